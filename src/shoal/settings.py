@@ -1,0 +1,154 @@
+"""Dataclasses from plain data: unknown names, wrong types and the line of a file where they stand."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import yaml
+
+from shoal.names import unknown
+from shoal.types import BadInput
+
+WORDS = {
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    bool: "true or false",
+    dict: "a mapping",
+    Mapping: "a mapping",
+}
+
+
+def build(kind: type, values: Any, prefix: str) -> Any:
+    """A dataclass from plain data. Raises BadInput that names the field by its dotted path, `prefix` in front."""
+    if not isinstance(values, dict):
+        raise BadInput(f"{prefix.rstrip('.') or 'the experiment'}: must be a mapping of fields to values")
+    known = {f.name: f for f in fields(kind)}
+    hints = get_type_hints(kind)
+    made = {}
+    for name, value in values.items():
+        if name not in known:
+            raise BadInput(unknown(prefix.rstrip(".") or "the experiment", str(name), known))
+        made[name] = convert(hints[name], value, f"{prefix}{name}")
+    return kind(**made)
+
+
+def convert(hint: Any, value: Any, place: str) -> Any:
+    """`value` as the type that `hint` asks for, where nothing is lost by it."""
+    if hint is Any:
+        return value
+    if is_dataclass(hint) and isinstance(hint, type):
+        return value if isinstance(value, hint) else build(hint, value, f"{place}.")
+    options, base = get_args(hint), get_origin(hint) or hint
+    if type(None) in options:
+        return None if value is None else convert(next(o for o in options if o is not type(None)), value, place)
+    if base is Literal:
+        if value not in options:
+            raise BadInput(unknown(place, str(value), [str(o) for o in options]))
+        return value
+    if base in (tuple, list) and isinstance(value, (list, tuple)):
+        if base is list or options[1:] == (Ellipsis,):
+            options = options[:1] * len(value)
+        if len(value) != len(options):
+            raise BadInput(f"{place} = {list(value)}: must be a list of {len(options)}")
+        return base(convert(o, x, f"{place}.{i}") for i, (o, x) in enumerate(zip(options, value, strict=True)))
+    if isinstance(base, type) and issubclass(base, Mapping) and isinstance(value, Mapping):
+        return {str(k): convert(options[1], x, f"{place}.{k}") for k, x in value.items()}
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if base is float:
+            if not math.isfinite(value):
+                raise BadInput(f"{place} = {value}: must be a finite number")
+            return float(value)
+        if base is int and (isinstance(value, int) or value.is_integer()):
+            return int(value)
+    if not isinstance(value, base) or (base is int and isinstance(value, bool)):
+        raise BadInput(f"{place} = {value!r}: must be {WORDS.get(base, 'a list')}")
+    return value
+
+
+def call(what: str, function: Callable, *arguments: Any, **options: Any) -> Any:
+    """Call what the user named. Raises BadInput where it does not take these options; its own errors pass."""
+    try:
+        inspect.signature(function).bind(*arguments, **options)
+    except TypeError as error:
+        raise BadInput(f"{what} does not take {options or 'no options'}: {error}") from error
+    except ValueError:  # a function without a signature, such as some of Python's own
+        pass
+    return function(*arguments, **options)
+
+
+def plain(value: Any) -> Any:
+    """Tuples as lists and NumPy numbers as Python's, for JSON and YAML."""
+    if isinstance(value, dict):
+        return {k: plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    return value.item() if hasattr(value, "item") else value
+
+
+def _make_yaml(kind: Any) -> Any:
+    """YAML 1.1 takes 1e-4 for text; people mean the number, as does YAML 1.2."""
+    made: Any = type(kind.__name__, (kind,), {})
+    number = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$")
+    made.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+.0123456789"))
+    return made
+
+
+_Loader, _Dumper = _make_yaml(yaml.SafeLoader), _make_yaml(yaml.SafeDumper)
+
+
+def read_yaml(text: str) -> Any:
+    """A YAML text as plain data."""
+    return yaml.load(text, _Loader)
+
+
+def write_yaml(data: Any) -> str:
+    """Plain data as a YAML text that `read_yaml` reads back."""
+    return yaml.dump(plain(data), Dumper=_Dumper, sort_keys=False, width=120)
+
+
+def parse(text: str) -> tuple[Any, dict[str, int]]:
+    """The values of a YAML text and the line of every dotted path. Raises BadInput for what is not YAML."""
+    lines: dict[str, int] = {}
+
+    def walk(node: Any, path: str) -> None:
+        if isinstance(node, yaml.SequenceNode):
+            for i, item in enumerate(node.value):
+                lines[f"{path}.{i}"] = item.start_mark.line + 1
+                walk(item, f"{path}.{i}")
+        if not isinstance(node, yaml.MappingNode):
+            return
+        for key, value in node.value:
+            place = f"{path}.{key.value}" if path else str(key.value)
+            if place in lines:
+                raise BadInput(f"{place} is given twice, in lines {lines[place]} and {key.start_mark.line + 1}")
+            lines[place] = key.start_mark.line + 1
+            walk(value, place)
+
+    try:
+        walk(yaml.compose(text, _Loader), "")
+        values = read_yaml(text)
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise BadInput(f"{line}not valid YAML: {error.problem}") from error
+    except yaml.YAMLError as error:
+        raise BadInput(f"not valid YAML: {str(error).splitlines()[0]}") from error
+    return {} if values is None else values, lines
+
+
+def line_of(message: str, lines: dict[str, int]) -> int | None:
+    """The line that a message is about. It begins with a path, or quotes one, and may then name a field of it."""
+    words = [w.strip(".") for w in re.findall(r"[\w./-]+", message.partition(";")[0])]  # behind it stands advice
+    quoted = re.findall(r"'([^']*)'", message)
+    while words and words[0] not in lines and "." in words[0]:
+        words[0] = words[0].rpartition(".")[0]
+    for i, word in enumerate(words):
+        if word in lines and (i == 0 or "." in word or word in quoted):
+            fields = (f"{word}.{w}" for w in words[i + 1 :])
+            return lines[next((f for f in fields if f in lines), word)]
+    return None

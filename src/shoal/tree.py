@@ -1,0 +1,36 @@
+"""Helpers for pytrees whose leaves carry a leading member axis N."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+if TYPE_CHECKING:
+    from shoal.types import PyTree
+
+
+def take(tree: PyTree, rows: Any) -> PyTree:
+    """The members at `rows`: an index array [K] gives leaves [K, ...], a number gives one member."""
+    return jax.tree.map(lambda x: x[rows], tree)
+
+
+def where(mask: jax.Array, yes: PyTree, no: PyTree) -> PyTree:
+    """`yes` where mask, else `no`; the mask's axes are the leading axes of every leaf."""
+
+    def choose(a: jax.Array, b: jax.Array) -> jax.Array:
+        return jnp.where(mask.reshape(mask.shape + (1,) * (a.ndim - mask.ndim)), a, b)
+
+    return jax.tree.map(choose, yes, no)
+
+
+def finite(tree: PyTree) -> jax.Array:
+    """bool [N]: no NaN and no infinity in any floating-point leaf of a member."""
+    leaves = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
+    return jnp.stack([jnp.isfinite(x).reshape(x.shape[0], -1).all(-1) for x in leaves]).all(0)
+
+
+def size_in_bytes(tree: PyTree) -> int:
+    """Memory of all leaves; works on shapes alone (`jax.eval_shape`)."""
+    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))

@@ -1,0 +1,232 @@
+"""The vocabulary of Shoal: what its parts hand to one another.
+
+Axes in every docstring: N members of an island, M visible members, T time, B environments per member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+
+Array = Any  # of JAX where it is on the device, of NumPy where it is not
+PyTree = Any
+Hyper = Any  # a NamedTuple of float32 numbers, one class per agent; in a population every leaf is [N]
+
+
+class BadInput(Exception):
+    """The user asked for something impossible; the message says what, where, and what is allowed."""
+
+
+# --------------------------------------------------------------------------------------- environments
+
+
+@dataclass(frozen=True)
+class Discrete:
+    """One choice out of `n`; an action is an int32 scalar."""
+
+    n: int
+    shape: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class MultiDiscrete:
+    """Several independent choices; an action is an int32 vector [len(nvec)]."""
+
+    nvec: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.nvec),)
+
+
+@dataclass(frozen=True)
+class Continuous:
+    """A float32 vector within finite bounds, each of them a tuple [A]."""
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.low),)
+
+
+ActionSpace = Discrete | MultiDiscrete | Continuous
+
+
+@dataclass(frozen=True)
+class Spec:
+    """All that an agent knows of an environment."""
+
+    obs_shape: tuple[int, ...]
+    obs_dtype: str
+    action: ActionSpace
+
+
+class TimeStep(NamedTuple):
+    """What one step of an environment returns. `obs` is what to act on next: of a new episode where one has ended."""
+
+    obs: Array
+    reward: Array
+    terminated: Array
+    truncated: Array
+    final_obs: Array  # the observation before the automatic reset; equal to `obs` inside an episode
+
+
+class Rollout(NamedTuple):
+    """T steps in B environments of one member; every leaf is [T, B, ...]."""
+
+    obs: Array
+    action: Array
+    reward: Array
+    next_obs: Array  # before the automatic reset
+    terminated: Array
+    truncated: Array
+    extras: PyTree  # what the agent's `act` wants to see again in `update`
+
+
+# --------------------------------------------------------------------------------------------- agents
+
+
+class Member(NamedTuple):
+    """The state of one member, sorted by what a copy copies."""
+
+    learned: PyTree  # copied to a child: parameters, targets, optimiser state, temperature, statistics
+    memory: PyTree  # replay memory, `()` when there is none: copied only when the experiment says so
+    own: PyTree  # never copied: running sums that belong to this member's own environments
+
+
+class Agent(NamedTuple):
+    """The mathematics of one member: pure functions that know nothing of populations.
+
+    init:   (key, hyper) -> Member
+    act:    (learned, hyper, obs [B, ...], carry, key) -> (action [B, ...], carry, extras)
+    greedy: (learned, obs [B, ...], carry) -> (action [B, ...], carry)
+    update: (member, hyper, rollout, key) -> (member, metrics), metrics being a flat dict of float32 scalars
+    carry:  (batch shape) -> the policy's own memory at the start of an episode, `()` when it has none
+    hyper:  default values; space: the ranges that PBT tunes by default
+    rollout, environments: T and B, the steps and the environments of one iteration
+    """
+
+    init: Callable[..., Member]
+    act: Callable[..., tuple[Array, PyTree, PyTree]]
+    greedy: Callable[..., tuple[Array, PyTree]]
+    update: Callable[..., tuple[Member, dict[str, Array]]]
+    carry: Callable[[tuple[int, ...]], PyTree]
+    hyper: Hyper
+    space: dict[str, Range]
+    rollout: int
+    environments: int
+
+
+class Population(NamedTuple):
+    """N members; every leaf but those of `shared` has the leading axis N."""
+
+    members: Member
+    shared: PyTree
+    hyper: Hyper
+
+
+class Learner(NamedTuple):
+    """Lifts an agent to the population; the same functions as `Agent`, with a leading axis N.
+
+    init:   (keys [N], hyper [N]) -> Population
+    act:    (population, obs [N, B, ...], carry, keys [N]) -> (action, carry, extras)
+    greedy: (population, obs [N, B, ...], carry) -> (action, carry)
+    update: (population, rollout [N, T, B, ...], keys [N]) -> (population, metrics [N])
+    """
+
+    init: Callable[..., Population]
+    act: Callable[..., tuple[Array, PyTree, PyTree]]
+    greedy: Callable[..., tuple[Array, PyTree]]
+    update: Callable[..., tuple[Population, dict[str, Array]]]
+    agent: Agent
+
+
+# ---------------------------------------------------------------------------------- hyperparameters
+
+
+@dataclass(frozen=True)
+class Range:
+    """Where a hyperparameter may lie, and the scale in which it is drawn and perturbed.
+
+    low, high: bounds, both included
+    scale:     linear; log (values over decades, low > 0); one_minus_log (discounts and traces: 1 - x over decades)
+    integer:   whole numbers only
+    choices:   instead of bounds: the only values allowed
+    ordered:   choices have an order, so that a perturbation moves to a neighbour
+    start:     where every member starts; by default each draws its own from the range
+    """
+
+    low: float | None = None
+    high: float | None = None
+    scale: Literal["linear", "log", "one_minus_log"] = "linear"
+    integer: bool = False
+    choices: tuple[float, ...] | None = None
+    ordered: bool = False
+    start: float | None = None
+
+
+# ------------------------------------------------------------------------------------------ evolution
+
+
+class Cards(NamedTuple):
+    """What selection may see of M members. About a hundred bytes each; NumPy, so that any trainer can make one."""
+
+    uid: np.ndarray  # int64 [M], who: a member keeps its uid for life
+    generation: np.ndarray  # int64 [M]
+    steps: np.ndarray  # int64 [M], environment steps trained
+    fitness: np.ndarray  # float64 [M], always maximised; NaN: diverged, or nothing measured
+    deviation: np.ndarray  # float64 [M], sample standard deviation of the episodes behind the fitness, NaN below two
+    episodes: np.ndarray  # int64 [M], how many those were
+    hyper: dict[str, np.ndarray]  # float32 [M] each
+    shape: np.ndarray  # int64 [M], equal for members whose weights fit one another
+
+
+class Selection(NamedTuple):
+    """What a selector decides for N members.
+
+    parents: int64 [N], a row of the cards for each member; its own row: it keeps its weights
+    explore: bool [N], whose hyperparameters are perturbed
+    """
+
+    parents: np.ndarray
+    explore: np.ndarray
+
+
+class Decision(NamedTuple):
+    """What an evolver decides for N members."""
+
+    parents: np.ndarray  # int64 [N], rows of the cards
+    hyper: dict[str, np.ndarray]  # float32 [N] each
+
+
+Seed = tuple[int, ...]  # (seed, generation, purpose, ...): everything random in evolution derives from one
+
+
+class Select(Protocol):
+    """`cards` of the M visible members; `mine` int64 [N], the rows of the members to decide for."""
+
+    def __call__(self, key: Seed, cards: Cards, mine: np.ndarray) -> Selection: ...
+
+
+class Explore(Protocol):
+    """`hyper` float32 [N] each, as inherited; `uid` int64 [N] keys each member's own draws. Returns new values."""
+
+    def __call__(
+        self, key: Seed, hyper: dict[str, np.ndarray], space: dict[str, Range], uid: np.ndarray
+    ) -> dict[str, np.ndarray]: ...
+
+
+class Evolver(NamedTuple):
+    """What happens between generations. It sees cards, never agents.
+
+    init:   (key, uid [N]) -> (state, hyper): the first hyperparameters, float32 [N] each; state: arrays to be saved
+    decide: (key, state, cards [M], mine [N]) -> (state, Decision)
+    """
+
+    init: Callable[..., tuple[PyTree, dict[str, np.ndarray]]]
+    decide: Callable[..., tuple[PyTree, Decision]]
