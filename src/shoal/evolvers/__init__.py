@@ -1,0 +1,1 @@
+"""What happens between generations: who copies whom, and with which new hyperparameters."""

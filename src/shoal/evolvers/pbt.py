@@ -1,0 +1,50 @@
+"""Population-based training (Jaderberg et al., arXiv 1711.09846): select, inherit, explore."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shoal.evolvers import explore as explorers
+from shoal.evolvers import select as selectors
+from shoal.evolvers.space import nearest, sample, validate
+from shoal.keys import derive, draws
+from shoal.types import Cards, Decision, Evolver, Explore, Range, Seed, Select
+
+
+def pbt(
+    select: Select, explore: Explore, space: dict[str, Range], start: dict[str, float], start_after: int = 0
+) -> Evolver:
+    """The evolver that applies `select` to the cards, then `explore` to what the children inherit.
+
+    space: the hyperparameters that are tuned; each member draws its first ones from them, or begins at their `start`
+    start: first values of all other hyperparameters
+    start_after: environment steps before which a member neither copies nor explores
+    """
+    for name, r in space.items():
+        validate(name, r)
+
+    def init(key: Seed, uid: np.ndarray) -> tuple[tuple[()], dict[str, np.ndarray]]:
+        hyper = {name: np.full(len(uid), value, np.float32) for name, value in start.items()}
+        for name, r in space.items():
+            if r.start is None:
+                hyper[name] = sample(r, draws(derive(key, "prior", name), uid, 1)[:, 0])
+            else:
+                hyper[name] = nearest(r, np.full(len(uid), r.start))
+        return (), hyper
+
+    def decide(key: Seed, state: tuple[()], cards: Cards, mine: np.ndarray) -> tuple[tuple[()], Decision]:
+        parents, explores = select(derive(key, "select"), cards, mine)
+        ready = cards.steps[mine] >= start_after
+        parents, explores = np.where(ready, parents, mine), explores & ready
+        inherited = {name: values[parents] for name, values in cards.hyper.items()}
+        explored = explore(derive(key, "explore"), inherited, space, cards.uid[mine])
+        return state, Decision(parents, {n: np.where(explores, explored[n], x) for n, x in inherited.items()})
+
+    # An explorer that cannot serve this space says so now, not after the first interval.
+    explore((), init((), np.zeros(1, np.int64))[1], space, np.zeros(1, np.int64))
+    return Evolver(init, decide)
+
+
+def keep(space: dict[str, Range], start: dict[str, float]) -> Evolver:
+    """The control: nobody copies and nobody explores. Many seeds or, over a space, random search."""
+    return pbt(selectors.Keep(), explorers.Keep(), space, start)
