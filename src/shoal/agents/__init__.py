@@ -1,0 +1,1 @@
+"""The algorithms, one file each: the mathematics of one member."""

@@ -1,0 +1,223 @@
+"""Proximal policy optimisation (Schulman et al. 2017, arXiv 1707.06347), clipped objective, for one member."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from shoal.networks import MLP, Policy, check_activation
+from shoal.rl.normalize import Statistics, empty, normalise, running_returns, update
+from shoal.rl.returns import generalised_advantages
+from shoal.settings import build
+from shoal.types import Agent, BadInput, Member, Range, Rollout
+
+if TYPE_CHECKING:
+    from shoal.types import Spec
+
+
+@dataclass(frozen=True)
+class Config:
+    """The structure of a PPO agent: what fixes shapes, equal for all members."""
+
+    layers: tuple[int, ...] = (64, 64)
+    """widths of the hidden layers of policy and critic, which are separate networks"""
+    activation: str = "tanh"
+    """tanh, relu, elu, swish or gelu"""
+    environments: int = 4
+    """environments that each member acts in (B)"""
+    rollout: int = 128
+    """steps in each environment between two updates (T)"""
+    minibatches: int = 4
+    """parts that the rollout's T x B steps are split into at each epoch"""
+    normalise_observations: bool = False
+    """divide observations by their running deviation, around their running mean"""
+    normalise_rewards: bool = False
+    """divide rewards by the running deviation of the discounted return"""
+    normalise_advantages: bool = True
+    """zero mean and unit variance of the advantages of each minibatch"""
+    clip_values: bool = True
+    """keep the critic's new values within the clip range of the old ones"""
+
+
+class Hyper(NamedTuple):
+    """The numbers of PPO; each of them may differ per member and change between generations."""
+
+    learning_rate: Any = 3e-4  # of Adam
+    discount: Any = 0.99  # gamma
+    gae_lambda: Any = 0.95  # trace of the advantage estimation
+    clip_range: Any = 0.2  # of the probability ratio, and of the values
+    entropy_coefficient: Any = 0.01
+    value_coefficient: Any = 0.5
+    max_gradient_norm: Any = 0.5
+    epochs: Any = 4.0  # passes over each rollout
+
+
+SPACE = {
+    "learning_rate": Range(1e-5, 1e-2, "log"),
+    "discount": Range(0.9, 0.999, "one_minus_log"),
+    "gae_lambda": Range(0.8, 0.99, "one_minus_log"),
+    "clip_range": Range(0.05, 0.4, "log"),
+    "entropy_coefficient": Range(1e-4, 0.1, "log"),
+}
+
+
+class Learned(NamedTuple):
+    """What a copy of a PPO agent copies."""
+
+    params: Any
+    optimiser: Any
+    observations: Statistics
+    returns: Statistics
+
+
+class Batch(NamedTuple):
+    """Steps as the loss sees them; every leaf is [batch, ...]."""
+
+    obs: jax.Array
+    action: jax.Array
+    log_prob: jax.Array
+    value: jax.Array
+    advantage: jax.Array
+
+
+def ppo(spec: Spec, **settings: Any) -> Agent:
+    """PPO for discrete, multi-discrete and continuous actions; `settings` are the fields of `Config`.
+
+    Raises BadInput where the settings do not fit together.
+    """
+    config = build(Config, settings, "config.")
+    for name in ("environments", "rollout", "minibatches"):
+        if getattr(config, name) < 1:
+            raise BadInput(f"config.{name} = {getattr(config, name)}: must be at least 1")
+    if any(width < 1 for width in config.layers):
+        raise BadInput(f"config.layers = {list(config.layers)}: every width must be at least 1")
+    steps = config.rollout * config.environments
+    check_activation(config.activation)
+    if steps % config.minibatches:
+        raise BadInput(
+            f"config.minibatches = {config.minibatches} does not divide the {steps} steps of a rollout "
+            f"(config.rollout {config.rollout} x config.environments {config.environments})"
+        )
+    policy = Policy(spec.action, config.layers, config.activation)
+    critic = MLP(config.layers, 1, config.activation)
+
+    def optimiser(hyper: Hyper) -> optax.GradientTransformation:
+        # Built from the hyperparameters at every use: a learning rate of yesterday cannot survive in it.
+        return optax.chain(
+            optax.clip_by_global_norm(hyper.max_gradient_norm), optax.adam(hyper.learning_rate, eps=1e-5)
+        )
+
+    def init(key: jax.Array, hyper: Hyper) -> Member:
+        policy_key, critic_key = jax.random.split(key)
+        x = jnp.zeros((1, _width(spec)))
+        params = {"policy": policy.init(policy_key, x), "critic": critic.init(critic_key, x)}
+        learned = Learned(params, optimiser(hyper).init(params), empty(spec.obs_shape), empty(()))
+        return Member(learned, memory=(), own=jnp.zeros(config.environments))
+
+    def features(statistics: Statistics, obs: jax.Array) -> jax.Array:
+        obs = obs.astype(jnp.float32)
+        if config.normalise_observations:
+            obs = normalise(statistics, obs)
+        return obs.reshape(*obs.shape[: obs.ndim - len(spec.obs_shape)], _width(spec))
+
+    def act(learned: Learned, hyper: Hyper, obs: jax.Array, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
+        distribution = policy.apply(learned.params["policy"], features(learned.observations, obs))
+        action = distribution.sample(key)
+        return action, carry, distribution.log_prob(action)
+
+    def greedy(learned: Learned, obs: jax.Array, carry: Any) -> tuple[jax.Array, Any]:
+        return policy.apply(learned.params["policy"], features(learned.observations, obs)).mode(), carry
+
+    def loss(params: Any, hyper: Hyper, batch: Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
+        distribution = policy.apply(params["policy"], batch.obs)
+        value = critic.apply(params["critic"], batch.obs)[..., 0]
+        log_ratio = distribution.log_prob(batch.action) - batch.log_prob
+        ratio = jnp.exp(log_ratio)
+        advantage = batch.advantage
+        if config.normalise_advantages:
+            advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+        clipped = jnp.clip(ratio, 1 - hyper.clip_range, 1 + hyper.clip_range)
+        policy_loss = -jnp.minimum(ratio * advantage, clipped * advantage).mean()  # equation 7
+
+        target = batch.value + batch.advantage
+        error = jnp.square(value - target)
+        if config.clip_values:
+            near = batch.value + jnp.clip(value - batch.value, -hyper.clip_range, hyper.clip_range)
+            error = jnp.maximum(error, jnp.square(near - target))
+        value_loss = 0.5 * error.mean()
+        entropy = distribution.entropy().mean()
+        metrics = {
+            "loss/policy": policy_loss,
+            "loss/value": value_loss,
+            "policy/entropy": entropy,
+            "policy/kl": (ratio - 1 - log_ratio).mean(),  # the low-variance estimator of KL(old, new)
+            "policy/clipped": (jnp.abs(ratio - 1) > hyper.clip_range).mean(dtype=jnp.float32),
+        }
+        return policy_loss + hyper.value_coefficient * value_loss - hyper.entropy_coefficient * entropy, metrics
+
+    def improve(learned: Learned, hyper: Hyper, batch: Batch, key: jax.Array) -> tuple[Learned, dict[str, jax.Array]]:
+        """`hyper.epochs` passes over the batch of T x B steps, in minibatches."""
+        tx = optimiser(hyper)
+        gradient = jax.grad(loss, has_aux=True)
+
+        def minibatch(carry: tuple[Any, Any], part: Batch) -> tuple[tuple[Any, Any], dict[str, jax.Array]]:
+            params, state = carry
+            gradients, metrics = gradient(params, hyper, part)
+            updates, state = tx.update(gradients, state, params)
+            return (optax.apply_updates(params, updates), state), metrics
+
+        def epoch(i: jax.Array, carry: tuple[Any, Any, dict]) -> tuple[Any, Any, dict]:
+            params, state, _ = carry
+            order = jax.random.permutation(jax.random.fold_in(key, i), steps)
+            parts = jax.tree.map(lambda x: x[order].reshape(config.minibatches, -1, *x.shape[1:]), batch)
+            (params, state), metrics = jax.lax.scan(minibatch, (params, state), parts)
+            return params, state, jax.tree.map(lambda x: x.mean(0), metrics)
+
+        nothing = jax.tree.map(
+            lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(loss, learned.params, hyper, batch)[1]
+        )
+        epochs = jnp.round(hyper.epochs).astype(jnp.int32)
+        params, state, metrics = jax.lax.fori_loop(0, epochs, epoch, (learned.params, learned.optimiser, nothing))
+        return learned._replace(params=params, optimiser=state), metrics
+
+    def learn(member: Member, hyper: Hyper, rollout: Rollout, key: jax.Array) -> tuple[Member, dict[str, jax.Array]]:
+        learned, sums = member.learned, member.own
+        terminated, truncated = rollout.terminated.astype(jnp.float32), rollout.truncated.astype(jnp.float32)
+        reward, returns = rollout.reward, learned.returns
+        if config.normalise_rewards:
+            sums, seen = running_returns(sums, reward, jnp.maximum(terminated, truncated), hyper.discount)
+            returns = update(returns, seen)
+            reward = jnp.clip(reward * jax.lax.rsqrt(returns.variance + 1e-8), -10, 10)
+
+        # The statistics that the policy acted with: the ratio of an unchanged policy is then exactly one.
+        obs = features(learned.observations, rollout.obs)
+        next_obs = features(learned.observations, rollout.next_obs)
+        value = critic.apply(learned.params["critic"], obs)[..., 0]
+        next_value = critic.apply(learned.params["critic"], next_obs)[..., 0]
+        advantage = generalised_advantages(
+            reward, value, next_value, terminated, truncated, hyper.discount, hyper.gae_lambda
+        )
+        batch = Batch(obs, rollout.action, rollout.extras, value, advantage)
+        batch = jax.tree.map(lambda x: x.reshape(steps, *x.shape[2:]), batch)
+        learned, metrics = improve(learned, hyper, batch, key)
+
+        residual = 1 - jnp.var(advantage) / (jnp.var(advantage + value) + 1e-8)
+        metrics |= {"value/explained": jnp.maximum(residual, -1.0)}
+        observations = learned.observations
+        if config.normalise_observations:
+            observations = update(observations, rollout.obs.astype(jnp.float32))
+        learned = learned._replace(observations=observations, returns=returns)
+        return Member(learned, (), sums), metrics
+
+    return Agent(init, act, greedy, learn, lambda shape: (), Hyper(), SPACE, config.rollout, config.environments)
+
+
+def _width(spec: Spec) -> int:
+    width = 1
+    for n in spec.obs_shape:
+        width *= n
+    return width

@@ -1,0 +1,1 @@
+"""What lifts an agent to a whole population."""

@@ -1,0 +1,144 @@
+"""Networks (flax.linen) and the distributions over actions that their outputs stand for."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from shoal.names import unknown
+from shoal.types import BadInput, Continuous, Discrete, MultiDiscrete
+
+if TYPE_CHECKING:
+    from shoal.types import ActionSpace
+
+ACTIVATIONS: dict[str, Callable] = {"tanh": nn.tanh, "relu": nn.relu, "elu": nn.elu, "swish": nn.swish, "gelu": nn.gelu}
+
+
+@functools.cache
+def orthogonal(scale: float) -> Callable:
+    """The orthogonal initialiser, drawn one matrix after another.
+
+    Under vmap its QR decomposition would become a batched one, and two of those at once can hang on the CPU: LAPACK's
+    batches wait for threads of the pool that they themselves occupy.
+    """
+    initialise = nn.initializers.orthogonal(scale)
+
+    def draw(key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:
+        return jax.custom_batching.sequential_vmap(lambda k: initialise(k, shape, dtype))(key)
+
+    return draw
+
+
+class MLP(nn.Module):
+    """Dense layers with orthogonal weights: [..., I] -> [..., outputs]."""
+
+    layers: tuple[int, ...]
+    outputs: int
+    activation: str = "tanh"
+    output_scale: float = 1.0
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        activation = ACTIVATIONS[self.activation]
+        for width in self.layers:
+            x = activation(nn.Dense(width, kernel_init=orthogonal(2**0.5))(x))
+        return nn.Dense(self.outputs, kernel_init=orthogonal(self.output_scale))(x)
+
+
+class Categorical(NamedTuple):
+    """One choice; `logits` [..., n] are normalised by the constructor `categorical`."""
+
+    logits: jax.Array
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        return jax.random.categorical(key, self.logits).astype(jnp.int32)
+
+    def mode(self) -> jax.Array:
+        return jnp.argmax(self.logits, -1).astype(jnp.int32)
+
+    def log_prob(self, action: jax.Array) -> jax.Array:
+        # A one-hot product instead of a gather: under vmap its gradient is a product too, not a scatter.
+        return jnp.sum(self.logits * jax.nn.one_hot(action, self.logits.shape[-1]), -1)
+
+    def entropy(self) -> jax.Array:
+        return -jnp.sum(jnp.exp(self.logits) * self.logits, -1)
+
+
+class MultiCategorical(NamedTuple):
+    """Independent choices, one `Categorical` each."""
+
+    parts: tuple[Categorical, ...]
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        keys = jax.random.split(key, len(self.parts))
+        return jnp.stack([part.sample(k) for part, k in zip(self.parts, keys, strict=True)], -1)
+
+    def mode(self) -> jax.Array:
+        return jnp.stack([part.mode() for part in self.parts], -1)
+
+    def log_prob(self, action: jax.Array) -> jax.Array:
+        return sum((part.log_prob(action[..., i]) for i, part in enumerate(self.parts)), start=jnp.float32(0))
+
+    def entropy(self) -> jax.Array:
+        return sum((part.entropy() for part in self.parts), start=jnp.float32(0))
+
+
+class Normal(NamedTuple):
+    """A diagonal Gaussian; mean and log_std [..., A]. Actions are meant for [-1, 1], where the environment clips them."""
+
+    mean: jax.Array
+    log_std: jax.Array
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        return self.mean + jnp.exp(self.log_std) * jax.random.normal(key, self.mean.shape)
+
+    def mode(self) -> jax.Array:
+        return self.mean
+
+    def log_prob(self, action: jax.Array) -> jax.Array:
+        z = (action - self.mean) * jnp.exp(-self.log_std)
+        return jnp.sum(-0.5 * jnp.square(z) - self.log_std - 0.5 * jnp.log(2 * jnp.pi), -1)
+
+    def entropy(self) -> jax.Array:
+        return jnp.sum(self.log_std + 0.5 * jnp.log(2 * jnp.pi * jnp.e), -1)
+
+
+Distribution = Categorical | MultiCategorical | Normal
+
+
+def categorical(logits: jax.Array) -> Categorical:
+    """A choice from any real numbers [..., n]."""
+    return Categorical(jax.nn.log_softmax(logits))
+
+
+class Policy(nn.Module):
+    """An MLP that gives a distribution over the actions of a space: obs [..., I] -> Distribution."""
+
+    space: ActionSpace
+    layers: tuple[int, ...]
+    activation: str = "tanh"
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> Distribution:
+        outputs = sum(self.space.nvec) if isinstance(self.space, MultiDiscrete) else self._outputs()
+        x = MLP(self.layers, outputs, self.activation, output_scale=0.01)(x)
+        if isinstance(self.space, Continuous):
+            return Normal(x, jnp.broadcast_to(self.param("log_std", nn.initializers.zeros, (outputs,)), x.shape))
+        if isinstance(self.space, Discrete):
+            return categorical(x)
+        splits = [sum(self.space.nvec[: i + 1]) for i in range(len(self.space.nvec) - 1)]
+        return MultiCategorical(tuple(categorical(part) for part in jnp.split(x, splits, -1)))
+
+    def _outputs(self) -> int:
+        return self.space.n if isinstance(self.space, Discrete) else self.space.shape[0]
+
+
+def check_activation(name: str) -> None:
+    """Raise BadInput for an activation that does not exist."""
+    if name not in ACTIVATIONS:
+        raise BadInput(unknown("config.activation", name, ACTIVATIONS))

@@ -1,0 +1,1 @@
+"""The parts that algorithms share: returns, running statistics."""

@@ -1,0 +1,53 @@
+"""Running mean and variance, and what agents normalise with them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+
+class Statistics(NamedTuple):
+    """Mean and variance [...] of all that was seen, and how many that were."""
+
+    mean: jax.Array
+    variance: jax.Array
+    total: jax.Array
+
+
+def empty(shape: tuple[int, ...]) -> Statistics:
+    """Nothing seen; until then mean 0 and variance 1, which change nothing."""
+    return Statistics(jnp.zeros(shape), jnp.ones(shape), jnp.float32(0))
+
+
+def update(statistics: Statistics, batch: jax.Array) -> Statistics:
+    """Take in a batch [T, B, ...] (Chan et al. 1979, parallel variance)."""
+    n = jnp.float32(batch.shape[0] * batch.shape[1])
+    mean, variance = batch.mean((0, 1)), batch.var((0, 1))
+    total = statistics.total + n
+    delta = mean - statistics.mean
+    squares = statistics.variance * statistics.total + variance * n + delta**2 * statistics.total * n / total
+    return Statistics(statistics.mean + delta * n / total, squares / total, total)
+
+
+def normalise(statistics: Statistics, x: jax.Array, clip: float = 10.0) -> jax.Array:
+    """Zero mean and unit variance, clipped."""
+    mean, scale = statistics.mean, jax.lax.rsqrt(statistics.variance + 1e-8)
+    return jnp.clip((x - jnp.broadcast_to(mean, x.shape)) * jnp.broadcast_to(scale, x.shape), -clip, clip)
+
+
+def running_returns(
+    carried: jax.Array, reward: jax.Array, done: jax.Array, discount: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Discounted sums of past rewards, whose variance scales the rewards.
+
+    carried [B], reward and done [T, B]. Returns (carried [B], the sum at each step [T, B]); an episode's end restarts.
+    """
+
+    def forwards(total: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        reward, done = step
+        total = total * discount + reward
+        return total * (1 - done), total
+
+    return jax.lax.scan(forwards, carried, (reward, done))

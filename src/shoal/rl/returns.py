@@ -1,0 +1,32 @@
+"""Returns and advantages of a rollout."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+
+def generalised_advantages(
+    reward: jax.Array,
+    value: jax.Array,
+    next_value: jax.Array,
+    terminated: jax.Array,
+    truncated: jax.Array,
+    discount: jax.Array,
+    trace: jax.Array,
+) -> jax.Array:
+    """Generalised advantage estimation (Schulman et al. 2016, arXiv 1506.02438, equation 16).
+
+    All of [T, B] but `discount` and `trace` (lambda), scalars. `next_value` is the value of the observation before any
+    automatic reset: a termination does not bootstrap from it, a truncation does; both cut the trace.
+    Returns the advantages [T, B]; the value targets are advantages + value.
+    """
+    delta = reward + discount * next_value * (1 - terminated) - value
+    keep = discount * trace * (1 - jnp.maximum(terminated, truncated))
+
+    def backwards(advantage: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        delta, keep = step
+        advantage = delta + keep * advantage
+        return advantage, advantage
+
+    return jax.lax.scan(backwards, jnp.zeros_like(delta[0]), (delta, keep), reverse=True, unroll=8)[1]
