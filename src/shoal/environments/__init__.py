@@ -1,0 +1,1 @@
+"""Where members act: device environments (JAX) and host environments (gymnasium), found by id."""

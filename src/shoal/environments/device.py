@@ -1,0 +1,153 @@
+"""Environments that are pure JAX functions, so that acting in them compiles together with learning."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shoal.names import unknown
+from shoal.types import ActionSpace, BadInput, Continuous, Discrete, PyTree, Spec, TimeStep
+
+
+class DeviceEnvironment(NamedTuple):
+    """One environment as pure functions, without automatic reset.
+
+    reset: (key) -> (state, obs)
+    step:  (key, state, action) -> (state, obs, reward, terminated, truncated)
+    fresh_resets: a new start for every episode; without it (where a reset is as dear as a step) each environment
+        draws one start per rollout
+
+    Continuous actions arrive within the bounds that the spec names.
+    """
+
+    spec: Spec
+    reset: Callable[[jax.Array], tuple[PyTree, jax.Array]]
+    step: Callable[[jax.Array, PyTree, jax.Array], tuple[PyTree, jax.Array, jax.Array, jax.Array, jax.Array]]
+    fresh_resets: bool = True
+
+
+def auto_reset(
+    environment: DeviceEnvironment, key: jax.Array, state: PyTree, action: jax.Array, start: PyTree
+) -> tuple[PyTree, TimeStep]:
+    """One step; where the episode ends, the state and observation of the next one take over.
+
+    start: (state, obs) to use when the environment does not draw fresh resets.
+    """
+    step_key, reset_key = jax.random.split(key)
+    state, final_obs, reward, terminated, truncated = environment.step(step_key, state, action)
+    new_state, new_obs = environment.reset(reset_key) if environment.fresh_resets else start
+    done = terminated | truncated
+    state, obs = jax.tree.map(lambda new, old: jnp.where(done, new, old), (new_state, new_obs), (state, final_obs))
+    return state, TimeStep(obs, reward, terminated, truncated, final_obs)
+
+
+@contextmanager
+def _foreign() -> Iterator[None]:
+    """Third-party environments mix dtypes and ranks; ours need not, so strictness is lifted around them alone."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Importing and loading brax prints, and warns that it is not maintained."""
+    with redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _like(values: PyTree, shapes: PyTree) -> PyTree:
+    """Python numbers in a start state become arrays of the dtype that a step returns."""
+    return jax.tree.map(lambda x, s: jnp.asarray(x, s.dtype), values, shapes)
+
+
+def gymnax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
+    """An environment of gymnax. Options are fields of its parameters, `max_steps_in_episode` among them."""
+    import gymnax
+
+    try:
+        with _foreign():
+            env, params = gymnax.make(name)
+    except OSError as error:  # MNISTBandit downloads its images
+        raise BadInput(f"env: gymnax:{name} needs data that cannot be downloaded: {error}") from error
+    known = [field.name for field in fields(params)]
+    for option in options:
+        if option not in known:
+            raise BadInput(unknown("env_options", option, known))
+    params = params.replace(**options)
+
+    def raw_step(key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
+        with _foreign():
+            obs, state, reward, terminated, _ = env.step_env(key, state, action, params)
+            truncated = jnp.asarray(env.is_truncated(state, params))
+            return state, obs.astype(jnp.float32), reward.astype(jnp.float32), jnp.asarray(terminated), truncated
+
+    def reset(key: jax.Array) -> tuple[PyTree, jax.Array]:
+        with _foreign():
+            obs, state = env.reset_env(key, params)
+            return _like(state, shapes), obs.astype(jnp.float32)
+
+    def step(key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
+        state, obs, reward, terminated, truncated = raw_step(key, state, action)
+        return _like(state, shapes), obs, reward.reshape(()), terminated.reshape(()), truncated.reshape(())
+
+    key = jax.random.key(0)
+    try:
+        with _foreign():
+            space = _gymnax_space(env.action_space(params), name)
+            first = jax.eval_shape(lambda k: env.reset_env(k, params), key)
+            action = jnp.zeros(space.shape, jnp.float32 if isinstance(space, Continuous) else jnp.int32)
+            shapes = jax.eval_shape(lambda k: raw_step(k, env.reset_env(k, params)[1], action)[0], key)
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"env: gymnax:{name} does not accept env_options {options}: {error}") from error
+    return DeviceEnvironment(Spec(first[0].shape, "float32", space), reset, step)
+
+
+def _gymnax_space(space: Any, name: str) -> ActionSpace:
+    if hasattr(space, "n"):
+        return Discrete(int(space.n))
+    if hasattr(space, "low"):
+        low, high = (
+            np.broadcast_to(np.asarray(x, np.float32), space.shape).reshape(-1) for x in (space.low, space.high)
+        )
+        return Continuous(tuple(map(float, low)), tuple(map(float, high)))
+    raise BadInput(f"env: gymnax:{name} has the action space {type(space).__name__}; discrete and box are supported")
+
+
+def brax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
+    """An environment of brax. Options: `backend` (spring), `episode_length` (1000), and those of the environment."""
+    options = {"backend": "spring", **options}
+    limit = options.pop("episode_length", 1000)
+    try:
+        with _quiet():
+            from brax import envs
+
+            env = envs.get_environment(name, **options)
+    except (TypeError, ValueError, AssertionError) as error:
+        raise BadInput(f"env: brax:{name} does not accept env_options {options}: {error}") from error
+
+    def reset(key: jax.Array) -> tuple[PyTree, jax.Array]:
+        with _foreign():
+            state = env.reset(key)
+            return (state, jnp.int32(0)), state.obs
+
+    def step(key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
+        with _foreign():
+            inner, time = env.step(state[0], action), state[1] + 1
+            return (inner, time), inner.obs, inner.reward, inner.done > 0, time >= limit
+
+    obs = jax.eval_shape(reset, jax.random.key(0))[1]
+    if not hasattr(obs, "shape"):
+        raise BadInput(
+            f"env: brax:{name} with env_options {options} gives several observations; choose one that is a vector"
+        )
+    space = Continuous((-1.0,) * env.action_size, (1.0,) * env.action_size)
+    return DeviceEnvironment(Spec(obs.shape, "float32", space), reset, step, fresh_resets=False)

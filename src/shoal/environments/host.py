@@ -1,0 +1,138 @@
+"""Environments that run outside the device: gymnasium, many copies behind one flat step."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from shoal.types import ActionSpace, BadInput, Continuous, Discrete, MultiDiscrete, Spec, TimeStep
+
+
+class Vector(Protocol):
+    """Several copies of one environment that step together and reset themselves."""
+
+    def reset(self, seeds: list[int]) -> np.ndarray:
+        """Start every copy anew, each with its seed: obs [n, ...]."""
+
+    def step(self, action: np.ndarray) -> tuple[TimeStep, np.ndarray | None]:
+        """One step of every copy: the time step, every leaf [n, ...], and the objective [n] where one is named."""
+
+    def close(self) -> None: ...
+
+
+class HostEnvironment(NamedTuple):
+    """How to open `n` copies of an environment; `objective`: a dotted key into the info of an episode's last step."""
+
+    spec: Spec
+    open: Callable[[int, str | None], Vector]
+
+
+def gymnasium_environment(name: str, options: dict[str, Any]) -> HostEnvironment:
+    """Any id that gymnasium knows; options go to `gymnasium.make`, but `vectorization`: sync (default) or async."""
+    import gymnasium
+
+    options = dict(options)
+    vectorization = options.pop("vectorization", "sync")
+    if vectorization not in ("sync", "async"):
+        raise BadInput(f"env_options.vectorization = {vectorization!r}: choose sync or async")
+
+    registered = gymnasium.registry.get(name)  # sent along, for worker processes know gymnasium's own ids only
+    home = os.getpid()
+
+    def make() -> Any:
+        if os.getpid() != home:  # Ctrl-C reaches every process of a terminal; when workers end is for the run to say
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        env = gymnasium.make(registered or name, **options)
+        if not isinstance(env.observation_space, gymnasium.spaces.Box):
+            env = gymnasium.wrappers.FlattenObservation(env)
+        return env
+
+    try:
+        env = make()
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise BadInput(f"env: gym:{name} needs a package that is missing: {error}") from error
+    except (TypeError, ValueError, AssertionError, ImportError, gymnasium.error.Error) as error:
+        raise BadInput(f"env: gym:{name} with env_options {options} cannot be made: {error}") from error
+    space = env.observation_space
+    dtype = "uint8" if space.dtype == np.uint8 else "float32"
+    spec = Spec(space.shape, dtype, _action_space(env.action_space, name))
+    env.close()
+
+    def open_copies(n: int, objective: str | None) -> Vector:
+        return _Gymnasium(make, n, spec, objective, vectorization)
+
+    return HostEnvironment(spec, open_copies)
+
+
+class _Gymnasium:
+    def __init__(self, make: Callable, n: int, spec: Spec, objective: str | None, vectorization: str):
+        from gymnasium import vector
+
+        same_step = vector.AutoresetMode.SAME_STEP
+        if vectorization == "sync":
+            self._envs: Any = vector.SyncVectorEnv([make] * n, autoreset_mode=same_step)
+        else:  # not forked from this process: it has JAX's threads, and a child without them may hang
+            start = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+            self._envs = vector.AsyncVectorEnv([make] * n, autoreset_mode=same_step, context=start)
+        self._dtype, self._objective = spec.obs_dtype, objective.split(".") if objective else None
+        single = self._envs.single_action_space
+        self._offset = getattr(single, "start", 0)
+        self._action_dtype = single.dtype
+
+    def reset(self, seeds: list[int]) -> np.ndarray:
+        obs, _ = self._envs.reset(seed=seeds)
+        return obs.astype(self._dtype)
+
+    def step(self, action: np.ndarray) -> tuple[TimeStep, np.ndarray | None]:
+        action = (action + self._offset if np.any(self._offset) else action).astype(self._action_dtype)
+        obs, reward, terminated, truncated, info = self._envs.step(action)
+        obs = obs.astype(self._dtype)
+        final = obs
+        done = terminated | truncated
+        if done.any():
+            final = obs.copy()
+            for i in np.flatnonzero(done):
+                final[i] = info["final_obs"][i]
+        step = TimeStep(obs, reward.astype(np.float32), terminated, truncated, final)
+        return step, self._read_objective(info, done) if self._objective else None
+
+    def _read_objective(self, info: dict[str, Any], done: np.ndarray) -> np.ndarray:
+        result = np.full(done.shape, np.nan)
+        if not done.any():
+            return result
+        path = f"fitness.objective = {'.'.join(self._objective or ())}"
+        values: Any = info.get("final_info", {})
+        for part in self._objective or ():
+            known = values if isinstance(values, dict) else {}
+            if part not in known or not known[f"_{part}"][done].all():  # the mask tells which environments have it
+                names = ", ".join(k for k in known if not k.startswith("_"))
+                raise BadInput(f"{path}: the info of an episode's end has no {part!r}, only: {names}")
+            values = known[part]
+        if np.shape(values) != done.shape or values.dtype.kind not in "biuf":
+            raise BadInput(f"{path}: is not one number in the info of an episode's end")
+        result[done] = values[done]
+        return result
+
+    def close(self) -> None:
+        self._envs.close()
+
+
+def _action_space(space: Any, name: str) -> ActionSpace:
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Discrete):
+        return Discrete(int(space.n))
+    if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
+        return MultiDiscrete(tuple(map(int, space.nvec)))
+    if isinstance(space, spaces.MultiBinary) and len(space.shape) == 1:
+        return MultiDiscrete((2,) * space.shape[0])
+    if isinstance(space, spaces.Box) and len(space.shape) == 1:
+        return Continuous(tuple(map(float, space.low)), tuple(map(float, space.high)))
+    raise BadInput(
+        f"env: gym:{name} has the action space {space}; these work: discrete, multi-discrete, multi-binary, flat box"
+    )

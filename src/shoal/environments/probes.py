@@ -1,0 +1,78 @@
+"""Tiny environments whose right answer is known: what an algorithm gets wrong shows in seconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from shoal.environments.device import DeviceEnvironment
+from shoal.names import unknown
+from shoal.types import ActionSpace, BadInput, Continuous, Discrete, MultiDiscrete, Spec
+
+_YES, _NO = jnp.bool(True), jnp.bool(False)
+
+
+def one_step_value() -> DeviceEnvironment:
+    """One action, one step, reward 1: the value of the only observation is 1."""
+
+    def reset(key: jax.Array) -> tuple[Any, jax.Array]:
+        return jnp.int32(0), jnp.zeros(1)
+
+    def step(key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, ...]:
+        return state, jnp.zeros(1), jnp.float32(1), _YES, _NO
+
+    return DeviceEnvironment(Spec((1,), "float32", Discrete(2)), reset, step)
+
+
+def delayed_reward() -> DeviceEnvironment:
+    """Two steps, the observation tells which; reward 1 at the end: the values are `discount` and 1."""
+
+    def reset(key: jax.Array) -> tuple[Any, jax.Array]:
+        return jnp.int32(0), jnp.zeros(1)
+
+    def step(key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, ...]:
+        last = state == 1
+        return state + 1, jnp.ones(1), last.astype(jnp.float32), last, _NO
+
+    return DeviceEnvironment(Spec((1,), "float32", Discrete(2)), reset, step)
+
+
+def endless_reward(limit: int = 5) -> DeviceEnvironment:
+    """Reward 1 for ever, truncated at `limit` steps: the value is 1 / (1 - discount), for truncation bootstraps."""
+
+    def reset(key: jax.Array) -> tuple[Any, jax.Array]:
+        return jnp.int32(0), jnp.zeros(1)
+
+    def step(key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, ...]:
+        return state + 1, jnp.zeros(1), jnp.float32(1), _NO, state + 1 >= limit
+
+    return DeviceEnvironment(Spec((1,), "float32", Discrete(2)), reset, step)
+
+
+def match(actions: str = "discrete") -> DeviceEnvironment:
+    """One step; the observation, -1 or 1, tells the action that earns 1, every other earns 0 or less.
+
+    actions: discrete (0 or 1), multi_discrete (both of two choices), or continuous (the observation, within [-2, 2]).
+    """
+    space: dict[str, ActionSpace] = {
+        "discrete": Discrete(2),
+        "multi_discrete": MultiDiscrete((2, 2)),
+        "continuous": Continuous((-2.0,), (2.0,)),
+    }
+    if actions not in space:
+        raise BadInput(unknown("env_options.actions", actions, space))
+
+    def reset(key: jax.Array) -> tuple[Any, jax.Array]:
+        sign = jnp.where(jax.random.bernoulli(key), jnp.float32(1), jnp.float32(-1))
+        return sign, sign[None]
+
+    def step(key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, ...]:
+        if actions == "continuous":
+            reward = 1 - jnp.square(action[0] - state)
+        else:
+            reward = (action == (state > 0).astype(jnp.int32)).all().astype(jnp.float32)
+        return state, state[None], reward, _YES, _NO
+
+    return DeviceEnvironment(Spec((1,), "float32", space[actions]), reset, step)

@@ -1,0 +1,100 @@
+"""Environments by id: `suite:name`, a bare name (the fastest suite that has it), or `module:factory`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from typing import Any
+
+from shoal.environments.device import DeviceEnvironment
+from shoal.environments.host import HostEnvironment
+from shoal.names import nearest
+from shoal.settings import call
+from shoal.types import BadInput
+
+Environment = DeviceEnvironment | HostEnvironment
+
+BRAX = (  # listed here, for importing brax takes seconds
+    *("ant", "halfcheetah", "hopper", "humanoid", "humanoidstandup", "inverted_double_pendulum"),
+    *("inverted_pendulum", "pusher", "reacher", "swimmer", "walker2d"),
+)
+# Fastest first; the package that each suite comes with.
+SUITES = {"gymnax": "gymnax", "brax": "brax", "gym": "gymnasium"}
+
+
+def installed(suite: str) -> bool:
+    """Whether the package of a suite is there."""
+    return importlib.util.find_spec(SUITES[suite]) is not None
+
+
+def names(suite: str) -> list[str]:
+    """All names of a suite; empty when it is not installed."""
+    if not installed(suite):
+        return []
+    if suite == "gymnax":
+        import gymnax
+
+        return list(gymnax.registered_envs)
+    if suite == "brax":
+        return list(BRAX)
+    import gymnasium
+
+    def usable(name: str) -> bool:
+        moved = getattr(gymnasium.registry[name].entry_point, "__module__", "") == "gymnasium.envs"  # MuJoCo v2 and v3
+        return not moved and not name.startswith(("phys2d/", "tabular/", "GymV"))
+
+    return list(filter(usable, gymnasium.registry))
+
+
+def resolve(env: str) -> str:
+    """The full id of `env`, checked to exist. Raises BadInput with the nearest ids."""
+    suite, colon, name = env.partition(":")
+    if colon and suite not in SUITES:
+        if _importable(suite):
+            return env
+        raise BadInput(
+            f"env: there is no suite {suite!r}; choose one of {', '.join(SUITES)}, or module:factory of your own"
+        )
+    if colon and not installed(suite):
+        raise BadInput(f"env: {env} needs the package {SUITES[suite]}: pip install 'shoal[{suite}]'")
+    if colon and (name in names(suite) or (suite == "gym" and ":" in name)):
+        return env
+    if not colon:
+        for candidate in SUITES:
+            if env in names(candidate):
+                return f"{candidate}:{env}"
+        if env in BRAX:
+            raise BadInput(f"env: {env} needs the package brax: pip install 'shoal[brax]'")
+    bare = {n: f"{s}:{n}" for s in ([suite] if colon else reversed(SUITES)) for n in names(s)}
+    near = nearest(name if colon else env, bare)
+    hint = f"did you mean {' or '.join(bare[n] for n in near)}?" if near else "`shoal envs` lists what is installed"
+    raise BadInput(f"env: {env!r} does not exist; {hint}")
+
+
+def make(env: str, options: dict[str, Any]) -> Environment:
+    """The environment of a full id, as `resolve` gives it."""
+    suite, _, name = env.partition(":")
+    if suite == "gymnax":
+        from shoal.environments.device import gymnax_environment
+
+        return gymnax_environment(name, options)
+    if suite == "brax":
+        from shoal.environments.device import brax_environment
+
+        return brax_environment(name, options)
+    if suite == "gym":
+        from shoal.environments.host import gymnasium_environment
+
+        return gymnasium_environment(name, options)
+    try:
+        factory = getattr(importlib.import_module(suite), name)
+    except (ImportError, AttributeError) as error:
+        raise BadInput(f"env: {env} cannot be imported: {error}") from error
+    return call(f"env_options: {env}", factory, **options)
+
+
+def _importable(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
