@@ -1,0 +1,230 @@
+"""The device arena: acting, stepping and learning in one compiled program per generation."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shoal import tree
+from shoal.collect.episodes import Outcome, Progress, advance, begin, disown, merge, no_outcome
+from shoal.devices import Layout
+from shoal.environments.device import DeviceEnvironment, auto_reset
+from shoal.environments.spaces import to_bounds
+from shoal.keys import member_keys
+from shoal.types import Learner, Population, PyTree, Rollout
+
+
+class World(NamedTuple):
+    """What the environments of N members remember between two calls; every leaf is [N, B, ...]."""
+
+    state: PyTree
+    obs: jax.Array
+    carry: PyTree
+    progress: Progress
+
+
+class DeviceArena:
+    """N members in B device environments each."""
+
+    resumes_exactly = True
+
+    def __init__(self, environment: DeviceEnvironment, learner: Learner, layout: Layout, greedy: bool, step_limit: int):
+        self._environment, self._learner, self._step_limit = environment, learner, step_limit
+        self._greedy = greedy
+        self._layout = layout
+        self._begin = layout.program(self._reset, True, False)
+        self._train = layout.program(
+            self._train_members, True, True, True, True, True, False, False, False, donate=(0, 1, 2, 3)
+        )
+        self._test = layout.program(self._evaluate_members, True, True, False)
+        self.world: World | None = None
+        self._metrics: list[str] = []
+        self.programs = (self._begin, self._train, self._test)
+
+    def prepare(self, population: Population, uid: np.ndarray, episodes: int) -> None:
+        """Begin to compile `train`, and `evaluate` for E episodes, side by side, for a population of these shapes."""
+        key = jax.random.key(0)
+        world = jax.eval_shape(self._reset, uid, key)
+
+        def train() -> None:
+            with suppress(Exception):  # whatever is wrong is raised where the program is called
+                self._train.compile(*self._train_arguments(population, world, uid, key))
+
+        def test() -> None:
+            with suppress(Exception):
+                self._test.compile(*self._test_arguments(population, jax.random.split(key, (len(uid), episodes))))
+
+        for work in (train, test):
+            threading.Thread(target=work).start()  # no daemon: to leave a compiler in the middle is to crash
+
+    # ------------------------------------------------------------------------------------------- training
+
+    def begin(self, uid: np.ndarray, key: jax.Array) -> None:
+        """Start every environment anew."""
+        self.world = self._begin(self._layout.place(uid), self._layout.place(key, members=False))
+
+    def train(
+        self, population: Population, uid: np.ndarray, key: jax.Array, iterations: int, chunk: int, pause: Callable
+    ) -> tuple[Population, dict[str, np.ndarray], Outcome]:
+        """`iterations` times a rollout and an update, `chunk` of them per call of the compiled program.
+
+        `pause` is called with each call's result and the iterations done; it may wait, show progress, or raise.
+        The result does not depend on `chunk`. Returns the population, metrics [N] averaged over iterations, and the
+        episodes that ended.
+        """
+        assert self.world is not None
+        members, self.world, metrics, outcome, who, key, _, _ = self._train_arguments(population, self.world, uid, key)
+        done = 0
+        while done < iterations:
+            count = min(chunk, iterations - done)
+            members, self.world, metrics, outcome = self._train(
+                members, self.world, metrics, outcome, who, key, np.int32(done), np.int32(count)
+            )
+            done += count
+            pause(metrics, done)
+        averages = {name: np.asarray(x) / np.float32(iterations) for name, x in metrics.items()}
+        return Population(members[0], members[1], population.hyper), averages, jax.tree.map(np.asarray, outcome)
+
+    def _train_arguments(
+        self, population: Population, world: World, uid: np.ndarray, key: jax.Array
+    ) -> tuple[Any, ...]:
+        place = self._layout.place
+        if not self._metrics:
+            shapes = jax.eval_shape(self._iterate, population, world, uid, key, jnp.int32(0))[2]
+            self._metrics = list(shapes)
+        metrics = place({name: np.zeros(len(uid), np.float32) for name in self._metrics})
+        outcome, who = place(no_outcome(np, len(uid))), (place(uid), population.hyper)
+        members = (population.members, population.shared)
+        return members, world, metrics, outcome, who, place(key, members=False), np.int32(0), np.int32(0)
+
+    def _train_members(
+        self,
+        members: tuple[PyTree, PyTree],
+        world: World,
+        metrics: dict[str, jax.Array],
+        outcome: Outcome,
+        who: tuple[jax.Array, PyTree],
+        key: jax.Array,
+        first: jax.Array,
+        count: jax.Array,
+    ) -> tuple[Any, World, dict[str, jax.Array], Outcome]:
+        uid, hyper = who
+
+        def iteration(i: jax.Array, state: tuple) -> tuple:
+            members, world, metrics, outcome = state
+            population, world, new, finished = self._iterate(
+                Population(members[0], members[1], hyper), world, uid, key, i
+            )
+            metrics = jax.tree.map(jnp.add, metrics, new)
+            return (population.members, population.shared), world, metrics, merge(jnp, outcome, *finished)
+
+        return jax.lax.fori_loop(first, first + count, iteration, (members, world, metrics, outcome))
+
+    def _iterate(
+        self, population: Population, world: World, uid: jax.Array, key: jax.Array, i: jax.Array
+    ) -> tuple[Population, World, dict[str, jax.Array], tuple]:
+        keys = member_keys(jax.random.fold_in(key, i), uid)
+        act_keys, update_keys = jax.vmap(jax.random.split, out_axes=1)(keys)
+        world, rollout, finished = self._collect(population, world, act_keys)
+        population, metrics = self._learner.update(population, rollout, update_keys)
+        return population, world, metrics, finished
+
+    def _collect(self, population: Population, world: World, keys: jax.Array) -> tuple[World, Rollout, tuple]:
+        """T steps of every environment. Leaves of the rollout: [N, T, B, ...]; of the finished episodes: [T, N, B]."""
+        environment, agent = self._environment, self._learner.agent
+        split = jax.vmap(lambda key, t: jax.random.split(jax.random.fold_in(key, t), 1 + agent.environments), (0, None))
+        start = None
+        if not environment.fresh_resets:
+            start = jax.vmap(jax.vmap(environment.reset))(split(keys, agent.rollout)[:, 1:])
+        step_all = jax.vmap(
+            jax.vmap(lambda key, state, action, start: auto_reset(environment, key, state, action, start))
+        )
+
+        def step(world: World, t: jax.Array) -> tuple[World, tuple]:
+            step_keys = split(keys, t)
+            action, carry, extras = self._learner.act(population, world.obs, world.carry, step_keys[:, 0])
+            state, now = step_all(step_keys[:, 1:], world.state, to_bounds(environment.spec.action, action), start)
+            done = now.terminated | now.truncated
+            carry = tree.where(done, agent.carry(done.shape), carry)
+            progress, *finished = advance(jnp, world.progress, now.reward, done)
+            taken = Rollout(world.obs, action, now.reward, now.final_obs, now.terminated, now.truncated, extras)
+            return World(state, now.obs, carry, progress), (taken, tuple(finished))
+
+        world, (rollout, finished) = jax.lax.scan(step, world, jnp.arange(agent.rollout))
+        return world, jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), rollout), finished
+
+    def _reset(self, uid: jax.Array, key: jax.Array) -> World:
+        shape = (uid.shape[0], self._learner.agent.environments)
+        keys = jax.vmap(lambda k: jax.random.split(k, shape[1]))(member_keys(key, uid))
+        state, obs = jax.vmap(jax.vmap(self._environment.reset))(keys)
+        return World(state, obs, self._learner.agent.carry(shape), begin(jnp, *shape))
+
+    def overwrite(self, copied: np.ndarray) -> None:
+        """The weights of the members where `copied` [N] are no longer those that began their episodes."""
+        assert self.world is not None
+        progress = self.world.progress
+        counts = self._layout.place(disown(progress, copied))
+        self.world = self.world._replace(progress=progress._replace(counts=counts))
+
+    # ----------------------------------------------------------------------------------------- evaluation
+
+    def _test_arguments(self, population: Population, keys: jax.Array) -> tuple[Any, ...]:
+        return tuple(population), self._layout.place(keys), np.int32(self._step_limit)
+
+    def evaluate(self, population: Population, keys: jax.Array, pause: Callable) -> tuple[np.ndarray, np.ndarray]:
+        """Whole episodes of frozen members: keys [N, E], one per episode. Returns their returns and lengths [N, E]."""
+        returns, lengths = self._test(*self._test_arguments(population, keys))
+        pause(returns, 0)
+        return np.asarray(returns), np.asarray(lengths)
+
+    def _evaluate_members(self, members: tuple, keys: jax.Array, limit: jax.Array) -> tuple[jax.Array, jax.Array]:
+        environment, population = self._environment, Population(*members)
+        step_all = jax.vmap(jax.vmap(environment.step))
+        reset_keys, keys = jax.vmap(jax.vmap(jax.random.split, out_axes=1), out_axes=1)(keys)
+        state, obs = jax.vmap(jax.vmap(environment.reset))(reset_keys)
+        zeros = jnp.zeros(keys.shape, jnp.float32)
+
+        def running(carried: tuple) -> jax.Array:
+            *_, alive, t = carried
+            return alive.any() & (t < limit)
+
+        def step(carried: tuple) -> tuple:
+            state, obs, memory, total, length, alive, t = carried
+            now = jax.vmap(jax.vmap(jax.random.fold_in, (0, None)), (0, None))(keys, t)
+            if self._greedy:
+                action, memory = self._learner.greedy(population, obs, memory)
+            else:
+                action, memory, _ = self._learner.act(population, obs, memory, now[:, 0])
+            state, obs, reward, terminated, truncated = step_all(now, state, to_bounds(environment.spec.action, action))
+            total, length = total + jnp.where(alive, reward, jnp.float32(0)), length + alive.astype(jnp.float32)
+            return state, obs, memory, total, length, alive & ~(terminated | truncated), t + 1
+
+        first = (
+            state,
+            obs,
+            self._learner.agent.carry(keys.shape),
+            zeros,
+            zeros,
+            jnp.ones(keys.shape, bool),
+            jnp.int32(0),
+        )
+        _, _, _, total, length, _, _ = jax.lax.while_loop(running, step, first)
+        return total, length
+
+    # ---------------------------------------------------------------------------------------------- state
+
+    def state(self) -> PyTree:
+        """Everything that the environments remember, for a checkpoint."""
+        return self.world
+
+    def restore(self, state: PyTree) -> None:
+        self.world = self._layout.place(state)
+
+    def close(self) -> None:
+        """Nothing is held open."""

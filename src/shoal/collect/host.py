@@ -1,0 +1,175 @@
+"""The host arena: gymnasium environments of the whole population behind one flat vector, learning on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shoal import tree
+from shoal.collect.episodes import Outcome, advance, begin, disown, merge, no_outcome
+from shoal.devices import Layout
+from shoal.environments.host import HostEnvironment, Vector
+from shoal.environments.spaces import to_bounds
+from shoal.keys import derive, member_keys, words
+from shoal.types import Learner, Population, PyTree, Rollout, Seed
+
+
+class HostArena:
+    """N members in B host environments each, stepped together; one policy call for all of them per step."""
+
+    resumes_exactly = False
+
+    def __init__(
+        self,
+        environment: HostEnvironment,
+        learner: Learner,
+        layout: Layout,
+        greedy: bool,
+        step_limit: int,
+        objective: str | None = None,
+    ):
+        self._environment, self._learner, self._layout, self._step_limit = environment, learner, layout, step_limit
+        self._objective = objective
+        self._act = layout.program(self._act_members, True, True, True, True, False)
+        self._update = layout.program(self._update_members, True, True, True, True, False, donate=(0,))
+        self._test = layout.program(self._greedy_members if greedy else self._sample_members, True, True, True, True)
+        self._training: Vector | None = None
+        self._testing: tuple[Vector, int] | None = None
+        self._obs: np.ndarray = np.zeros(0)
+        self._carry: PyTree = ()
+        self._progress = begin(np, 0, 0)
+        self.programs = (self._act, self._update, self._test)
+
+    # ------------------------------------------------------------------------------------------- training
+
+    def begin(self, uid: np.ndarray, key: Seed) -> None:
+        """Start every environment anew, each from its own seed."""
+        shape = (len(uid), self._learner.agent.environments)
+        self._training = self._training or self._environment.open(shape[0] * shape[1], self._objective)
+        seeds = [seed for u in uid for seed in words(derive(key, int(u)), shape[1])]
+        self._obs = self._training.reset(seeds).reshape(*shape, *self._environment.spec.obs_shape)
+        self._carry = jax.tree.map(np.asarray, self._learner.agent.carry(shape))
+        self._progress = begin(np, *shape)
+
+    def train(
+        self, population: Population, uid: np.ndarray, key: jax.Array, iterations: int, chunk: int, pause: Callable
+    ) -> tuple[Population, dict[str, np.ndarray], Outcome]:
+        """`iterations` times a rollout and an update; see `DeviceArena.train`. `pause` comes after each update."""
+        place = self._layout.place
+        members, hyper = (population.members, population.shared), population.hyper
+        who = place(uid)
+        outcome, sums = no_outcome(np, len(uid)), None
+        for i in range(iterations):
+            now = place(jax.random.fold_in(key, i), members=False)
+            rollout, finished = self._collect((*members, hyper), who, now)
+            outcome = merge(np, outcome, *finished)
+            members, metrics = self._update(members, hyper, place(rollout), who, now)
+            sums = metrics if sums is None else jax.tree.map(jnp.add, sums, metrics)
+            pause(metrics, i + 1)
+        averages = {name: np.asarray(x) / np.float32(iterations) for name, x in (sums or {}).items()}
+        return Population(*members, hyper), averages, outcome
+
+    def _collect(self, population: tuple, uid: jax.Array, key: jax.Array) -> tuple[Rollout, list[np.ndarray]]:
+        assert self._training is not None
+        agent, place = self._learner.agent, self._layout.place
+        shape = self._obs.shape[:2]
+        steps, ends = [], []
+        for t in range(agent.rollout):
+            now = place(jax.random.fold_in(key, t), members=False)
+            chosen = self._act(population, place(self._obs), place(self._carry), uid, now)
+            action, carry, extras = jax.tree.map(np.asarray, chosen)
+            step, objective = self._step(self._training, action)
+            terminated, truncated = step.terminated.reshape(shape), step.truncated.reshape(shape)
+            done = terminated | truncated
+            reward = step.reward.reshape(shape)
+            self._progress, total, length, counted = advance(np, self._progress, reward, done)
+            ends.append((total if objective is None else objective.reshape(shape), length, counted))
+            next_obs = step.final_obs.reshape(self._obs.shape)
+            steps.append(Rollout(self._obs, action, reward, next_obs, terminated, truncated, extras))
+            self._obs = step.obs.reshape(self._obs.shape)
+            self._carry = self._restart(carry, done)
+        rollout = jax.tree.map(lambda *x: np.stack(x, 1), *steps)
+        return rollout, [np.stack(x) for x in zip(*ends, strict=True)]
+
+    def _step(self, vector: Vector, action: np.ndarray) -> tuple[Any, np.ndarray | None]:
+        flat = action.reshape(-1, *action.shape[2:])
+        return vector.step(to_bounds(self._environment.spec.action, flat))
+
+    def _restart(self, carry: PyTree, done: np.ndarray) -> PyTree:
+        """A policy's memory ends with its episode."""
+        if not jax.tree.leaves(carry):
+            return carry
+        return jax.tree.map(np.asarray, tree.where(jnp.asarray(done), self._learner.agent.carry(done.shape), carry))
+
+    def _act_members(self, population: tuple, obs: jax.Array, carry: PyTree, uid: jax.Array, key: jax.Array) -> Any:
+        return self._learner.act(Population(*population), obs, carry, member_keys(jax.random.fold_in(key, 0), uid))
+
+    def _update_members(self, members: tuple, hyper: PyTree, rollout: Rollout, uid: jax.Array, key: jax.Array) -> Any:
+        keys = member_keys(jax.random.fold_in(key, 1), uid)
+        population, metrics = self._learner.update(Population(members[0], members[1], hyper), rollout, keys)
+        return (population.members, population.shared), metrics
+
+    def overwrite(self, copied: np.ndarray) -> None:
+        """The weights of the members where `copied` [N] are no longer those that began their episodes."""
+        self._progress = self._progress._replace(counts=disown(self._progress, copied))
+
+    # ----------------------------------------------------------------------------------------- evaluation
+
+    def evaluate(self, population: Population, keys: jax.Array, pause: Callable) -> tuple[np.ndarray, np.ndarray]:
+        """Whole episodes of frozen members: keys [N, E], one per episode. Returns their returns and lengths [N, E]."""
+        place, shape = self._layout.place, keys.shape
+        if self._testing is None or self._testing[1] != keys.size:
+            self._close_testing()
+            self._testing = (self._environment.open(keys.size, self._objective), keys.size)
+        vector = self._testing[0]
+        seeds = np.asarray(jax.random.key_data(keys)).reshape(keys.size, -1)[:, -1] >> 1
+        obs = vector.reset([int(s) for s in seeds])
+        carry = jax.tree.map(np.asarray, self._learner.agent.carry(shape))
+        progress, alive = begin(np, *shape), np.ones(shape, bool)
+        returns, lengths = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+        members, first_keys = place(tuple(population)), place(keys[:, 0])
+        for t in range(self._step_limit):
+            obs = place(obs.reshape(*shape, *self._environment.spec.obs_shape))
+            step_keys = place(jax.vmap(jax.random.fold_in, (0, None))(first_keys, t))
+            action, carry = jax.tree.map(np.asarray, self._test(members, obs, place(carry), step_keys))
+            step, objective = self._step(vector, action)
+            done = (step.terminated | step.truncated).reshape(shape)
+            progress, total, length, _ = advance(np, progress, step.reward.reshape(shape), done)
+            value = total if objective is None else np.where(done, objective.reshape(shape), total)
+            returns, lengths = np.where(alive, value, returns), np.where(alive, length, lengths)
+            alive &= ~done
+            obs = step.obs
+            pause(None, 0)
+            if not alive.any():
+                break
+        return returns, lengths
+
+    def _greedy_members(self, population: tuple, obs: jax.Array, carry: PyTree, keys: jax.Array) -> Any:
+        return self._learner.greedy(Population(*population), obs, carry)
+
+    def _sample_members(self, population: tuple, obs: jax.Array, carry: PyTree, keys: jax.Array) -> Any:
+        return self._learner.act(Population(*population), obs, carry, keys)[:2]
+
+    # ---------------------------------------------------------------------------------------------- state
+
+    def state(self) -> PyTree:
+        """Nothing: simulators outside the device cannot be saved, so a resumed run begins fresh episodes."""
+        return ()
+
+    def restore(self, state: PyTree) -> None:
+        """See `state`; `begin` starts the episodes."""
+
+    def close(self) -> None:
+        """Close the simulators."""
+        if self._training is not None:
+            self._training.close()
+        self._close_testing()
+
+    def _close_testing(self) -> None:
+        if self._testing is not None:
+            self._testing[0].close()
+            self._testing = None

@@ -1,0 +1,100 @@
+"""The devices of this process: how members are laid over them, and the programs that run there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from shoal.types import PyTree
+
+
+def prepare() -> None:
+    """Make every core a device and keep compiled programs on disk; settings made by the user stay as they are.
+
+    Takes effect when called before JAX is first used in the process.
+    """
+    if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+        with contextlib.suppress(RuntimeError):  # JAX is in use already: its devices stay as they are
+            jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
+    if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
+        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        jax.config.update("jax_compilation_cache_dir", str(Path(home) / "shoal" / "compiled"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
+
+class Layout:
+    """The member axis laid over as many devices as divide it; each device runs its members on its own."""
+
+    def __init__(self, members: int):
+        devices = jax.devices()
+        count = max(d for d in range(1, len(devices) + 1) if members % d == 0)
+        self._mesh = Mesh(np.array(devices[:count]), ("members",))
+        self._along = NamedSharding(self._mesh, PartitionSpec("members"))
+        self._everywhere = NamedSharding(self._mesh, PartitionSpec())
+
+    @property
+    def devices(self) -> int:
+        return self._mesh.size
+
+    def place(self, tree: PyTree, members: bool = True) -> PyTree:
+        """Put a tree on the devices: each member's leaves on its own, or all of it on every device."""
+        return jax.device_put(tree, self._along if members else self._everywhere)
+
+    def program(self, function: Callable, *members: bool, donate: tuple[int, ...] = ()) -> Program:
+        """Compile `function` for this layout.
+
+        members: for each argument, whether its leaves have the member axis; the results always do.
+        donate: arguments whose memory the results take over.
+        """
+        along, everywhere = PartitionSpec("members"), PartitionSpec()
+        if self.devices > 1:
+            specs = tuple(along if m else everywhere for m in members)
+            function = jax.shard_map(function, mesh=self._mesh, in_specs=specs, out_specs=along, check_vma=False)
+        shardings = tuple(self._along if m else self._everywhere for m in members)
+        return Program(jax.jit(function, in_shardings=shardings, out_shardings=self._along, donate_argnums=donate))
+
+    def gather(self, function: Callable, *members: bool, donate: tuple[int, ...] = ()) -> Program:
+        """Compile a function that moves data between members, and so between devices."""
+        shardings = tuple(self._along if m else self._everywhere for m in members)
+        return Program(jax.jit(function, in_shardings=shardings, out_shardings=self._along, donate_argnums=donate))
+
+
+class Program:
+    """A jitted function, traced and compiled once, at its first call; other shapes are an error, not a retrace."""
+
+    def __init__(self, function: Any):
+        self._function = function
+        self._compiled: Any = None
+        self._lock = threading.Lock()
+        self.compiling = (0.0, 0.0)  # from when to when, on the clock of time.perf_counter
+
+    def compile(self, *arguments: PyTree) -> None:
+        """Get ready for arguments like these; a second call, or one from another thread, waits and does nothing."""
+        with self._lock:
+            if self._compiled is None:
+                start = time.perf_counter()
+                self._compiled = self._function.lower(*arguments).compile()
+                self.compiling = (start, time.perf_counter())
+
+    def __call__(self, *arguments: PyTree) -> Any:
+        if self._compiled is None:
+            self.compile(*arguments)
+        return self._compiled(*arguments)
+
+
+def covered(spans: list[tuple[float, float]]) -> float:
+    """Seconds that lie within at least one of the spans: what is done side by side counts once."""
+    total, reached = 0.0, 0.0
+    for start, end in sorted(spans):
+        total += max(end - max(start, reached), 0.0)
+        reached = max(reached, end)
+    return total
