@@ -1,0 +1,128 @@
+"""What a run shows in the terminal: a live table, or plain lines where nobody watches."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.console import Console, Group
+from rich.live import Live
+from rich.markup import escape
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from shoal.record.recorder import Recorder
+
+if TYPE_CHECKING:
+    from shoal.build import Parts
+    from shoal.record.recorder import Generation
+
+ROWS = 12  # generations in view
+
+
+class Display(Recorder):
+    """Generation, fitness of best, median and worst, who copied whom, steps per second, time left."""
+
+    def __init__(self, console: Console, quiet: bool = False):
+        self._console, self._quiet = console, quiet
+        self._live: Live | None = None
+        self._rows: list[tuple[str, ...]] = []
+        self._phase, self._fraction = "", 0.0
+
+    def start(self, parts: Parts, run_dir: Path, generation: int) -> None:
+        e = parts.experiment
+        self._total, self._done = e.generations, generation
+        self._first, self._began = generation, time.monotonic()
+        where = f"{parts.island.devices} device{'s' * (parts.island.devices > 1)}"
+        steps = parts.iterations * parts.agent.rollout * parts.agent.environments
+        self._say(
+            f"[bold]{e.population} × {escape(str(e.agent))}[/] on [bold]{escape(str(e.env))}[/], "
+            f"{e.generations} generations of {steps:,} steps each, {where} → {escape(str(run_dir))}"
+        )
+        if steps != e.interval:
+            self._say(f"[dim]interval {e.interval:,} is rounded up to {steps:,}: whole rollouts[/]")
+        if not self._quiet and self._console.is_terminal:
+            self._live = Live(self._view(), console=self._console, refresh_per_second=8, transient=False)
+            self._live.start()
+
+    def progress(self, generation: int, phase: str, fraction: float) -> None:
+        first = generation == self._first
+        names = {
+            "train": "compiling and training" if first else "training",
+            "evaluate": "evaluating",
+            "evolve": "evolving",
+        }
+        self._phase, self._fraction = names.get(phase, "testing the champion on fresh episodes"), fraction
+        if self._live is not None:
+            self._live.update(self._view())
+
+    def generation(self, event: Generation) -> None:
+        self._done = event.generation + 1
+        row = (
+            f"{self._done}/{self._total}",
+            *(f"{x:.4g}" for x in _quantiles(event.cards.fitness)),
+            _copies(event),
+            f"{event.timing['steps_per_second']:,.0f}",
+            _clock(self._left()),
+        )
+        self._rows = [*self._rows[-ROWS + 1 :], row]
+        if self._live is not None:
+            self._live.update(self._view())
+        else:
+            names = ("generation", "best", "median", "worst", "copies", "steps/s", "left")
+            self._say("  ".join(f"{name} {value}" for name, value in zip(names, row, strict=True)))
+
+    def note(self, message: str) -> None:
+        self._console.print(escape(message), style="yellow", highlight=False, soft_wrap=True)
+
+    def finish(self, result: dict[str, Any] | None) -> None:
+        if self._live is not None:
+            self._phase = ""
+            self._live.update(self._view())
+            self._live.stop()
+
+    def _view(self) -> Group:
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for name in ("generation", "best", "median", "worst"):
+            table.add_column(name, justify="right", no_wrap=True)
+        table.add_column("child ← parent", ratio=1, overflow="ellipsis", no_wrap=True)
+        table.add_column("steps/s", justify="right", no_wrap=True)
+        table.add_column("left", justify="right", no_wrap=True)
+        for row in self._rows:
+            table.add_row(*row)
+        if not self._phase:
+            return Group(table)
+        done = min((self._done + self._fraction) / self._total, 1.0)
+        line = Table.grid(padding=(0, 1))
+        line.add_row(ProgressBar(total=1.0, completed=done, width=30), Text(f"{done:4.0%} {self._phase}", style="dim"))
+        return Group(table, line)
+
+    def _left(self) -> float:
+        since = self._done - self._first
+        return (time.monotonic() - self._began) / since * (self._total - self._done)
+
+    def _say(self, text: str) -> None:
+        if not self._quiet:
+            self._console.print(text, highlight=False, soft_wrap=True)
+
+
+def _quantiles(fitness: np.ndarray) -> tuple[float, float, float]:
+    finite = fitness[np.isfinite(fitness)]
+    if not len(finite):
+        return (float("nan"),) * 3
+    return float(finite.max()), float(np.median(finite)), float(finite.min())
+
+
+def _copies(event: Generation) -> str:
+    uid, parents = event.cards.uid, event.decision.parents
+    pairs = [f"{uid[i]}←{uid[p]}" for i, p in enumerate(parents) if i != p]
+    return " ".join(pairs) if len(pairs) <= 8 else f"{' '.join(pairs[:7])} … {len(pairs)} in all"
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

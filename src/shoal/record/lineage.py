@@ -1,0 +1,272 @@
+"""What a run left on disk, as tables: who learned what, who copied whom, and how the champion came to be.
+
+Axes: G generations (rows), N members (columns).
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+import yaml
+
+from shoal.types import BadInput, Range
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """`lineage.jsonl` as tables [G, N]; NaN, or the member itself as its parent, where there is no record."""
+
+    generations: np.ndarray  # int64 [G], ascending
+    uids: np.ndarray  # int64 [N], ascending
+    present: np.ndarray  # bool: is there a record?
+    parents: np.ndarray  # int64: the uid whose weights the member carries into the next generation
+    explored: np.ndarray  # bool: were its hyperparameters perturbed on the way there?
+    fitness: np.ndarray
+    returns_std: np.ndarray
+    episodes: np.ndarray
+    steps: np.ndarray  # environment steps of the member itself
+    hyper: dict[str, np.ndarray]
+
+    @cached_property
+    def origin(self) -> np.ndarray:
+        """int64 [G, N]: the column, one row up, whose weights a member started from; -1 where that is unknown."""
+        origin = np.full(self.present.shape, -1)
+        for row in range(1, len(origin)):
+            if self.generations[row] != self.generations[row - 1] + 1:
+                continue
+            column = np.searchsorted(self.uids, self.parents[row - 1]).clip(max=len(self.uids) - 1)
+            found = (self.uids[column] == self.parents[row - 1]) & self.present[row - 1, column]
+            origin[row] = np.where(found & self.present[row - 1] & self.present[row], column, -1)
+        return origin
+
+    @cached_property
+    def founders(self) -> np.ndarray:
+        """int64 [G, N]: the column of the oldest known ancestor; -1 where there is no record."""
+        founders = np.broadcast_to(np.arange(len(self.uids)), self.present.shape).copy()
+        for row in range(1, len(founders)):
+            known = self.origin[row] >= 0
+            founders[row, known] = founders[row - 1, self.origin[row, known]]
+        return np.where(self.present, founders, -1)
+
+    @cached_property
+    def copied(self) -> np.ndarray:
+        """bool [G, N]: the member leaves this generation with the weights of another."""
+        return self.present & (self.parents != self.uids)
+
+    def copies(self) -> dict[int, int]:
+        """How many members copied another at the end of each generation."""
+        return dict(zip(self.generations.tolist(), self.copied.sum(axis=1).tolist(), strict=True))
+
+    def trace(self, uid: int, generation: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and columns of a member's ancestors and of itself, oldest first; empty when there is no record of it."""
+        rows, columns = np.flatnonzero(self.generations == generation), np.flatnonzero(self.uids == uid)
+        if not (len(rows) and len(columns) and self.present[rows[0], columns[0]]):
+            return np.empty(0, int), np.empty(0, int)
+        row, path = int(rows[0]), [int(columns[0])]
+        while (before := int(self.origin[row, path[-1]])) >= 0:
+            row, path = row - 1, [*path, before]
+        return np.arange(row, rows[0] + 1), np.array(path[::-1])
+
+    def ancestors(self, uid: int, generation: int) -> list[tuple[int, int]]:
+        """(uid, generation) of all whose weights led to this member, oldest first, ending with itself."""
+        rows, columns = self.trace(uid, generation)
+        return list(zip(self.uids[columns].tolist(), self.generations[rows].tolist(), strict=True))
+
+    def best(self) -> tuple[int, int] | None:
+        """(uid, generation) of the fittest member of the last generation with any fitness."""
+        rows = np.flatnonzero(np.isfinite(self.fitness).any(axis=1))
+        if not len(rows):
+            return None
+        return int(self.uids[np.nanargmax(self.fitness[rows[-1]])]), int(self.generations[rows[-1]])
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run's directory, read. Whatever is missing or unreadable is empty."""
+
+    name: str
+    text: str  # experiment.yaml as it stands
+    experiment: dict[str, Any]
+    result: dict[str, Any]
+    metrics: list[dict[str, Any]]
+    lineage: Lineage
+
+    @cached_property
+    def champion(self) -> tuple[int, int] | None:
+        """(uid, generation): of the result; while there is none, of the newest metrics; else the fittest member."""
+        if self.lineage.best() is None:
+            return None
+        for source in (self.result, *self.metrics[:-2:-1]):
+            match source.get("champion"):
+                case {"uid": int(uid), "generation": int(generation)} if len(self.lineage.trace(uid, generation)[0]):
+                    return uid, generation
+        return self.lineage.best()
+
+    @cached_property
+    def space(self) -> dict[str, Range]:
+        """The tuned hyperparameters that were recorded; those that varied, where the experiment does not say."""
+        space = self.experiment.get("space")
+        if isinstance(space, dict):
+            return {str(name): _range(entry) for name, entry in space.items() if str(name) in self.lineage.hyper}
+        return {
+            name: Range()
+            for name, values in self.lineage.hyper.items()
+            if len(np.unique(values[np.isfinite(values)])) > 1
+        }
+
+
+def number(value: object) -> float:
+    """`value` as a finite float; NaN for anything else: null, text, infinity."""
+    try:
+        # YAML 1.1 reads 1e-5 as text, so text is worth a try
+        result = float(value) if isinstance(value, int | float | str) else math.nan
+    except (ValueError, OverflowError):
+        return math.nan
+    return result if math.isfinite(result) else math.nan
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The objects of a JSONL file; a missing file is empty, and a half-written line is skipped."""
+    objects = []
+    for line in _read(path).split("\n"):
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(entry, dict):
+            objects.append(entry)
+    return objects
+
+
+def tabulate(entries: list[dict[str, Any]]) -> Lineage:
+    """The lines of `lineage.jsonl` as tables. Of two lines on the same member and generation the later one holds."""
+    entries = [e for e in entries if _whole(e.get("generation")) and _whole(e.get("uid"))]
+    generations = np.unique(np.array([e["generation"] for e in entries], np.int64))
+    uids = np.unique(np.array([e["uid"] for e in entries], np.int64))
+    row = {g: i for i, g in enumerate(generations.tolist())}
+    column = {u: i for i, u in enumerate(uids.tolist())}
+    shape = (len(generations), len(uids))
+
+    def empty() -> np.ndarray:
+        return np.full(shape, np.nan)
+
+    lineage = Lineage(
+        generations, uids, np.zeros(shape, bool), np.broadcast_to(uids, shape).copy(), np.zeros(shape, bool),
+        empty(), empty(), empty(), empty(), hyper={},
+    )  # fmt: skip
+    for entry in entries:
+        at = row[entry["generation"]], column[entry["uid"]]
+        parent = entry.get("parent")
+        lineage.present[at] = True
+        lineage.parents[at] = parent if _whole(parent) else entry["uid"]
+        lineage.explored[at] = entry.get("explored") is True
+        for name in ("fitness", "returns_std", "episodes", "steps"):
+            getattr(lineage, name)[at] = number(entry.get(name))
+        hyper = entry.get("hyper")
+        for name, value in hyper.items() if isinstance(hyper, dict) else ():
+            lineage.hyper.setdefault(name, empty())[at] = number(value)
+    return lineage
+
+
+def read_run(path: Path) -> Run:
+    """Everything a run has written so far."""
+    if not ((path / "experiment.yaml").is_file() or (path / "lineage.jsonl").is_file()):
+        raise BadInput(f"{path} is not a run: it holds neither experiment.yaml nor lineage.jsonl.")
+    text = _read(path / "experiment.yaml")
+    return Run(
+        name=path.resolve().name,
+        text=text,
+        experiment=_mapping(yaml.safe_load, text),
+        result=_mapping(json.loads, _read(path / "result.json")),
+        metrics=read_lines(path / "metrics.jsonl"),
+        lineage=tabulate(read_lines(path / "lineage.jsonl")),
+    )
+
+
+def schedule(path: Path) -> list[dict[str, Any]]:
+    """The champion's lineage, one row per generation: what its weights were trained with and how fit they were.
+
+    Columns: generation, uid (whose hands the weights were in), steps, fitness (None where nothing was measured),
+    copied (the weights came over from another member for this generation), then every hyperparameter.
+    """
+    run = read_run(path)
+    table = run.lineage
+    if run.champion is None:
+        return []
+    rows = []
+    for row, column in zip(*table.trace(*run.champion), strict=True):
+        steps = table.steps[row, column]
+        entry: dict[str, Any] = {
+            "generation": int(table.generations[row]),
+            "uid": int(table.uids[column]),
+            "steps": None if np.isnan(steps) else int(steps),
+            "fitness": _plain(table.fitness[row, column]),
+            "copied": bool(table.origin[row, column] not in (-1, column)),
+        }
+        for name, values in table.hyper.items():
+            entry.setdefault(name, _plain(values[row, column]))
+        rows.append(entry)
+    return rows
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+
+
+def _whole(value: object) -> bool:
+    """An integer that fits the tables; a flag is none."""
+    return type(value) is int and abs(value) < 2**63
+
+
+def _mapping(parse: Any, text: str) -> dict[str, Any]:
+    try:
+        parsed = parse(text)
+    except (ValueError, yaml.YAMLError):
+        return {}
+    return parsed if isinstance(parsed, dict) else {}
+
+
+def _plain(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def _range(entry: object) -> Range:
+    """A range as the experiment states it; what makes no sense is left out, for a report judges nothing."""
+    entry = entry if isinstance(entry, Mapping) else {}
+    low, high = number(entry.get("low")), number(entry.get("high"))
+    listed = entry.get("choices")
+    choices = tuple(v for v in map(number, listed if isinstance(listed, list) else []) if not np.isnan(v))
+    bounded = low < high and not choices
+    scale = entry.get("scale")
+    return Range(
+        low=low if bounded else None,
+        high=high if bounded else None,
+        scale=scale if scale in ("log", "one_minus_log") else "linear",
+        integer=entry.get("integer") is True,
+        choices=choices or None,
+        ordered=entry.get("ordered") is True,
+    )
+
+
+def print_schedule(path: Path, format: str, out: TextIO) -> None:
+    """Write the champion's schedule as csv, yaml or json."""
+    rows = schedule(path)
+    if not rows:
+        raise BadInput(f"{path} has no lineage yet: its first generation has not ended")
+    if format == "csv":
+        writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    elif format == "yaml":
+        yaml.safe_dump(rows, out, sort_keys=False)
+    else:
+        json.dump(rows, out, indent=1)
+        out.write("\n")
