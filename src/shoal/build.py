@@ -1,0 +1,137 @@
+"""From an experiment to the parts of a run: environment, agent, learner, evolver, island."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from shoal import experiment as files
+from shoal.environments import registry
+from shoal.environments.device import DeviceEnvironment
+from shoal.environments.host import HostEnvironment
+from shoal.environments.registry import Environment
+from shoal.evolvers.pbt import pbt
+from shoal.evolvers.schedule import scheduled
+from shoal.experiment import AGENTS, OBJECT, Experiment, as_range, explorer_of, import_object, selector_of
+from shoal.islands.vector import VectorIsland
+from shoal.learners.independent import independent
+from shoal.names import unknown
+from shoal.settings import build, call
+from shoal.types import Agent, BadInput, Evolver, Spec
+
+
+class Parts(NamedTuple):
+    """Everything that a run is made of; `iterations` rollouts make an interval."""
+
+    experiment: Experiment  # resolved: every default filled in
+    environment: Environment
+    agent: Agent
+    evolver: Evolver
+    island: VectorIsland
+    iterations: int
+
+
+def build_run(experiment: Experiment, pause: Callable = lambda result, done: None) -> Parts:
+    """Check an experiment and build its parts; nothing is written. Raises BadInput."""
+    files.check(experiment)
+    experiment, environment = _with_environment(experiment)
+    agent = make_agent(experiment, environment.spec)
+    experiment = _with_numbers(experiment, agent)
+    space = {name: as_range(name, r) for name, r in (experiment.space or {}).items()}
+    if experiment.schedule:
+        evolver = scheduled([experiment.hyper | row for row in experiment.schedule])
+    else:
+        select, explore = selector_of(experiment), explorer_of(experiment)
+        try:
+            evolver = pbt(select, explore, space, experiment.hyper, experiment.start_after)
+        except BadInput as error:
+            raise BadInput(f"explore: {error}") from error
+    fitness = experiment.fitness
+    island = VectorIsland(
+        environment,
+        independent(agent),
+        np.arange(experiment.population),
+        experiment.seed,
+        fitness=fitness.source,
+        episodes=fitness.episodes,
+        greedy=fitness.actions == "greedy",
+        step_limit=fitness.step_limit,
+        objective=fitness.objective,
+        pause=pause,
+    )
+    iterations = -(-experiment.interval // (agent.rollout * agent.environments))
+    if iterations >= 2**31:
+        raise BadInput(f"interval = {experiment.interval}: must be less than 2**31 rollouts")
+    return Parts(experiment, environment, agent, evolver, island, iterations)
+
+
+def make_agent(experiment: Experiment, spec: Spec) -> Agent:
+    """The agent that an experiment names, for an environment's spec. Raises BadInput."""
+    name, config = experiment.agent, dict(experiment.config)
+    if callable(name):
+        return call("config: the agent", name, spec, **config)
+    if not isinstance(name, str):
+        raise BadInput(f"agent = {name!r}: write one of {', '.join(AGENTS)}, or module:factory of your own")
+    if name not in AGENTS and ":" not in name:
+        raise BadInput(unknown("agent", name, AGENTS))
+    path = AGENTS.get(name, name)
+    factory = import_object(path, "agent")
+    if name in AGENTS:
+        kind = importlib.import_module(path.partition(":")[0]).Config
+        config = asdict(build(kind, config, "config."))
+    return call(f"config: {name}", factory, spec, **config)
+
+
+def _with_environment(experiment: Experiment) -> tuple[Experiment, Environment]:
+    env = experiment.env
+    if isinstance(env, (DeviceEnvironment, HostEnvironment)):
+        environment: Environment = env
+    elif callable(env):
+        environment = call("env_options: the environment", env, **experiment.env_options)
+    elif str(env).startswith(f"{OBJECT}:"):
+        environment = import_object(env, "env")
+    else:
+        experiment = replace(experiment, env=registry.resolve(str(env)))
+        environment = registry.make(experiment.env, experiment.env_options)
+    if not isinstance(environment, (DeviceEnvironment, HostEnvironment)):
+        kind = type(environment).__name__
+        raise BadInput(f"env: {env} gives a {kind}; it must give a DeviceEnvironment or a HostEnvironment")
+    if experiment.fitness.objective and isinstance(environment, DeviceEnvironment):
+        raise BadInput("fitness.objective: device environments have no info; it works with host environments (gym:...)")
+    return experiment, environment
+
+
+def _with_numbers(experiment: Experiment, agent: Agent) -> Experiment:
+    """Fill in what the agent supplies: its default hyperparameters, ranges and structure."""
+    known = agent.hyper._fields
+    for place, names in (("hyper", experiment.hyper), ("space", experiment.space or {})):
+        for name in names:
+            if name not in known:
+                raise BadInput(unknown(place, name, known))
+    for i, row in enumerate(experiment.schedule or ()):
+        for name in row:
+            if name not in known:
+                raise BadInput(unknown(f"schedule.{i}", name, known))
+    space = experiment.space
+    if space is None:
+        space = {} if experiment.schedule else {k: r for k, r in agent.space.items() if k not in experiment.hyper}
+    hyper: dict[str, Any] = {k: float(v) for k, v in agent.hyper._asdict().items()}
+    hyper = {k: float(experiment.hyper.get(k, v)) for k, v in hyper.items() if k not in space}
+    config = experiment.config
+    if experiment.agent in AGENTS:
+        module = importlib.import_module(AGENTS[experiment.agent].partition(":")[0])
+        config = asdict(build(module.Config, config, "config."))
+    return replace(experiment, space=space, hyper=hyper, config=config)
+
+
+def memory_needed(parts: Parts) -> int:
+    """Bytes that one member's state takes on the device."""
+    from shoal import tree
+
+    member = jax.eval_shape(lambda: parts.agent.init(jax.random.key(0), parts.agent.hyper))
+    return tree.size_in_bytes(member)

@@ -1,0 +1,107 @@
+"""The champion: the best member a run has seen, kept apart so that nothing overwrites it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from shoal import checkpoint
+from shoal.build import make_agent
+from shoal.environments.spaces import to_bounds
+from shoal.experiment import Experiment, read
+from shoal.types import ActionSpace, Agent, BadInput, Cards, Continuous, Discrete, MultiDiscrete, PyTree, Spec
+
+
+@dataclass
+class Best:
+    """The highest fitness so far; of equal ones the latest, which has trained longest."""
+
+    learned: PyTree = None
+    uid: int = -1
+    generation: int = -1
+    fitness: float = -np.inf
+    hyper: dict[str, float] | None = None
+
+    def challenge(self, cards: Cards, snapshot: Callable[[int], PyTree]) -> bool:
+        """Take over the best of these members if it is at least as good; says whether it did."""
+        fitness = np.where(np.isfinite(cards.fitness), cards.fitness, -np.inf)
+        row = int(np.argmax(fitness))
+        if not np.isfinite(fitness[row]) or fitness[row] < self.fitness:
+            return False
+        self.learned, self.uid, self.generation = snapshot(row), int(cards.uid[row]), int(cards.generation[row])
+        self.fitness, self.hyper = float(fitness[row]), {k: float(v[row]) for k, v in cards.hyper.items()}
+        return True
+
+    def about(self) -> dict[str, Any]:
+        """What a manifest says of it."""
+        return {"uid": self.uid, "generation": self.generation, "fitness": self.fitness, "hyper": self.hyper}
+
+
+class Champion:
+    """A trained policy, ready to act.
+
+    hyper: the hyperparameters it last trained with. fitness: as measured when it was selected.
+    """
+
+    def __init__(self, agent: Agent, spec: Spec, learned: PyTree, manifest: dict[str, Any], experiment: Experiment):
+        self.spec, self.experiment, self.agent, self.learned = spec, experiment, agent, learned
+        self.hyper: dict[str, float] = manifest["hyper"]
+        self.fitness: float = manifest["fitness"]
+        self.uid: int = manifest["uid"]
+        self.generation: int = manifest["generation"]
+        self._greedy = jax.jit(agent.greedy)
+
+    def act(self, obs: Any) -> np.ndarray:
+        """The best action for one observation, or for a batch of them [B, ...]; within the environment's own bounds."""
+        obs = np.asarray(obs, self.spec.obs_dtype)
+        if obs.shape[-len(self.spec.obs_shape) :] != self.spec.obs_shape:
+            raise BadInput(
+                f"obs has the shape {obs.shape}; this champion takes {self.spec.obs_shape}, or a batch of them"
+            )
+        single = obs.shape == self.spec.obs_shape
+        batch = obs[None] if single else obs
+        action = self._greedy(self.learned, batch, self.agent.carry(batch.shape[:1]))[0]
+        action = np.asarray(to_bounds(self.spec.action, np.asarray(action)))
+        return action[0] if single else action
+
+
+def save(folder: Path, best: Best, spec: Spec) -> None:
+    """Write the champion's weights and manifest."""
+    space = {"kind": type(spec.action).__name__, **asdict(spec.action)}
+    manifest = best.about() | {"spec": {"obs_shape": spec.obs_shape, "obs_dtype": spec.obs_dtype, "action": space}}
+    checkpoint.write(folder, best.learned, manifest)
+
+
+def load_champion(run: str | Path, **given: Any) -> Champion:
+    """The champion of a run directory. Raises BadInput when there is none.
+
+    given: the agent, where the run was started with an object that no name leads to.
+    """
+    run = Path(run)
+    folder = run / "champion"
+    if not folder.is_dir():
+        raise BadInput(f"{run} holds no champion; is it a run directory, and has its first generation ended?")
+    try:
+        manifest = checkpoint.read_manifest(folder)
+        if "spec" not in manifest:
+            raise checkpoint.Damaged(f"{folder}: this is no champion")
+        spec = _spec(manifest["spec"])
+        experiment = replace(read(run / "experiment.yaml"), **given)
+        agent = make_agent(experiment, spec)
+        learned = jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned
+        learned, manifest = checkpoint.read(folder, learned)
+    except checkpoint.Damaged as error:
+        raise BadInput(str(error)) from error
+    return Champion(agent, spec, learned, manifest, experiment)
+
+
+def _spec(data: dict[str, Any]) -> Spec:
+    kinds = {"Discrete": Discrete, "MultiDiscrete": MultiDiscrete, "Continuous": Continuous}
+    fields = {k: tuple(v) if isinstance(v, list) else v for k, v in data["action"].items() if k != "kind"}
+    action: ActionSpace = kinds[data["action"]["kind"]](**fields)
+    return Spec(tuple(data["obs_shape"]), data["obs_dtype"], action)

@@ -1,0 +1,329 @@
+"""The experiment: one dataclass that is the file, the flags and the Python argument; every error names its place."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import math
+import re
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from shoal.evolvers.explore import EXPLORERS
+from shoal.evolvers.select import SELECTORS
+from shoal.evolvers.space import validate
+from shoal.names import unknown
+from shoal.settings import build, call, line_of, parse, plain, read_yaml, write_yaml
+from shoal.types import BadInput, Explore, Range, Select
+
+
+@dataclass(frozen=True)
+class Fitness:
+    """How the fitness of a member is measured: its mean raw return."""
+
+    source: Literal["evaluation", "training"] = "evaluation"
+    """whole episodes of the frozen member, or the training episodes of the interval"""
+    episodes: int = 8
+    """episodes per member and evaluation; the same seeds for all members, fresh ones in each generation"""
+    actions: Literal["greedy", "sampled"] = "greedy"
+    """whether evaluations act by the policy's mode or draw from it"""
+    objective: str | None = None
+    """host environments: a dotted key into the info of an episode's last step, used instead of the return"""
+    step_limit: int = 100_000
+    """steps after which an evaluation stops, should an environment never end"""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """How a run is saved."""
+
+    every: int = 1
+    """generations between two checkpoints"""
+    keep: int = 3
+    """how many of them stay on disk"""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A population-based training run. File, flags and Python name the same fields."""
+
+    env: Any = "CartPole-v1"
+    """suite:name, or a bare name for the fastest installed suite that has it (see `shoal envs`)"""
+    agent: Any = "ppo"
+    """the algorithm: ppo, or module:factory of your own"""
+    population: int = 8
+    """members that train side by side"""
+    generations: int = 20
+    """how often the population trains, is measured and evolves"""
+    interval: int = 8192
+    """environment steps of each member per generation, rounded up to whole rollouts"""
+    select: Any = "truncation"
+    """who copies whom: truncation, winner_takes_all, tournament, threshold, t_test or keep"""
+    explore: Any = "perturb"
+    """how children's hyperparameters change: perturb, resample, mutate, gaussian or keep"""
+    start_after: int = 0
+    """environment steps of a member before it may copy or explore"""
+    seed: int = 0
+    """everything random derives from it: same experiment, same seed, same run"""
+    run_dir: str | None = None
+    """where the run is written; by default runs/ENVIRONMENT-AGENT-SEED"""
+    fitness: Fitness = field(default_factory=Fitness)
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    final_episodes: int = 100
+    """episodes on fresh seeds that the champion plays at the end"""
+    hyper: dict[str, float] = field(default_factory=dict)
+    """fixed values of hyperparameters that are not tuned"""
+    space: dict[str, Any] | None = None
+    """the ranges that are tuned, by hyperparameter; by default those that the agent suggests"""
+    config: dict[str, Any] = field(default_factory=dict)
+    """the agent's structure: layer sizes, rollout length, environments per member, ..."""
+    env_options: dict[str, Any] = field(default_factory=dict)
+    """options of the environment, such as its time limit"""
+    schedule: list[dict[str, float]] | None = None
+    """hyperparameters by generation, followed instead of evolving (`shoal replay` writes this)"""
+
+
+OBJECT = "object"  # stands in a file for what was given in Python and has no name to import it by
+AGENTS = {"ppo": "shoal.agents.ppo:ppo"}
+
+
+# ----------------------------------------------------------------------------------------------- files
+
+
+def load(path: Path) -> Experiment:
+    """Read an experiment file. Raises BadInput that names the file, the line and the nearest valid field."""
+    with blame(path):
+        experiment = read(path)
+        check(experiment)
+    return experiment
+
+
+def read(path: Path) -> Experiment:
+    """Read an experiment file that flags will still change. Raises BadInput for what is wrong whatever they say."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        folder = path.parent.glob("*.yaml") if path.parent.is_dir() else ()
+        near = difflib.get_close_matches(path.name, [p.name for p in folder], 1)
+        raise BadInput(f"{path}: {error.strerror}" + (f"; did you mean {near[0]}?" if near else "")) from error
+    except ValueError as error:
+        raise BadInput(f"{path}: not a text file") from error
+    with blame(path):
+        return from_dict(parse(text)[0])
+
+
+@contextmanager
+def blame(path: Path | None, changed: Collection[str] = (), always: bool = True) -> Iterator[None]:
+    """Errors inside name the file and the line that they are about.
+
+    changed: fields that flags have set, for which the file is not to blame
+    always: name the file even where no line of it fits
+    """
+    try:
+        yield
+    except BadInput as error:
+        message = str(error)
+        if path is None or message.startswith(str(path)) or not path.is_file():
+            raise
+        if message.startswith("line "):
+            raise BadInput(f"{path}, {message}") from error
+        try:
+            lines = parse(path.read_text(encoding="utf-8"))[1]
+        except (BadInput, OSError):
+            lines = {}
+
+        def from_flags(place: str) -> bool:
+            return any(f"{place}.".startswith(f"{field}.") for field in changed)
+
+        subject = ".".join(re.findall(r"^[\w.]+|(?<=: ')[^']+", message)[:2])  # «place: 'name' ...» or «place = value»
+        if from_flags(subject):
+            raise
+        line = line_of(message, {place: line for place, line in lines.items() if not from_flags(place)})
+        if line or always:
+            raise BadInput(f"{path}{f', line {line}' if line else ''}: {message}") from error
+        raise
+
+
+def from_dict(values: dict[str, Any]) -> Experiment:
+    """An experiment from plain data. Raises BadInput for unknown fields and wrong types."""
+    return build(Experiment, values, "")
+
+
+def to_dict(experiment: Experiment) -> dict[str, Any]:
+    """Plain data that `from_dict` takes back. Objects given in Python appear as module:name."""
+    values = {f.name: getattr(experiment, f.name) for f in fields(experiment)}
+    values["fitness"], values["checkpoint"] = asdict(experiment.fitness), asdict(experiment.checkpoint)
+    for name in ("env", "agent"):
+        values[name] = _name_of(values[name])
+    for name in ("select", "explore"):
+        values[name] = _component_data(values[name], name)
+    if experiment.space is not None:
+        values["space"] = {name: range_data(as_range(name, r)) for name, r in experiment.space.items()}
+    return {k: v for k, v in values.items() if v is not None}
+
+
+def dump(experiment: Experiment) -> str:
+    """The experiment as YAML."""
+    return write_yaml(to_dict(experiment))
+
+
+def assign(experiment: Experiment, path: str, text: str) -> Experiment:
+    """Set one field by its dotted path, such as `hyper.discount`, to a value written as YAML."""
+    place = values = plain(to_dict(experiment))  # a copy, down to its leaves
+    *parents, last = path.split(".")
+    for i, part in enumerate(parents):
+        if part in ("select", "explore") and isinstance(place.get(part), str):
+            place[part] = {"name": place[part]}
+        inner = place.setdefault(part, {})
+        if not isinstance(inner, dict):
+            raise BadInput(f"--set {path}: {'.'.join(parents[: i + 1])} has no fields")
+        place = inner
+    try:
+        parse(text)
+        place[last] = read_yaml(text)
+    except BadInput as error:
+        raise BadInput(f"--set {path}={text}: {error}") from error
+    return from_dict(values)
+
+
+# ------------------------------------------------------------------------------------------ components
+
+
+def component(spec: Any, what: str, registry: dict[str, type]) -> Callable:
+    """A selector or explorer from its name, from {name: ..., options}, from module:name, or as given in Python."""
+    if not isinstance(spec, (str, dict)):
+        if not callable(spec):
+            raise BadInput(f"{what} = {spec!r}: write one of {', '.join(registry)}, or a mapping of name and options")
+        return spec
+    options = dict(spec) if isinstance(spec, dict) else {"name": spec}
+    name = options.pop("name", None)
+    if name is None:
+        raise BadInput(f"{what}: needs a name, one of {', '.join(registry)}")
+    try:
+        if ":" not in str(name):
+            if name not in registry:
+                raise BadInput(unknown(what, str(name), registry))
+            return build(registry[name], options, f"{what}.")
+        target = import_object(str(name), what)
+        return call(f"{what}: {name}", target, **options) if isinstance(target, type) else target
+    except BadInput as error:
+        message = str(error)
+        raise BadInput(message if message.startswith(what) else f"{what}: {message}") from error
+
+
+def as_range(name: str, value: Any) -> Range:
+    """A range from plain data: a mapping of its fields, or [low, high, scale]."""
+    if isinstance(value, Range):
+        return value
+    if isinstance(value, (list, tuple)):
+        if len(value) not in (2, 3):
+            raise BadInput(
+                f"space.{name}: write [low, high] or [low, high, scale], or a mapping of the fields of a range"
+            )
+        value = dict(zip(("low", "high", "scale"), value, strict=False))
+    if not isinstance(value, dict):
+        raise BadInput(f"space.{name} = {value!r}: write [low, high], [low, high, scale] or a mapping")
+    return build(Range, value, f"space.{name}.")
+
+
+def range_data(r: Range) -> dict[str, Any]:
+    """A range as plain data, without what is default."""
+    default = Range()
+    return {k: plain(v) for k, v in asdict(r).items() if v != getattr(default, k)}
+
+
+def import_object(name: str, what: str) -> Any:
+    """The object at module:name. Raises BadInput."""
+    module, _, attribute = name.partition(":")
+    if module == OBJECT:
+        raise BadInput(f"{what}: was given in Python as an object of its own ({attribute}); give it again: {what}=...")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise BadInput(f"{what}: {name} cannot be imported: {error}") from error
+
+
+def default_run_dir(experiment: Experiment) -> str:
+    """runs/ENVIRONMENT-AGENT-SEED, with a number behind it when that is taken."""
+    env = str(_name_of(experiment.env)).partition(":")[2] or str(experiment.env)
+    base = Path("runs") / f"{env.replace('/', '-')}-{str(_name_of(experiment.agent)).split(':')[-1]}-{experiment.seed}"
+    path, number = base, 2
+    while path.exists():
+        path, number = base.with_name(f"{base.name}-{number}"), number + 1
+    return str(path)
+
+
+def check(experiment: Experiment) -> None:
+    """What can be said of an experiment without building it. Raises BadInput."""
+    e = experiment
+    for name, least in (("population", 1), ("generations", 1), ("interval", 1), ("start_after", 0), ("seed", 0)):
+        if getattr(e, name) < least:
+            raise BadInput(f"{name} = {getattr(e, name)}: must be at least {least}")
+    if e.seed >= 2**31:
+        raise BadInput(f"seed = {e.seed}: must be below {2**31}")
+    places = {
+        "fitness.episodes": e.fitness.episodes,
+        "fitness.step_limit": e.fitness.step_limit,
+        "checkpoint.every": e.checkpoint.every,
+        "checkpoint.keep": e.checkpoint.keep,
+        "final_episodes": e.final_episodes,
+    }
+    for place, value in places.items():
+        if value < 1:
+            raise BadInput(f"{place} = {value}: must be at least 1")
+    for name, number in e.hyper.items():
+        if not math.isfinite(number):
+            raise BadInput(f"hyper.{name} = {number}: must be a finite number")
+    both = sorted(set(e.hyper) & set(e.space or {}))
+    if both:
+        raise BadInput(
+            f"hyper.{both[0]}: a hyperparameter is either fixed or tuned; remove it here, and to start a tuned one "
+            f"somewhere set space.{both[0]}.start"
+        )
+    for name, r in (e.space or {}).items():
+        validate(name, as_range(name, r))
+    if e.schedule and e.space:
+        raise BadInput("schedule: a run follows a schedule or tunes a space; to follow the schedule, write space: {}")
+    selector, _ = selector_of(e), explorer_of(e)
+    needs = getattr(selector, "needs", 1)
+    if e.population < needs:
+        raise BadInput(
+            f"population = {e.population}: selection by {type(selector).__name__} needs at least {needs}; "
+            f"for a single agent write select: keep"
+        )
+
+
+def selector_of(experiment: Experiment) -> Select:
+    """The selector that an experiment names. Raises BadInput."""
+    return component(experiment.select, "select", SELECTORS)
+
+
+def explorer_of(experiment: Experiment) -> Explore:
+    """The explorer that an experiment names. Raises BadInput."""
+    return component(experiment.explore, "explore", EXPLORERS)
+
+
+def with_flags(experiment: Experiment, **flags: Any) -> Experiment:
+    """The experiment with every flag that was given."""
+    return replace(experiment, **{k: v for k, v in flags.items() if v is not None})
+
+
+def _name_of(value: Any) -> Any:
+    """How a file names a part: as the user did, by where it can be imported, or as an object that it cannot hold."""
+    if isinstance(value, str):
+        return value
+    if hasattr(value, "__qualname__") and "<" not in value.__qualname__ and value.__module__ != "__main__":
+        return f"{value.__module__}:{value.__qualname__}"
+    return f"{OBJECT}:{getattr(value, '__qualname__', type(value).__qualname__)}"
+
+
+def _component_data(value: Any, what: str) -> Any:
+    if isinstance(value, (str, dict)):
+        return value
+    if not is_dataclass(value) or isinstance(value, type):
+        return _name_of(value)
+    known: dict[type, str] = {kind: name for name, kind in (SELECTORS if what == "select" else EXPLORERS).items()}
+    return {"name": known.get(type(value)) or _name_of(type(value)), **asdict(value)}
