@@ -1,0 +1,337 @@
+"""The `shoal` command. Each subcommand is a function; its signature and docstring are its help."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+from rich.console import Console
+from rich.markup import escape
+from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
+from tyro.constructors import PrimitiveConstructorSpec
+
+from shoal.evolvers.explore import EXPLORERS
+from shoal.evolvers.select import SELECTORS
+from shoal.experiment import Experiment
+from shoal.types import BadInput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from shoal.loop import Result
+    from shoal.record.recorder import Recorder
+
+DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 3
+OVERVIEW = """Train a population of reinforcement-learning agents that learn from one another.
+
+First steps: `shoal train experiments/cartpole.yaml`, then `shoal report RUN` and open the page it names.
+`shoal COMMAND --help` explains a command."""
+
+USUAL = Experiment()
+Run = Annotated[Path, Positional, arg(metavar="RUN", help="a run directory", help_behavior_hint="")]
+Quiet = Annotated[
+    bool, FlagCreatePairsOff, arg(help="no progress, only the outcome and warnings", help_behavior_hint="")
+]
+WHOLE = PrimitiveConstructorSpec(  # tyro's own for `int | None` offers "None" in the help
+    nargs=1,
+    metavar="N",
+    instance_from_str=lambda given: _whole(given[0]),
+    is_instance=lambda value: value is None or isinstance(value, int),
+    str_from_instance=lambda value: [str(value)],
+)
+
+
+def _whole(text: str) -> int:
+    """8192, 8_192 or 1e6."""
+    with suppress(ValueError):
+        if float(text).is_integer():
+            return int(float(text))
+    raise ValueError(f"{text!r} is not a whole number")
+
+
+def _flag(metavar: str, help: str, default: object) -> Any:
+    """A flag whose default is decided later: by the experiment file, or by the experiment's own."""
+    return arg(metavar=metavar, help=help, help_behavior_hint=f"(default: {default})")
+
+
+def train(
+    file: Annotated[
+        Path | None,
+        Positional,
+        arg(metavar="[EXPERIMENT]", help="an experiment file; flags win over it", help_behavior_hint=""),
+    ] = None,
+    env: Annotated[str | None, _flag("ID", "suite:name or a bare name, see `shoal envs`", USUAL.env)] = None,
+    agent: Annotated[str | None, _flag("NAME", "the algorithm: ppo, or module:factory of yours", USUAL.agent)] = None,
+    population: Annotated[int | None, WHOLE, _flag("N", "members that train side by side", USUAL.population)] = None,
+    generations: Annotated[
+        int | None, WHOLE, _flag("N", "how often the population trains, is measured and evolves", USUAL.generations)
+    ] = None,
+    interval: Annotated[
+        int | None, WHOLE, _flag("STEPS", "environment steps of each member per generation", USUAL.interval)
+    ] = None,
+    select: Annotated[str | None, _flag("NAME", f"who copies whom: {', '.join(SELECTORS)}", USUAL.select)] = None,
+    explore: Annotated[
+        str | None, _flag("NAME", f"how children's hyperparameters change: {', '.join(EXPLORERS)}", USUAL.explore)
+    ] = None,
+    seed: Annotated[int | None, WHOLE, _flag("N", "everything random derives from it", USUAL.seed)] = None,
+    run_dir: Annotated[str | None, _flag("PATH", "where the run is written", "runs/ENVIRONMENT-AGENT-SEED")] = None,
+    set: Annotated[
+        UseAppendAction[list[str]],
+        arg(
+            metavar="FIELD=VALUE",
+            help="any field of an experiment file by its path, several times if need be: "
+            "--set hyper.epochs=2 --set select.bottom=0.4",
+            help_behavior_hint="",
+        ),
+    ] = [],  # noqa: B006
+    quiet: Quiet = False,
+) -> int:
+    """Train a population from a file, from flags, or both.
+
+    Writes a run directory: records, checkpoints, the champion. Ctrl-C stops it so that `shoal resume` goes on exactly.
+    """
+    from shoal.experiment import assign, blame, read, with_flags
+
+    experiment = read(file) if file else USUAL
+    flags = {"env": env, "agent": agent, "population": population, "generations": generations, "interval": interval}
+    flags |= {"select": select, "explore": explore, "seed": seed, "run_dir": run_dir}
+    experiment = with_flags(experiment, **flags)
+    changed = [name for name, value in flags.items() if value is not None]
+    for assignment in set:
+        path, equals, value = assignment.partition("=")
+        if not equals:
+            raise BadInput(f"--set {assignment}: write FIELD=VALUE, such as --set hyper.discount=0.95")
+        experiment = assign(experiment, path, value)
+        changed.append(path)
+
+    def run(recorders: Sequence[Recorder]) -> Result:
+        from shoal.loop import train as start
+
+        with blame(file, changed, always=False):
+            return start(experiment, recorders)
+
+    return _show(run, quiet)
+
+
+def resume(
+    run: Run,
+    generations: Annotated[int | None, WHOLE, _flag("N", "go on to this many generations in all", "as begun")] = None,
+    quiet: Quiet = False,
+) -> int:
+    """Continue a run that was stopped, or give a finished one more generations."""
+    from shoal.loop import resume as run_again
+
+    return _show(lambda recorders: run_again(run, generations, recorders), quiet)
+
+
+def evaluate(
+    run: Run,
+    episodes: Annotated[int, arg(metavar="N", help="episodes to play, all on fresh seeds")] = 100,
+    seed: Annotated[int, arg(metavar="N", help="which fresh seeds")] = 0,
+) -> int:
+    """Let the champion of a run play whole episodes and print what they returned."""
+    from shoal.evaluate import evaluate as play_episodes
+
+    with _console().status("playing"):
+        outcome = play_episodes(run, episodes, seed)
+    _console().print(
+        f"{outcome['mean']:.4g} ± {outcome['standard_error'] or 0:.2g} over {outcome['episodes']} episodes "
+        f"(lowest {outcome['min']:.4g}, highest {outcome['max']:.4g}); "
+        f"when selected it had {outcome['selection_fitness']:.4g}",
+        highlight=False,
+    )
+    return DONE
+
+
+def play(
+    run: Run,
+    video: Annotated[Path, arg(help="where to write the film: .mp4 or .gif")] = Path("champion.mp4"),
+    episodes: Annotated[int, arg(help="episodes to film")] = 1,
+    seed: Annotated[int, arg(help="which episodes")] = 0,
+) -> int:
+    """Film the champion of a run."""
+    from shoal.play import film
+
+    with _console().status("filming"):
+        returns = film(run, video, episodes, seed)
+    _console().print(escape(f"{video}: {', '.join(f'{r:.4g}' for r in returns)}"), highlight=False, soft_wrap=True)
+    return DONE
+
+
+def report(run: Run) -> int:
+    """Write RUN/report.html: how the population learned, on one page that needs no network."""
+    from shoal.record.report import write_report
+
+    _console().print(f"open {_in_shell(write_report(run))}", highlight=False, soft_wrap=True)
+    return DONE
+
+
+def schedule(run: Run, format: Annotated[Literal["csv", "yaml", "json"], arg(help="how to print it")] = "csv") -> int:
+    """Print the hyperparameters that led to the champion, generation by generation."""
+    from shoal.record.lineage import print_schedule
+
+    print_schedule(run, format, sys.stdout)
+    return DONE
+
+
+def replay(
+    run: Run,
+    run_dir: Annotated[str | None, _flag("PATH", "where the new run is written", "RUN-replay")] = None,
+    population: Annotated[int, arg(metavar="N", help="agents to train, each on its own seeds")] = 1,
+    seed: Annotated[int | None, WHOLE, _flag("N", "its seed", "that of RUN, plus 1")] = None,
+    quiet: Quiet = False,
+) -> int:
+    """Train a single agent with the schedule of hyperparameters that a run found."""
+    from shoal.replay import replay as run_schedule
+
+    return _show(lambda recorders: run_schedule(run, run_dir, population, seed, recorders), quiet)
+
+
+def toy(
+    seeds: Annotated[int, arg(help="runs of each arm for the table")] = 100,
+    out: Annotated[Path, arg(help="where to save the picture: .png, .svg or .pdf")] = Path("toy.png"),
+) -> int:
+    """Reproduce figure 2 of the PBT paper: why copying and exploring together find what neither finds alone."""
+    from shoal.toy import main as run_toy
+
+    run_toy(out, seeds)
+    return DONE
+
+
+def envs(
+    pattern: Annotated[
+        str, Positional, arg(metavar="[PATTERN]", help="only ids that contain this", help_behavior_hint="")
+    ] = "",
+) -> int:
+    """List the environments that are installed."""
+    from rich.columns import Columns
+
+    from shoal.environments.registry import SUITES, installed, names
+
+    console = _console()
+    for suite, package in SUITES.items():
+        found = [name for name in names(suite) if pattern.lower() in f"{suite}:{name}".lower()]
+        if not installed(suite):
+            console.print(f"[bold]{suite}[/] is not installed: pip install 'shoal\\[{suite}]' (package {package})")
+        elif found:
+            kind = "host" if suite == "gym" else "device, compiled with the training"
+            console.print(f"[bold]{suite}[/] [dim]{kind}[/]")
+            console.print(Columns([f"{suite}:{name}" for name in found], padding=(0, 2)), highlight=False)
+    return DONE
+
+
+def doctor(
+    file: Annotated[Path, Positional, arg(metavar="EXPERIMENT", help="an experiment file")],
+) -> int:
+    """Check an experiment before a long run, and say in plain words what was found."""
+    from shoal.doctor import examine
+
+    return DONE if examine(file, _console()) else BAD_INPUT
+
+
+COMMANDS = (train, resume, evaluate, play, report, schedule, replay, toy, envs, doctor)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The entry point of the command: exits with 0 done, 1 failed, 2 bad input, 3 interrupted and resumable."""
+    app = tyro.extras.SubcommandApp()
+    for command in COMMANDS:
+        app.command(command)
+    given = _one_by_one(sys.argv[1:] if arguments is None else arguments)
+    sys.path.append(os.getcwd())  # for module:factory of your own, as `python -m` would find it
+    try:
+        with _stopped_by_sigterm():
+            code = app.cli(prog="shoal", description=OVERVIEW, args=given)
+    except BadInput as error:
+        code = _say(str(error), BAD_INPUT)
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = DONE
+    except OSError as error:
+        code = _say(str(error), FAILED)
+    except KeyboardInterrupt:
+        code = _say("interrupted", INTERRUPTED)
+    finally:
+        sys.path.pop()
+    sys.exit(code)
+
+
+@contextmanager
+def _stopped_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends a command as Ctrl-C does; outside the main thread signals are not ours."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _one_by_one(arguments: Sequence[str]) -> list[str]:
+    """`--set A=1 B=2` as `--set A=1 --set B=2`."""
+    given: list[str] = []
+    for argument in arguments:
+        if given[-2:-1] == ["--set"] and "=" in argument and not argument.startswith("-"):
+            given.append("--set")
+        given.append(argument)
+    return given
+
+
+def _say(message: str, code: int) -> int:
+    Console(stderr=True).print(f"[bold red]shoal:[/] {escape(message)}", highlight=False, soft_wrap=True)
+    return code
+
+
+def _in_shell(path: Path) -> str:
+    return escape(quote(str(path)))
+
+
+def _console() -> Console:
+    return Console(stderr=False)
+
+
+def _show(run: Callable[[Sequence[Recorder]], Result], quiet: bool) -> int:
+    """Run with a display and TensorBoard, and say how it ended."""
+    from shoal.record.console import Display
+    from shoal.record.report import write_report
+    from shoal.record.tensorboard import TensorBoard
+    from shoal.stopping import Failed, Interrupted
+
+    console = _console()
+    try:
+        result = run([Display(console, quiet), TensorBoard()])
+    except Interrupted as stopped:
+        console.print(escape(str(stopped)), highlight=False, soft_wrap=True)
+        return INTERRUPTED
+    except Failed as error:
+        return _say(str(error), FAILED)
+    summary, page = result.summary, write_report(result.run_dir)
+    champion = summary["champion"]
+    if champion is None:
+        return _say("no member ever had a finite fitness: every one of them diverged", FAILED)
+    test = champion["evaluation"]
+    console.print(
+        f"champion: [bold]{test['mean']:.4g} ± {test['standard_error'] or 0:.2g}[/] "
+        f"on {test['episodes']} fresh episodes ({champion['selection_fitness']:.4g} when selected); "
+        f"{summary['environment_steps']:,} steps in "
+        f"{summary['seconds']:.0f} s, {summary['compile_seconds']:.0f} s of them compiling",
+        highlight=False,
+        soft_wrap=True,
+    )
+    console.print(
+        f"look at it:   open {_in_shell(page)}\n"
+        f"the curves:   tensorboard --logdir {_in_shell(result.run_dir / 'tensorboard')}\n"
+        f"play:         shoal play {_in_shell(result.run_dir)} --video champion.mp4",
+        highlight=False,
+        soft_wrap=True,
+    )
+    return DONE

@@ -1,0 +1,44 @@
+"""Training single agents with the schedule of hyperparameters that a population found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from shoal.experiment import load
+from shoal.loop import Result, train
+from shoal.record.lineage import schedule
+from shoal.record.recorder import Recorder
+from shoal.types import BadInput
+
+
+def replay(
+    run: Path,
+    run_dir: str | None = None,
+    population: int = 1,
+    seed: int | None = None,
+    recorders: Sequence[Recorder] = (),
+) -> Result:
+    """Train `population` agents that follow the champion's schedule and never copy; raises BadInput without a run."""
+    if not (run / "experiment.yaml").exists():
+        raise BadInput(f"{run} holds no run: there is no experiment.yaml in it")
+    experiment = load(run / "experiment.yaml")
+    tuned = sorted(experiment.space or (experiment.schedule or [{}])[0])
+    rows = [{name: row[name] for name in tuned} for row in schedule(run)]
+    if not rows:
+        raise BadInput(f"{run} has no lineage to follow: its first generation has not ended")
+    return train(
+        replace(
+            experiment,
+            population=population,
+            generations=len(rows),
+            select="keep",
+            explore="keep",
+            space={},
+            schedule=rows,
+            seed=experiment.seed + 1 if seed is None else seed,
+            run_dir=run_dir or f"{run}-replay",
+        ),
+        recorders,
+    )
