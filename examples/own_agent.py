@@ -1,0 +1,67 @@
+"""An agent of your own: REINFORCE with a linear policy, for one member; Shoal makes a population of it."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from shoal import Agent, Discrete, Experiment, Member, Range, Spec, train
+
+GENERATIONS, INTERVAL = 8, 8192
+
+
+class Hyper(NamedTuple):
+    """Numbers that may differ per member: they arrive as arguments, so that evolution can change them at any time."""
+
+    learning_rate: Any = 0.01
+    discount: Any = 0.99
+
+
+def reinforce(spec: Spec, environments: int = 8, rollout: int = 128) -> Agent:
+    """The arguments after `spec` are the experiment's config: they fix shapes and are the same for all members."""
+    assert isinstance(spec.action, Discrete)
+
+    def init(key, hyper):
+        params = jnp.zeros((*spec.obs_shape, spec.action.n))
+        learned = (params, optax.adam(hyper.learning_rate).init(params))  # what a child copies from its parent
+        return Member(learned, memory=(), own=())
+
+    def act(learned, hyper, obs, carry, key):
+        return jax.random.categorical(key, obs @ learned[0]), carry, ()
+
+    def greedy(learned, obs, carry):
+        return jnp.argmax(obs @ learned[0], -1), carry
+
+    def update(member, hyper, rollout, key):  # leaves of the rollout are [T, B, ...]
+        def back(total, step):
+            total = step[0] + hyper.discount * total * (1 - step[1])
+            return total, total
+
+        done = (rollout.terminated | rollout.truncated).astype(jnp.float32)
+        _, returns = jax.lax.scan(back, jnp.zeros(environments), (rollout.reward, done), reverse=True)
+        advantage = (returns - returns.mean()) / (returns.std() + 1e-8)
+
+        def loss(params):
+            log_prob = jax.nn.log_softmax(rollout.obs @ params)
+            taken = jnp.take_along_axis(log_prob, rollout.action[..., None], -1)[..., 0]
+            return -(taken * advantage).mean()
+
+        params, state = member.learned
+        value, gradient = jax.value_and_grad(loss)(params)
+        change, state = optax.adam(hyper.learning_rate).update(gradient, state)
+        return Member((optax.apply_updates(params, change), state), (), ()), {"loss/policy": value}
+
+    space = {"learning_rate": Range(1e-4, 1.0, "log"), "discount": Range(0.5, 0.999, "one_minus_log")}
+    return Agent(init, act, greedy, update, lambda shape: (), Hyper(), space, rollout, environments)
+
+
+def main() -> None:
+    # In an experiment file: agent: my_module:reinforce
+    result = train(Experiment(env="CartPole-v1", agent=reinforce, generations=GENERATIONS, interval=INTERVAL))
+    champion = result.summary["champion"]
+    print(f"REINFORCE: {champion['evaluation']['mean']:.0f} of 500, last trained with {champion['hyper']}")
+
+
+if __name__ == "__main__":
+    main()
