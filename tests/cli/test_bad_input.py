@@ -1,0 +1,308 @@
+"""One clear message and exit code 2, and nothing half-made left behind."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections import namedtuple
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from runs import flags, rows, same_run, shoal, start
+
+from shoal import rundir
+from shoal.environments import registry
+from shoal.record.jsonl import Lines
+
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
+
+class Points(gymnasium.Env):
+    """Episodes of five steps; their info says how often the action was 1."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space: Any = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._time = self._points = 0
+        return self._obs(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._time, self._points = self._time + 1, self._points + int(action == 1)
+        info = {"score": {"points": self._points}} if self._time == 5 else {}
+        return self._obs(), -1.0, self._time == 5, False, info
+
+    def _obs(self) -> Any:
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32)
+
+
+class Strange(Points):
+    action_space = gymnasium.spaces.Tuple([gymnasium.spaces.Discrete(2), gymnasium.spaces.Discrete(2)])
+
+
+@pytest.fixture(autouse=True)
+def environments() -> Any:
+    """Environments that gymnasium knows for the time of a test."""
+    for kind in (Points, Strange):
+        gymnasium.register(f"{kind.__name__}-v0", entry_point=kind)
+    yield
+    for kind in (Points, Strange):
+        del gymnasium.registry[f"{kind.__name__}-v0"]
+
+
+def refused(folder: Path, *arguments: object) -> str:
+    """The one message of a command that leaves everything as it was."""
+    before = sorted(folder.rglob("*"))
+    outcome = shoal(*arguments)
+    assert outcome.code == 2, outcome
+    assert outcome.out == ""
+    assert outcome.err.startswith("shoal: ")
+    assert outcome.err.count("\n") == 1, outcome.err
+    assert "Traceback" not in outcome.err
+    assert sorted(folder.rglob("*")) == before
+    return outcome.err.removeprefix("shoal: ").rstrip("\n")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"env": "CartPol-v1"}, "env: 'CartPol-v1' does not exist; did you mean gymnax:CartPole-v1"),
+        ({"env": "gym:CartPole"}, "env: 'gym:CartPole' does not exist; did you mean gym:CartPole-v"),
+        ({"env": "gymnaz:CartPole-v1"}, "env: there is no suite 'gymnaz'"),
+        ({"env": "gym:Strange-v0"}, "env: gym:Strange-v0 has the action space Tuple(Discrete(2), Discrete(2))"),
+        ({"env": "gym:CartPole-v1", "env_options": {"gravity": 3}}, "env: gym:CartPole-v1 with env_options"),
+        ({"env_options": {"gravty": 3}}, "env_options: 'gravty' does not exist; did you mean gravity?"),
+        ({"agent": "ppoo"}, "agent: 'ppoo' does not exist; did you mean ppo?"),
+        ({"hyper": {"discuont": 0.9}}, "hyper: 'discuont' does not exist; did you mean discount?"),
+        ({"space": {"discuont": [0.8, 0.9]}}, "space: 'discuont' does not exist; did you mean discount?"),
+        ({"space": {"discount": [0.9, 0.8]}}, "space.discount: low = 0.9 must be below high = 0.8"),
+        ({"space": {"learning_rate": [0, 1, "log"]}}, "space.learning_rate: a log scale needs low > 0, not 0"),
+        ({"space": {"discount": [0.9, 1.0, "one_minus_log"]}}, "space.discount: a one_minus_log scale needs"),
+        ({"population": 1}, "population = 1: selection by Truncation needs at least 2; for a single agent"),
+        ({"population": 0}, "population = 0: must be at least 1"),
+        ({"generations": -1}, "generations = -1: must be at least 1"),
+        ({"config": {"minibatches": 5}}, "config.minibatches = 5 does not divide the 512 steps of a rollout"),
+        ({"config": {"layrs": [8]}}, "config: 'layrs' does not exist; did you mean layers?"),
+        ({"config": {"activation": "tahn"}}, "config.activation: 'tahn' does not exist; did you mean tanh?"),
+        ({"select": "trunc"}, "select: 'trunc' does not exist; did you mean truncation?"),
+        ({"select.botom": 0.3}, "select: 'botom' does not exist; did you mean bottom"),
+        ({"explore": {"name": "perturb", "factors": []}}, "explore: perturb: factors = () must be positive numbers"),
+        ({"fitness.objective": "score"}, "fitness.objective: device environments have no info"),
+        (
+            {"env": "gym:Points-v0", "fitness.objective": "score.pionts"},
+            "score.pionts: the info of an episode's end has",
+        ),
+        ({"env": "gym:Points-v0", "fitness.objective": "score"}, "fitness.objective = score: is not one number"),
+        ({"schedule": [{"discuont": 0.9}]}, "schedule.0: 'discuont' does not exist; did you mean discount?"),
+        ({"nonsense": 1}, "the experiment: 'nonsense' does not exist"),
+        ({"interval": "soon"}, "interval = 'soon': must be a whole number"),
+    ],
+)
+def test_impossible_experiments(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    assert message in refused(tmp_path, *flags(tmp_path / "a" / "r", "--quiet", **changes))
+
+
+def test_an_error_in_a_file_names_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "e.yaml"
+    file.write_text("population: 4\nconfig:\n  rollout: 16\n  minibatches: 5\n")
+    place = f"{file}, line 4: config.minibatches = 5 does not divide"
+    assert refused(tmp_path, "train", file, "--run-dir", tmp_path / "r").startswith(place)
+    file.write_text("popluation: 4\n")
+    assert refused(tmp_path, "train", file).startswith(f"{file}, line 1: the experiment: 'popluation' does not exist")
+
+
+def test_a_flag_can_mend_a_file_and_is_not_blamed_on_it(tmp_path: Path) -> None:
+    file = tmp_path / "e.yaml"
+    file.write_text("population: 1\nhyper:\n  epochs: 2\n")
+    message = refused(tmp_path, "train", file, "--env", "CartPol-v1", "--population", "4")
+    assert message.startswith("env: 'CartPol-v1' does not exist")
+    assert refused(tmp_path, "train", file).startswith(f"{file}, line 1: population = 1")
+    assert refused(tmp_path, "train", file, "--population", "0").startswith("population = 0")
+    message = refused(tmp_path, "train", file, "--population", "4", "--set", "hyper.epoch=1")
+    assert message.startswith("hyper: 'epoch' does not exist; did you mean epochs?")
+
+
+def test_files_that_are_not_there(tmp_path: Path) -> None:
+    (tmp_path / "cartpole.yaml").write_text("")
+    assert "did you mean cartpole.yaml?" in refused(tmp_path, "train", tmp_path / "cartpol.yaml")
+    for command in ("resume", "evaluate", "report", "schedule", "replay", "play"):
+        assert str(tmp_path / "nowhere") in refused(tmp_path, command, tmp_path / "nowhere")
+        assert refused(tmp_path, command, tmp_path)
+
+
+@pytest.mark.parametrize("given", ["hyper.epochs", "hyper.epochs:2"])
+def test_set_without_a_value(tmp_path: Path, given: str) -> None:
+    assert refused(tmp_path, "train", "--set", given).startswith(f"--set {given}: write FIELD=VALUE")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["train", "--population", "four"],
+        ["train", "--interval", "1.5"],
+        ["train", "--no-such-flag"],
+        ["tarin"],
+        [],
+        ["resume"],
+        ["schedule", "runs", "--format", "xml"],
+        ["evaluate", "runs", "--episodes", "few"],
+    ],
+)
+def test_flags_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    outcome = shoal(*arguments)
+    assert outcome.code == 2
+    assert "Traceback" not in outcome.out + outcome.err
+    assert outcome.err.strip()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_directory_that_holds_a_run(six: Path, tmp_path: Path) -> None:
+    message = refused(six, *flags(six))
+    assert message == f"run_dir: {six} already holds a run; `shoal resume {six}` continues it"
+    (tmp_path / "r/checkpoints").mkdir(parents=True)
+    assert "what is left of a run" in refused(tmp_path, *flags(tmp_path / "r"))
+    (tmp_path / "file").write_text("")
+    assert "cannot be written: File exists" in refused(tmp_path, *flags(tmp_path / "file"))
+    assert "cannot be written: Not a directory" in refused(tmp_path, *flags(tmp_path / "file/r"))
+
+
+def test_bad_numbers_for_commands_on_a_run(six: Path) -> None:
+    assert refused(six, "evaluate", six, "--episodes", "0").startswith("--episodes 0: must be at least 1")
+    assert refused(six, "evaluate", six, "--seed", "-1").startswith("--seed -1: must be at least 0")
+    assert refused(six, "replay", six, "--population", "0").startswith("population = 0: must be at least 1")
+    assert refused(six, "replay", six, "--run-dir", six).startswith(f"run_dir: {six} already holds a run")
+
+
+def test_a_missing_extra_names_the_command_that_mends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "installed", lambda suite: suite != "brax")
+    for env in ("brax:ant", "ant"):
+        message = refused(tmp_path, *flags(tmp_path / "r", env=env))
+        assert message == f"env: {env} needs the package brax: pip install 'shoal[brax]'"
+
+
+def test_no_traceback_from_the_command_itself(tmp_path: Path) -> None:
+    """In a process of its own, from a file, with the default place for the run."""
+    (tmp_path / "e.yaml").write_text("agent: pppo\n")
+    with start("train", "e.yaml", cwd=tmp_path) as process:
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (2, "")
+    assert err == "shoal: e.yaml, line 1: agent: 'pppo' does not exist; did you mean ppo?\n"
+    assert [p.name for p in tmp_path.iterdir()] == ["e.yaml"]
+
+
+# --------------------------------------------------------------------------------------- full disks
+
+
+def full(*arguments: Any, **options: Any) -> Any:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def fails_after(real: Callable, calls: int) -> Callable:
+    count = iter(range(10**6))
+
+    def function(*arguments: Any, **options: Any) -> Any:
+        return full() if next(count) >= calls else real(*arguments, **options)
+
+    return function
+
+
+@pytest.mark.parametrize(("owner", "name"), [(os, "fsync"), (Path, "mkdir"), (Path, "replace")])
+def test_full_at_the_first_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, full)
+        message = refused(tmp_path, *flags(tmp_path / "a" / "r"))
+    assert message == f"run_dir: {tmp_path / 'a' / 'r'} cannot be written: No space left on device"
+
+
+def test_what_lay_there_before_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r/notes.txt").write_text("mine")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        refused(tmp_path, *flags(tmp_path / "r"))
+    refused(tmp_path, *flags(tmp_path / "r", "--quiet", env="gym:Points-v0", **{"fitness.objective": "nothing"}))
+    assert (tmp_path / "r/notes.txt").read_text() == "mine"
+
+
+def test_too_little_room_to_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(rundir.shutil, "disk_usage", lambda path: usage(10**9, 10**9, 5000))
+    message = refused(tmp_path, *flags(tmp_path / "a" / "r"))
+    assert "for checkpoints" in message
+    assert "make room, choose another place, or lower checkpoint.keep" in message
+
+
+def test_the_room_that_a_run_asks_for_is_the_room_it_takes(six: Path, tmp_path: Path) -> None:
+    """Within a factor of a few of what its checkpoints weigh."""
+    taken = sum(p.stat().st_size for p in (six / "checkpoints").rglob("*.safetensors"))
+    usage, asked = namedtuple("usage", "total used free"), []
+    for free in np.geomspace(1000, 10**8, 40):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(rundir.shutil, "disk_usage", lambda path, free=int(free): usage(0, 0, free))
+            if not asked and shoal(*flags(tmp_path / "r", "--quiet", generations=1)).code == 0:
+                asked.append(free)
+    assert taken / 3 < asked[0] < taken * 5
+
+
+def run_full(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, calls: int, *arguments: str) -> Any:
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, fails_after(getattr(owner, name), calls))
+        return shoal(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "calls"),
+    [(Lines, "write", 5), (Lines, "sync", 4), (os, "fsync", 12), (Path, "replace", 9), (Path, "rename", 3)],
+)
+def test_full_in_the_middle(
+    six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, calls: int
+) -> None:
+    """The run ends with a clear message, and goes on when there is room again."""
+    run = tmp_path / "r"
+    outcome = run_full(monkeypatch, owner, name, calls, *flags(run, generations=6))
+    assert outcome.code == 1
+    message = f"shoal: No space left on device; when that is mended, go on with: shoal resume {run}\n"
+    assert outcome.err == message
+    assert "Traceback" not in outcome.out
+    assert 1 <= len(rows(run / "metrics.jsonl")) <= 5
+    assert shoal("resume", run, "--quiet").code == 0
+    same_run(six, run)
+
+
+def test_full_at_the_result_and_at_the_report(six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "r"
+    shutil.copytree(six, run)
+    (run / "result.json").unlink()
+    real = Path.replace
+
+    def no_result(self: Path, target: Any) -> Any:
+        return full() if Path(target).name == "result.json" else real(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", no_result)
+        outcome = shoal("resume", run)
+    assert (outcome.code, outcome.err.count("\n")) == (1, 1)
+    assert not (run / "result.json").exists()
+    with monkeypatch.context() as patch:
+        patch.setattr("shoal.record.report.tempfile.mkstemp", full)
+        outcome = shoal("resume", run)
+    assert (outcome.code, outcome.err) == (1, "shoal: [Errno 28] No space left on device\n")
+    same_run(six, run)
+    assert shoal("report", run).code == 0
+
+
+def test_full_on_resume(six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "r"
+    assert shoal(*flags(run, "--quiet", generations=3)).code == 0
+    outcome = run_full(monkeypatch, os, "fsync", 0, "resume", str(run), "--generations", "6")
+    assert outcome.code == 1
+    assert f"go on with: shoal resume {run}" in outcome.err
+    assert shoal("resume", run, "--quiet", "--generations", "6").code == 0
+    same_run(six, run)

@@ -1,0 +1,35 @@
+"""Strict JAX for every test: no silent promotion of dtypes or ranks, two devices; warnings are errors (pyproject)."""
+
+import os
+
+import pytest
+
+_FLAGS = os.environ.get("XLA_FLAGS", "")
+if "xla_force_host_platform_device_count" not in _FLAGS:
+    os.environ["XLA_FLAGS"] = f"{_FLAGS} --xla_force_host_platform_device_count=2".strip()
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ["MPLBACKEND"] = "Agg"
+
+import jax  # noqa: E402
+import optax  # noqa: E402
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    jax.config.update("jax_numpy_dtype_promotion", "strict")
+    jax.config.update("jax_numpy_rank_promotion", "raise")
+    # What one test run compiled the next one reads, and so do the commands that tests start.
+    assert config.cache is not None
+    settings = {"compilation_cache_dir": str(config.cache.mkdir("jax")), "persistent_cache_min_compile_time_secs": 0.1}
+    for name, value in settings.items():
+        jax.config.update(f"jax_{name}", value)
+        os.environ[f"JAX_{name.upper()}"] = str(value)
+    # Two test runs at once may meet a half-written entry, which is then compiled anew.
+    config.addinivalue_line("filterwarnings", "ignore:Error (reading|writing) persistent compilation cache")
+
+
+def _bias_correction(*arguments, correct=optax.tree.bias_correction):
+    with jax.numpy_dtype_promotion("standard"):  # optax takes a float to the power of an integer
+        return correct(*arguments)
+
+
+optax.tree.bias_correction = _bias_correction

@@ -1,0 +1,262 @@
+"""What every agent must keep, for every kind of actions that it has. A new entry of AGENTS is held to it by itself.
+
+A population lives through two rounds of a made-up world: act T times, update. Observations, rewards and ends are drawn
+once and for all, so that what becomes of a member depends on its state, hyperparameters, key and actions alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny import close, hyper_of, kinds, leaves, make_agent, member, same, space_of
+
+from shoal.environments.spaces import to_bounds
+from shoal.keys import member_keys
+from shoal.learners.independent import independent
+from shoal.types import BadInput, Continuous, Population, Rollout
+
+N = 3
+OTHERS = np.array([0, 2])  # all but member 1, the one that tests touch
+
+
+class World(NamedTuple):
+    """What happens to a population in one round, whatever it does; leaves [N, T, B, ...]."""
+
+    obs: Any
+    next_obs: Any
+    reward: Any
+    terminated: Any
+    truncated: Any
+
+
+class Lived(NamedTuple):
+    """What became of a population; every leaf [N, ...]."""
+
+    population: Population
+    metrics: dict[str, Any]
+    actions: tuple[Any, ...]
+
+
+class Case:
+    """One agent with one kind of actions; its programs are compiled once."""
+
+    def __init__(self, name: str, actions: str):
+        self.space, self.traces = space_of(actions), 0
+        self.agent = agent = make_agent(name, actions)
+
+        def counted(*arguments: Any) -> Any:
+            self.traces += 1
+            return agent.update(*arguments)
+
+        self.learner = independent(agent._replace(update=counted))
+        self.init, self.round = jax.jit(self.learner.init), jax.jit(self._round)
+        self.hyper = hyper_of(name, agent, N)
+        self.keys = member_keys(jax.random.key(1), jnp.arange(N))
+        self.start = self.init(self.keys, self.hyper)
+        self.worlds = [self._world(seed) for seed in range(2)]
+        self.end = self.live()
+
+    def _world(self, seed: int) -> World:
+        rng, shape = np.random.default_rng(seed), (N, self.agent.rollout, self.agent.environments)
+        obs, next_obs = rng.normal(size=(2, *shape, 2)).astype(np.float32)
+        terminated, truncated = rng.random((2, *shape)) < 0.15
+        return World(obs, next_obs, rng.normal(size=shape).astype(np.float32), terminated, truncated)
+
+    def live(self, start: Population | None = None, worlds: list[World] | None = None, keys: Any = None) -> Lived:
+        """Two rounds."""
+        population, metrics, actions = start or self.start, {}, []
+        keys = self.keys if keys is None else keys
+        for i, world in enumerate(worlds or self.worlds):
+            population, metrics, rollout = self.round(population, world, fold(keys, i))
+            actions.append(rollout.action)
+        return Lived(population, metrics, tuple(actions))
+
+    def _round(self, population: Population, world: World, keys: jax.Array) -> tuple[Population, Any, Rollout]:
+        def step(carry: Any, now: tuple[jax.Array, jax.Array]) -> tuple[Any, Any]:
+            obs, t = now
+            action, carry, extras = self.learner.act(population, obs, carry, fold(keys, t))
+            return carry, (action, extras)
+
+        seen = jnp.moveaxis(world.obs, 1, 0), jnp.arange(self.agent.rollout)
+        taken = jax.lax.scan(step, self.agent.carry((N, self.agent.environments)), seen)[1]
+        action, extras = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), taken)
+        rollout = Rollout(world.obs, action, world.reward, world.next_obs, world.terminated, world.truncated, extras)
+        return *self.learner.update(population, rollout, keys), rollout
+
+    def changed(self, field: str) -> Population:
+        """The population, with another value of one hyperparameter for member 1."""
+        values = getattr(self.hyper, field).copy()
+        values[1] = values[1] / 2 if values[1] else 1
+        return self.start._replace(hyper=self.hyper._replace(**{field: values}))
+
+
+def fold(keys: jax.Array, i: Any) -> jax.Array:
+    return jax.vmap(jax.random.fold_in, (0, None))(keys, i)
+
+
+@pytest.fixture(scope="module", params=kinds(), ids="-".join)
+def case(request: pytest.FixtureRequest) -> Case:
+    return Case(*request.param)
+
+
+# ------------------------------------------------------------------------------ hyperparameters are data
+
+
+def test_every_hyperparameter_takes_effect_on_its_member_alone(case):
+    """Changing one value for one member changes its next state or action, and nothing of any other member."""
+    before = case.end.population.members, case.end.actions
+    for field in case.hyper._fields:
+        end = case.live(case.changed(field))
+        after = end.population.members, end.actions
+        assert not same(member(after, 1), member(before, 1)), f"{field} changes nothing"
+        assert same(member(after, OTHERS), member(before, OTHERS)), f"{field} of one member changes another"
+
+
+def test_new_hyperparameters_are_not_traced_again(case):
+    case.live(case.start._replace(hyper=jax.tree.map(lambda x: x * np.float32(0.7), case.hyper)))
+    assert case.traces == 1
+
+
+def test_ranges_name_hyperparameters_and_hold_their_defaults(case):
+    for name, range_ in case.agent.space.items():
+        default = getattr(case.agent.hyper, name)
+        assert default in range_.choices if range_.choices else range_.low <= default <= range_.high, name
+
+
+# --------------------------------------------------------------------------------------- members are apart
+
+
+def touched(case: Case, reward: float) -> list[World]:
+    """The worlds, with something added to the rewards of member 1."""
+    worlds = [world._replace(reward=world.reward.copy()) for world in case.worlds]
+    for world in worlds:
+        world.reward[1] += np.float32(reward)
+    return worlds
+
+
+def test_a_members_experience_is_its_own(case):
+    end = case.live(worlds=touched(case, 1))
+    assert not same(member(end.population.members, 1), member(case.end.population.members, 1))
+    assert same(member(end, OTHERS), member(case.end, OTHERS))
+
+
+def test_a_members_weights_are_its_own(case):
+    other = case.init(fold(case.keys, 99), case.hyper).members
+    mixed = jax.tree.map(lambda x, y: np.concatenate([x[:1], y[1:2], x[2:]]), case.start.members, other)
+    end = case.live(case.start._replace(members=mixed))
+    assert not same(member(end, 1), member(case.end, 1))
+    assert same(member(end, OTHERS), member(case.end, OTHERS))
+
+
+def test_nan_stays_with_its_member(case):
+    end = case.live(worlds=touched(case, np.nan))
+    assert any(np.isnan(x).any() for x in leaves(member(end.population.members.learned, 1)) if x.dtype.kind == "f")
+    assert same(member(end, OTHERS), member(case.end, OTHERS))
+
+
+def test_a_population_is_its_members_one_by_one(case):
+    """vmap equals a loop over the functions of one member."""
+    agent, act, update = case.agent, jax.jit(case.agent.act), jax.jit(case.agent.update)
+    keys = fold(case.keys, 0)
+    population, metrics, rollouts = case.round(case.start, case.worlds[0], keys)
+    for i in range(N):
+        hyper, start, rollout = (member(x, i) for x in (case.hyper, case.start.members, rollouts))
+        carry = agent.carry(agent.environments)
+        for t in range(agent.rollout):
+            action, carry, extras = act(start.learned, hyper, rollout.obs[t], carry, jax.random.fold_in(keys[i], t))
+            close((action, extras), member((rollout.action, rollout.extras), t))
+        end = update(start, hyper, rollout, keys[i])
+        close(end, member((population.members, metrics), i), rtol=1e-3, atol=1e-4)
+        assert not same(update(start, hyper, rollout, case.keys[i])[0], end[0]), "an update that ignores its key"
+
+
+# ------------------------------------------------------------------------------------------------- actions
+
+
+def test_greedy_is_deterministic_and_in_its_space(case):
+    obs = case.worlds[0].obs[:, 0]
+    carry = case.agent.carry((N, case.agent.environments))
+    greedy = jax.jit(case.learner.greedy)
+    action, after = greedy(case.end.population, obs, carry)
+    assert same((action, after), greedy(case.end.population, obs, carry))
+    assert jax.tree.structure(after) == jax.tree.structure(carry)
+    check_actions(case, np.asarray(action))
+
+
+def test_actions_are_in_their_space(case):
+    for action in case.end.actions:
+        check_actions(case, np.asarray(action))
+
+
+def check_actions(case: Case, action: np.ndarray) -> None:
+    """Actions [N, ..., B, *shape] of the dtype that the space asks for; within bounds after `to_bounds`."""
+    space = case.space
+    batch = action.shape[: action.ndim - len(space.shape)]
+    assert batch in ((N, case.agent.environments), (N, case.agent.rollout, case.agent.environments))
+    assert action.shape == (*batch, *space.shape)
+    if isinstance(space, Continuous):
+        assert action.dtype == np.float32 and np.isfinite(action).all()
+        bounded = np.asarray(to_bounds(space, action))
+        assert bounded.dtype == np.float32 and (np.abs(bounded) <= 2).all()
+    else:
+        assert action.dtype == np.int32 and np.isin(action, (0, 1)).all()
+
+
+# --------------------------------------------------------------------------------------------------- state
+
+
+def test_states_can_be_scanned(case):
+    """An update keeps structure, shapes and dtypes, and metrics are a flat dict of finite float32 numbers [N]."""
+    before, after = (jax.tree.map(lambda x: (x.shape, x.dtype), p) for p in (case.start, case.end.population))
+    assert before == after
+    for name, value in case.end.metrics.items():
+        assert value.shape == (N,) and value.dtype == jnp.float32 and np.isfinite(value).all(), name
+
+
+def test_what_a_copy_copies_holds_no_key(case):
+    for x in jax.tree.leaves(case.end.population.members.learned):
+        assert not jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def test_everything_random_comes_from_the_key(case):
+    other = fold(case.keys, 99)
+    assert same(case.end, case.live())
+    assert same(case.start, case.init(case.keys, case.hyper))
+    begun, lived = case.init(other, case.hyper), case.live(keys=other)
+    for i in range(N):
+        assert not same(member(begun.members, i), member(case.start.members, i))
+        assert not same(member(lived.actions, i), member(case.end.actions, i))
+
+
+def test_members_begin_apart(case):
+    """Equal hyperparameters and unequal keys: no two members begin or act alike."""
+    for i, j in ((0, 1), (0, 2), (1, 2)):
+        assert not same(member(case.start.members.learned, i), member(case.start.members.learned, j))
+        assert not same(member(case.end.actions, i), member(case.end.actions, j))
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [((), "float32"), ((3, 4, 2), "float32"), ((4, 4), "uint8")], ids=str)
+@pytest.mark.parametrize(("name", "actions"), kinds())
+def test_observations_of_any_shape(name, actions, shape, dtype):
+    """By shapes alone; what an agent does not take it says at once, as BadInput."""
+    try:
+        agent = make_agent(name, actions, shape, dtype)
+    except BadInput:
+        return
+
+    def live(key: jax.Array) -> Any:
+        start, batch = agent.init(key, agent.hyper), (agent.rollout, agent.environments)
+        obs = jnp.zeros((*batch, *shape), dtype)
+        carry = agent.carry(agent.environments)
+        step = agent.act(start.learned, agent.hyper, obs[0], carry, key)
+        action, _, extras = jax.tree.map(lambda x: jnp.broadcast_to(x, (agent.rollout, *x.shape)), step)
+        rollout = Rollout(obs, action, jnp.zeros(batch), obs, jnp.zeros(batch, bool), jnp.zeros(batch, bool), extras)
+        return agent.greedy(start.learned, obs[0], carry)[0], start, agent.update(start, agent.hyper, rollout, key)[0]
+
+    action, start, end = jax.eval_shape(live, jax.random.key(0))
+    assert action.shape == (agent.environments, *space_of(actions).shape)
+    assert start == end

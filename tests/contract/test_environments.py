@@ -1,0 +1,405 @@
+"""What every environment must keep: its spec, honest ends, one place for automatic resets; and its published dynamics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+from tiny import leaves, same
+
+from shoal.environments import registry
+from shoal.environments.device import DeviceEnvironment, auto_reset
+from shoal.environments.host import HostEnvironment
+from shoal.environments.registry import Environment
+from shoal.environments.spaces import to_bounds
+from shoal.types import BadInput, Continuous, Discrete, MultiDiscrete, TimeStep
+
+PROBES = "shoal.environments.probes:"
+DEVICE = [
+    ("gymnax:CartPole-v1", {}),
+    ("gymnax:Pendulum-v1", {"max_steps_in_episode": 7}),
+    ("gymnax:Breakout-MinAtar", {}),
+    (PROBES + "one_step_value", {}),
+    (PROBES + "delayed_reward", {}),
+    (PROBES + "endless_reward", {}),
+    (PROBES + "match", {"actions": "discrete"}),
+    (PROBES + "match", {"actions": "multi_discrete"}),
+    (PROBES + "match", {"actions": "continuous"}),
+]
+HOST = [("gym:CartPole-v1", {}), ("gym:Pendulum-v1", {"max_episode_steps": 9})]
+
+
+def open_environment(env: str, **options: Any) -> Environment:
+    return registry.make(registry.resolve(env), options)
+
+
+def random_action(space: Any, key: jax.Array) -> jax.Array:
+    if isinstance(space, Discrete):
+        return jax.random.randint(key, (), 0, space.n)
+    if isinstance(space, MultiDiscrete):
+        return jax.random.randint(key, space.shape, 0, jnp.array(space.nvec))
+    return jax.random.uniform(key, space.shape, jnp.float32, jnp.float32(space.low), jnp.float32(space.high))
+
+
+# ------------------------------------------------------------------------------------ device environments
+
+
+@pytest.mark.parametrize(("env", "options"), DEVICE)
+def test_device_environment(env, options):
+    """Random steps in 8 copies, their resets marked: who shows which observation, and when."""
+    environment = open_environment(env, **options)
+    assert isinstance(environment, DeviceEnvironment)
+    spec = environment.spec
+
+    def marked(key: jax.Array) -> tuple[Any, jax.Array]:
+        state, obs = environment.reset(key)
+        return state, jnp.full_like(obs, -99)
+
+    def steps(key: jax.Array) -> tuple[jax.Array, TimeStep]:
+        def step(state: Any, key: jax.Array) -> tuple[Any, TimeStep]:
+            action = random_action(spec.action, jax.random.fold_in(key, 1))
+            return auto_reset(environment._replace(reset=marked), key, state, action, None)
+
+        state, obs = environment.reset(key)
+        return obs, jax.lax.scan(step, state, jax.random.split(key, 100))[1]
+
+    first, then = jax.jit(jax.vmap(steps))(jax.random.split(jax.random.key(0), 8))
+    done = np.asarray(then.terminated | then.truncated)
+    assert done.any() and first.dtype == then.final_obs.dtype == spec.obs_dtype
+    assert first.shape[1:] == then.final_obs.shape[2:] == spec.obs_shape and np.isfinite(first).all()
+    assert then.reward.dtype == jnp.float32 and then.reward.shape == done.shape and np.isfinite(then.reward).all()
+    assert (np.asarray(then.obs)[done] == -99).all()  # of the new episode
+    assert (np.asarray(then.final_obs) != -99).all()  # of the old one
+    assert same(np.asarray(then.obs)[~done], np.asarray(then.final_obs)[~done])
+
+
+def test_without_fresh_resets_the_given_start_takes_over():
+    """Where a reset is dear, the state and observation of a start drawn before."""
+    environment = open_environment("gymnax:CartPole-v1")._replace(fresh_resets=False)
+    start = environment.reset(jax.random.key(5))
+    state = environment.reset(jax.random.key(6))[0]
+    fallen = state.replace(theta=jnp.float32(1))
+    for before, expected in ((fallen, start), (state, None)):
+        after, step = jax.jit(auto_reset, static_argnums=0)(environment, jax.random.key(0), before, jnp.int32(0), start)
+        assert bool(step.terminated) == (expected is not None)
+        assert same((after, step.obs), start) == (expected is not None)
+
+
+def test_every_episode_begins_anew():
+    environment = open_environment("gymnax:Pendulum-v1", max_steps_in_episode=2)
+
+    def step(state: Any, key: jax.Array) -> tuple[Any, TimeStep]:
+        return auto_reset(environment, key, state, jnp.zeros(1), None)
+
+    keys = jax.random.split(jax.random.key(1), 20)
+    steps = jax.jit(lambda s: jax.lax.scan(step, s, keys)[1])(environment.reset(jax.random.key(0))[0])
+    np.testing.assert_array_equal(steps.truncated, [False, True] * 10)
+    assert len(np.unique(np.asarray(steps.obs)[1::2, 0])) == 10
+
+
+@pytest.mark.parametrize(
+    ("speed", "time", "terminated", "truncated"),
+    [(0.0, 498, False, False), (0.0, 499, False, True), (20.0, 3, True, False), (20.0, 499, True, True)],
+)
+def test_a_time_limit_truncates_and_a_fall_terminates(speed, time, terminated, truncated):
+    environment = open_environment("gymnax:CartPole-v1")
+    state = environment.reset(jax.random.key(0))[0].replace(theta_dot=jnp.float32(speed), time=jnp.int32(time))
+    *_, reward, ended, cut = environment.step(jax.random.key(0), state, jnp.int32(0))
+    assert (bool(ended), bool(cut), float(reward)) == (terminated, truncated, 1.0)
+
+
+# --------------------------------------------------------- gymnax against gymnasium, whose states are ours
+
+TWINS = {
+    "CartPole-v1": lambda s: np.array([s.x, s.x_dot, s.theta, s.theta_dot], np.float64),
+    "Pendulum-v1": lambda s: np.array([s.theta, s.theta_dot], np.float64),
+    "Acrobot-v1": lambda s: np.array([s.joint_angle1, s.joint_angle2, s.velocity_1, s.velocity_2], np.float64),
+    "MountainCar-v0": lambda s: np.array([s.position, s.velocity], np.float64),
+    "MountainCarContinuous-v0": lambda s: np.array([s.position, s.velocity], np.float64),
+}
+
+
+@pytest.fixture(scope="module", params=TWINS)
+def twins(request: pytest.FixtureRequest) -> Any:
+    """The same environment from gymnax and from gymnasium."""
+    twin = gymnasium.make(request.param)
+    yield open_environment(f"gymnax:{request.param}"), twin, TWINS[request.param]
+    twin.close()
+
+
+def test_dynamics(twins):
+    """Each step from the same state, so that differences do not add up."""
+    environment, twin, state_of = twins
+    step = jax.jit(environment.step)
+    action_of = jax.jit(lambda key: random_action(environment.spec.action, key))
+    for episode in range(3):
+        state, obs = environment.reset(jax.random.key(episode))
+        for t in range(60):
+            twin.reset(seed=0)  # the time limit begins anew, for it is not the twin's state
+            twin.unwrapped.state = state_of(state)
+            key = jax.random.fold_in(jax.random.key(episode), t)
+            action = action_of(key)
+            state, obs, reward, terminated, _ = step(key, state, action)
+            given = np.asarray(action) if isinstance(environment.spec.action, Continuous) else int(action)
+            expected = twin.step(given)
+            np.testing.assert_allclose(obs, expected[0], rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(reward, expected[1], rtol=1e-4, atol=1e-5)
+            assert bool(terminated) == expected[2]
+            if terminated:
+                break
+
+
+def test_first_observations(twins):
+    """Drawn from the same distribution."""
+    environment, twin, _ = twins
+    ours = np.asarray(
+        jax.jit(jax.vmap(lambda key: environment.reset(key)[1]))(jax.random.split(jax.random.key(0), 2000))
+    )
+    twin.reset(seed=0)
+    theirs = np.stack([twin.reset()[0] for _ in range(2000)])
+    for i in range(ours.shape[1]):
+        if np.ptp(theirs[:, i]) or np.ptp(ours[:, i]):
+            assert stats.ks_2samp(ours[:, i], theirs[:, i]).pvalue > 1e-4, i
+        else:
+            assert ours[0, i] == theirs[0, i]
+
+
+def test_spaces_and_time_limits(twins):
+    environment, twin, _ = twins
+    assert environment.spec.obs_shape == twin.observation_space.shape
+    if isinstance(environment.spec.action, Continuous):
+        np.testing.assert_array_equal(environment.spec.action.low, twin.action_space.low)
+        np.testing.assert_array_equal(environment.spec.action.high, twin.action_space.high)
+    else:
+        assert environment.spec.action.n == twin.action_space.n
+    state = environment.reset(jax.random.key(0))[0]
+    action = jnp.zeros(environment.spec.action.shape, jnp.float32 if environment.spec.action.shape else jnp.int32)
+    for time, expected in ((twin.spec.max_episode_steps - 2, False), (twin.spec.max_episode_steps - 1, True)):
+        assert bool(environment.step(jax.random.key(0), state.replace(time=jnp.int32(time)), action)[-1]) == expected
+
+
+# -------------------------------------------------------------------------------------- host environments
+
+
+@pytest.mark.parametrize(("env", "options"), HOST)
+def test_host_environment(env, options):
+    """Three copies against single environments with the same seeds: nothing lost, nothing shown twice."""
+    environment = open_environment(env, **options)
+    assert isinstance(environment, HostEnvironment)
+    name, seeds = env.partition(":")[2], [3, 1, 4]
+    singles = [gymnasium.make(name, **options) for _ in seeds]
+    vector = environment.open(3, None)
+    rng, ended = np.random.default_rng(0), 0
+    obs = vector.reset(seeds)
+    np.testing.assert_array_equal(obs, [single.reset(seed=s)[0] for single, s in zip(singles, seeds, strict=True)])
+    for _ in range(60):
+        space = environment.spec.action
+        continuous = isinstance(space, Continuous)
+        action = rng.uniform(space.low, space.high, (3, 1)) if continuous else rng.integers(space.n, size=3)
+        action = action.astype(np.float32 if continuous else np.int32)
+        step, objective = vector.step(action)
+        assert objective is None
+        assert step.obs.dtype == step.final_obs.dtype == environment.spec.obs_dtype
+        assert step.obs.shape == step.final_obs.shape == (3, *environment.spec.obs_shape)
+        assert step.reward.dtype == np.float32 and step.terminated.dtype == step.truncated.dtype == bool
+        for i, single in enumerate(singles):
+            final, reward, terminated, truncated, _ = single.step(action[i])
+            np.testing.assert_array_equal(step.final_obs[i], final)
+            np.testing.assert_allclose(step.reward[i], reward, rtol=1e-6)
+            assert (step.terminated[i], step.truncated[i]) == (terminated, truncated)
+            done = terminated or truncated
+            np.testing.assert_array_equal(step.obs[i], single.reset()[0] if done else final)
+            ended += done
+    assert ended > 3
+    vector.close()
+
+
+def test_host_time_limit_truncates():
+    vector = open_environment("gym:Pendulum-v1", max_episode_steps=3).open(2, None)
+    vector.reset([0, 1])
+    steps = [vector.step(np.zeros((2, 1), np.float32))[0] for _ in range(6)]
+    np.testing.assert_array_equal([s.truncated[0] for s in steps], [False, False, True] * 2)
+    assert not any(s.terminated.any() for s in steps)
+    vector.close()
+
+
+@pytest.mark.slow
+def test_host_environments_in_worker_processes():
+    """`vectorization: async` gives what `sync` gives."""
+    vectors = [open_environment("gym:CartPole-v1", vectorization=v).open(3, None) for v in ("sync", "async")]
+    assert same(*(vector.reset([5, 6, 7]) for vector in vectors))
+    for t in range(40):
+        action = np.full(3, t % 3 == 0, np.int32)
+        assert same(*(vector.step(action)[0] for vector in vectors))
+    for vector in vectors:
+        vector.close()
+
+
+class Score(gymnasium.Env):
+    """Episodes as long as the seed's last digit; the info counts points, which are not the reward."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.MultiBinary(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.time, self.limit, self.rare = 0, 2 if seed is None else seed % 10, (seed or 0) >= 10
+        return np.zeros(1, np.float32), {"score": {"points": -1.0}}
+
+    def step(self, action: np.ndarray) -> Any:
+        self.time += 1
+        done = self.time >= self.limit
+        info = {"score": {"points": 10.0 * self.time, "name": "x", "pair": np.zeros(2)}}
+        if done and self.rare:
+            info["score"]["rarely"] = 1.0
+        return np.zeros(1, np.float32), 1.0, done, False, info
+
+
+@pytest.fixture
+def score() -> HostEnvironment:
+    gymnasium.register("shoal-test/Score-v0", Score)
+    try:
+        yield open_environment("gym:shoal-test/Score-v0")
+    finally:
+        del gymnasium.registry["shoal-test/Score-v0"]
+
+
+def test_objective(score):
+    """Points of the episode that ended, not of the one that began, and only where one ended."""
+    assert score.spec.action == MultiDiscrete((2, 2))
+    vector = score.open(3, "score.points")
+    vector.reset([1, 4, 3])
+    seen = [vector.step(np.zeros((3, 2), np.int32))[1] for _ in range(4)]
+    nan = np.nan
+    np.testing.assert_array_equal(seen, [[10, nan, nan], [nan, nan, nan], [20, nan, 30], [nan, 40, nan]])
+    assert seen[0].dtype == np.float64
+    vector.close()
+
+
+@pytest.mark.parametrize(
+    ("objective", "hint"),
+    [
+        ("score.pints", "points"),
+        ("scores", "score"),
+        ("score.points.x", "no 'x'"),
+        ("score.rarely", "no 'rarely'"),
+        ("score", "not one number"),
+        ("score.name", "not one number"),
+        ("score.pair", "not one number"),
+    ],
+)
+def test_objective_that_is_not_there(score, objective, hint):
+    vector = score.open(3, objective)
+    vector.reset([4, 3, 13])
+    with pytest.raises(BadInput, match=rf"fitness\.objective = {objective}.*{hint}"):
+        for _ in range(3):
+            vector.step(np.zeros((3, 2), np.int32))
+    vector.close()
+
+
+# ------------------------------------------------------------------------------------------------ actions
+
+
+@pytest.mark.parametrize("xp", [np, jnp], ids=["numpy", "jax"])
+def test_actions_are_stretched_onto_their_bounds(xp):
+    inf = float("inf")
+    space = Continuous((-2.0, 0.0, -inf, 0.0), (2.0, 10.0, inf, inf))
+    action = xp.asarray([[-1, -1, -1, -1], [0, 0, 0, 0], [1, 0.5, 7, -7], [5, -5, 0.5, 0.5]], dtype=np.float32)
+    expected = [[-2, 0, -1, -1], [0, 5, 0, 0], [2, 7.5, 7, -7], [2, 0, 0.5, 0.5]]  # the last two have an open end
+    for shape in ((4, 4), (2, 2, 4)):
+        got = to_bounds(space, action.reshape(shape))
+        np.testing.assert_allclose(np.asarray(got).reshape(4, 4), expected, rtol=1e-6)
+        assert got.dtype == np.float32 and isinstance(got, np.ndarray if xp is np else jax.Array)
+
+
+def test_choices_pass_unchanged():
+    action = np.int32([[0, 5]])
+    assert to_bounds(MultiDiscrete((2, 9)), action) is action and to_bounds(Discrete(9), action) is action
+
+
+# ----------------------------------------------------------------------------------------------- registry
+
+
+@pytest.mark.parametrize("name", registry.names("gymnax"))
+def test_every_gymnax_id_works_or_says_why_not(name, monkeypatch):
+    """One reset and step, by shapes alone: what a scan needs."""
+
+    def no_network(*_: Any) -> None:
+        raise OSError("no network in tests")
+
+    monkeypatch.setattr("gymnax.utils.load_mnist._download", no_network)
+    try:
+        environment = open_environment(f"gymnax:{name}")
+    except BadInput as error:
+        assert name == "MNISTBandit-bsuite" and "download" in str(error)
+        return
+    spec = environment.spec
+
+    def first_step(key: jax.Array) -> Any:
+        state, obs = environment.reset(key)
+        return state, obs, *auto_reset(environment, key, state, random_action(spec.action, key), None)
+
+    state, obs, after, step = jax.eval_shape(first_step, jax.random.key(0))
+    assert [(x.shape, x.dtype) for x in jax.tree.leaves(state)] == [(x.shape, x.dtype) for x in jax.tree.leaves(after)]
+    assert obs.shape == step.obs.shape == step.final_obs.shape == spec.obs_shape
+    assert obs.dtype == step.obs.dtype == step.final_obs.dtype == spec.obs_dtype
+    for x, dtype in ((step.reward, np.float32), (step.terminated, np.bool_), (step.truncated, np.bool_)):
+        assert x.shape == () and x.dtype == dtype
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_brax():
+    environment = open_environment("brax:inverted_pendulum", episode_length=3)
+    assert environment.spec.action == Continuous((-1.0,), (1.0,)) and not environment.fresh_resets
+    start = environment.reset(jax.random.key(1))
+    step = jax.jit(lambda key, state: auto_reset(environment, key, state, jnp.zeros(1), start))
+    state, obs = jax.jit(environment.reset)(jax.random.key(0))
+    assert obs.shape == environment.spec.obs_shape and obs.dtype == jnp.float32
+    ends = []
+    for _ in range(4):
+        state, now = step(jax.random.key(0), state)
+        ends.append((bool(now.terminated), bool(now.truncated)))
+        assert all(np.isfinite(x).all() for x in leaves(now))
+        assert same(now.obs, start[1]) == ends[-1][1] == (not same(now.obs, now.final_obs))
+    assert ends == [(False, False), (False, False), (False, True), (False, False)]
+
+
+def test_bare_names_take_the_fastest_suite():
+    assert registry.resolve("CartPole-v1") == "gymnax:CartPole-v1"
+    assert registry.resolve("LunarLander-v3") == "gym:LunarLander-v3"
+    assert registry.resolve("ant") == "brax:ant"
+    assert registry.resolve("gym:CartPole-v1") == "gym:CartPole-v1"
+
+
+@pytest.mark.parametrize(
+    ("env", "options", "message"),
+    [
+        ("Cartpole-v1", {}, "'Cartpole-v1' does not exist; did you mean gymnax:CartPole-v1"),
+        ("gymnax:Cartpole", {}, "did you mean gymnax:CartPole-v1"),
+        ("gym:LunarLander-v2", {}, "did you mean gym:LunarLander-v3"),
+        ("brax:Ant", {}, "did you mean brax:ant"),
+        ("atari:Pong", {}, "no suite 'atari'.*gymnax, brax, gym"),
+        ("", {}, "does not exist"),
+        (PROBES + "mtch", {}, "has no.*'mtch'|no attribute 'mtch'"),
+        (PROBES + "match", {"actions": "discret"}, "did you mean discrete"),
+        ("gymnax:CartPole-v1", {"max_steps": 3}, "did you mean max_steps_in_episode"),
+        ("gymnax:CartPole-v1", {"max_steps_in_episode": "many"}, "does not accept env_options.*many"),
+        ("gym:CartPole-v1", {"lenght": 3}, "lenght"),
+        ("gym:CartPole-v1", {"max_episode_steps": -2}, "max_episode_steps"),
+        ("gym:CartPole-v1", {"vectorization": "fast"}, "sync or async"),
+        ("gym:no_such_module:Env-v0", {}, "no_such_module"),
+    ],
+)
+def test_bad_input(env, options, message):
+    with pytest.raises(BadInput, match=message):
+        open_environment(env, **options)
+
+
+def test_moved_environments_are_not_listed():
+    assert "Ant-v5" in registry.names("gym") and "Ant-v3" not in registry.names("gym")

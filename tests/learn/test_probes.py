@@ -1,0 +1,62 @@
+"""PPO on environments whose right answer is known. What a loss, a bootstrap or a flag gets wrong shows in seconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from shoal.agents.ppo import ppo
+from shoal.environments import probes
+from shoal.environments.device import DeviceEnvironment
+from shoal.islands.vector import VectorIsland
+from shoal.learners.independent import independent
+from shoal.networks import MLP
+
+N, DISCOUNT = 2, 0.9
+
+
+def trained(environment: DeviceEnvironment, iterations: int, fitness: str = "training", **hyper: float) -> VectorIsland:
+    """Two members without hidden layers, which are quick to compile, after so many updates of 8 x 8 steps."""
+    agent = ppo(environment.spec, layers=(), environments=8, rollout=8, minibatches=2)
+    values = agent.hyper._asdict() | {"learning_rate": 0.01, "discount": DISCOUNT, "gae_lambda": 0.9} | hyper
+    island = VectorIsland(environment, independent(agent), np.arange(N), seed=0, fitness=fitness, episodes=32)
+    island.begin({name: np.full(N, value, np.float32) for name, value in values.items()})
+    island.train(0, iterations, iterations)
+    return island
+
+
+def values(island: VectorIsland, *obs: float) -> np.ndarray:
+    """What the critics say of observations: [N, len(obs)]."""
+    x = np.array(obs, np.float32)[:, None]
+    critic = MLP((), 1)
+    params = island.population.members.learned.params["critic"]
+    return np.asarray(jax.vmap(critic.apply, (0, None))(params, x))[..., 0]
+
+
+def near(got: np.ndarray, expected: Any, tolerance: float) -> None:
+    np.testing.assert_allclose(got, np.broadcast_to(expected, got.shape), atol=tolerance)
+
+
+def test_the_value_of_one_step():
+    near(values(trained(probes.one_step_value(), 40), 0), 1, 0.05)
+
+
+def test_a_reward_to_come_is_discounted():
+    near(values(trained(probes.delayed_reward(), 60), 0, 1), [DISCOUNT, 1], 0.05)
+
+
+def test_truncation_bootstraps():
+    """Taken for a termination, the value would be that of 1 to 5 rewards: below 4.1."""
+    island = trained(probes.endless_reward(), 300, gae_lambda=0.95)
+    near(values(island, 0), 1 / (1 - DISCOUNT), 0.5)
+
+
+@pytest.mark.parametrize(("actions", "least"), [("discrete", 0.99), ("multi_discrete", 0.99), ("continuous", 0.95)])
+def test_actions_that_match_the_observation(actions, least):
+    """A policy that does not look earns 0.5, 0.25 and 0."""
+    island = trained(probes.match(actions), 60, fitness="evaluation")
+    island.evaluate(0)
+    assert (island.cards().fitness >= least).all(), island.cards().fitness

@@ -1,0 +1,138 @@
+"""What the documentation shows is so: commands parse, files load, links lead somewhere, no field is left out."""
+
+from __future__ import annotations
+
+import functools
+import re
+import shlex
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal import cli
+from shoal.agents import ppo
+from shoal.build import build_run
+from shoal.evolvers.explore import EXPLORERS
+from shoal.evolvers.select import SELECTORS
+from shoal.experiment import Checkpoint, Experiment, Fitness, check, from_dict, load
+from shoal.settings import parse
+from shoal.types import Range
+
+ROOT = Path(__file__).parents[1]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md"))]
+TEXTS = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in PAGES}
+NAMES = [command.__name__ for command in cli.COMMANDS]
+SHOWN = re.compile(rf"(?<![\w./-])shoal ((?:{'|'.join(NAMES)})\b[^`\n|#()]*)")
+
+
+def blocks(language: str) -> list[Any]:
+    """Every fenced block of a language, named by its page."""
+    fence = re.compile(rf"^```{language}\n(.*?)^```", re.DOTALL | re.MULTILINE)
+    found = [(name, block) for name, text in TEXTS.items() for block in fence.findall(text)]
+    return [pytest.param(block, id=f"{name}-{i}") for i, (name, block) in enumerate(found)]
+
+
+def test_there_are_pages() -> None:
+    assert {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/architecture.md", "docs/experiments.md"} <= set(TEXTS)
+
+
+@pytest.mark.parametrize("command", sorted({c.strip() for text in TEXTS.values() for c in SHOWN.findall(text)}))
+def test_commands_parse(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def idle(function: Any) -> Any:
+        return functools.wraps(function)(lambda *arguments, **flags: 0)
+
+    monkeypatch.setattr(cli, "COMMANDS", tuple(idle(function) for function in cli.COMMANDS))
+    with pytest.raises(SystemExit) as stop:
+        cli.main(shlex.split(command) if command not in NAMES else [command, "--help"])
+    assert stop.value.code == 0, command
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_is_introduced(name: str) -> None:
+    assert f"| `shoal {name}" in TEXTS["README.md"]
+
+
+def test_make_targets_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    shown = {target for text in TEXTS.values() for target in re.findall(r"(?:`|\$ )make ([a-z-]+)", text)}
+    assert {"train", "test"} <= shown <= targets
+
+
+@pytest.mark.filterwarnings("ignore")  # of importing brax
+@pytest.mark.parametrize("path", sorted(ROOT.glob("experiments/*.yaml")), ids=lambda path: path.stem)
+def test_experiments_can_be_built(path: Path) -> None:
+    build_run(load(path)).island.close()
+
+
+@pytest.mark.parametrize("block", blocks("yaml"))
+def test_yaml_is_an_experiment(block: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    experiment = from_dict(parse(block)[0])
+    check(experiment)
+    build_run(experiment).island.close()
+
+
+@pytest.mark.parametrize("block", blocks("python"))
+def test_python_compiles(block: str) -> None:
+    compile(block, "documentation", "exec")
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_links_lead_somewhere(page: str) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", TEXTS[page]):
+        if link.startswith(("https://", "http://")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (ROOT / page).parent / path if path else ROOT / page
+        assert target.exists(), link
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings}, link
+
+
+def as_written(value: Any) -> str:
+    """A default as the tables show it; fields without one, and groups of fields, show nothing."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return str(list(value))
+    return str(value) if isinstance(value, (int, float, str)) else ""
+
+
+def rows_of(kind: Any) -> list[tuple[str, Any]]:
+    default = kind()
+    return [(f.name, getattr(default, f.name)) for f in fields(kind)]
+
+
+FIELDS = [row for kind in (Experiment, Fitness, Checkpoint, Range, ppo.Config) for row in rows_of(kind)]
+FIELDS += list(ppo.Hyper()._asdict().items())
+
+
+@pytest.mark.parametrize(("name", "default"), FIELDS)
+def test_every_field_is_described_with_its_default(name: str, default: Any) -> None:
+    cells = f"| `{name}` | {as_written(default)} |".replace("|  |", "| |")
+    assert cells in TEXTS["docs/experiments.md"]
+
+
+OPTIONS = [(name, *row) for known in (SELECTORS, EXPLORERS) for name, kind in known.items() for row in rows_of(kind)]
+
+
+@pytest.mark.parametrize(("name", "option", "default"), OPTIONS)
+def test_every_option_is_described_with_its_default(name: str, option: str, default: Any) -> None:
+    cells = f"| `{option}` | {as_written(default)} |".replace("|  |", "| |")
+    described = TEXTS["docs/experiments.md"].split(f"| `{name}` ", 1)[1]
+    assert cells in described
+
+
+def test_every_file_has_its_place_in_the_architecture() -> None:
+    parts = [path for path in (ROOT / "src" / "shoal").iterdir() if path.suffix == ".py" or any(path.glob("*.py"))]
+    names = [f"`{path.stem}`" if path.is_file() else f"`{path.name}/`" for path in parts if path.name[0] != "_"]
+    assert [name for name in names if name not in TEXTS["docs/architecture.md"]] == []
+
+
+@pytest.mark.parametrize("name", [*SELECTORS, *EXPLORERS])
+@pytest.mark.parametrize("page", ["README.md", "docs/experiments.md", "docs/pbt.md"])
+def test_every_selector_and_explorer_is_described(name: str, page: str) -> None:
+    assert f"| `{name}` |" in TEXTS[page]
