@@ -1,0 +1,80 @@
+"""What the benchmarks share: running commands, reading runs, printing tables."""
+
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+SHOAL = [sys.executable, "-c", "from shoal.cli import main; main()"]
+
+
+def machine() -> str:
+    """The machine in a few words, to stand over every table."""
+    model = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
+    return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}"
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table; all columns but the first are numbers."""
+    made = Table(title=f"{title}\n[dim]{machine()}[/]", title_justify="left")
+    for i, column in enumerate(columns):
+        made.add_column(column, justify="left" if i == 0 else "right")
+    for row in rows:
+        made.add_row(*row)
+    Console().print(made)
+
+
+def last_json(command: Sequence[str]) -> dict:
+    """Run a command and parse the last line that it prints."""
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return json.loads(output.strip().splitlines()[-1])
+
+
+def generations(run_dir: Path) -> list[dict]:
+    """The whole lines of a run's metrics so far."""
+    path = run_dir / "metrics.jsonl"
+    return (
+        [json.loads(line) for line in path.read_text().splitlines(True) if line.endswith("\n")] if path.exists() else []
+    )
+
+
+def shoal_until(arguments: Sequence[str], reached, cold: bool = False, limit: float = 600) -> tuple[float, list[dict]]:
+    """Start `shoal train` and stop it when `reached(generations)`.
+
+    Returns the seconds from the command's start and the generations. cold: with an empty cache of compiled programs.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        run_dir = Path(folder) / "run"
+        environment = dict(os.environ)
+        if cold:
+            environment["XDG_CACHE_HOME"] = str(Path(folder) / "cache")
+        began = time.perf_counter()
+        command = [*SHOAL, "train", *arguments, "--quiet", "--run-dir", str(run_dir)]
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+        while time.perf_counter() - began < limit and process.poll() is None:
+            rows = generations(run_dir)
+            if rows and reached(rows):
+                break
+            time.sleep(0.01)
+        seconds = time.perf_counter() - began
+        rows = generations(run_dir)
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        process.wait()
+    if not rows or not reached(rows):
+        raise SystemExit(f"the target was not reached within {limit} s: {' '.join(command)}")
+    return seconds, rows

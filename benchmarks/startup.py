@@ -1,0 +1,43 @@
+"""How long a user waits: `shoal --help`, the first generation, and what happens between generations.
+
+python benchmarks/startup.py
+"""
+
+import argparse
+import statistics
+import subprocess
+import time
+from itertools import pairwise
+
+from common import SHOAL, shoal_until, table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=3, help="of each (default: %(default)s)")
+    options = parser.parse_args()
+    rows = []
+    helps = []
+    for _ in range(options.repeats):
+        began = time.perf_counter()
+        subprocess.run([*SHOAL, "--help"], check=True, stdout=subprocess.DEVNULL)
+        helps.append(time.perf_counter() - began)
+    rows.append(["shoal --help", f"{statistics.median(helps):.2f} s", "0.5 s"])
+    for name, cold, allowed in (("cold", True, "15 s"), ("warm", False, "5 s")):
+        shoal_until(["--population", "8"], len)  # so that warm is warm
+        times = [shoal_until(["--population", "8"], len, cold=cold)[0] for _ in range(options.repeats)]
+        rows.append([f"to the first generation, {name}", f"{statistics.median(times):.1f} s", allowed])
+    _, generations = shoal_until(["--population", "8", "--generations", "30"], lambda rows: len(rows) == 30)
+    later = [g["timing"] for g in generations[5:]]
+    spans = [b["seconds"] - a["seconds"] for a, b in pairwise(later)]
+    between = [span - t["train"] - t["evaluate"] for t, span in zip(later[1:], spans, strict=True)]
+    share = statistics.median(b / s for b, s in zip(between, spans, strict=True))
+    rows.append(["copying, records and checkpoint, of a generation", f"{share:.1%}", "5 %"])
+    deciding = statistics.median(t["evolve"] / span for t, span in zip(later[1:], spans, strict=True))
+    rows.append(["of it deciding and copying", f"{deciding:.1%}", ""])
+    rows.append(["a generation", f"{statistics.median(spans) * 1e3:.0f} ms", ""])
+    table("Waiting", ["", "measured", "allowed"], rows)
+
+
+if __name__ == "__main__":
+    main()
