@@ -59,8 +59,7 @@ class Layout:
         if self.devices > 1:
             specs = tuple(along if m else everywhere for m in members)
             function = jax.shard_map(function, mesh=self._mesh, in_specs=specs, out_specs=along, check_vma=False)
-        shardings = tuple(self._along if m else self._everywhere for m in members)
-        return Program(jax.jit(function, in_shardings=shardings, out_shardings=self._along, donate_argnums=donate))
+        return self.gather(function, *members, donate=donate)
 
     def gather(self, function: Callable, *members: bool, donate: tuple[int, ...] = ()) -> Program:
         """Compile a function that moves data between members, and so between devices."""
