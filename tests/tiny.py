@@ -21,8 +21,14 @@ ACTIONS = ("discrete", "multi_discrete", "continuous")
 SMALL = {"layers": (8,), "environments": 2, "rollout": 8, "minibatches": 2}
 SMALL |= {"normalise_observations": True}  # not of rewards: it uses a discount of its own, which would hide another
 # Per agent: further settings, and hyperparameters under which every one of them has something to do.
-SETTINGS: dict[str, dict[str, Any]] = {}
-LIVE: dict[str, dict[str, float]] = {"ppo": {"learning_rate": 0.03, "max_gradient_norm": 0.05}}
+REPLAY = {"capacity": 64, "warm_up": 4, "batch": 16}
+SETTINGS: dict[str, dict[str, Any]] = {"td3": REPLAY, "sac": REPLAY, "dqn": REPLAY}
+LIVE: dict[str, dict[str, float]] = {
+    "ppo": {"learning_rate": 0.03, "max_gradient_norm": 0.05},
+    "td3": {"target_noise": 0.5, "noise_clip": 0.3},
+    "sac": {},
+    "dqn": {"max_gradient_norm": 0.05, "tau": 0.5, "target_period": 2, "epsilon": 0.5, "epsilon_updates": 20},
+}
 
 
 def space_of(actions: str) -> ActionSpace:

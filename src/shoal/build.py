@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
@@ -62,11 +62,18 @@ def build_run(experiment: Experiment, pause: Callable = lambda result, done: Non
         greedy=fitness.actions == "greedy",
         step_limit=fitness.step_limit,
         objective=fitness.objective,
+        copy_memory=experiment.memory == "copy",
         pause=pause,
     )
     iterations = -(-experiment.interval // (agent.rollout * agent.environments))
     if iterations >= 2**31:
         raise BadInput(f"interval = {experiment.interval}: must be less than 2**31 rollouts")
+    steps = experiment.generations * iterations * agent.rollout * agent.environments
+    if agent.warm_up >= steps:
+        raise BadInput(
+            f"config.warm_up = {agent.warm_up}: nothing would ever be learned, for a member makes {steps} steps "
+            f"in all (generations {experiment.generations} x interval {experiment.interval})"
+        )
     return Parts(experiment, environment, agent, evolver, island, iterations)
 
 
@@ -117,6 +124,10 @@ def _with_numbers(experiment: Experiment, agent: Agent) -> Experiment:
         for name in row:
             if name not in known:
                 raise BadInput(unknown(f"schedule.{i}", name, known))
+    for name, (low, high) in agent.limits.items():
+        for place, value in _values_of(experiment, name):
+            if not low <= value <= high:
+                raise BadInput(f"{place} = {value:g}: must lie within [{low:g}, {high:g}]")
     space = experiment.space
     if space is None:
         space = {} if experiment.schedule else {k: r for k, r in agent.space.items() if k not in experiment.hyper}
@@ -127,6 +138,22 @@ def _with_numbers(experiment: Experiment, agent: Agent) -> Experiment:
         module = importlib.import_module(AGENTS[experiment.agent].partition(":")[0])
         config = asdict(build(module.Config, config, "config."))
     return replace(experiment, space=space, hyper=hyper, config=config)
+
+
+def _values_of(experiment: Experiment, name: str) -> Iterator[tuple[str, float]]:
+    """Every number that an experiment gives for a hyperparameter, and where."""
+    if name in experiment.hyper:
+        yield f"hyper.{name}", experiment.hyper[name]
+    if name in (experiment.space or {}):
+        r = as_range(name, (experiment.space or {})[name])
+        for field, x in (("low", r.low), ("high", r.high), ("start", r.start)):
+            if x is not None:
+                yield f"space.{name}.{field}", x
+        for x in r.choices or ():
+            yield f"space.{name}.choices", x
+    for i, row in enumerate(experiment.schedule or ()):
+        if name in row:
+            yield f"schedule.{i}.{name}", row[name]
 
 
 def memory_needed(parts: Parts) -> int:

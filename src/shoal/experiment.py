@@ -53,7 +53,7 @@ class Experiment:
     env: Any = "CartPole-v1"
     """suite:name, or a bare name for the fastest installed suite that has it (see `shoal envs`)"""
     agent: Any = "ppo"
-    """the algorithm: ppo, or module:factory of your own"""
+    """the algorithm: ppo, td3, sac, dqn, or module:factory of your own"""
     population: int = 8
     """members that train side by side"""
     generations: int = 20
@@ -64,6 +64,8 @@ class Experiment:
     """who copies whom: truncation, winner_takes_all, tournament, threshold, t_test or keep"""
     explore: Any = "perturb"
     """how children's hyperparameters change: perturb, resample, mutate, gaussian or keep"""
+    memory: Literal["own", "copy"] = "own"
+    """replay memory of a child (td3, sac, dqn): it keeps its own, or takes over its parent's"""
     start_after: int = 0
     """environment steps of a member before it may copy or explore"""
     seed: int = 0
@@ -87,7 +89,7 @@ class Experiment:
 
 
 OBJECT = "object"  # stands in a file for what was given in Python and has no name to import it by
-AGENTS = {"ppo": "shoal.agents.ppo:ppo"}
+AGENTS = {name: f"shoal.agents.{name}:{name}" for name in ("ppo", "td3", "sac", "dqn")}
 
 
 # ----------------------------------------------------------------------------------------------- files

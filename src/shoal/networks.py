@@ -50,6 +50,73 @@ class MLP(nn.Module):
         return nn.Dense(self.outputs, kernel_init=orthogonal(self.output_scale))(x)
 
 
+class Conv(nn.Module):
+    """A convolution without padding, [..., H, W, C] -> [..., H', W', features], as one product with its patches.
+
+    Of many members it stays a batch of matrix products, where a convolution would become a grouped one, which is slow.
+    """
+
+    features: int
+    size: int
+    stride: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        height, width, channels = x.shape[-3:]
+        down, right = ((n - self.size) // self.stride + 1 for n in (height, width))
+
+        def shifted(i: int, j: int) -> jax.Array:
+            rows = slice(i, i + self.stride * (down - 1) + 1, self.stride)
+            columns = slice(j, j + self.stride * (right - 1) + 1, self.stride)
+            return x[..., rows, columns, :]
+
+        patches = jnp.concatenate([shifted(i, j) for i in range(self.size) for j in range(self.size)], -1)
+        kernel = self.param("kernel", orthogonal(2**0.5), (self.size**2 * channels, self.features))
+        bias = self.param("bias", nn.initializers.zeros, (self.features,))
+        return patches @ kernel + jnp.broadcast_to(bias, (*patches.shape[:-1], self.features))
+
+
+def flatten(obs: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Observations [..., *shape] as float32 vectors [..., F]; whole numbers of 8 bits as shares of 255."""
+    return _scaled(obs).reshape(*obs.shape[: obs.ndim - len(shape)], -1)
+
+
+def _scaled(obs: jax.Array) -> jax.Array:
+    return obs.astype(jnp.float32) / 255 if obs.dtype == jnp.uint8 else obs.astype(jnp.float32)
+
+
+class Features(nn.Module):
+    """What a network sees of an observation: [..., *shape] -> [..., F].
+
+    kind: `mlp` (the numbers as they are) or `nature_cnn` (the convolutions of Mnih et al. 2015, for images).
+    """
+
+    shape: tuple[int, ...]
+    kind: str = "mlp"
+
+    @nn.compact
+    def __call__(self, obs: jax.Array) -> jax.Array:
+        if self.kind == "mlp":
+            return flatten(obs, self.shape)
+        x = _scaled(obs)
+        if self.shape[0] < self.shape[-1]:  # channels come first
+            x = jnp.moveaxis(x, -3, -1)
+        for features, size, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
+            x = nn.relu(Conv(features, size, stride)(x))
+        return flatten(x, x.shape[-3:])
+
+
+NETWORKS = ("mlp", "nature_cnn")
+
+
+def check_network(kind: str, shape: tuple[int, ...]) -> None:
+    """Raise BadInput for a kind of network that does not exist, or cannot see observations of this shape."""
+    if kind not in NETWORKS:
+        raise BadInput(unknown("config.network", kind, NETWORKS))
+    if kind == "nature_cnn" and (len(shape) != 3 or sorted(shape)[1] < 36):
+        raise BadInput(f"config.network = nature_cnn: takes images of at least 36 x 36, not observations {shape}")
+
+
 class Categorical(NamedTuple):
     """One choice; `logits` [..., n] are normalised by the constructor `categorical`."""
 
@@ -106,6 +173,24 @@ class Normal(NamedTuple):
 
     def entropy(self) -> jax.Array:
         return jnp.sum(self.log_std + 0.5 * jnp.log(2 * jnp.pi * jnp.e), -1)
+
+
+class SquashedNormal(NamedTuple):
+    """tanh of a diagonal Gaussian, within (-1, 1); mean and log_std [..., A] are those before the tanh."""
+
+    mean: jax.Array
+    log_std: jax.Array
+
+    def sample_with_log_prob(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """An action [..., A] and its log-density [...] (Haarnoja et al. 2018, arXiv 1812.05905, appendix C)."""
+        normal = Normal(self.mean, self.log_std)
+        x = normal.sample(key)
+        # log(1 - tanh(x)^2), in a form that does not round to log(0) for large |x|
+        slope = 2 * (jnp.log(2.0) - x - jax.nn.softplus(-2 * x))
+        return jnp.tanh(x), normal.log_prob(x) - slope.sum(-1)
+
+    def mode(self) -> jax.Array:
+        return jnp.tanh(self.mean)
 
 
 Distribution = Categorical | MultiCategorical | Normal

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -29,6 +29,7 @@ class Discrete:
 
     n: int
     shape: tuple[int, ...] = ()
+    dtype: ClassVar[str] = "int32"
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class MultiDiscrete:
     """Several independent choices; an action is an int32 vector [len(nvec)]."""
 
     nvec: tuple[int, ...]
+    dtype: ClassVar[str] = "int32"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -48,6 +50,7 @@ class Continuous:
 
     low: tuple[float, ...]
     high: tuple[float, ...]
+    dtype: ClassVar[str] = "float32"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -109,6 +112,9 @@ class Agent(NamedTuple):
     carry:  (batch shape) -> the policy's own memory at the start of an episode, `()` when it has none
     hyper:  default values; space: the ranges that PBT tunes by default
     rollout, environments: T and B, the steps and the environments of one iteration
+    limits: (lowest, highest) value that a hyperparameter can take at all, where something limits it
+    warm_up: environment steps of a member before its first update
+    off_policy: it learns from what older weights did, so that acting need not wait for learning
     """
 
     init: Callable[..., Member]
@@ -120,6 +126,9 @@ class Agent(NamedTuple):
     space: dict[str, Range]
     rollout: int
     environments: int
+    limits: dict[str, tuple[float, float]] = {}  # noqa: RUF012 (never changed)
+    warm_up: int = 0
+    off_policy: bool = False
 
 
 class Population(NamedTuple):

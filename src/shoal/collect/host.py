@@ -15,7 +15,7 @@ from shoal.devices import Layout
 from shoal.environments.host import HostEnvironment, Vector
 from shoal.environments.spaces import to_bounds
 from shoal.keys import derive, member_keys, words
-from shoal.types import Learner, Population, PyTree, Rollout, Seed
+from shoal.types import Learner, Member, Population, PyTree, Rollout, Seed
 
 
 class HostArena:
@@ -35,7 +35,8 @@ class HostArena:
         self._environment, self._learner, self._layout, self._step_limit = environment, learner, layout, step_limit
         self._objective = objective
         self._act = layout.program(self._act_members, True, True, True, True, False)
-        self._update = layout.program(self._update_members, True, True, True, True, False, donate=(0,))
+        # What is learned is not donated: with off-policy agents, old weights act while new ones are computed.
+        self._update = layout.program(self._update_members, True, True, True, True, True, False, donate=(1,))
         self._test = layout.program(self._greedy_members if greedy else self._sample_members, True, True, True, True)
         self._training: Vector | None = None
         self._testing: tuple[Vector, int] | None = None
@@ -58,29 +59,41 @@ class HostArena:
     def train(
         self, population: Population, uid: np.ndarray, key: jax.Array, iterations: int, chunk: int, pause: Callable
     ) -> tuple[Population, dict[str, np.ndarray], Outcome]:
-        """`iterations` times a rollout and an update; see `DeviceArena.train`. `pause` comes after each update."""
-        place = self._layout.place
-        members, hyper = (population.members, population.shared), population.hyper
+        """`iterations` times a rollout and an update; see `DeviceArena.train`. `pause` comes after each update.
+
+        An off-policy agent acts one update behind, so that environments step while the device learns.
+        """
+        place, hyper, off_policy = self._layout.place, population.hyper, self._learner.agent.off_policy
         who = place(uid)
-        outcome, sums = no_outcome(np, len(uid)), None
+        outcome, sums, metrics = no_outcome(np, len(uid)), None, None
+        (learned, memory, own), shared = population.members, population.shared
+        acting = (learned, shared, hyper)
         for i in range(iterations):
             now = place(jax.random.fold_in(key, i), members=False)
-            rollout, finished = self._collect((*members, hyper), who, now)
+            rollout, finished = self._collect(acting, who, now)
             outcome = merge(np, outcome, *finished)
-            members, metrics = self._update(members, hyper, place(rollout), who, now)
+            if off_policy:
+                pause(metrics, i)  # the last round of updates, which ran beside this rollout
+                acting = (learned, shared, hyper)
+            (learned, shared), (memory, own), metrics = self._update(
+                (learned, shared), (memory, own), hyper, place(rollout), who, now
+            )
+            if not off_policy:
+                pause(metrics, i + 1)
+                acting = (learned, shared, hyper)
             sums = metrics if sums is None else jax.tree.map(jnp.add, sums, metrics)
-            pause(metrics, i + 1)
+        pause(metrics, iterations)
         averages = {name: np.asarray(x) / np.float32(iterations) for name, x in (sums or {}).items()}
-        return Population(*members, hyper), averages, outcome
+        return Population(Member(learned, memory, own), shared, hyper), averages, outcome
 
-    def _collect(self, population: tuple, uid: jax.Array, key: jax.Array) -> tuple[Rollout, list[np.ndarray]]:
+    def _collect(self, acting: tuple, uid: jax.Array, key: jax.Array) -> tuple[Rollout, list[np.ndarray]]:
         assert self._training is not None
         agent, place = self._learner.agent, self._layout.place
         shape = self._obs.shape[:2]
         steps, ends = [], []
         for t in range(agent.rollout):
             now = place(jax.random.fold_in(key, t), members=False)
-            chosen = self._act(population, place(self._obs), place(self._carry), uid, now)
+            chosen = self._act(acting, place(self._obs), place(self._carry), uid, now)
             action, carry, extras = jax.tree.map(np.asarray, chosen)
             step, objective = self._step(self._training, action)
             terminated, truncated = step.terminated.reshape(shape), step.truncated.reshape(shape)
@@ -105,13 +118,18 @@ class HostArena:
             return carry
         return jax.tree.map(np.asarray, tree.where(jnp.asarray(done), self._learner.agent.carry(done.shape), carry))
 
-    def _act_members(self, population: tuple, obs: jax.Array, carry: PyTree, uid: jax.Array, key: jax.Array) -> Any:
-        return self._learner.act(Population(*population), obs, carry, member_keys(jax.random.fold_in(key, 0), uid))
+    def _act_members(self, acting: tuple, obs: jax.Array, carry: PyTree, uid: jax.Array, key: jax.Array) -> Any:
+        learned, shared, hyper = acting
+        population = Population(Member(learned, (), ()), shared, hyper)
+        return self._learner.act(population, obs, carry, member_keys(jax.random.fold_in(key, 0), uid))
 
-    def _update_members(self, members: tuple, hyper: PyTree, rollout: Rollout, uid: jax.Array, key: jax.Array) -> Any:
+    def _update_members(
+        self, kept: tuple, spent: tuple, hyper: PyTree, rollout: Rollout, uid: jax.Array, key: jax.Array
+    ) -> Any:
         keys = member_keys(jax.random.fold_in(key, 1), uid)
-        population, metrics = self._learner.update(Population(members[0], members[1], hyper), rollout, keys)
-        return (population.members, population.shared), metrics
+        population = Population(Member(kept[0], *spent), kept[1], hyper)
+        (members, shared, _), metrics = self._learner.update(population, rollout, keys)
+        return (members.learned, shared), (members.memory, members.own), metrics
 
     def overwrite(self, copied: np.ndarray) -> None:
         """The weights of the members where `copied` [N] are no longer those that began their episodes."""

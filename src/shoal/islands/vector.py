@@ -39,11 +39,12 @@ class VectorIsland:
         greedy: bool = True,
         step_limit: int = 100_000,
         objective: str | None = None,
+        copy_memory: bool = False,
         pause: Callable = lambda result, done: None,
     ):
         self.uid = np.asarray(uid, np.uint32)
         self._learner, self._seed, self._episodes = learner, seed, episodes
-        self._measure, self._pause = fitness, pause
+        self._measure, self._pause, self._copy_memory = fitness, pause, copy_memory
         self._layout = layout = Layout(len(uid))
         self.arena: DeviceArena | HostArena
         if isinstance(environment, DeviceEnvironment):
@@ -136,10 +137,10 @@ class VectorIsland:
         parents = np.asarray(decision.parents)
         copied = parents != np.arange(len(self.uid))
         if copied.any():
-            learned = self._inherit(
-                self.population.members.learned, self._layout.place(parents.astype(np.int32), False)
-            )
-            members = self.population.members._replace(learned=learned)
+            members = self.population.members
+            what = (members.learned, members.memory if self._copy_memory else ())
+            learned, memory = self._inherit(what, self._layout.place(parents.astype(np.int32), False))
+            members = members._replace(learned=learned, memory=memory if self._copy_memory else members.memory)
             self.population = self.population._replace(members=members)
             self.arena.overwrite(copied)
         self.population = self.population._replace(hyper=self._hyper(decision.hyper))

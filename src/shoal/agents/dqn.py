@@ -1,0 +1,149 @@
+"""Deep Q-learning (Mnih et al. 2015), with double targets (van Hasselt et al. 2016, arXiv 1509.06461) and n-step
+returns as options, for one member."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from shoal.networks import MLP, Features, check_activation, check_network
+from shoal.rl import replay
+from shoal.rl.replay import Replay, towards
+from shoal.settings import build
+from shoal.types import Agent, BadInput, Discrete, Member, Range
+
+if TYPE_CHECKING:
+    from shoal.rl.memory import Batch
+    from shoal.types import Spec
+
+
+@dataclass(frozen=True)
+class Config(Replay):
+    """The structure of a DQN agent: what fixes shapes, equal for all members."""
+
+    layers: tuple[int, ...] = (256, 256)
+    """widths of the hidden layers"""
+    activation: str = "relu"
+    """tanh, relu, elu, swish or gelu"""
+    network: str = "mlp"
+    """what comes before the hidden layers: mlp (nothing) or nature_cnn (convolutions over an image)"""
+    batch: int = 64
+    """transitions per update"""
+    double: bool = True
+    """choose the target's action by the online network, so that its noise is not taken for value"""
+    n_step: int = 1
+    """steps of reward in a target before the target network takes over"""
+
+
+class Hyper(NamedTuple):
+    """The numbers of DQN; each of them may differ per member and change between generations."""
+
+    learning_rate: Any = 1e-3  # of Adam
+    discount: Any = 0.99  # gamma
+    tau: Any = 1.0  # share by which the target network follows when it moves
+    target_period: Any = 200.0  # updates between two moves of the target network
+    epsilon: Any = 0.05  # probability of a random action, in the end
+    epsilon_updates: Any = 5_000.0  # updates in which that probability falls from 1
+    max_gradient_norm: Any = 10.0
+    update_ratio: Any = 0.5  # updates per environment step
+
+
+SPACE = {
+    "learning_rate": Range(1e-5, 1e-2, "log"),
+    "discount": Range(0.9, 0.999, "one_minus_log"),
+    "target_period": Range(10, 2_000, "log", integer=True),
+    "epsilon": Range(0.005, 0.5, "log"),
+}
+
+
+class Learned(NamedTuple):
+    """What a copy of a DQN agent copies."""
+
+    params: Any
+    target: Any
+    optimiser: Any
+    updates: jax.Array  # int32, those behind these weights
+
+
+def dqn(spec: Spec, **settings: Any) -> Agent:
+    """DQN for discrete actions; `settings` are the fields of `Config`. Raises BadInput where they do not fit."""
+    config = build(Config, settings, "config.")
+    if not isinstance(spec.action, Discrete):
+        raise BadInput("agent = dqn: needs one discrete action; take td3 or sac for continuous actions, ppo for others")
+    check_activation(config.activation)
+    check_network(config.network, spec.obs_shape)
+    replay.check(config)
+    if not 1 <= config.n_step <= config.rollout:
+        raise BadInput(f"config.n_step = {config.n_step}: must be from 1 to config.rollout = {config.rollout}")
+    choices = spec.action.n
+    features = Features(spec.obs_shape, config.network)
+    head = MLP(config.layers, choices, config.activation)
+
+    def values(params: Any, obs: jax.Array) -> jax.Array:
+        """Of every action, [..., choices]."""
+        return head.apply(params["head"], features.apply(params["features"], obs))
+
+    def optimiser(hyper: Hyper) -> optax.GradientTransformation:
+        return optax.chain(optax.clip_by_global_norm(hyper.max_gradient_norm), optax.adam(hyper.learning_rate))
+
+    def init(key: jax.Array, hyper: Hyper) -> Member:
+        features_key, head_key = jax.random.split(key)
+        x, first = features.init_with_output(features_key, jnp.zeros((1, *spec.obs_shape), spec.obs_dtype))
+        params = {"features": first, "head": head.init(head_key, x)}
+        learned = Learned(params, params, optimiser(hyper).init(params), jnp.int32(0))
+        return Member(learned, replay.new_memory(spec, config), own=jnp.float32(0))
+
+    def act(learned: Learned, hyper: Hyper, obs: jax.Array, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
+        best, carry = greedy(learned, obs, carry)
+        random_key, coin_key = jax.random.split(key)
+        share = learned.updates.astype(jnp.float32) / jnp.maximum(hyper.epsilon_updates, 1.0)
+        epsilon = hyper.epsilon + (1 - hyper.epsilon) * jnp.maximum(1 - share, 0.0)
+        random = jax.random.randint(random_key, best.shape, 0, choices)
+        return jnp.where(jax.random.uniform(coin_key, best.shape) < epsilon, random, best), carry, ()
+
+    def greedy(learned: Learned, obs: jax.Array, carry: Any) -> tuple[jax.Array, Any]:
+        return jnp.argmax(values(learned.params, obs), -1).astype(jnp.int32), carry
+
+    def improve(learned: Learned, hyper: Hyper, batch: Batch, key: jax.Array) -> tuple[Learned, dict[str, jax.Array]]:
+        """One update, and every `hyper.target_period` times a move of the target network (algorithm 1)."""
+        after = values(learned.target, batch.next_obs)
+        chosen = jnp.argmax(values(learned.params, batch.next_obs) if config.double else after, -1)
+        target = batch.reward + batch.bootstrap * _at(after, chosen)
+
+        def loss(params: Any) -> tuple[jax.Array, jax.Array]:
+            value = _at(values(params, batch.obs), batch.action)
+            return optax.huber_loss(value, target).mean(), value  # the error's gradient clipped to [-1, 1]
+
+        (error, value), gradient = jax.value_and_grad(loss, has_aux=True)(learned.params)
+        steps, state = optimiser(hyper).update(gradient, learned.optimiser)
+        params, updates = optax.apply_updates(learned.params, steps), learned.updates + 1
+        due = updates % jnp.round(hyper.target_period).astype(jnp.int32) == 0
+        moved = towards(learned.target, params, jnp.where(due, hyper.tau, 0.0))
+        metrics = {"loss/critic": error, "value/mean": value.mean(), "value/target": target.mean()}
+        return Learned(params, moved, state, updates), metrics
+
+    limits = replay.limits(config) | {"target_period": (1.0, 1e9), "epsilon": (0.0, 1.0)}
+    update = replay.from_memory(config, improve, config.n_step)
+    return Agent(
+        init,
+        act,
+        greedy,
+        update,
+        lambda shape: (),
+        Hyper(),
+        SPACE,
+        config.rollout,
+        config.environments,
+        limits,
+        config.warm_up,
+        off_policy=True,
+    )
+
+
+def _at(values: jax.Array, action: jax.Array) -> jax.Array:
+    """The value [...] of an action [...] among [..., choices]; a product, whose gradient needs no scatter."""
+    return jnp.sum(values * jax.nn.one_hot(action, values.shape[-1]), -1)

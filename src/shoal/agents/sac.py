@@ -1,0 +1,177 @@
+"""Soft actor-critic with a learned temperature (Haarnoja et al. 2018, arXiv 1812.05905), for one member."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from shoal.networks import MLP, SquashedNormal, check_activation, flatten
+from shoal.rl import replay
+from shoal.rl.replay import ADAM, Replay, descend, towards
+from shoal.settings import build
+from shoal.types import Agent, BadInput, Continuous, Member, Range
+
+if TYPE_CHECKING:
+    from shoal.rl.memory import Batch
+    from shoal.types import Spec
+
+
+@dataclass(frozen=True)
+class Config(Replay):
+    """The structure of a SAC agent: what fixes shapes, equal for all members."""
+
+    layers: tuple[int, ...] = (256, 256)
+    """widths of the hidden layers of policy and critics"""
+    activation: str = "relu"
+    """tanh, relu, elu, swish or gelu"""
+    initial_temperature: float = 1.0
+    """what the temperature (alpha) starts from, before it is learned"""
+
+
+class Hyper(NamedTuple):
+    """The numbers of SAC; each of them may differ per member and change between generations."""
+
+    policy_learning_rate: Any = 3e-4  # of Adam
+    critic_learning_rate: Any = 3e-4
+    temperature_learning_rate: Any = 3e-4
+    discount: Any = 0.99  # gamma
+    tau: Any = 0.005  # share by which the target critics follow at each update
+    target_entropy_scale: Any = 1.0  # the target is minus this times the number of action components
+    reward_scale: Any = 1.0
+    update_ratio: Any = 1.0  # updates per environment step
+
+
+SPACE = {
+    "policy_learning_rate": Range(3e-5, 3e-3, "log"),
+    "critic_learning_rate": Range(3e-5, 3e-3, "log"),
+    "temperature_learning_rate": Range(3e-5, 3e-3, "log"),
+    "discount": Range(0.9, 0.999, "one_minus_log"),
+    "target_entropy_scale": Range(0.2, 2.0, "log"),
+    "reward_scale": Range(0.1, 10.0, "log"),
+}
+
+
+class Learned(NamedTuple):
+    """What a copy of a SAC agent copies. Leaves of critics are stacked, [2, ...]."""
+
+    policy: Any
+    critics: Any
+    target_critics: Any
+    log_temperature: jax.Array
+    policy_optimiser: Any
+    critic_optimiser: Any
+    temperature_optimiser: Any
+    updates: jax.Array  # int32, those behind these weights
+
+
+def sac(spec: Spec, **settings: Any) -> Agent:
+    """SAC for continuous actions; `settings` are the fields of `Config`. Raises BadInput where they do not fit."""
+    config = build(Config, settings, "config.")
+    if not isinstance(spec.action, Continuous):
+        raise BadInput("agent = sac: needs continuous actions, and this environment's are discrete; take dqn or ppo")
+    if not config.initial_temperature > 0:
+        raise BadInput(f"config.initial_temperature = {config.initial_temperature}: must be above 0")
+    check_activation(config.activation)
+    replay.check(config)
+    size = spec.action.shape[0]
+    actor = MLP(config.layers, 2 * size, config.activation, output_scale=0.01)
+    critic = MLP(config.layers, 1, config.activation)
+
+    def policy(params: Any, obs: jax.Array) -> SquashedNormal:
+        mean, log_std = jnp.split(actor.apply(params, flatten(obs, spec.obs_shape)), 2, -1)
+        return SquashedNormal(mean, jnp.clip(log_std, -20, 2))
+
+    def values(params: Any, obs: jax.Array, action: jax.Array) -> jax.Array:
+        """Of both critics, [2, batch]."""
+        x = jnp.concatenate([flatten(obs, spec.obs_shape), action], -1)
+        return jax.vmap(critic.apply, (0, None))(params, x)[..., 0]
+
+    def init(key: jax.Array, hyper: Hyper) -> Member:
+        actor_key, *critic_keys = jax.random.split(key, 3)
+        obs, action = flatten(jnp.zeros((1, *spec.obs_shape)), spec.obs_shape), jnp.zeros((1, *spec.action.shape))
+        params = actor.init(actor_key, obs)
+        critics = jax.vmap(critic.init, (0, None))(jnp.stack(critic_keys), jnp.concatenate([obs, action], -1))
+        temperature = jnp.log(jnp.float32(config.initial_temperature))
+        policy_state, critic_state, temperature_state = map(ADAM.init, (params, critics, temperature))
+        learned = Learned(
+            params, critics, critics, temperature, policy_state, critic_state, temperature_state, jnp.int32(0)
+        )
+        return Member(learned, replay.new_memory(spec, config), own=jnp.float32(0))
+
+    def act(learned: Learned, hyper: Hyper, obs: jax.Array, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
+        sample_key, random_key = jax.random.split(key)
+        action, _ = policy(learned.policy, obs).sample_with_log_prob(sample_key)
+        random = jax.random.uniform(random_key, action.shape, minval=-1, maxval=1)
+        return jnp.where(learned.updates > 0, action, random), carry, ()
+
+    def greedy(learned: Learned, obs: jax.Array, carry: Any) -> tuple[jax.Array, Any]:
+        return policy(learned.policy, obs).mode(), carry
+
+    def improve(learned: Learned, hyper: Hyper, batch: Batch, key: jax.Array) -> tuple[Learned, dict[str, jax.Array]]:
+        """One update of critics, policy and temperature, all from the same weights (algorithm 1)."""
+        next_key, now_key = jax.random.split(key)
+        temperature = jnp.exp(learned.log_temperature)
+        next_action, next_log_prob = policy(learned.policy, batch.next_obs).sample_with_log_prob(next_key)
+        next_value = values(learned.target_critics, batch.next_obs, next_action).min(0)
+        soft_value = next_value - temperature * next_log_prob  # equation 3
+        target = hyper.reward_scale * batch.reward + batch.bootstrap * soft_value
+
+        def critic_loss(params: Any) -> tuple[jax.Array, jax.Array]:  # equation 5
+            value = values(params, batch.obs, batch.action)
+            return 0.5 * jnp.square(value - target[None]).mean(-1).sum(), value
+
+        def policy_loss(params: Any) -> tuple[jax.Array, jax.Array]:  # equation 9
+            action, log_prob = policy(params, batch.obs).sample_with_log_prob(now_key)
+            value = values(learned.critics, batch.obs, action).min(0)
+            return (temperature * log_prob - value).mean(), -log_prob.mean()
+
+        def temperature_loss(log_temperature: jax.Array) -> jax.Array:  # equation 18
+            return jnp.exp(log_temperature) * (entropy + hyper.target_entropy_scale * size)
+
+        (loss, value), gradient = jax.value_and_grad(critic_loss, has_aux=True)(learned.critics)
+        critics, critic_optimiser = descend(
+            hyper.critic_learning_rate, gradient, learned.critics, learned.critic_optimiser
+        )
+        (_, entropy), gradient = jax.value_and_grad(policy_loss, has_aux=True)(learned.policy)
+        params, policy_optimiser = descend(
+            hyper.policy_learning_rate, gradient, learned.policy, learned.policy_optimiser
+        )
+        gradient = jax.grad(temperature_loss)(learned.log_temperature)
+        log_temperature, temperature_optimiser = descend(
+            hyper.temperature_learning_rate, gradient, learned.log_temperature, learned.temperature_optimiser
+        )
+        learned = Learned(
+            params,
+            critics,
+            towards(learned.target_critics, critics, hyper.tau),
+            log_temperature,
+            policy_optimiser,
+            critic_optimiser,
+            temperature_optimiser,
+            learned.updates + 1,
+        )
+        return learned, {
+            "loss/critic": loss,
+            "value/mean": value.mean(),
+            "value/target": target.mean(),
+            "policy/entropy": entropy,
+            "policy/temperature": temperature,
+        }
+
+    return Agent(
+        init,
+        act,
+        greedy,
+        replay.from_memory(config, improve),
+        lambda shape: (),
+        Hyper(),
+        SPACE,
+        config.rollout,
+        config.environments,
+        replay.limits(config),
+        config.warm_up,
+        off_policy=True,
+    )
