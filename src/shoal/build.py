@@ -11,6 +11,8 @@ import jax
 import numpy as np
 
 from shoal import experiment as files
+from shoal import tree
+from shoal.devices import free_memory
 from shoal.environments import registry
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.host import HostEnvironment
@@ -20,9 +22,11 @@ from shoal.evolvers.schedule import scheduled
 from shoal.experiment import AGENTS, OBJECT, Experiment, as_range, explorer_of, import_object, selector_of
 from shoal.islands.vector import VectorIsland
 from shoal.learners.independent import independent
-from shoal.names import unknown
+from shoal.names import readable, unknown
 from shoal.settings import build, call
-from shoal.types import Agent, BadInput, Evolver, Spec
+from shoal.types import Agent, BadInput, Evolver, Member, Spec
+
+COPIES_TO_SAVE = 3  # of the state in memory: the one at work, one that waits to be written, one as a file
 
 
 class Parts(NamedTuple):
@@ -156,9 +160,29 @@ def _values_of(experiment: Experiment, name: str) -> Iterator[tuple[str, float]]
             yield f"schedule.{i}.{name}", row[name]
 
 
-def memory_needed(parts: Parts) -> int:
-    """Bytes that one member's state takes on the device."""
-    from shoal import tree
+def memory_needed(agent: Agent) -> int:
+    """Bytes that one member's state takes on the device, replay memory included."""
+    return tree.size_in_bytes(_member(agent))
 
-    member = jax.eval_shape(lambda: parts.agent.init(jax.random.key(0), parts.agent.hyper))
-    return tree.size_in_bytes(member)
+
+def replay_size(agent: Agent) -> int:
+    """Bytes of it that are replay memory."""
+    return tree.size_in_bytes(_member(agent).memory)
+
+
+def check_memory(parts: Parts) -> None:
+    """Raise BadInput where the population does not fit into the memory of the devices."""
+    population, free = parts.experiment.population, free_memory()
+    state = population * memory_needed(parts.agent)
+    need = state * (COPIES_TO_SAVE if jax.default_backend() == "cpu" else 1)
+    if free is not None and need > free:
+        share = population * replay_size(parts.agent)
+        advice = "lower config.capacity or population" if share > state / 2 else "lower population or config.layers"
+        raise BadInput(
+            f"population = {population}: {population} members take {readable(state)}, {readable(share)} of it replay "
+            f"memory, which makes {readable(need)} while they are saved, and {readable(free)} are free; {advice}"
+        )
+
+
+def _member(agent: Agent) -> Member:
+    return jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper))

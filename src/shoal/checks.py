@@ -12,12 +12,14 @@ import jax
 import numpy as np
 
 from shoal import tree
-from shoal.build import Parts, memory_needed
+from shoal.build import COPIES_TO_SAVE, Parts, memory_needed, replay_size
+from shoal.devices import free_memory
 from shoal.environments.device import DeviceEnvironment
 from shoal.evolvers import explore as explorers
 from shoal.evolvers import select as selectors
 from shoal.evolvers.space import at_bound, sample
 from shoal.experiment import as_range, explorer_of, selector_of
+from shoal.names import readable
 from shoal.types import Cards, Explore, Range
 
 REHEARSALS = 100  # of selection and exploration, on invented members
@@ -78,18 +80,25 @@ def devices(parts: Parts) -> Iterator[Finding]:
 
 def storage(parts: Parts) -> Iterator[Finding]:
     """Memory and disk."""
-    e, b, member = parts.experiment, parts.agent.environments, memory_needed(parts)
+    e, b, member = parts.experiment, parts.agent.environments, memory_needed(parts.agent)
     state = e.population * (member + b * _world(parts))
     spec = parts.environment.spec
     step = 2 * math.prod(spec.obs_shape) * np.dtype(spec.obs_dtype).itemsize + 4 * math.prod(spec.action.shape) + 16
     need = 2 * state + 2 * e.population * parts.agent.rollout * b * step  # one more of each while it changes
-    yield _fits("memory", f"about {_bytes(need)} for members and rollouts", need, _free_memory())
+    replay = e.population * replay_size(parts.agent)
+    what = f"members, their replay memories ({readable(replay)}) and rollouts" if replay else "members and rollouts"
+    need = max(
+        need - replay, COPIES_TO_SAVE * e.population * member
+    )  # memory is written in place, but saved from copies
+    yield _fits("memory", f"about {readable(need)} for {what}", need, free_memory())
     folder = Path(e.run_dir or "runs").absolute()
     while not folder.exists():
         folder = folder.parent
     checkpoint = state + member  # the champion
     need = (e.checkpoint.keep + 1) * checkpoint + e.generations * e.population * 1000  # the lines of the records
-    text = f"about {_bytes(need)} for {_many(e.checkpoint.keep, 'checkpoint')} of {_bytes(checkpoint)} and the records"
+    text = (
+        f"about {readable(need)} for {_many(e.checkpoint.keep, 'checkpoint')} of {readable(checkpoint)} and the records"
+    )
     yield _fits("disk", text, need, shutil.disk_usage(folder).free)
 
 
@@ -97,19 +106,7 @@ def _fits(topic: str, text: str, need: float, free: float | None) -> Finding:
     if free is None:
         return fine(topic, text)
     say = problem if need > free else doubt if need > free / 2 else fine
-    return say(topic, f"{text}; {_bytes(free)} are free")
-
-
-def _free_memory() -> float | None:
-    """Bytes free on the devices; None where nobody says."""
-    stats = [device.memory_stats() for device in jax.devices()]
-    if all(stats):
-        return sum(s["bytes_limit"] - s["bytes_in_use"] for s in stats)
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    return next((float(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), None)
+    return say(topic, f"{text}; {readable(free)} are free")
 
 
 def _world(parts: Parts) -> int:
@@ -242,11 +239,3 @@ def steps_of(parts: Parts) -> int:
 
 def _many(count: int, what: str) -> str:
     return f"{count:,} {what}{'s' * (count != 1)}"
-
-
-def _bytes(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:,.3g} TB"

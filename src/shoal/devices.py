@@ -31,6 +31,18 @@ def prepare() -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 
+def free_memory() -> float | None:
+    """Bytes free on the devices; None where nobody says."""
+    stats = [device.memory_stats() for device in jax.devices()]
+    if all(stats):
+        return sum(s["bytes_limit"] - s["bytes_in_use"] for s in stats)
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    return next((float(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), None)
+
+
 class Layout:
     """The member axis laid over as many devices as divide it; each device runs its members on its own."""
 

@@ -86,6 +86,7 @@ def dry_run(parts: Parts) -> Iterator[Finding]:
             start_after=0,
             final_episodes=1,
             run_dir=str(Path(folder) / "run"),
+            config=parts.experiment.config | ({"warm_up": 0} if parts.agent.warm_up else {}),
         )
         try:
             train(short, [watch])

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from shoal.build import build_run, memory_needed
+from shoal.build import build_run, check_memory, memory_needed
 from shoal.champion import Best, Champion, load_champion
 from shoal.checkpoint import to_host, write_file
 from shoal.collect.episodes import statistics
@@ -107,7 +107,8 @@ class _Run:
         """A new run directory and a first population."""
         self._files = RunDirectory(run_dir, self._experiment.checkpoint.keep)
         copies = self._experiment.population * (self._experiment.checkpoint.keep + 2)
-        self._files.check_free(memory_needed(self.parts) * copies)
+        self._files.check_free(memory_needed(self.parts.agent) * copies)
+        check_memory(self.parts)
         self._populate()
         self._files.create(replace(self._experiment, run_dir=str(run_dir)))
 

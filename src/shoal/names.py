@@ -1,4 +1,4 @@
-"""Messages for names that do not exist."""
+"""Words for messages: names that do not exist, sizes."""
 
 from __future__ import annotations
 
@@ -26,3 +26,12 @@ def unknown(what: str, name: str, known: Iterable[str]) -> str:
         else "there are none"
     )
     return f"{what}: {name!r} does not exist; {hint}"
+
+
+def readable(size: float) -> str:
+    """A number of bytes in three digits."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:,.3g} TB"
