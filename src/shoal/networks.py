@@ -113,7 +113,8 @@ def check_network(kind: str, shape: tuple[int, ...]) -> None:
     """Raise BadInput for a kind of network that does not exist, or cannot see observations of this shape."""
     if kind not in NETWORKS:
         raise BadInput(unknown("config.network", kind, NETWORKS))
-    if kind == "nature_cnn" and (len(shape) != 3 or sorted(shape)[1] < 36):
+    sides = shape[1:] if shape and shape[0] < shape[-1] else shape[:-1]  # the other one counts channels
+    if kind == "nature_cnn" and (len(shape) != 3 or min(sides) < 36):
         raise BadInput(f"config.network = nature_cnn: takes images of at least 36 x 36, not observations {shape}")
 
 

@@ -1,5 +1,6 @@
 """Populations learn the published tasks from priors so wide that most random members fail; several seeds each."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,11 +9,13 @@ import pytest
 from scipy.stats import wilcoxon
 
 import shoal
-from shoal.experiment import load
+from shoal.experiment import Fitness, load
 
 pytestmark = pytest.mark.slow
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 SEEDS = (0, 1, 2)
+RATES = {"policy_learning_rate": 1e-3, "critic_learning_rate": 1e-3}
+USUAL = {"td3": RATES, "sac": RATES | {"temperature_learning_rate": 1e-3}}
 
 
 def outcome(name: str, seed: int, folder: Path, **changes) -> tuple[np.ndarray, dict]:
@@ -46,12 +49,39 @@ def test_pendulum(seed, tmp_path):
     assert champion["mean"] >= -200
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_cartpole_by_q_learning(seed, tmp_path):
+    _, champion = outcome("cartpole-dqn", seed, tmp_path)
+    assert champion["mean"] >= 495
+
+
+def test_breakout_by_q_learning(tmp_path):
+    """Chance gets about 0.5 points."""
+    outcome("breakout-dqn", 0, tmp_path, generations=5)
+    lines = (tmp_path / "breakout-dqn-0" / "metrics.jsonl").read_text().splitlines()
+    best = [json.loads(line)["fitness"]["best"] for line in lines]
+    assert best[-1] >= 4
+    assert best[-1] > best[0] + 2
+
+
+@pytest.mark.parametrize("agent", ["td3", "sac"])
+def test_pendulum_from_memory(agent, tmp_path):
+    """Four seeds of one set of hyperparameters; RL Zoo has TD3 at -152 and SAC at -157 after 20,000 steps."""
+    name = f"fastpbrl/pbt-{agent}-small"
+    changes = {"population": 4, "generations": 10, "interval": 2000, "select": "keep", "explore": "keep", "space": {}}
+    fitness, champion = outcome(name, 0, tmp_path, **changes, fitness=Fitness(episodes=100), hyper=USUAL[agent])
+    assert (fitness >= -170).all(), fitness
+    assert champion["mean"] >= -170
+
+
 def test_lunarlander(tmp_path):
     _, champion = outcome("lunarlander", 0, tmp_path)
     assert champion["mean"] >= 200
 
 
-@pytest.mark.parametrize(("name", "seeds"), [("cartpole", 6), ("pendulum", 5)])
+@pytest.mark.parametrize(
+    ("name", "seeds"), [("cartpole", 6), ("pendulum", 5), ("cartpole-dqn", 5), ("fastpbrl/pbt-td3-small", 6)]
+)
 def test_pbt_beats_independent_members(name, seeds, tmp_path):
     """The population's median against the same priors without copying, at equal steps.
 

@@ -42,14 +42,14 @@ class Config(Replay):
 class Hyper(NamedTuple):
     """The numbers of DQN; each of them may differ per member and change between generations."""
 
-    learning_rate: Any = 1e-3  # of Adam
+    learning_rate: Any = 3e-4  # of Adam
     discount: Any = 0.99  # gamma
     tau: Any = 1.0  # share by which the target network follows when it moves
     target_period: Any = 200.0  # updates between two moves of the target network
     epsilon: Any = 0.05  # probability of a random action, in the end
     epsilon_updates: Any = 5_000.0  # updates in which that probability falls from 1
     max_gradient_norm: Any = 10.0
-    update_ratio: Any = 0.5  # updates per environment step
+    update_ratio: Any = 1.0  # updates per environment step
 
 
 SPACE = {
