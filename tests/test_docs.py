@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import re
 import shlex
 from dataclasses import fields
@@ -12,11 +13,10 @@ from typing import Any
 import pytest
 
 from shoal import cli
-from shoal.agents import ppo
 from shoal.build import build_run
 from shoal.evolvers.explore import EXPLORERS
 from shoal.evolvers.select import SELECTORS
-from shoal.experiment import Checkpoint, Experiment, Fitness, check, from_dict, load
+from shoal.experiment import AGENTS, Checkpoint, Experiment, Fitness, check, from_dict, load
 from shoal.settings import parse
 from shoal.types import Range
 
@@ -61,7 +61,7 @@ def test_make_targets_exist() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # of importing brax
-@pytest.mark.parametrize("path", sorted(ROOT.glob("experiments/*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(ROOT.glob("experiments/**/*.yaml")), ids=lambda path: path.stem)
 def test_experiments_can_be_built(path: Path) -> None:
     build_run(load(path)).island.close()
 
@@ -106,14 +106,24 @@ def rows_of(kind: Any) -> list[tuple[str, Any]]:
     return [(f.name, getattr(default, f.name)) for f in fields(kind)]
 
 
-FIELDS = [row for kind in (Experiment, Fitness, Checkpoint, Range, ppo.Config) for row in rows_of(kind)]
-FIELDS += list(ppo.Hyper()._asdict().items())
+FIELDS = [row for kind in (Experiment, Fitness, Checkpoint, Range) for row in rows_of(kind)]
 
 
 @pytest.mark.parametrize(("name", "default"), FIELDS)
 def test_every_field_is_described_with_its_default(name: str, default: Any) -> None:
     cells = f"| `{name}` | {as_written(default)} |".replace("|  |", "| |")
     assert cells in TEXTS["docs/experiments.md"]
+
+
+def numbers_of(agent: str) -> list[tuple[str, Any]]:
+    module = importlib.import_module(AGENTS[agent].partition(":")[0])
+    return [*module.Hyper()._asdict().items(), *rows_of(module.Config)]
+
+
+@pytest.mark.parametrize(("agent", "name", "default"), [(agent, *row) for agent in AGENTS for row in numbers_of(agent)])
+def test_every_number_of_an_agent_is_described_with_its_default(agent: str, name: str, default: Any) -> None:
+    described = TEXTS["docs/agents.md"].split(f"\n## {agent.upper()}\n", 1)[1].split("\n## ", 1)[0]
+    assert f"| `{name}` | {as_written(default)} |" in described
 
 
 OPTIONS = [(name, *row) for known in (SELECTORS, EXPLORERS) for name, kind in known.items() for row in rows_of(kind)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import multiprocessing
 import os
 import signal
@@ -47,6 +49,7 @@ def gymnasium_environment(name: str, options: dict[str, Any]) -> HostEnvironment
     def make() -> Any:
         if os.getpid() != home:  # Ctrl-C reaches every process of a terminal; when workers end is for the run to say
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _tame_mujoco(registered)
         env = gymnasium.make(registered or name, **options)
         if not isinstance(env.observation_space, gymnasium.spaces.Box):
             env = gymnasium.wrappers.FlattenObservation(env)
@@ -67,6 +70,15 @@ def gymnasium_environment(name: str, options: dict[str, Any]) -> HostEnvironment
         return _Gymnasium(make, n, spec, objective, vectorization)
 
     return HostEnvironment(spec, open_copies)
+
+
+def _tame_mujoco(registered: Any) -> None:
+    """Without this, MuJoCo tells every copy's warnings on the terminal, and writes MUJOCO_LOG.TXT where one stands."""
+    if "mujoco" in str(getattr(registered, "entry_point", "")):
+        with contextlib.suppress(ImportError):  # gymnasium says better what is missing
+            import mujoco
+
+            mujoco.set_mju_user_warning(logging.getLogger("shoal.mujoco").info)
 
 
 class _Gymnasium:

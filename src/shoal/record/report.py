@@ -155,11 +155,16 @@ def _abstract(run: Run, population: int) -> str:
     told += "After each generation every member was tested; the score is its fitness. "
     if not copies:
         return told + "No member has copied another: each kept its own weights and hyperparameters."
-    return told + (
+    told += (
         "Weak members then gave up their weights, copied those of a stronger member together with its "
         f"hyperparameters, and went on with slightly changed values. That happened {many(copies, 'time')}: so good "
         "weights spread, and good hyperparameters were found while the population learned."
     )
+    config = run.experiment.get("config")
+    if isinstance(config, dict) and "capacity" in config:  # the agent learns from memory
+        copied = run.experiment.get("memory") == "copy"
+        told += f" With the weights went {'the replay memory' if copied else 'no replay memory: each kept its own'}."
+    return told
 
 
 def _champion(run: Run) -> str:
