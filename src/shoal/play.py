@@ -197,7 +197,7 @@ def _twin(name: str) -> Painter:
 
 def _brax(name: str, options: dict[str, Any]) -> Painter:
     """MuJoCo's picture of a physical state, through the model's own camera where it has one."""
-    import mujoco  # type: ignore[import-untyped]
+    import mujoco
     from brax import envs
 
     options = {"backend": "spring"} | {k: v for k, v in options.items() if k != "episode_length"}
