@@ -73,7 +73,7 @@ def build_run(experiment: Experiment, pause: Callable = lambda result, done: Non
     if iterations >= 2**31:
         raise BadInput(f"interval = {experiment.interval}: must be less than 2**31 rollouts")
     steps = experiment.generations * iterations * agent.rollout * agent.environments
-    if agent.warm_up >= steps:
+    if agent.warm_up > steps:
         raise BadInput(
             f"config.warm_up = {agent.warm_up}: nothing would ever be learned, for a member makes {steps} steps "
             f"in all (generations {experiment.generations} x interval {experiment.interval})"

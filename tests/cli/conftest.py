@@ -23,7 +23,7 @@ def shared_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     def build_run(*arguments: Any) -> Parts:
         parts = build(*arguments)
         e = parts.experiment
-        structure = repr((e.env, e.env_options, e.agent, e.config, e.population, e.fitness))
+        structure = repr((e.env, e.env_options, e.agent, e.config, e.population, e.fitness, e.memory))
         for holder in (parts.island, parts.island.arena):
             for name, value in vars(holder).items():
                 if isinstance(value, Program):

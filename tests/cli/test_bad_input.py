@@ -108,6 +108,91 @@ def test_impossible_experiments(tmp_path: Path, changes: dict[str, Any], message
     assert message in refused(tmp_path, *flags(tmp_path / "a" / "r", "--quiet", **changes))
 
 
+OFF_POLICY = {"layers": [8], "rollout": 16, "environments": 2, "warm_up": 32, "capacity": 64, "batch": 8}
+PENDULUM = {"env": "gymnax:Pendulum-v1", "config": OFF_POLICY}
+
+
+@pytest.mark.parametrize(
+    ("agent", "changes", "message"),
+    [
+        ("td3", {"env": "CartPole-v1"}, "agent = td3: needs continuous actions, and this environment's are discrete"),
+        ("sac", {"env": "CartPole-v1"}, "agent = sac: needs continuous actions, and this environment's are discrete"),
+        ("dqn", {}, "agent = dqn: needs one discrete action; take td3 or sac for continuous actions, ppo for others"),
+        (
+            "td3",
+            {"config": OFF_POLICY | {"capacity": 1000, "warm_up": 200}},
+            "config.warm_up = 200: nothing would ever be learned, for a member makes 128 steps in all",
+        ),
+        ("td3", {"config": {"layers": [8]}}, "config.warm_up = 1000: nothing would ever be learned"),
+        ("sac", {"config": OFF_POLICY | {"warm_up": 65}}, "config.warm_up = 65 does not fit into config.capacity = 64"),
+        ("sac", {"config": OFF_POLICY | {"warm_up": -1}}, "config.warm_up = -1: must be at least 0"),
+        ("td3", {"config": OFF_POLICY | {"batch": 0}}, "config.batch = 0: must be at least 1"),
+        ("td3", {"config": OFF_POLICY | {"updates_per_step": 0}}, "config.updates_per_step = 0: must be at least 1"),
+        ("td3", {"config": OFF_POLICY | {"layers": [8, 0]}}, "config.layers = [8, 0]: every width must be at least 1"),
+        ("td3", {"config": OFF_POLICY | {"minibatches": 2}}, "config: 'minibatches' does not exist"),
+        ("td3", {"hyper": {"update_ratio": 1.5}}, "hyper.update_ratio = 1.5: must lie within [0, 1]"),
+        (
+            "td3",
+            {"hyper": {"update_ratio": 2.5}, "config": OFF_POLICY | {"updates_per_step": 2}},
+            "hyper.update_ratio = 2.5: must lie within [0, 2]",
+        ),
+        ("sac", {"hyper": {"update_ratio": -0.1}}, "hyper.update_ratio = -0.1: must lie within [0, 1]"),
+        ("sac", {"hyper": {"tau": 1.1}}, "hyper.tau = 1.1: must lie within [0, 1]"),
+        ("sac", {"hyper": {"discount": 1.01}}, "hyper.discount = 1.01: must lie within [0, 1]"),
+        ("td3", {"hyper": {"policy_delay": 0}}, "hyper.policy_delay = 0: must lie within [1, 1e+06]"),
+        ("td3", {"space": {"policy_delay": [0, 4]}}, "space.policy_delay.low = 0: must lie within [1, 1e+06]"),
+        ("td3", {"space": {"update_ratio": [0.1, 2]}}, "space.update_ratio.high = 2: must lie within [0, 1]"),
+        (
+            "td3",
+            {"space": {"policy_delay": {"choices": [1, 0.5]}}},
+            "space.policy_delay.choices = 0.5: must lie within [1, 1e+06]",
+        ),
+        (
+            "td3",
+            {"space": {"tau": {"low": 0.1, "high": 0.9, "start": 3}}},
+            "space.tau: start = 3 lies outside low = 0.1",
+        ),
+        (
+            "sac",
+            {"space": {}, "schedule": [{"tau": 0.1}, {"tau": -0.5}]},
+            "schedule.1.tau = -0.5: must lie within [0, 1]",
+        ),
+        ("dqn", {"env": "CartPole-v1", "hyper": {"epsilon": 1.5}}, "hyper.epsilon = 1.5: must lie within [0, 1]"),
+        ("dqn", {"env": "CartPole-v1", "hyper": {"target_period": 0}}, "hyper.target_period = 0: must lie within [1,"),
+        (
+            "dqn",
+            {"env": "CartPole-v1", "config": OFF_POLICY | {"network": "nature_cnn"}},
+            "config.network = nature_cnn: takes images of at least 36 x 36, not observations (4,)",
+        ),
+        (
+            "dqn",
+            {"env": "CartPole-v1", "config": OFF_POLICY | {"network": "nature_cn"}},
+            "config.network: 'nature_cn' does not exist; did you mean nature_cnn?",
+        ),
+        (
+            "dqn",
+            {"env": "CartPole-v1", "config": OFF_POLICY | {"n_step": 17}},
+            "config.n_step = 17: must be from 1 to config.rollout = 16",
+        ),
+        ("td3", {"memory": "shared"}, "memory: 'shared' does not exist; choose from copy, own"),
+        ("td3", {"memory": "cpy"}, "memory: 'cpy' does not exist; did you mean copy?"),
+    ],
+)
+def test_impossible_learning_from_memory(tmp_path: Path, agent: str, changes: dict[str, Any], message: str) -> None:
+    told = refused(tmp_path, *flags(tmp_path / "r", "--quiet", agent=agent, **PENDULUM | changes))
+    assert told.startswith(message)
+
+
+def test_a_warm_up_that_a_run_just_ends(tmp_path: Path) -> None:
+    """A member makes 128 steps: a warm-up of 128 leaves one round of updates, one of 129 is refused."""
+    changes = PENDULUM | {"agent": "td3", "config": OFF_POLICY | {"capacity": 200, "warm_up": 129}}
+    assert "nothing would ever be learned" in refused(tmp_path, *flags(tmp_path / "r", "--quiet", **changes))
+    changes["config"]["warm_up"] = 128
+    assert shoal(*flags(tmp_path / "r", "--quiet", **changes)).code == 0
+    targets = [row["members"]["value/target"] for row in rows(tmp_path / "r/metrics.jsonl")]
+    assert all(x is None for x in targets[0]) and all(targets[1])
+
+
 def test_an_error_in_a_file_names_its_line(tmp_path: Path) -> None:
     file = tmp_path / "e.yaml"
     file.write_text("population: 4\nconfig:\n  rollout: 16\n  minibatches: 5\n")

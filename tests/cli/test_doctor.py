@@ -99,7 +99,7 @@ def test_host_environments_are_called_slow() -> None:
 
 
 def test_too_little_memory_and_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "_free_memory", lambda: 10)
+    monkeypatch.setattr(checks, "free_memory", lambda: 10)
     monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 10}))
     assert [f.mark for f in about(checks.storage)] == ["✗", "✗"]
     marks = [checks._fits("disk", "some", 100, free).mark for free in (99, 150, 250, None)]
@@ -266,7 +266,7 @@ def test_a_bad_file(ask: Callable[..., Any]) -> None:
 
 
 def test_problems_are_counted(ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "_free_memory", lambda: 10)
+    monkeypatch.setattr(checks, "free_memory", lambda: 10)
     monkeypatch.setattr(doctor, "dry_run", lambda parts: [])
     code, said = ask(SOUND)
     assert code == 2 and "1 in the way of the run" in said

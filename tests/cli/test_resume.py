@@ -192,6 +192,51 @@ def test_signal_handlers_are_given_back(tmp_path: Path) -> None:
     assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == before
 
 
+# --------------------------------------------------------------------------------------- replay memory
+
+REPLAY = {"layers": [8], "rollout": 16, "environments": 2, "capacity": 96, "warm_up": 96, "batch": 8}
+LEARNERS: dict[str, dict[str, Any]] = {
+    "td3": {"env": "gymnax:Pendulum-v1"},
+    "sac": {"env": "gymnax:Pendulum-v1"},
+    "dqn": {"config": REPLAY | {"n_step": 3}},
+}
+
+
+def replaying(agent: str, memory: str) -> dict[str, Any]:
+    """Six generations of two rollouts; memory holds three. Updates begin in the second generation, never whole ones."""
+    settings = {"agent": agent, "memory": memory, "config": REPLAY, "hyper": {"update_ratio": 0.11}}
+    return settings | {"select": {"name": "truncation", "bottom": 0.5, "top": 0.5}} | LEARNERS[agent]
+
+
+@pytest.mark.parametrize("memory", ["own", "copy"])
+@pytest.mark.parametrize("agent", LEARNERS)
+def test_replay_memory_goes_on(tmp_path: Path, agent: str, memory: str) -> None:
+    """Stopped during the warm-up, after a copy and when the ring is overwritten: as if it had never been."""
+    whole, run = tmp_path / "whole", tmp_path / "r"
+    settings = replaying(agent, memory)
+    train(tiny(whole, generations=6, **settings))
+    stop(run, Signals(0, "evolve", count=2), **settings)
+    with pytest.raises(Interrupted):
+        resume(run, recorders=[Signals(2, "train")])
+    with pytest.raises(Interrupted):
+        resume(run, recorders=[Signals(4, "train", count=2)])
+    resume(run)
+    same_run(whole, run)
+    copies = {row["generation"] for row in rows(whole / "lineage.jsonl") if row["parent"] != row["uid"]}
+    assert copies >= {0, 2, 3}, "nobody copies, so that memory has nothing to tell"
+
+
+def test_copied_memory_makes_another_run(tmp_path: Path) -> None:
+    """So that the test above tells the two apart."""
+    for memory in ("own", "copy"):
+        train(tiny(tmp_path / memory, generations=3, **replaying("dqn", memory)))
+    one, other = (record(tmp_path / memory)["arrays"] for memory in ("own", "copy"))
+    assert one.keys() == other.keys()
+    kept = [name for name in one if "memory" in name and name.startswith("0")]
+    assert kept and all(one[name].shape[0] == 4 for name in kept)
+    assert any(one[name].tobytes() != other[name].tobytes() for name in kept)
+
+
 # --------------------------------------------------------------------------------------- processes
 
 

@@ -5,26 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from tiny import hyper_of, kinds, make_agent, member, same, walk
 
 from shoal.islands.vector import VectorIsland
 from shoal.learners.independent import independent
+from shoal.rl import memory as ring
 from shoal.types import Decision
 
 N = 4
 UID = np.array([10, 11, 12, 13])
 SETTINGS = {"ppo": {"normalise_rewards": True}}  # so that a member has something of its own
+MOVED_BY_RATES = {"params", "policy", "critics", "log_temperature"}  # by a gradient, and nothing else
 
 
 class Case:
     """An island after its first generation, again and again; its programs are compiled once."""
 
-    def __init__(self, name: str, actions: str):
-        agent = make_agent(name, actions, **SETTINGS.get(name, {}))
+    def __init__(self, name: str, actions: str, **options: Any):
+        self.agent = agent = make_agent(name, actions, **SETTINGS.get(name, {}))
         self.hyper = {k: np.asarray(v) for k, v in hyper_of(name, agent, N)._asdict().items()}
-        self.island = VectorIsland(walk(actions), independent(agent), UID, seed=0, episodes=3)
+        self.island = VectorIsland(walk(actions), independent(agent), UID, seed=0, episodes=3, **options)
 
     def begin(self, **changed: Any) -> VectorIsland:
         self.island.begin(self.hyper | {k: np.float32(v) for k, v in changed.items()})
@@ -87,17 +90,30 @@ def test_children_of_one_parent_go_their_own_ways(case):
     assert not any(same(member(after, i), member(after, j)) for i, j in ((0, 1), (0, 2), (1, 2)))
 
 
-def test_a_child_learns_with_its_own_rate(case):
-    """The rate that comes with a decision is used at once: with a rate of zero the copied weights stay as they are."""
-    island = case.begin()
-    parent = member(learned(island), 0)
-    rates = {name: [1e-3, 0, 1e-3, 1e-3] for name in case.hyper if "learning_rate" in name}
+def test_a_child_learns_with_its_own_rates(case):
+    """Each rate that comes with a decision is used at once: what it moves stays as it was copied where it is zero.
+
+    Of four copies of one member, 0 and 1 have no rate at all and the others have every rate but one.
+    """
+    rates = [name for name in case.hyper if name.endswith("learning_rate")]
     assert rates
-    case.adopt(0, 0, 2, 3, **rates)
-    np.testing.assert_array_equal(island.cards().hyper[next(iter(rates))], np.float32([1e-3, 0, 1e-3, 1e-3]))
-    island.train(1, iterations=1, chunk=1)
-    assert same(member(learned(island).params, 1), parent.params)
-    assert not same(member(learned(island).params, 0), parent.params)
+    island, moved = case.begin(), set()
+    before = member(learned(island), 0)._asdict()
+    online = {name for name in before if name in MOVED_BY_RATES}
+    for rate in rates:
+        off = {name: [0, 0, 1e-3, 1e-3] for name in rates} | {rate: [0, 0, 0, 1e-3]}
+        island = case.begin()
+        case.adopt(0, 0, 0, 0, **off)
+        for name, values in off.items():
+            np.testing.assert_array_equal(island.cards().hyper[name], np.float32(values))
+        island.train(1, iterations=1, chunk=1)
+        still, without, every = (member(learned(island), row)._asdict() for row in (1, 2, 3))
+        assert all(same(still[name], before[name]) for name in online)
+        assert not any(same(every[name], before[name]) for name in online)
+        mine = {name for name in online if same(without[name], before[name])}
+        assert mine and not mine & moved, f"{rate} moves nothing of its own"
+        moved |= mine
+    assert moved == online
 
 
 def test_evaluations_are_the_same_for_all_fresh_in_each_generation_and_leave_members_alone(case):
@@ -132,3 +148,107 @@ def test_a_snapshot_is_what_a_child_would_get(case):
     snapshot = island.snapshot(2)
     case.adopt(2, 1, 2, 3)
     assert same(snapshot, member(learned(island), 0))
+
+
+# ------------------------------------------------------------------------------------------ replay memory
+
+
+def has_memory(name: str, actions: str) -> bool:
+    agent = make_agent(name, actions)
+    return bool(jax.tree.leaves(jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).memory))
+
+
+REPLAYING = {name: actions for name, actions in kinds() if has_memory(name, actions)}
+
+
+@pytest.fixture(scope="module", params=REPLAYING.items(), ids="-".join)
+def pair(request: pytest.FixtureRequest) -> tuple[Case, Case]:
+    """The same members where memory is a member's own and where it is copied."""
+    return Case(*request.param), Case(*request.param, copy_memory=True)
+
+
+def test_agents_with_memory_are_known():
+    assert set(REPLAYING) == {"td3", "sac", "dqn"}
+
+
+def test_memory_of_a_child(pair):
+    """Its own, or its parent's with position and count, bit for bit; what it owes and where it is stay its own."""
+    for case, copied in zip(pair, (False, True), strict=True):
+        island = case.begin(update_ratio=[0.3, 0.35, 0.4, 0.45])  # of 16 steps: each owes another fraction
+        memory = island.population.members.memory
+        # Members live in step with one another; here they do not, so that a mistaken position or count would show.
+        odd = memory._replace(position=memory.position + UID % 4, filled=memory.filled - UID % 3)
+        odd = jax.tree.map(lambda x, old: jax.device_put(x.astype(old.dtype), old.sharding), odd, memory)
+        island.population = island.population._replace(members=island.population.members._replace(memory=odd))
+        before, world = jax.tree.map(np.asarray, (island.population.members, island.arena.world))
+        assert len(set(np.asarray(before.own.owed).tolist())) == N
+        assert not any(same(member(before.memory, i), member(before.memory, j)) for i in range(N) for j in range(i))
+        parents = (3, 1, 1, 0)
+        case.adopt(*parents)
+        after = jax.tree.map(np.asarray, island.population.members)
+        for child, parent in enumerate(parents):
+            assert same(member(after.memory, child), member(before.memory, parent if copied else child))
+            assert same(member(after.learned, child), member(before.learned, parent))
+        assert same(after.own, before.own)
+        assert same(island.arena.world._replace(progress=()), world._replace(progress=()))
+
+
+def test_a_child_writes_on_in_the_memory_that_it_has(pair):
+    """After a copy, a child's next steps come from its own environments and lie where its memory was to go on."""
+    for case in pair:
+        island = case.begin()
+        case.adopt(1, 1, 2, 3)
+        before = jax.tree.map(np.array, island.population.members.memory)
+        obs = np.asarray(island.arena.world.obs)
+        island.train(1, iterations=1, chunk=1)
+        after = jax.tree.map(np.asarray, island.population.members.memory)
+        rollout, slots = case.agent.rollout, before.steps.reward.shape[1]
+        for i in range(N):
+            start = before.position[i]
+            np.testing.assert_array_equal(after.steps.obs[i, start], obs[i])
+            old = np.delete(np.arange(slots), np.arange(start, start + rollout))
+            kept = before.steps
+            if case is pair[1] and i == 0:  # where the parent's steps end, its episodes do
+                kept.truncated[i, start - 1] = True
+            assert same(member(after.steps, (i, old)), member(kept, (i, old)))
+        np.testing.assert_array_equal(after.position, (before.position + rollout) % slots)
+        np.testing.assert_array_equal(after.filled, before.filled + rollout)
+
+
+def test_a_copied_memory_is_learned_from(pair):
+    """Two children of one parent that differ in nothing but their memory: what they learn tells whose it was."""
+    ends = []
+    for case in pair:
+        island = case.begin()
+        case.adopt(1, 1, 2, 3)
+        island.train(1, iterations=1, chunk=1)
+        ends.append(learned(island))
+    own, copied = ends
+    assert not same(member(own, 0), member(copied, 0))
+    assert same(member(own, np.array([1, 2, 3])), member(copied, np.array([1, 2, 3])))
+    updates = own.updates
+    assert (updates == updates[0]).all() and updates[0] > 0
+
+
+def test_no_transition_leads_from_a_parents_steps_to_its_childs():
+    """Where transitions have several steps, the last ones of a copied memory end there and bootstrap."""
+    agent = make_agent("dqn", n_step=2)
+    island = VectorIsland(walk(), independent(agent), UID, seed=0, copy_memory=True)
+    hyper = {k: np.asarray(v) for k, v in hyper_of("dqn", agent, N)._asdict().items()}
+    island.begin(hyper)
+    island.train(0, iterations=1, chunk=1)
+    last = agent.rollout - 1  # the slot that the parent wrote last
+    steps = jax.tree.map(lambda x: np.asarray(x)[1, last], island.population.members.memory.steps)
+    island.adopt(Decision(np.array([1, 1, 2, 3]), hyper))
+    island.train(1, iterations=1, chunk=1)
+    memory = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[0]), island.population.members.memory)
+    drawn = jax.tree.map(np.asarray, ring.sample(memory, jax.random.key(0), (500,), 2, jnp.float32(0.5)))
+    going_on = 0
+    for b in range(agent.environments):
+        if not (steps.terminated[b] or steps.truncated[b]):
+            these = (drawn.obs == steps.obs[b]).all(-1)
+            np.testing.assert_allclose(drawn.reward[these], steps.reward[b], rtol=1e-6)
+            np.testing.assert_array_equal(drawn.bootstrap[these], 0.5)
+            np.testing.assert_array_equal(drawn.next_obs[these], np.tile(steps.next_obs[b], (these.sum(), 1)))
+            going_on += 1
+    assert going_on, "every episode ended with the rollout, so that nothing could lead on"

@@ -7,7 +7,19 @@ import pytest
 from scipy import stats
 
 from shoal import networks
-from shoal.networks import MLP, Categorical, MultiCategorical, Normal, Policy, categorical
+from shoal.networks import (
+    MLP,
+    Categorical,
+    Conv,
+    Features,
+    MultiCategorical,
+    Normal,
+    Policy,
+    SquashedNormal,
+    categorical,
+    check_network,
+    flatten,
+)
 from shoal.types import BadInput, Continuous, Discrete, MultiDiscrete
 
 LOGITS = np.float32([[2, -1, 0.5, 0], [0, 0, 30, -30]])
@@ -133,3 +145,140 @@ def test_multi_discrete_policy_splits_its_outputs_by_choice():
 def test_unknown_activation():
     with pytest.raises(BadInput, match="'rely'.*relu"):
         networks.check_activation("rely")
+
+
+# --------------------------------------------------------------------------------------- squashed Gaussian
+
+
+def squashed(mean: float, log_std: float, count: int) -> SquashedNormal:
+    return SquashedNormal(*(jnp.full((count, 1), x, jnp.float32) for x in (mean, log_std)))
+
+
+@pytest.mark.parametrize(("mean", "log_std"), [(0.3, -0.5), (-1.2, 0.4), (0.0, -2.0)])
+def test_squashed_normal(mean, log_std):
+    """Its log-density is the slope of the distribution function of tanh, taken by differences."""
+    action, log_prob = squashed(mean, log_std, 20_000).sample_with_log_prob(jax.random.key(0))
+    assert action.shape == (20_000, 1) and log_prob.shape == (20_000,)
+    action = np.asarray(action, np.float64)[:, 0]
+
+    def below(a: np.ndarray) -> np.ndarray:
+        return stats.norm.cdf(np.arctanh(a), mean, np.exp(log_std))
+
+    assert stats.kstest(action[np.abs(action) < 1], below).pvalue > 1e-3
+    inner = np.abs(action) < 0.99  # where float32 still tells actions apart
+    assert inner.mean() > 0.7
+    width = 1e-5
+    density = (below(action[inner] + width) - below(action[inner] - width)) / (2 * width)
+    likely = density > 1e-2
+    np.testing.assert_allclose(log_prob[inner][likely], np.log(density[likely]), atol=2e-3)
+
+
+def test_squashed_normal_of_several_components():
+    """Log-densities add up; the mode is that of the Gaussian, squashed."""
+    mean, log_std = jnp.float32([[0.5, -1.0, 2.0]]), jnp.float32([[-1.0, 0.0, 0.5]])
+    distribution = SquashedNormal(mean, log_std)
+    action, log_prob = distribution.sample_with_log_prob(jax.random.key(0))
+    x = np.arctanh(np.float64(action))
+    parts = stats.norm.logpdf(x, mean, np.exp(np.float64(log_std))) - np.log(1 - np.float64(action) ** 2)
+    np.testing.assert_allclose(log_prob, parts.sum(-1), rtol=1e-3)
+    np.testing.assert_allclose(distribution.mode(), np.tanh(np.float64(mean)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("mean", [-60.0, -12.0, 12.0, 60.0])
+def test_squashed_normal_far_out(mean):
+    """Where tanh rounds to 1: log(1 - tanh(x)^2) tends to 2 log 2 - 2 |x|, and its gradient to -2 or 2."""
+
+    def log_prob(mean: jax.Array) -> jax.Array:
+        return SquashedNormal(mean[None], jnp.zeros(1)).sample_with_log_prob(jax.random.key(0))[1]
+
+    value, slope = jax.value_and_grad(log_prob)(jnp.float32(mean))
+    noise = float(SquashedNormal(jnp.zeros(1), jnp.zeros(1)).sample_with_log_prob(jax.random.key(0))[0][0])
+    noise = np.arctanh(noise)
+    expected = stats.norm.logpdf(noise) - 2 * np.log(2) + 2 * abs(mean + noise)
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    np.testing.assert_allclose(slope, 2 * np.sign(mean), rtol=1e-5)
+
+
+# ------------------------------------------------------------------------------------------------- images
+
+
+def convolution(x: np.ndarray, kernel: np.ndarray, bias: np.ndarray, size: int, stride: int) -> jax.Array:
+    """JAX's own, of images [..., H, W, C], with the kernel [size * size * C, features] laid out as it wants it."""
+    images = x.reshape(-1, *x.shape[-3:])
+    kernel = jnp.reshape(kernel, (size, size, x.shape[-1], -1))
+    layout = ("NHWC", "HWIO", "NHWC")
+    precise = jax.lax.Precision.HIGHEST
+    y = jax.lax.conv_general_dilated(
+        images, kernel, (stride, stride), "VALID", dimension_numbers=layout, precision=precise
+    )
+    return y.reshape(*x.shape[:-3], *y.shape[1:]) + jnp.reshape(bias, (1,) * (x.ndim - 1) + (-1,))
+
+
+@pytest.mark.parametrize(
+    ("shape", "size", "stride"),
+    [((2, 3, 9, 12, 2), 3, 1), ((4, 11, 10, 3), 4, 2), ((1, 13, 9, 1), 5, 4), ((6, 6, 2), 6, 1), ((2, 7, 5, 2), 1, 3)],
+)
+def test_convolution(shape, size, stride):
+    """Also where the stride leaves rows or columns over, and under any leading axes."""
+    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    layer = Conv(5, size, stride)
+    params = layer.init(jax.random.key(0), x)["params"]
+    assert params["kernel"].shape == (size * size * shape[-1], 5) and not np.any(params["bias"])
+    params = {"kernel": params["kernel"], "bias": jnp.arange(5, dtype=jnp.float32)}
+    got = layer.apply({"params": params}, x)
+    np.testing.assert_allclose(got, convolution(x, **params, size=size, stride=stride), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("first", "channels"), [(False, 4), (True, 1)], ids=["channels last", "channels first"])
+def test_features_of_images(first, channels):
+    """The three convolutions of Mnih et al. 2015, of shares of 255; the same wherever the channels come."""
+    images = np.random.default_rng(0).integers(256, size=(2, 3, 36, 44, channels), dtype=np.uint8)
+    obs = np.moveaxis(images, -1, -3) if first else images
+    features = Features(obs.shape[2:], "nature_cnn")
+    params = jax.jit(features.init)(jax.random.key(0), obs)
+    x = np.float32(images) / 255
+    for i, (size, stride) in enumerate(((8, 4), (4, 2), (3, 1))):
+        layer = params["params"][f"Conv_{i}"]
+        x = np.maximum(np.asarray(convolution(x, layer["kernel"], layer["bias"], size, stride)), 0)
+    assert x.shape == (2, 3, 1, 2, 64)
+    got = features.apply(params, obs)
+    assert got.shape == (2, 3, 128) and got.dtype == np.float32
+    np.testing.assert_allclose(got, x.reshape(2, 3, -1), rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(got, features.apply(params, np.float32(obs) / 255), rtol=1e-5, atol=1e-6)
+
+
+def test_features_of_vectors():
+    """Bytes become shares of 255; all other numbers stay as they are, also whole ones and those above 1."""
+    for dtype, scale in (("uint8", 255), ("int32", 1), ("float32", 1)):
+        obs = np.random.default_rng(0).integers(256, size=(5, 4, 2, 3)).astype(dtype)
+        features = Features((2, 3))
+        assert features.init(jax.random.key(0), obs) == {}
+        for got in (features.apply({}, obs), flatten(obs, (2, 3))):
+            assert got.dtype == np.float32
+            np.testing.assert_allclose(got, obs.reshape(5, 4, 6) / scale, rtol=1e-6)
+    assert flatten(np.float32([1, 2]), ()).shape == (2, 1)
+    assert flatten(np.zeros((3, 0), np.float32), (0,)).shape == (3, 0)
+
+
+@pytest.mark.parametrize("shape", [(84, 84, 4), (4, 84, 84), (210, 160, 3), (36, 36, 1), (3, 36, 50)])
+def test_images_that_the_convolutions_take(shape):
+    check_network("nature_cnn", shape)
+    dtype = jnp.zeros((1, *shape), jnp.uint8)
+    assert min(
+        jax.eval_shape(lambda: Features(shape, "nature_cnn").init_with_output(jax.random.key(0), dtype))[0].shape
+    )
+
+
+@pytest.mark.parametrize("shape", [(), (4,), (84, 84), (35, 84, 3), (84, 35, 3), (3, 84, 35), (10, 10, 4), (84, 4, 84)])
+def test_images_that_the_convolutions_do_not_take(shape):
+    with pytest.raises(BadInput) as error:
+        check_network("nature_cnn", shape)
+    assert str(error.value) == (
+        f"config.network = nature_cnn: takes images of at least 36 x 36, not observations {shape}"
+    )
+    check_network("mlp", shape)
+
+
+def test_unknown_network():
+    with pytest.raises(BadInput, match="config.network: 'nature_cn' does not exist; did you mean nature_cnn?"):
+        check_network("nature_cn", (84, 84, 4))

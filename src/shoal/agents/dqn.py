@@ -95,7 +95,7 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         x, first = features.init_with_output(features_key, jnp.zeros((1, *spec.obs_shape), spec.obs_dtype))
         params = {"features": first, "head": head.init(head_key, x)}
         learned = Learned(params, params, optimiser(hyper).init(params), jnp.int32(0))
-        return Member(learned, replay.new_memory(spec, config), own=jnp.float32(0))
+        return Member(learned, *replay.begin(spec, config, key))
 
     def act(learned: Learned, hyper: Hyper, obs: jax.Array, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
         best, carry = greedy(learned, obs, carry)

@@ -99,7 +99,7 @@ def sac(spec: Spec, **settings: Any) -> Agent:
         learned = Learned(
             params, critics, critics, temperature, policy_state, critic_state, temperature_state, jnp.int32(0)
         )
-        return Member(learned, replay.new_memory(spec, config), own=jnp.float32(0))
+        return Member(learned, *replay.begin(spec, config, key))
 
     def act(learned: Learned, hyper: Hyper, obs: jax.Array, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
         sample_key, random_key = jax.random.split(key)

@@ -91,7 +91,7 @@ def td3(spec: Spec, **settings: Any) -> Agent:
         params = actor.init(actor_key, obs)
         critics = jax.vmap(critic.init, (0, None))(jnp.stack(critic_keys), jnp.concatenate([obs, action], -1))
         learned = Learned(params, critics, params, critics, ADAM.init(params), ADAM.init(critics), jnp.int32(0))
-        return Member(learned, replay.new_memory(spec, config), own=jnp.float32(0))
+        return Member(learned, *replay.begin(spec, config, key))
 
     def act(learned: Learned, hyper: Hyper, obs: jax.Array, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
         noise_key, random_key = jax.random.split(key)

@@ -12,7 +12,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal import tree
-from shoal.collect.episodes import Outcome, Progress, advance, begin, disown, merge, no_outcome
+from shoal.collect.episodes import (
+    Outcome,
+    Progress,
+    add_metrics,
+    advance,
+    begin,
+    disown,
+    mean_metrics,
+    merge,
+    no_metrics,
+    no_outcome,
+)
 from shoal.devices import Layout
 from shoal.environments.device import DeviceEnvironment, auto_reset
 from shoal.environments.spaces import to_bounds
@@ -88,8 +99,8 @@ class DeviceArena:
             )
             done += count
             pause(metrics, done)
-        averages = {name: np.asarray(x) / np.float32(iterations) for name, x in metrics.items()}
-        return Population(members[0], members[1], population.hyper), averages, jax.tree.map(np.asarray, outcome)
+        finished = jax.tree.map(np.asarray, outcome)
+        return Population(members[0], members[1], population.hyper), mean_metrics(metrics), finished
 
     def _train_arguments(
         self, population: Population, world: World, uid: np.ndarray, key: jax.Array
@@ -98,7 +109,7 @@ class DeviceArena:
         if not self._metrics:
             shapes = jax.eval_shape(self._iterate, population, world, uid, key, jnp.int32(0))[2]
             self._metrics = list(shapes)
-        metrics = place({name: np.zeros(len(uid), np.float32) for name in self._metrics})
+        metrics = place(no_metrics(np, self._metrics, len(uid)))
         outcome, who = place(no_outcome(np, len(uid))), (place(uid), population.hyper)
         members = (population.members, population.shared)
         return members, world, metrics, outcome, who, place(key, members=False), np.int32(0), np.int32(0)
@@ -121,7 +132,7 @@ class DeviceArena:
             population, world, new, finished = self._iterate(
                 Population(members[0], members[1], hyper), world, uid, key, i
             )
-            metrics = jax.tree.map(jnp.add, metrics, new)
+            metrics = add_metrics(jnp, metrics, new)
             return (population.members, population.shared), world, metrics, merge(jnp, outcome, *finished)
 
         return jax.lax.fori_loop(first, first + count, iteration, (members, world, metrics, outcome))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -69,6 +70,27 @@ def merge(xp: Any, outcome: Outcome, value: Any, length: Any, counted: Any) -> O
         outcome.squares + squares + delta * delta * outcome.episodes * n / total,
         outcome.length + (lengths - outcome.length) * n / total,
     )
+
+
+def no_metrics(xp: Any, names: Iterable[str], members: int) -> dict[str, Any]:
+    """Sum and count of each metric, [N, 2]."""
+    return {name: xp.zeros((members, 2), np.float32) for name in names}
+
+
+def add_metrics(xp: Any, sums: dict[str, Any], metrics: dict[str, Any]) -> dict[str, Any]:
+    """Take in the metrics [N] of one iteration; NaN says that there was nothing to measure."""
+    seen = {name: ~xp.isnan(x) for name, x in metrics.items()}
+    new = {name: (xp.where(seen[name], x, np.float32(0)), seen[name]) for name, x in metrics.items()}
+    return {name: sums[name] + xp.stack([total, count.astype(np.float32)], -1) for name, (total, count) in new.items()}
+
+
+def mean_metrics(sums: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Means [N] over the iterations that had something to measure; NaN where none had."""
+    totals = {name: np.asarray(x) for name, x in sums.items()}
+    none = np.float32(np.nan)
+    return {
+        name: np.divide(x[:, 0], x[:, 1], out=np.full(len(x), none), where=x[:, 1] > 0) for name, x in totals.items()
+    }
 
 
 def summarise(value: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

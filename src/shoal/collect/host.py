@@ -10,7 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal import tree
-from shoal.collect.episodes import Outcome, advance, begin, disown, merge, no_outcome
+from shoal.collect.episodes import (
+    Outcome,
+    add_metrics,
+    advance,
+    begin,
+    disown,
+    mean_metrics,
+    merge,
+    no_metrics,
+    no_outcome,
+)
 from shoal.devices import Layout
 from shoal.environments.host import HostEnvironment, Vector
 from shoal.environments.spaces import to_bounds
@@ -65,7 +75,8 @@ class HostArena:
         """
         place, hyper, off_policy = self._layout.place, population.hyper, self._learner.agent.off_policy
         who = place(uid)
-        outcome, sums, metrics = no_outcome(np, len(uid)), None, None
+        outcome, metrics = no_outcome(np, len(uid)), None
+        sums: dict[str, Any] = {}
         (learned, memory, own), shared = population.members, population.shared
         acting = (learned, shared, hyper)
         for i in range(iterations):
@@ -81,10 +92,9 @@ class HostArena:
             if not off_policy:
                 pause(metrics, i + 1)
                 acting = (learned, shared, hyper)
-            sums = metrics if sums is None else jax.tree.map(jnp.add, sums, metrics)
+            sums = add_metrics(jnp, sums or no_metrics(jnp, metrics, len(uid)), metrics)
         pause(metrics, iterations)
-        averages = {name: np.asarray(x) / np.float32(iterations) for name, x in (sums or {}).items()}
-        return Population(Member(learned, memory, own), shared, hyper), averages, outcome
+        return Population(Member(learned, memory, own), shared, hyper), mean_metrics(sums), outcome
 
     def _collect(self, acting: tuple, uid: jax.Array, key: jax.Array) -> tuple[Rollout, list[np.ndarray]]:
         assert self._training is not None

@@ -23,6 +23,7 @@ class Memory(NamedTuple):
     steps: Rollout  # leaves [S, B, ...]; no extras
     position: jax.Array  # int32, the slot that is written next
     filled: jax.Array  # int32, slots that hold something
+    owner: jax.Array  # uint32, a mark of the member that wrote the newest slot
 
 
 class Batch(NamedTuple):
@@ -42,19 +43,26 @@ def empty(spec: Spec, slots: int, environments: int) -> Memory:
     action = jnp.zeros((*shape, *spec.action.shape), spec.action.dtype)
     flags = jnp.zeros(shape, bool)
     steps = Rollout(obs, action, jnp.zeros(shape, jnp.float32), obs, flags, flags, ())
-    return Memory(steps, jnp.int32(0), jnp.int32(0))
+    return Memory(steps, jnp.int32(0), jnp.int32(0), jnp.uint32(0))
 
 
-def store(memory: Memory, rollout: Rollout) -> Memory:
-    """Write T steps over the oldest; T must divide the number of slots."""
+def store(memory: Memory, rollout: Rollout, owner: jax.Array) -> Memory:
+    """Write T steps of `owner` over the oldest; T must divide the number of slots.
+
+    Where somebody else wrote the newest slot, in a memory that was copied, its episodes are cut there: no transition
+    leads from a parent's steps to its child's.
+    """
     slots, length = memory.steps.reward.shape[0], rollout.reward.shape[0]
+    newest = (memory.position - 1) % slots
+    cut = memory.steps.truncated.at[newest].set(memory.steps.truncated[newest] | (memory.owner != owner))
+    memory = memory._replace(steps=memory.steps._replace(truncated=cut))
 
     def write(ring: jax.Array, new: jax.Array) -> jax.Array:
         return jax.lax.dynamic_update_slice_in_dim(ring, new.astype(ring.dtype), memory.position, 0)
 
     steps = jax.tree.map(write, memory.steps, rollout._replace(extras=()))
     filled = jnp.minimum(memory.filled + length, slots)
-    return Memory(steps, (memory.position + length) % slots, filled)
+    return Memory(steps, (memory.position + length) % slots, filled, owner)
 
 
 def sample(memory: Memory, key: jax.Array, shape: tuple[int, ...], n: int, discount: jax.Array) -> Batch:

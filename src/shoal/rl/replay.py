@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -55,17 +55,25 @@ def limits(config: Replay) -> dict[str, tuple[float, float]]:
     return {"update_ratio": (0.0, float(config.updates_per_step)), "discount": (0.0, 1.0), "tau": (0.0, 1.0)}
 
 
-def new_memory(spec: Spec, config: Replay) -> ring.Memory:
-    """An empty memory of `config.capacity` steps, rounded up to whole rollouts."""
+class Own(NamedTuple):
+    """What a copy does not copy."""
+
+    owed: jax.Array  # float32, the fraction of an update that is still to be made
+    mark: jax.Array  # uint32, tells this member's steps in a memory from those of others
+
+
+def begin(spec: Spec, config: Replay, key: jax.Array) -> tuple[ring.Memory, Own]:
+    """An empty memory of `config.capacity` steps, rounded up to whole rollouts, and nothing owed."""
     rollouts = -(-config.capacity // (config.rollout * config.environments))
-    return ring.empty(spec, rollouts * config.rollout, config.environments)
+    memory = ring.empty(spec, rollouts * config.rollout, config.environments)
+    mark = jax.random.bits(jax.random.fold_in(key, 1))
+    return memory._replace(owner=mark), Own(jnp.float32(0), mark)
 
 
 def from_memory(config: Replay, improve: Callable, n: int = 1) -> Callable:
     """The `update` of an agent: store the rollout, then make the updates that it is worth, each on a batch of its own.
 
     improve: (learned, hyper, batch, key) -> (learned, metrics). n: steps of a transition.
-    `Member.own` is the fraction of an update that is still owed.
     """
     steps = config.rollout * config.environments
     bound = steps * config.updates_per_step
@@ -80,18 +88,18 @@ def from_memory(config: Replay, improve: Callable, n: int = 1) -> Callable:
         shapes = jax.eval_shape(improve, learned, hyper, tree.take(batches, 0), key)[1]
         nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
         learned, sums = repeat(count, body, (learned, nothing), hyper, batches, key)
-        return learned, jax.tree.map(lambda x: x / jnp.maximum(count, 1).astype(jnp.float32), sums)
+        return learned, jax.tree.map(lambda x: x / count.astype(jnp.float32), sums)  # NaN where there was no update
 
     def update(member: Member, hyper: Hyper, rollout: Rollout, key: jax.Array) -> tuple[Member, dict[str, jax.Array]]:
-        memory = ring.store(member.memory, rollout)
+        memory = ring.store(member.memory, rollout, member.own.mark)
         known = memory.filled * config.environments
         ready = (known >= config.warm_up) & (memory.filled >= n)
-        owed = jnp.where(ready, member.own + hyper.update_ratio * steps, 0.0)
+        owed = jnp.where(ready, member.own.owed + hyper.update_ratio * steps, 0.0)
         count = jnp.clip(jnp.floor(owed), 0, bound)
         batch_key, learn_key = jax.random.split(key)
         batches = ring.sample(memory, batch_key, (bound, config.batch), n, hyper.discount)
         learned, metrics = per_member(learn)(member.learned, hyper, batches, count.astype(jnp.int32), learn_key)
-        return Member(learned, memory, owed - count), metrics
+        return Member(learned, memory, Own(owed - count, member.own.mark)), metrics
 
     return update
 
