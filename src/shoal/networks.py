@@ -63,17 +63,31 @@ class Conv(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         height, width, channels = x.shape[-3:]
-        down, right = ((n - self.size) // self.stride + 1 for n in (height, width))
+        size, stride = self.size, self.stride
+        down, right = ((n - size) // stride + 1 for n in (height, width))
+        kernel = self.param("kernel", orthogonal(2**0.5), (size**2 * channels, self.features))
+        bias = self.param("bias", nn.initializers.zeros, (self.features,))
+        if size % stride == 0:  # blocks of the stride's size become channels: fewer, larger pieces to put together
+            blocks = size // stride
+            x = x[..., : stride * (down + blocks - 1), : stride * (right + blocks - 1), :]
+            x = _split(x, stride)
+            kernel = _split(kernel.reshape(size, size, -1), stride).reshape(kernel.shape)
+            size, stride = blocks, 1
 
         def shifted(i: int, j: int) -> jax.Array:
-            rows = slice(i, i + self.stride * (down - 1) + 1, self.stride)
-            columns = slice(j, j + self.stride * (right - 1) + 1, self.stride)
+            rows = slice(i, i + stride * (down - 1) + 1, stride)
+            columns = slice(j, j + stride * (right - 1) + 1, stride)
             return x[..., rows, columns, :]
 
-        patches = jnp.concatenate([shifted(i, j) for i in range(self.size) for j in range(self.size)], -1)
-        kernel = self.param("kernel", orthogonal(2**0.5), (self.size**2 * channels, self.features))
-        bias = self.param("bias", nn.initializers.zeros, (self.features,))
+        patches = jnp.concatenate([shifted(i, j) for i in range(size) for j in range(size)], -1)
         return patches @ kernel + jnp.broadcast_to(bias, (*patches.shape[:-1], self.features))
+
+
+def _split(x: jax.Array, block: int) -> jax.Array:
+    """[..., H * block, W * block, C] -> [..., H, W, block * block * C]."""
+    *batch, height, width, channels = x.shape
+    x = x.reshape(*batch, height // block, block, width // block, block, channels)
+    return jnp.swapaxes(x, -4, -3).reshape(*batch, height // block, width // block, -1)
 
 
 def flatten(obs: jax.Array, shape: tuple[int, ...]) -> jax.Array:
