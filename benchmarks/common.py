@@ -38,9 +38,10 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> 
     Console().print(made)
 
 
-def last_json(command: Sequence[str]) -> dict:
-    """Run a command and parse the last line that it prints."""
-    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+def last_json(command: Sequence[str], **environment: str) -> dict:
+    """Run a command, in this environment with these changes, and parse the last line that it prints."""
+    changed = {**os.environ, **environment}
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=changed).stdout
     return json.loads(output.strip().splitlines()[-1])
 
 

@@ -40,6 +40,7 @@ EVERYTHING = Experiment(
     select=Threshold(threshold_std=0.5),
     explore=Mutate(change_range=(1.5, 3.0), rules={"discount": "mutate_discount"}),
     start_after=200,
+    memory="copy",
     seed=7,
     run_dir="runs/x y",
     fitness=Fitness("training", 3, "sampled", "episode.r", 50),
