@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.custom_batching import custom_vmap, sequential_vmap
+from jax.custom_batching import custom_vmap
 
 from shoal import tree
 from shoal.types import PyTree
@@ -24,8 +24,34 @@ def _one_by_one() -> bool:
 
 
 def per_member(function: Callable) -> Callable:
-    """`function`, laid over the member axis in the way that suits the device. It must not close over traced values."""
-    return sequential_vmap(function) if _one_by_one() else function
+    """`function(state, *arguments) -> (state, result)`, laid over the member axis in the way that suits the device.
+
+    It must not close over traced values.
+    """
+    return _in_turn(function) if _one_by_one() else function
+
+
+def _in_turn(function: Callable) -> Callable:
+    """One member after another, each state changed where it lies: to stack new ones doubles the memory traffic."""
+
+    @custom_vmap
+    def one(state: PyTree, *arguments: PyTree) -> tuple[PyTree, PyTree]:
+        return function(state, *arguments)
+
+    @one.def_vmap
+    def batched(size: int, in_batched: list, state: PyTree, *arguments: PyTree) -> Any:
+        state, *arguments = _broadcast(size, in_batched, (state, *arguments))
+        shapes = jax.eval_shape(function, *tree.take((state, *arguments), 0))[1]
+        results = jax.tree.map(lambda x: jnp.zeros((size, *x.shape), x.dtype), shapes)
+
+        def turn(i: jax.Array, all_: PyTree) -> PyTree:
+            new = function(*tree.take((all_[0], *arguments), i))
+            return jax.tree.map(lambda x, y: jax.lax.dynamic_update_index_in_dim(x, y, i, 0), all_, new)
+
+        done = jax.lax.fori_loop(0, size, turn, (state, results))
+        return done, jax.tree.map(lambda _: True, done)
+
+    return one
 
 
 def repeat(count: jax.Array, body: Callable, state: PyTree, *arguments: PyTree) -> PyTree:

@@ -46,7 +46,11 @@ class Calls:
 
 def lifted(function: Callable) -> Callable:
     """Over the member axis, as a learner does it within an agent's update."""
-    return jax.jit(jax.vmap(lambda *arguments: per_member(function)(*arguments)))
+
+    def stateless(nothing: tuple[()], *arguments: Any) -> tuple[tuple[()], Any]:
+        return nothing, function(*arguments)
+
+    return jax.jit(jax.vmap(lambda *arguments: per_member(stateless)((), *arguments)[1]))
 
 
 def test_where_members_go_one_by_one(monkeypatch):
@@ -58,10 +62,17 @@ def test_where_members_go_one_by_one(monkeypatch):
 def test_per_member(form):
     """One by one there is a loop over members; batched the product is one of three dimensions."""
     x = np.random.default_rng(0).normal(size=(2, 5, 3, 3)).astype(np.float32)
-    function = lifted(lambda a, b: {"product": a @ b, "sum": a.sum()})
-    result = function(*x)
-    close(result, {"product": np.einsum("nij,njk->nik", *x), "sum": x[0].sum((1, 2))}, rtol=1e-4)
-    text = str(jax.make_jaxpr(function)(*x))
+
+    def step(state: dict, b: jax.Array, factor: jax.Array) -> tuple[dict, jax.Array]:
+        return {"turns": state["turns"] + 1, "product": state["product"] @ b}, factor * b.sum()
+
+    function = jax.jit(jax.vmap(per_member(step), (0, 0, None)))
+    state = {"turns": np.arange(5, dtype=np.int32), "product": x[0]}
+    got, result = function(state, x[1], np.float32(2))
+    np.testing.assert_array_equal(got["turns"], np.arange(1, 6))
+    close(got["product"], np.einsum("nij,njk->nik", *x), rtol=1e-4)
+    close(result, 2 * x[1].sum((1, 2)), rtol=1e-4)
+    text = str(jax.make_jaxpr(function)(state, x[1], np.float32(2)))
     assert ("scan" in text or "while" in text) == (form == "one by one")
 
 
