@@ -44,10 +44,12 @@ class HostArena:
     ):
         self._environment, self._learner, self._layout, self._step_limit = environment, learner, layout, step_limit
         self._objective = objective
-        self._act = layout.program(self._act_members, True, True, True, True, False)
+        self._act = layout.program(self._act_members, True, True, True, True, False, False)
         # What is learned is not donated: with off-policy agents, old weights act while new ones are computed.
         self._update = layout.program(self._update_members, True, True, True, True, True, False, donate=(1,))
-        self._test = layout.program(self._greedy_members if greedy else self._sample_members, True, True, True, True)
+        test = self._greedy_members if greedy else self._sample_members
+        self._test = layout.program(test, True, True, True, True, False)
+        self._turns = [layout.place(np.int32(t), members=False) for t in range(learner.agent.rollout)]
         self._training: Vector | None = None
         self._testing: tuple[Vector, int] | None = None
         self._obs: np.ndarray = np.zeros(0)
@@ -102,8 +104,7 @@ class HostArena:
         shape = self._obs.shape[:2]
         steps, ends = [], []
         for t in range(agent.rollout):
-            now = place(jax.random.fold_in(key, t), members=False)
-            chosen = self._act(acting, place(self._obs), place(self._carry), uid, now)
+            chosen = self._act(acting, place(self._obs), place(self._carry), uid, key, self._turns[t])
             action, carry, extras = jax.tree.map(np.asarray, chosen)
             step, objective = self._step(self._training, action)
             terminated, truncated = step.terminated.reshape(shape), step.truncated.reshape(shape)
@@ -128,10 +129,13 @@ class HostArena:
             return carry
         return jax.tree.map(np.asarray, tree.where(jnp.asarray(done), self._learner.agent.carry(done.shape), carry))
 
-    def _act_members(self, acting: tuple, obs: jax.Array, carry: PyTree, uid: jax.Array, key: jax.Array) -> Any:
+    def _act_members(
+        self, acting: tuple, obs: jax.Array, carry: PyTree, uid: jax.Array, key: jax.Array, turn: jax.Array
+    ) -> Any:
         learned, shared, hyper = acting
         population = Population(Member(learned, (), ()), shared, hyper)
-        return self._learner.act(population, obs, carry, member_keys(jax.random.fold_in(key, 0), uid))
+        key = jax.random.fold_in(jax.random.fold_in(key, turn), 0)
+        return self._learner.act(population, obs, carry, member_keys(key, uid))
 
     def _update_members(
         self, kept: tuple, spent: tuple, hyper: PyTree, rollout: Rollout, uid: jax.Array, key: jax.Array
@@ -162,8 +166,8 @@ class HostArena:
         members, first_keys = place(tuple(population)), place(keys[:, 0])
         for t in range(self._step_limit):
             obs = place(obs.reshape(*shape, *self._environment.spec.obs_shape))
-            step_keys = place(jax.vmap(jax.random.fold_in, (0, None))(first_keys, t))
-            action, carry = jax.tree.map(np.asarray, self._test(members, obs, place(carry), step_keys))
+            turn = place(np.int32(t), members=False)
+            action, carry = jax.tree.map(np.asarray, self._test(members, obs, place(carry), first_keys, turn))
             step, objective = self._step(vector, action)
             done = (step.terminated | step.truncated).reshape(shape)
             progress, total, length, _ = advance(np, progress, step.reward.reshape(shape), done)
@@ -176,10 +180,15 @@ class HostArena:
                 break
         return returns, lengths
 
-    def _greedy_members(self, population: tuple, obs: jax.Array, carry: PyTree, keys: jax.Array) -> Any:
+    def _greedy_members(
+        self, population: tuple, obs: jax.Array, carry: PyTree, keys: jax.Array, turn: jax.Array
+    ) -> Any:
         return self._learner.greedy(Population(*population), obs, carry)
 
-    def _sample_members(self, population: tuple, obs: jax.Array, carry: PyTree, keys: jax.Array) -> Any:
+    def _sample_members(
+        self, population: tuple, obs: jax.Array, carry: PyTree, keys: jax.Array, turn: jax.Array
+    ) -> Any:
+        keys = jax.vmap(jax.random.fold_in, (0, None))(keys, turn)
         return self._learner.act(Population(*population), obs, carry, keys)[:2]
 
     # ---------------------------------------------------------------------------------------------- state
