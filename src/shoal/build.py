@@ -20,6 +20,7 @@ from shoal.environments.registry import Environment
 from shoal.evolvers.pbt import pbt
 from shoal.evolvers.schedule import scheduled
 from shoal.experiment import AGENTS, OBJECT, Experiment, as_range, explorer_of, import_object, selector_of
+from shoal.islands.group import Group
 from shoal.islands.vector import VectorIsland
 from shoal.learners.independent import independent
 from shoal.names import readable, unknown
@@ -36,13 +37,22 @@ class Parts(NamedTuple):
     environment: Environment
     agent: Agent
     evolver: Evolver
-    island: VectorIsland
+    island: VectorIsland | Group
     iterations: int
 
 
-def build_run(experiment: Experiment, pause: Callable = lambda result, done: None) -> Parts:
-    """Check an experiment and build its parts; nothing is written. Raises BadInput."""
+def build_run(
+    experiment: Experiment,
+    pause: Callable = lambda result, done: None,
+    process: tuple[int, int] = (0, 1),
+    first_uid: int = 0,
+) -> Parts:
+    """Check an experiment and build its parts; nothing is written. Raises BadInput.
+
+    process: which one this is, of how many; it has its share of the islands. first_uid: of the population.
+    """
     files.check(experiment)
+    experiment, uids = _with_islands(experiment, *process, first_uid)
     experiment, environment = _with_environment(experiment)
     agent = make_agent(experiment, environment.spec)
     experiment = _with_numbers(experiment, agent)
@@ -59,7 +69,7 @@ def build_run(experiment: Experiment, pause: Callable = lambda result, done: Non
     island = VectorIsland(
         environment,
         independent(agent),
-        np.arange(experiment.population),
+        uids[0],
         experiment.seed,
         fitness=fitness.source,
         episodes=fitness.episodes,
@@ -78,7 +88,21 @@ def build_run(experiment: Experiment, pause: Callable = lambda result, done: Non
             f"config.warm_up = {agent.warm_up}: nothing would ever be learned, for a member makes {steps} steps "
             f"in all (generations {experiment.generations} x interval {experiment.interval})"
         )
-    return Parts(experiment, environment, agent, evolver, island, iterations)
+    every = Group(island, uids, pause) if len(uids) > 1 else island
+    return Parts(experiment, environment, agent, evolver, every, iterations)
+
+
+def _with_islands(
+    experiment: Experiment, process: int, processes: int, first_uid: int
+) -> tuple[Experiment, list[np.ndarray]]:
+    """Which members each island of this process has."""
+    count = experiment.islands or processes
+    if count < processes:
+        raise BadInput(f"islands = {count}: each of the {processes} processes needs one; start fewer, or raise islands")
+    if experiment.population % count:
+        raise BadInput(f"population = {experiment.population}: must be a multiple of its {count} islands")
+    members = first_uid + np.arange(experiment.population).reshape(count, -1)
+    return replace(experiment, islands=count), list(np.array_split(members, processes)[process])
 
 
 def make_agent(experiment: Experiment, spec: Spec) -> Agent:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import jax
 import numpy as np
 
 from shoal import checkpoint
+from shoal.atomic import Damaged
 from shoal.build import make_agent
 from shoal.environments.spaces import to_bounds
 from shoal.experiment import Experiment, read
@@ -27,15 +27,18 @@ class Best:
     fitness: float = -np.inf
     hyper: dict[str, float] | None = None
 
-    def challenge(self, cards: Cards, snapshot: Callable[[int], PyTree]) -> bool:
-        """Take over the best of these members if it is at least as good; says whether it did."""
+    def challenge(self, cards: Cards) -> int | None:
+        """The row of the best of these members if it is at least as good, and then its name; else None.
+
+        `learned` is for the caller to bring.
+        """
         fitness = np.where(np.isfinite(cards.fitness), cards.fitness, -np.inf)
         row = int(np.argmax(fitness))
         if not np.isfinite(fitness[row]) or fitness[row] < self.fitness:
-            return False
-        self.learned, self.uid, self.generation = snapshot(row), int(cards.uid[row]), int(cards.generation[row])
+            return None
+        self.uid, self.generation = int(cards.uid[row]), int(cards.generation[row])
         self.fitness, self.hyper = float(fitness[row]), {k: float(v[row]) for k, v in cards.hyper.items()}
-        return True
+        return row
 
     def about(self) -> dict[str, Any]:
         """What a manifest says of it."""
@@ -89,13 +92,13 @@ def load_champion(run: str | Path, **given: Any) -> Champion:
     try:
         manifest = checkpoint.read_manifest(folder)
         if "spec" not in manifest:
-            raise checkpoint.Damaged(f"{folder}: this is no champion")
+            raise Damaged(f"{folder}: this is no champion")
         spec = _spec(manifest["spec"])
         experiment = replace(read(run / "experiment.yaml"), **given)
         agent = make_agent(experiment, spec)
         learned = jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned
         learned, manifest = checkpoint.read(folder, learned)
-    except checkpoint.Damaged as error:
+    except Damaged as error:
         raise BadInput(str(error)) from error
     return Champion(agent, spec, learned, manifest, experiment)
 

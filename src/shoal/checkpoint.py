@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -17,14 +18,13 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from shoal.atomic import Damaged, seal, unseal, write_file
 from shoal.types import BadInput, PyTree
 
 DATA, MANIFEST = "state.safetensors", "manifest.json"
-UNFINISHED = re.compile(r"\.(\d{8}|champion|\w+\.(yaml|jsonl?))\.(\d+|old)")  # what a process that was killed leaves
-
-
-class Damaged(Exception):
-    """A checkpoint that is half-written, missing, foreign or corrupted; the message says which."""
+UNFINISHED = re.compile(
+    r"\.(\d{8}|champion|[\w-]+\.(yaml|jsonl?|safetensors))\.(\w+)"
+)  # what a process that was killed leaves
 
 
 def to_host(tree: PyTree) -> PyTree:
@@ -41,42 +41,32 @@ def write(folder: Path, tree: PyTree, manifest: dict[str, Any]) -> None:
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
     data = save(dict(_storable(path, x) for path, x in leaves))
     manifest = manifest | {"bytes": len(data), "crc32": zlib.crc32(data)}
-    manifest["manifest_crc32"] = _checksum(manifest)
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
     try:
         write_file(temporary / DATA, data)
-        write_file(temporary / MANIFEST, json.dumps(manifest, indent=1).encode())
-        if folder.exists():  # a folder cannot be renamed over: the old one steps aside first
-            old = folder.with_name(f".{folder.name}.old")
-            shutil.rmtree(old, ignore_errors=True)
-            folder.rename(old)
-            try:
-                temporary.rename(folder)
-            except OSError:
-                old.rename(folder)
-                raise
-            shutil.rmtree(old)
-        else:
-            temporary.rename(folder)
+        write_file(temporary / MANIFEST, seal(manifest))
+        _rename_folder(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def write_file(path: Path, data: bytes) -> None:
-    """Write a file so that its name never stands for half of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+def _rename_folder(temporary: Path, folder: Path) -> None:
+    """Give a finished folder its name; one that has the name steps aside first, for it cannot be renamed over."""
+    if not folder.exists():
+        temporary.rename(folder)
+        return
+    old = folder.with_name(f".{folder.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    folder.rename(old)
     try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+        temporary.rename(folder)
+    except OSError:
+        old.rename(folder)
         raise
+    shutil.rmtree(old)
 
 
 def tidy(folder: Path) -> None:
@@ -91,30 +81,32 @@ def tidy(folder: Path) -> None:
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a checkpoint or champion. Raises Damaged."""
-    try:
-        manifest = json.loads((folder / MANIFEST).read_text())
-    except (OSError, ValueError) as error:
-        raise Damaged(f"{folder}: no readable {MANIFEST} ({error})") from error
-    if not isinstance(manifest, dict) or "manifest_crc32" not in manifest:
-        raise Damaged(f"{folder}: {MANIFEST} is not one of Shoal's")
-    if manifest.pop("manifest_crc32") != _checksum(manifest):
-        raise Damaged(f"{folder}: {MANIFEST} is corrupted")
-    return manifest
+    return unseal(folder / MANIFEST)
 
 
 def read(folder: Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
     """The tree and manifest of a folder that `write` wrote; `like` gives structure, shape, dtype. Raises Damaged."""
     manifest = read_manifest(folder)
+    return _restore(folder, _read_data(folder, DATA, manifest), like), manifest
+
+
+def _read_data(folder: Path, name: str, about: dict[str, Any]) -> bytes:
+    """A file of which the manifest says size and checksum. Raises Damaged."""
     try:
-        data = (folder / DATA).read_bytes()
+        data = (folder / name).read_bytes()
     except OSError as error:
-        raise Damaged(f"{folder}: no readable {DATA} ({error})") from error
-    if len(data) != manifest.get("bytes") or zlib.crc32(data) != manifest.get("crc32"):
-        raise Damaged(f"{folder}: {DATA} does not match its manifest: half-written or corrupted")
+        raise Damaged(f"{folder}: no readable {name} ({error})") from error
+    if len(data) != about.get("bytes") or zlib.crc32(data) != about.get("crc32"):
+        raise Damaged(f"{folder}: {name} does not match its manifest: half-written or corrupted")
+    return data
+
+
+def _restore(folder: Path, data: bytes, like: PyTree) -> PyTree:
+    """A tree like `like`, with the arrays in `data`. Raises Damaged."""
     try:
         arrays = load(data)
     except (SafetensorError, KeyError) as error:
-        raise Damaged(f"{folder}: {DATA} cannot be read ({error})") from error
+        raise Damaged(f"{folder}: its data cannot be read ({error})") from error
 
     def restore(path: Any, leaf: Any) -> Any:
         expected = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
@@ -129,7 +121,7 @@ def read(folder: Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
     tree = jax.tree_util.tree_map_with_path(restore, like)
     if arrays:
         raise Damaged(f"{folder}: {min(arrays)} is unknown: it was made by another experiment")
-    return tree, manifest
+    return tree
 
 
 def _is_key(leaf: Any) -> bool:
@@ -147,19 +139,46 @@ def _name(path: Any, dtype: np.dtype) -> str:
     return jax.tree_util.keystr(path) + (f" {dtype}" if dtype.kind == "V" else "")
 
 
-def _checksum(manifest: dict[str, Any]) -> int:
-    return zlib.crc32(json.dumps(manifest, sort_keys=True).encode())
-
-
 class Checkpoints:
-    """The last `keep` checkpoints of a run, one folder per generation."""
+    """The last `keep` checkpoints of a run, one folder per generation.
 
-    def __init__(self, folder: Path, keep: int):
-        self._folder, self._keep = folder, keep
+    A folder has one file for each part of the state, written by the process that has the part, and a manifest that
+    vouches for all of them. attempt: a name that the processes of a run share and earlier ones did not have.
+    """
 
-    def save(self, generation: int, tree: PyTree, manifest: dict[str, Any]) -> None:
-        """Write the state after a generation, then forget the oldest."""
-        write(self._folder / f"{generation:08d}", tree, manifest | {"generation": generation})
+    def __init__(self, folder: Path, keep: int, attempt: str = "0"):
+        self._folder, self._keep, self._attempt = folder, keep, attempt
+
+    def save(self, generation: int, parts: dict[str, PyTree], manifest: dict[str, Any] | None, all_parts: int) -> None:
+        """Write parts of the state after a generation.
+
+        The one process that gives a manifest waits for the others, whose parts make `all_parts`; then the checkpoint
+        appears under its name, and the oldest is forgotten.
+        """
+        making = self._folder / f".{generation:08d}.{self._attempt}"
+        try:
+            making.mkdir(parents=True, exist_ok=True)
+            for name, tree in parts.items():
+                leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+                data = save(dict(_storable(path, x) for path, x in leaves))
+                write_file(making / f"{name}.safetensors", data)
+                about = {"bytes": len(data), "crc32": zlib.crc32(data)}
+                write_file(making / f"{name}.json", json.dumps(about).encode())
+            if manifest is None:
+                return
+            while len(found := sorted(making.glob("[!.]*.json"))) < all_parts:
+                time.sleep(0.002)
+            manifest = manifest | {
+                "generation": generation,
+                "parts": {p.stem: json.loads(p.read_text()) for p in found},
+            }
+            for path in found:
+                path.unlink()
+            write_file(making / MANIFEST, seal(manifest))
+            _rename_folder(making, self._folder / f"{generation:08d}")
+        except BaseException:
+            shutil.rmtree(making, ignore_errors=True)
+            raise
         for old in self.generations()[: -self._keep]:
             shutil.rmtree(self._folder / f"{old:08d}")
 
@@ -169,11 +188,30 @@ class Checkpoints:
             return []
         return sorted(int(p.name) for p in self._folder.iterdir() if re.fullmatch(r"[0-9]{8}", p.name) and p.is_dir())
 
-    def newest(self, like: PyTree, warn: Callable[[str], None]) -> tuple[PyTree, dict[str, Any]]:
-        """The newest checkpoint that is whole; `warn` hears of those that are not. Raises BadInput when none is."""
+    def newest(self, warn: Callable[[str], None]) -> int:
+        """The newest generation whose checkpoint is whole; `warn` hears of those that are not. Raises BadInput."""
         for generation in reversed(self.generations()):
+            folder = self._folder / f"{generation:08d}"
             try:
-                return read(self._folder / f"{generation:08d}", like)
+                for name, about in read_manifest(folder).get("parts", {}).items():
+                    _read_data(folder, f"{name}.safetensors", about)
             except Damaged as error:
                 warn(f"skipping a damaged checkpoint: {error}")
+            else:
+                return generation
         raise BadInput(f"{self._folder} holds no whole checkpoint to resume from")
+
+    def load(self, generation: int, like: dict[str, PyTree]) -> tuple[dict[str, PyTree], dict[str, Any]]:
+        """The parts that `like` names, and the manifest. Raises BadInput where they are another experiment's."""
+        folder = self._folder / f"{generation:08d}"
+        try:
+            manifest = read_manifest(folder)
+            parts = {}
+            for name, tree in like.items():
+                about = manifest.get("parts", {}).get(name)
+                if about is None:
+                    raise Damaged(f"{folder}: it has no part {name}: it was made by another experiment")
+                parts[name] = _restore(folder, _read_data(folder, f"{name}.safetensors", about), tree)
+        except Damaged as error:
+            raise BadInput(str(error)) from error
+        return parts, manifest

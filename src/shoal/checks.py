@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -18,9 +19,10 @@ from shoal.environments.device import DeviceEnvironment
 from shoal.evolvers import explore as explorers
 from shoal.evolvers import select as selectors
 from shoal.evolvers.space import at_bound, sample
+from shoal.exchanges.directory import probe, worth_keeping
 from shoal.experiment import as_range, explorer_of, selector_of
 from shoal.names import readable
-from shoal.types import Cards, Explore, Range
+from shoal.types import BadInput, Cards, Explore, Range
 
 REHEARSALS = 100  # of selection and exploration, on invented members
 
@@ -100,6 +102,34 @@ def storage(parts: Parts) -> Iterator[Finding]:
         f"about {readable(need)} for {_many(e.checkpoint.keep, 'checkpoint')} of {readable(checkpoint)} and the records"
     )
     yield _fits("disk", text, need, shutil.disk_usage(folder).free)
+
+
+def processes(parts: Parts) -> Iterator[Finding]:
+    """Whether the processes of the run will see one another."""
+    e = parts.experiment
+    if e.exchange == "mpi":
+        from shoal.exchanges.mpi import library
+
+        try:
+            found = library()
+        except BadInput as error:
+            yield problem("mpi", str(error))
+            return
+        beside = Path(sys.executable).with_name("mpiexec")
+        starter = shutil.which("mpiexec") or (str(beside) if beside.exists() else None)
+        if starter:
+            yield fine("mpi", f"{found}; start it with {starter} -n RANKS shoal train ...")
+        else:
+            yield doubt("mpi", f"{found}, but no mpiexec is to be found; srun may do instead")
+    elif e.exchange == "directory":
+        for works, text in probe(Path(e.workspace or "")):
+            yield (fine if works else problem)("workspace", text)
+        member = memory_needed(parts.agent) - (replay_size(parts.agent) if e.memory == "own" else 0)
+        kept = sum(worth_keeping(g, e.generations - 1, e.checkpoint.keep) for g in range(e.generations))
+        text = (
+            f"a worker publishes {readable(e.population * member)} per generation and keeps up to {kept} of them there"
+        )
+        yield fine("workspace", text)
 
 
 def _fits(topic: str, text: str, need: float, free: float | None) -> Finding:
@@ -229,7 +259,7 @@ def _strides(r: Range, explore: Explore) -> float:
     return math.log(high / low) / math.log(factor)
 
 
-CHECKS = (size, devices, storage, evolution, hyperparameters)
+CHECKS = (size, devices, storage, processes, evolution, hyperparameters)
 
 
 def steps_of(parts: Parts) -> int:

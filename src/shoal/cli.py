@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import threading
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -20,10 +18,11 @@ from tyro.constructors import PrimitiveConstructorSpec
 from shoal.evolvers.explore import EXPLORERS
 from shoal.evolvers.select import SELECTORS
 from shoal.experiment import Experiment
+from shoal.stopping import on_signal
 from shoal.types import BadInput
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from shoal.loop import Result
     from shoal.record.recorder import Recorder
@@ -82,6 +81,17 @@ def train(
     ] = None,
     seed: Annotated[int | None, WHOLE, _flag("N", "everything random derives from it", USUAL.seed)] = None,
     run_dir: Annotated[str | None, _flag("PATH", "where the run is written", "runs/ENVIRONMENT-AGENT-SEED")] = None,
+    islands: Annotated[
+        int | None, WHOLE, _flag("N", "groups that train one after another in a process", "one per process")
+    ] = None,
+    exchange: Annotated[
+        Literal["local", "mpi", "directory"] | None,
+        _flag("NAME", "one process (local), the ranks that mpiexec starts, or workers that share --workspace", "local"),
+    ] = None,
+    workspace: Annotated[str | None, _flag("DIR", "the directory that workers share", "none")] = None,
+    worker: Annotated[
+        str | None, _flag("NAME", "this worker's name; one that was there before goes on", "a new one")
+    ] = None,
     set: Annotated[
         UseAppendAction[list[str]],
         arg(
@@ -102,6 +112,7 @@ def train(
     experiment = read(file) if file else USUAL
     flags = {"env": env, "agent": agent, "population": population, "generations": generations, "interval": interval}
     flags |= {"select": select, "explore": explore, "seed": seed, "run_dir": run_dir}
+    flags |= {"islands": islands, "exchange": exchange, "workspace": workspace, "worker": worker}
     experiment = with_flags(experiment, **flags)
     changed = [name for name, value in flags.items() if value is not None]
     for assignment in set:
@@ -165,10 +176,21 @@ def play(
     return DONE
 
 
-def report(run: Run) -> int:
-    """Write RUN/report.html: how the population learned, on one page that needs no network."""
-    from shoal.record.report import write_report
+def report(
+    run: Annotated[Path, Positional, arg(metavar="RUN", help="a run directory, or a workspace", help_behavior_hint="")],
+    watch: Annotated[
+        bool, FlagCreatePairsOff, arg(help="show the workers of a workspace as they go", help_behavior_hint="")
+    ] = False,
+) -> int:
+    """Write RUN/report.html: how the population learned, on one page that needs no network.
 
+    Of a workspace that workers share, the page tells of all of them.
+    """
+    from shoal.record.report import write_report
+    from shoal.record.workspace import watch_workspace
+
+    if watch:
+        watch_workspace(run, _console())
     _console().print(f"open {_in_shell(write_report(run))}", highlight=False, soft_wrap=True)
     return DONE
 
@@ -247,7 +269,7 @@ def main(arguments: list[str] | None = None) -> None:
     given = _one_by_one(sys.argv[1:] if arguments is None else arguments)
     sys.path.append(os.getcwd())  # for module:factory of your own, as `python -m` would find it
     try:
-        with _stopped_by_sigterm():
+        with on_signal(_interrupt):
             code = app.cli(prog="shoal", description=OVERVIEW, args=given)
     except BadInput as error:
         code = _say(str(error), BAD_INPUT)
@@ -263,17 +285,8 @@ def main(arguments: list[str] | None = None) -> None:
     sys.exit(code)
 
 
-@contextmanager
-def _stopped_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends a command as Ctrl-C does; outside the main thread signals are not ours."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+def _interrupt() -> None:
+    raise KeyboardInterrupt
 
 
 def _one_by_one(arguments: Sequence[str]) -> list[str]:
@@ -310,10 +323,13 @@ def _show(run: Callable[[Sequence[Recorder]], Result], quiet: bool) -> int:
     try:
         result = run([Display(console, quiet), TensorBoard()])
     except Interrupted as stopped:
-        console.print(escape(str(stopped)), highlight=False, soft_wrap=True)
+        if stopped.leading:
+            console.print(escape(str(stopped)), highlight=False, soft_wrap=True)
         return INTERRUPTED
     except Failed as error:
         return _say(str(error), FAILED)
+    if not result.leading:
+        return DONE
     summary, page = result.summary, write_report(result.run_dir)
     champion = summary["champion"]
     if champion is None:

@@ -16,19 +16,39 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from shoal.types import PyTree
 
+GPUS = Path("/proc/driver/nvidia/gpus")
 
-def prepare() -> None:
+
+def prepare(neighbour: tuple[int, int] = (0, 1), sharer: tuple[int, int] = (0, 1)) -> None:
     """Make every core a device and keep compiled programs on disk; settings made by the user stay as they are.
 
+    neighbour: which process this is of those on this machine; each takes a GPU of its own.
+    sharer: which it is of those that may run on the same cores; each keeps to its share of them.
     Takes effect when called before JAX is first used in the process.
     """
+    rank, size = neighbour
+    cores = _own_cores(*sharer)
+    if size > 1 and (gpus := len(list(GPUS.iterdir())) if GPUS.is_dir() else 0):
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus)))).split(",")
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible[rank % len(visible)]
     if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
         with contextlib.suppress(RuntimeError):  # JAX is in use already: its devices stay as they are
-            jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
+            jax.config.update("jax_num_cpu_devices", cores)
     if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
         home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         jax.config.update("jax_compilation_cache_dir", str(Path(home) / "shoal" / "compiled"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
+
+def _own_cores(rank: int, size: int) -> int:
+    """Keep to a share of the cores that this process may run on; how many those are."""
+    if not hasattr(os, "sched_getaffinity"):
+        return max(1, (os.cpu_count() or 1) // size)
+    cores = sorted(os.sched_getaffinity(0))
+    if size > 1:  # or the threads of all would wander over all cores
+        cores = cores[len(cores) * rank // size : len(cores) * (rank + 1) // size] or [cores[rank % len(cores)]]
+        os.sched_setaffinity(0, cores)
+    return len(cores)
 
 
 def free_memory() -> float | None:

@@ -18,7 +18,7 @@ from shoal import checks, toy
 from shoal.build import Parts, build_run
 from shoal.checks import Finding, doubt, fine, problem, steps_of
 from shoal.devices import prepare
-from shoal.experiment import load
+from shoal.experiment import alone, load
 from shoal.loop import train
 from shoal.record.recorder import Generation, Recorder
 from shoal.stopping import Interrupted
@@ -80,7 +80,7 @@ def dry_run(parts: Parts) -> Iterator[Finding]:
     rollouts, watch = min(parts.iterations, ROLLOUTS), _Watch()
     with tempfile.TemporaryDirectory(prefix="shoal-doctor-") as folder:
         short = replace(
-            parts.experiment,
+            alone(parts.experiment, parts.experiment.islands),
             generations=2,
             interval=rollouts * steps_of(parts) // parts.iterations,
             start_after=0,

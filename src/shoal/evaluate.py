@@ -12,6 +12,7 @@ from shoal.build import build_run
 from shoal.champion import load_champion
 from shoal.collect.episodes import statistics
 from shoal.devices import prepare
+from shoal.experiment import alone
 from shoal.keys import derive
 from shoal.types import BadInput
 
@@ -24,17 +25,17 @@ def evaluate(run: Path, episodes: int = 100, seed: int = 0) -> dict[str, Any]:
         raise BadInput(f"--seed {seed}: must be at least 0")
     prepare()
     champion = load_champion(run)
-    alone = replace(
-        champion.experiment,
+    single = replace(
+        alone(champion.experiment),
         population=1,
         select="keep",
         explore="keep",
         fitness=replace(champion.experiment.fitness, source="evaluation", episodes=min(episodes, 64)),
     )
-    parts = build_run(alone)
+    parts = build_run(single)
     try:
         parts.island.begin({name: np.array([value]) for name, value in champion.hyper.items()}, train=False)
-        returns = parts.island.test(champion.learned, derive((alone.seed,), "evaluate", seed), episodes)
+        returns = parts.island.test(champion.learned, derive((single.seed,), "evaluate", seed), episodes)
     finally:
         parts.island.close()
     extremes = {"min": float(returns.min()), "max": float(returns.max())}

@@ -66,6 +66,16 @@ class Experiment:
     """how children's hyperparameters change: perturb, resample, mutate, gaussian or keep"""
     memory: Literal["own", "copy"] = "own"
     """replay memory of a child (td3, sac, dqn): it keeps its own, or takes over its parent's"""
+    islands: int | None = None
+    """groups of members that train together, one after another in each process; by default one per process"""
+    exchange: Literal["local", "mpi", "directory"] = "local"
+    """how processes see each other: there is one (local), they are ranks of MPI, or workers that share a directory"""
+    transfer: Literal["point_to_point", "collective"] = "point_to_point"
+    """how states travel between ranks: from parent to child, or all in one collective"""
+    workspace: str | None = None
+    """the directory that workers share"""
+    worker: str | None = None
+    """the name of this worker: one that was there before goes on; by default a new one"""
     start_after: int = 0
     """environment steps of a member before it may copy or explore"""
     seed: int = 0
@@ -248,6 +258,11 @@ def import_object(name: str, what: str) -> Any:
         raise BadInput(f"{what}: {name} cannot be imported: {error}") from error
 
 
+def alone(experiment: Experiment, islands: int | None = 1) -> Experiment:
+    """The same in one process."""
+    return replace(experiment, islands=islands, exchange="local", workspace=None, worker=None)
+
+
 def default_run_dir(experiment: Experiment) -> str:
     """runs/ENVIRONMENT-AGENT-SEED, with a number behind it when that is taken."""
     env = str(_name_of(experiment.env)).partition(":")[2] or str(experiment.env)
@@ -264,6 +279,14 @@ def check(experiment: Experiment) -> None:
     for name, least in (("population", 1), ("generations", 1), ("interval", 1), ("start_after", 0), ("seed", 0)):
         if getattr(e, name) < least:
             raise BadInput(f"{name} = {getattr(e, name)}: must be at least {least}")
+    if e.islands is not None and (e.islands < 1 or e.population % e.islands):
+        raise BadInput(f"islands = {e.islands}: must be at least 1 and divide population = {e.population}")
+    if (e.workspace is not None) != (e.exchange == "directory"):
+        raise BadInput("workspace: goes with exchange: directory, and neither without the other")
+    if e.exchange == "directory" and e.run_dir is not None:
+        raise BadInput("run_dir: the run of a worker lies in its workspace; leave run_dir out")
+    if e.exchange != "directory" and e.worker is not None:
+        raise BadInput("worker: goes with exchange: directory")
     if e.seed >= 2**31:
         raise BadInput(f"seed = {e.seed}: must be below {2**31}")
     places = {

@@ -4,56 +4,45 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+import traceback
+import uuid
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
+from shoal.atomic import write_file
+from shoal.attention import Attention
 from shoal.build import build_run, check_memory, memory_needed
-from shoal.champion import Best, Champion, load_champion
-from shoal.checkpoint import to_host, write_file
+from shoal.champion import Best
+from shoal.checkpoint import to_host
 from shoal.collect.episodes import statistics
+from shoal.company import Company
 from shoal.devices import prepare
-from shoal.experiment import Experiment, blame, default_run_dir, read
+from shoal.experiment import Experiment, blame, check, default_run_dir, read
 from shoal.keys import derive
-from shoal.record.recorder import Generation, Recorder, finite_or_none, lineage_rows, metrics_row
+from shoal.outcome import Result, summarise
+from shoal.record.recorder import Generation, Recorder, lineage_rows, metrics_row
 from shoal.rundir import RunDirectory
 from shoal.settings import plain
 from shoal.stopping import Failed, Interrupted, on_signal
 from shoal.types import BadInput, PyTree
 
-PATIENCE = 10.0  # seconds that a stopped run may take to end its generation instead of abandoning it
-
-
-@dataclass(frozen=True)
-class Result:
-    """How a run ended. `summary` is what result.json says."""
-
-    run_dir: Path
-    summary: dict[str, Any]
-
-    @property
-    def champion(self) -> Champion:
-        return load_champion(self.run_dir)
-
-    @property
-    def lineage(self) -> Path:
-        return self.run_dir / "lineage.jsonl"
-
 
 def train(experiment: Experiment, recorders: Sequence[Recorder] = ()) -> Result:
     """Run an experiment from its start. Raises BadInput, Interrupted after a signal, Failed when the disk is full."""
-    run = _Run(recorders)
-    with on_signal(run.interrupt):
+    with _Run(recorders).at_work() as run:
         run.build(experiment)
-        with closing(run.parts.island):
-            run.open(Path(experiment.run_dir or default_run_dir(run.parts.experiment)))
-            return run.go()
+        if run.begun:
+            run.restore()
+        else:
+            run.open()
+        return run.go()
 
 
 def resume(
@@ -66,81 +55,143 @@ def resume(
     With device environments the result equals that of a run that was never stopped, bit for bit; with host environments
     fresh episodes begin. Raises BadInput when there is nothing to continue, and what `train` raises.
     """
-    run, file = _Run(recorders), Path(run_dir) / "experiment.yaml"
-    with on_signal(run.interrupt):
+    file = Path(run_dir) / "experiment.yaml"
+    with _Run(recorders).at_work() as run:
         if not file.exists():
             raise BadInput(f"{run_dir} holds no run: there is no {file.name} in it")
-        experiment = replace(read(file), **given)
+        experiment = replace(read(file), run_dir=str(run_dir), **given)
         if generations is not None:
             experiment = replace(experiment, generations=generations)
+        if experiment.exchange == "directory":  # seen from here it may have another path
+            workspace, worker = file.absolute().parents[2], file.absolute().parent.name
+            experiment = replace(experiment, workspace=str(workspace), worker=worker, run_dir=None)
         with blame(file, ["generations"], always=False):
             run.build(experiment)
-        with closing(run.parts.island):
-            run.restore(Path(run_dir))
-            return run.go()
+        run.restore()
+        return run.go()
 
 
 class _Run:
     """One run in one process."""
 
     def __init__(self, recorders: Sequence[Recorder]):
-        self._stop = self._abandon = self._told = False
-        self._started = self._phase_began = time.perf_counter()
-        self._last_seconds = 0.0
-        self._recorders = list(recorders)
+        self._attention = Attention(recorders)
+        self._started = time.perf_counter()
         self._best = Best()
         self._first = 0
         self._generation = 0
-        self._phase = ""
         self._earlier_seconds = 0.0
+        self._first_uid = 0
+        self._built = False
         self._evolution: PyTree = ()
+        self._company = Company(Experiment(), self._attention.attend, self._attention.note)
+        self._run_dir = Path()
+
+    @contextmanager
+    def at_work(self) -> Iterator[_Run]:
+        """Open to signals; in the end everything is given back, and what ends this process ends those in step with it."""
+        try:
+            with on_signal(self._attention.interrupt):
+                yield self
+        except Interrupted as error:
+            if not error.agreed:
+                self._company.exchange.fail(str(error), 3)
+            raise
+        except (BadInput, Failed) as error:
+            self._company.exchange.fail(str(error), 2 if isinstance(error, BadInput) else 1)
+            raise
+        except Exception:
+            self._company.exchange.fail(traceback.format_exc(), 1)
+            raise
+        finally:
+            self._company.leave()
+            if self._built:
+                self.parts.island.close()
 
     # ---------------------------------------------------------------------------------------- beginnings
 
     def build(self, experiment: Experiment) -> None:
-        """The parts of the run; nothing is written."""
-        prepare()
-        self.parts = build_run(experiment, self._pause)
-        self._experiment = self.parts.experiment
+        """The parts of the run; nothing of it is written."""
+        check(experiment)
+        self._company = company = Company(experiment, self._attention.attend, self._attention.note)
+        self._exchange, self._leading = company.exchange, company.leading
+        self._attention.leading = company.leading
+        if not self._leading:
+            self._attention.recorders = []
+        if company.worker is not None:
+            experiment = replace(experiment, worker=company.worker[0])
+            self._first_uid = company.worker[1] * experiment.population
+        prepare(self._exchange.neighbour, self._exchange.sharer)
+        process = self._exchange.rank, self._exchange.size
+        self.parts = build_run(experiment, self._attention.pause, process, self._first_uid)
+        self._built, self._experiment = True, self.parts.experiment
+        self._attention.iterations = self.parts.iterations
+        company.agree(self._experiment)
+        self._crew = company.crew(self.parts.island)
 
-    def open(self, run_dir: Path) -> None:
+    @property
+    def begun(self) -> bool:
+        """Whether this is a worker that comes back."""
+        return self._company.run_dir is not None and (self._company.run_dir / "experiment.yaml").exists()
+
+    def open(self) -> None:
         """A new run directory and a first population."""
-        self._files = RunDirectory(run_dir, self._experiment.checkpoint.keep)
+        self._place()
         copies = self._experiment.population * (self._experiment.checkpoint.keep + 2)
-        self._files.check_free(memory_needed(self.parts.agent) * copies)
+        if self._leading:
+            self._files.check_free(memory_needed(self.parts.agent) * copies)
         check_memory(self.parts)
         self._populate()
-        self._files.create(replace(self._experiment, run_dir=str(run_dir)))
+        if self._leading:
+            self._files.create(self._stated())
+        self._exchange.broadcast("ready")
 
-    def restore(self, run_dir: Path) -> None:
+    def restore(self) -> None:
         """Everything as it was after the newest checkpoint."""
-        self._files = RunDirectory(run_dir, self._experiment.checkpoint.keep)
+        self._place()
+        run_dir = self._run_dir
         self._populate()
-        if self._files.checkpoints.generations():
-            state, manifest = self._files.checkpoints.newest(self._state(template=True), self._note)
+        newest = ""
+        if self._leading and self._files.checkpoints.generations():
+            newest = str(self._files.checkpoints.newest(self._attention.note))
+        if newest := self._exchange.broadcast(newest):
+            state, manifest = self._files.checkpoints.load(int(newest), self._state(template=True))
             self._first = done = manifest["generation"] + 1
             finished = (run_dir / "result.json").exists()
             if done > self._experiment.generations or (done == self._experiment.generations and finished):
                 raise BadInput(f"{run_dir} has done its {done} generations; raise them with --generations")
             self._earlier_seconds = manifest["seconds"]
             if manifest["champion"] is not None:
-                self._best = Best(state["champion"], **manifest["champion"])
-            self._evolution = state["evolution"]
-            self.parts.island.restore(state["island"], manifest["generation"])
-            if not self.parts.island.arena.resumes_exactly:
-                self._note("host environments cannot be saved: the run goes on with fresh episodes")
+                self._best = Best(state["run"]["champion"], **manifest["champion"])
+            self._evolution = state["run"]["evolution"]
+            self.parts.island.restore(state, manifest["generation"])
+            if not self.parts.island.resumes_exactly:
+                self._attention.note("host environments cannot be saved: the run goes on with fresh episodes")
         else:
-            self._note("the run was stopped before its first checkpoint: it starts anew")
-        try:
-            experiment = replace(self._experiment, run_dir=str(run_dir))
-            self._files.reopen(experiment, self._first, self._best, self.parts.environment.spec)
-        except OSError as error:
-            raise Failed(run_dir, error) from error
+            self._attention.note("the run was stopped before its first checkpoint: it starts anew")
+        self._exchange.broadcast("read")
+        if self._leading:
+            try:
+                self._files.reopen(self._stated(), self._first, self._best, self.parts.environment.spec)
+            except OSError as error:
+                raise Failed(run_dir, error) from error
+        self._exchange.broadcast("ready")
+
+    def _place(self) -> None:
+        """Where the run lies, and a name for this attempt: process 0 decides both."""
+        run_dir = self._company.run_dir or self._experiment.run_dir or default_run_dir(self._experiment)
+        path, attempt = self._exchange.broadcast(f"{run_dir}\n{uuid.uuid4().hex[:8]}").rsplit("\n", 1)
+        self._run_dir = self._attention.run_dir = Path(path)
+        self._files = RunDirectory(self._run_dir, self._experiment.checkpoint.keep, attempt)
+
+    def _stated(self) -> Experiment:
+        """The experiment as its file says it; where a worker's run lies its workspace and name tell."""
+        return replace(self._experiment, run_dir=None if self._company.worker else str(self._run_dir))
 
     def _populate(self) -> None:
-        uid = np.arange(self._experiment.population)
+        uid = self._first_uid + np.arange(self._experiment.population)
         self._evolution, hyper = self.parts.evolver.init(self._key("init"), uid)
-        self.parts.island.begin(hyper)
+        self.parts.island.begin({name: x[self.parts.island.uid - self._first_uid] for name, x in hyper.items()})
 
     # ---------------------------------------------------------------------------------------- the loop
 
@@ -156,69 +207,73 @@ class _Run:
             self._files.discard_unborn()
             raise
         finally:
-            for recorder in self._recorders:
+            for recorder in self._attention.recorders:
                 recorder.finish(summary)
-        return Result(self._files.path, summary)
+        return Result(self._files.path, summary, self._leading)
 
     def _generations(self, saver: ThreadPoolExecutor) -> dict[str, Any]:
         saving: Future | None = None
-        for recorder in self._recorders:
+        for recorder in self._attention.recorders:
             recorder.start(self.parts, self._files.path, self._first)
         try:
             for generation in range(self._first, self._experiment.generations):
                 self._generation = generation
-                improved = self._one_generation()
+                improved, stop = self._one_generation()
                 if saving is not None:
-                    saving.result()
-                stop = self._stop and generation + 1 < self._experiment.generations
+                    self._await(saving)
+                stop = stop and generation + 1 < self._experiment.generations
                 saving = saver.submit(self._files.save, *self._to_save(generation, improved, stop))
                 if stop:
-                    raise Interrupted(self._files.path)
+                    raise Interrupted(self._files.path, agreed=True, leading=self._leading)
         finally:
             if saving is not None:
-                saving.result()  # an interrupted run can be resumed from it, so a failure to write it matters more
+                self._await(saving)  # an interrupted run can be resumed from it, so a failure to write it matters more
         summary = self._summary()
-        write_file(self._files.path / "result.json", json.dumps(plain(summary), indent=1).encode())
+        if self._leading:
+            write_file(self._files.path / "result.json", json.dumps(plain(summary), indent=1).encode())
+        self._exchange.broadcast("done")
         return summary
 
-    def _one_generation(self) -> bool:
-        """Train, evaluate, decide, adopt, record. Returns whether there is a new champion."""
+    def _one_generation(self) -> tuple[bool, bool]:
+        """Train, evaluate, share, decide, adopt, record. Returns whether there is a new champion, and whether to stop."""
         island, generation = self.parts.island, self._generation
         begin = time.perf_counter()
-        self._enter("train")
+        self._attention.enter(self._generation, "train")
         metrics = island.train(generation, self.parts.iterations, self._chunk())
         trained = time.perf_counter()
-        self._enter("evaluate")
+        self._attention.enter(self._generation, "evaluate")
         island.evaluate(generation)
         evaluated = time.perf_counter()
-        self._enter("evolve")
-        cards = island.cards()
-        improved = self._best.challenge(cards, island.snapshot)
-        mine = np.arange(len(cards.uid))
-        self._evolution, decision = self.parts.evolver.decide(self._key("decide"), self._evolution, cards, mine)
-        island.adopt(decision)
+        self._attention.enter(self._generation, "evolve")
+        cards, metrics, evaluation_steps, stop = self._crew.share(metrics, self._attention.stop)
+        champion = self._best.challenge(cards)
+        decide = partial(self.parts.evolver.decide, self._key("decide"), self._evolution)
+        self._evolution, decision, visible, learned = self._crew.evolve(cards, decide, champion)
+        if learned is not None:
+            self._best.learned = learned
         evolved = time.perf_counter()
-        self._last_seconds = trained - begin
-        explored = np.zeros(len(mine), bool)
+        self._attention.last_seconds = trained - begin
+        parents = visible.take(decision.parents)
+        explored = np.zeros(len(cards.uid), bool)
         for name, values in decision.hyper.items():
-            explored |= values != cards.hyper[name][decision.parents]
-        steps, total = int(cards.steps.sum()), time.perf_counter() - self._started + self._earlier_seconds
+            explored |= values != parents.hyper[name]
+        steps = int(cards.steps.sum())
         timing = {
-            "seconds": total,
+            "seconds": self._elapsed(),
             "train": trained - begin,
             "evaluate": evaluated - trained,
             "evolve": evolved - evaluated,
-            "steps_per_second": len(mine) * self._interval() / (evolved - begin),
+            "steps_per_second": len(cards.uid) * self._interval() / (evolved - begin),
         }
-        event = Generation(
-            generation, cards, decision, explored, metrics, steps, island.evaluation_steps, self._best, timing
-        )
-        self._files.lineage.write(lineage_rows(event))
-        for recorder in self._recorders:
-            recorder.generation(event)
-        timing["record"] = time.perf_counter() - evolved
-        self._files.metrics.write([metrics_row(event)])
-        return improved
+        changes = parents, decision.hyper, explored
+        event = Generation(generation, cards, *changes, metrics, steps, evaluation_steps, self._best, timing)
+        if self._leading:
+            self._files.lineage.write(lineage_rows(event))
+            for recorder in self._attention.recorders:
+                recorder.generation(event)
+            timing["record"] = time.perf_counter() - evolved
+            self._files.metrics.write([metrics_row(event)])
+        return champion is not None, stop
 
     def _interval(self) -> int:
         """Steps of one member in one generation."""
@@ -226,97 +281,55 @@ class _Run:
 
     def _chunk(self) -> int:
         """Iterations per call, so that the run can be watched and stopped about twice a second."""
-        if not self._last_seconds:
+        if not self._attention.last_seconds:
             return -(-self.parts.iterations // 8)
-        return max(1, int(self.parts.iterations * 0.5 / self._last_seconds))
+        return max(1, int(self.parts.iterations * 0.5 / self._attention.last_seconds))
 
     # ---------------------------------------------------------------------------------------- saving
 
-    def _state(self, template: bool = False) -> PyTree:
-        learned = self.parts.island.snapshot(0) if template else self._best.learned
-        return {"island": self.parts.island.state(), "champion": learned, "evolution": self._evolution}
+    def _state(self, template: bool = False) -> dict[str, PyTree]:
+        """The parts of the state that this process saves; as a template, those that it reads."""
+        parts = self.parts.island.state()
+        if self._leading or template:
+            learned = self.parts.island.snapshot(0)[0] if template else self._best.learned
+            parts["run"] = {"champion": learned, "evolution": self._evolution}
+        return parts
 
     def _to_save(self, generation: int, improved: bool, stop: bool) -> tuple[Any, ...]:
         due = stop or (generation + 1) % self._experiment.checkpoint.every == 0
         due |= generation + 1 == self._experiment.generations
-        best = replace(self._best)
-        seconds = time.perf_counter() - self._started + self._earlier_seconds
-        state = to_host(self._state(template=best.learned is None)) if due else None
-        about = None if best.learned is None else best.about()
-        manifest = {"seconds": seconds, "champion": about}
-        return generation, state, manifest, best if improved else None, self.parts.environment.spec
+        best, known = replace(self._best), self._best.uid >= 0
+        parts = to_host(self._state(template=not known)) if due else {}
+        if not self._leading:
+            parts.pop("run", None)
+        manifest = {"seconds": self._elapsed(), "champion": best.about() if known else None} if self._leading else None
+        all_parts = 1 + (self._experiment.islands or 1)
+        new = best if improved and self._leading else None
+        return generation, parts, manifest, all_parts, new, self.parts.environment.spec
+
+    def _await(self, saving: Future) -> None:
+        """Wait for a checkpoint; it may wait for other processes."""
+        while not saving.done():
+            if self._attention.abandon:
+                self._attention.attend()
+            time.sleep(0.0005)
+        saving.result()
 
     def _summary(self) -> dict[str, Any]:
         """The champion plays fresh episodes; then everything that result.json holds."""
-        island, experiment, best = self.parts.island, self._experiment, self._best
-        cards = island.cards()
+        experiment, learned = self._experiment, self._best.learned
+        cards, _, evaluation_steps, _ = self._crew.share({}, False)
         evaluation = None
-        if best.learned is not None:
-            self._enter("champion")
-            returns = island.test(best.learned, derive((experiment.seed,), "champion"), experiment.final_episodes)
-            evaluation = statistics(returns)
-        return {
-            "status": "done",
-            "env": str(experiment.env),
-            "agent": str(experiment.agent),
-            "population": experiment.population,
-            "generations": experiment.generations,
-            "seed": experiment.seed,
-            "fitness": {str(u): finite_or_none(f) for u, f in zip(cards.uid, cards.fitness, strict=True)},
-            "champion": None
-            if evaluation is None
-            else {
-                "uid": best.uid,
-                "generation": best.generation,
-                "selection_fitness": best.fitness,
-                "evaluation": evaluation,
-                "hyper": best.hyper,
-            },
-            "environment_steps": int(cards.steps.sum()),
-            "evaluation_steps": island.evaluation_steps,
-            "seconds": time.perf_counter() - self._started + self._earlier_seconds,
-            "compile_seconds": island.compile_seconds,
-        }
+        if learned is not None and self._leading:
+            self._attention.enter(self._generation, "champion")
+            key = derive((experiment.seed,), "champion")
+            evaluation = statistics(self.parts.island.test(learned, key, experiment.final_episodes))
+        compiling = self.parts.island.compile_seconds
+        return summarise(experiment, cards, self._best, evaluation, evaluation_steps, self._elapsed(), compiling)
 
-    # ---------------------------------------------------------------------------------------- stopping
-
-    def interrupt(self) -> None:
-        """Called by a signal, in the middle of anything: it only leaves word for `_attend`."""
-        left = self._last_seconds - (time.perf_counter() - self._phase_began)
-        self._abandon = self._stop or not self._last_seconds or left > PATIENCE or self._phase == "champion"
-        self._stop = True
-
-    def _attend(self) -> None:
-        """Do what a signal has asked for."""
-        if self._stop and not self._told:
-            self._told = True
-            end = "this generation is abandoned" if self._abandon else "after this generation; once more to abandon it"
-            self._note(f"stopping: {end}")
-        if self._abandon:
-            raise Interrupted(self._files.path)
-
-    def _pause(self, result: PyTree, done: int) -> None:
-        """Wait for a result of the device, staying open to signals and showing how far the phase is."""
-        leaf: Any
-        for leaf in jax.tree.leaves(result):
-            while not leaf.is_ready():
-                self._attend()
-                time.sleep(0.0005)
-        self._attend()
-        if done:
-            for recorder in self._recorders:
-                recorder.progress(self._generation, self._phase, done / self.parts.iterations)
-
-    def _enter(self, phase: str) -> None:
-        self._phase = phase
-        if phase == "train":
-            self._phase_began = time.perf_counter()
-        for recorder in self._recorders:
-            recorder.progress(self._generation, phase, 0.0)
-
-    def _note(self, message: str) -> None:
-        for recorder in self._recorders:
-            recorder.note(message)
+    def _elapsed(self) -> float:
+        """Seconds of this run, those before it was resumed included."""
+        return time.perf_counter() - self._started + self._earlier_seconds
 
     def _key(self, purpose: str) -> tuple[int, ...]:
         return derive((self._experiment.seed,), self._generation, purpose)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from shoal.experiment import load
+from shoal.experiment import alone, load
 from shoal.loop import Result, train
 from shoal.record.lineage import schedule
 from shoal.record.recorder import Recorder
@@ -30,7 +30,7 @@ def replay(
         raise BadInput(f"{run} has no lineage to follow: its first generation has not ended")
     return train(
         replace(
-            experiment,
+            alone(experiment),
             population=population,
             generations=len(rows),
             select="keep",

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from shoal import champion as champions
+from shoal.atomic import write_file
 from shoal.champion import Best
-from shoal.checkpoint import Checkpoints, tidy, write_file
+from shoal.checkpoint import Checkpoints, tidy
 from shoal.experiment import Experiment, dump
 from shoal.record.jsonl import Lines
 from shoal.types import BadInput, PyTree, Spec
@@ -18,11 +19,11 @@ FILES = ("experiment.yaml", "lineage.jsonl", "metrics.jsonl", "tensorboard", "ch
 
 
 class RunDirectory:
-    """The files of one run; `keep` checkpoints stay."""
+    """The files of one run; `keep` checkpoints stay. attempt: see `Checkpoints`."""
 
-    def __init__(self, path: Path, keep: int):
+    def __init__(self, path: Path, keep: int, attempt: str = "0"):
         self.path = path
-        self.checkpoints = Checkpoints(path / "checkpoints", keep)
+        self.checkpoints = Checkpoints(path / "checkpoints", keep, attempt)
         self._made: list[Path] | None = None  # the folders of a new run that were not there before
 
     def check_free(self, needed: int) -> None:
@@ -61,15 +62,22 @@ class RunDirectory:
         self._open_lines(before=first)
 
     def save(
-        self, generation: int, state: PyTree | None, manifest: dict[str, Any], best: Best | None, spec: Spec
+        self,
+        generation: int,
+        parts: dict[str, PyTree],
+        manifest: dict[str, Any] | None,
+        all_parts: int,
+        best: Best | None,
+        spec: Spec,
     ) -> None:
-        """Write a new champion, and the state after a generation, if there are any."""
+        """Write a new champion, and parts of the state after a generation, if there are any; see `Checkpoints.save`."""
         if best is not None:
             champions.save(self.path / "champion", best, spec)
-        if state is not None:
-            self.lineage.sync()
-            self.metrics.sync()
-            self.checkpoints.save(generation, state, manifest)
+        if parts:
+            if manifest is not None:
+                self.lineage.sync()
+                self.metrics.sync()
+            self.checkpoints.save(generation, parts, manifest, all_parts)
 
     def discard_unborn(self) -> None:
         """Take back a new run that never came to its first checkpoint."""

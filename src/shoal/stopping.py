@@ -11,11 +11,14 @@ from shlex import quote
 
 
 class Interrupted(Exception):
-    """The run was stopped by a signal and can be resumed from `run_dir`."""
+    """The run was stopped by a signal and can be resumed from `run_dir`.
 
-    def __init__(self, run_dir: Path):
+    agreed: all processes of the run know. leading: this is the one to say so.
+    """
+
+    def __init__(self, run_dir: Path, agreed: bool = False, leading: bool = True):
         super().__init__(f"interrupted; go on with: shoal resume {quote(str(run_dir))}")
-        self.run_dir = run_dir
+        self.run_dir, self.agreed, self.leading = run_dir, agreed, leading
 
 
 class Failed(Exception):
@@ -29,11 +32,11 @@ class Failed(Exception):
 
 @contextmanager
 def on_signal(handler: Callable[[], None]) -> Iterator[None]:
-    """Call `handler` at Ctrl-C and SIGTERM, where this is the main thread."""
+    """Call `handler` at Ctrl-C, SIGTERM and SIGUSR1, where this is the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    signals = [signal.SIGINT, signal.SIGTERM]
+    signals = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)]
     before = [signal.signal(s, lambda *_: handler()) for s in signals]
     try:
         yield

@@ -1,4 +1,4 @@
-"""Helpers for pytrees whose leaves carry a leading member axis N."""
+"""Helpers for pytrees, most of them for leaves that carry a leading member axis N."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 if TYPE_CHECKING:
     from shoal.types import PyTree
@@ -34,3 +35,18 @@ def finite(tree: PyTree) -> jax.Array:
 def size_in_bytes(tree: PyTree) -> int:
     """Memory of all leaves; works on shapes alone (`jax.eval_shape`)."""
     return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
+
+
+def to_bytes(tree: PyTree) -> np.ndarray:
+    """All leaves, one after another: uint8 [size_in_bytes]."""
+    leaves = [np.ascontiguousarray(x) for x in jax.tree.leaves(tree)]
+    return np.concatenate([x.reshape(-1).view(np.uint8) for x in leaves])
+
+
+def from_bytes(data: np.ndarray, like: PyTree) -> PyTree:
+    """What `to_bytes` packed; structure, shapes and dtypes as in `like`."""
+    leaves = jax.tree.leaves(like)
+    ends = np.cumsum([x.size * x.dtype.itemsize for x in leaves])
+    parts = np.split(data, ends[:-1])
+    arrays = [part.view(x.dtype).reshape(x.shape) for part, x in zip(parts, leaves, strict=True)]
+    return jax.tree.unflatten(jax.tree.structure(like), arrays)

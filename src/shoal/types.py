@@ -5,7 +5,7 @@ Axes in every docstring: N members of an island, M visible members, T time, B en
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
@@ -194,6 +194,11 @@ class Cards(NamedTuple):
     hyper: dict[str, np.ndarray]  # float32 [M] each
     shape: np.ndarray  # int64 [M], equal for members whose weights fit one another
 
+    def take(self, rows: np.ndarray) -> Cards:
+        """The cards of some members."""
+        fields = {name: x[rows] for name, x in self._asdict().items() if name != "hyper"}
+        return Cards(**fields, hyper={name: values[rows] for name, values in self.hyper.items()})
+
 
 class Selection(NamedTuple):
     """What a selector decides for N members.
@@ -239,3 +244,39 @@ class Evolver(NamedTuple):
 
     init: Callable[..., tuple[PyTree, dict[str, np.ndarray]]]
     decide: Callable[..., tuple[PyTree, Decision]]
+
+
+# ----------------------------------------------------------------------------------------- processes
+
+
+class Route(NamedTuple):
+    """The state of the member at `row` of the cards goes from one process to another."""
+
+    row: int
+    source: int
+    destination: int
+
+
+class Exchange(Protocol):
+    """How the processes of a run see each other; all of them make the same calls in the same order.
+
+    rank, size: which process this is, of how many. neighbour: the same among those on this machine; sharer: among those
+    of them that may run on the same cores.
+    """
+
+    rank: int
+    size: int
+    neighbour: tuple[int, int]
+    sharer: tuple[int, int]
+
+    def gather(self, rows: np.ndarray) -> np.ndarray:
+        """float64 [n, C] of every process, one below the other: [sum of n, C]."""
+
+    def broadcast(self, text: str) -> str:
+        """What process 0 says."""
+
+    def move(self, routes: Sequence[Route], provide: Callable[[int], np.ndarray], size: int) -> dict[int, np.ndarray]:
+        """The states that come here, uint8 [size] by row; `provide` gives those that leave. The same routes for all."""
+
+    def fail(self, message: str, code: int) -> None:
+        """End all processes with this message and exit code."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -73,6 +74,10 @@ class DeviceArena:
 
         for work in (train, test):
             threading.Thread(target=work).start()  # no daemon: to leave a compiler in the middle is to crash
+
+    def sibling(self) -> DeviceArena:
+        """The arena of other members, with the same programs."""
+        return copy.copy(self)
 
     # ------------------------------------------------------------------------------------------- training
 

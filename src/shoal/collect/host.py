@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -56,6 +57,12 @@ class HostArena:
         self._carry: PyTree = ()
         self._progress = begin(np, 0, 0)
         self.programs = (self._act, self._update, self._test)
+
+    def sibling(self) -> HostArena:
+        """The arena of other members, with the same programs and simulators of its own."""
+        other = copy.copy(self)
+        other._training = other._testing = None
+        return other
 
     # ------------------------------------------------------------------------------------------- training
 

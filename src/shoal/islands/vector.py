@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,7 @@ from shoal.devices import Layout, covered
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.registry import Environment
 from shoal.keys import derive, jax_key, member_keys
-from shoal.types import Cards, Decision, Hyper, Learner, Population, PyTree, Seed
+from shoal.types import Cards, Hyper, Learner, Population, PyTree, Seed
 
 
 class VectorIsland:
@@ -44,16 +45,18 @@ class VectorIsland:
     ):
         self.uid = np.asarray(uid, np.uint32)
         self._learner, self._seed, self._episodes = learner, seed, episodes
-        self._measure, self._pause, self._copy_memory = fitness, pause, copy_memory
+        self._measure, self.pause, self._copy_memory = fitness, pause, copy_memory
         self._layout = layout = Layout(len(uid))
         self.arena: DeviceArena | HostArena
         if isinstance(environment, DeviceEnvironment):
             self.arena = DeviceArena(environment, learner, layout, greedy, step_limit)
         else:
             self.arena = HostArena(environment, learner, layout, greedy, step_limit, objective)
+        self.resumes_exactly = self.arena.resumes_exactly
         self._init = layout.program(self._first, True, True, False)
         self._inherit = layout.gather(tree.take, True, False)
         self._finite = layout.program(lambda members: tree.finite(members.learned), True)
+        self._implant = layout.gather(_implant, True, False, False, donate=(0,))
         self._snapshot = jax.jit(tree.take)
         self.population: Population
         self._steps = np.zeros(len(uid), np.int64)
@@ -62,6 +65,13 @@ class VectorIsland:
         self._fitness, self._deviation = np.full((2, len(uid)), np.nan)
         self._counted = np.zeros(len(uid), np.int64)
         self._generation = 0
+        self._resting = False
+
+    def sibling(self, uid: np.ndarray) -> VectorIsland:
+        """An island of as many other members that runs the same programs."""
+        other = copy.copy(self)
+        other.uid, other.arena = np.asarray(uid, np.uint32), self.arena.sibling()
+        return other
 
     # ------------------------------------------------------------------------------------------ the cycle
 
@@ -90,7 +100,7 @@ class VectorIsland:
         agent, self._generation = self._learner.agent, generation
         key = jax_key(self._key(generation, "train"))
         self.population, metrics, self._outcome = self.arena.train(
-            self.population, self.uid, key, iterations, chunk, self._pause
+            self.population, self.uid, key, iterations, chunk, self.pause
         )
         self._steps = self._steps + iterations * agent.rollout * agent.environments
         nothing = np.where(self._outcome.episodes > 0, np.float32(0), np.float32(np.nan))
@@ -106,7 +116,7 @@ class VectorIsland:
         else:
             key = jax_key(self._key(generation, "evaluate"))
             keys = jnp.broadcast_to(jax.random.split(key, self._episodes), (len(self.uid), self._episodes))
-            returns, lengths = self.arena.evaluate(self.population, keys, self._pause)
+            returns, lengths = self.arena.evaluate(self.population, keys, self.pause)
             self.evaluation_steps += int(lengths.sum())
             self._fitness, self._deviation, self._counted = summarise(returns)
         sound = np.asarray(self._finite(self.population.members))
@@ -129,21 +139,37 @@ class VectorIsland:
         )
 
     def snapshot(self, row: int) -> PyTree:
-        """What another member would copy of this one, on the host."""
-        return jax.tree.map(np.asarray, self._snapshot(self.population.members.learned, row))
+        """What a child would take over from this member, on the host: what it learned, and memory if that is copied."""
+        return jax.tree.map(np.asarray, self._snapshot(self._inheritance(), row))
 
-    def adopt(self, decision: Decision) -> None:
-        """Children take over what their parents learned, all from one snapshot; then come the new hyperparameters."""
-        parents = np.asarray(decision.parents)
+    def snapshot_shape(self) -> PyTree:
+        """What a snapshot looks like, by shapes alone."""
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), self._inheritance())
+
+    def adopt(self, parents: np.ndarray, hyper: dict[str, np.ndarray], foreign: dict[int, PyTree]) -> None:
+        """Children take over from their parents, all from one snapshot; then come the new hyperparameters.
+
+        parents: int64 [N], rows of this island. foreign: by row of a child, the `snapshot` of a parent elsewhere.
+        """
         copied = parents != np.arange(len(self.uid))
         if copied.any():
-            members = self.population.members
-            what = (members.learned, members.memory if self._copy_memory else ())
-            learned, memory = self._inherit(what, self._layout.place(parents.astype(np.int32), False))
-            members = members._replace(learned=learned, memory=memory if self._copy_memory else members.memory)
-            self.population = self.population._replace(members=members)
+            inherited = self._inherit(self._inheritance(), self._layout.place(parents.astype(np.int32), False))
+            self._inheritance(inherited)
+        for row, state in foreign.items():
+            place = self._layout.place
+            self._inheritance(self._implant(self._inheritance(), place(np.int32(row), False), place(state, False)))
+            copied[row] = True
+        if copied.any():
             self.arena.overwrite(copied)
-        self.population = self.population._replace(hyper=self._hyper(decision.hyper))
+        self.population = self.population._replace(hyper=self._hyper(hyper))
+
+    def _inheritance(self, new: PyTree | None = None) -> PyTree:
+        """What copies copy, of all members; `new` takes its place."""
+        members = self.population.members
+        if new is not None:
+            members = members._replace(learned=new[0], memory=new[1] if self._copy_memory else members.memory)
+            self.population = self.population._replace(members=members)
+        return members.learned, members.memory if self._copy_memory else ()
 
     def test(self, learned: PyTree, key: Seed, episodes: int) -> np.ndarray:
         """Returns [>= episodes] of one member on fresh episodes; every place of the island plays some of them."""
@@ -154,19 +180,25 @@ class VectorIsland:
         for round_ in range(-(-episodes // (n * self._episodes))):
             keys = jax.random.split(jax_key(derive(key, round_)), (n, self._episodes))
             results.append(
-                self.arena.evaluate(self.population._replace(members=members), keys, self._pause)[0].reshape(-1)
+                self.arena.evaluate(self.population._replace(members=members), keys, self.pause)[0].reshape(-1)
             )
         return np.concatenate(results)[:episodes].astype(np.float64)
 
     # ---------------------------------------------------------------------------------------------- state
 
-    def state(self) -> PyTree:
-        """Everything that a checkpoint must hold to go on exactly."""
-        counters = {"steps": self._steps, "evaluation_steps": np.int64(self.evaluation_steps), "fitness": self._fitness}
-        return {"population": self.population, "arena": self.arena.state(), "counters": counters}
+    @property
+    def name(self) -> str:
+        """What its part of a checkpoint is called."""
+        return f"island-{self.uid[0] // len(self.uid):04d}"
 
-    def restore(self, state: PyTree, generation: int) -> None:
+    def state(self) -> dict[str, PyTree]:
+        """Everything that a checkpoint must hold to go on exactly, by island."""
+        counters = {"steps": self._steps, "evaluation_steps": np.int64(self.evaluation_steps), "fitness": self._fitness}
+        return {self.name: {"population": self.population, "arena": self.arena.state(), "counters": counters}}
+
+    def restore(self, states: dict[str, PyTree], generation: int) -> None:
         """Go on from a `state` that was saved at the end of `generation`."""
+        state = states[self.name]
         self.population = self._layout.place(state["population"])
         self._steps, self._fitness = state["counters"]["steps"], state["counters"]["fitness"]
         self.evaluation_steps = int(state["counters"]["evaluation_steps"])
@@ -175,6 +207,20 @@ class VectorIsland:
             self.arena.restore(state["arena"])
         else:
             self.begin_episodes(generation + 1)
+
+    def rest(self) -> None:
+        """Leave the device and wait on the host."""
+        if not self._resting:
+            self.population = jax.device_get(self.population)
+            self.arena.restore(jax.device_get(self.arena.state()))
+            self._resting = True
+
+    def wake(self) -> None:
+        """Come back to the device."""
+        if self._resting:
+            self.population = self._layout.place(self.population)
+            self.arena.restore(self._layout.place(self.arena.state()))
+            self._resting = False
 
     def close(self) -> None:
         self.arena.close()
@@ -203,3 +249,8 @@ def _of_training(outcome: Outcome) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     fitness = np.where(n > 0, np.asarray(outcome.mean, np.float64), np.nan)
     variance = np.asarray(outcome.squares, np.float64) / np.maximum(n - 1, 1)
     return fitness, np.where(n > 1, np.sqrt(variance), np.nan), n.astype(np.int64)
+
+
+def _implant(inheritance: PyTree, row: jax.Array, state: PyTree) -> PyTree:
+    """The inheritance of all members, with another state at `row`."""
+    return jax.tree.map(lambda x, new: x.at[row].set(new), inheritance, state)

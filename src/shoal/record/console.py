@@ -117,8 +117,8 @@ def _quantiles(fitness: np.ndarray) -> tuple[float, float, float]:
 
 
 def _copies(event: Generation) -> str:
-    uid, parents = event.cards.uid, event.decision.parents
-    pairs = [f"{uid[i]}←{uid[p]}" for i, p in enumerate(parents) if i != p]
+    uid, parents = event.cards.uid, event.parents.uid
+    pairs = [f"{uid[i]}←{parents[i]}" for i in np.flatnonzero(event.copied)]
     return " ".join(pairs) if len(pairs) <= 8 else f"{' '.join(pairs[:7])} … {len(pairs)} in all"
 
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from shoal.checkpoint import write_file
+from shoal.atomic import write_file
 from shoal.record.lineage import read_lines
 
 

@@ -28,6 +28,7 @@ class Lineage:
     uids: np.ndarray  # int64 [N], ascending
     present: np.ndarray  # bool: is there a record?
     parents: np.ndarray  # int64: the uid whose weights the member carries into the next generation
+    parent_generations: np.ndarray  # int64: and of which generation they are; workers that share a directory differ
     explored: np.ndarray  # bool: were its hyperparameters perturbed on the way there?
     fitness: np.ndarray
     returns_std: np.ndarray
@@ -35,17 +36,25 @@ class Lineage:
     steps: np.ndarray  # environment steps of the member itself
     hyper: dict[str, np.ndarray]
 
-    @cached_property
+    @property
     def origin(self) -> np.ndarray:
-        """int64 [G, N]: the column, one row up, whose weights a member started from; -1 where that is unknown."""
-        origin = np.full(self.present.shape, -1)
-        for row in range(1, len(origin)):
+        """int64 [G, N]: the column whose weights a member started from; -1 where that is unknown."""
+        return self._sources[1]
+
+    @cached_property
+    def _sources(self) -> tuple[np.ndarray, np.ndarray]:
+        """int64 [G, N] each: row (one up, as a rule) and column whose weights a member started from."""
+        rows, columns = np.full((2, *self.present.shape), -1)
+        for row in range(1, len(rows)):
             if self.generations[row] != self.generations[row - 1] + 1:
                 continue
-            column = np.searchsorted(self.uids, self.parents[row - 1]).clip(max=len(self.uids) - 1)
-            found = (self.uids[column] == self.parents[row - 1]) & self.present[row - 1, column]
-            origin[row] = np.where(found & self.present[row - 1] & self.present[row], column, -1)
-        return origin
+            uid, generation = self.parents[row - 1], self.parent_generations[row - 1]
+            column = np.searchsorted(self.uids, uid).clip(max=len(self.uids) - 1)
+            above = np.searchsorted(self.generations, generation).clip(max=row - 1)
+            found = (self.uids[column] == uid) & (self.generations[above] == generation) & self.present[above, column]
+            known = found & self.present[row - 1] & self.present[row]
+            rows[row], columns[row] = np.where(known, above, -1), np.where(known, column, -1)
+        return rows, columns
 
     @cached_property
     def founders(self) -> np.ndarray:
@@ -53,7 +62,7 @@ class Lineage:
         founders = np.broadcast_to(np.arange(len(self.uids)), self.present.shape).copy()
         for row in range(1, len(founders)):
             known = self.origin[row] >= 0
-            founders[row, known] = founders[row - 1, self.origin[row, known]]
+            founders[row, known] = founders[self._sources[0][row, known], self.origin[row, known]]
         return np.where(self.present, founders, -1)
 
     @cached_property
@@ -70,10 +79,12 @@ class Lineage:
         rows, columns = np.flatnonzero(self.generations == generation), np.flatnonzero(self.uids == uid)
         if not (len(rows) and len(columns) and self.present[rows[0], columns[0]]):
             return np.empty(0, int), np.empty(0, int)
-        row, path = int(rows[0]), [int(columns[0])]
-        while (before := int(self.origin[row, path[-1]])) >= 0:
-            row, path = row - 1, [*path, before]
-        return np.arange(row, rows[0] + 1), np.array(path[::-1])
+        path = [(int(rows[0]), int(columns[0]))]
+        above, origin = self._sources
+        while origin[path[-1]] >= 0:
+            path.append((int(above[path[-1]]), int(origin[path[-1]])))
+        rows, columns = np.array(path[::-1]).T
+        return rows, columns
 
     def ancestors(self, uid: int, generation: int) -> list[tuple[int, int]]:
         """(uid, generation) of all whose weights led to this member, oldest first, ending with itself."""
@@ -159,13 +170,15 @@ def tabulate(entries: list[dict[str, Any]]) -> Lineage:
         return np.full(shape, np.nan)
 
     lineage = Lineage(
-        generations, uids, np.zeros(shape, bool), np.broadcast_to(uids, shape).copy(), np.zeros(shape, bool),
+        generations, uids, np.zeros(shape, bool), np.broadcast_to(uids, shape).copy(),
+        np.broadcast_to(generations[:, None], shape).copy(), np.zeros(shape, bool),
         empty(), empty(), empty(), empty(), hyper={},
     )  # fmt: skip
     for entry in entries:
         at = row[entry["generation"]], column[entry["uid"]]
-        parent = entry.get("parent")
+        parent, born = entry.get("parent"), entry.get("parent_generation")
         lineage.present[at] = True
+        lineage.parent_generations[at] = born if _whole(born) else entry["generation"]
         lineage.parents[at] = parent if _whole(parent) else entry["uid"]
         lineage.explored[at] = entry.get("explored") is True
         for name in ("fitness", "returns_std", "episodes", "steps"):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from shoal.types import Cards, Decision
+from shoal.types import Cards
 
 if TYPE_CHECKING:
     from shoal.build import Parts
@@ -19,13 +19,19 @@ class Generation(NamedTuple):
 
     generation: int
     cards: Cards  # after the interval, before the decision
-    decision: Decision
+    parents: Cards  # [N], whose weights each member goes on with
+    hyper: dict[str, np.ndarray]  # float32 [N] each, with which it goes on
     explored: np.ndarray  # bool [N]
     metrics: dict[str, np.ndarray]  # [N] each
     steps: int  # environment steps of all members so far
     evaluation_steps: int
     best: Best
     timing: dict[str, float]
+
+    @property
+    def copied(self) -> np.ndarray:
+        """bool [N]: who goes on with the weights of another."""
+        return self.parents.uid != self.cards.uid
 
 
 class Recorder:
@@ -59,7 +65,8 @@ def lineage_rows(event: Generation) -> list[dict[str, Any]]:
         {
             "generation": event.generation,
             "uid": int(cards.uid[i]),
-            "parent": int(cards.uid[event.decision.parents[i]]),
+            "parent": int(event.parents.uid[i]),
+            "parent_generation": int(event.parents.generation[i]),
             "explored": bool(event.explored[i]),
             "fitness": finite_or_none(cards.fitness[i]),
             "returns_std": finite_or_none(cards.deviation[i]),
@@ -82,7 +89,7 @@ def metrics_row(event: Generation) -> dict[str, Any]:
         "evaluation_steps": event.evaluation_steps,
         "fitness": {name: float(kind(fitness)) if len(fitness) else None for name, kind in kinds.items()},
         "champion": {"uid": best.uid, "generation": best.generation, "fitness": finite_or_none(best.fitness)},
-        "copies": int((event.decision.parents != np.arange(len(event.cards.uid))).sum()),
+        "copies": int(event.copied.sum()),
         "members": {name: [finite_or_none(x) for x in values] for name, values in event.metrics.items()},
         "timing": event.timing,
     }

@@ -17,6 +17,7 @@ from shoal.record import charts, families, figures, tables
 from shoal.record.charts import short, text
 from shoal.record.lineage import Run, number, read_run
 from shoal.record.story import Story, figure, many
+from shoal.record.workspace import is_workspace, read_workspace
 
 WAITING = '<p class="empty">No generation has been recorded yet: there is nothing to draw.</p>'
 
@@ -24,7 +25,7 @@ WAITING = '<p class="empty">No generation has been recorded yet: there is nothin
 def write_report(run_dir: Path) -> Path:
     """Write RUN/report.html, all at once, and return its path."""
     run_dir = Path(run_dir)
-    page = render(read_run(run_dir))
+    page = render(read_workspace(run_dir) if is_workspace(run_dir) else read_run(run_dir))
     target = run_dir / "report.html"
     handle, temporary = tempfile.mkstemp(dir=run_dir, prefix=".report-", suffix=".html")
     try:

@@ -37,7 +37,7 @@ class TensorBoard(Recorder):
         if len(fitness):
             for name, kind in (("best", np.max), ("median", np.median), ("worst", np.min)):
                 add(f"population/fitness/{name}", float(kind(fitness)), step)
-        add("population/copies", int((event.decision.parents != np.arange(len(event.cards.uid))).sum()), step)
+        add("population/copies", int(event.copied.sum()), step)
         add("population/steps_per_second", event.timing["steps_per_second"], step)
         add("champion/fitness", event.best.fitness, step)
         for name, values in event.cards.hyper.items():

@@ -1,0 +1,67 @@
+"""Files that are whole or not there at all, and JSON that knows when it was damaged."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+import zlib
+from pathlib import Path
+from typing import Any
+
+
+class Damaged(Exception):
+    """A file that is half-written, missing, foreign or corrupted; the message says which."""
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file so that its name never stands for half of it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        _write(temporary, data)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def create_file(path: Path, data: bytes) -> bool:
+    """Write a file unless there is one, all at once; of several processes that try, one succeeds. Whether it did."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        _write(temporary, data)
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink(missing_ok=True)
+    return True
+
+
+def seal(content: dict[str, Any]) -> bytes:
+    """JSON with a checksum, by which `unseal` knows it."""
+    return json.dumps(content | {"manifest_crc32": _checksum(content)}, indent=1).encode()
+
+
+def unseal(path: Path) -> dict[str, Any]:
+    """What was sealed in a file. Raises Damaged."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise Damaged(f"{path.parent}: no readable {path.name} ({error})") from error
+    if not isinstance(content, dict) or "manifest_crc32" not in content:
+        raise Damaged(f"{path.parent}: {path.name} is not one of Shoal's")
+    if content.pop("manifest_crc32") != _checksum(content):
+        raise Damaged(f"{path.parent}: {path.name} is corrupted")
+    return content
+
+
+def _write(path: Path, data: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _checksum(content: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(content, sort_keys=True).encode())

@@ -1,0 +1,85 @@
+"""With whom a process trains its members: nobody, the ranks of MPI, or the workers of a shared directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from shoal.exchanges.directory import Workspace
+from shoal.exchanges.local import Local
+from shoal.experiment import Experiment, dump, from_dict, to_dict
+from shoal.islands.crew import Crew
+from shoal.islands.group import Group
+from shoal.islands.vector import VectorIsland
+from shoal.islands.worker import Worker
+from shoal.settings import plain, read_yaml
+from shoal.types import BadInput, Exchange
+
+# What each worker of a directory decides for itself; all else must be equal.
+OWN = ("generations", "run_dir", "workspace", "worker", "islands", "checkpoint", "final_episodes")
+
+
+class Company:
+    """What an experiment's `exchange` names. Raises BadInput where that cannot be had.
+
+    attend: called while waiting, and may raise. note: hears what the user should know.
+    """
+
+    def __init__(self, experiment: Experiment, attend: Callable[[], None], note: Callable[[str], None]):
+        self.exchange: Exchange = Local()  # of the processes that are in step
+        self._workspace: Workspace | None = None
+        if experiment.exchange == "mpi":
+            from shoal.exchanges.mpi import Mpi
+
+            self.exchange = Mpi(experiment.transfer, attend)
+        elif experiment.exchange == "directory":
+            self._workspace = Workspace(Path(experiment.workspace or ""), experiment.checkpoint.keep, attend, note)
+            self._workspace.join(experiment.worker)
+
+    @property
+    def leading(self) -> bool:
+        """Whether this process writes the records of its run."""
+        return self.exchange.rank == 0
+
+    @property
+    def worker(self) -> tuple[str, int] | None:
+        """Name and number of this worker, where it is one."""
+        return (self._workspace.name, self._workspace.slot) if self._workspace else None
+
+    @property
+    def run_dir(self) -> Path | None:
+        """Where a worker's run lies."""
+        return self._workspace.path / "workers" / self._workspace.name if self._workspace else None
+
+    def agree(self, experiment: Experiment) -> None:
+        """Raise BadInput where the others train something else."""
+        if self._workspace is None:
+            if self.exchange.broadcast(dump(experiment)) != dump(experiment):
+                raise BadInput("exchange = mpi: the processes were started with different experiments")
+        else:
+            usual = Experiment()
+            common = replace(experiment, **{name: getattr(usual, name) for name in OWN})
+            self._workspace.agree(dump(common), lambda text: _differences(common, from_dict(read_yaml(text))))
+
+    def crew(self, island: VectorIsland | Group) -> Crew | Worker:
+        """The members of this process among all."""
+        return Worker(self._workspace, island) if self._workspace else Crew(self.exchange, island)
+
+    def leave(self) -> None:
+        """Let others know that this process is done."""
+        if self._workspace is not None:
+            self._workspace.leave()
+
+
+def _differences(one: Experiment, other: Experiment) -> list[str]:
+    """Dotted names of the fields in which two experiments differ."""
+    a, b = plain(to_dict(one)), plain(to_dict(other))
+    found = []
+    for name in sorted(a.keys() | b.keys()):
+        x, y = a.get(name), b.get(name)
+        if isinstance(x, dict) and isinstance(y, dict):
+            found += [f"{name}.{key}" for key in sorted(x.keys() | y.keys()) if x.get(key) != y.get(key)]
+        elif x != y:
+            found.append(name)
+    return found

@@ -1,0 +1,74 @@
+"""The members of all processes of a run that are in step, and how they evolve together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shoal import tree
+from shoal.exchanges.rows import from_rows, routes, to_rows
+from shoal.types import Cards, Decision, Exchange, PyTree
+
+Decide = Callable[[Cards, np.ndarray], tuple[PyTree, Decision]]  # (visible cards, rows to decide for)
+
+
+class Shared(NamedTuple):
+    """What is known of the members that are decided for; rows in the order of the processes."""
+
+    cards: Cards
+    metrics: dict[str, np.ndarray]
+    evaluation_steps: int
+    stop: bool  # somebody was told to stop
+
+
+class Evolved(NamedTuple):
+    """What came of a decision."""
+
+    evolution: PyTree  # state of the evolver
+    decision: Decision
+    visible: Cards  # which the decision's parents are rows of
+    champion: PyTree  # what a new one has learned, where that is asked for
+
+
+class Crew:
+    """The islands of all processes, of which this one has `island` (a VectorIsland or a Group)."""
+
+    def __init__(self, exchange: Exchange, island: Any):
+        self._exchange, self._island = exchange, island
+        counts = exchange.gather(np.array([[len(island.uid)]], np.float64))[:, 0].astype(np.int64)
+        self._owner = np.repeat(np.arange(exchange.size), counts)
+        self._starts = np.cumsum(counts) - counts
+        self._first = int(self._starts[exchange.rank])
+
+    def share(self, metrics: dict[str, np.ndarray], stop: bool) -> Shared:
+        """Cards and metrics of all members."""
+        cards = self._island.cards()
+        rows = self._exchange.gather(to_rows(cards, metrics, [float(self._island.evaluation_steps), float(stop)]))
+        cards, metrics, extra = from_rows(rows, cards, metrics)
+        return Shared(cards, metrics, int(extra[self._starts, 0].sum()), bool(extra[:, 1].any()))
+
+    def evolve(self, cards: Cards, decide: Decide, champion: int | None) -> Evolved:
+        """Decide for all members, in every process alike; what travels are states of parents with children elsewhere.
+
+        champion: the row of a new one. Process 0 gets what it has learned, all others None.
+        """
+        evolution, decision = decide(cards, np.arange(len(cards.uid)))
+        shape = self._island.snapshot_shape()
+        arrived = self._exchange.move(
+            routes(decision.parents, self._owner, champion),
+            lambda row: tree.to_bytes(self._island.snapshot(row - self._first)),
+            tree.size_in_bytes(shape),
+        )
+        states = {row: tree.from_bytes(data, shape) for row, data in arrived.items()}
+        learned = None
+        if champion is not None and self._exchange.rank == 0:
+            here = self._owner[champion] == 0
+            learned = (self._island.snapshot(champion) if here else states[champion])[0]
+        mine = np.flatnonzero(self._owner == self._exchange.rank)
+        parents = decision.parents[mine]
+        foreign = {i: states[int(p)] for i, p in enumerate(parents) if self._owner[p] != self._exchange.rank}
+        local = np.where([i in foreign for i in range(len(mine))], np.arange(len(mine)), parents - self._first)
+        self._island.adopt(local, {name: x[mine] for name, x in decision.hyper.items()}, foreign)
+        return Evolved(evolution, decision, cards, learned)
