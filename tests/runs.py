@@ -43,10 +43,12 @@ def tiny(run_dir: Path | None = None, **changes: Any) -> Experiment:
 
 def flags(run_dir: Path, *more: str, **changes: Any) -> list[str]:
     """`tiny` on the command line."""
-    given = ["train", "--run-dir", str(run_dir)]
-    for name, value in (SETTINGS | changes).items():
-        given += ["--set", f"{name}={json.dumps(value)}"]
-    return [*given, *more]
+    return ["train", "--run-dir", str(run_dir), *settings(**changes), *more]
+
+
+def settings(**changes: Any) -> list[str]:
+    """The fields of `tiny` as flags."""
+    return [part for name, value in (SETTINGS | changes).items() for part in ("--set", f"{name}={json.dumps(value)}")]
 
 
 def shoal(*arguments: object) -> Outcome:
@@ -80,7 +82,7 @@ def record(run: Path) -> dict[str, Any]:
     result = json.loads((run / "result.json").read_text()) if "result.json" in told else {}
     return {
         "arrays": arrays,
-        "manifests": [_without(m, "seconds", "crc32", "manifest_crc32") for m in manifests],
+        "manifests": [_without(m, "seconds", "manifest_crc32") for m in manifests],
         "lineage": rows(run / "lineage.jsonl"),
         "metrics": [_without(row, "timing") for row in rows(run / "metrics.jsonl")],
         "result": _without(result, "seconds", "compile_seconds"),
@@ -99,8 +101,14 @@ def same_run(a: Path, b: Path) -> None:
 
 
 def _arrays(folder: Path) -> dict[str, np.ndarray]:
-    return load_file(folder / "state.safetensors")
+    files = {path.stem: load_file(path) for path in folder.glob("*.safetensors")}
+    return {f"{part} {name}": value for part, arrays in files.items() for name, value in arrays.items()}
 
 
 def _without(values: dict[str, Any], *names: str) -> dict[str, Any]:
     return {k: v for k, v in values.items() if k not in names}
+
+
+def mpiexec(ranks: int, *command: object) -> list[str]:
+    """A command line for so many ranks; without a port to an outside that a test machine may not have."""
+    return [str(Path(sys.executable).with_name("mpiexec")), "-n", str(ranks), *map(str, command)]

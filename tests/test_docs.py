@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
 import re
 import shlex
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -52,6 +57,45 @@ def test_commands_parse(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_command_is_introduced(name: str) -> None:
     assert f"| `shoal {name}" in TEXTS["README.md"]
+
+
+@pytest.mark.parametrize("block", blocks("bash"))
+def test_job_scripts_are_sound(block: str) -> None:
+    """They parse, tell Slurm nothing that it does not know, and put a job that can go on back into the queue."""
+    subprocess.run(["bash", "-n"], input=block, text=True, check=True)
+    options = re.findall(r"^#SBATCH --([a-z-]+)", block, re.MULTILINE)
+    known = {"job-name", "ntasks", "array", "cpus-per-task", "time", "signal", "requeue", "open-mode"}
+    assert set(options) <= known and "requeue" in options
+    assert 'if [ "$CODE" -eq 3 ]' in block and "scontrol requeue" in block
+
+
+@pytest.mark.parametrize("block", blocks("bash"))
+@pytest.mark.parametrize(("code", "requeued"), [(0, False), (1, False), (3, True)])
+def test_job_scripts_do_what_they_say(tmp_path: Path, block: str, code: int, requeued: bool) -> None:
+    """With stand-ins for Slurm, and for Shoal one that saves for a moment when it is signalled."""
+    stand_ins = {
+        "shoal": f"import signal, sys, time\nsignal.signal(signal.SIGUSR1, lambda *_: (time.sleep(0.3), sys.exit({code})))\n"
+        "open('begun', 'w').close()\ntime.sleep(20)",
+        "srun": "import os, sys\nos.execvp(sys.argv[1], sys.argv[1:])",
+        "scontrol": "import sys\nopen('requeued', 'w').write(' '.join(sys.argv[1:]))",
+    }
+    for name, text in stand_ins.items():
+        (tmp_path / name).write_text(f"#!{sys.executable}\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    path = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "77", "SLURM_ARRAY_TASK_ID": "3"}
+    job = subprocess.Popen(["bash", "-c", block], cwd=tmp_path, env=path, start_new_session=True)
+    while not (tmp_path / "begun").exists():
+        time.sleep(0.01)
+    alone = "--signal=B:" in block  # to the script alone; otherwise to what srun has started
+    if alone:
+        os.kill(job.pid, signal.SIGUSR1)
+    else:
+        children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
+        os.kill(int(children[0]), signal.SIGUSR1)
+    assert job.wait(timeout=15) == code
+    assert (tmp_path / "requeued").exists() == requeued
+    if requeued:
+        assert (tmp_path / "requeued").read_text() == "requeue 77"
 
 
 def test_make_targets_exist() -> None:

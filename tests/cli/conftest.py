@@ -23,8 +23,10 @@ def shared_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     def build_run(*arguments: Any) -> Parts:
         parts = build(*arguments)
         e = parts.experiment
-        structure = repr((e.env, e.env_options, e.agent, e.config, e.population, e.fitness, e.memory))
-        for holder in (parts.island, parts.island.arena):
+        islands = getattr(parts.island, "_islands", [parts.island])
+        size = len(islands[0].uid)
+        structure = repr((e.env, e.env_options, e.agent, e.config, size, e.fitness, e.memory))
+        for holder in (part for island in islands for part in (island, island.arena)):
             for name, value in vars(holder).items():
                 if isinstance(value, Program):
                     setattr(holder, name, PROGRAMS.setdefault((structure, type(holder).__name__, name), value))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,8 @@ from shoal.checks import Finding
 from shoal.cli import main
 from shoal.environments.probes import match
 from shoal.evolvers.explore import Mutate, Perturb
-from shoal.experiment import Experiment, Fitness
+from shoal.exchanges import directory
+from shoal.experiment import Checkpoint, Experiment, Fitness
 from shoal.types import Range, Selection
 
 TINY = {"layers": [4], "rollout": 8, "environments": 2, "minibatches": 1}
@@ -74,7 +76,8 @@ def untouched(key: Any, hyper: Any, space: Any, uid: Any) -> Any:
 def test_a_sound_experiment_has_nothing_to_note() -> None:
     for check in checks.CHECKS:
         findings = about(check)
-        assert findings and marked(findings, "!") + marked(findings, "✗") == ""
+        assert findings or check is checks.processes
+        assert marked(findings, "!") + marked(findings, "✗") == ""
 
 
 @pytest.mark.parametrize(
@@ -108,7 +111,7 @@ def test_too_little_memory_and_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_checkpoint_is_as_large_as_foretold(tmp_path: Path) -> None:
     experiment = replace(BASE, generations=1, run_dir=str(tmp_path / "run"), final_episodes=1, config={})
-    size = next(train(experiment).run_dir.glob("checkpoints/*/*.safetensors")).stat().st_size
+    size = sum(part.stat().st_size for part in train(experiment).run_dir.glob("checkpoints/*/*.safetensors"))
     text = next(text for _, topic, text in checks.storage(build_run(experiment)) if topic == "disk")
     number, unit = text.split("checkpoints of ")[1].split()[:2]
     foretold = float(number) * {"kB": 1e3, "MB": 1e6}[unit]
@@ -270,3 +273,47 @@ def test_problems_are_counted(ask: Callable[..., Any], monkeypatch: pytest.Monke
     monkeypatch.setattr(doctor, "dry_run", lambda parts: [])
     code, said = ask(SOUND)
     assert code == 2 and "1 in the way of the run" in said
+
+
+# ----------------------------------------------------------------------------------------------- processes
+
+
+def test_a_workspace_that_works(tmp_path: Path) -> None:
+    space = tmp_path / "not" / "yet"
+    found = about(checks.processes, exchange="directory", workspace=str(space), checkpoint=Checkpoint(keep=2))
+    assert marked(found, "✗") == marked(found, "!") == ""
+    told = marked(found, "✓")
+    assert "a rename replaces" in told and "another process here sees the files" in told
+    assert "keeps up to 4 of them there" in told  # of 5 generations 0, 2, 3, 4
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_workspace_that_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    found = about(checks.processes, exchange="directory", workspace=str(tmp_path / "file"))
+    assert f"{tmp_path / 'file'} cannot be used: Not a directory" in marked(found, "✗")
+
+    def overwrite(path: Path, data: bytes) -> bool:
+        path.write_bytes(data)
+        return True
+
+    monkeypatch.setattr(directory, "create_file", overwrite)
+    found = about(checks.processes, exchange="directory", workspace=str(tmp_path))
+    assert "of two that create a file one succeeds" in marked(found, "✗")
+
+
+def test_mpi_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = about(checks.processes, exchange="mpi")
+    assert "MPICH" in marked(found, "✓") and "-n RANKS shoal train" in marked(found, "✓")
+    monkeypatch.setattr(checks.shutil, "which", lambda name: None)
+    monkeypatch.setattr(checks.sys, "executable", "/nowhere/python")
+    assert "no mpiexec is to be found" in marked(about(checks.processes, exchange="mpi"), "!")
+
+
+def test_mpi_that_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    assert "pip install 'shoal[mpi]'" in marked(about(checks.processes, exchange="mpi"), "✗")
+
+
+def test_one_process_needs_nothing() -> None:
+    assert not about(checks.processes)

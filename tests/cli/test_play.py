@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from shoal import champion, play
+from shoal.atomic import write_file
 from shoal.build import build_run
-from shoal.checkpoint import write_file
 from shoal.cli import main
 from shoal.environments.probes import match
 from shoal.experiment import Experiment, Fitness, dump

@@ -47,8 +47,9 @@ def test_layout(six: Path) -> None:
     expected = {"experiment.yaml", "lineage.jsonl", "metrics.jsonl", "tensorboard", "checkpoints", "champion"}
     assert {p.name for p in six.iterdir()} == expected | {"result.json", "report.html"}
     assert sorted(p.name for p in (six / "checkpoints").iterdir()) == ["00000003", "00000004", "00000005"]
-    for folder in (six / "champion", *(six / "checkpoints").iterdir()):
-        assert {p.name for p in folder.iterdir()} == {"manifest.json", "state.safetensors"}
+    assert {p.name for p in (six / "champion").iterdir()} == {"manifest.json", "state.safetensors"}
+    for folder in (six / "checkpoints").iterdir():
+        assert {p.name for p in folder.iterdir()} == {"manifest.json", "run.safetensors", "island-0000.safetensors"}
     assert not [p for p in six.rglob("*") if p.suffix in (".pkl", ".pickle", ".npy")]
 
 
@@ -89,7 +90,8 @@ def test_champion_is_the_best_that_ever_was(six: Path) -> None:
 def test_lineage(six: Path) -> None:
     every = rows(six / "lineage.jsonl")
     assert [(row["generation"], row["uid"]) for row in every] == [(g, u) for g in range(6) for u in range(4)]
-    keys = {"generation", "uid", "parent", "explored", "fitness", "returns_std", "episodes", "steps", "hyper"}
+    keys = {"generation", "uid", "parent", "parent_generation", "explored", "fitness", "returns_std", "episodes"}
+    keys |= {"steps", "hyper"}
     assert all(set(row) == keys for row in every)
     space = load(six / "experiment.yaml").space or {}
     copies = 0
@@ -215,7 +217,8 @@ def test_live_view() -> None:
     class Event:
         generation, timing = 0, {"steps_per_second": 12345.6}
         cards = type("Cards", (), {"fitness": np.array([1.5, 9.0, np.nan, 4.0]), "uid": np.arange(4)})
-        decision = type("Decision", (), {"parents": np.array([1, 1, 1, 3])})
+        parents = type("Cards", (), {"uid": np.array([1, 1, 1, 3])})
+        copied = np.array([True, False, True, False])
 
     display.start(Parts(), Path("somewhere"), 0)  # type: ignore[arg-type]
     display.progress(0, "train", 0.5)
@@ -280,10 +283,10 @@ def test_every_selector_with_every_explorer(tmp_path: Path, select: str, explore
     watch = Watch()
     train(tiny(tmp_path / "r", select=chosen, explore=explore), [watch])
     first, second = watch.events
-    parents, inherited = first.decision.parents, first.cards.hyper
+    parents, inherited = first.parents.uid, first.cards.hyper
     explored = explore not in ("keep",)
     for name, values in second.cards.hyper.items():
-        assert values.tolist() == first.decision.hyper[name].tolist()
+        assert values.tolist() == first.hyper[name].tolist()
         same = values == inherited[name][parents]
         kept = parents == np.arange(4)
         if select != "threshold":
@@ -291,6 +294,7 @@ def test_every_selector_with_every_explorer(tmp_path: Path, select: str, explore
         if not explored:
             assert same.all(), name
     copied = parents != np.arange(4)
+    assert copied.tolist() == first.copied.tolist()
     if select == "keep":
         assert not copied.any()
         assert not first.explored.any()

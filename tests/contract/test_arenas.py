@@ -20,7 +20,7 @@ from shoal.environments.host import gymnasium_environment
 from shoal.environments.probes import endless_reward
 from shoal.islands.vector import VectorIsland
 from shoal.learners.independent import independent
-from shoal.types import ActionSpace, Agent, Continuous, Decision, Discrete, Member, MultiDiscrete, Rollout, Spec
+from shoal.types import ActionSpace, Agent, Continuous, Discrete, Member, MultiDiscrete, Rollout, Spec
 
 N, T, B, E = 4, 11, 2, 3
 SPACES: dict[str, ActionSpace] = {
@@ -224,7 +224,7 @@ def test_later_generations_trace_nothing(arena):
         island.evaluate(generation)
         seen = seen or dict(traces)
         choice = np.float32([generation, 0.5, 1, 2])
-        island.adopt(Decision(np.array([generation, 1, 2, 0]), {"choice": choice}))
+        island.adopt(np.array([generation, 1, 2, 0]), {"choice": choice}, {})
     assert traces == seen
 
 
@@ -241,7 +241,7 @@ def test_evaluation(arena, greedy):
     np.testing.assert_array_equal(island.cards().episodes, [E] * N)
     assert island.evaluation_steps == E * sum(story.episodes[0][1] for story in stories)
     if greedy:  # every place of the island plays the one champion
-        champion = island.snapshot(2)
+        champion, _ = island.snapshot(2)
         returns = island.test(champion, (1, 2), 5)
         np.testing.assert_array_equal(returns, [stories[2].episodes[0][0]] * 5)
 
@@ -275,7 +275,7 @@ def test_an_episode_under_a_copy_does_not_count(arena):
     island = arena("discrete", "training")
     keeper, child = Story("discrete", 1.0), Story("discrete", 0.0)
     island.train(0, 1, 1)
-    island.adopt(Decision(np.array([1, 1, 2, 3]), {"choice": np.float32([1, 1, 2, 3])}))
+    island.adopt(np.array([1, 1, 2, 3]), {"choice": np.float32([1, 1, 2, 3])}, {})
     island.train(1, 2, 1)
     island.evaluate(1)
     for t in range(3 * T):
@@ -304,7 +304,7 @@ def test_nobody_is_judged_by_its_predecessor(limit, child, keeper):
     hyper = {"choice": np.zeros(2, np.float32)}
     island.begin(hyper)
     island.train(0, 1, 1)
-    island.adopt(Decision(np.array([1, 1]), hyper))
+    island.adopt(np.array([1, 1]), hyper, {})
     island.train(1, 1, 1)
     island.evaluate(1)
     np.testing.assert_array_equal(island.cards().episodes, [B * child, B * keeper])

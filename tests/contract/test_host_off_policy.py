@@ -15,7 +15,7 @@ from tiny import hyper_of, make_agent, member, same
 from shoal.environments.host import HostEnvironment, gymnasium_environment
 from shoal.islands.vector import VectorIsland
 from shoal.learners.independent import independent
-from shoal.types import Agent, Decision, Member, Rollout
+from shoal.types import Agent, Member, Rollout
 
 N, T, B = 2, 3, 2
 
@@ -156,7 +156,7 @@ def test_training_among_host_environments(walk, name, actions):
     np.testing.assert_array_equal(island.cards().fitness, fitness)
     assert same(island.population.members, before)
     hyper = island.cards().hyper
-    island.adopt(Decision(np.array([1, 1]), hyper))
+    island.adopt(np.array([1, 1]), hyper, {})
     after = jax.tree.map(np.asarray, island.population.members)
     assert same(member(after.learned, 0), member(before.learned, 1)) and same(after.memory, before.memory)
     island.train(2, iterations=1, chunk=1)

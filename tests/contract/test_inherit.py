@@ -13,7 +13,6 @@ from tiny import hyper_of, kinds, make_agent, member, same, walk
 from shoal.islands.vector import VectorIsland
 from shoal.learners.independent import independent
 from shoal.rl import memory as ring
-from shoal.types import Decision
 
 N = 4
 UID = np.array([10, 11, 12, 13])
@@ -35,7 +34,7 @@ class Case:
         return self.island
 
     def adopt(self, *parents: int, **changed: Any) -> None:
-        self.island.adopt(Decision(np.array(parents), self.hyper | {k: np.float32(v) for k, v in changed.items()}))
+        self.island.adopt(np.array(parents), self.hyper | {k: np.float32(v) for k, v in changed.items()}, {})
 
 
 @pytest.fixture(scope="module", params=dict(kinds()).items(), ids="-".join)
@@ -119,14 +118,14 @@ def test_a_child_learns_with_its_own_rates(case):
 def test_evaluations_are_the_same_for_all_fresh_in_each_generation_and_leave_members_alone(case):
     island = case.begin()
     case.adopt(0, 0, 0, 0)
-    before = jax.tree.map(np.asarray, island.state()["population"])
+    before = jax.tree.map(np.asarray, island.population)
     fitness = []
     for generation in (1, 2, 1):
         island.evaluate(generation)
         fitness.append(island.cards().fitness)
         assert len(set(fitness[-1])) == 1 and np.isfinite(fitness[-1]).all()
     assert fitness[0][0] == fitness[2][0] != fitness[1][0]
-    assert same(island.state()["population"], before)
+    assert same(island.population, before)
 
 
 def test_a_diverged_member_has_no_fitness(case):
@@ -145,9 +144,32 @@ def test_a_diverged_member_has_no_fitness(case):
 
 def test_a_snapshot_is_what_a_child_would_get(case):
     island = case.begin()
-    snapshot = island.snapshot(2)
+    (snapshot, memory), shape = island.snapshot(2), island.snapshot_shape()
     case.adopt(2, 1, 2, 3)
     assert same(snapshot, member(learned(island), 0))
+    assert memory == ()
+    assert jax.tree.map(lambda x: (x.shape, x.dtype), shape) == jax.tree.map(
+        lambda x: (x.shape, x.dtype), (snapshot, memory)
+    )
+
+
+def test_a_foreign_parent(case):
+    """What another island's member learned, as if it were here; all together with copies from within."""
+    island = case.begin()
+    stranger = jax.tree.map(np.asarray, island.snapshot(3))
+    island.train(1, iterations=1, chunk=1)
+    before, own, world = jax.tree.map(
+        np.asarray, (learned(island), island.population.members.own, island.arena.world.obs)
+    )
+    hyper = case.hyper | {"discount": np.float32([0.5, 0.6, 0.7, 0.8])}
+    island.adopt(np.array([1, 1, 2, 0]), hyper, {2: stranger, 1: stranger})
+    after = learned(island)
+    for row, expected in enumerate((member(before, 1), stranger[0], stranger[0], member(before, 0))):
+        assert same(member(after, row), expected)
+    assert same((island.population.members.own, island.arena.world.obs), (own, world))
+    np.testing.assert_array_equal(island.cards().hyper["discount"], hyper["discount"])
+    progress = island.arena.world.progress  # episodes of the weights that were overwritten do not count, new ones do
+    np.testing.assert_array_equal(progress.counts, np.asarray(progress.length) == 0)
 
 
 # ------------------------------------------------------------------------------------------ replay memory
@@ -239,7 +261,7 @@ def test_no_transition_leads_from_a_parents_steps_to_its_childs():
     island.train(0, iterations=1, chunk=1)
     last = agent.rollout - 1  # the slot that the parent wrote last
     steps = jax.tree.map(lambda x: np.asarray(x)[1, last], island.population.members.memory.steps)
-    island.adopt(Decision(np.array([1, 1, 2, 3]), hyper))
+    island.adopt(np.array([1, 1, 2, 3]), hyper, {})
     island.train(1, iterations=1, chunk=1)
     memory = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[0]), island.population.members.memory)
     drawn = jax.tree.map(np.asarray, ring.sample(memory, jax.random.key(0), (500,), 2, jnp.float32(0.5)))

@@ -30,7 +30,10 @@ def cards(fitness: list[float], generation: int = 0) -> Cards:
 
 
 def challenge(best: Best, fitness: list[float], generation: int = 0) -> bool:
-    return best.challenge(cards(fitness, generation), lambda row: {"from": (generation, row)})
+    row = best.challenge(cards(fitness, generation))
+    if row is not None:
+        best.learned = {"from": (generation, row)}
+    return row is not None
 
 
 # --------------------------------------------------------------------------------------- who it is
@@ -65,12 +68,12 @@ def test_of_equals_the_latest() -> None:
     assert (best.uid, best.generation) == (11, 2)
 
 
-def test_only_the_champion_is_copied() -> None:
-    asked: list[int] = []
+def test_the_row_of_a_new_champion() -> None:
+    """What it has learned is for the caller to bring, and only then."""
     best = Best()
-    for fitness in ([1.0, 2.0], [0.0, 1.0], [NAN, NAN], [3.0, 2.0]):
-        best.challenge(cards(fitness), lambda row: asked.append(row))
-    assert asked == [1, 0]
+    rows = [best.challenge(cards(f)) for f in ([1.0, 2.0], [0.0, 1.0], [NAN, NAN], [3.0, 2.0])]
+    assert rows == [1, None, None, 0]
+    assert best.learned is None
 
 
 # --------------------------------------------------------------------------------------- files

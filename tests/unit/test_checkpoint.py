@@ -6,8 +6,10 @@ import errno
 import json
 import os
 import shutil
+import time
 import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +20,8 @@ import numpy as np
 import pytest
 
 from shoal import checkpoint
-from shoal.checkpoint import DATA, MANIFEST, Checkpoints, Damaged, read, tidy, to_host, write, write_file
+from shoal.atomic import Damaged, write_file
+from shoal.checkpoint import DATA, MANIFEST, Checkpoints, read, tidy, to_host, write
 from shoal.types import BadInput
 
 
@@ -303,29 +306,47 @@ def test_tidy_removes_what_a_killed_process_left_and_nothing_else(tmp_path: Path
 # --------------------------------------------------------------------------------------- the last few
 
 
-def fill(folder: Path, keep: int, generations: range) -> Checkpoints:
-    checkpoints = Checkpoints(folder, keep)
+PART, BOTH = "island-0000.safetensors", {"run", "island-0000"}
+
+
+def state(number: int) -> dict[str, Any]:
+    """Two parts, as of a run in one process."""
+    return {"island-0000": {"x": np.full(3, number)}, "run": {"champion": np.float32(number), "evolution": ()}}
+
+
+def fill(folder: Path, keep: int, generations: range, attempt: str = "0") -> Checkpoints:
+    checkpoints = Checkpoints(folder, keep, attempt)
     for generation in generations:
-        checkpoints.save(generation, {"x": np.full(3, generation)}, {"seconds": 0.5})
+        checkpoints.save(generation, state(generation), {"seconds": 0.5}, 2)
     return checkpoints
+
+
+def number(checkpoints: Checkpoints, generation: int) -> list[int]:
+    """What `fill` has saved."""
+    parts, manifest = checkpoints.load(generation, state(0))
+    assert set(parts) == BOTH
+    assert manifest["generation"] == generation
+    return [*parts["island-0000"]["x"].tolist(), int(parts["run"]["champion"])]
 
 
 @pytest.mark.parametrize(("keep", "left"), [(1, [6]), (3, [4, 5, 6]), (10, list(range(7)))])
 def test_keeps_the_last(tmp_path: Path, keep: int, left: list[int]) -> None:
     checkpoints = fill(tmp_path / "checkpoints", keep, range(7))
     assert checkpoints.generations() == left
-    state, manifest = checkpoints.newest({"x": np.zeros(3, int)}, lambda message: pytest.fail(message))
-    assert state["x"].tolist() == [6, 6, 6]
-    assert (manifest["generation"], manifest["seconds"]) == (6, 0.5)
+    assert checkpoints.newest(pytest.fail) == 6
+    assert number(checkpoints, 6) == [6, 6, 6, 6]
+    assert checkpoints.load(6, {})[1]["seconds"] == 0.5
+    names = {"manifest.json", "run.safetensors", PART}
+    assert all({p.name for p in folder.iterdir()} == names for folder in (tmp_path / "checkpoints").iterdir())
 
 
 def test_falls_back_from_damaged_ones_and_says_so(tmp_path: Path) -> None:
     checkpoints, told = fill(tmp_path, 3, range(4)), []
     (tmp_path / "00000003" / MANIFEST).unlink()
-    data = (tmp_path / "00000002" / DATA).read_bytes()
-    (tmp_path / "00000002" / DATA).write_bytes(data[:-1])
-    state, manifest = checkpoints.newest({"x": np.zeros(3, int)}, told.append)
-    assert (state["x"].tolist(), manifest["generation"]) == ([1, 1, 1], 1)
+    data = (tmp_path / "00000002" / PART).read_bytes()
+    (tmp_path / "00000002" / PART).write_bytes(data[:-1])
+    assert checkpoints.newest(told.append) == 1
+    assert number(checkpoints, 1) == [1, 1, 1, 1]
     assert len(told) == 2
     assert all("skipping a damaged checkpoint" in message for message in told)
     assert "00000003" in told[0]
@@ -335,11 +356,11 @@ def test_falls_back_from_damaged_ones_and_says_so(tmp_path: Path) -> None:
 def test_none_is_whole(tmp_path: Path) -> None:
     checkpoints = fill(tmp_path / "c", 3, range(2))
     for generation in (0, 1):
-        (tmp_path / "c" / f"{generation:08d}" / DATA).write_bytes(b"")
+        (tmp_path / "c" / f"{generation:08d}" / PART).write_bytes(b"")
     with pytest.raises(BadInput, match="holds no whole checkpoint to resume from"):
-        checkpoints.newest({"x": np.zeros(3, int)}, lambda message: None)
+        checkpoints.newest(lambda message: None)
     with pytest.raises(BadInput, match="holds no whole checkpoint"):
-        Checkpoints(tmp_path / "nowhere", 3).newest({}, lambda message: None)
+        Checkpoints(tmp_path / "nowhere", 3).newest(lambda message: None)
 
 
 def test_foreign_names_are_left_alone(tmp_path: Path) -> None:
@@ -355,15 +376,125 @@ def test_foreign_names_are_left_alone(tmp_path: Path) -> None:
 def test_a_rewritten_generation(tmp_path: Path) -> None:
     """After a fall-back the run comes to a damaged generation again."""
     checkpoints = fill(tmp_path, 3, range(3))
-    (tmp_path / "00000002" / DATA).unlink()
-    checkpoints.save(2, {"x": np.full(3, 7)}, {})
-    assert checkpoints.newest({"x": np.zeros(3, int)}, pytest.fail)[0]["x"].tolist() == [7, 7, 7]
+    (tmp_path / "00000002" / PART).unlink()
+    checkpoints.save(2, state(7), {}, 2)
+    assert checkpoints.newest(pytest.fail) == 2
+    assert number(checkpoints, 2) == [7, 7, 7, 7]
 
 
-def test_a_full_disk_costs_no_older_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("call", range(5))  # two parts, what is said of each, and the manifest
+def test_a_full_disk_costs_no_older_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int) -> None:
     checkpoints = fill(tmp_path, 2, range(2))
-    fail_at(monkeypatch, checkpoint.os, "fsync", 0)
+    fail_at(monkeypatch, checkpoint.os, "fsync", call)
     with pytest.raises(OSError, match="No space left"):
-        checkpoints.save(2, {"x": np.zeros(3)}, {})
+        checkpoints.save(2, state(2), {}, 2)
     assert checkpoints.generations() == [0, 1]
     assert [p.name for p in sorted(tmp_path.iterdir())] == ["00000000", "00000001"]
+
+
+# --------------------------------------------------------------------------------------- several processes
+
+
+def test_the_leader_waits_for_all_parts(tmp_path: Path) -> None:
+    """Whoever comes first: the checkpoint has its name when all parts are there, and not before."""
+    one, leader, two = (Checkpoints(tmp_path, 3, "a") for _ in range(3))
+    one.save(5, {"island-0001": {"x": np.arange(3)}}, None, 4)
+    assert leader.generations() == []
+    with ThreadPoolExecutor(1) as saver:
+        sealing = saver.submit(leader.save, 5, state(5), {"seconds": 1.5}, 4)
+        time.sleep(0.1)
+        assert not sealing.done()
+        assert leader.generations() == []
+        two.save(5, {"island-0002": {"x": np.arange(4)}}, None, 4)
+        sealing.result(timeout=10)
+    assert [p.name for p in tmp_path.iterdir()] == ["00000005"]
+    assert leader.newest(pytest.fail) == 5
+    parts, manifest = leader.load(5, {"island-0001": {"x": np.zeros(3, int)}, "island-0002": {"x": np.zeros(4, int)}})
+    assert [parts[name]["x"].tolist() for name in sorted(parts)] == [[0, 1, 2], [0, 1, 2, 3]]
+    assert set(manifest["parts"]) == {"run", "island-0000", "island-0001", "island-0002"}
+    assert manifest["seconds"] == 1.5
+
+
+def test_the_manifest_is_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each part is flushed before what vouches for it, both before the manifest, and that before the name."""
+    events: list[str] = []
+    sync, replace, rename = os.fsync, Path.replace, Path.rename
+    monkeypatch.setattr(os, "fsync", lambda fd: (events.append("sync"), sync(fd))[1])
+    monkeypatch.setattr(Path, "replace", lambda a, b: (events.append(Path(b).name), replace(a, b))[1])
+    monkeypatch.setattr(Path, "rename", lambda a, b: (events.append(Path(b).name), rename(a, b))[1])
+    Checkpoints(tmp_path, 3).save(5, state(5), {}, 2)
+    order = [PART, "island-0000.json", "run.safetensors", "run.json", MANIFEST]
+    assert events == [event for name in order for event in ("sync", name)] + ["00000005"]
+
+
+def test_parts_of_an_earlier_attempt_are_never_sealed_in(tmp_path: Path) -> None:
+    """A process that was killed left its part of a generation; the next attempt comes there with other numbers."""
+    Checkpoints(tmp_path, 3, "old").save(5, {"island-0001": {"x": np.full(3, 66)}}, None, 3)
+    leader, other = Checkpoints(tmp_path, 3, "new"), Checkpoints(tmp_path, 3, "new")
+    with ThreadPoolExecutor(1) as saver:
+        sealing = saver.submit(leader.save, 5, state(5), {}, 3)
+        time.sleep(0.1)
+        assert not sealing.done(), "it took the part of the attempt before"
+        other.save(5, {"island-0001": {"x": np.full(3, 7)}}, None, 3)
+        sealing.result(timeout=10)
+    assert leader.load(5, {"island-0001": {"x": np.zeros(3, int)}})[0]["island-0001"]["x"].tolist() == [7, 7, 7]
+    assert {p.name for p in tmp_path.iterdir()} == {"00000005", ".00000005.old"}
+    tidy(tmp_path)
+    assert {p.name for p in tmp_path.iterdir()} == {"00000005"}
+
+
+def spoil(folder: Path, how: str) -> None:
+    """Damage a checkpoint of generation 3 of `fill`; 00000002 is whole."""
+    part, manifest = folder / PART, folder / MANIFEST
+    if how in ("missing part", "missing manifest"):
+        (part if "part" in how else manifest).unlink()
+    elif how in ("torn part", "torn manifest"):
+        path = part if "part" in how else manifest
+        path.write_bytes(path.read_bytes()[:-3])
+    elif how == "part of another generation":
+        shutil.copy(folder.with_name("00000002") / PART, part)
+    elif how == "part of another":
+        shutil.copy(folder / "run.safetensors", part)
+    elif how == "foreign part":
+        part.write_bytes(b"PK something else")
+    elif how == "foreign manifest":
+        manifest.write_text('{"format": "something else"}')
+    elif how == "manifest of another":
+        text = json.loads(manifest.read_text())
+        text["parts"]["island-0000"]["crc32"] ^= 1
+        manifest.write_text(json.dumps(text))
+    else:
+        assert how == "a bit of a part"
+        data = bytearray(part.read_bytes())
+        data[-1] ^= 1
+        part.write_bytes(data)
+
+
+SPOILT = ["missing part", "missing manifest", "torn part", "torn manifest", "part of another generation"]
+SPOILT += ["part of another", "foreign part", "foreign manifest", "manifest of another", "a bit of a part"]
+
+
+@pytest.mark.parametrize("how", SPOILT)
+def test_a_checkpoint_with_a_damaged_part_is_skipped_with_a_note(tmp_path: Path, how: str) -> None:
+    checkpoints, told = fill(tmp_path, 3, range(4)), []
+    spoil(tmp_path / "00000003", how)
+    assert checkpoints.newest(told.append) == 2
+    assert len(told) == 1
+    assert told[0].startswith(f"skipping a damaged checkpoint: {tmp_path / '00000003'}: ")
+    assert (PART if "part" in how else MANIFEST) in told[0]
+
+
+@pytest.mark.parametrize(
+    "like",
+    [
+        {"island-0001": {"x": np.zeros(3, int)}},
+        {"island-0000": {"x": np.zeros(4, int)}},
+        {"island-0000": {"y": np.zeros(3, int)}},
+        {"island-0000": {"x": np.zeros(3, int), "y": np.zeros(1)}},
+        {"island-0000": {}},
+    ],
+)
+def test_parts_of_another_experiment(tmp_path: Path, like: dict[str, Any]) -> None:
+    checkpoints = fill(tmp_path, 3, range(1))
+    with pytest.raises(BadInput, match="00000000: .* made by another experiment"):
+        checkpoints.load(0, like)

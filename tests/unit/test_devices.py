@@ -14,7 +14,6 @@ from tiny import close, hyper_of, leaves, make_agent, walk
 from shoal.devices import Layout, covered
 from shoal.islands.vector import VectorIsland
 from shoal.learners.independent import independent
-from shoal.types import Decision
 
 
 @pytest.mark.parametrize(("members", "devices"), [(1, 1), (2, 2), (3, 1), (5, 1), (8, 2)])
@@ -96,7 +95,7 @@ class Run:
             metrics.append(self.island.train(generation, 3, chunk))
             self.island.evaluate(generation)
             metrics.append(self.island.cards().fitness)
-            self.island.adopt(Decision(np.array([3, 1, 2, 0]), self.hyper))
+            self.island.adopt(np.array([3, 1, 2, 0]), self.hyper, {})
         return leaves((self.island.population, self.island.arena.state(), metrics))
 
 

@@ -34,13 +34,16 @@ from shoal.types import BadInput, Cards, Range, Selection
 
 EVERYTHING = Experiment(
     env="gym:CartPole-v1",
-    population=5,
+    population=6,
     generations=3,
     interval=100,
     select=Threshold(threshold_std=0.5),
     explore=Mutate(change_range=(1.5, 3.0), rules={"discount": "mutate_discount"}),
-    start_after=200,
     memory="copy",
+    islands=3,
+    exchange="mpi",
+    transfer="collective",
+    start_after=200,
     seed=7,
     run_dir="runs/x y",
     fitness=Fitness("training", 3, "sampled", "episode.r", 50),
@@ -95,7 +98,7 @@ def test_file_round_trip(tmp_path: Path, experiment: Experiment) -> None:
 def test_everything_says_more_than_the_defaults() -> None:
     usual = Experiment()
     same = [f.name for f in fields(Experiment) if getattr(usual, f.name) == getattr(EVERYTHING, f.name)]
-    assert same == ["agent", "schedule"]
+    assert same == ["agent", "workspace", "worker", "schedule"]
 
 
 def test_schedule_round_trip(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,8 @@ ALLOWED: dict[str, set[str]] = {
     "tree": {"types"},
     "settings": {"types", "names"},
     "devices": {"types"},
-    "checkpoint": {"types"},
+    "atomic": set(),
+    "checkpoint": {"types", "atomic"},
     "networks": VOCABULARY,
     "lift": VOCABULARY,
     "rl": VOCABULARY | {"lift"},
@@ -31,7 +33,8 @@ ALLOWED: dict[str, set[str]] = {
     "evolvers": VOCABULARY - {"tree"},
     "environments": VOCABULARY,
     "collect": VOCABULARY | {"environments", "devices"},
-    "islands": VOCABULARY | {"environments", "devices", "collect", "learners"},
+    "exchanges": {"types", "atomic"},
+    "islands": VOCABULARY | {"environments", "devices", "collect", "learners", "exchanges"},
     "experiment": VOCABULARY | {"evolvers"},
     "toy": VOCABULARY | {"evolvers"},
 }
@@ -93,6 +96,24 @@ def test_evolvers_know_no_jax():
         assert not {name.split(".")[0] for name in imports_of(path)} & {"jax", "flax", "optax"}, path
 
 
+def test_exchanges_know_nothing_of_selection_or_learning():
+    """Rows of numbers and bytes; how they travel is all they know."""
+    for path in files_of("exchanges"):
+        outside = {name.split(".")[0] for name in imports_of(path)} - sys.stdlib_module_names
+        assert outside <= {"shoal", "numpy", "mpi4py"}, path
+        assert not re.search(r"select|fitness\b.*[<>]|reward|agent|argmax|argsort", code_of(path)), path
+
+
+def test_only_its_exchange_knows_mpi():
+    for path in ROOT.rglob("*.py"):
+        assert path == ROOT / "exchanges" / "mpi.py" or "mpi4py" not in "".join(imports_of(path)), path
+
+
+def code_of(path: Path) -> str:
+    """A file without its comments and docstrings."""
+    return ast.unparse(ast.parse(re.sub(r"\"\"\".*?\"\"\"", "0", path.read_text(), flags=re.DOTALL)))
+
+
 def modules_after(statement: str) -> set[str]:
     code = f"{statement}\nimport sys; print(*sys.modules)"
     return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
@@ -108,4 +129,4 @@ def test_light_imports(statement):
 
 def test_training_without_what_it_does_not_use():
     loaded = modules_after("import shoal.loop, shoal.build")
-    assert not loaded & {"brax", "mujoco", "matplotlib", "imageio", "gymnax", "gymnasium"}
+    assert not loaded & {"brax", "mujoco", "matplotlib", "imageio", "gymnax", "gymnasium", "mpi4py"}

@@ -58,6 +58,27 @@ def test_copies_of_one_generation_come_from_a_snapshot() -> None:
     assert table.ancestors(1, 1) == [(0, 0), (1, 1)]
 
 
+def test_weights_of_an_earlier_generation() -> None:
+    """A worker copies what a slower one had published before: 1 goes on from 0 as it was a generation earlier."""
+    entries = lines({0: 1, 1: 1, 2: 2}, {0: 0, 1: 1, 2: 2}, {0: 0, 1: 0, 2: 2}, {0: 0, 1: 1, 2: 2})
+    for entry in entries:
+        late = (entry["generation"], entry["uid"]) == (2, 1)
+        entry["parent_generation"] = 0 if late else entry["generation"]
+    table = tabulate(entries)
+    assert table.ancestors(1, 3) == [(0, 0), (1, 3)]
+    assert table.ancestors(0, 3) == [(1, 0), (0, 1), (0, 2), (0, 3)]
+    assert table.founders[-1].tolist() == [1, 0, 2]
+    for entry in entries:
+        entry.pop("parent_generation")
+    assert tabulate(entries).ancestors(1, 3) == [(1, 0), (0, 1), (0, 2), (1, 3)]
+
+
+def test_a_parent_of_a_generation_that_is_not_there() -> None:
+    entries = lines({0: 0, 1: 1}, {0: 0, 1: 0}, {0: 0, 1: 1}, start=3)
+    entries[3]["parent_generation"] = 1
+    assert tabulate(entries).ancestors(1, 5) == [(1, 5)]
+
+
 def test_founders() -> None:
     table = lineage({0: 0, 1: 1, 2: 0}, {0: 1, 1: 1, 2: 2}, {0: 0, 1: 1, 2: 2})
     assert table.founders.tolist() == [[0, 1, 2], [0, 1, 0], [1, 1, 0]]

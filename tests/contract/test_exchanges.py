@@ -1,0 +1,216 @@
+"""Whatever the exchange, a child gets the state of its parent, and everybody knows the same of everybody."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from exchange_rank import POPULATION
+from runs import mpiexec
+from stub_island import StubIsland, decide, expected, hyper_of, key_of, state_of
+
+from shoal.exchanges.directory import Workspace
+from shoal.exchanges.local import Local
+from shoal.exchanges.rows import columns, from_rows, routes, to_rows
+from shoal.islands.crew import Crew
+from shoal.islands.worker import Worker
+
+EVERYBODY = np.arange(POPULATION)
+STATES = {u: key_of(state_of(u)) for u in range(POPULATION)}
+
+
+def ranks(count: int, transfer: str, folder: Path) -> list[dict[str, Any]]:
+    command = mpiexec(count, sys.executable, Path(__file__).with_name("exchange_rank.py"), transfer, folder)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+
+
+@pytest.mark.parametrize("transfer", ["point_to_point", "collective"])
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_mpi(tmp_path: Path, count: int, transfer: str) -> None:
+    told = ranks(count, transfer, tmp_path)
+    assert [rank["rank"] for rank in told] == list(range(count))
+    cards = StubIsland(EVERYBODY).cards()
+    for rank in told:
+        assert rank["uid"] == EVERYBODY.tolist()
+        assert rank["fitness"] == [repr(x) for x in cards.fitness.tolist()]
+        assert rank["rate"] == cards.hyper["rate"].tolist()
+        assert rank["loss"] == (EVERYBODY / 9).tolist()
+        assert rank["evaluation_steps"] == sum(100 + int(part[0]) for part in np.array_split(EVERYBODY, count))
+        assert rank["stop"] is True
+        assert rank["said"] == "from 0: é"
+    assert [s for rank in told for s in rank["states"]] == [STATES[p].hex() for p in expected(EVERYBODY)]
+    assert [x for rank in told for x in rank["own_rate"]] == hyper_of(np.array(expected(EVERYBODY)))["rate"].tolist()
+    assert [rank["champion"] for rank in told] == [STATES[POPULATION - 1].hex()] + [None] * (count - 1)
+
+
+def test_local() -> None:
+    island = StubIsland(EVERYBODY)
+    crew = Crew(Local(), island)
+    shared = crew.share({"loss": EVERYBODY / 9}, False)
+    assert shared.cards.uid.tolist() == EVERYBODY.tolist() and not shared.stop
+    evolved = crew.evolve(shared.cards, decide, 3)
+    assert [key_of(s) for s in island.states] == [STATES[p] for p in expected(EVERYBODY)]
+    assert key_of((evolved.champion, ())) == STATES[3]
+    assert evolved.evolution == "state"
+
+
+# ----------------------------------------------------------------------------------------------- directory
+
+
+class Shore:
+    """Workers with three members each, in one process."""
+
+    def __init__(self, path: Path):
+        self.path, self.notes, self.spaces = path, [], []
+
+    def worker(self, generation: int = 0) -> tuple[Worker, StubIsland]:
+        space = Workspace(self.path, 3, lambda: None, self.notes.append)
+        space.join(None)
+        self.spaces.append(space)
+        island = StubIsland(3 * space.slot + np.arange(3), generation)
+        return Worker(space, island), island
+
+
+@pytest.fixture
+def shore(tmp_path: Path) -> Any:
+    shore = Shore(tmp_path)
+    yield shore
+    for space in shore.spaces:
+        space.leave()
+
+
+def go(worker: Worker, champion: int | None = None) -> Any:
+    return worker.evolve(worker.share({}, False).cards, decide, champion)
+
+
+def test_workers_of_a_directory(shore: Shore) -> None:
+    """Each decides for its own members among all that have been published, whoever comes first."""
+    workers = [shore.worker() for _ in range(4)]
+    for worker, _ in workers[1:]:
+        worker.evolve(worker.share({}, False).cards, lambda cards, mine: keep(cards, mine), None)
+    evolved = go(workers[0][0], champion=2)
+    assert evolved.visible.uid.tolist() == EVERYBODY.tolist()
+    assert [key_of(s) for s in workers[0][1].states] == [STATES[p] for p in expected(EVERYBODY)[:3]]
+    assert key_of((evolved.champion, ())) == STATES[2]
+    for worker, island in workers[1:]:
+        again = go(worker)
+        mine = slice(int(island.uid[0]), int(island.uid[0]) + 3)
+        assert [key_of(s) for s in island.states] == [STATES[p] for p in expected(EVERYBODY)[mine]]
+        assert again.visible.uid.tolist() == EVERYBODY.tolist()
+    assert not shore.notes
+
+
+def keep(cards: Any, mine: np.ndarray) -> Any:
+    return "state", type(decide(cards, mine)[1])(mine, {name: x[mine] for name, x in cards.hyper.items()})
+
+
+def test_nobody_looks_ahead_and_nobody_waits(shore: Shore) -> None:
+    late, _ = shore.worker(generation=1)
+    ahead, _ = shore.worker(generation=2)
+    ahead.evolve(ahead.share({}, False).cards, keep, None)
+    assert go(late).visible.uid.tolist() == [0, 1, 2]
+    seen = go(ahead).visible
+    assert seen.uid.tolist() == list(range(6)) and seen.generation.tolist() == [1, 1, 1, 2, 2, 2]
+
+
+def test_a_lost_state_means_another_decision(shore: Shore) -> None:
+    worker, island = shore.worker()
+    other, _ = shore.worker()
+    other.evolve(other.share({}, False).cards, keep, None)
+    states = shore.path / "published" / "1" / "00000000.states"
+    states.write_bytes(states.read_bytes()[:-1] + b"?")  # of uid 5, whom nobody copies; then of uid 4
+    assert key_of(go(worker) and island.states[0]) == STATES[4]
+    states.write_bytes(bytes(len(states.read_bytes())))
+    fresh, own = shore.worker()
+    evolved = fresh.evolve(fresh.share({}, False).cards, copy_from(4), None)
+    assert 4 not in evolved.visible.uid and [key_of(s) for s in own.states] == [key_of(state_of(u)) for u in (6, 7, 8)]
+    assert len(shore.notes) == 1 and "does not match its card" in shore.notes[0]
+
+
+def copy_from(uid: int) -> Any:
+    """The first of mine copies `uid`, if that is to be seen."""
+
+    def choose(cards: Any, mine: np.ndarray) -> Any:
+        evolution, decision = keep(cards, mine)
+        found = np.flatnonzero(cards.uid == uid)
+        return evolution, decision._replace(parents=np.r_[found, mine[1:]] if len(found) else mine)
+
+    return choose
+
+
+def test_members_that_are_there_twice_count_once(shore: Shore) -> None:
+    worker, _ = shore.worker()
+    other, _ = shore.worker()
+    other.evolve(other.share({}, False).cards, keep, None)
+    published = shore.path / "published"
+    for name, source in (("copy", "1"), ("mirror", "0")):
+        go(worker)
+        (published / name).mkdir()
+        for path in (published / source).iterdir():
+            (published / name / path.name).write_bytes(path.read_bytes())
+    assert go(worker).visible.uid.tolist() == list(range(6))
+    assert sorted(shore.notes) == [
+        f"skipping generation 0 of worker {name}: its members are another worker's" for name in ("copy", "mirror")
+    ]
+
+
+# ----------------------------------------------------------------------------------------------------- rows
+
+
+def test_rows_hold_every_number_exactly() -> None:
+    cards = (
+        StubIsland(EVERYBODY).cards()._replace(uid=EVERYBODY + 2**52, fitness=np.r_[np.nan, -np.inf, np.ones(10) / 3])
+    )
+    metrics = {"z": np.float32(EVERYBODY) / 3, "a": np.full(POPULATION, np.nan, np.float32)}
+    rows = to_rows(cards, metrics, [7.0, 0.0])
+    back, seen, extra = from_rows(rows, cards, metrics)
+    for name in ("uid", "generation", "steps", "fitness", "deviation", "episodes", "shape"):
+        np.testing.assert_array_equal(getattr(back, name), getattr(cards, name))
+        assert getattr(back, name).dtype == getattr(cards, name).dtype
+    assert list(back.hyper) == list(cards.hyper) and list(seen) == list(metrics)
+    for name, values in cards.hyper.items():
+        assert back.hyper[name].tobytes() == values.tobytes()
+    for name, values in metrics.items():
+        assert seen[name].tobytes() == values.tobytes()
+    assert extra.tolist() == [[7.0, 0.0]] * POPULATION
+    assert rows.shape[1] == len(columns(cards)) + 4 and rows.itemsize * rows.shape[1] < 200
+
+
+@pytest.mark.parametrize(
+    ("parents", "owner", "champion", "expected_routes"),
+    [
+        ([0, 0, 0, 0], [0, 0, 1, 1], None, [(0, 0, 1)]),
+        ([0, 1, 2, 3], [0, 0, 1, 1], None, []),
+        ([0, 1, 2, 3], [0, 0, 1, 1], 3, [(3, 1, 0)]),
+        ([3, 3, 2, 3], [0, 0, 1, 1], 3, [(3, 1, 0)]),
+        ([3, 2, 1, 0], [0, 1, 2, 3], 0, [(0, 0, 3), (1, 1, 2), (2, 2, 1), (3, 3, 0)]),
+        ([1, 1, 1, 1], [0, 1, 2, 3], None, [(1, 1, 0), (1, 1, 2), (1, 1, 3)]),
+    ],
+)
+def test_only_what_must_travels(parents: list[int], owner: list[int], champion: Any, expected_routes: list) -> None:
+    found = routes(np.array(parents), np.array(owner), champion)
+    assert [tuple(r) for r in found] == expected_routes
+    children = sum(owner[p] != owner[c] for c, p in enumerate(parents))
+    assert len(found) <= children + (champion is not None)
+
+
+def test_a_failing_rank_ends_all(tmp_path: Path) -> None:
+    script = tmp_path / "rank.py"
+    script.write_text(
+        "import time\nfrom shoal.exchanges.mpi import Mpi\nexchange = Mpi('collective', lambda: None)\n"
+        "if exchange.rank == 2:\n    exchange.fail('the simulator is gone', 1)\n"
+        "exchange.broadcast('never heard')\ntime.sleep(60)\n"
+    )
+    done = subprocess.run(
+        mpiexec(3, sys.executable, script), capture_output=True, text=True, timeout=30, env=os.environ
+    )
+    assert done.returncode == 1
+    assert "rank 2 of 3: the simulator is gone" in done.stderr

@@ -1,0 +1,110 @@
+"""Faults at random instants: nobody who survives crashes, nothing half-written is adopted, and every run goes on.
+
+The counts are printed; `pytest -s tests/faults` shows them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import mpiexec, same_run, settings, tiny
+
+from shoal.experiment import Checkpoint
+from shoal.loop import resume, train
+
+pytestmark = pytest.mark.slow
+FAULTS = 240
+SHOAL = (sys.executable, "-c", "from shoal.cli import main; main()")
+RUN = {"generations": 60, "islands": 2, "checkpoint": {"keep": 2}}
+
+
+def test_workers_of_a_directory_under_fire(tmp_path: Path) -> None:
+    script = Path(__file__).with_name("puppets.py")
+    command = [sys.executable, str(script), str(tmp_path / "space"), str(FAULTS), "0"]
+    (tmp_path / "space").mkdir()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    print(f"{sum(told['faults'].values())} faults: {told['faults']}; {told['adopted']} states read since the last one")
+    assert not told["crashes"], told["crashes"][0]
+    assert set(told["ended"].values()) == {0}
+    assert sum(told["faults"].values()) >= FAULTS and len(told["faults"]) == 7
+    assert told["adopted"] > 0 and min(told["generations"].values()) > 10
+
+
+def expected(path: Path | None, generations: int, **changes: Any) -> None:
+    """The run that nobody disturbs."""
+    train(tiny(path, **RUN | {"generations": generations, "checkpoint": Checkpoint(keep=2)} | changes))
+
+
+def newest(run: Path) -> int:
+    return max((int(p.name) for p in (run / "checkpoints").glob("[0-9]*")), default=-1)
+
+
+def kill_at_work(command: Sequence[object], run: Path, folder: Path, draw: random.Random) -> None:
+    """Start a command, and kill it with all it has started some time after its next checkpoint."""
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    before, end = newest(run), time.monotonic() + 90
+    with subprocess.Popen([str(part) for part in command], **pipes, start_new_session=True) as process:
+        while newest(run) <= before:
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        time.sleep(draw.random())
+        for pid in at_work(folder):
+            os.kill(pid, signal.SIGKILL)
+            if draw.random() < 0.5:
+                time.sleep(0.1 * draw.random())  # somebody may outlive the others for a moment
+        process.communicate(timeout=60)
+    while at_work(folder):
+        assert time.monotonic() < end, "a process outlived the others"
+        time.sleep(0.01)
+
+
+def at_work(folder: Path) -> list[int]:
+    """Python processes whose command line names a folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            python, *rest = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else [b""]
+            if python.endswith(b"python") and any(str(folder).encode() in part for part in rest):
+                found.append(int(entry.name))
+    return found
+
+
+def test_a_worker_that_is_killed_again_and_again(tmp_path: Path) -> None:
+    """Alone in its directory, it ends as the run that was never stopped."""
+    draw, space = random.Random(1), tmp_path / "space"
+    run = space / "workers" / "a"
+    command = [*SHOAL, "train", "--exchange", "directory", "--workspace", str(space), "--worker", "a", "--quiet"]
+    for _ in range(5):
+        kill_at_work([*command, *settings(**RUN | {"generations": 4000})], run, tmp_path, draw)
+    print(f"5 kills of a worker in {newest(run) + 1} generations")
+    resume(run, generations=newest(run) + 3)
+    other = {"exchange": "directory", "workspace": str(tmp_path / "other"), "worker": "a"}
+    expected(None, newest(run) + 1, **other)
+    same_run(run, tmp_path / "other" / "workers" / "a")
+
+
+def test_ranks_that_are_killed_again_and_again(tmp_path: Path) -> None:
+    """Where one of two goes first, the run goes on from the last complete generation all the same."""
+    draw, run = random.Random(2), tmp_path / "run"
+    first = ["train", "--exchange", "mpi", "--run-dir", str(run), "--quiet", *settings(**RUN | {"generations": 4000})]
+    kill_at_work(mpiexec(2, *SHOAL, *first), run, tmp_path, draw)
+    for ranks in (2, 1, 2):
+        kill_at_work(mpiexec(ranks, *SHOAL, "resume", run, "--quiet"), run, tmp_path, draw)
+    print(f"4 kills of one or two ranks in {newest(run) + 1} generations")
+    resume(run, generations=newest(run) + 3)
+    expected(tmp_path / "whole", newest(run) + 1)
+    same_run(run, tmp_path / "whole")
