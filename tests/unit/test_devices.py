@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +14,7 @@ import numpy as np
 import pytest
 from tiny import close, hyper_of, leaves, make_agent, walk
 
+from shoal import devices as machine_devices
 from shoal.devices import Layout, covered
 from shoal.islands.vector import VectorIsland
 from shoal.learners.independent import independent
@@ -124,3 +128,61 @@ def test_everything_again_is_the_same(run):
 
 def test_seconds_side_by_side_count_once():
     assert covered([(1.0, 3.0), (2.0, 2.5), (2.0, 5.0), (7.0, 8.0), (0.0, 0.0)]) == 5.0
+
+
+# ------------------------------------------------------------------------------- several processes on a machine
+
+
+class Machine:
+    """Cores and GPUs of a test, and what `prepare` does with them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path, cores: int, gpus: int = 0):
+        self.kept: set[int] | None = None
+        self.settings: dict[str, Any] = {}
+        for gpu in range(gpus):
+            (folder / str(gpu)).mkdir()
+        monkeypatch.setattr(machine_devices, "GPUS", folder)
+        monkeypatch.setattr(machine_devices.os, "sched_getaffinity", lambda pid: set(range(cores)), raising=False)
+        monkeypatch.setattr(machine_devices.os, "sched_setaffinity", self.keep, raising=False)
+        monkeypatch.setattr(machine_devices.jax.config, "update", self.settings.__setitem__)
+        monkeypatch.delenv("XLA_FLAGS", raising=False)
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "all")  # so that it is put back
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+
+    def keep(self, pid: int, cores: list[int]) -> None:
+        self.kept = set(cores)
+
+
+@pytest.mark.parametrize(
+    ("cores", "size", "expected"),
+    [(8, 1, [None]), (8, 2, [{0, 1, 2, 3}, {4, 5, 6, 7}]), (5, 2, [{0, 1}, {2, 3, 4}]), (2, 3, [{0}, {0}, {1}])],
+)
+def test_each_process_keeps_to_its_share_of_the_cores(monkeypatch, tmp_path, cores, size, expected):
+    for rank in range(size):
+        with monkeypatch.context() as patch:
+            machine = Machine(patch, tmp_path, cores)
+            machine_devices.prepare((rank, size), (rank, size))
+            assert machine.kept == expected[rank]
+            assert machine.settings["jax_num_cpu_devices"] == len(expected[rank] or range(cores))
+
+
+def test_a_launcher_that_bound_the_ranks_is_heeded(monkeypatch, tmp_path):
+    machine = Machine(monkeypatch, tmp_path, cores=4)
+    machine_devices.prepare(neighbour=(3, 8), sharer=(0, 1))
+    assert machine.kept is None and machine.settings["jax_num_cpu_devices"] == 4
+
+
+@pytest.mark.parametrize(("visible", "expected"), [(None, "0 1 2 0 1"), ("5,7", "5 7 5 7 5")])
+def test_each_process_takes_a_gpu_of_its_own(monkeypatch, tmp_path, visible, expected):
+    given = []
+    for rank in range(5):
+        with monkeypatch.context() as patch:
+            folder = tmp_path / str(rank)
+            folder.mkdir()
+            Machine(patch, folder, cores=8, gpus=3)
+            if visible:
+                patch.setenv("CUDA_VISIBLE_DEVICES", visible)
+            machine_devices.prepare((rank, 5), (rank, 5))
+            given.append(os.environ["CUDA_VISIBLE_DEVICES"])
+    assert " ".join(given) == expected
