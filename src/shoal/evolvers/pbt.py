@@ -36,9 +36,12 @@ def pbt(
         parents, explores = select(derive(key, "select"), cards, mine)
         ready = cards.steps[mine] >= start_after
         parents, explores = np.where(ready, parents, mine), explores & ready
-        inherited = {name: values[parents] for name, values in cards.hyper.items()}
-        explored = explore(derive(key, "explore"), inherited, space, cards.uid[mine])
-        return state, Decision(parents, {n: np.where(explores, explored[n], x) for n, x in inherited.items()})
+        hyper = {name: values[parents] for name, values in cards.hyper.items()}
+        if len(rows := np.flatnonzero(explores)):
+            inherited = {name: values[rows] for name, values in hyper.items()}
+            for name, values in explore(derive(key, "explore"), inherited, space, cards.uid[mine[rows]]).items():
+                hyper[name][rows] = values
+        return state, Decision(parents, hyper)
 
     # An explorer that cannot serve this space says so now, not after the first interval.
     explore((), init((), np.zeros(1, np.int64))[1], space, np.zeros(1, np.int64))
