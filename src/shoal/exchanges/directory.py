@@ -80,6 +80,9 @@ class Workspace:
         """Make `text` the experiment of this workspace, or hold it against the one that is. Raises BadInput."""
         path = self.path / "experiment.yaml"
         if not create_file(path, text.encode()) and (found := differences(path.read_text())):
+            if not any((self.path / "published" / self.name).iterdir()):  # it never was one of them
+                (self.path / "published" / self.name).rmdir()
+                (self.path / "slots" / f"{self.slot:04d}").unlink()
             raise BadInput(
                 f"workspace: {self.path} belongs to another experiment, which differs in {', '.join(found)}; "
                 f"compare {path}, or choose another workspace"
