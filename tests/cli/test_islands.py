@@ -173,6 +173,22 @@ def test_a_killed_rank_ends_all_and_the_run_goes_on(tmp_path: Path) -> None:
     same_run(path, tmp_path / "whole")
 
 
+def test_an_exception_in_one_rank_ends_all(tmp_path: Path) -> None:
+    """Promptly, with its message, and whichever rank it is."""
+    (tmp_path / "flaky.py").write_text(
+        "import os\nfrom shoal.environments.registry import make\n\n\ndef environment():\n"
+        "    if os.environ['PMI_RANK'] == '1':\n        raise RuntimeError('the simulator is not installed here')\n"
+        "    return make('gymnax:CartPole-v1', {})\n"
+    )
+    given = flags(tmp_path / "run", "--exchange", "mpi", **RUN | {"env": "flaky:environment"})
+    command = mpiexec(2, *COMMAND, *given)
+    began = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=90, cwd=tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "rank 1 of 2: " in done.stderr and "the simulator is not installed here" in done.stderr
+    assert time.monotonic() - began < 60 and not ranks_of(tmp_path / "run")
+
+
 def test_what_is_wrong_is_said_plainly(tmp_path: Path) -> None:
     told = over_mpi(3, tmp_path / "run", code=2, islands=2)
     assert told.count("islands = 2: each of the 3 processes needs one; start fewer, or raise islands") >= 1

@@ -1,6 +1,6 @@
 """Faults at random instants: nobody who survives crashes, nothing half-written is adopted, and every run goes on.
 
-The counts are printed; `pytest -s tests/faults` shows them.
+What was done is printed, whatever pytest captures.
 """
 
 from __future__ import annotations
@@ -29,14 +29,22 @@ SHOAL = (sys.executable, "-c", "from shoal.cli import main; main()")
 RUN = {"generations": 60, "islands": 2, "checkpoint": {"keep": 2}}
 
 
-def test_workers_of_a_directory_under_fire(tmp_path: Path) -> None:
+def tell(capsys: pytest.CaptureFixture[str], text: str) -> None:
+    with capsys.disabled():
+        print(f"\n{text}")
+
+
+def test_workers_of_a_directory_under_fire(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = Path(__file__).with_name("puppets.py")
     command = [sys.executable, str(script), str(tmp_path / "space"), str(FAULTS), "0"]
     (tmp_path / "space").mkdir()
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    print(f"{sum(told['faults'].values())} faults: {told['faults']}; {told['adopted']} states read since the last one")
+    tell(
+        capsys,
+        f"{sum(told['faults'].values())} faults: {told['faults']}; {told['adopted']} states adopted since the last",
+    )
     assert not told["crashes"], told["crashes"][0]
     assert set(told["ended"].values()) == {0}
     assert sum(told["faults"].values()) >= FAULTS and len(told["faults"]) == 7
@@ -83,28 +91,28 @@ def at_work(folder: Path) -> list[int]:
     return found
 
 
-def test_a_worker_that_is_killed_again_and_again(tmp_path: Path) -> None:
+def test_a_worker_that_is_killed_again_and_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Alone in its directory, it ends as the run that was never stopped."""
     draw, space = random.Random(1), tmp_path / "space"
     run = space / "workers" / "a"
     command = [*SHOAL, "train", "--exchange", "directory", "--workspace", str(space), "--worker", "a", "--quiet"]
     for _ in range(5):
         kill_at_work([*command, *settings(**RUN | {"generations": 4000})], run, tmp_path, draw)
-    print(f"5 kills of a worker in {newest(run) + 1} generations")
+    tell(capsys, f"5 kills of a worker in {newest(run) + 1} generations")
     resume(run, generations=newest(run) + 3)
     other = {"exchange": "directory", "workspace": str(tmp_path / "other"), "worker": "a"}
     expected(None, newest(run) + 1, **other)
     same_run(run, tmp_path / "other" / "workers" / "a")
 
 
-def test_ranks_that_are_killed_again_and_again(tmp_path: Path) -> None:
+def test_ranks_that_are_killed_again_and_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Where one of two goes first, the run goes on from the last complete generation all the same."""
     draw, run = random.Random(2), tmp_path / "run"
     first = ["train", "--exchange", "mpi", "--run-dir", str(run), "--quiet", *settings(**RUN | {"generations": 4000})]
     kill_at_work(mpiexec(2, *SHOAL, *first), run, tmp_path, draw)
     for ranks in (2, 1, 2):
         kill_at_work(mpiexec(ranks, *SHOAL, "resume", run, "--quiet"), run, tmp_path, draw)
-    print(f"4 kills of one or two ranks in {newest(run) + 1} generations")
+    tell(capsys, f"4 kills of one or two ranks in {newest(run) + 1} generations")
     resume(run, generations=newest(run) + 3)
     expected(tmp_path / "whole", newest(run) + 1)
     same_run(run, tmp_path / "whole")
