@@ -17,6 +17,11 @@ from rich.table import Table
 SHOAL = [sys.executable, "-c", "from shoal.cli import main; main()"]
 
 
+def mpiexec(ranks: int, python: str = sys.executable) -> list[str]:
+    """The start of a command line for so many ranks, with the MPI of an interpreter's environment."""
+    return [str(Path(python).with_name("mpiexec")), "-n", str(ranks)]
+
+
 def machine() -> str:
     """The machine in a few words, to stand over every table."""
     model = platform.processor() or platform.machine()

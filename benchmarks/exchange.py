@@ -17,10 +17,9 @@ import pickle
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
-from common import table
+from common import mpiexec, table
 
 SIZES = {"mlp": 3 * (2 * (4 * 64 + 64 * 64 + 2 * 64) + 64 * 3) * 4, "cnn": 3 * 1_690_000 * 4}  # bytes of one state
 HYPER = 8
@@ -112,11 +111,10 @@ def main() -> None:
     parser.add_argument("--generations", type=int, default=10)
     arguments = parser.parse_args()
     rows, fitted = [], []
-    mpiexec = str(Path(sys.executable).with_name("mpiexec"))
     for network in arguments.networks:
         for population in arguments.populations:
             for ranks in arguments.ranks:
-                command = [mpiexec, "-n", str(ranks), sys.executable, __file__, "rank", str(population)]
+                command = [*mpiexec(ranks), sys.executable, __file__, "rank", str(population)]
                 command += [str(SIZES[network]), str(arguments.generations)]
                 output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
                 found = json.loads(output.strip().splitlines()[-1])

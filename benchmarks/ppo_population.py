@@ -17,7 +17,7 @@ import statistics
 import time
 from pathlib import Path
 
-from common import last_json, shoal_until, table
+from common import last_json, mpiexec, shoal_until, table
 
 BASELINE = Path(__file__).with_name("baselines") / "sb3_mpi.py"
 EQUAL = [
@@ -30,8 +30,7 @@ EQUAL = [
 
 def sb3(python: str, ranks: int, *arguments: str) -> dict:
     """One run of the baseline."""
-    mpiexec = str(Path(python).with_name("mpiexec"))
-    return last_json([mpiexec, "-n", str(ranks), python, "-m", "mpi4py", str(BASELINE), *arguments])
+    return last_json([*mpiexec(ranks, python), python, "-m", "mpi4py", str(BASELINE), *arguments])
 
 
 def throughput(python: str, ranks: int, repeats: int) -> None:

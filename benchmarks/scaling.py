@@ -9,14 +9,12 @@ evaluation and the adoption of what a decision copies, waiting for the slower ra
 """
 
 import argparse
-import json
 import statistics
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
-from common import table
+from common import SHOAL, generations, mpiexec, table
 
 CASES = {
     "1 rank, 1 core": (["taskset", "-c", "0"], 1),
@@ -30,20 +28,11 @@ def measure(prefix: list[str], ranks: int, arguments: argparse.Namespace) -> dic
     """Median seconds of each phase of a generation."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
-        command = [*prefix, str(Path(sys.executable).with_name("mpiexec")), "-n", str(ranks)]
-        command += [
-            sys.executable,
-            "-c",
-            "from shoal.cli import main; main()",
-            "train",
-            "--quiet",
-            "--run-dir",
-            str(run),
-        ]
+        command = [*prefix, *mpiexec(ranks), *SHOAL, "train", "--quiet", "--run-dir", str(run)]
         command += ["--exchange", "mpi", "--islands", "2", "--population", "16", "--env", "gymnax:CartPole-v1"]
         command += ["--generations", str(arguments.generations), "--interval", str(arguments.interval)]
         subprocess.run(command, check=True, capture_output=True)
-        rows = [json.loads(line)["timing"] for line in (run / "metrics.jsonl").read_text().splitlines()][3:]
+        rows = [row["timing"] for row in generations(run)][3:]
     return {phase: statistics.median(row[phase] for row in rows) for phase in PHASES}
 
 

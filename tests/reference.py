@@ -22,6 +22,13 @@ SETTINGS |= {"capacity": 2 * T * B, "warm_up": 0}
 OBS = (2,)
 
 
+def same_metrics(metrics: dict[str, Any], told: list[dict[str, Any]]) -> None:
+    """Assert that what a round of updates tells is the mean of what the reference told of each."""
+    assert set(metrics) == set(told[0])
+    for name in told[0]:
+        np.testing.assert_allclose(metrics[name], np.mean([t[name] for t in told]), rtol=1e-3, err_msg=name)
+
+
 def plain(tree: Any) -> Any:
     """A tree in float64, on the host."""
     return jax.tree.map(lambda x: np.asarray(x, np.float64 if np.asarray(x).dtype.kind == "f" else None), tree)

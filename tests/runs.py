@@ -17,6 +17,7 @@ from safetensors.numpy import load_file
 from shoal.cli import main
 from shoal.experiment import Checkpoint, Experiment, Fitness
 
+COMMAND = (sys.executable, "-c", "from shoal.cli import main; main()")  # `shoal`, in a process of its own
 CONFIG = {"layers": [8], "rollout": 16, "environments": 2, "minibatches": 2}
 SETTINGS = {
     **{"population": 4, "generations": 2, "interval": 64, "final_episodes": 8},
@@ -63,7 +64,7 @@ def shoal(*arguments: object) -> Outcome:
 
 def start(*arguments: object, cwd: Path | None = None, **environment: object) -> subprocess.Popen:
     """The command, in a process and a process group of its own."""
-    command = [sys.executable, "-c", "from shoal.cli import main; main()", *map(str, arguments)]
+    command = [*COMMAND, *map(str, arguments)]
     own = os.environ | {"PYTHONUNBUFFERED": "1"} | {k: str(v) for k, v in environment.items()}
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, **pipes, start_new_session=True, cwd=cwd, env=own)

@@ -22,9 +22,8 @@ from shoal.atomic import Damaged, seal, unseal, write_file
 from shoal.types import BadInput, PyTree
 
 DATA, MANIFEST = "state.safetensors", "manifest.json"
-UNFINISHED = re.compile(
-    r"\.(\d{8}|champion|[\w-]+\.(yaml|jsonl?|safetensors))\.(\w+)"
-)  # what a process that was killed leaves
+# What a process that was killed leaves.
+UNFINISHED = re.compile(r"\.(\d{8}|champion|[\w-]+\.(yaml|jsonl?|safetensors))\.(\w+)")
 
 
 def to_host(tree: PyTree) -> PyTree:
@@ -38,16 +37,14 @@ def write(folder: Path, tree: PyTree, manifest: dict[str, Any]) -> None:
 
     The data are on disk before the manifest that vouches for them, and both before the folder gets its name.
     """
-    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
-    data = save(dict(_storable(path, x) for path, x in leaves))
-    manifest = manifest | {"bytes": len(data), "crc32": zlib.crc32(data)}
+    data, about = _packed(tree)
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
     try:
         write_file(temporary / DATA, data)
-        write_file(temporary / MANIFEST, seal(manifest))
+        write_file(temporary / MANIFEST, seal(manifest | about))
         _rename_folder(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -88,6 +85,13 @@ def read(folder: Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
     """The tree and manifest of a folder that `write` wrote; `like` gives structure, shape, dtype. Raises Damaged."""
     manifest = read_manifest(folder)
     return _restore(folder, _read_data(folder, DATA, manifest), like), manifest
+
+
+def _packed(tree: PyTree) -> tuple[bytes, dict[str, int]]:
+    """All leaves as one file, and what a manifest says of it."""
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    data = save(dict(_storable(path, x) for path, x in leaves))
+    return data, {"bytes": len(data), "crc32": zlib.crc32(data)}
 
 
 def _read_data(folder: Path, name: str, about: dict[str, Any]) -> bytes:
@@ -159,10 +163,8 @@ class Checkpoints:
         try:
             making.mkdir(parents=True, exist_ok=True)
             for name, tree in parts.items():
-                leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
-                data = save(dict(_storable(path, x) for path, x in leaves))
+                data, about = _packed(tree)
                 write_file(making / f"{name}.safetensors", data)
-                about = {"bytes": len(data), "crc32": zlib.crc32(data)}
                 write_file(making / f"{name}.json", json.dumps(about).encode())
             if manifest is None:
                 return

@@ -55,7 +55,8 @@ class Company:
     def agree(self, experiment: Experiment) -> None:
         """Raise BadInput where the others train something else."""
         if self._workspace is None:
-            if self.exchange.broadcast(dump(experiment)) != dump(experiment):
+            text = dump(experiment)
+            if self.exchange.broadcast(text) != text:
                 raise BadInput("exchange = mpi: the processes were started with different experiments")
         else:
             usual = Experiment()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -16,6 +15,7 @@ import imageio_ffmpeg
 import jax
 import numpy as np
 import pytest
+from runs import COMMAND
 
 from shoal import champion, play
 from shoal.atomic import write_file
@@ -126,7 +126,7 @@ def test_grids_are_drawn_as_cells(env: Any, run_of: Callable[..., Path], tmp_pat
 @pytest.mark.filterwarnings("ignore")  # of importing brax
 def test_brax_draws_its_own_physics(run_of: Callable[..., Path], tmp_path: Path) -> None:
     run, video = run_of("brax:inverted_pendulum", episode_length=3), tmp_path / "film.mp4"
-    command = [sys.executable, "-c", "from shoal.cli import main; main()", "play", str(run), "--video", str(video)]
+    command = [*COMMAND, "play", str(run), "--video", str(video)]
     done = subprocess.run(command, capture_output=True, text=True)  # MuJoCo looks for a way to draw when it is imported
     if done.returncode == 2 and "MUJOCO_GL" in done.stderr:
         pytest.skip("this machine cannot draw without a screen")

@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import mpiexec, same_run, settings, tiny
+from runs import COMMAND, mpiexec, same_run, settings, tiny
 
 from shoal.experiment import Checkpoint
 from shoal.loop import resume, train
 
 pytestmark = pytest.mark.slow
 FAULTS = 240
-SHOAL = (sys.executable, "-c", "from shoal.cli import main; main()")
 RUN = {"generations": 60, "islands": 2, "checkpoint": {"keep": 2}}
 
 
@@ -95,7 +94,7 @@ def test_a_worker_that_is_killed_again_and_again(tmp_path: Path, capsys: pytest.
     """Alone in its directory, it ends as the run that was never stopped."""
     draw, space = random.Random(1), tmp_path / "space"
     run = space / "workers" / "a"
-    command = [*SHOAL, "train", "--exchange", "directory", "--workspace", str(space), "--worker", "a", "--quiet"]
+    command = [*COMMAND, "train", "--exchange", "directory", "--workspace", str(space), "--worker", "a", "--quiet"]
     for _ in range(5):
         kill_at_work([*command, *settings(**RUN | {"generations": 4000})], run, tmp_path, draw)
     tell(capsys, f"5 kills of a worker in {newest(run) + 1} generations")
@@ -109,9 +108,9 @@ def test_ranks_that_are_killed_again_and_again(tmp_path: Path, capsys: pytest.Ca
     """Where one of two goes first, the run goes on from the last complete generation all the same."""
     draw, run = random.Random(2), tmp_path / "run"
     first = ["train", "--exchange", "mpi", "--run-dir", str(run), "--quiet", *settings(**RUN | {"generations": 4000})]
-    kill_at_work(mpiexec(2, *SHOAL, *first), run, tmp_path, draw)
+    kill_at_work(mpiexec(2, *COMMAND, *first), run, tmp_path, draw)
     for ranks in (2, 1, 2):
-        kill_at_work(mpiexec(ranks, *SHOAL, "resume", run, "--quiet"), run, tmp_path, draw)
+        kill_at_work(mpiexec(ranks, *COMMAND, "resume", run, "--quiet"), run, tmp_path, draw)
     tell(capsys, f"4 kills of one or two ranks in {newest(run) + 1} generations")
     resume(run, generations=newest(run) + 3)
     expected(tmp_path / "whole", newest(run) + 1)
