@@ -139,13 +139,43 @@ class Population(NamedTuple):
     hyper: Hyper
 
 
+class Drawn(NamedTuple):
+    """What a learner adds where members are drawn around one policy, the mean, anew in every generation.
+
+    They learn from the episodes that measure them, and what their generation leaves behind is a new mean. An island of
+    N members measures rows 0 to N - 1, its members; row N, the mean; and rows above, which fill up and do not count.
+
+    draw:      (population, uid [N], key) -> population: the members of a generation
+    actor:     (population, row, uid, key) -> what the policy at `row` has learned, `uid` being that of its member
+    improve:   (population, key) -> (population, metrics [N]): one update of members before they are measured
+    updates:   (hyper [N], steps so far, steps of the last generation) -> how many of them; plain numbers
+    watch:     (shared, rows [R], step, alive [R, E]) -> shared: what there is to learn from one step of R policies in E
+        episodes each, a Rollout of leaves [R, E, ...]; None: nothing
+    recombine: (population, uid [M], weights [M], key) -> population: the step of the mean that an evolver's weights ask
+        for; M members of all islands, the key that has drawn them
+    mean:      (population) -> what the mean has learned
+    chunk:     rows that are measured at a time
+    """
+
+    draw: Callable[..., Population]
+    actor: Callable[..., PyTree]
+    improve: Callable[..., tuple[Population, dict[str, Array]]] | None
+    updates: Callable[..., int]
+    watch: Callable[..., PyTree] | None
+    recombine: Callable[..., Population]
+    mean: Callable[[Population], PyTree]
+    chunk: int
+
+
 class Learner(NamedTuple):
     """Lifts an agent to the population; the same functions as `Agent`, with a leading axis N.
 
-    init:   (keys [N], hyper [N]) -> Population
+    init:   (key, uid [N], hyper [N]) -> Population
     act:    (population, obs [N, B, ...], carry, keys [N]) -> (action, carry, extras)
     greedy: (population, obs [N, B, ...], carry) -> (action, carry)
     update: (population, rollout [N, T, B, ...], keys [N]) -> (population, metrics [N])
+    together: members learn from or with one another, so that all must be on one device
+    drawn: where members do not live on from generation to generation
     """
 
     init: Callable[..., Population]
@@ -153,6 +183,8 @@ class Learner(NamedTuple):
     greedy: Callable[..., tuple[Array, PyTree]]
     update: Callable[..., tuple[Population, dict[str, Array]]]
     agent: Agent
+    together: bool = False
+    drawn: Drawn | None = None
 
 
 # ---------------------------------------------------------------------------------- hyperparameters
@@ -216,6 +248,7 @@ class Decision(NamedTuple):
 
     parents: np.ndarray  # int64 [N], rows of the cards
     hyper: dict[str, np.ndarray]  # float32 [N] each
+    weights: np.ndarray | None = None  # float32 [N]: what each counts for the mean that the next ones are drawn around
 
 
 Seed = tuple[int, ...]  # (seed, generation, purpose, ...): everything random in evolution derives from one

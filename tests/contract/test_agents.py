@@ -55,8 +55,9 @@ class Case:
         self.learner = independent(agent._replace(update=counted))
         self.init, self.round = jax.jit(self.learner.init), jax.jit(self._round)
         self.hyper = hyper_of(name, agent, N)
-        self.keys = member_keys(jax.random.key(1), jnp.arange(N))
-        self.start = self.init(self.keys, self.hyper)
+        self.key, self.uid = jax.random.key(1), jnp.arange(N)
+        self.keys = member_keys(self.key, self.uid)
+        self.start = self.init(self.key, self.uid, self.hyper)
         self.worlds = [self._world(seed) for seed in range(2)]
         self.end = self.live()
 
@@ -145,7 +146,7 @@ def test_a_members_experience_is_its_own(case):
 
 
 def test_a_members_weights_are_its_own(case):
-    other = case.init(fold(case.keys, 99), case.hyper).members
+    other = case.init(jax.random.key(99), case.uid, case.hyper).members
     mixed = jax.tree.map(lambda x, y: np.concatenate([x[:1], y[1:2], x[2:]]), case.start.members, other)
     end = case.live(case.start._replace(members=mixed))
     assert not same(member(end, 1), member(case.end, 1))
@@ -223,10 +224,10 @@ def test_what_a_copy_copies_holds_no_key(case):
 
 
 def test_everything_random_comes_from_the_key(case):
-    other = fold(case.keys, 99)
+    other = jax.random.key(99)
     assert same(case.end, case.live())
-    assert same(case.start, case.init(case.keys, case.hyper))
-    begun, lived = case.init(other, case.hyper), case.live(keys=other)
+    assert same(case.start, case.init(case.key, case.uid, case.hyper))
+    begun, lived = case.init(other, case.uid, case.hyper), case.live(keys=member_keys(other, case.uid))
     for i in range(N):
         assert not same(member(begun.members, i), member(case.start.members, i))
         assert not same(member(lived.actions, i), member(case.end.actions, i))

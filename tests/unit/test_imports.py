@@ -29,7 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     "lift": VOCABULARY,
     "rl": VOCABULARY | {"lift"},
     "agents": VOCABULARY | {"networks", "rl", "lift"},
-    "learners": VOCABULARY | {"networks", "rl"},
+    "learners": VOCABULARY | {"networks", "rl", "lift", "agents"},
     "evolvers": VOCABULARY - {"tree"},
     "environments": VOCABULARY,
     "collect": VOCABULARY | {"environments", "devices"},

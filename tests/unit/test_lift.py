@@ -262,7 +262,7 @@ def test_a_population_updates_alike_in_both_forms(monkeypatch, name, actions):
     action = action if discrete else action.astype(np.float32)
     rollout = Rollout(obs, action, reward, next_obs, terminated, truncated, ())
     learner, ends = independent(agent), []
-    start = jax.jit(learner.init)(jax.random.split(jax.random.key(0), members), hyper)
+    start = jax.jit(learner.init)(jax.random.key(0), jnp.arange(members), hyper)
     for one_by_one in FORMS.values():
         monkeypatch.setattr(lift, "_one_by_one", lambda one_by_one=one_by_one: one_by_one)
         # Traced anew for each form: a function of its own.

@@ -85,7 +85,7 @@ class VectorIsland:
         self.begin_episodes(0)
 
     def _first(self, uid: jax.Array, hyper: Hyper, key: jax.Array) -> Population:
-        return self._learner.init(member_keys(key, uid), hyper)
+        return self._learner.init(key, uid, hyper)
 
     def begin_episodes(self, generation: int) -> None:
         """Start every training environment anew."""

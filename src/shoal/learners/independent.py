@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import jax
 
+from shoal.keys import member_keys
 from shoal.types import Agent, Hyper, Learner, Population, PyTree, Rollout
 
 
 def independent(agent: Agent) -> Learner:
     """N members of one agent. What a member does never depends on another: PBT, random search, many seeds."""
 
-    def init(keys: jax.Array, hyper: Hyper) -> Population:
-        return Population(jax.vmap(agent.init)(keys, hyper), (), hyper)
+    def init(key: jax.Array, uid: jax.Array, hyper: Hyper) -> Population:
+        return Population(jax.vmap(agent.init)(member_keys(key, uid), hyper), (), hyper)
 
     def act(population: Population, obs: jax.Array, carry: PyTree, keys: jax.Array) -> tuple[jax.Array, PyTree, PyTree]:
         return jax.vmap(agent.act)(population.members.learned, population.hyper, obs, carry, keys)
