@@ -25,6 +25,7 @@ def main() -> None:
     print(f"member {champion.uid} last trained with a learning rate of {champion.hyper['learning_rate']:.2g}")
 
     env = gymnasium.make("CartPole-v1")
+    champion.reset()  # before every episode, where the policy has a memory
     obs, _ = env.reset(seed=0)
     total, done = 0.0, False
     while not done:

@@ -11,7 +11,7 @@ import numpy as np
 
 from shoal import checkpoint
 from shoal.atomic import Damaged
-from shoal.build import make_agent
+from shoal.build import make_learner
 from shoal.environments.spaces import to_bounds
 from shoal.experiment import Experiment, read
 from shoal.types import ActionSpace, Agent, BadInput, Cards, Continuous, Discrete, MultiDiscrete, PyTree, Spec
@@ -46,7 +46,7 @@ class Best:
 
 
 class Champion:
-    """A trained policy, ready to act.
+    """A trained policy, ready to act. One with a memory remembers from call to call, until `reset`.
 
     hyper: the hyperparameters it last trained with. fitness: as measured when it was selected.
     """
@@ -58,9 +58,17 @@ class Champion:
         self.uid: int = manifest["uid"]
         self.generation: int = manifest["generation"]
         self._greedy = jax.jit(agent.greedy)
+        self.reset()
+
+    def reset(self) -> None:
+        """New episodes begin: forget the last ones. It matters to a policy with a memory only."""
+        self._memory: PyTree = None
 
     def act(self, obs: Any) -> np.ndarray:
-        """The best action for one observation, or for a batch of them [B, ...]; within the environment's own bounds."""
+        """The best action for one observation, or for a batch of them [B, ...]; within the environment's own bounds.
+
+        To a policy with a memory, the calls until `reset` are the steps of one episode, or of B side by side.
+        """
         obs = np.asarray(obs, self.spec.obs_dtype)
         if obs.shape[-len(self.spec.obs_shape) :] != self.spec.obs_shape:
             raise BadInput(
@@ -68,7 +76,11 @@ class Champion:
             )
         single = obs.shape == self.spec.obs_shape
         batch = obs[None] if single else obs
-        action = self._greedy(self.learned, batch, self.agent.carry(batch.shape[:1]))[0]
+        fresh = self.agent.carry(batch.shape[: batch.ndim - len(self.spec.obs_shape)])
+        memory = fresh if self._memory is None else self._memory
+        if jax.tree.map(np.shape, memory) != jax.tree.map(np.shape, fresh):
+            raise BadInput(f"obs has the shape {obs.shape}; this champion remembers other episodes: call reset() first")
+        action, self._memory = self._greedy(self.learned, batch, memory)
         action = np.asarray(to_bounds(self.spec.action, np.asarray(action)))
         return action[0] if single else action
 
@@ -95,7 +107,7 @@ def load_champion(run: str | Path, **given: Any) -> Champion:
             raise Damaged(f"{folder}: this is no champion")
         spec = _spec(manifest["spec"])
         experiment = replace(read(run / "experiment.yaml"), **given)
-        agent = make_agent(experiment, spec)
+        agent = make_learner(experiment, spec)[1].agent
         learned = jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned
         learned, manifest = checkpoint.read(folder, learned)
     except Damaged as error:

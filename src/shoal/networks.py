@@ -44,10 +44,15 @@ class MLP(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        activation = ACTIVATIONS[self.activation]
-        for width in self.layers:
-            x = activation(nn.Dense(width, kernel_init=orthogonal(2**0.5))(x))
+        x = hidden(x, self.layers, self.activation)
         return nn.Dense(self.outputs, kernel_init=orthogonal(self.output_scale))(x)
+
+
+def hidden(x: jax.Array, layers: tuple[int, ...], activation: str) -> jax.Array:
+    """The hidden layers of the module that calls this: [..., I] -> [..., layers[-1]]."""
+    for width in layers:
+        x = ACTIVATIONS[activation](nn.Dense(width, kernel_init=orthogonal(2**0.5))(x))
+    return x
 
 
 class Conv(nn.Module):
@@ -216,6 +221,21 @@ def categorical(logits: jax.Array) -> Categorical:
     return Categorical(jax.nn.log_softmax(logits))
 
 
+def outputs(space: ActionSpace) -> int:
+    """How many numbers a network gives for an action: one for every choice, or for every component."""
+    if isinstance(space, Discrete):
+        return space.n
+    return sum(space.nvec) if isinstance(space, MultiDiscrete) else len(space.low)
+
+
+def choice(space: Discrete | MultiDiscrete, logits: jax.Array) -> Categorical | MultiCategorical:
+    """A choice, or several, from any real numbers [..., outputs(space)]."""
+    if isinstance(space, Discrete):
+        return categorical(logits)
+    splits = [sum(space.nvec[: i + 1]) for i in range(len(space.nvec) - 1)]
+    return MultiCategorical(tuple(categorical(part) for part in jnp.split(logits, splits, -1)))
+
+
 class Policy(nn.Module):
     """An MLP that gives a distribution over the actions of a space: obs [..., I] -> Distribution."""
 
@@ -225,17 +245,11 @@ class Policy(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> Distribution:
-        outputs = sum(self.space.nvec) if isinstance(self.space, MultiDiscrete) else self._outputs()
-        x = MLP(self.layers, outputs, self.activation, output_scale=0.01)(x)
+        width = outputs(self.space)
+        x = MLP(self.layers, width, self.activation, output_scale=0.01)(x)
         if isinstance(self.space, Continuous):
-            return Normal(x, jnp.broadcast_to(self.param("log_std", nn.initializers.zeros, (outputs,)), x.shape))
-        if isinstance(self.space, Discrete):
-            return categorical(x)
-        splits = [sum(self.space.nvec[: i + 1]) for i in range(len(self.space.nvec) - 1)]
-        return MultiCategorical(tuple(categorical(part) for part in jnp.split(x, splits, -1)))
-
-    def _outputs(self) -> int:
-        return self.space.n if isinstance(self.space, Discrete) else self.space.shape[0]
+            return Normal(x, jnp.broadcast_to(self.param("log_std", nn.initializers.zeros, (width,)), x.shape))
+        return choice(self.space, x)
 
 
 def check_activation(name: str) -> None:

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from shoal.champion import load_champion
-from shoal.environments import registry
+from shoal.environments import host, registry
 from shoal.environments.device import DeviceEnvironment
 from shoal.keys import derive, jax_key, words
 from shoal.types import BadInput, PyTree, Seed
@@ -70,6 +70,7 @@ def film(run: Path, video: Path, episodes: int = 1, seed: int = 0) -> list[float
     try:
         with _writer(video, stage.rate) as write:
             for episode in range(episodes):
+                champion.reset()
                 obs = stage.reset(derive((champion.experiment.seed,), "play", seed, episode))
                 write(stage.draw())
                 total, done, steps = 0.0, False, 0
@@ -136,11 +137,7 @@ class _Host:
     """An environment of gymnasium that draws itself."""
 
     def __init__(self, name: str, options: dict[str, Any]):
-        import gymnasium
-
         self._env: Any = _make(name, **{k: v for k, v in options.items() if k != "vectorization"})
-        if not isinstance(self._env.observation_space, gymnasium.spaces.Box):
-            self._env = gymnasium.wrappers.FlattenObservation(self._env)
         self._offset = getattr(self._env.action_space, "start", 0)
         self._dtype = self._env.action_space.dtype
         self.rate = self._env.metadata.get("render_fps") or 30
@@ -235,7 +232,7 @@ def _make(name: str, **options: Any) -> Any:
     import gymnasium
 
     try:
-        return gymnasium.make(name, render_mode="rgb_array", **options)
+        return host.open_one(host.registry().get(name, name), render_mode="rgb_array", **options)
     except (TypeError, gymnasium.error.Error) as error:
         raise BadInput(f"gym:{name} cannot be filmed: {error}; films also need {EXTRA}") from error
 

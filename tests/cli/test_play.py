@@ -175,6 +175,22 @@ def test_a_machine_that_cannot_draw(
         play.film(run_of("gymnax:CartPole-v1"), tmp_path / "film.mp4", 1, 0)
 
 
+def test_a_policy_forgets_between_episodes(
+    run_of: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def traced(name: str) -> None:
+        method = getattr(champion.Champion, name)
+        monkeypatch.setattr(champion.Champion, name, lambda *x: (calls.append(name), method(*x))[1])
+
+    run = run_of("gymnax:Pendulum-v1", step_limit=2)
+    for name in ("reset", "act"):
+        traced(name)
+    play.film(run, tmp_path / "film.gif", 2, 0)
+    assert calls[-6:] == ["reset", "act", "act"] * 2
+
+
 def test_a_failure_leaves_no_half_film(
     run_of: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

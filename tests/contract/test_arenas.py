@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from shoal.agents.policy import policy
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.host import gymnasium_environment
 from shoal.environments.probes import endless_reward
@@ -166,13 +167,14 @@ def arena(request: pytest.FixtureRequest) -> Any:
     """Opens an island in either arena."""
     opened = []
 
-    def open_island(kind: str, fitness: str, **settings: Any) -> VectorIsland:
+    def open_island(kind: str, fitness: str, agent: Agent | None = None, **settings: Any) -> VectorIsland:
         if request.param == "device":
             world: Any = device_world(kind)
         else:
             world = gymnasium_environment("shoal-test/World-v0", {"kind": kind})
-        island = VectorIsland(world, independent(recorder(kind)), np.arange(N), 0, fitness=fitness, **settings)
-        island.begin({"choice": np.arange(N, dtype=np.float32)})
+        learner = independent(agent or recorder(kind))
+        island = VectorIsland(world, learner, np.arange(N), 0, fitness=fitness, **settings)
+        island.begin({} if agent else {"choice": np.arange(N, dtype=np.float32)})
         opened.append(island)
         return island
 
@@ -258,6 +260,30 @@ def test_fitness_is_the_objective(arena, fitness):
         for _ in range(T):
             story.step()
     np.testing.assert_array_equal(island.cards().fitness, [2 * story.episodes[0][0] for story in stories])
+
+
+@pytest.mark.parametrize("fitness", ["training", "evaluation"])
+def test_an_lstm_remembers_an_episode_and_no_longer(arena, fitness):
+    """Across rollouts of one step each, in training; from its beginning, in every evaluation."""
+    agent = policy(Spec((1,), "float32", SPACES["continuous"]), layers=(), recurrent=5)
+    loud = agent._replace(init=lambda *x: jax.tree.map(lambda w: 20 * w, agent.init(*x)))
+    island = arena("continuous", fitness, loud, episodes=E)
+    greedy = jax.jit(agent.greedy)
+
+    def episode(learned: Any) -> float:
+        t, total, carry, done = 0, 0.0, agent.carry((1,)), False
+        while not done:
+            action, carry = greedy(learned, np.full((1, 1), t, np.float32), carry)
+            push, t = push_of("continuous", np.asarray(action)[0]), t + 1
+            total, done = total + t / 4 + push, (t > 2 and push > 1.5) or t == 4
+        return total
+
+    expected = [episode(island.snapshot(i)[0]) for i in range(N)]
+    assert np.std(expected) > 0.01
+    for generation in range(2):
+        island.train(generation, 9, 4)
+        island.evaluate(generation)
+        np.testing.assert_allclose(island.cards().fitness, expected, rtol=1e-5)
 
 
 def test_step_limit(arena):

@@ -1,4 +1,4 @@
-"""PPO on environments whose right answer is known. What a loss, a bootstrap or a flag gets wrong shows in seconds."""
+"""Agents on environments whose right answer is known. What a loss, a bootstrap or a flag gets wrong shows in seconds."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+from shoal.agents.policy import policy
 from shoal.agents.ppo import ppo
 from shoal.environments import probes
 from shoal.environments.device import DeviceEnvironment
@@ -60,3 +61,14 @@ def test_actions_that_match_the_observation(actions, least):
     island = trained(probes.match(actions), 60, fitness="evaluation")
     island.evaluate(0)
     assert (island.cards().fitness >= least).all(), island.cards().fitness
+
+
+@pytest.mark.parametrize(("recurrent", "best"), [(0, 0.5), (4, 1)])
+def test_only_a_memory_recalls(recurrent, best):
+    """Untrained members: about half of those that remember the cue happen to answer with its sign."""
+    environment = probes.recall()
+    agent = policy(environment.spec, layers=(), recurrent=recurrent)
+    island = VectorIsland(environment, independent(agent), np.arange(16), seed=0, episodes=64)
+    island.begin({})
+    island.evaluate(0)
+    near(island.cards().fitness.max(), best, 0.1)

@@ -86,9 +86,9 @@ SPACES = {
 }
 
 
-def champion_of(folder: Path, spec: Spec, fitness: float = 3.5) -> Any:
+def champion_of(folder: Path, spec: Spec, fitness: float = 3.5, **settings: Any) -> Any:
     """A run directory that holds an untrained champion; its agent and weights."""
-    experiment = replace(tiny(), hyper={}, space={})
+    experiment = replace(tiny(), hyper={}, space={}, **settings)
     agent = make_agent(experiment, spec)
     learned = jax.tree.map(np.asarray, agent.init(jax.random.key(4), agent.hyper).learned)
     folder.mkdir(exist_ok=True)
@@ -117,6 +117,29 @@ def test_acts_as_it_learned(tmp_path: Path, kind: str, shape: tuple[int, ...]) -
     assert champion.act(obs[0]).shape == spec.action.shape
     assert champion.act(obs[0].tolist()).shape == spec.action.shape
     assert champion.act(obs[0].astype(np.float64)).shape == spec.action.shape
+
+
+def test_remembers_until_it_is_reset(tmp_path: Path) -> None:
+    """One episode, then two side by side."""
+    memory = {"agent": "shoal.agents.policy:policy", "config": {"layers": [], "recurrent": 3}}
+    agent, learned = champion_of(tmp_path, Spec((2,), "float32", Continuous((-1.0,) * 4, (1.0,) * 4)), **memory)
+    champion = load_champion(tmp_path)
+    obs = np.random.default_rng(0).normal(size=(5, 2, 2)).astype(np.float32)
+    expected, carry = [], agent.carry((2,))
+    for x in obs:
+        action, carry = agent.greedy(learned, x, carry)
+        expected.append(action)
+    for _ in range(2):
+        champion.reset()
+        np.testing.assert_allclose([champion.act(x[0]) for x in obs], np.stack(expected)[:, 0], rtol=1e-4)
+    with pytest.raises(
+        BadInput, match=r"obs has the shape \(2, 2\); .* remembers other episodes: call reset\(\) first"
+    ):
+        champion.act(obs[0])
+    champion.reset()
+    np.testing.assert_allclose([champion.act(x) for x in obs], expected, rtol=1e-4)
+    forgetful = [champion.reset() or champion.act(x) for x in obs]
+    assert not np.allclose(forgetful[1:], expected[1:], rtol=1e-2)
 
 
 def test_continuous_actions_reach_and_keep_the_bounds(tmp_path: Path) -> None:

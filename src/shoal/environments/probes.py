@@ -51,6 +51,27 @@ def endless_reward(limit: int = 5) -> DeviceEnvironment:
     return DeviceEnvironment(Spec((1,), "float32", Discrete(2)), reset, step)
 
 
+def recall(delay: int = 3) -> DeviceEnvironment:
+    """The first observation, -1 or 1, tells the action after `delay` more steps that earns 1; between them comes 0.
+
+    No policy without a memory earns more than 0.5.
+    """
+    if delay < 1:
+        raise BadInput(f"env_options.delay = {delay}: must be at least 1")
+
+    def reset(key: jax.Array) -> tuple[Any, jax.Array]:
+        cue = jnp.where(jax.random.bernoulli(key), jnp.float32(1), jnp.float32(-1))
+        return (cue, jnp.int32(0)), cue[None]
+
+    def step(key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, ...]:
+        cue, t = state
+        last = t == delay
+        reward = (last & (action == (cue > 0).astype(jnp.int32))).astype(jnp.float32)
+        return (cue, t + 1), jnp.zeros(1), reward, last, _NO
+
+    return DeviceEnvironment(Spec((1,), "float32", Discrete(2)), reset, step)
+
+
 def match(actions: str = "discrete") -> DeviceEnvironment:
     """One step; the observation, -1 or 1, tells the action that earns 1, every other earns 0 or less.
 

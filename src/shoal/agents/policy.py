@@ -1,0 +1,113 @@
+"""A policy and nothing else: no rule of its own trains it, whoever perturbs its weights from outside does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from shoal import lift
+from shoal.networks import Features, check_activation, check_network, choice, hidden, orthogonal, outputs
+from shoal.rl.normalize import Statistics, empty, normalise
+from shoal.settings import build
+from shoal.types import ActionSpace, Agent, BadInput, Continuous, Member, Rollout
+
+if TYPE_CHECKING:
+    from shoal.types import Spec
+
+
+@dataclass(frozen=True)
+class Config:
+    """The structure of a policy: what fixes shapes, equal for all members."""
+
+    network: str = "mlp"
+    """what comes before the hidden layers: mlp (nothing) or nature_cnn (convolutions over an image)"""
+    layers: tuple[int, ...] = (64, 64)
+    """widths of the hidden layers"""
+    activation: str = "tanh"
+    """tanh, relu, elu, swish or gelu"""
+    recurrent: int = 0
+    """units of an LSTM between the hidden layers and the output, a memory within an episode; 0: none"""
+    normalise_observations: bool = False
+    """divide observations by their deviation, around their mean, as far as those are known"""
+
+
+class Hyper(NamedTuple):
+    """A policy has no hyperparameters."""
+
+
+class Learned(NamedTuple):
+    """What a copy of a policy copies. Whoever trains it may update `observations` too, statistics of [*obs_shape]."""
+
+    params: Any
+    observations: Statistics
+
+
+class Network(nn.Module):
+    """Features, hidden layers, an LSTM, and an output: obs [B, *shape], carry -> [B, outputs], carry.
+
+    The carry is the LSTM's (c, h), each [B, recurrent]; `()` where there is none.
+    """
+
+    shape: tuple[int, ...]
+    space: ActionSpace
+    config: Config
+
+    @nn.compact
+    def __call__(self, obs: jax.Array, carry: Any) -> tuple[jax.Array, Any]:
+        config = self.config
+        x = hidden(Features(self.shape, config.network)(obs), config.layers, config.activation)
+        if config.recurrent:
+            carry, x = nn.OptimizedLSTMCell(config.recurrent, recurrent_kernel_init=orthogonal(1.0))(carry, x)
+        return nn.Dense(outputs(self.space), kernel_init=orthogonal(0.01))(x), carry
+
+
+def policy(spec: Spec, **settings: Any) -> Agent:
+    """A policy for discrete, multi-discrete and continuous actions; `settings` are the fields of `Config`.
+
+    Choices are sampled while acting, unless greedy; continuous actions are the same either way. Raises BadInput where
+    the settings do not fit.
+    """
+    config = build(Config, settings, "config.")
+    check_network(config.network, spec.obs_shape)
+    check_activation(config.activation)
+    if any(width < 1 for width in config.layers):
+        raise BadInput(f"config.layers = {list(config.layers)}: every width must be at least 1")
+    if config.recurrent < 0:
+        raise BadInput(f"config.recurrent = {config.recurrent}: must be at least 0")
+    network = Network(spec.obs_shape, spec.action, config)
+
+    def carry(shape: tuple[int, ...]) -> Any:
+        if not config.recurrent:
+            return ()
+        return jnp.zeros((*shape, config.recurrent)), jnp.zeros((*shape, config.recurrent))
+
+    def init(key: jax.Array, hyper: Hyper) -> Member:
+        params = network.init(key, jnp.zeros((1, *spec.obs_shape), spec.obs_dtype), carry((1,)))
+        return Member(Learned(params, empty(spec.obs_shape if config.normalise_observations else ())), (), ())
+
+    def forward(memory: Any, learned: Learned, obs: jax.Array) -> tuple[Any, jax.Array]:
+        if config.normalise_observations:
+            obs = normalise(learned.observations, obs.astype(jnp.float32))
+        return network.apply(learned.params, obs, memory)[::-1]
+
+    if config.network == "nature_cnn":  # too much work for a loop over members to matter, on a CPU; batched it is slow
+        forward = lift.per_member(forward)
+
+    def act(learned: Learned, hyper: Hyper, obs: jax.Array, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
+        carry, x = forward(carry, learned, obs)
+        if isinstance(spec.action, Continuous):
+            return jnp.tanh(x), carry, ()
+        return choice(spec.action, x).sample(key), carry, ()
+
+    def greedy(learned: Learned, obs: jax.Array, carry: Any) -> tuple[jax.Array, Any]:
+        carry, x = forward(carry, learned, obs)
+        return (jnp.tanh(x) if isinstance(spec.action, Continuous) else choice(spec.action, x).mode()), carry
+
+    def update(member: Member, hyper: Hyper, rollout: Rollout, key: jax.Array) -> tuple[Member, dict[str, jax.Array]]:
+        return member, {}
+
+    return Agent(init, act, greedy, update, carry, Hyper(), {}, rollout=1, environments=1)
