@@ -35,7 +35,7 @@ class HostEnvironment(NamedTuple):
 
 
 def gymnasium_environment(name: str, options: dict[str, Any]) -> HostEnvironment:
-    """Any id that gymnasium knows; options go to `gymnasium.make`, but `vectorization`: sync (default) or async."""
+    """Any id that gymnasium knows; options go to `open_one`, but `vectorization`: sync (default) or async."""
     import gymnasium
 
     options = dict(options)
@@ -43,17 +43,14 @@ def gymnasium_environment(name: str, options: dict[str, Any]) -> HostEnvironment
     if vectorization not in ("sync", "async"):
         raise BadInput(f"env_options.vectorization = {vectorization!r}: choose sync or async")
 
-    registered = gymnasium.registry.get(name)  # sent along, for worker processes know gymnasium's own ids only
+    registered = registry().get(name)  # sent along, for worker processes know gymnasium's own ids only
     home = os.getpid()
 
     def make() -> Any:
         if os.getpid() != home:  # Ctrl-C reaches every process of a terminal; when workers end is for the run to say
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         _tame_mujoco(registered)
-        env = gymnasium.make(registered or name, **options)
-        if not isinstance(env.observation_space, gymnasium.spaces.Box):
-            env = gymnasium.wrappers.FlattenObservation(env)
-        return env
+        return open_one(registered or name, **options)
 
     try:
         env = make()
@@ -70,6 +67,46 @@ def gymnasium_environment(name: str, options: dict[str, Any]) -> HostEnvironment
         return _Gymnasium(make, n, spec, objective, vectorization)
 
     return HostEnvironment(spec, open_copies)
+
+
+def registry() -> dict[str, Any]:
+    """What gymnasium knows by id, Atari's games among it where ale-py is installed."""
+    import gymnasium
+
+    with contextlib.suppress(ImportError):
+        import ale_py  # noqa: F401  importing it registers them
+    return gymnasium.registry
+
+
+def open_one(env: Any, **options: Any) -> Any:
+    """One environment, by id or specification, as agents see it: what is no array is flattened into one.
+
+    Options go to `gymnasium.make`, and of Atari's games to `_atari`, unless `obs_type` asks for what the console gives.
+    """
+    import gymnasium
+
+    name = env if isinstance(env, str) else env.id
+    atari = name.rpartition(":")[2].startswith("ALE/") and "obs_type" not in options
+    made = _atari(env, **options) if atari else gymnasium.make(env, **options)
+    if not isinstance(made.observation_space, gymnasium.spaces.Box):
+        made = gymnasium.wrappers.FlattenObservation(made)
+    return made
+
+
+def _atari(
+    env: Any, frameskip: int = 4, frame_stack: int = 1, max_episode_steps: int | None = None, **options: Any
+) -> Any:
+    """The screen in grey, uint8 [frame_stack, 84, 84], at every `frameskip`-th frame (Machado et al. 2018).
+
+    `max_episode_steps` are those of the agent.
+    """
+    import ale_py
+    from gymnasium import make, wrappers
+
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # every console would introduce itself on the terminal
+    made: Any = wrappers.AtariPreprocessing(make(env, frameskip=1, **options), frame_skip=frameskip)
+    made = wrappers.FrameStackObservation(made, frame_stack)
+    return made if max_episode_steps is None else wrappers.TimeLimit(made, max_episode_steps)
 
 
 def _tame_mujoco(registered: Any) -> None:

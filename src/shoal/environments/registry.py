@@ -37,13 +37,17 @@ def names(suite: str) -> list[str]:
         return list(gymnax.registered_envs)
     if suite == "brax":
         return list(BRAX)
-    import gymnasium
+    from shoal.environments import host
+
+    registered = host.registry()
 
     def usable(name: str) -> bool:
-        moved = getattr(gymnasium.registry[name].entry_point, "__module__", "") == "gymnasium.envs"  # MuJoCo v2 and v3
-        return not moved and not name.startswith(("phys2d/", "tabular/", "GymV"))
+        entry = registered[name].entry_point
+        moved = getattr(entry, "__module__", "") == "gymnasium.envs"  # MuJoCo v2 and v3
+        old = str(entry).startswith("ale_py") and not name.startswith("ALE/")  # Atari v0 and v4
+        return not moved and not old and not name.startswith(("phys2d/", "tabular/", "GymV"))
 
-    return list(filter(usable, gymnasium.registry))
+    return list(filter(usable, registered))
 
 
 def resolve(env: str) -> str:
@@ -65,6 +69,8 @@ def resolve(env: str) -> str:
                 return f"{candidate}:{env}"
         if env in BRAX:
             raise BadInput(f"env: {env} needs the package brax: pip install 'shoal[brax]'")
+    if (name if colon else env).startswith("ALE/") and importlib.util.find_spec("ale_py") is None:
+        raise BadInput(f"env: {env} needs the package ale-py: pip install 'shoal[atari]'")
     bare = {n: f"{s}:{n}" for s in ([suite] if colon else reversed(SUITES)) for n in names(s)}
     near = nearest(name if colon else env, bare)
     hint = f"did you mean {' or '.join(bare[n] for n in near)}?" if near else "`shoal envs` lists what is installed"
