@@ -16,6 +16,8 @@ from shoal.settings import build
 from shoal.types import Agent, BadInput, Continuous, Member, Range
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from shoal.rl.memory import Batch
     from shoal.types import Spec
 
@@ -67,9 +69,27 @@ class Learned(NamedTuple):
     updates: jax.Array  # int32, those behind these weights
 
 
-def td3(spec: Spec, **settings: Any) -> Agent:
-    """TD3 for continuous actions; `settings` are the fields of `Config`. Raises BadInput where they do not fit."""
-    config = build(Config, settings, "config.")
+class Networks(NamedTuple):
+    """What TD3 learns with, as one member or as a population whose actors share their critics.
+
+    init:   (key) -> (policy, critics), parameters
+    policy: (policy, obs [..., *obs shape]) -> actions [..., A] in [-1, 1]
+    values: (critics, obs [batch, ...], action) -> of both critics, [2, batch]
+    climb:  (critics, obs [batch, ...], action) -> of the first critic, which policies climb, [batch]
+    noise:  (hyper, key, shape) -> what smooths the target policy
+    """
+
+    spec: Spec
+    config: Config
+    init: Callable[[jax.Array], tuple[Any, Any]]
+    policy: Callable[[Any, jax.Array], jax.Array]
+    values: Callable[[Any, jax.Array, jax.Array], jax.Array]
+    climb: Callable[[Any, jax.Array, jax.Array], jax.Array]
+    noise: Callable[[Any, jax.Array, tuple[int, ...]], jax.Array]
+
+
+def networks(spec: Spec, config: Config) -> Networks:
+    """The networks of TD3 for a spec. Raises BadInput where the settings or the actions do not fit."""
     if not isinstance(spec.action, Continuous):
         raise BadInput("agent = td3: needs continuous actions, and this environment's are discrete; take dqn or ppo")
     check_activation(config.activation)
@@ -77,57 +97,90 @@ def td3(spec: Spec, **settings: Any) -> Agent:
     actor = MLP(config.layers, spec.action.shape[0], config.activation, output_scale=0.01)
     critic = MLP(config.layers, 1, config.activation)
 
+    def init(key: jax.Array) -> tuple[Any, Any]:
+        actor_key, *critic_keys = jax.random.split(key, 3)
+        obs, action = flatten(jnp.zeros((1, *spec.obs_shape)), spec.obs_shape), jnp.zeros((1, *spec.action.shape))
+        critics = jax.vmap(critic.init, (0, None))(jnp.stack(critic_keys), jnp.concatenate([obs, action], -1))
+        return actor.init(actor_key, obs), critics
+
     def policy(params: Any, obs: jax.Array) -> jax.Array:
         return jnp.tanh(actor.apply(params, flatten(obs, spec.obs_shape)))
 
     def values(params: Any, obs: jax.Array, action: jax.Array) -> jax.Array:
-        """Of both critics, [2, batch]."""
         x = jnp.concatenate([flatten(obs, spec.obs_shape), action], -1)
         return jax.vmap(critic.apply, (0, None))(params, x)[..., 0]
 
+    def climb(params: Any, obs: jax.Array, action: jax.Array) -> jax.Array:
+        first = jax.tree.map(lambda x: x[0], params)
+        return critic.apply(first, jnp.concatenate([flatten(obs, spec.obs_shape), action], -1))[..., 0]
+
+    def noise(hyper: Hyper, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        raw = hyper.target_noise * jax.random.normal(key, shape)
+        return jnp.clip(raw, -hyper.noise_clip, hyper.noise_clip)
+
+    return Networks(spec, config, init, policy, values, climb, noise)
+
+
+def targets(networks: Networks, critics: Any, batch: Batch, next_action: jax.Array) -> jax.Array:
+    """What the values of a batch are drawn to, [batch]; `critics` are the target critics."""
+    next_action = jnp.clip(next_action, -1, 1)  # equation 14, with its noise already in it
+    next_value = networks.values(critics, batch.next_obs, next_action).min(0)  # equation 10
+    return batch.reward + batch.bootstrap * next_value
+
+
+def descend_critics(
+    networks: Networks, rate: jax.Array, critics: Any, optimiser: Any, batch: Batch, target: jax.Array
+) -> tuple[Any, Any, jax.Array, jax.Array]:
+    """One step of both critics towards `target` [batch]: the new ones, their optimiser, the loss, values [2, batch]."""
+
+    def loss(params: Any) -> tuple[jax.Array, jax.Array]:
+        value = networks.values(params, batch.obs, batch.action)
+        return jnp.square(value - target[None]).mean(-1).sum(), value
+
+    (error, value), gradient = jax.value_and_grad(loss, has_aux=True)(critics)
+    critics, optimiser = descend(rate, gradient, critics, optimiser)
+    return critics, optimiser, error, value
+
+
+def is_due(updates: jax.Array, policy_delay: jax.Array) -> jax.Array:
+    """Whether the update of this number is one of the policy and the targets too."""
+    return updates % jnp.round(policy_delay).astype(jnp.int32) == 0
+
+
+def td3(spec: Spec, **settings: Any) -> Agent:
+    """TD3 for continuous actions; `settings` are the fields of `Config`. Raises BadInput where they do not fit."""
+    config = build(Config, settings, "config.")
+    net = networks(spec, config)
+
     def init(key: jax.Array, hyper: Hyper) -> Member:
-        actor_key, *critic_keys = jax.random.split(key, 3)
-        obs, action = flatten(jnp.zeros((1, *spec.obs_shape)), spec.obs_shape), jnp.zeros((1, *spec.action.shape))
-        params = actor.init(actor_key, obs)
-        critics = jax.vmap(critic.init, (0, None))(jnp.stack(critic_keys), jnp.concatenate([obs, action], -1))
+        params, critics = net.init(key)
         learned = Learned(params, critics, params, critics, ADAM.init(params), ADAM.init(critics), jnp.int32(0))
         return Member(learned, *replay.begin(spec, config, key))
 
     def act(learned: Learned, hyper: Hyper, obs: jax.Array, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
         noise_key, random_key = jax.random.split(key)
-        mean = policy(learned.policy, obs)
+        mean = net.policy(learned.policy, obs)
         noisy = mean + hyper.exploration_noise * jax.random.normal(noise_key, mean.shape)
         random = jax.random.uniform(random_key, mean.shape, minval=-1, maxval=1)
         return jnp.where(learned.updates > 0, jnp.clip(noisy, -1, 1), random), carry, ()
 
     def greedy(learned: Learned, obs: jax.Array, carry: Any) -> tuple[jax.Array, Any]:
-        return policy(learned.policy, obs), carry
+        return net.policy(learned.policy, obs), carry
 
     def improve(learned: Learned, hyper: Hyper, batch: Batch, key: jax.Array) -> tuple[Learned, dict[str, jax.Array]]:
         """One update of the critics, and every `hyper.policy_delay` times one of the policy (algorithm 1)."""
-        noise = hyper.target_noise * jax.random.normal(key, batch.action.shape)
-        noise = jnp.clip(noise, -hyper.noise_clip, hyper.noise_clip)
-        next_action = jnp.clip(policy(learned.target_policy, batch.next_obs) + noise, -1, 1)  # equation 14
-        next_value = values(learned.target_critics, batch.next_obs, next_action).min(0)  # equation 10
-        target = batch.reward + batch.bootstrap * next_value
-
-        def critic_loss(params: Any) -> tuple[jax.Array, jax.Array]:
-            value = values(params, batch.obs, batch.action)
-            return jnp.square(value - target[None]).mean(-1).sum(), value
-
-        (loss, value), gradient = jax.value_and_grad(critic_loss, has_aux=True)(learned.critics)
-        critics, optimiser = descend(hyper.critic_learning_rate, gradient, learned.critics, learned.critic_optimiser)
+        next_action = net.policy(learned.target_policy, batch.next_obs) + net.noise(hyper, key, batch.action.shape)
+        target = targets(net, learned.target_critics, batch, next_action)
+        critics, optimiser, loss, value = descend_critics(
+            net, hyper.critic_learning_rate, learned.critics, learned.critic_optimiser, batch, target
+        )
         learned = learned._replace(critics=critics, critic_optimiser=optimiser, updates=learned.updates + 1)
-        due = learned.updates % jnp.round(hyper.policy_delay).astype(jnp.int32) == 0
-        learned = when(due, improve_policy, learned, hyper, batch.obs)
+        learned = when(is_due(learned.updates, hyper.policy_delay), improve_policy, learned, hyper, batch.obs)
         return learned, {"loss/critic": loss, "value/mean": value.mean(), "value/target": target.mean()}
 
     def improve_policy(learned: Learned, hyper: Hyper, obs: jax.Array) -> Learned:
-        first = jax.tree.map(lambda x: x[0], learned.critics)
-
         def policy_loss(params: Any) -> jax.Array:
-            x = jnp.concatenate([flatten(obs, spec.obs_shape), policy(params, obs)], -1)
-            return -critic.apply(first, x).mean()
+            return -net.climb(learned.critics, obs, net.policy(params, obs)).mean()
 
         gradient = jax.grad(policy_loss)(learned.policy)
         params, optimiser = descend(hyper.policy_learning_rate, gradient, learned.policy, learned.policy_optimiser)
@@ -138,7 +191,6 @@ def td3(spec: Spec, **settings: Any) -> Agent:
             target_critics=towards(learned.target_critics, learned.critics, hyper.tau),
         )
 
-    limits = replay.limits(config) | {"policy_delay": (1.0, 1e6)}
     update = replay.from_memory(config, improve)
     return Agent(
         init,
@@ -150,7 +202,8 @@ def td3(spec: Spec, **settings: Any) -> Agent:
         SPACE,
         config.rollout,
         config.environments,
-        limits,
+        replay.limits(config) | {"policy_delay": (1.0, 1e6)},
         config.warm_up,
         off_policy=True,
+        parts=net,
     )

@@ -65,6 +65,24 @@ def store(memory: Memory, rollout: Rollout, owner: jax.Array) -> Memory:
     return Memory(steps, (memory.position + length) % slots, filled, owner)
 
 
+def append(memory: Memory, steps: Rollout, alive: jax.Array) -> Memory:
+    """Write those of K steps that are `alive` [K], one after another, over the oldest; leaves [K, ...], one environment.
+
+    For transitions of one step: what lies side by side in this memory need not have followed one another.
+    """
+    slots, kept = memory.steps.reward.shape[0], alive.astype(jnp.int32)
+    count, place = kept.sum(), jnp.cumsum(kept) - 1
+    newest = alive & (place >= count - slots)  # of more steps than there is room for, the last ones stay
+    slot = jnp.where(newest, (memory.position + place) % slots, slots)  # no such slot: dropped
+
+    def write(ring: jax.Array, new: jax.Array) -> jax.Array:
+        return ring.at[slot, 0].set(new.astype(ring.dtype), mode="drop", unique_indices=True)
+
+    written = jax.tree.map(write, memory.steps, steps._replace(extras=()))
+    filled = jnp.minimum(memory.filled + count, slots)
+    return memory._replace(steps=written, position=(memory.position + count) % slots, filled=filled)
+
+
 def sample(memory: Memory, key: jax.Array, shape: tuple[int, ...], n: int, discount: jax.Array) -> Batch:
     """Draw transitions of `n` steps uniformly; leaves [*shape, ...].
 
