@@ -2,7 +2,8 @@
 
 What is measured: GFLOP/s (two operations per multiply-add) of chains of dependent matrix products inside one compiled
 loop, so that the cost of calling a compiled function does not count; the best of several repeats. The sizes are a large
-square, a minibatch through one layer of a 64-64 network, and the same for eight members at once, as vmap makes of it.
+square, a minibatch through one layer of a 64-64 network, the same for eight members at once, as vmap makes of it, and one
+observation of each of 32 members, which is bound by reading their weights from the cache.
 Every number of threads gets a fresh process that is bound to as many cores, because JAX sizes its pool once.
 
     python benchmarks/baselines/matrix_rate.py --threads 1 2
@@ -19,6 +20,7 @@ SIZES = {  # name: shapes of the two factors, products per call
     "square 2048": ((2048, 2048), (2048, 2048), 2),
     "layer [128,64] x [64,64]": ((128, 64), (64, 64), 20_000),
     "8 layers [8,128,64] x [8,64,64]": ((8, 128, 64), (8, 64, 64), 2_500),
+    "32 members [32,1,64] x [32,64,64]": ((32, 1, 64), (32, 64, 64), 20_000),
 }
 
 
