@@ -12,7 +12,7 @@ import numpy as np
 
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.probes import match
-from shoal.experiment import AGENTS
+from shoal.methods import AGENTS
 from shoal.types import ActionSpace, Agent, BadInput, Spec
 
 ACTIONS = ("discrete", "multi_discrete", "continuous")

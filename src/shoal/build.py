@@ -8,37 +8,47 @@ from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from shoal import components, tree
 from shoal import experiment as files
-from shoal import tree
+from shoal.components import OBJECT, as_range, import_object
 from shoal.devices import free_memory
 from shoal.environments import registry
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.host import HostEnvironment
 from shoal.environments.registry import Environment
-from shoal.evolvers.pbt import pbt
 from shoal.evolvers.schedule import scheduled
-from shoal.experiment import AGENTS, OBJECT, Experiment, as_range, explorer_of, import_object, selector_of
+from shoal.experiment import Experiment, agent_of, method_name
+from shoal.islands.drawn import DrawnIsland
 from shoal.islands.group import Group
 from shoal.islands.vector import VectorIsland
-from shoal.learners.independent import independent
+from shoal.methods import METHODS
 from shoal.names import readable, unknown
 from shoal.settings import build, call
-from shoal.types import Agent, BadInput, Evolver, Member, Spec
+from shoal.types import Agent, BadInput, Evolver, Learner, Population, Spec
 
 COPIES_TO_SAVE = 3  # of the state in memory: the one at work, one that waits to be written, one as a file
 
 
+SHOWN = 100  # parts that an interval is shown in where it is not made of rollouts
+
+
 class Parts(NamedTuple):
-    """Everything that a run is made of; `iterations` rollouts make an interval."""
+    """Everything that a run is made of.
+
+    iterations: rollouts that make an interval. steps: those of a member in it; None where whole episodes make one.
+    """
 
     experiment: Experiment  # resolved: every default filled in
     environment: Environment
     agent: Agent
     evolver: Evolver
+    learner: Learner
     island: VectorIsland | Group
     iterations: int
+    steps: int | None
 
 
 def build_run(
@@ -54,21 +64,21 @@ def build_run(
     files.check(experiment)
     experiment, uids = _with_islands(experiment, *process, first_uid)
     experiment, environment = _with_environment(experiment)
-    agent = make_agent(experiment, environment.spec)
+    experiment, learner = make_learner(experiment, environment.spec)
+    agent = learner.agent
     experiment = _with_numbers(experiment, agent)
     space = {name: as_range(name, r) for name, r in (experiment.space or {}).items()}
     if experiment.schedule:
         evolver = scheduled([experiment.hyper | row for row in experiment.schedule])
     else:
-        select, explore = selector_of(experiment), explorer_of(experiment)
-        try:
-            evolver = pbt(select, explore, space, experiment.hyper, experiment.start_after)
-        except BadInput as error:
-            raise BadInput(f"explore: {error}") from error
+        select, explore = components.selector(experiment.select), components.explorer(experiment.explore)
+        method = components.method(experiment.method)
+        evolver = method.evolver(select, explore, space, experiment.hyper, experiment.start_after)
     fitness = experiment.fitness
-    island = VectorIsland(
+    kind = DrawnIsland if learner.drawn is not None else VectorIsland
+    island = kind(
         environment,
-        independent(agent),
+        learner,
         uids[0],
         experiment.seed,
         fitness=fitness.source,
@@ -79,17 +89,27 @@ def build_run(
         copy_memory=experiment.memory == "copy",
         pause=pause,
     )
+    every = Group(island, uids, pause) if len(uids) > 1 else island
+    iterations, steps = _interval(experiment, learner)
+    return Parts(experiment, environment, agent, evolver, learner, every, iterations, steps)
+
+
+def _interval(experiment: Experiment, learner: Learner) -> tuple[int, int | None]:
+    """`iterations` and `steps` of Parts. Raises BadInput where nothing would be learned."""
+    agent = learner.agent
+    if learner.drawn is not None:
+        return SHOWN, None
     iterations = -(-experiment.interval // (agent.rollout * agent.environments))
     if iterations >= 2**31:
         raise BadInput(f"interval = {experiment.interval}: must be less than 2**31 rollouts")
-    steps = experiment.generations * iterations * agent.rollout * agent.environments
-    if agent.warm_up > steps:
+    steps = iterations * agent.rollout * agent.environments
+    known = experiment.generations * steps * (experiment.population if learner.together else 1)
+    if agent.warm_up > known:
         raise BadInput(
-            f"config.warm_up = {agent.warm_up}: nothing would ever be learned, for a member makes {steps} steps "
+            f"config.warm_up = {agent.warm_up}: nothing would ever be learned, for a memory sees {known} steps "
             f"in all (generations {experiment.generations} x interval {experiment.interval})"
         )
-    every = Group(island, uids, pause) if len(uids) > 1 else island
-    return Parts(experiment, environment, agent, evolver, every, iterations)
+    return iterations, steps
 
 
 def _with_islands(
@@ -105,18 +125,57 @@ def _with_islands(
     return replace(experiment, islands=count), list(np.array_split(members, processes)[process])
 
 
+def make_learner(experiment: Experiment, spec: Spec) -> tuple[Experiment, Learner]:
+    """What trains the members, for an environment's spec; and the experiment with the agent's name and structure.
+
+    Raises BadInput.
+    """
+    method, name = components.method(experiment.method), method_name(experiment)
+    experiment = replace(experiment, agent=agent_of(experiment))
+    agent = make_agent(experiment, spec)
+    learner = method.learner(agent, experiment.population)
+    if (experiment.islands or 1) > 1 and learner.together:
+        raise BadInput(
+            f"islands = {experiment.islands}: with method {name} members share a critic: it needs one island"
+        )
+    if (
+        learner.drawn is not None
+        and learner.drawn.draw is None
+        and (experiment.population // (experiment.islands or 1)) % 2
+    ):
+        raise BadInput(
+            f"population = {experiment.population}: method {name} perturbs in mirrored pairs, so that each of the "
+            f"{experiment.islands} islands needs an even number of members"
+        )
+    if learner.drawn is not None and experiment.exchange == "directory":
+        raise BadInput(f"exchange = directory: with method {name} all members must be in step; take local or mpi")
+    if learner.drawn is not None and experiment.fitness.source == "training":
+        raise BadInput(f"fitness.source = training: with method {name} members train in their evaluations alone")
+    if experiment.agent in method.agents:
+        settings = importlib.import_module(method.agents[experiment.agent].partition(":")[0]).Config
+        experiment = replace(experiment, config=asdict(build(settings, experiment.config, "config.")))
+    return experiment, learner
+
+
 def make_agent(experiment: Experiment, spec: Spec) -> Agent:
     """The agent that an experiment names, for an environment's spec. Raises BadInput."""
-    name, config = experiment.agent, dict(experiment.config)
-    if callable(name):
+    name, config, method = agent_of(experiment), dict(experiment.config), components.method(experiment.method)
+    if callable(name) and method.own_agents:
         return call("config: the agent", name, spec, **config)
+    own = ", or module:factory of your own" if method.own_agents else ""
     if not isinstance(name, str):
-        raise BadInput(f"agent = {name!r}: write one of {', '.join(AGENTS)}, or module:factory of your own")
-    if name not in AGENTS and ":" not in name:
-        raise BadInput(unknown("agent", name, AGENTS))
-    path = AGENTS.get(name, name)
+        raise BadInput(f"agent = {name!r}: write one of {', '.join(method.agents)}{own}")
+    if name not in method.agents and (":" not in name or not method.own_agents):
+        others = [other for other, kind in METHODS.items() if name in kind.agents]
+        if others:
+            raise BadInput(
+                f"agent = {name}: method {method_name(experiment)} trains {', '.join(method.agents)}{own}; "
+                f"{name} goes with method {' or '.join(others)}"
+            )
+        raise BadInput(unknown("agent", name, method.agents))
+    path = method.agents.get(name, name)
     factory = import_object(path, "agent")
-    if name in AGENTS:
+    if name in method.agents:
         kind = importlib.import_module(path.partition(":")[0]).Config
         config = asdict(build(kind, config, "config."))
     return call(f"config: {name}", factory, spec, **config)
@@ -158,14 +217,11 @@ def _with_numbers(experiment: Experiment, agent: Agent) -> Experiment:
                 raise BadInput(f"{place} = {value:g}: must lie within [{low:g}, {high:g}]")
     space = experiment.space
     if space is None:
-        space = {} if experiment.schedule else {k: r for k, r in agent.space.items() if k not in experiment.hyper}
+        usual = {} if experiment.schedule else components.method(experiment.method).space(agent)
+        space = {k: r for k, r in usual.items() if k not in experiment.hyper}
     hyper: dict[str, Any] = {k: float(v) for k, v in agent.hyper._asdict().items()}
     hyper = {k: float(experiment.hyper.get(k, v)) for k, v in hyper.items() if k not in space}
-    config = experiment.config
-    if experiment.agent in AGENTS:
-        module = importlib.import_module(AGENTS[experiment.agent].partition(":")[0])
-        config = asdict(build(module.Config, config, "config."))
-    return replace(experiment, space=space, hyper=hyper, config=config)
+    return replace(experiment, space=space, hyper=hyper)
 
 
 def _values_of(experiment: Experiment, name: str) -> Iterator[tuple[str, float]]:
@@ -184,23 +240,24 @@ def _values_of(experiment: Experiment, name: str) -> Iterator[tuple[str, float]]
             yield f"schedule.{i}.{name}", row[name]
 
 
-def memory_needed(agent: Agent) -> int:
-    """Bytes that one member's state takes on the device, replay memory included."""
-    return tree.size_in_bytes(_member(agent))
+def memory_needed(parts: Parts) -> int:
+    """Bytes that the state of the whole population takes on the devices, replay memory included."""
+    return tree.size_in_bytes(_population(parts))
 
 
-def replay_size(agent: Agent) -> int:
+def replay_size(parts: Parts) -> int:
     """Bytes of it that are replay memory."""
-    return tree.size_in_bytes(_member(agent).memory)
+    population = _population(parts)
+    return tree.size_in_bytes((population.members.memory, getattr(population.shared, "memory", ())))
 
 
 def check_memory(parts: Parts) -> None:
     """Raise BadInput where the population does not fit into the memory of the devices."""
     population, free = parts.experiment.population, free_memory()
-    state = population * memory_needed(parts.agent)
+    state = memory_needed(parts)
     need = state * (COPIES_TO_SAVE if jax.default_backend() == "cpu" else 1)
     if free is not None and need > free:
-        share = population * replay_size(parts.agent)
+        share = replay_size(parts)
         advice = "lower config.capacity or population" if share > state / 2 else "lower population or config.layers"
         raise BadInput(
             f"population = {population}: {population} members take {readable(state)}, {readable(share)} of it replay "
@@ -208,5 +265,7 @@ def check_memory(parts: Parts) -> None:
         )
 
 
-def _member(agent: Agent) -> Member:
-    return jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper))
+def _population(parts: Parts) -> Population:
+    n = parts.experiment.population
+    hyper = jax.tree.map(lambda x: jax.ShapeDtypeStruct((n,), jnp.float32), parts.agent.hyper)
+    return jax.eval_shape(parts.learner.init, jax.random.key(0), jax.ShapeDtypeStruct((n,), jnp.uint32), hyper)

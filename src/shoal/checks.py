@@ -14,13 +14,14 @@ import numpy as np
 
 from shoal import tree
 from shoal.build import COPIES_TO_SAVE, Parts, memory_needed, replay_size
+from shoal.components import as_range, explorer, method, selector
 from shoal.devices import free_memory
 from shoal.environments.device import DeviceEnvironment
 from shoal.evolvers import explore as explorers
 from shoal.evolvers import select as selectors
 from shoal.evolvers.space import at_bound, sample
 from shoal.exchanges.directory import probe, worth_keeping
-from shoal.experiment import as_range, explorer_of, selector_of
+from shoal.experiment import method_name
 from shoal.names import readable
 from shoal.types import BadInput, Cards, Explore, Range
 
@@ -55,7 +56,13 @@ def problem(topic: str, text: str) -> Finding:
 
 def size(parts: Parts) -> Iterator[Finding]:
     """How much there is to do, and whether the interval is what was written."""
-    e, steps = parts.experiment, steps_of(parts)
+    e, steps = parts.experiment, parts.steps
+    if steps is None:
+        episodes, generations = _many(e.fitness.episodes, "episode"), _many(e.generations, "generation")
+        yield fine(
+            "size", f"{e.population} × {e.agent} on {e.env} by {method_name(e)}, {generations} of {episodes} each"
+        )
+        return
     total, generations = e.population * e.generations * steps, _many(e.generations, "generation")
     text = f"{e.population} × {e.agent} on {e.env}, {generations} of {steps:,} steps each, {total:,} steps in all"
     yield fine("size", text)
@@ -67,7 +74,8 @@ def size(parts: Parts) -> Iterator[Finding]:
 
 def devices(parts: Parts) -> Iterator[Finding]:
     """How the members are spread."""
-    n, used, present = parts.experiment.population, parts.island.devices, len(jax.devices())
+    e, used, present = parts.experiment, parts.island.devices, len(jax.devices())
+    n = e.population
     kind = jax.devices()[0].platform.upper()
     text = f"{_many(n, 'member')} on {used} of {present} {kind} devices, {n // used} on each"
     if used == present:
@@ -76,22 +84,21 @@ def devices(parts: Parts) -> Iterator[Finding]:
         full = math.ceil(n / present) * present
         yield doubt("devices", f"{text}: {n} does not divide over more; a population of {full} would use them all")
     if not isinstance(parts.environment, DeviceEnvironment):
-        copies = n * parts.agent.environments
+        drawn = parts.learner.drawn
+        copies = n * parts.agent.environments if drawn is None else min(n + 1, drawn.chunk * used) * e.fitness.episodes
         yield fine("environment", f"{copies} copies step outside the device: expect most of the time to go there")
 
 
 def storage(parts: Parts) -> Iterator[Finding]:
     """Memory and disk."""
-    e, b, member = parts.experiment, parts.agent.environments, memory_needed(parts.agent)
-    state = e.population * (member + b * _world(parts))
+    e, b, members = parts.experiment, parts.agent.environments, memory_needed(parts)
+    member, state = members // e.population, members + e.population * b * _world(parts)
     spec = parts.environment.spec
     step = 2 * math.prod(spec.obs_shape) * np.dtype(spec.obs_dtype).itemsize + 4 * math.prod(spec.action.shape) + 16
     need = 2 * state + 2 * e.population * parts.agent.rollout * b * step  # one more of each while it changes
-    replay = e.population * replay_size(parts.agent)
+    replay = replay_size(parts)
     what = f"members, their replay memories ({readable(replay)}) and rollouts" if replay else "members and rollouts"
-    need = max(
-        need - replay, COPIES_TO_SAVE * e.population * member
-    )  # memory is written in place, but saved from copies
+    need = max(need - replay, COPIES_TO_SAVE * members)  # memory is written in place, but saved from copies
     yield _fits("memory", f"about {readable(need)} for {what}", need, free_memory())
     folder = Path(e.run_dir or "runs").absolute()
     while not folder.exists():
@@ -124,11 +131,9 @@ def processes(parts: Parts) -> Iterator[Finding]:
     elif e.exchange == "directory":
         for works, text in probe(Path(e.workspace or "")):
             yield (fine if works else problem)("workspace", text)
-        member = memory_needed(parts.agent) - (replay_size(parts.agent) if e.memory == "own" else 0)
+        members = memory_needed(parts) - (replay_size(parts) if e.memory == "own" else 0)
         kept = sum(worth_keeping(g, e.generations - 1, e.checkpoint.keep) for g in range(e.generations))
-        text = (
-            f"a worker publishes {readable(e.population * member)} per generation and keeps up to {kept} of them there"
-        )
+        text = f"a worker publishes {readable(members)} per generation and keeps up to {kept} of them there"
         yield fine("workspace", text)
 
 
@@ -156,7 +161,10 @@ def evolution(parts: Parts) -> Iterator[Finding]:
         rows = len(e.schedule)
         yield fine("schedule", f"{rows} generations of hyperparameters are followed; nobody copies or explores")
         return
-    select = selector_of(e)
+    if not method(e.method).copies:
+        yield fine("selection", f"method {method_name(e)}: nobody copies")
+        return
+    select = selector(e.select)
     if isinstance(select, selectors.Keep):
         way = "every member explores in place" if select.explore else "every member goes its own way: a control"
         yield fine("selection", f"nobody copies; {way}")
@@ -176,7 +184,7 @@ def evolution(parts: Parts) -> Iterator[Finding]:
         yield doubt("selection", text)
     if not safe:
         yield doubt("selection", "the best member can be overwritten (the champion is saved, but lost to the run)")
-    first = max(1, math.ceil(e.start_after / steps_of(parts)))
+    first = max(1, math.ceil(e.start_after / (parts.steps or 1)))
     if e.generations == 1:
         yield doubt("evolution", "never takes effect: there is no second generation")
     elif e.generations <= first:
@@ -196,9 +204,9 @@ def _rehearse(parts: Parts) -> tuple[list[int], bool]:
     deviation = np.full(n, 0.01 if episodes > 1 else np.nan)
     for i in range(REHEARSALS):
         fitness = np.random.default_rng(i).permutation(n).astype(np.float64)
-        steps, played, nothing = np.full(n, steps_of(parts)), np.full(n, episodes), np.zeros(n, np.int64)
+        steps, played, nothing = np.full(n, parts.steps or 1), np.full(n, episodes), np.zeros(n, np.int64)
         cards = Cards(rows, nothing, steps, fitness, deviation, played, hyper, nothing)
-        parents = selector_of(parts.experiment)((i,), cards, rows).parents
+        parents = selector(parts.experiment.select)((i,), cards, rows).parents
         counts.append(int((parents != rows).sum()))
         safe &= bool(parents[fitness.argmax()] == fitness.argmax())
     return counts, safe
@@ -207,7 +215,7 @@ def _rehearse(parts: Parts) -> tuple[list[int], bool]:
 def hyperparameters(parts: Parts) -> Iterator[Finding]:
     """What is tuned, and whether the ranges let it."""
     e = parts.experiment
-    if e.schedule:
+    if e.schedule or not method(e.method).tunes:
         return
     space = {name: as_range(name, r) for name, r in (e.space or {}).items()}
     fixed = ", ".join(f"{name} {value:g}" for name, value in e.hyper.items()) or "nothing"
@@ -215,8 +223,8 @@ def hyperparameters(parts: Parts) -> Iterator[Finding]:
         yield doubt("tuned", "nothing: space is empty, so that members differ by luck alone")
     else:
         yield fine("tuned", f"{', '.join(space)}; fixed: {fixed}")
-    explore = explorer_of(e)
-    if space and isinstance(explore, explorers.Keep) and not isinstance(selector_of(e), selectors.Keep):
+    explore = explorer(e.explore)
+    if space and isinstance(explore, explorers.Keep) and not isinstance(selector(e.select), selectors.Keep):
         yield doubt("exploration", "explore: keep copies values as they were drawn at the start, and finds no new")
     for name, r in space.items():
         default = float(getattr(parts.agent.hyper, name))
@@ -260,11 +268,6 @@ def _strides(r: Range, explore: Explore) -> float:
 
 
 CHECKS = (size, devices, storage, processes, evolution, hyperparameters)
-
-
-def steps_of(parts: Parts) -> int:
-    """Steps of one member in one generation."""
-    return parts.iterations * parts.agent.rollout * parts.agent.environments
 
 
 def _many(count: int, what: str) -> str:

@@ -18,6 +18,7 @@ from tyro.constructors import PrimitiveConstructorSpec
 from shoal.evolvers.explore import EXPLORERS
 from shoal.evolvers.select import SELECTORS
 from shoal.experiment import Experiment
+from shoal.methods import METHODS
 from shoal.stopping import on_signal
 from shoal.types import BadInput
 
@@ -67,7 +68,12 @@ def train(
         arg(metavar="[EXPERIMENT]", help="an experiment file; flags win over it", help_behavior_hint=""),
     ] = None,
     env: Annotated[str | None, _flag("ID", "suite:name or a bare name, see `shoal envs`", USUAL.env)] = None,
-    agent: Annotated[str | None, _flag("NAME", "the algorithm: ppo, or module:factory of yours", USUAL.agent)] = None,
+    method: Annotated[
+        str | None, _flag("NAME", f"how members learn from one another: {', '.join(METHODS)}", USUAL.method)
+    ] = None,
+    agent: Annotated[
+        str | None, _flag("NAME", "the algorithm: ppo, td3, sac, dqn, or module:factory of yours", "of the method, ppo")
+    ] = None,
     population: Annotated[int | None, WHOLE, _flag("N", "members that train side by side", USUAL.population)] = None,
     generations: Annotated[
         int | None, WHOLE, _flag("N", "how often the population trains, is measured and evolves", USUAL.generations)
@@ -111,7 +117,7 @@ def train(
 
     experiment = read(file) if file else USUAL
     flags = {"env": env, "agent": agent, "population": population, "generations": generations, "interval": interval}
-    flags |= {"select": select, "explore": explore, "seed": seed, "run_dir": run_dir}
+    flags |= {"method": method, "select": select, "explore": explore, "seed": seed, "run_dir": run_dir}
     flags |= {"islands": islands, "exchange": exchange, "workspace": workspace, "worker": worker}
     experiment = with_flags(experiment, **flags)
     changed = [name for name, value in flags.items() if value is not None]

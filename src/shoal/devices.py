@@ -14,9 +14,11 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from shoal.types import PyTree
+from shoal.lift import AXIS
+from shoal.types import Population, PyTree
 
 GPUS = Path("/proc/driver/nvidia/gpus")
+OF_POPULATION: Any = Population._make((True, False, True))  # which of its leaves have the member axis
 
 
 def prepare(neighbour: tuple[int, int] = (0, 1), sharer: tuple[int, int] = (0, 1)) -> None:
@@ -64,46 +66,56 @@ def free_memory() -> float | None:
 
 
 class Layout:
-    """The member axis laid over as many devices as divide it; each device runs its members on its own."""
+    """The member axis laid over as many devices as divide it; each device runs its members on its own.
 
-    def __init__(self, members: int):
+    together: all members on one device, because they learn from one another.
+    """
+
+    def __init__(self, members: int, together: bool = False):
         devices = jax.devices()
-        count = max(d for d in range(1, len(devices) + 1) if members % d == 0)
-        self._mesh = Mesh(np.array(devices[:count]), ("members",))
-        self._along = NamedSharding(self._mesh, PartitionSpec("members"))
-        self._everywhere = NamedSharding(self._mesh, PartitionSpec())
+        count = 1 if together else max(d for d in range(1, len(devices) + 1) if members % d == 0)
+        self._mesh = Mesh(np.array(devices[:count]), (AXIS,))
 
     @property
     def devices(self) -> int:
         return self._mesh.size
 
-    def place(self, tree: PyTree, members: bool = True) -> PyTree:
+    def place(self, tree: PyTree, members: PyTree = True) -> PyTree:
         """Put a tree on the devices: each member's leaves on its own, or all of it on every device."""
-        return jax.device_put(tree, self._along if members else self._everywhere)
+        return jax.device_put(tree, self._shardings(members))
 
-    def program(self, function: Callable, *members: bool, donate: tuple[int, ...] = ()) -> Program:
+    def program(
+        self, function: Callable, *members: PyTree, out: PyTree = True, donate: tuple[int, ...] = ()
+    ) -> Program:
         """Compile `function` for this layout.
 
-        members: for each argument, whether its leaves have the member axis; the results always do.
-        donate: arguments whose memory the results take over.
+        members: for each argument, whether its leaves have the member axis, or a tree of that for its first branches.
+        out: the same for the results. donate: arguments whose memory the results take over.
         """
-        along, everywhere = PartitionSpec("members"), PartitionSpec()
         if self.devices > 1:
-            specs = tuple(along if m else everywhere for m in members)
-            function = jax.shard_map(function, mesh=self._mesh, in_specs=specs, out_specs=along, check_vma=False)
-        return self.gather(function, *members, donate=donate)
+            specs = jax.tree.map(_spec, (members, out))
+            function = jax.shard_map(function, mesh=self._mesh, in_specs=specs[0], out_specs=specs[1], check_vma=False)
+        return self.gather(function, *members, out=out, donate=donate)
 
-    def gather(self, function: Callable, *members: bool, donate: tuple[int, ...] = ()) -> Program:
+    def gather(self, function: Callable, *members: PyTree, out: PyTree = True, donate: tuple[int, ...] = ()) -> Program:
         """Compile a function that moves data between members, and so between devices."""
-        shardings = tuple(self._along if m else self._everywhere for m in members)
-        return Program(jax.jit(function, in_shardings=shardings, out_shardings=self._along, donate_argnums=donate))
+        shardings, result = self._shardings(members), self._shardings(out)
+        jitted = jax.jit(function, in_shardings=shardings, out_shardings=result, donate_argnums=donate)
+        return Program(jitted, self._mesh)
+
+    def _shardings(self, members: PyTree) -> PyTree:
+        return jax.tree.map(lambda m: NamedSharding(self._mesh, _spec(m)), members)
+
+
+def _spec(members: bool) -> PartitionSpec:
+    return PartitionSpec(AXIS) if members else PartitionSpec()
 
 
 class Program:
     """A jitted function, traced and compiled once, at its first call; other shapes are an error, not a retrace."""
 
-    def __init__(self, function: Any):
-        self._function = function
+    def __init__(self, function: Any, mesh: Mesh):
+        self._function, self._mesh = function, mesh
         self._compiled: Any = None
         self._lock = threading.Lock()
         self.compiling = (0.0, 0.0)  # from when to when, on the clock of time.perf_counter
@@ -113,7 +125,8 @@ class Program:
         with self._lock:
             if self._compiled is None:
                 start = time.perf_counter()
-                self._compiled = self._function.lower(*arguments).compile()
+                with jax.set_mesh(self._mesh):
+                    self._compiled = self._function.lower(*arguments).compile()
                 self.compiling = (start, time.perf_counter())
 
     def __call__(self, *arguments: PyTree) -> Any:

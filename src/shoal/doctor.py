@@ -16,7 +16,7 @@ from rich.table import Table
 
 from shoal import checks, toy
 from shoal.build import Parts, build_run
-from shoal.checks import Finding, doubt, fine, problem, steps_of
+from shoal.checks import Finding, doubt, fine, problem
 from shoal.devices import prepare
 from shoal.experiment import alone, load
 from shoal.loop import train
@@ -82,7 +82,7 @@ def dry_run(parts: Parts) -> Iterator[Finding]:
         short = replace(
             alone(parts.experiment, parts.experiment.islands),
             generations=2,
-            interval=rollouts * steps_of(parts) // parts.iterations,
+            interval=rollouts * parts.steps // parts.iterations if parts.steps else parts.experiment.interval,
             start_after=0,
             final_episodes=1,
             run_dir=str(Path(folder) / "run"),
@@ -105,7 +105,7 @@ def _speed(parts: Parts, rollouts: int, events: list[Generation]) -> Finding:
     e, (first, second) = parts.experiment, (event.timing for event in events)
     phases = ("train", "evaluate", "evolve")
     compiling = max(sum(first[p] - second[p] for p in phases), 0.0)
-    training = second["train"] * parts.iterations / rollouts
+    training = second["train"] * (parts.iterations / rollouts if parts.steps else 1)
     generation = training + second["evaluate"] + min(first["evolve"], second["evolve"]) + second["record"]
     rounds = math.ceil(e.final_episodes / (e.population * e.fitness.episodes))
     total = compiling + generation * e.generations + rounds * second["evaluate"]
@@ -118,6 +118,8 @@ def _noise(parts: Parts, rollouts: int, event: Generation) -> Iterator[Finding]:
     e, cards = parts.experiment, event.cards
     fitness = cards.fitness[np.isfinite(cards.fitness)]
     n, whole = len(fitness), parts.iterations * parts.agent.rollout
+    if parts.learner.drawn is not None:
+        return
     lengths = event.metrics["episode/length"]
     length = float(np.nanmax(lengths)) if np.isfinite(lengths).any() else math.inf
     if e.fitness.source == "training" and length > whole / 2:

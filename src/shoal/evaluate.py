@@ -12,7 +12,7 @@ from shoal.build import build_run
 from shoal.champion import load_champion
 from shoal.collect.episodes import statistics
 from shoal.devices import prepare
-from shoal.experiment import alone
+from shoal.experiment import Experiment, alone
 from shoal.keys import derive
 from shoal.types import BadInput
 
@@ -28,8 +28,16 @@ def evaluate(run: Path, episodes: int = 100, seed: int = 0) -> dict[str, Any]:
     single = replace(
         alone(champion.experiment),
         population=1,
-        select="keep",
-        explore="keep",
+        method="seeds",
+        agent=lambda spec: champion.agent,
+        config={},
+        select=Experiment.select,
+        explore=Experiment.explore,
+        memory="own",
+        start_after=0,
+        schedule=None,
+        space={},
+        hyper={},
         fitness=replace(champion.experiment.fitness, source="evaluation", episodes=min(episodes, 64)),
     )
     parts = build_run(single)

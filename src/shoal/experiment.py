@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import math
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from shoal.evolvers.explore import EXPLORERS
-from shoal.evolvers.select import SELECTORS
+from shoal import components
+from shoal.components import as_range, component_data, name_of, range_data
 from shoal.evolvers.space import validate
-from shoal.names import unknown
-from shoal.settings import build, call, line_of, parse, plain, read_yaml, write_yaml
-from shoal.types import BadInput, Explore, Range, Select
+from shoal.settings import build, line_of, parse, plain, read_yaml, write_yaml
+from shoal.types import BadInput
 
 
 @dataclass(frozen=True)
@@ -52,8 +50,10 @@ class Experiment:
 
     env: Any = "CartPole-v1"
     """suite:name, or a bare name for the fastest installed suite that has it (see `shoal envs`)"""
-    agent: Any = "ppo"
-    """the algorithm: ppo, td3, sac, dqn, or module:factory of your own"""
+    method: Any = "pbt"
+    """how members learn from one another: pbt, es, cem_rl, dvd, or seeds (not at all: the control)"""
+    agent: Any = None
+    """the algorithm: ppo, td3, sac, dqn, or module:factory of your own; by default the one that goes with the method"""
     population: int = 8
     """members that train side by side"""
     generations: int = 20
@@ -96,10 +96,6 @@ class Experiment:
     """options of the environment, such as its time limit"""
     schedule: list[dict[str, float]] | None = None
     """hyperparameters by generation, followed instead of evolving (`shoal replay` writes this)"""
-
-
-OBJECT = "object"  # stands in a file for what was given in Python and has no name to import it by
-AGENTS = {name: f"shoal.agents.{name}:{name}" for name in ("ppo", "td3", "sac", "dqn")}
 
 
 # ----------------------------------------------------------------------------------------------- files
@@ -169,9 +165,9 @@ def to_dict(experiment: Experiment) -> dict[str, Any]:
     values = {f.name: getattr(experiment, f.name) for f in fields(experiment)}
     values["fitness"], values["checkpoint"] = asdict(experiment.fitness), asdict(experiment.checkpoint)
     for name in ("env", "agent"):
-        values[name] = _name_of(values[name])
-    for name in ("select", "explore"):
-        values[name] = _component_data(values[name], name)
+        values[name] = name_of(values[name])
+    for name in ("method", "select", "explore"):
+        values[name] = component_data(values[name], name)
     if experiment.space is not None:
         values["space"] = {name: range_data(as_range(name, r)) for name, r in experiment.space.items()}
     return {k: v for k, v in values.items() if v is not None}
@@ -187,7 +183,7 @@ def assign(experiment: Experiment, path: str, text: str) -> Experiment:
     place = values = plain(to_dict(experiment))  # a copy, down to its leaves
     *parents, last = path.split(".")
     for i, part in enumerate(parents):
-        if part in ("select", "explore") and isinstance(place.get(part), str):
+        if part in ("method", "select", "explore") and isinstance(place.get(part), str):
             place[part] = {"name": place[part]}
         inner = place.setdefault(part, {})
         if not isinstance(inner, dict):
@@ -201,72 +197,17 @@ def assign(experiment: Experiment, path: str, text: str) -> Experiment:
     return from_dict(values)
 
 
-# ------------------------------------------------------------------------------------------ components
-
-
-def component(spec: Any, what: str, registry: dict[str, type]) -> Callable:
-    """A selector or explorer from its name, from {name: ..., options}, from module:name, or as given in Python."""
-    if not isinstance(spec, (str, dict)):
-        if not callable(spec):
-            raise BadInput(f"{what} = {spec!r}: write one of {', '.join(registry)}, or a mapping of name and options")
-        return spec
-    options = dict(spec) if isinstance(spec, dict) else {"name": spec}
-    name = options.pop("name", None)
-    if name is None:
-        raise BadInput(f"{what}: needs a name, one of {', '.join(registry)}")
-    try:
-        if ":" not in str(name):
-            if name not in registry:
-                raise BadInput(unknown(what, str(name), registry))
-            return build(registry[name], options, f"{what}.")
-        target = import_object(str(name), what)
-        return call(f"{what}: {name}", target, **options) if isinstance(target, type) else target
-    except BadInput as error:
-        message = str(error)
-        raise BadInput(message if message.startswith(what) else f"{what}: {message}") from error
-
-
-def as_range(name: str, value: Any) -> Range:
-    """A range from plain data: a mapping of its fields, or [low, high, scale]."""
-    if isinstance(value, Range):
-        return value
-    if isinstance(value, (list, tuple)):
-        if len(value) not in (2, 3):
-            raise BadInput(
-                f"space.{name}: write [low, high] or [low, high, scale], or a mapping of the fields of a range"
-            )
-        value = dict(zip(("low", "high", "scale"), value, strict=False))
-    if not isinstance(value, dict):
-        raise BadInput(f"space.{name} = {value!r}: write [low, high], [low, high, scale] or a mapping")
-    return build(Range, value, f"space.{name}.")
-
-
-def range_data(r: Range) -> dict[str, Any]:
-    """A range as plain data, without what is default."""
-    default = Range()
-    return {k: plain(v) for k, v in asdict(r).items() if v != getattr(default, k)}
-
-
-def import_object(name: str, what: str) -> Any:
-    """The object at module:name. Raises BadInput."""
-    module, _, attribute = name.partition(":")
-    if module == OBJECT:
-        raise BadInput(f"{what}: was given in Python as an object of its own ({attribute}); give it again: {what}=...")
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise BadInput(f"{what}: {name} cannot be imported: {error}") from error
-
-
 def alone(experiment: Experiment, islands: int | None = 1) -> Experiment:
     """The same in one process."""
     return replace(experiment, islands=islands, exchange="local", workspace=None, worker=None)
 
 
 def default_run_dir(experiment: Experiment) -> str:
-    """runs/ENVIRONMENT-AGENT-SEED, with a number behind it when that is taken."""
-    env = str(_name_of(experiment.env)).partition(":")[2] or str(experiment.env)
-    base = Path("runs") / f"{env.replace('/', '-')}-{str(_name_of(experiment.agent)).split(':')[-1]}-{experiment.seed}"
+    """runs/ENVIRONMENT-AGENT-SEED, with a number behind it when that is taken; METHOD where it is not pbt or seeds."""
+    env = str(name_of(experiment.env)).partition(":")[2] or str(experiment.env)
+    known = components.method(experiment.method).tunes
+    who = str(name_of(agent_of(experiment))).split(":")[-1] if known else method_name(experiment)
+    base = Path("runs") / f"{env.replace('/', '-')}-{who}-{experiment.seed}"
     path, number = base, 2
     while path.exists():
         path, number = base.with_name(f"{base.name}-{number}"), number + 1
@@ -312,43 +253,38 @@ def check(experiment: Experiment) -> None:
         validate(name, as_range(name, r))
     if e.schedule and e.space:
         raise BadInput("schedule: a run follows a schedule or tunes a space; to follow the schedule, write space: {}")
-    selector, _ = selector_of(e), explorer_of(e)
-    needs = getattr(selector, "needs", 1)
-    if e.population < needs:
+    selector, _ = components.selector(e.select), components.explorer(e.explore)
+    method = components.method(e.method)
+    if not method.copies:
+        _check_without_copies(e)
+    elif e.population < (needs := getattr(selector, "needs", 1)):
         raise BadInput(
             f"population = {e.population}: selection by {type(selector).__name__} needs at least {needs}; "
             f"for a single agent write select: keep"
         )
+    if e.space and not method.tunes:
+        raise BadInput(f"space: method {method_name(e)} tunes nothing; give hyperparameters fixed values under hyper")
 
 
-def selector_of(experiment: Experiment) -> Select:
-    """The selector that an experiment names. Raises BadInput."""
-    return component(experiment.select, "select", SELECTORS)
+def _check_without_copies(e: Experiment) -> None:
+    """What only a method with parents and children has."""
+    usual = Experiment()
+    for name in ("select", "explore", "memory", "start_after"):
+        if getattr(e, name) != getattr(usual, name):
+            raise BadInput(f"{name}: goes with method: pbt; with method {method_name(e)} no member copies another")
 
 
-def explorer_of(experiment: Experiment) -> Explore:
-    """The explorer that an experiment names. Raises BadInput."""
-    return component(experiment.explore, "explore", EXPLORERS)
+def agent_of(experiment: Experiment) -> Any:
+    """The agent that it names, or the one that goes with its method."""
+    return next(iter(components.method(experiment.method).agents)) if experiment.agent is None else experiment.agent
+
+
+def method_name(experiment: Experiment) -> str:
+    """pbt, es, ..."""
+    data = component_data(experiment.method, "method")
+    return str(data["name"] if isinstance(data, dict) else data)
 
 
 def with_flags(experiment: Experiment, **flags: Any) -> Experiment:
     """The experiment with every flag that was given."""
     return replace(experiment, **{k: v for k, v in flags.items() if v is not None})
-
-
-def _name_of(value: Any) -> Any:
-    """How a file names a part: as the user did, by where it can be imported, or as an object that it cannot hold."""
-    if isinstance(value, str):
-        return value
-    if hasattr(value, "__qualname__") and "<" not in value.__qualname__ and value.__module__ != "__main__":
-        return f"{value.__module__}:{value.__qualname__}"
-    return f"{OBJECT}:{getattr(value, '__qualname__', type(value).__qualname__)}"
-
-
-def _component_data(value: Any, what: str) -> Any:
-    if isinstance(value, (str, dict)):
-        return value
-    if not is_dataclass(value) or isinstance(value, type):
-        return _name_of(value)
-    known: dict[type, str] = {kind: name for name, kind in (SELECTORS if what == "select" else EXPLORERS).items()}
-    return {"name": known.get(type(value)) or _name_of(type(value)), **asdict(value)}

@@ -16,6 +16,7 @@ from jax.custom_batching import custom_vmap
 from shoal import tree
 from shoal.types import PyTree
 
+AXIS = "members"  # what the devices of a program stand in a row along
 TILES = 4  # parts that an accelerator splits the members into, to leave out those that have nothing to do
 
 
@@ -103,6 +104,19 @@ def when(due: jax.Array, function: Callable, state: PyTree, *arguments: PyTree) 
         return state, jax.tree.map(lambda _: True, state)
 
     return choose(due, state, *arguments)
+
+
+def spread(tree: PyTree, axis: int = 0) -> PyTree:
+    """Lay an axis of every leaf over the devices of a program in which all of them have all the data, so that each does a
+    share of what follows. Elsewhere, or where they do not divide the axis, nothing."""
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty or mesh.size == 1 or mesh.manual_axes:
+        return tree
+    leaves = jax.tree.leaves(tree)
+    if any(x.shape[axis] % mesh.size for x in leaves):
+        return tree
+    spec = jax.sharding.PartitionSpec(*[None] * axis, AXIS)
+    return jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, spec), tree)
 
 
 def _broadcast(size: int, batched: PyTree, values: PyTree) -> PyTree:

@@ -81,6 +81,7 @@ class _Run:
         self._first = 0
         self._generation = 0
         self._earlier_seconds = 0.0
+        self._steps = 0
         self._first_uid = 0
         self._built = False
         self._evolution: PyTree = ()
@@ -137,9 +138,8 @@ class _Run:
     def open(self) -> None:
         """A new run directory and a first population."""
         self._place()
-        copies = self._experiment.population * (self._experiment.checkpoint.keep + 2)
         if self._leading:
-            self._files.check_free(memory_needed(self.parts.agent) * copies)
+            self._files.check_free(memory_needed(self.parts) * (self._experiment.checkpoint.keep + 2))
         check_memory(self.parts)
         self._populate()
         if self._leading:
@@ -160,7 +160,7 @@ class _Run:
             finished = (run_dir / "result.json").exists()
             if done > self._experiment.generations or (done == self._experiment.generations and finished):
                 raise BadInput(f"{run_dir} has done its {done} generations; raise them with --generations")
-            self._earlier_seconds = manifest["seconds"]
+            self._earlier_seconds, self._steps = manifest["seconds"], manifest["steps"]
             if manifest["champion"] is not None:
                 self._best = Best(state["run"]["champion"], **manifest["champion"])
             self._evolution = state["run"]["evolution"]
@@ -245,39 +245,38 @@ class _Run:
         island.evaluate(generation)
         evaluated = time.perf_counter()
         self._attention.enter(self._generation, "evolve")
-        cards, metrics, evaluation_steps, stop = self._crew.share(metrics, self._attention.stop)
+        shared = self._crew.share(metrics, self._attention.stop)
+        cards = shared.cards
         champion = self._best.challenge(cards)
         decide = partial(self.parts.evolver.decide, self._key("decide"), self._evolution)
-        self._evolution, decision, visible, learned = self._crew.evolve(cards, decide, champion)
-        if learned is not None:
-            self._best.learned = learned
-        evolved = time.perf_counter()
+        evolved = self._crew.evolve(shared, decide, champion)
+        self._evolution = evolved.evolution
+        if evolved.champion is not None:
+            self._best.learned = evolved.champion
+        end = time.perf_counter()
         self._attention.last_seconds = trained - begin
-        parents = visible.take(decision.parents)
         explored = np.zeros(len(cards.uid), bool)
-        for name, values in decision.hyper.items():
-            explored |= values != parents.hyper[name]
-        steps = int(cards.steps.sum())
+        for name, values in evolved.hyper.items():
+            explored |= values != evolved.parents.hyper[name]
+        steps, before = int(cards.steps.sum()), self._steps
+        self._steps = steps
         timing = {
             "seconds": self._elapsed(),
             "train": trained - begin,
             "evaluate": evaluated - trained,
-            "evolve": evolved - evaluated,
-            "steps_per_second": len(cards.uid) * self._interval() / (evolved - begin),
+            "evolve": end - evaluated,
+            "steps_per_second": (steps - before) / (end - begin),
         }
-        changes = parents, decision.hyper, explored
-        event = Generation(generation, cards, *changes, metrics, steps, evaluation_steps, self._best, timing)
+        changes = evolved.parents, evolved.hyper, explored
+        metrics = shared.metrics | {name: np.array([x], np.float32) for name, x in evolved.metrics.items()}
+        event = Generation(generation, cards, *changes, metrics, steps, shared.evaluation_steps, self._best, timing)
         if self._leading:
             self._files.lineage.write(lineage_rows(event))
             for recorder in self._attention.recorders:
                 recorder.generation(event)
-            timing["record"] = time.perf_counter() - evolved
+            timing["record"] = time.perf_counter() - end
             self._files.metrics.write([metrics_row(event)])
-        return champion is not None, stop
-
-    def _interval(self) -> int:
-        """Steps of one member in one generation."""
-        return self.parts.iterations * self.parts.agent.rollout * self.parts.agent.environments
+        return champion is not None, shared.stop
 
     def _chunk(self) -> int:
         """Iterations per call, so that the run can be watched and stopped about twice a second."""
@@ -298,11 +297,12 @@ class _Run:
     def _to_save(self, generation: int, improved: bool, stop: bool) -> tuple[Any, ...]:
         due = stop or (generation + 1) % self._experiment.checkpoint.every == 0
         due |= generation + 1 == self._experiment.generations
-        best, known = replace(self._best), self._best.uid >= 0
+        best, known = replace(self._best), self._best.generation >= 0
         parts = to_host(self._state(template=not known)) if due else {}
         if not self._leading:
             parts.pop("run", None)
-        manifest = {"seconds": self._elapsed(), "champion": best.about() if known else None} if self._leading else None
+        told = {"seconds": self._elapsed(), "steps": self._steps, "champion": best.about() if known else None}
+        manifest = told if self._leading else None
         all_parts = 1 + (self._experiment.islands or 1)
         new = best if improved and self._leading else None
         return generation, parts, manifest, all_parts, new, self.parts.environment.spec
@@ -318,14 +318,15 @@ class _Run:
     def _summary(self) -> dict[str, Any]:
         """The champion plays fresh episodes; then everything that result.json holds."""
         experiment, learned = self._experiment, self._best.learned
-        cards, _, evaluation_steps, _ = self._crew.share({}, False)
+        shared = self._crew.share({}, False)
         evaluation = None
         if learned is not None and self._leading:
             self._attention.enter(self._generation, "champion")
             key = derive((experiment.seed,), "champion")
             evaluation = statistics(self.parts.island.test(learned, key, experiment.final_episodes))
         compiling = self.parts.island.compile_seconds
-        return summarise(experiment, cards, self._best, evaluation, evaluation_steps, self._elapsed(), compiling)
+        steps = shared.evaluation_steps
+        return summarise(experiment, shared.cards, self._best, evaluation, steps, self._elapsed(), compiling)
 
     def _elapsed(self) -> float:
         """Seconds of this run, those before it was resumed included."""

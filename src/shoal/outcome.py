@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.champion import Best, Champion, load_champion
-from shoal.experiment import Experiment
+from shoal.experiment import Experiment, method_name
 from shoal.record.recorder import finite_or_none
 from shoal.types import Cards
 
@@ -50,6 +50,7 @@ def summarise(
     return {
         "status": "done",
         "env": str(experiment.env),
+        "method": method_name(experiment),
         "agent": str(experiment.agent),
         "population": experiment.population,
         "generations": experiment.generations,

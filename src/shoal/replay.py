@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from shoal.experiment import alone, load
+from shoal.components import method
+from shoal.experiment import alone, load, method_name
 from shoal.loop import Result, train
 from shoal.record.lineage import schedule
 from shoal.record.recorder import Recorder
@@ -24,6 +25,8 @@ def replay(
     if not (run / "experiment.yaml").exists():
         raise BadInput(f"{run} holds no run: there is no experiment.yaml in it")
     experiment = load(run / "experiment.yaml")
+    if not method(experiment.method).tunes:
+        raise BadInput(f"{run} has no schedule to follow: method {method_name(experiment)} tunes nothing")
     tuned = sorted(experiment.space or (experiment.schedule or [{}])[0])
     rows = [{name: row[name] for name in tuned} for row in schedule(run)]
     if not rows:
@@ -33,6 +36,7 @@ def replay(
             alone(experiment),
             population=population,
             generations=len(rows),
+            method="pbt",
             select="keep",
             explore="keep",
             space={},

@@ -115,6 +115,7 @@ class Agent(NamedTuple):
     limits: (lowest, highest) value that a hyperparameter can take at all, where something limits it
     warm_up: environment steps of a member before its first update
     off_policy: it learns from what older weights did, so that acting need not wait for learning
+    parts: what learners that know this agent build on, where there are such
     """
 
     init: Callable[..., Member]
@@ -129,6 +130,7 @@ class Agent(NamedTuple):
     limits: dict[str, tuple[float, float]] = {}  # noqa: RUF012 (never changed)
     warm_up: int = 0
     off_policy: bool = False
+    parts: Any = None
 
 
 class Population(NamedTuple):
@@ -145,26 +147,29 @@ class Drawn(NamedTuple):
     They learn from the episodes that measure them, and what their generation leaves behind is a new mean. An island of
     N members measures rows 0 to N - 1, its members; row N, the mean; and rows above, which fill up and do not count.
 
-    draw:      (population, uid [N], key) -> population: the members of a generation
-    actor:     (population, row, uid, key) -> what the policy at `row` has learned, `uid` being that of its member
+    draw:      (population, uid [N], key) -> population: the members of a generation; None: they are drawn as `actors`
+    actors:    (population, rows [R], uid [R], key) -> what the policies at rows have learned, uid being their members';
+        a whole number of pairs, where an even uid stands before the next one
     improve:   (population, key) -> (population, metrics [N]): one update of members before they are measured
     updates:   (hyper [N], steps so far, steps of the last generation) -> how many of them; plain numbers
     watch:     (shared, rows [R], step, alive [R, E]) -> shared: what there is to learn from one step of R policies in E
-        episodes each, a Rollout of leaves [R, E, ...]; None: nothing
-    recombine: (population, uid [M], weights [M], key) -> population: the step of the mean that an evolver's weights ask
-        for; M members of all islands, the key that has drawn them
+        episodes each, a Rollout of leaves [R, E, ...]; rows counted from the mean: members are below 0; None: nothing
+    recombine: (population, uid [M], weights [M], key) -> (population, metrics, scalars): the step of the mean that an
+        evolver's weights ask for; M members of all islands in order of uid, the key that has drawn them
     mean:      (population) -> what the mean has learned
-    chunk:     rows that are measured at a time
+    chunk:     rows that a device measures at a time
+    cap:       (hyper [N]) -> steps after which an episode is ended; plain numbers
     """
 
-    draw: Callable[..., Population]
-    actor: Callable[..., PyTree]
+    draw: Callable[..., Population] | None
+    actors: Callable[..., PyTree]
     improve: Callable[..., tuple[Population, dict[str, Array]]] | None
     updates: Callable[..., int]
     watch: Callable[..., PyTree] | None
-    recombine: Callable[..., Population]
+    recombine: Callable[..., tuple[Population, dict[str, Array]]]
     mean: Callable[[Population], PyTree]
     chunk: int
+    cap: Callable[[Hyper], int] = lambda hyper: 2**31 - 1
 
 
 class Learner(NamedTuple):

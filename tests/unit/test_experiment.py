@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from runs import tiny
 
+from shoal import components
 from shoal import experiment as files
 from shoal.build import build_run
 from shoal.evolvers.explore import EXPLORERS, Explorer, Gaussian, Mutate, Perturb
@@ -22,10 +23,8 @@ from shoal.experiment import (
     assign,
     blame,
     dump,
-    explorer_of,
     from_dict,
     load,
-    selector_of,
     to_dict,
     with_flags,
 )
@@ -34,6 +33,8 @@ from shoal.types import BadInput, Cards, Range, Selection
 
 EVERYTHING = Experiment(
     env="gym:CartPole-v1",
+    method={"name": "pbt"},
+    agent="ppo",
     population=6,
     generations=3,
     interval=100,
@@ -58,6 +59,14 @@ EVERYTHING = Experiment(
     config={"layers": (8, 8), "activation": "relu"},
     env_options={"vectorization": "async", "max_episode_steps": 20},
 )
+
+
+def selector_of(experiment: Experiment) -> Any:
+    return components.selector(experiment.select)
+
+
+def explorer_of(experiment: Experiment) -> Any:
+    return components.explorer(experiment.explore)
 
 
 @dataclass(frozen=True)
@@ -98,7 +107,7 @@ def test_file_round_trip(tmp_path: Path, experiment: Experiment) -> None:
 def test_everything_says_more_than_the_defaults() -> None:
     usual = Experiment()
     same = [f.name for f in fields(Experiment) if getattr(usual, f.name) == getattr(EVERYTHING, f.name)]
-    assert same == ["agent", "workspace", "worker", "schedule"]
+    assert same == ["workspace", "worker", "schedule"]
 
 
 def test_schedule_round_trip(tmp_path: Path) -> None:

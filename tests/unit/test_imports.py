@@ -22,7 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "keys": {"types"},
     "tree": {"types"},
     "settings": {"types", "names"},
-    "devices": {"types"},
+    "devices": {"types", "lift"},
     "atomic": set(),
     "checkpoint": {"types", "atomic"},
     "networks": VOCABULARY,
@@ -35,7 +35,9 @@ ALLOWED: dict[str, set[str]] = {
     "collect": VOCABULARY | {"environments", "devices"},
     "exchanges": {"types", "atomic"},
     "islands": VOCABULARY | {"environments", "devices", "collect", "learners", "exchanges"},
-    "experiment": VOCABULARY | {"evolvers"},
+    "methods": VOCABULARY | {"evolvers", "learners"},
+    "components": VOCABULARY | {"evolvers", "methods"},
+    "experiment": VOCABULARY | {"evolvers", "components"},
     "toy": VOCABULARY | {"evolvers"},
 }
 

@@ -25,11 +25,11 @@ from shoal.collect.episodes import (
     no_metrics,
     no_outcome,
 )
-from shoal.devices import Layout
+from shoal.devices import OF_POPULATION, Layout
 from shoal.environments.device import DeviceEnvironment, auto_reset
 from shoal.environments.spaces import to_bounds
 from shoal.keys import member_keys
-from shoal.types import Learner, Population, PyTree, Rollout
+from shoal.types import Learner, Member, Population, PyTree, Rollout
 
 
 class World(NamedTuple):
@@ -51,13 +51,16 @@ class DeviceArena:
         self._greedy = greedy
         self._layout = layout
         self._begin = layout.program(self._reset, True, False)
+        members, own = (True, False), (True, True, True)  # of a population, its `shared` being everybody's
         self._train = layout.program(
-            self._train_members, True, True, True, True, True, False, False, False, donate=(0, 1, 2, 3)
+            self._train_members, members, *own, True, False, False, False, out=(members, *own), donate=(0, 1, 2, 3)
         )
-        self._test = layout.program(self._evaluate_members, True, True, False)
+        self._test = layout.program(self._evaluate_members, OF_POPULATION, True, False)
+        arguments = (OF_POPULATION, True, False, False, False)
+        self._measure = layout.program(self._measure_rows, *arguments, out=(False, True, True))
         self.world: World | None = None
         self._metrics: list[str] = []
-        self.programs = (self._begin, self._train, self._test)
+        self.programs = (self._begin, self._train, self._test, self._measure)
 
     def prepare(self, population: Population, uid: np.ndarray, episodes: int) -> None:
         """Begin to compile `train`, and `evaluate` for E episodes, side by side, for a population of these shapes."""
@@ -191,7 +194,7 @@ class DeviceArena:
     # ----------------------------------------------------------------------------------------- evaluation
 
     def _test_arguments(self, population: Population, keys: jax.Array) -> tuple[Any, ...]:
-        return tuple(population), self._layout.place(keys), np.int32(self._step_limit)
+        return population, self._layout.place(keys), np.int32(self._step_limit)
 
     def evaluate(self, population: Population, keys: jax.Array, pause: Callable) -> tuple[np.ndarray, np.ndarray]:
         """Whole episodes of frozen members: keys [N, E], one per episode. Returns their returns and lengths [N, E]."""
@@ -199,8 +202,53 @@ class DeviceArena:
         pause(returns, 0)
         return np.asarray(returns), np.asarray(lengths)
 
-    def _evaluate_members(self, members: tuple, keys: jax.Array, limit: jax.Array) -> tuple[jax.Array, jax.Array]:
-        environment, population = self._environment, Population(*members)
+    def _evaluate_members(self, population: Population, keys: jax.Array, limit: jax.Array) -> tuple:
+        return self._play(population, keys, limit)[:2]
+
+    def measure(
+        self, population: Population, uid: np.ndarray, key: jax.Array, keys: jax.Array, cap: int, pause: Callable
+    ) -> tuple[PyTree, np.ndarray, np.ndarray]:
+        """Whole episodes of members drawn with `key`, and of the mean; keys [E], the same for all.
+
+        cap: steps after which an episode is ended. Returns what the population shares after it has watched them, and
+        returns and lengths [N + 1, E], those of the mean last.
+        """
+        place = self._layout.place
+        limit = np.int32(min(cap, self._step_limit))
+        shared, *played = self._measure(population, place(uid), key, place(keys, False), limit)
+        pause(played, 0)
+        # Every device has measured the mean beside its own members, with the same result.
+        parts = [np.asarray(x).reshape(self._layout.devices, -1, len(keys)) for x in played]
+        return shared, *(np.concatenate([x[:, :-1].reshape(-1, len(keys)), x[0, -1:]]) for x in parts)
+
+    def _measure_rows(
+        self, population: Population, uid: jax.Array, key: jax.Array, keys: jax.Array, limit: jax.Array
+    ) -> tuple[PyTree, jax.Array, jax.Array]:
+        drawn, members = self._learner.drawn, len(uid)
+        assert drawn is not None
+        chunks = -(-(members + 1) // drawn.chunk)
+        width = 2 * -(-(members + 1) // (2 * chunks))
+        rows = jnp.arange(chunks * width).reshape(chunks, width)
+
+        def chunk(shared: PyTree, rows: jax.Array) -> tuple[PyTree, tuple[jax.Array, jax.Array]]:
+            mine = jnp.minimum(rows, members - 1)
+            now = population._replace(shared=shared)
+            learned = drawn.actors(now, rows, uid[mine], key)
+            actors = Population(Member(learned, (), ()), (), tree.take(population.hyper, mine))
+            every = jnp.broadcast_to(keys, (width, *keys.shape))
+            returns, lengths, shared = self._play(actors, every, limit, shared, rows - members)
+            return shared, (returns, lengths)
+
+        shared, played = jax.lax.scan(chunk, population.shared, rows)
+        returns, lengths = (x.reshape(chunks * width, -1)[: members + 1] for x in played)
+        return shared, returns, lengths
+
+    def _play(
+        self, population: Population, keys: jax.Array, limit: jax.Array, shared: PyTree = (), rows: Any = None
+    ) -> tuple[jax.Array, jax.Array, PyTree]:
+        """Returns and lengths [N, E] of whole episodes with keys [N, E]; and `shared`, after watching them as `rows`."""
+        environment, drawn = self._environment, self._learner.drawn
+        watch = drawn.watch if drawn is not None and rows is not None else None
         step_all = jax.vmap(jax.vmap(environment.step))
         reset_keys, keys = jax.vmap(jax.vmap(jax.random.split, out_axes=1), out_axes=1)(keys)
         state, obs = jax.vmap(jax.vmap(environment.reset))(reset_keys)
@@ -211,27 +259,24 @@ class DeviceArena:
             return alive.any() & (t < limit)
 
         def step(carried: tuple) -> tuple:
-            state, obs, memory, total, length, alive, t = carried
+            state, obs, memory, shared, total, length, alive, t = carried
             now = jax.vmap(jax.vmap(jax.random.fold_in, (0, None)), (0, None))(keys, t)
             if self._greedy:
                 action, memory = self._learner.greedy(population, obs, memory)
             else:
                 action, memory, _ = self._learner.act(population, obs, memory, now[:, 0])
-            state, obs, reward, terminated, truncated = step_all(now, state, to_bounds(environment.spec.action, action))
+            inside = to_bounds(environment.spec.action, action)
+            state, next_obs, reward, terminated, truncated = step_all(now, state, inside)
+            if watch is not None:
+                taken = Rollout(obs, action, reward, next_obs, terminated, truncated, ())
+                shared = watch(shared, rows, taken, alive)
             total, length = total + jnp.where(alive, reward, jnp.float32(0)), length + alive.astype(jnp.float32)
-            return state, obs, memory, total, length, alive & ~(terminated | truncated), t + 1
+            return state, next_obs, memory, shared, total, length, alive & ~(terminated | truncated), t + 1
 
-        first = (
-            state,
-            obs,
-            self._learner.agent.carry(keys.shape),
-            zeros,
-            zeros,
-            jnp.ones(keys.shape, bool),
-            jnp.int32(0),
-        )
-        _, _, _, total, length, _, _ = jax.lax.while_loop(running, step, first)
-        return total, length
+        memory = self._learner.agent.carry(keys.shape)
+        first = (state, obs, memory, shared, zeros, zeros, jnp.ones(keys.shape, bool), jnp.int32(0))
+        _, _, _, shared, total, length, _, _ = jax.lax.while_loop(running, step, first)
+        return total, length, shared
 
     # ---------------------------------------------------------------------------------------------- state
 

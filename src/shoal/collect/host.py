@@ -22,7 +22,7 @@ from shoal.collect.episodes import (
     no_metrics,
     no_outcome,
 )
-from shoal.devices import Layout
+from shoal.devices import OF_POPULATION, Layout, Program
 from shoal.environments.host import HostEnvironment, Vector
 from shoal.environments.spaces import to_bounds
 from shoal.keys import derive, member_keys, words
@@ -45,18 +45,24 @@ class HostArena:
     ):
         self._environment, self._learner, self._layout, self._step_limit = environment, learner, layout, step_limit
         self._objective = objective
-        self._act = layout.program(self._act_members, True, True, True, True, False, False)
+        kept = (True, False)  # what is learned: by members, and by all of them
+        self._act = layout.program(self._act_members, (*kept, True), True, True, True, False, False)
         # What is learned is not donated: with off-policy agents, old weights act while new ones are computed.
-        self._update = layout.program(self._update_members, True, True, True, True, True, False, donate=(1,))
+        self._update = layout.program(
+            self._update_members, kept, True, True, True, True, False, out=(kept, True, True), donate=(1,)
+        )
         test = self._greedy_members if greedy else self._sample_members
-        self._test = layout.program(test, True, True, True, True, False)
+        self._test = layout.program(test, OF_POPULATION, True, True, True, False)
+        self._perform = layout.program(test, OF_POPULATION, True, True, True, False)  # of drawn members
+        self._actors = layout.gather(self._actors_of, OF_POPULATION, False, False, False)
+        self._watch = layout.gather(self._watch_step, False, False, True, True, out=False)
         self._turns = [layout.place(np.int32(t), members=False) for t in range(learner.agent.rollout)]
         self._training: Vector | None = None
         self._testing: tuple[Vector, int] | None = None
         self._obs: np.ndarray = np.zeros(0)
         self._carry: PyTree = ()
         self._progress = begin(np, 0, 0)
-        self.programs = (self._act, self._update, self._test)
+        self.programs = (self._act, self._update, self._test, self._perform, self._actors, self._watch)
 
     def sibling(self) -> HostArena:
         """The arena of other members, with the same programs and simulators of its own."""
@@ -160,43 +166,86 @@ class HostArena:
 
     def evaluate(self, population: Population, keys: jax.Array, pause: Callable) -> tuple[np.ndarray, np.ndarray]:
         """Whole episodes of frozen members: keys [N, E], one per episode. Returns their returns and lengths [N, E]."""
+        return self._play(self._test, population, keys, self._step_limit, lambda *_: None, pause)
+
+    def measure(
+        self, population: Population, uid: np.ndarray, key: jax.Array, keys: jax.Array, cap: int, pause: Callable
+    ) -> tuple[PyTree, np.ndarray, np.ndarray]:
+        """See `DeviceArena.measure`."""
+        drawn, place, members, devices = self._learner.drawn, self._layout.place, len(uid), self._layout.devices
+        assert drawn is not None
+        chunks, together = -(-(members + 1) // (drawn.chunk * devices)), 2 * devices
+        width = -(-(members + 1) // (chunks * together)) * together
+        shared, results = population.shared, []
+        for rows in np.arange(chunks * width, dtype=np.int32).reshape(chunks, width):
+            mine = np.minimum(rows, members - 1)
+            actors = self._actors(population, place(rows, False), place(uid[mine], False), place(key, False))
+            where = place(rows - np.int32(members), False)
+
+            def watch(step: Rollout, alive: np.ndarray, where: Any = where) -> None:
+                nonlocal shared
+                if drawn.watch is not None:
+                    shared = self._watch(shared, where, place(step), place(alive))
+
+            every = jnp.broadcast_to(keys, (width, *keys.shape))
+            results.append(self._play(self._perform, actors, every, min(cap, self._step_limit), watch, pause))
+        returns, lengths = (np.concatenate(x)[: members + 1] for x in zip(*results, strict=True))
+        return shared, returns, lengths
+
+    def _actors_of(self, population: Population, rows: jax.Array, uid: jax.Array, key: jax.Array) -> Population:
+        drawn = self._learner.drawn
+        assert drawn is not None
+        learned = drawn.actors(population, rows, uid, key)
+        mine = jnp.minimum(rows, population.hyper[0].shape[0] - 1)
+        return Population(Member(learned, (), ()), (), tree.take(population.hyper, mine))
+
+    def _watch_step(self, shared: PyTree, rows: jax.Array, step: Rollout, alive: jax.Array) -> PyTree:
+        drawn = self._learner.drawn
+        assert drawn is not None and drawn.watch is not None
+        return drawn.watch(shared, rows, step, alive)
+
+    def _play(
+        self, act: Program, population: Population, keys: jax.Array, limit: int, watch: Callable, pause: Callable
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns and lengths [N, E] of whole episodes with keys [N, E]; `watch` sees every step and who is alive."""
         place, shape = self._layout.place, keys.shape
         if self._testing is None or self._testing[1] != keys.size:
             self._close_testing()
             self._testing = (self._environment.open(keys.size, self._objective), keys.size)
         vector = self._testing[0]
         seeds = np.asarray(jax.random.key_data(keys)).reshape(keys.size, -1)[:, -1] >> 1
-        obs = vector.reset([int(s) for s in seeds])
+        obs = vector.reset([int(s) for s in seeds]).reshape(*shape, *self._environment.spec.obs_shape)
         carry = jax.tree.map(np.asarray, self._learner.agent.carry(shape))
         progress, alive = begin(np, *shape), np.ones(shape, bool)
         returns, lengths = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
-        members, first_keys = place(tuple(population)), place(keys[:, 0])
-        for t in range(self._step_limit):
-            obs = place(obs.reshape(*shape, *self._environment.spec.obs_shape))
+        population, first_keys = place(population, OF_POPULATION), place(keys[:, 0])
+        for t in range(limit):
             turn = place(np.int32(t), members=False)
-            action, carry = jax.tree.map(np.asarray, self._test(members, obs, place(carry), first_keys, turn))
+            action, carry = jax.tree.map(np.asarray, act(population, place(obs), place(carry), first_keys, turn))
             step, objective = self._step(vector, action)
-            done = (step.terminated | step.truncated).reshape(shape)
-            progress, total, length, _ = advance(np, progress, step.reward.reshape(shape), done)
+            reward, terminated, truncated = (x.reshape(shape) for x in (step.reward, step.terminated, step.truncated))
+            done = terminated | truncated
+            watch(Rollout(obs, action, reward, step.final_obs.reshape(obs.shape), terminated, truncated, ()), alive)
+            progress, total, length, _ = advance(np, progress, reward, done)
             value = total if objective is None else np.where(done, objective.reshape(shape), total)
             returns, lengths = np.where(alive, value, returns), np.where(alive, length, lengths)
             alive &= ~done
-            obs = step.obs
+            obs = step.obs.reshape(obs.shape)
             pause(None, 0)
             if not alive.any():
                 break
         return returns, lengths
 
     def _greedy_members(
-        self, population: tuple, obs: jax.Array, carry: PyTree, keys: jax.Array, turn: jax.Array
+        self, population: Population, obs: jax.Array, carry: PyTree, keys: jax.Array, turn: jax.Array
     ) -> Any:
-        return self._learner.greedy(Population(*population), obs, carry)
+        return self._learner.greedy(population, obs, carry)
 
     def _sample_members(
-        self, population: tuple, obs: jax.Array, carry: PyTree, keys: jax.Array, turn: jax.Array
+        self, population: Population, obs: jax.Array, carry: PyTree, keys: jax.Array, turn: jax.Array
     ) -> Any:
         keys = jax.vmap(jax.random.fold_in, (0, None))(keys, turn)
-        return self._learner.act(Population(*population), obs, carry, keys)[:2]
+        return self._learner.act(population, obs, carry, keys)[:2]
 
     # ---------------------------------------------------------------------------------------------- state
 

@@ -17,19 +17,36 @@ Decide = Callable[[Cards, np.ndarray], tuple[PyTree, Decision]]  # (visible card
 class Shared(NamedTuple):
     """What is known of the members that are decided for; rows in the order of the processes."""
 
-    cards: Cards
-    metrics: dict[str, np.ndarray]
+    members: Cards
+    cards: Cards  # of those who live on: the members, or the one policy that they are drawn around
+    metrics: dict[str, np.ndarray]  # of these
     evaluation_steps: int
     stop: bool  # somebody was told to stop
+
+
+def share_of(
+    members: Cards, mean: Cards | None, metrics: dict[str, np.ndarray], evaluation_steps: int, stop: bool
+) -> Shared:
+    """mean: the card of the policy that stands for all members, where they are drawn around one."""
+    if mean is None:
+        return Shared(members, members, metrics, evaluation_steps, stop)
+    fitness = members.fitness[np.isfinite(members.fitness)]
+    kinds: dict[str, Any] = {"mean": np.mean, "variance": np.var, "max": np.max, "min": np.min}
+    of_all = {name: np.nanmean(x) if np.isfinite(x).any() else np.nan for name, x in metrics.items()}
+    of_all |= {f"returns/{name}": kind(fitness) if len(fitness) else np.nan for name, kind in kinds.items()}
+    of_all["mean/rank"] = 1 + (fitness > mean.fitness[0]).sum()  # 1: no member is better than their mean
+    mean = mean._replace(steps=members.steps.sum(keepdims=True))
+    return Shared(members, mean, {k: np.array([v], np.float32) for k, v in of_all.items()}, evaluation_steps, stop)
 
 
 class Evolved(NamedTuple):
     """What came of a decision."""
 
     evolution: PyTree  # state of the evolver
-    decision: Decision
-    visible: Cards  # which the decision's parents are rows of
+    parents: Cards  # whose weights those who live on go on with
+    hyper: dict[str, np.ndarray]  # and with which hyperparameters
     champion: PyTree  # what a new one has learned, where that is asked for
+    metrics: dict[str, float]  # of a step of the mean
 
 
 class Crew:
@@ -47,13 +64,15 @@ class Crew:
         cards = self._island.cards()
         rows = self._exchange.gather(to_rows(cards, metrics, [float(self._island.evaluation_steps), float(stop)]))
         cards, metrics, extra = from_rows(rows, cards, metrics)
-        return Shared(cards, metrics, int(extra[self._starts, 0].sum()), bool(extra[:, 1].any()))
+        steps, stop = int(extra[self._starts, 0].sum()), bool(extra[:, 1].any())
+        return share_of(cards, self._island.card_of_mean(), metrics, steps, stop)
 
-    def evolve(self, cards: Cards, decide: Decide, champion: int | None) -> Evolved:
+    def evolve(self, shared: Shared, decide: Decide, champion: int | None) -> Evolved:
         """Decide for all members, in every process alike; what travels are states of parents with children elsewhere.
 
         champion: the row of a new one. Process 0 gets what it has learned, all others None.
         """
+        cards = shared.members
         evolution, decision = decide(cards, np.arange(len(cards.uid)))
         shape = self._island.snapshot_shape()
         arrived = self._exchange.move(
@@ -70,5 +89,10 @@ class Crew:
         parents = decision.parents[mine]
         foreign = {i: states[int(p)] for i, p in enumerate(parents) if self._owner[p] != self._exchange.rank}
         local = np.where([i in foreign for i in range(len(mine))], np.arange(len(mine)), parents - self._first)
+        metrics = {}
+        if decision.weights is not None:
+            metrics = self._island.recombine(cards.uid, decision.weights)
         self._island.adopt(local, {name: x[mine] for name, x in decision.hyper.items()}, foreign)
-        return Evolved(evolution, decision, cards, learned)
+        if shared.cards is not cards:
+            return Evolved(evolution, shared.cards, {k: x[:1] for k, x in decision.hyper.items()}, learned, metrics)
+        return Evolved(evolution, cards.take(decision.parents), decision.hyper, learned, metrics)

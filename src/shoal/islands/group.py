@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import jax
 import numpy as np
 
+from shoal.islands.drawn import DrawnIsland
 from shoal.islands.vector import VectorIsland
 from shoal.types import Cards, PyTree, Seed
 
@@ -14,7 +16,7 @@ from shoal.types import Cards, PyTree, Seed
 class Group:
     """Islands of equal size, seen as one. While one is at work on an accelerator, the others wait on the host."""
 
-    def __init__(self, first: VectorIsland, uids: list[np.ndarray], pause: Callable):
+    def __init__(self, first: VectorIsland | DrawnIsland, uids: list[np.ndarray], pause: Callable):
         self._islands = [first, *(first.sibling(uid) for uid in uids[1:])]
         self._size, self._pause = len(uids[0]), pause
         self.uid = np.concatenate(uids)
@@ -50,6 +52,20 @@ class Group:
         hyper = {name: np.concatenate([part.hyper[name] for part in parts]) for name in parts[0].hyper}
         rest = {name: np.concatenate([getattr(p, name) for p in parts]) for name in Cards._fields if name != "hyper"}
         return Cards(**rest, hyper=hyper)
+
+    def card_of_mean(self) -> Cards | None:
+        return self._islands[0].card_of_mean()
+
+    def recombine(self, uid: np.ndarray, weights: np.ndarray) -> dict[str, float]:
+        first, *others = (cast(DrawnIsland, island) for island in self._islands)
+        first.wake()
+        metrics = first.recombine(uid, weights)
+        for island in others:
+            island.wake()
+            island.agree(first)
+            self._rest(island)
+        self._rest(first)
+        return metrics
 
     def snapshot(self, row: int) -> PyTree:
         return self._islands[row // self._size].snapshot(row % self._size)

@@ -14,10 +14,10 @@ from shoal import tree
 from shoal.collect.device import DeviceArena
 from shoal.collect.episodes import Outcome, no_outcome, summarise
 from shoal.collect.host import HostArena
-from shoal.devices import Layout, covered
+from shoal.devices import OF_POPULATION, Layout, covered
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.registry import Environment
-from shoal.keys import derive, jax_key, member_keys
+from shoal.keys import derive, jax_key
 from shoal.types import Cards, Hyper, Learner, Population, PyTree, Seed
 
 
@@ -46,19 +46,20 @@ class VectorIsland:
         self.uid = np.asarray(uid, np.uint32)
         self._learner, self._seed, self._episodes = learner, seed, episodes
         self._measure, self.pause, self._copy_memory = fitness, pause, copy_memory
-        self._layout = layout = Layout(len(uid))
+        self._layout = layout = Layout(len(uid), learner.together)
         self.arena: DeviceArena | HostArena
         if isinstance(environment, DeviceEnvironment):
             self.arena = DeviceArena(environment, learner, layout, greedy, step_limit)
         else:
             self.arena = HostArena(environment, learner, layout, greedy, step_limit, objective)
         self.resumes_exactly = self.arena.resumes_exactly
-        self._init = layout.program(self._first, True, True, False)
+        self._init = layout.program(self._first, True, True, False, out=OF_POPULATION)
         self._inherit = layout.gather(tree.take, True, False)
         self._finite = layout.program(lambda members: tree.finite(members.learned), True)
         self._implant = layout.gather(_implant, True, False, False, donate=(0,))
         self._snapshot = jax.jit(tree.take)
         self.population: Population
+        self._known_hyper: tuple[Hyper, dict[str, np.ndarray]] = (None, {})
         self._steps = np.zeros(len(uid), np.int64)
         self.evaluation_steps = 0
         self._outcome = no_outcome(np, len(uid))
@@ -125,7 +126,6 @@ class VectorIsland:
     def cards(self) -> Cards:
         """What selection may see of the members."""
         n = len(self.uid)
-        hyper = {name: np.asarray(x) for name, x in self.population.hyper._asdict().items()}
         generation, shape = np.full(n, self._generation), np.zeros(n, np.int64)
         return Cards(
             self.uid.astype(np.int64),
@@ -134,9 +134,13 @@ class VectorIsland:
             self._fitness.astype(np.float64),
             self._deviation.astype(np.float64),
             self._counted.astype(np.int64),
-            hyper,
+            dict(self.hyper),
             shape,
         )
+
+    def card_of_mean(self) -> Cards | None:
+        """Of the policy that stands for all members, where they are drawn around one; here nobody does."""
+        return None
 
     def snapshot(self, row: int) -> PyTree:
         """What a child would take over from this member, on the host: what it learned, and memory if that is copied."""
@@ -161,7 +165,9 @@ class VectorIsland:
             copied[row] = True
         if copied.any():
             self.arena.overwrite(copied)
-        self.population = self.population._replace(hyper=self._hyper(hyper))
+        known = self.hyper
+        if any(not np.array_equal(x, known[name]) for name, x in hyper.items()):
+            self.population = self.population._replace(hyper=self._hyper(hyper))
 
     def _inheritance(self, new: PyTree | None = None) -> PyTree:
         """What copies copy, of all members; `new` takes its place."""
@@ -199,7 +205,7 @@ class VectorIsland:
     def restore(self, states: dict[str, PyTree], generation: int) -> None:
         """Go on from a `state` that was saved at the end of `generation`."""
         state = states[self.name]
-        self.population = self._layout.place(state["population"])
+        self.population = self._layout.place(state["population"], OF_POPULATION)
         self._steps, self._fitness = state["counters"]["steps"], state["counters"]["fitness"]
         self.evaluation_steps = int(state["counters"]["evaluation_steps"])
         self._generation = generation
@@ -218,7 +224,7 @@ class VectorIsland:
     def wake(self) -> None:
         """Come back to the device."""
         if self._resting:
-            self.population = self._layout.place(self.population)
+            self.population = self._layout.place(self.population, OF_POPULATION)
             self.arena.restore(self._layout.place(self.arena.state()))
             self._resting = False
 
@@ -234,6 +240,14 @@ class VectorIsland:
     def devices(self) -> int:
         """How many devices the members are spread over."""
         return self._layout.devices
+
+    @property
+    def hyper(self) -> dict[str, np.ndarray]:
+        """The hyperparameters of the members, float32 [N] each, on the host."""
+        if self._known_hyper[0] is not self.population.hyper:
+            values = jax.device_get(self.population.hyper)
+            self._known_hyper = self.population.hyper, values._asdict()
+        return self._known_hyper[1]
 
     def _hyper(self, hyper: dict[str, np.ndarray]) -> Any:
         values = {name: np.asarray(x, np.float32) for name, x in hyper.items()}

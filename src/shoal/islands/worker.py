@@ -9,7 +9,7 @@ import numpy as np
 from shoal import tree
 from shoal.exchanges.directory import Lost, Workspace
 from shoal.exchanges.rows import columns, from_rows, to_rows
-from shoal.islands.crew import Decide, Evolved, Shared
+from shoal.islands.crew import Decide, Evolved, Shared, share_of
 from shoal.types import Cards, PyTree
 
 
@@ -21,13 +21,15 @@ class Worker:
 
     def share(self, metrics: dict[str, np.ndarray], stop: bool) -> Shared:
         """What `Crew.share` tells, of this worker's members."""
-        return Shared(self._island.cards(), metrics, self._island.evaluation_steps, stop)
+        cards = self._island.cards()
+        return share_of(cards, self._island.card_of_mean(), metrics, self._island.evaluation_steps, stop)
 
-    def evolve(self, cards: Cards, decide: Decide, champion: int | None) -> Evolved:
+    def evolve(self, shared: Shared, decide: Decide, champion: int | None) -> Evolved:
         """Publish these members, and decide for them among all that are no further than they are.
 
         Where the state of a chosen parent is gone, or is not what its card says, the decision is taken again without it.
         """
+        cards = shared.members
         states = [self._island.snapshot(row) for row in range(len(cards.uid))]
         packed = [tree.to_bytes(state) for state in states]
         generation, names, rows = int(cards.generation[0]), columns(cards), to_rows(cards, {}, [])
@@ -55,7 +57,7 @@ class Worker:
         local = np.where(owner[parents] >= 0, np.arange(len(rows)), parents)
         self._island.adopt(local, decision.hyper, {i: tree.from_bytes(x, shape) for i, x in foreign.items()})
         learned: PyTree = None if champion is None else states[champion][0]
-        return Evolved(evolution, decision, visible, learned)
+        return Evolved(evolution, visible.take(decision.parents), decision.hyper, learned, {})
 
     def _others(self, cards: Cards, generation: int, names: list[str], size: int) -> list[Any]:
         """What others show; a member that is there twice, in a copied folder perhaps, is seen once."""

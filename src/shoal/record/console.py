@@ -14,6 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from shoal.experiment import method_name
 from shoal.record.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -37,13 +38,16 @@ class Display(Recorder):
         self._total, self._done = e.generations, generation
         self._first, self._began = generation, time.monotonic()
         where = f"{parts.island.devices} device{'s' * (parts.island.devices > 1)}"
-        steps = parts.iterations * parts.agent.rollout * parts.agent.environments
+        name = method_name(e)
+        how = "" if name == "pbt" else f" by {name}"
+        episodes = f"{e.fitness.episodes} episode{'s' * (e.fitness.episodes > 1)}"
+        size = f"{parts.steps:,} steps each" if parts.steps else f"{episodes} each"
         self._say(
-            f"[bold]{e.population} × {escape(str(e.agent))}[/] on [bold]{escape(str(e.env))}[/], "
-            f"{e.generations} generations of {steps:,} steps each, {where} → {escape(str(run_dir))}"
+            f"[bold]{e.population} × {escape(str(e.agent))}{how}[/] on [bold]{escape(str(e.env))}[/], "
+            f"{e.generations} generations of {size}, {where} → {escape(str(run_dir))}"
         )
-        if steps != e.interval:
-            self._say(f"[dim]interval {e.interval:,} is rounded up to {steps:,}: whole rollouts[/]")
+        if parts.steps and parts.steps != e.interval:
+            self._say(f"[dim]interval {e.interval:,} is rounded up to {parts.steps:,}: whole rollouts[/]")
         if not self._quiet and self._console.is_terminal:
             self._live = Live(self._view(), console=self._console, refresh_per_second=8, transient=False)
             self._live.start()
@@ -117,6 +121,10 @@ def _quantiles(fitness: np.ndarray) -> tuple[float, float, float]:
 
 
 def _copies(event: Generation) -> str:
+    if "mean/rank" in event.metrics:  # members that are drawn anew copy nobody
+        x = {name: float(values[0]) for name, values in event.metrics.items()}
+        spread = f"{x['returns/min']:.4g} to {x['returns/max']:.4g}, on average {x['returns/mean']:.4g}"
+        return f"of members {spread}; the policy between them ranks {x['mean/rank']:.0f}"
     uid, parents = event.cards.uid, event.parents.uid
     pairs = [f"{uid[i]}←{parents[i]}" for i in np.flatnonzero(event.copied)]
     return " ".join(pairs) if len(pairs) <= 8 else f"{' '.join(pairs[:7])} … {len(pairs)} in all"
