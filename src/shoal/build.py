@@ -20,9 +20,11 @@ from shoal.environments.device import DeviceEnvironment
 from shoal.environments.host import HostEnvironment
 from shoal.environments.registry import Environment
 from shoal.evolvers.schedule import scheduled
+from shoal.exchanges.returns import Returns
 from shoal.experiment import Experiment, agent_of, method_name
 from shoal.islands.drawn import DrawnIsland
 from shoal.islands.group import Group
+from shoal.islands.pool import Pool
 from shoal.islands.vector import VectorIsland
 from shoal.methods import METHODS
 from shoal.names import readable, unknown
@@ -32,6 +34,7 @@ from shoal.types import Agent, BadInput, Evolver, Learner, Population, Spec
 COPIES_TO_SAVE = 3  # of the state in memory: the one at work, one that waits to be written, one as a file
 
 
+PARTS = 8  # at most, of a population that several processes measure together
 SHOWN = 100  # parts that an interval is shown in where it is not made of rollouts
 
 
@@ -56,12 +59,16 @@ def build_run(
     pause: Callable = lambda result, done: None,
     process: tuple[int, int] = (0, 1),
     first_uid: int = 0,
+    returns: Returns | None = None,
 ) -> Parts:
     """Check an experiment and build its parts; nothing is written. Raises BadInput.
 
     process: which one this is, of how many; it has its share of the islands. first_uid: of the population.
+    returns: where several processes measure the whole population together.
     """
     files.check(experiment)
+    if returns is not None and experiment.islands is None:
+        experiment = replace(experiment, islands=_parts(experiment.population))
     experiment, uids = _with_islands(experiment, *process, first_uid)
     experiment, environment = _with_environment(experiment)
     experiment, learner = make_learner(experiment, environment.spec)
@@ -90,6 +97,8 @@ def build_run(
         pause=pause,
     )
     every = Group(island, uids, pause) if len(uids) > 1 else island
+    if returns is not None and isinstance(island, DrawnIsland):
+        every = Pool(island, uids, pause, returns)
     iterations, steps = _interval(experiment, learner)
     return Parts(experiment, environment, agent, evolver, learner, every, iterations, steps)
 
@@ -105,11 +114,17 @@ def _interval(experiment: Experiment, learner: Learner) -> tuple[int, int | None
     steps = iterations * agent.rollout * agent.environments
     known = experiment.generations * steps * (experiment.population if learner.together else 1)
     if agent.warm_up > known:
+        makes = "the members make" if learner.together else "a member makes"
         raise BadInput(
-            f"config.warm_up = {agent.warm_up}: nothing would ever be learned, for a memory sees {known} steps "
+            f"config.warm_up = {agent.warm_up}: nothing would ever be learned, for {makes} {known} steps "
             f"in all (generations {experiment.generations} x interval {experiment.interval})"
         )
     return iterations, steps
+
+
+def _parts(population: int) -> int:
+    """Into how many parts of whole pairs a population is cut for workers to choose from."""
+    return max(parts for parts in range(1, PARTS + 1) if population % (2 * parts) == 0 or parts == 1)
 
 
 def _with_islands(
@@ -138,17 +153,14 @@ def make_learner(experiment: Experiment, spec: Spec) -> tuple[Experiment, Learne
         raise BadInput(
             f"islands = {experiment.islands}: with method {name} members share a critic: it needs one island"
         )
-    if (
-        learner.drawn is not None
-        and learner.drawn.draw is None
-        and (experiment.population // (experiment.islands or 1)) % 2
-    ):
+    pairs = learner.drawn is not None and learner.drawn.draw is None
+    if pairs and experiment.population % (even := 2 * (experiment.islands or 1)):
         raise BadInput(
-            f"population = {experiment.population}: method {name} perturbs in mirrored pairs, so that each of the "
-            f"{experiment.islands} islands needs an even number of members"
+            f"population = {experiment.population}: method {name} perturbs in mirrored pairs; "
+            f"it must be a multiple of {even}{', two for each island' if even > 2 else ''}"
         )
-    if learner.drawn is not None and experiment.exchange == "directory":
-        raise BadInput(f"exchange = directory: with method {name} all members must be in step; take local or mpi")
+    if learner.drawn is not None and experiment.exchange == "directory" and not method.pools:
+        raise BadInput(f"exchange = directory: with method {name} members share a critic: they need one process")
     if learner.drawn is not None and experiment.fitness.source == "training":
         raise BadInput(f"fitness.source = training: with method {name} members train in their evaluations alone")
     if experiment.agent in method.agents:
@@ -167,10 +179,10 @@ def make_agent(experiment: Experiment, spec: Spec) -> Agent:
         raise BadInput(f"agent = {name!r}: write one of {', '.join(method.agents)}{own}")
     if name not in method.agents and (":" not in name or not method.own_agents):
         others = [other for other, kind in METHODS.items() if name in kind.agents]
-        if others:
+        if others or ":" in name:
+            advice = f"; {name} goes with method {' or '.join(others)}" if others else ""
             raise BadInput(
-                f"agent = {name}: method {method_name(experiment)} trains {', '.join(method.agents)}{own}; "
-                f"{name} goes with method {' or '.join(others)}"
+                f"agent = {name}: method {method_name(experiment)} trains {', '.join(method.agents)}{own}{advice}"
             )
         raise BadInput(unknown("agent", name, method.agents))
     path = method.agents.get(name, name)
@@ -178,7 +190,13 @@ def make_agent(experiment: Experiment, spec: Spec) -> Agent:
     if name in method.agents:
         kind = importlib.import_module(path.partition(":")[0]).Config
         config = asdict(build(kind, config, "config."))
-    return call(f"config: {name}", factory, spec, **config)
+    try:
+        return call(f"config: {name}", factory, spec, **config)
+    except BadInput as error:
+        if method.own_agents or not str(error).startswith("agent = "):
+            raise  # else there is no other agent to take, whatever it advises
+        reason = str(error).removeprefix("agent = ").partition(";")[0].replace(":", "", 1)
+        raise BadInput(f"method = {method_name(experiment)}: {reason}") from error
 
 
 def _with_environment(experiment: Experiment) -> tuple[Experiment, Environment]:
@@ -220,7 +238,8 @@ def _with_numbers(experiment: Experiment, agent: Agent) -> Experiment:
         usual = {} if experiment.schedule else components.method(experiment.method).space(agent)
         space = {k: r for k, r in usual.items() if k not in experiment.hyper}
     hyper: dict[str, Any] = {k: float(v) for k, v in agent.hyper._asdict().items()}
-    hyper = {k: float(experiment.hyper.get(k, v)) for k, v in hyper.items() if k not in space}
+    chosen = components.method(experiment.method).chosen
+    hyper = {k: float(experiment.hyper.get(k, v)) for k, v in hyper.items() if k not in space and k not in chosen}
     return replace(experiment, space=space, hyper=hyper)
 
 

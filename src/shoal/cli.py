@@ -35,6 +35,7 @@ First steps: `shoal train experiments/cartpole.yaml`, then `shoal report RUN` an
 `shoal COMMAND --help` explains a command."""
 
 USUAL = Experiment()
+AGENT = "that of the method: ppo, policy for es, td3 for cem_rl and dvd"
 Run = Annotated[Path, Positional, arg(metavar="RUN", help="a run directory", help_behavior_hint="")]
 Quiet = Annotated[
     bool, FlagCreatePairsOff, arg(help="no progress, only the outcome and warnings", help_behavior_hint="")
@@ -72,7 +73,7 @@ def train(
         str | None, _flag("NAME", f"how members learn from one another: {', '.join(METHODS)}", USUAL.method)
     ] = None,
     agent: Annotated[
-        str | None, _flag("NAME", "the algorithm: ppo, td3, sac, dqn, or module:factory of yours", "of the method, ppo")
+        str | None, _flag("NAME", "the algorithm: ppo, td3, sac, dqn, policy, or module:factory of yours", AGENT)
     ] = None,
     population: Annotated[int | None, WHOLE, _flag("N", "members that train side by side", USUAL.population)] = None,
     generations: Annotated[

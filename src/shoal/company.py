@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from shoal.components import method
 from shoal.exchanges.directory import Workspace
 from shoal.exchanges.local import Local
+from shoal.exchanges.returns import Returns
 from shoal.experiment import Experiment, dump, from_dict, to_dict
 from shoal.islands.crew import Crew
 from shoal.islands.group import Group
@@ -29,6 +31,8 @@ class Company:
     def __init__(self, experiment: Experiment, attend: Callable[[], None], note: Callable[[str], None]):
         self.exchange: Exchange = Local()  # of the processes that are in step
         self._workspace: Workspace | None = None
+        self._pools, self._population = method(experiment.method).pools, experiment.population
+        self._attend = attend
         if experiment.exchange == "mpi":
             from shoal.exchanges.mpi import Mpi
 
@@ -43,9 +47,21 @@ class Company:
         return self.exchange.rank == 0
 
     @property
-    def worker(self) -> tuple[str, int] | None:
-        """Name and number of this worker, where it is one."""
-        return (self._workspace.name, self._workspace.slot) if self._workspace else None
+    def worker(self) -> str | None:
+        """The name of this worker, where it is one."""
+        return self._workspace.name if self._workspace else None
+
+    @property
+    def first_uid(self) -> int:
+        """The number of this process's first member; populations that workers have each to themselves follow."""
+        return self._workspace.slot * self._population if self._workspace and not self._pools else 0
+
+    @property
+    def returns(self) -> Returns | None:
+        """Where workers measure one population together."""
+        if self._workspace is None or not self._pools:
+            return None
+        return Returns(self._workspace.path / "returns", self._workspace.slot, self._attend)
 
     @property
     def run_dir(self) -> Path | None:
@@ -60,12 +76,15 @@ class Company:
                 raise BadInput("exchange = mpi: the processes were started with different experiments")
         else:
             usual = Experiment()
-            common = replace(experiment, **{name: getattr(usual, name) for name in OWN})
+            own = [name for name in OWN if not (self._pools and name == "islands")]
+            common = replace(experiment, **{name: getattr(usual, name) for name in own})
             self._workspace.agree(dump(common), lambda text: _differences(common, from_dict(read_yaml(text))))
 
     def crew(self, island: VectorIsland | Group) -> Crew | Worker:
         """The members of this process among all."""
-        return Worker(self._workspace, island) if self._workspace else Crew(self.exchange, island)
+        if self._workspace is None or self._pools:
+            return Crew(self.exchange, island)
+        return Worker(self._workspace, island)
 
     def leave(self) -> None:
         """Let others know that this process is done."""

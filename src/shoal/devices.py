@@ -68,12 +68,14 @@ def free_memory() -> float | None:
 class Layout:
     """The member axis laid over as many devices as divide it; each device runs its members on its own.
 
-    together: all members on one device, because they learn from one another.
+    together: all members on one device, because they learn from one another. side_by_side: how many of them, one after
+    another, belong on the same one; it divides the members.
     """
 
-    def __init__(self, members: int, together: bool = False):
+    def __init__(self, members: int, together: bool = False, side_by_side: int = 1):
         devices = jax.devices()
-        count = 1 if together else max(d for d in range(1, len(devices) + 1) if members % d == 0)
+        groups = members // side_by_side
+        count = 1 if together else max(d for d in range(1, len(devices) + 1) if groups % d == 0)
         self._mesh = Mesh(np.array(devices[:count]), (AXIS,))
 
     @property

@@ -262,8 +262,14 @@ def check(experiment: Experiment) -> None:
             f"population = {e.population}: selection by {type(selector).__name__} needs at least {needs}; "
             f"for a single agent write select: keep"
         )
-    if e.space and not method.tunes:
-        raise BadInput(f"space: method {method_name(e)} tunes nothing; give hyperparameters fixed values under hyper")
+    for name in ("space", "schedule"):
+        if getattr(e, name) and not method.tunes:
+            raise BadInput(
+                f"{name}: method {method_name(e)} tunes nothing; give hyperparameters fixed values under hyper"
+            )
+    for name, option in method.chosen.items():
+        if name in e.hyper:
+            raise BadInput(f"hyper.{name}: method {method_name(e)} chooses it by itself, among method.{option}")
 
 
 def _check_without_copies(e: Experiment) -> None:

@@ -120,11 +120,11 @@ class _Run:
         if not self._leading:
             self._attention.recorders = []
         if company.worker is not None:
-            experiment = replace(experiment, worker=company.worker[0])
-            self._first_uid = company.worker[1] * experiment.population
+            experiment = replace(experiment, worker=company.worker)
+        self._first_uid = company.first_uid
         prepare(self._exchange.neighbour, self._exchange.sharer)
         process = self._exchange.rank, self._exchange.size
-        self.parts = build_run(experiment, self._attention.pause, process, self._first_uid)
+        self.parts = build_run(experiment, self._attention.pause, process, self._first_uid, company.returns)
         self._built, self._experiment = True, self.parts.experiment
         self._attention.iterations = self.parts.iterations
         company.agree(self._experiment)
@@ -268,7 +268,7 @@ class _Run:
             "steps_per_second": (steps - before) / (end - begin),
         }
         changes = evolved.parents, evolved.hyper, explored
-        metrics = shared.metrics | {name: np.array([x], np.float32) for name, x in evolved.metrics.items()}
+        metrics = shared.metrics | {name: np.full(len(cards.uid), x, np.float32) for name, x in evolved.metrics.items()}
         event = Generation(generation, cards, *changes, metrics, steps, shared.evaluation_steps, self._best, timing)
         if self._leading:
             self._files.lineage.write(lineage_rows(event))

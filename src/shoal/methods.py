@@ -23,12 +23,16 @@ class Method(Protocol):
     own_agents: whether agents of one's own will do
     copies: whether members copy one another, so that there is something to select and to explore
     tunes: whether the members may have hyperparameters of their own
+    pools: whether workers of a shared directory measure one population together, instead of having one each
+    chosen: hyperparameters that the method decides, each with the option that says how
     """
 
     agents: ClassVar[dict[str, str]]
     own_agents: ClassVar[bool]
     copies: ClassVar[bool]
     tunes: ClassVar[bool]
+    pools: ClassVar[bool]
+    chosen: ClassVar[dict[str, str]]
 
     def learner(self, agent: Agent, population: int) -> Learner:
         """What trains the members. Raises BadInput where the options do not fit."""
@@ -50,6 +54,8 @@ class Pbt:
     own_agents: ClassVar[bool] = True
     copies: ClassVar[bool] = True
     tunes: ClassVar[bool] = True
+    pools: ClassVar[bool] = False
+    chosen: ClassVar[dict[str, str]] = {}
 
     def learner(self, agent: Agent, population: int) -> Learner:
         from shoal.learners.independent import independent
@@ -94,6 +100,8 @@ class _Fixed:
     own_agents: ClassVar[bool] = False
     copies: ClassVar[bool] = False
     tunes: ClassVar[bool] = False
+    pools: ClassVar[bool] = False
+    chosen: ClassVar[dict[str, str]] = {}
 
     def space(self, agent: Agent) -> dict[str, Range]:
         return {}
@@ -120,13 +128,17 @@ class Es(_Fixed):
 
     agents: ClassVar[dict[str, str]] = {"policy": "shoal.agents.policy:policy"}
     own_agents: ClassVar[bool] = True
+    pools: ClassVar[bool] = True
 
     def learner(self, agent: Agent, population: int) -> Learner:
         from shoal.learners.frozen import frozen
 
-        for name in ("sigma_decay", "learning_rate_decay"):
-            if not 0 < getattr(self, name) <= 1:
-                raise BadInput(f"method.{name} = {getattr(self, name):g}: must lie within (0, 1]")
+        for name in ("sigma", "learning_rate"):
+            factor, end = getattr(self, f"{name}_decay"), getattr(self, f"{name}_end")
+            if not 0 < factor <= 1:
+                raise BadInput(f"method.{name}_decay = {factor:g}: must lie within (0, 1]")
+            if end < 0:
+                raise BadInput(f"method.{name}_end = {end:g}: must be at least 0")
         if self.chunk < 1:
             raise BadInput(f"method.chunk = {self.chunk}: must be at least 1")
         return frozen(agent, self.optimiser, self.chunk)
@@ -135,9 +147,10 @@ class Es(_Fixed):
         self, select: Select, explore: Explore, space: dict[str, Range], start: dict[str, float], start_after: int
     ) -> Evolver:
         from shoal.evolvers.es import Decay, openai_es
+        from shoal.learners.frozen import LIMITS
 
         decays = {
-            "sigma": Decay(self.sigma_decay, self.sigma_end),
+            "sigma": Decay(self.sigma_decay, max(self.sigma_end, LIMITS["sigma"][0])),
             "learning_rate": Decay(self.learning_rate_decay, self.learning_rate_end),
         }
         return openai_es(start, decays, self.adaptive_cap)
@@ -165,6 +178,8 @@ class CemRl(_Fixed):
     def learner(self, agent: Agent, population: int) -> Learner:
         from shoal.learners.cem_rl import cem_rl
 
+        if self.elites is not None and not 1 <= self.elites <= population:
+            raise BadInput(f"method.elites = {self.elites}: must lie within 1 and population = {population}")
         options = {name: getattr(self, name) for name in ("variance", "noise_end", "noise_decay", "mirrored")}
         return cem_rl(agent, population, trained=self.trained, **options)
 
@@ -188,6 +203,7 @@ class Dvd(_Fixed):
     """updates after which other states are drawn"""
 
     agents: ClassVar[dict[str, str]] = {"td3": AGENTS["td3"]}
+    chosen: ClassVar[dict[str, str]] = {"diversity": "arms"}
 
     def learner(self, agent: Agent, population: int) -> Learner:
         from shoal.learners.dvd import dvd

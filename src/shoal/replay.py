@@ -28,6 +28,8 @@ def replay(
     if not method(experiment.method).tunes:
         raise BadInput(f"{run} has no schedule to follow: method {method_name(experiment)} tunes nothing")
     tuned = sorted(experiment.space or (experiment.schedule or [{}])[0])
+    if not tuned:
+        raise BadInput(f"{run} has no schedule to follow: its space is empty, so that nothing was tuned")
     rows = [{name: row[name] for name in tuned} for row in schedule(run)]
     if not rows:
         raise BadInput(f"{run} has no lineage to follow: its first generation has not ended")

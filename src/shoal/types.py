@@ -5,8 +5,9 @@ Axes in every docstring: N members of an island, M visible members, T time, B en
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -254,6 +255,7 @@ class Decision(NamedTuple):
     parents: np.ndarray  # int64 [N], rows of the cards
     hyper: dict[str, np.ndarray]  # float32 [N] each
     weights: np.ndarray | None = None  # float32 [N]: what each counts for the mean that the next ones are drawn around
+    metrics: Mapping[str, float] = MappingProxyType({})  # what the evolver wants to be recorded
 
 
 Seed = tuple[int, ...]  # (seed, generation, purpose, ...): everything random in evolution derives from one

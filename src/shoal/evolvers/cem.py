@@ -21,7 +21,10 @@ def cem(start: dict[str, float], elites: int | None = None) -> Evolver:
     def decide(key: Seed, state: tuple[()], cards: Cards, mine: np.ndarray) -> tuple[tuple[()], Decision]:
         count = max(len(cards.fitness) // 2, 1) if elites is None else elites
         hyper = {name: values[mine] for name, values in cards.hyper.items()}
-        return state, Decision(mine, hyper, log_ranks(cards.fitness, count))
+        weights = log_ranks(cards.fitness, count)
+        returns = np.where(weights > 0, cards.fitness, 0.0)
+        told = {"elites/return": float(weights @ returns) if weights.any() else np.nan}
+        return state, Decision(mine, hyper, weights, told)
 
     return Evolver(init, decide)
 

@@ -34,7 +34,8 @@ def share_of(
     kinds: dict[str, Any] = {"mean": np.mean, "variance": np.var, "max": np.max, "min": np.min}
     of_all = {name: np.nanmean(x) if np.isfinite(x).any() else np.nan for name, x in metrics.items()}
     of_all |= {f"returns/{name}": kind(fitness) if len(fitness) else np.nan for name, kind in kinds.items()}
-    of_all["mean/rank"] = 1 + (fitness > mean.fitness[0]).sum()  # 1: no member is better than their mean
+    rank = 1 + (fitness > mean.fitness[0]).sum()
+    of_all["mean/rank"] = rank if np.isfinite(mean.fitness[0]) else np.nan  # 1: no member is better than their mean
     mean = mean._replace(steps=members.steps.sum(keepdims=True))
     return Shared(members, mean, {k: np.array([v], np.float32) for k, v in of_all.items()}, evaluation_steps, stop)
 
@@ -46,7 +47,7 @@ class Evolved(NamedTuple):
     parents: Cards  # whose weights those who live on go on with
     hyper: dict[str, np.ndarray]  # and with which hyperparameters
     champion: PyTree  # what a new one has learned, where that is asked for
-    metrics: dict[str, float]  # of a step of the mean
+    metrics: dict[str, float]  # of the decision, and of a step of the mean
 
 
 class Crew:
@@ -89,9 +90,9 @@ class Crew:
         parents = decision.parents[mine]
         foreign = {i: states[int(p)] for i, p in enumerate(parents) if self._owner[p] != self._exchange.rank}
         local = np.where([i in foreign for i in range(len(mine))], np.arange(len(mine)), parents - self._first)
-        metrics = {}
+        metrics = dict(decision.metrics)
         if decision.weights is not None:
-            metrics = self._island.recombine(cards.uid, decision.weights)
+            metrics |= self._island.recombine(cards.uid, decision.weights)
         self._island.adopt(local, {name: x[mine] for name, x in decision.hyper.items()}, foreign)
         if shared.cards is not cards:
             return Evolved(evolution, shared.cards, {k: x[:1] for k, x in decision.hyper.items()}, learned, metrics)

@@ -38,7 +38,7 @@ class DrawnIsland(VectorIsland):
         self._mean = jax.jit(self._drawn.mean)
         self._sound = jax.jit(lambda population: _is_finite(self._drawn.mean(population)))
         self._drawn_with: tuple[int, Any] = (-1, None)  # a generation and its key
-        self._last_steps = 0
+        self._new_steps, self._measured_in = np.zeros(len(self.uid), np.int64), -1
         self._of_mean = (np.nan, np.nan, 0)
         self._names: list[str] = []  # of the metrics of an update
         self._shape: PyTree = None  # of a snapshot
@@ -58,7 +58,7 @@ class DrawnIsland(VectorIsland):
         if self._drawn.improve is None:
             return {}
         hyper = self.population.hyper._replace(**self.hyper)
-        count = self._drawn.updates(hyper, int(self._steps.sum()), self._last_steps)
+        count = self._drawn.updates(hyper, int(self._steps.sum()), int(self._new_steps.sum()))
         key = place(jax_key(self._key(generation, "train")), False)
         self._names = self._names or list(jax.eval_shape(self._drawn.improve, self.population, key)[1])
         sums = place(no_metrics(np, self._names, n))
@@ -89,14 +89,30 @@ class DrawnIsland(VectorIsland):
         measured = self.arena.measure(self.population, self.uid, self._draw_key(), keys, cap, self.pause)
         shared, returns, lengths = measured
         self.population = self.population._replace(shared=shared)
-        members = lengths[:-1].sum(1).astype(np.int64)
-        self._steps, self._last_steps = self._steps + members, int(members.sum())
+        self._measured_in, members = generation, lengths[:-1].sum(1).astype(np.int64)
+        self._steps, self._new_steps = self._steps + members, members
         self.evaluation_steps += int(lengths[-1].sum())
         fitness, deviation, counted = summarise(returns)
         fitness = np.where(np.isfinite(fitness), fitness, np.nan)
         self._fitness, self._deviation, self._counted = fitness[:-1], deviation[:-1], counted[:-1]
+        if self._draw is not None:  # else they are as finite as their mean
+            self._fitness = np.where(self._finite(self.population.members), self._fitness, np.nan)
         sound = bool(self._sound(self.population))
         self._of_mean = fitness[-1] if sound else np.nan, deviation[-1], counted[-1]
+
+    def measured(self) -> np.ndarray:
+        """What the last `evaluate` found of each member, float64 [N, 4]: steps, fitness, deviation, episodes."""
+        return np.stack([self._new_steps, self._fitness, self._deviation, self._counted], 1).astype(np.float64)
+
+    def accept(self, generation: int, rows: np.ndarray, other: DrawnIsland) -> None:
+        """Go on from what somebody has `measured`, where this island has not; the mean was measured by `other`."""
+        if self._measured_in != generation:
+            self._measured_in, self._generation = generation, generation
+            self._new_steps, self._counted = rows[:, 0].astype(np.int64), rows[:, 3].astype(np.int64)
+            self._fitness, self._deviation = rows[:, 1], rows[:, 2]
+            self._steps = self._steps + self._new_steps
+        self._of_mean = other._of_mean
+        self.agree(other)
 
     def card_of_mean(self) -> Cards:
         """The mean as if it were the only member; its steps are those of the members."""
@@ -141,12 +157,12 @@ class DrawnIsland(VectorIsland):
 
     def state(self) -> dict[str, PyTree]:
         state = super().state()
-        state[self.name]["counters"]["last_steps"] = np.int64(self._last_steps)
+        state[self.name]["counters"]["new_steps"] = self._new_steps
         return state
 
     def restore(self, states: dict[str, PyTree], generation: int) -> None:
         super().restore(states, generation)
-        self._last_steps = int(states[self.name]["counters"]["last_steps"])
+        self._new_steps = states[self.name]["counters"]["new_steps"]
 
     @property
     def compile_seconds(self) -> float:

@@ -46,7 +46,8 @@ class VectorIsland:
         self.uid = np.asarray(uid, np.uint32)
         self._learner, self._seed, self._episodes = learner, seed, episodes
         self._measure, self.pause, self._copy_memory = fitness, pause, copy_memory
-        self._layout = layout = Layout(len(uid), learner.together)
+        pairs = learner.drawn is not None and learner.drawn.draw is None  # see `Drawn.actors`
+        self._layout = layout = Layout(len(uid), learner.together, 2 if pairs else 1)
         self.arena: DeviceArena | HostArena
         if isinstance(environment, DeviceEnvironment):
             self.arena = DeviceArena(environment, learner, layout, greedy, step_limit)

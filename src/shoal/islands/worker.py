@@ -57,7 +57,7 @@ class Worker:
         local = np.where(owner[parents] >= 0, np.arange(len(rows)), parents)
         self._island.adopt(local, decision.hyper, {i: tree.from_bytes(x, shape) for i, x in foreign.items()})
         learned: PyTree = None if champion is None else states[champion][0]
-        return Evolved(evolution, visible.take(decision.parents), decision.hyper, learned, {})
+        return Evolved(evolution, visible.take(decision.parents), decision.hyper, learned, dict(decision.metrics))
 
     def _others(self, cards: Cards, generation: int, names: list[str], size: int) -> list[Any]:
         """What others show; a member that is there twice, in a copied folder perhaps, is seen once."""

@@ -128,7 +128,7 @@ def cem_rl(
         return int(last * float(hyper.update_ratio[0])) if trained and steps >= settings.warm_up else 0
 
     def watch(common: Shared, rows: jax.Array, step: Rollout, alive: jax.Array) -> Shared:
-        member = (rows < 0)[:, None]  # the mean is measured, but adds nothing
+        member = (rows < 0)[:, None] & jnp.isfinite(step.reward)  # the mean is measured, but adds nothing
         flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), step._replace(extras=()))
         return common._replace(memory=ring.append(common.memory, flat, (alive & member).reshape(-1)))
 
@@ -150,7 +150,7 @@ def cem_rl(
         some = (weights > 0).any()  # else nobody could be measured, and there is nothing to move to
         new = jax.tree.map(lambda a, b: jnp.where(some, a, b), new, distribution)
         metrics = {
-            "elites/trained": weights[:trained].sum(),
+            "elites/trained": jnp.where(population.members.learned.updates > 0, weights, 0.0).sum(),
             "step/norm": _norm(jax.tree.map(jnp.subtract, new.mean, mean)),
             "distribution/deviation": _norm(jax.tree.map(jnp.sqrt, new.variance))
             / _norm(jax.tree.map(jnp.ones_like, mean)),
