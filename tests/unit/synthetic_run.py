@@ -1,4 +1,4 @@
-"""Plausible histories of population-based training, made by NumPy: for tests of whatever reads a run's files."""
+"""Plausible histories of all methods, made by NumPy: for tests of whatever reads a run's files."""
 
 from __future__ import annotations
 
@@ -128,6 +128,137 @@ def write_run(
         }
         (path / "result.json").write_text(json.dumps(result))
     return path
+
+
+def write_seeds(path: Path, population: int = 4, generations: int = 8, **more: Any) -> Path:
+    """A run of the control: nobody copies, nothing is tuned but at the start."""
+    run = write_run(path, population, generations, copying=False, **more)
+    _say(run, {"method": "seeds"})
+    return run
+
+
+def write_dvd(
+    path: Path,
+    population: int = 5,
+    generations: int = 12,
+    *,
+    missing: float = 0.0,
+    arms: tuple[float, ...] = (0.0, 0.5),
+) -> Path:
+    """A run of members that are rewarded for differing. `missing` is the chance that a generation made no update."""
+    run, draw = write_run(path, population, generations, copying=False, agent="td3"), np.random.default_rng(1)
+    _say(run, {"method": {"name": "dvd", "arms": list(arms)}, "space": {}})
+    lineage, metrics = (_read_lines(run / name) for name in ("lineage.jsonl", "metrics.jsonl"))
+    for row, entry in enumerate(metrics):
+        places = draw.normal(0, 0.2 + row / generations, (population, 3))
+        distance = np.sqrt(np.square(places[:, None] - places).mean(-1))
+        volume = np.linalg.slogdet(np.exp(-np.square(distance) / 2) * (1 - 1e-4) + 1e-4 * np.eye(population))[1]
+        told = {f"diversity/to {at}": distance[:, at] for at in range(population)} | {
+            "diversity/determinant": np.full(population, np.exp(volume)),
+            "diversity/log_determinant": np.full(population, volume),
+            "diversity/distance": distance.sum(-1) / max(population - 1, 1),
+        }
+        gap = draw.random() < missing
+        entry["members"] = {name: [None if gap else float(v) for v in values] for name, values in told.items()}
+        weight = float(draw.choice(arms))
+        for line in lineage[row * population : (row + 1) * population]:
+            line["hyper"] = FIXED | {"diversity": weight}
+    _write_lines(run / "lineage.jsonl", lineage)
+    _write_lines(run / "metrics.jsonl", metrics)
+    return run
+
+
+def write_drawn(
+    path: Path,
+    method: str = "es",
+    population: int = 32,
+    generations: int = 20,
+    *,
+    finished: bool = True,
+    diverged: float = 0.0,
+    decay: float = 1.0,
+) -> Path:
+    """A run of members that are drawn around a mean, by es or cem_rl.
+
+    `diverged` is the chance that a generation measured nothing; `decay` is the factor of hyper.sigma.
+    """
+    draw = np.random.default_rng(0)
+    path.mkdir(parents=True, exist_ok=True)
+    lineage: list[dict[str, Any]] = []
+    metrics: list[dict[str, Any]] = []
+    steps, elapsed, best = 0, 0.0, {"uid": 0, "generation": 0, "fitness": -np.inf}
+    for generation in range(generations):
+        centre = 400 * (1 - np.exp(-3 * generation / generations))
+        returns = centre + draw.normal(-20, 30 + centre / 10, population)
+        fitness = centre + draw.normal(0, 15)
+        if draw.random() < diverged:
+            returns, fitness = np.full(population, np.nan), np.nan
+        kinds = {"mean": np.mean, "variance": np.var, "max": np.max, "min": np.min}
+        told = {f"returns/{name}": kind(returns) for name, kind in kinds.items()}
+        told["mean/rank"] = np.nan if np.isnan(fitness) else 1 + (returns > fitness).sum()
+        told["step/norm"] = draw.uniform(0.2, 0.5)
+        if method == "es":
+            told["gradient/norm"] = draw.uniform(50, 90)
+        else:
+            told["loss/critic"] = np.nan if generation < 2 else draw.uniform(0.1, 2)
+            told["elites/trained"] = draw.uniform(0, 1)
+            told["distribution/deviation"] = 0.02 + 0.05 * np.exp(-generation / generations)
+            told["distribution/noise"] = 1e-3 * 0.95**generation + 1e-5
+        if fitness > best["fitness"]:
+            best = {"uid": 0, "generation": generation, "fitness": round(float(fitness), 4)}
+        steps += int(population * draw.integers(100, 500))
+        hyper = {"sigma": 0.05 * decay**generation, "learning_rate": 0.02}
+        row = {"generation": generation, "uid": 0, "parent": 0, "parent_generation": generation, "explored": False}
+        measured = {"fitness": _null(fitness), "returns_std": None, "episodes": 1, "steps": steps}
+        lineage.append(row | measured | {"hyper": hyper})
+        seconds = {"train": 0.1, "evaluate": draw.uniform(0.1, 0.2), "evolve": 0.01, "record": 0.001}
+        elapsed += sum(seconds.values())
+        metrics.append(
+            {
+                "generation": generation,
+                "steps": steps,
+                "evaluation_steps": 200 * (generation + 1),
+                "fitness": dict.fromkeys(("best", "median", "worst", "mean"), _null(fitness)),
+                "champion": best | {"fitness": best["fitness"] if np.isfinite(best["fitness"]) else None},
+                "copies": 0,
+                "members": {name: [_null(value)] for name, value in told.items()},
+                "timing": {"seconds": elapsed, "steps_per_second": 1e5, **seconds},
+            }
+        )
+    agent = "policy" if method == "es" else "td3"
+    known = {"env": "CartPole-v1", "method": method, "agent": agent, "population": population}
+    known["generations"] = generations
+    experiment = known | {"interval": 8192, "hyper": {"sigma": 0.05, "learning_rate": 0.02}, "space": {}}
+    (path / "experiment.yaml").write_text(yaml.safe_dump(experiment, sort_keys=False))
+    _write_lines(path / "lineage.jsonl", lineage)
+    _write_lines(path / "metrics.jsonl", metrics)
+    if finished:
+        selected = metrics[-1]["champion"]["fitness"]
+        champion = {
+            "uid": 0,
+            "generation": best["generation"],
+            "selection_fitness": selected,
+            "evaluation": {"mean": (selected or 0.0) - 5, "standard_error": 1.24, "episodes": 100},
+            "hyper": lineage[-1]["hyper"],
+        }
+        totals = {"environment_steps": steps, "evaluation_steps": 200 * generations, "seconds": elapsed}
+        result = known | {"status": "done", "champion": champion, "compile_seconds": 0.0} | totals
+        (path / "result.json").write_text(json.dumps(result))
+    return path
+
+
+def _say(run: Path, more: dict[str, Any]) -> None:
+    """Change what the experiment says, and the result's method with it."""
+    experiment = yaml.safe_load((run / "experiment.yaml").read_text()) | more
+    (run / "experiment.yaml").write_text(yaml.safe_dump(experiment, sort_keys=False))
+    method = more["method"]["name"] if isinstance(more["method"], dict) else more["method"]
+    if (run / "result.json").exists():
+        result = json.loads((run / "result.json").read_text())
+        (run / "result.json").write_text(json.dumps(result | {"method": method}))
+
+
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def _draw(entry: dict[str, Any], draw: np.random.Generator) -> float:

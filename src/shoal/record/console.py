@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,20 +26,25 @@ ROWS = 12  # generations in view
 
 
 class Display(Recorder):
-    """Generation, fitness of best, median and worst, who copied whom, steps per second, time left."""
+    """Generation, fitness of best, median and worst, who copied whom, steps per second, time left.
+
+    Of members that are drawn around a mean: its return and rank, and returns of worst, average and best member.
+    """
 
     def __init__(self, console: Console, quiet: bool = False):
         self._console, self._quiet = console, quiet
         self._live: Live | None = None
         self._rows: list[tuple[str, ...]] = []
         self._phase, self._fraction = "", 0.0
+        self._columns = COPYING
 
     def start(self, parts: Parts, run_dir: Path, generation: int) -> None:
         e = parts.experiment
         self._total, self._done = e.generations, generation
         self._first, self._began = generation, time.monotonic()
-        where = f"{parts.island.devices} device{'s' * (parts.island.devices > 1)}"
         name = method_name(e)
+        self._columns = COLUMNS.get(name, COPYING)
+        where = f"{parts.island.devices} device{'s' * (parts.island.devices > 1)}"
         how = "" if name == "pbt" else f" by {name}"
         episodes = f"{e.fitness.episodes} episode{'s' * (e.fitness.episodes > 1)}"
         size = f"{parts.steps:,} steps each" if parts.steps else f"{episodes} each"
@@ -48,6 +54,11 @@ class Display(Recorder):
         )
         if parts.steps and parts.steps != e.interval:
             self._say(f"[dim]interval {e.interval:,} is rounded up to {parts.steps:,}: whole rollouts[/]")
+        if self._columns is DRAWN:
+            self._say(
+                f"[dim]mean: return of the policy that members are drawn around; rank: its place among these "
+                f"{e.population}, 1 where none is better; lowest, average, highest: their returns[/]"
+            )
         if not self._quiet and self._console.is_terminal:
             self._live = Live(self._view(), console=self._console, refresh_per_second=8, transient=False)
             self._live.start()
@@ -67,8 +78,7 @@ class Display(Recorder):
         self._done = event.generation + 1
         row = (
             f"{self._done}/{self._total}",
-            *(f"{x:.4g}" for x in _quantiles(event.cards.fitness)),
-            _copies(event),
+            *(value(event) for value in self._columns.values()),
             f"{event.timing['steps_per_second']:,.0f}",
             _clock(self._left()),
         )
@@ -76,7 +86,7 @@ class Display(Recorder):
         if self._live is not None:
             self._live.update(self._view())
         else:
-            names = ("generation", "best", "median", "worst", "copies", "steps/s", "left")
+            names = ("generation", *self._columns, "steps/s", "left")
             self._say("  ".join(f"{name} {value}" for name, value in zip(names, row, strict=True)))
 
     def note(self, message: str) -> None:
@@ -90,11 +100,11 @@ class Display(Recorder):
 
     def _view(self) -> Group:
         table = Table(box=None, pad_edge=False, header_style="dim")
-        for name in ("generation", "best", "median", "worst"):
-            table.add_column(name, justify="right", no_wrap=True)
-        table.add_column("child ← parent", ratio=1, overflow="ellipsis", no_wrap=True)
-        table.add_column("steps/s", justify="right", no_wrap=True)
-        table.add_column("left", justify="right", no_wrap=True)
+        for name in ("generation", *self._columns, "steps/s", "left"):
+            if name == "copies":
+                table.add_column("child ← parent", ratio=1, overflow="ellipsis", no_wrap=True)
+            else:
+                table.add_column(name, justify="right", no_wrap=True)
         for row in self._rows:
             table.add_row(*row)
         if not self._phase:
@@ -113,21 +123,42 @@ class Display(Recorder):
             self._console.print(text, highlight=False, soft_wrap=True)
 
 
-def _quantiles(fitness: np.ndarray) -> tuple[float, float, float]:
-    finite = fitness[np.isfinite(fitness)]
-    if not len(finite):
-        return (float("nan"),) * 3
-    return float(finite.max()), float(np.median(finite)), float(finite.min())
-
-
 def _copies(event: Generation) -> str:
-    if "mean/rank" in event.metrics:  # members that are drawn anew copy nobody
-        x = {name: float(values[0]) for name, values in event.metrics.items()}
-        spread = f"{x['returns/min']:.4g} to {x['returns/max']:.4g}, on average {x['returns/mean']:.4g}"
-        return f"of members {spread}; the policy between them ranks {x['mean/rank']:.0f}"
     uid, parents = event.cards.uid, event.parents.uid
     pairs = [f"{uid[i]}←{parents[i]}" for i in np.flatnonzero(event.copied)]
     return " ".join(pairs) if len(pairs) <= 8 else f"{' '.join(pairs[:7])} … {len(pairs)} in all"
+
+
+def _fitness(kind: Callable[[np.ndarray], float]) -> Callable[[Generation], str]:
+    """A statistic of the finite ones."""
+
+    def say(event: Generation) -> str:
+        finite = event.cards.fitness[np.isfinite(event.cards.fitness)]
+        return f"{kind(finite) if len(finite) else np.nan:.4g}"
+
+    return say
+
+
+def _measured(metric: str) -> Callable[[Generation], str]:
+    """A metric that all members have in common."""
+    return lambda event: f"{event.metrics[metric][0]:.4g}"
+
+
+# What is shown of a generation, by method; where it is not named, members copy one another.
+FITNESS = {"best": _fitness(np.max), "median": _fitness(np.median), "worst": _fitness(np.min)}
+COPYING = FITNESS | {"copies": _copies}
+DIVERSE = {
+    "diversity": lambda event: f"{event.cards.hyper['diversity'][0]:.4g}",
+    "determinant": _measured("diversity/determinant"),
+}
+DRAWN = {
+    "mean": _fitness(np.max),
+    "rank": _measured("mean/rank"),
+    "lowest": _measured("returns/min"),
+    "average": _measured("returns/mean"),
+    "highest": _measured("returns/max"),
+}
+COLUMNS = {"seeds": FITNESS, "dvd": FITNESS | DIVERSE, "es": DRAWN, "cem_rl": DRAWN}
 
 
 def _clock(seconds: float) -> str:

@@ -21,7 +21,7 @@ def fitness(story: Story) -> str:
     values, x, uid = story.table.fitness, story.ends, story.run.champion[0]
     best, median, worst = (quantile(values, q) for q in (1, 0.5, 0))
     slot = values[:, np.flatnonzero(story.table.uids == uid)[0]]
-    axis, outside = _fitness_axis(values, np.r_[median, slot])
+    axis, outside = fitness_axis(values, np.r_[median, slot])
     rows, columns = np.nonzero(story.table.copied)
     marks = "" if story.crowded else rings(x[rows], axis.place(values[rows, columns]))
     layers = [
@@ -66,7 +66,7 @@ def lineage(story: Story) -> str:
     values, x, moves = story.table.fitness, story.ends, story.moves
     uid, (rows, columns) = story.run.champion[0], story.trace
     along, slot = story.along(values), values[:, columns[-1]]
-    axis, _ = _fitness_axis(values, np.r_[along, slot])
+    axis, _ = fitness_axis(values, np.r_[along, slot])
     layers = [
         *story.members(values, axis),
         path(line(x, axis.place(slot)), "slot"),
@@ -104,10 +104,11 @@ def hyperparameter(story: Story, name: str) -> str:
     lowest, median, highest = (quantile(values, q) for q in (0, 0.5, 1))
     known = along[np.isfinite(along)]
     finding = "There is no champion yet."
+    who = "champion’s lineage" if story.run.copies else "champion"
     if len(known):
         went = f"went from {text(known[0])} to {text(known[-1])}"
         went = f"came back to {text(known[0])}, where it started" if known[0] == known[-1] else went
-        finding = f"The champion’s lineage {f'kept {text(known[0])}' if np.ptp(known) == 0 else went}."
+        finding = f"The {who} {f'kept {text(known[0])}' if np.ptp(known) == 0 else went}."
     if np.isfinite(lowest[-1]):
         finding += f" At the end all members lie between {text(lowest[-1])} and {text(highest[-1])}."
     ends = bounds.choices or tuple(b for b in (bounds.low, bounds.high) if b is not None)
@@ -116,7 +117,7 @@ def hyperparameter(story: Story, name: str) -> str:
         reading = f"Allowed: {text(ends[0])} to {text(ends[1])}, the dotted lines."
     reading += " Logarithmic axis." if bounds.scale == "log" else ""
     reading += " The axis spreads values close to 1." if bounds.scale == "one_minus_log" else ""
-    lines = {"champion’s lineage": along, "highest": highest, "middle": median, "lowest": lowest}
+    lines = {who: along, "highest": highest, "middle": median, "lowest": lowest}
     live = story.live(lines, members=name, stairs=True)
     curved = not bounds.choices and bounds.scale != "linear"
     plots: list[str] = []
@@ -168,16 +169,13 @@ def throughput(story: Story) -> str:
         shares = {name: float(values.sum()) / total for name, values in filled.items()}
         first = max(shares, key=lambda name: shares[name])
         finding = f"{100 * shares[first]:.0f}% of the time went into “{first}”."
-        reading = (
-            "Layers on top of one another give the seconds of each generation: training, testing every member, "
-            "deciding who copies whom and moving the weights, and writing files."
-        )
+        reading = f"Layers on top of one another give the seconds of each generation: {_phases(story)}, writing files."
         stack = np.cumsum([np.zeros(len(speed)), *filled.values()], axis=0)
         axis = Axis.over(np.r_[0, stack[-1]], "seconds", 0.04)
         edges = story.edges(np.arange(len(speed)))
         kinds = [f"area c{at}" for at in (1, 4, 0, 3)]
         layers = [
-            path(_bars(edges, axis.place(low), axis.place(high)), kind)
+            path(bars(edges, axis.place(low), axis.place(high)), kind)
             for kind, low, high in zip(kinds, stack[:-1], stack[1:], strict=True)
         ]
         live = story.live(seconds, stairs=True)
@@ -188,7 +186,16 @@ def throughput(story: Story) -> str:
     return "".join(figures)
 
 
-def _fitness_axis(values: np.ndarray, keep: np.ndarray) -> tuple[Axis, int]:
+def _phases(story: Story) -> str:
+    """What the first three phases are about."""
+    if story.run.drawn:
+        return "what members learn before they are measured, episodes of members and mean, the step of the mean"
+    if story.run.copies:
+        return "training, testing every member, deciding who copies whom and moving the weights"
+    return "training, testing every member, what happens between generations"
+
+
+def fitness_axis(values: np.ndarray, keep: np.ndarray) -> tuple[Axis, int]:
     """The axis for fitness and how many values it leaves out: one collapse must not flatten all the rest."""
     finite = values[np.isfinite(values)]
     low, high = np.quantile(finite, [0.02, 0.98])
@@ -235,7 +242,7 @@ def _timing(story: Story) -> dict[str, np.ndarray]:
     return timing
 
 
-def _bars(edges: np.ndarray, low: np.ndarray, high: np.ndarray) -> str:
+def bars(edges: np.ndarray, low: np.ndarray, high: np.ndarray) -> str:
     """Path data of one layer of stacked bars without gaps."""
     x = np.repeat(edges, 2)[1:-1]
     return charts.band(x, np.repeat(low, 2), np.repeat(high, 2))

@@ -111,6 +111,44 @@ class Run:
     lineage: Lineage
 
     @cached_property
+    def method(self) -> str:
+        """pbt, seeds, es, ...; pbt where nothing says so."""
+        named = self.experiment.get("method")
+        for name in (self.result.get("method"), named.get("name") if isinstance(named, dict) else named):
+            if isinstance(name, str):
+                return name
+        return "pbt"
+
+    def option(self, name: str, otherwise: Any = None) -> Any:
+        """What the experiment says of an option of its method."""
+        method = self.experiment.get("method")
+        value = method.get(name) if isinstance(method, dict) else None
+        return otherwise if value is None else value
+
+    @property
+    def drawn(self) -> bool:
+        """Are members drawn anew in every generation, around one policy, which alone the lineage holds?"""
+        return self.method in ("es", "cem_rl")
+
+    @property
+    def population(self) -> float:
+        """Members of a generation; NaN where that is unknown."""
+        if len(self.lineage.uids) and not self.drawn:
+            return float(len(self.lineage.uids))
+        return number(self.result.get("population", self.experiment.get("population")))
+
+    @property
+    def settled(self) -> bool:
+        """Had a bandit no more than one arm to choose?"""
+        arms = self.option("arms")
+        return isinstance(arms, list | tuple) and len(arms) == 1
+
+    @property
+    def copies(self) -> bool:
+        """May members copy one another?"""
+        return self.method not in ("seeds", "es", "cem_rl", "dvd")
+
+    @cached_property
     def champion(self) -> tuple[int, int] | None:
         """(uid, generation): of the result; while there is none, of the newest metrics; else the fittest member."""
         if self.lineage.best() is None:

@@ -33,6 +33,11 @@ class Generation(NamedTuple):
         """bool [N]: who goes on with the weights of another."""
         return self.parents.uid != self.cards.uid
 
+    @property
+    def drawn(self) -> bool:
+        """Is the one card that of the mean, around which members were drawn?"""
+        return "mean/rank" in self.metrics
+
 
 class Recorder:
     """Whoever wants to know how a run goes overrides what it wants to hear of; every method here does nothing."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from shoal.record import charts
 from shoal.record.charts import Axis
-from shoal.record.lineage import Lineage, Run
+from shoal.record.lineage import Lineage, Run, number
 
 CELLS = 120_000  # values that the page carries for its tooltips: bounds its size
 MEMBERS = 200  # members that are drawn one by one
@@ -45,6 +45,29 @@ class Story:
         """Too many copies to mark each?"""
         return bool(self.table.copied.sum() > MARKS)
 
+    def measured(self, name: str) -> np.ndarray:
+        """[G, N] A metric of the members; NaN where it was not recorded."""
+        return np.array([self.measured_in(row, name) for row in range(len(self.table.generations))])
+
+    def measured_in(self, row: int, name: str) -> np.ndarray:
+        """[N] A metric in one generation."""
+        values, columns = self._told.get(row, {}).get(name), np.flatnonzero(self.table.present[row])
+        result = np.full(len(self.table.uids), np.nan)
+        if isinstance(values, list) and len(values) == len(columns):
+            result[columns] = [number(value) for value in values]
+        return result
+
+    @cached_property
+    def _told(self) -> dict[int, dict[str, Any]]:
+        """The members' metrics in each generation's row."""
+        row = {generation: at for at, generation in enumerate(self.table.generations.tolist())}
+        told = {}
+        for entry in self.run.metrics:
+            generation, members = entry.get("generation"), entry.get("members")
+            if isinstance(generation, int) and generation in row and isinstance(members, dict):
+                told[row[generation]] = members
+        return told
+
     def handovers(self, y: np.ndarray) -> str:
         """Rings where the champion's weights went over, at heights `y` [G], smaller where there are many."""
         kind = "lead" if len(self.moves) <= FEW else "lead small"
@@ -67,12 +90,17 @@ class Story:
         order = sorted(founders, key=lambda column: (column != champion, -size[column], -life[column], column))
         return {column: size[column] for column in order}
 
+    @property
+    def whose(self) -> str:
+        """Whose environment steps the lineage counts."""
+        return "all members" if self.run.drawn else "each member"
+
     @cached_property
     def time(self) -> Axis:
         """The axis of all curves: a member's own environment steps; generations where those are not known."""
         steps = quantile(self.table.steps, 0.5)
         if np.isfinite(steps).all() and (np.diff(steps, prepend=0) > 0).all():
-            return Axis(0, float(steps[-1]), "environment steps of each member", short=True)
+            return Axis(0, float(steps[-1]), f"environment steps of {self.whose}", short=True)
         first, last = self.table.generations[[0, -1]].tolist()
         return Axis(first - 1, last, "generation", whole=True)
 
@@ -134,6 +162,7 @@ class Story:
         return {
             "generations": table.generations[self.rows],
             "steps": [int(s) if np.isfinite(s) else None for s in quantile(table.steps, 0.5)[self.rows]],
+            "steps_of": f"steps of {self.whose}",
             "places": self.ends[self.rows].round(4),
             "uids": table.uids[self.shown],
             "members": {name: values[at].T for name, values in tables.items()},

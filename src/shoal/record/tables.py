@@ -70,16 +70,18 @@ def members(story: Story) -> str:
     place = {int(column): at for at, column in enumerate(story.shown)}
     given = np.bincount(table.origin[1:][(table.origin[1:] >= 0) & (table.origin[1:] != np.arange(len(table.uids)))],
                         minlength=len(table.uids))  # fmt: skip
-    heads = ["member", "fitness", "± over episodes", "founder", "took over", "was copied", *tuned]
+    descent: dict[str, np.ndarray] = {}
+    if story.run.copies:
+        founders = table.uids[table.founders[-1]]
+        descent = {"founder": founders, "took over": table.copied.sum(axis=0), "was copied": given}
+    heads = ["member", "fitness", "± over episodes", *descent, *tuned]
     body = ""
     for column in columns[:LISTED].tolist():
         cells = [
             int(table.uids[column]),
             float(table.fitness[-1, column]),
             float(table.returns_std[-1, column]),
-            int(table.uids[table.founders[-1, column]]),
-            int(table.copied[:, column].sum()),
-            int(given[column]),
+            *(int(values[column]) for values in descent.values()),
             *(float(table.hyper[name][-1, column]) for name in tuned),
         ]
         owner = f' data-m="{place[column]}"' if column in place else ""
@@ -90,10 +92,10 @@ def members(story: Story) -> str:
         body += f"<tr{owner}{crown}>{''.join(written)}</tr>"
     head = "".join(f'<th scope="col"><button type="button">{escape(name)}</button></th>' for name in heads)
     rest = f'<p class="reading">And {len(columns) - LISTED:,} more.</p>' if len(columns) > LISTED else ""
+    counts = "; “took over” counts how often the member copied another, “was copied” how often others copied it"
     return (
-        '<p class="reading">“± over episodes” is the standard deviation of the returns in its test; “took over” counts '
-        "how often the member copied another, “was copied” how often others copied it. Choose a heading to sort; point "
-        "at a row to find the member in every figure.</p>"
+        '<p class="reading">“± over episodes” is the standard deviation of the returns in its test'
+        f"{counts if descent else ''}. Choose a heading to sort; point at a row to find the member in every figure.</p>"
         '<div class="scroll" tabindex="0" role="region" aria-label="Members of the last generation">'
         '<table class="sortable"><caption class="unseen">Members of the last generation</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{rest}"

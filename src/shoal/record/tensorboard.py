@@ -1,4 +1,4 @@
-"""TensorBoard scalars: the population as a whole, and every member."""
+"""TensorBoard scalars: the population as a whole, and every member where members live on."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shoal import components
 from shoal.record.recorder import Recorder
 
 if TYPE_CHECKING:
     from shoal.build import Parts
     from shoal.record.recorder import Generation
 
+COMMON = ("diversity/determinant", "diversity/log_determinant")  # metrics that all members have in common
+PAIRS = "diversity/to "  # so begin those of pairs of members: a matrix is no curve
 MEMBERS_SHOWN = 64  # beyond that a page of curves helps nobody, and writing them costs as much as training
 
 
@@ -24,6 +27,8 @@ class TensorBoard(Recorder):
     def start(self, parts: Parts, run_dir: Path, generation: int) -> None:
         from tensorboard.summary import Writer
 
+        method = components.method(parts.experiment.method)
+        self._copies, self._tunes = method.copies, method.tunes
         self._writer = Writer(str(run_dir / "tensorboard"))
         self._pool = ThreadPoolExecutor(1, "tensorboard")  # hundreds of scalars, written while the next interval runs
 
@@ -33,21 +38,35 @@ class TensorBoard(Recorder):
     def _write(self, event: Generation) -> None:
         step = int(event.cards.steps.max())
         add = self._writer.add_scalar
+        add("population/steps_per_second", event.timing["steps_per_second"], step)
+        add("champion/fitness", event.best.fitness, step)
+        if event.drawn:
+            self._write_drawn(event, step)
+            return
         fitness = event.cards.fitness[np.isfinite(event.cards.fitness)]
         if len(fitness):
             for name, kind in (("best", np.max), ("median", np.median), ("worst", np.min)):
                 add(f"population/fitness/{name}", float(kind(fitness)), step)
-        add("population/copies", int(event.copied.sum()), step)
-        add("population/steps_per_second", event.timing["steps_per_second"], step)
-        add("champion/fitness", event.best.fitness, step)
+        if self._copies:
+            add("population/copies", int(event.copied.sum()), step)
         for name, values in event.cards.hyper.items():
             add(f"population/hyper/{name}", float(np.median(values)), step)
+        for name in (name for name in COMMON if name in event.metrics):
+            add(name, float(event.metrics[name][0]), step)
+        own = {name: x for name, x in event.metrics.items() if name not in COMMON and not name.startswith(PAIRS)}
+        if self._tunes:
+            own |= {f"hyper/{name}": values for name, values in event.cards.hyper.items()}
         for i, uid in enumerate(event.cards.uid[:MEMBERS_SHOWN]):
             add(f"fitness/member{uid}", float(event.cards.fitness[i]), step)
-            for name, values in event.cards.hyper.items():
-                add(f"hyper/{name}/member{uid}", float(values[i]), step)
-            for name, values in event.metrics.items():
+            for name, values in own.items():
                 add(f"{name}/member{uid}", float(values[i]), step)
+
+    def _write_drawn(self, event: Generation, step: int) -> None:
+        """The mean and its members: one curve for each number."""
+        self._writer.add_scalar("mean/fitness", float(event.cards.fitness[0]), step)
+        hyper = {f"hyper/{name}": values for name, values in event.cards.hyper.items()}
+        for name, values in (event.metrics | hyper).items():
+            self._writer.add_scalar(name, float(values[0]), step)
 
     def finish(self, result: dict[str, Any] | None) -> None:
         if hasattr(self, "_writer"):
