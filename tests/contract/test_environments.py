@@ -29,6 +29,7 @@ DEVICE = [
     (PROBES + "delayed_reward", {}),
     (PROBES + "endless_reward", {}),
     (PROBES + "recall", {"delay": 2}),
+    (PROBES + "fork", {}),
     (PROBES + "match", {"actions": "discrete"}),
     (PROBES + "match", {"actions": "multi_discrete"}),
     (PROBES + "match", {"actions": "continuous"}),

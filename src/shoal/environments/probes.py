@@ -72,6 +72,26 @@ def recall(delay: int = 3) -> DeviceEnvironment:
     return DeviceEnvironment(Spec((1,), "float32", Discrete(2)), reset, step)
 
 
+def fork() -> DeviceEnvironment:
+    """A point between two goals, at -1 and 1, that earns how far it gets from the middle: both goals are worth as much.
+
+    It starts at 0.25, so that the way to the left is longer and leads downhill at first: who follows the return goes
+    right, and it takes a reason of its own to go left.
+    """
+
+    def reset(key: jax.Array) -> tuple[Any, jax.Array]:
+        x = jnp.float32(0.25)
+        return (x, jnp.int32(0)), x[None]
+
+    def step(key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, ...]:
+        x, t = state
+        new = jnp.clip(x + 0.25 * action[0], -1, 1)
+        reward = jnp.abs(new) - jnp.abs(x)
+        return (new, t + 1), new[None], reward, jnp.abs(new) >= 1, t + 1 >= 20
+
+    return DeviceEnvironment(Spec((1,), "float32", Continuous((-1.0,), (1.0,))), reset, step)
+
+
 def match(actions: str = "discrete") -> DeviceEnvironment:
     """One step; the observation, -1 or 1, tells the action that earns 1, every other earns 0 or less.
 
