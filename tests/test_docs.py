@@ -22,7 +22,8 @@ from shoal.build import build_run
 from shoal.evolvers.explore import EXPLORERS
 from shoal.evolvers.select import SELECTORS
 from shoal.experiment import Checkpoint, Experiment, Fitness, check, from_dict, load
-from shoal.methods import AGENTS
+from shoal.learners.frozen import EsHyper
+from shoal.methods import METHODS
 from shoal.settings import parse
 from shoal.types import Range
 
@@ -162,12 +163,15 @@ def test_every_field_is_described_with_its_default(name: str, default: Any) -> N
     assert cells in TEXTS["docs/experiments.md"]
 
 
+DESCRIBED = {name: path for kind in METHODS.values() for name, path in kind.agents.items()}
+
+
 def numbers_of(agent: str) -> list[tuple[str, Any]]:
-    module = importlib.import_module(AGENTS[agent].partition(":")[0])
+    module = importlib.import_module(DESCRIBED[agent].partition(":")[0])
     return [*module.Hyper()._asdict().items(), *rows_of(module.Config)]
 
 
-@pytest.mark.parametrize(("agent", "name", "default"), [(agent, *row) for agent in AGENTS for row in numbers_of(agent)])
+@pytest.mark.parametrize(("agent", "name", "default"), [(a, *row) for a in DESCRIBED for row in numbers_of(a)])
 def test_every_number_of_an_agent_is_described_with_its_default(agent: str, name: str, default: Any) -> None:
     described = TEXTS["docs/agents.md"].split(f"\n## {agent.upper()}\n", 1)[1].split("\n## ", 1)[0]
     assert f"| `{name}` | {as_written(default)} |" in described
@@ -181,6 +185,26 @@ def test_every_option_is_described_with_its_default(name: str, option: str, defa
     cells = f"| `{option}` | {as_written(default)} |".replace("|  |", "| |")
     described = TEXTS["docs/experiments.md"].split(f"| `{name}` ", 1)[1]
     assert cells in described
+
+
+HOW = [(name, *row) for name, kind in METHODS.items() for row in rows_of(kind)]
+
+
+@pytest.mark.parametrize(("name", "option", "default"), HOW)
+def test_every_option_of_a_method_is_described_with_its_default(name: str, option: str, default: Any) -> None:
+    described = TEXTS["docs/methods.md"].split(f"\n## {name}\n", 1)[1].split("\n## ", 1)[0]
+    assert f"| `{option}` | {as_written(default)} |".replace("|  |", "| |") in described
+
+
+@pytest.mark.parametrize(("name", "default"), EsHyper()._asdict().items())
+def test_every_number_of_evolution_strategies_is_described(name: str, default: Any) -> None:
+    assert f"| `{name}` | {as_written(default)} |" in TEXTS["docs/methods.md"]
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("page", ["README.md", "docs/methods.md"])
+def test_every_method_is_introduced(name: str, page: str) -> None:
+    assert f"| `{name}` |" in TEXTS[page] or f"| [`{name}`](#{name}) |" in TEXTS[page]
 
 
 def test_every_file_has_its_place_in_the_architecture() -> None:
