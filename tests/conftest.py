@@ -1,6 +1,10 @@
-"""Strict JAX for every test: no silent promotion of dtypes or ranks, two devices; warnings are errors (pyproject)."""
+"""Strict JAX for every test: no silent promotion of dtypes or ranks, two devices; warnings are errors (pyproject).
+
+And one set of compiled programs for the many tiny runs of tests.
+"""
 
 import os
+from typing import Any
 
 import pytest
 
@@ -12,6 +16,11 @@ os.environ["MPLBACKEND"] = "Agg"
 
 import jax  # noqa: E402
 import optax  # noqa: E402
+
+from shoal import loop  # noqa: E402
+from shoal.build import Parts  # noqa: E402
+from shoal.components import component_data  # noqa: E402
+from shoal.devices import Program  # noqa: E402
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -33,3 +42,29 @@ def _bias_correction(*arguments, correct=optax.tree.bias_correction):
 
 
 optax.tree.bias_correction = _bias_correction
+
+PROGRAMS: dict[tuple[str, ...], Program] = {}
+
+
+@pytest.fixture
+def shared_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of the same structure share what was compiled: tracing takes most of the time of a tiny run."""
+    build = loop.build_run
+
+    def build_run(*arguments: Any) -> Parts:
+        parts = build(*arguments)
+        e = parts.experiment
+        islands = getattr(parts.island, "_islands", [parts.island])
+        size = len(islands[0].uid)
+        method = component_data(e.method, "method")
+        options = [(k, v) for k, v in method.items() if k != "name"] if isinstance(method, dict) else []
+        learner = parts.learner.update.__module__, options
+        shapes = e.agent, e.config, e.population, size, e.fitness, e.final_episodes, e.memory
+        structure = repr((e.env, e.env_options, learner, shapes))
+        for holder in (part for island in islands for part in (island, island.arena)):
+            for name, value in vars(holder).items():
+                if isinstance(value, Program):
+                    setattr(holder, name, PROGRAMS.setdefault((structure, type(holder).__name__, name), value))
+        return parts
+
+    monkeypatch.setattr(loop, "build_run", build_run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -16,6 +17,7 @@ from safetensors.numpy import load_file
 
 from shoal.cli import main
 from shoal.experiment import Checkpoint, Experiment, Fitness
+from shoal.record.recorder import Recorder
 
 COMMAND = (sys.executable, "-c", "from shoal.cli import main; main()")  # `shoal`, in a process of its own
 CONFIG = {"layers": [8], "rollout": 16, "environments": 2, "minibatches": 2}
@@ -68,6 +70,23 @@ def start(*arguments: object, cwd: Path | None = None, **environment: object) ->
     own = os.environ | {"PYTHONUNBUFFERED": "1"} | {k: str(v) for k, v in environment.items()}
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, **pipes, start_new_session=True, cwd=cwd, env=own)
+
+
+class Signals(Recorder):
+    """Sends Ctrl-C `count` times when a phase of a generation begins, or is under way."""
+
+    def __init__(self, generation: int, phase: str, count: int = 1, sign: int = signal.SIGINT, under_way: bool = False):
+        self._when, self._count, self._sign, self._under_way = (generation, phase), count, sign, under_way
+        self.notes: list[str] = []
+
+    def progress(self, generation: int, phase: str, fraction: float) -> None:
+        if (generation, phase) == self._when and self._under_way == (fraction > 0):
+            for _ in range(self._count):
+                signal.raise_signal(self._sign)
+            self._when = None  # type: ignore[assignment]
+
+    def note(self, message: str) -> None:
+        self.notes.append(message)
 
 
 def rows(path: Path) -> list[dict[str, Any]]:

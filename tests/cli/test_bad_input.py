@@ -17,6 +17,7 @@ from runs import flags, rows, same_run, shoal, start
 
 from shoal import rundir
 from shoal.environments import registry
+from shoal.methods import METHODS
 from shoal.record.jsonl import Lines
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
@@ -191,6 +192,126 @@ def test_a_warm_up_that_a_run_just_ends(tmp_path: Path) -> None:
     assert shoal(*flags(tmp_path / "r", "--quiet", **changes)).code == 0
     targets = [row["members"]["value/target"] for row in rows(tmp_path / "r/metrics.jsonl")]
     assert all(x is None for x in targets[0]) and all(targets[1])
+
+
+CEM, DVD, ES = (
+    PENDULUM | {"method": "cem_rl"},
+    PENDULUM | {"method": "dvd"},
+    {"method": "es", "config": {"layers": [8]}},
+)
+METHOD = {"pbt": {}, "seeds": {"method": "seeds"}, "es": ES, "cem_rl": CEM, "dvd": DVD}
+
+
+def method(name: str, **options: Any) -> dict[str, Any]:
+    return METHOD[name] | {"method": {"name": name} | options}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"method": "ess"}, "method: 'ess' does not exist; did you mean es?"),
+        ({"method": "cemrl"}, "method: 'cemrl' does not exist; did you mean cem_rl?"),
+        ({"method": 3}, "method = 3: write one of pbt, seeds, es, cem_rl, dvd, or a mapping of name and options"),
+        ({"method": {"nam": "es"}}, "method: needs a name, one of pbt, seeds, es, cem_rl, dvd"),
+        (method("pbt", arms=[0]), "method: 'arms' does not exist"),
+        (method("seeds", arms=[0]), "method: 'arms' does not exist"),
+        (method("es", optimizer="sgd"), "method: 'optimizer' does not exist; did you mean optimiser?"),
+        (method("cem_rl", elite=2), "method: 'elite' does not exist; did you mean elites?"),
+        (method("dvd", arm=[0]), "method: 'arm' does not exist; did you mean arms?"),
+        (method("es", optimiser="adamm"), "method.optimiser: 'adamm' does not exist; did you mean adam?"),
+        (method("es", sigma_decay="slow"), "method.sigma_decay = 'slow': must be a number"),
+        (method("es", sigma_decay=0), "method.sigma_decay = 0: must lie within (0, 1]"),
+        (method("es", learning_rate_decay=1.1), "method.learning_rate_decay = 1.1: must lie within (0, 1]"),
+        (method("es", sigma_end=-1), "method.sigma_end = -1: must be at least 0"),
+        (method("es", learning_rate_end=-0.1), "method.learning_rate_end = -0.1: must be at least 0"),
+        (method("es", adaptive_cap=2), "method.adaptive_cap = 2: must be true or false"),
+        (method("es", chunk=0), "method.chunk = 0: must be at least 1"),
+        (method("es", chunk=1.5), "method.chunk = 1.5: must be a whole number"),
+        (method("cem_rl", trained=5), "method.trained = 5: must lie within 0 and population = 4"),
+        (method("cem_rl", trained="all"), "method.trained = 'all': must be a whole number"),
+        (method("cem_rl", elites=0), "method.elites = 0: must lie within 1 and population = 4"),
+        (method("cem_rl", elites=5), "method.elites = 5: must lie within 1 and population = 4"),
+        (method("cem_rl", variance=0), "method.variance = 0.0: must be above 0"),
+        (method("cem_rl", noise_end=-1), "method.noise_end = -1.0: must be at least 0"),
+        (method("cem_rl", noise_decay=1.5), "method.noise_decay = 1.5: must lie within 0 and 1"),
+        (method("cem_rl", mirrored=2), "method.mirrored = 2: must be true or false"),
+        (method("cem_rl", mirrored=True) | {"population": 5}, "population = 5: method.mirrored draws members in pairs"),
+        (method("dvd", arms=[]), "method.arms = []: needs numbers, each within 0 and 1"),
+        (method("dvd", arms=[0.5, 1.5]), "method.arms = [0.5, 1.5]: needs numbers, each within 0 and 1"),
+        (method("dvd", arms=0.5), "method.arms = 0.5: must be a list"),
+        (method("dvd", probes=0), "method.probes = 0: must be at least 1"),
+        (method("dvd", redraw=0), "method.redraw = 0: must be at least 1"),
+        ({"agent": "policy"}, "agent = policy: method pbt trains ppo, td3, sac, dqn, or module:factory of your own; p"),
+        (ES | {"agent": "ppo"}, "agent = ppo: method es trains policy, or module:factory of your own; ppo goes with"),
+        (CEM | {"agent": "sac"}, "agent = sac: method cem_rl trains td3; sac goes with method pbt or seeds"),
+        (DVD | {"agent": "mine:agent"}, "agent = mine:agent: method dvd trains td3"),
+        (DVD | {"agent": "td"}, "agent: 'td' does not exist; did you mean td3?"),
+        (
+            CEM | {"env": "CartPole-v1"},
+            "method = cem_rl: td3 needs continuous actions, and this environment's are discrete",
+        ),
+        (
+            DVD | {"env": "CartPole-v1"},
+            "method = dvd: td3 needs continuous actions, and this environment's are discrete",
+        ),
+        (DVD | {"population": 1}, "population = 1: method dvd compares members; it needs at least 2"),
+        (CEM | {"population": 1}, "population = 1: method cem_rl draws at least 2 members"),
+        (ES | {"population": 1}, "population = 1: method es perturbs in mirrored pairs; it must be a multiple of 2"),
+        (ES | {"space": {"sigma": [0.1, 0.2]}}, "space: method es tunes nothing; give hyperparameters fixed values"),
+        (CEM | {"space": {"tau": [0.1, 0.2]}}, "space: method cem_rl tunes nothing; give hyperparameters fixed values"),
+        (DVD | {"space": {"tau": [0.1, 0.2]}}, "space: method dvd tunes nothing; give hyperparameters fixed values"),
+        (ES | {"schedule": [{"sigma": 0.1}]}, "schedule: method es tunes nothing; give hyperparameters fixed values"),
+        (
+            CEM | {"schedule": [{"tau": 0.1}]},
+            "schedule: method cem_rl tunes nothing; give hyperparameters fixed values",
+        ),
+        (DVD | {"schedule": [{"tau": 0.1}]}, "schedule: method dvd tunes nothing; give hyperparameters fixed values"),
+        (ES | {"fitness.source": "training"}, "fitness.source = training: with method es members train in their"),
+        (CEM | {"fitness.source": "training"}, "fitness.source = training: with method cem_rl members train in their"),
+        (ES | {"hyper": {"sigma": 0}}, "hyper.sigma = 0: must lie within [1e-09, 1e+09]"),
+        (ES | {"hyper": {"momentum": 1}}, "hyper.momentum = 1: must lie within [0, 0.9999]"),
+        (ES | {"hyper": {"episode_cap": 0}}, "hyper.episode_cap = 0: must lie within [1, 1e+09]"),
+        (ES | {"hyper": {"sgima": 1}}, "hyper: 'sgima' does not exist; did you mean sigma?"),
+        (CEM | {"hyper": {"exploration_noise": 1}}, "hyper: 'exploration_noise' does not exist"),
+        (DVD | {"hyper": {"diversity": 0.5}}, "hyper.diversity: method dvd chooses it by itself, among method.arms"),
+        (DVD | {"hyper": {"update_ratio": 2}}, "hyper.update_ratio = 2: must lie within [0, 1]"),
+        (ES | {"config": {"rollout": 8}}, "config: 'rollout' does not exist"),
+    ],
+)
+def test_impossible_methods(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    assert refused(tmp_path, *flags(tmp_path / "r", "--quiet", **changes)).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("select", "keep"), ("explore", "keep"), ("memory", "copy"), ("start_after", 5)]
+)
+@pytest.mark.parametrize("name", [name for name, kind in METHODS.items() if not kind.copies])
+def test_what_goes_with_copies_alone(tmp_path: Path, name: str, field: str, value: Any) -> None:
+    told = refused(tmp_path, *flags(tmp_path / "r", "--quiet", **METHOD[name] | {field: value}))
+    assert told == f"{field}: goes with method: pbt; with method {name} no member copies another"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("method: ess\n", 1, "method: 'ess' does not exist"),
+        ("seed: 1\nmethod:\n  name: es\n  sigma_decay: 2\n", 4, "method.sigma_decay = 2"),
+        ("method:\n  name: es\n  chnk: 4\n", 3, "method: 'chnk' does not exist; did you mean chunk?"),
+        ("env: gymnax:Pendulum-v1\nmethod: {name: cem_rl,\n  elites: 9}\n", 3, "method.elites = 9"),
+        ("env: gymnax:Pendulum-v1\nmethod: dvd\nhyper:\n  discount: 0.9\n  diversity: 1\n", 5, "hyper.diversity: m"),
+        ("env: CartPole-v1\nmethod: cem_rl\n", 2, "method = cem_rl: td3 needs continuous actions"),
+        ("method: es\nselect: keep\n", 2, "select: goes with method: pbt"),
+        ("method: es\nagent: ppo\n", 2, "agent = ppo: method es trains policy"),
+        ("method: es\nfitness:\n  source: training\n", 3, "fitness.source = training"),
+        ("method: es\npopulation: 5\n", 2, "population = 5: method es perturbs"),
+        ("method: es\nschedule:\n- sigma: 0.1\n", 2, "schedule: method es tunes nothing"),
+    ],
+)
+def test_an_error_about_a_method_names_its_line(tmp_path: Path, text: str, line: int, message: str) -> None:
+    file = tmp_path / "e.yaml"
+    file.write_text(text)
+    told = refused(tmp_path, "train", file, "--run-dir", tmp_path / "r")
+    assert told.startswith(f"{file}, line {line}: {message}")
 
 
 def test_an_error_in_a_file_names_its_line(tmp_path: Path) -> None:

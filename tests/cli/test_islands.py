@@ -199,6 +199,87 @@ def test_what_is_wrong_is_said_plainly(tmp_path: Path) -> None:
     assert "Traceback" not in told and not (tmp_path / "run").exists()
 
 
+# --------------------------------------------------------------------------------------------- drawn members
+
+ES = {"method": {"name": "es", "chunk": 3}, "generations": 3, "population": 8, "config": {"layers": [8]}}
+PENDULUM = {"env": "gymnax:Pendulum-v1", "config": {"layers": [8], "capacity": 64, "warm_up": 8, "batch": 8}}
+
+
+@pytest.fixture
+def perturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Evolution strategies on two islands of this process."""
+    if "run" not in PERTURBED:
+        PERTURBED["run"] = path = tmp_path_factory.mktemp("perturbed") / "run"
+        train(tiny(path, **ES | {"islands": 2}))
+    return PERTURBED["run"]
+
+
+PERTURBED: dict[str, Path] = {}
+
+
+def evolution(path: Path) -> dict[str, Any]:
+    """A run as it evolved: but for the islands in its checkpoint, and for steps of the mean, which each of them makes."""
+    told = record(path)
+    told["arrays"] = {name: x.tobytes() for name, x in told["arrays"].items() if "island" not in name}
+    told["metrics"] = [{k: v for k, v in row.items() if k != "evaluation_steps"} for row in told["metrics"]]
+    told["result"].pop("evaluation_steps")
+    told["manifests"] = told["manifests"][1:]
+    return told
+
+
+@pytest.mark.parametrize("islands", [1, 4])
+def test_a_mean_knows_no_islands(perturbed: Path, tmp_path: Path, islands: int) -> None:
+    """Bit for bit: its weights as champion, lineage, metrics and result; and all islands agree on it.
+
+    Four islands have fewer pairs than there are devices, and a pair is never torn apart.
+    """
+    train(tiny(tmp_path / "run", **ES | {"islands": islands}))
+    assert evolution(tmp_path / "run") == evolution(perturbed)
+    here, there = record(tmp_path / "run")["arrays"], record(perturbed)["arrays"]
+    shared = [name for name in there if " island-0000 " in name and "shared" in name]
+    assert shared
+    for name in shared:
+        for i in range(islands):
+            assert here[name.replace("island-0000", f"island-000{i}")].tobytes() == there[name].tobytes(), name
+
+
+@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_mpi_moves_the_same_mean(perturbed: Path, tmp_path: Path, ranks: int) -> None:
+    """Bit for bit; with three ranks one of them has two of four islands."""
+    islands = 2 if ranks == 2 else 4
+    run(ranks, *flags(tmp_path / "run", "--exchange", "mpi", **ES | {"islands": islands}))
+    if islands != 2:
+        train(tiny(tmp_path / "here", **ES | {"islands": islands}))
+    same_run(tmp_path / "run", perturbed if islands == 2 else tmp_path / "here")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            ES | {"population": 6, "islands": 2},
+            "population = 6: method es perturbs in mirrored pairs; it must be a multiple of",
+        ),
+        (
+            ES | {"population": 5, "islands": 1},
+            "population = 5: method es perturbs in mirrored pairs; it must be a multiple of",
+        ),
+        (PENDULUM | {"method": "cem_rl", "islands": 2}, "islands = 2: with method cem_rl members share a critic"),
+        (PENDULUM | {"method": "dvd", "islands": 2}, "islands = 2: with method dvd members share a critic"),
+        (
+            PENDULUM | {"method": "cem_rl", "exchange": "directory"},
+            "exchange = directory: with method cem_rl members share a critic: they need one process",
+        ),
+    ],
+)
+def test_layouts_that_methods_do_not_have(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    place = ["--workspace", tmp_path / "w"] if "exchange" in changes else ["--run-dir", tmp_path / "r"]
+    done = shoal("train", *place, "--quiet", *settings(**changes))
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"shoal: {message}") and done.err.count("\n") == 1
+    assert not list(tmp_path.rglob("*.yaml"))
+
+
 # --------------------------------------------------------------------------------------------- directory
 
 

@@ -16,30 +16,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runs import flags, record, rows, same_run, shoal, start, tiny
+from runs import Signals, flags, record, rows, same_run, shoal, start, tiny
 
 from shoal import attention, checkpoint, loop
 from shoal.loop import Interrupted, resume, train
-from shoal.record.recorder import Recorder
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
-
-
-class Signals(Recorder):
-    """Sends Ctrl-C `count` times when a phase of a generation begins, or is under way."""
-
-    def __init__(self, generation: int, phase: str, count: int = 1, sign: int = signal.SIGINT, under_way: bool = False):
-        self._when, self._count, self._sign, self._under_way = (generation, phase), count, sign, under_way
-        self.notes: list[str] = []
-
-    def progress(self, generation: int, phase: str, fraction: float) -> None:
-        if (generation, phase) == self._when and self._under_way == (fraction > 0):
-            for _ in range(self._count):
-                signal.raise_signal(self._sign)
-            self._when = None  # type: ignore[assignment]
-
-    def note(self, message: str) -> None:
-        self.notes.append(message)
 
 
 def generations(run: Path) -> list[int]:

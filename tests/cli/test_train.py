@@ -56,12 +56,12 @@ def test_layout(six: Path) -> None:
 def test_result(six: Path) -> None:
     result = json.loads((six / "result.json").read_text())
     assert set(result) == {
-        *("status", "env", "agent", "population", "generations", "seed", "fitness", "champion"),
+        *("status", "env", "method", "agent", "population", "generations", "seed", "fitness", "champion"),
         *("environment_steps", "evaluation_steps", "seconds", "compile_seconds"),
     }
-    told = {k: result[k] for k in ("status", "env", "agent", "population", "generations", "seed")}
+    told = {k: result[k] for k in ("status", "env", "method", "agent", "population", "generations", "seed")}
     assert told == {
-        **{"status": "done", "env": "gymnax:CartPole-v1", "agent": "ppo"},
+        **{"status": "done", "env": "gymnax:CartPole-v1", "method": "pbt", "agent": "ppo"},
         **{"population": 4, "generations": 6, "seed": 0},
     }
     last = lineage(six, 5)
@@ -210,15 +210,15 @@ def test_live_view() -> None:
     display = Display(console)
 
     class Parts:
-        experiment, iterations = tiny(generations=3), 2
-        agent = type("Agent", (), {"rollout": 16, "environments": 2})
+        experiment, steps = tiny(generations=3), 64
+        learner = type("Learner", (), {"drawn": None})
         island = type("Island", (), {"devices": 2})
 
     class Event:
         generation, timing = 0, {"steps_per_second": 12345.6}
         cards = type("Cards", (), {"fitness": np.array([1.5, 9.0, np.nan, 4.0]), "uid": np.arange(4)})
         parents = type("Cards", (), {"uid": np.array([1, 1, 1, 3])})
-        copied = np.array([True, False, True, False])
+        copied, metrics = np.array([True, False, True, False]), {}
 
     display.start(Parts(), Path("somewhere"), 0)  # type: ignore[arg-type]
     display.progress(0, "train", 0.5)

@@ -21,7 +21,7 @@ def main(transfer: str, folder: Path) -> None:
     island = StubIsland(uid)
     crew = Crew(exchange, island)
     shared = crew.share({"loss": uid / 9}, stop=exchange.rank == exchange.size - 1)
-    evolved = crew.evolve(shared.cards, decide, champion=POPULATION - 1)
+    evolved = crew.evolve(shared, decide, champion=POPULATION - 1)
     cards = shared.cards
     (folder / f"{exchange.rank}.json").write_text(
         json.dumps(

@@ -20,6 +20,7 @@ from shoal.exchanges.local import Local
 from shoal.exchanges.rows import columns, from_rows, routes, to_rows
 from shoal.islands.crew import Crew
 from shoal.islands.worker import Worker
+from shoal.types import Cards
 
 EVERYBODY = np.arange(POPULATION)
 STATES = {u: key_of(state_of(u)) for u in range(POPULATION)}
@@ -56,7 +57,7 @@ def test_local() -> None:
     crew = Crew(Local(), island)
     shared = crew.share({"loss": EVERYBODY / 9}, False)
     assert shared.cards.uid.tolist() == EVERYBODY.tolist() and not shared.stop
-    evolved = crew.evolve(shared.cards, decide, 3)
+    evolved = crew.evolve(shared, decide, 3)
     assert [key_of(s) for s in island.states] == [STATES[p] for p in expected(EVERYBODY)]
     assert key_of((evolved.champion, ())) == STATES[3]
     assert evolved.evolution == "state"
@@ -87,24 +88,31 @@ def shore(tmp_path: Path) -> Any:
         space.leave()
 
 
-def go(worker: Worker, champion: int | None = None) -> Any:
-    return worker.evolve(worker.share({}, False).cards, decide, champion)
+def go(worker: Worker, champion: int | None = None, decide: Any = decide) -> tuple[Any, Cards]:
+    """What a worker decides, and what it saw when it did."""
+    seen: list[Cards] = []
+
+    def watched(cards: Cards, mine: np.ndarray) -> Any:
+        seen.append(cards)
+        return decide(cards, mine)
+
+    return worker.evolve(worker.share({}, False), watched, champion), seen[-1]
 
 
 def test_workers_of_a_directory(shore: Shore) -> None:
     """Each decides for its own members among all that have been published, whoever comes first."""
     workers = [shore.worker() for _ in range(4)]
     for worker, _ in workers[1:]:
-        worker.evolve(worker.share({}, False).cards, lambda cards, mine: keep(cards, mine), None)
-    evolved = go(workers[0][0], champion=2)
-    assert evolved.visible.uid.tolist() == EVERYBODY.tolist()
+        worker.evolve(worker.share({}, False), lambda cards, mine: keep(cards, mine), None)
+    evolved, seen = go(workers[0][0], champion=2)
+    assert seen.uid.tolist() == EVERYBODY.tolist()
     assert [key_of(s) for s in workers[0][1].states] == [STATES[p] for p in expected(EVERYBODY)[:3]]
     assert key_of((evolved.champion, ())) == STATES[2]
     for worker, island in workers[1:]:
-        again = go(worker)
+        _, again = go(worker)
         mine = slice(int(island.uid[0]), int(island.uid[0]) + 3)
         assert [key_of(s) for s in island.states] == [STATES[p] for p in expected(EVERYBODY)[mine]]
-        assert again.visible.uid.tolist() == EVERYBODY.tolist()
+        assert again.uid.tolist() == EVERYBODY.tolist()
     assert not shore.notes
 
 
@@ -115,23 +123,23 @@ def keep(cards: Any, mine: np.ndarray) -> Any:
 def test_nobody_looks_ahead_and_nobody_waits(shore: Shore) -> None:
     late, _ = shore.worker(generation=1)
     ahead, _ = shore.worker(generation=2)
-    ahead.evolve(ahead.share({}, False).cards, keep, None)
-    assert go(late).visible.uid.tolist() == [0, 1, 2]
-    seen = go(ahead).visible
+    ahead.evolve(ahead.share({}, False), keep, None)
+    assert go(late)[1].uid.tolist() == [0, 1, 2]
+    _, seen = go(ahead)
     assert seen.uid.tolist() == list(range(6)) and seen.generation.tolist() == [1, 1, 1, 2, 2, 2]
 
 
 def test_a_lost_state_means_another_decision(shore: Shore) -> None:
     worker, island = shore.worker()
     other, _ = shore.worker()
-    other.evolve(other.share({}, False).cards, keep, None)
+    other.evolve(other.share({}, False), keep, None)
     states = shore.path / "published" / "1" / "00000000.states"
     states.write_bytes(states.read_bytes()[:-1] + b"?")  # of uid 5, whom nobody copies; then of uid 4
     assert key_of(go(worker) and island.states[0]) == STATES[4]
     states.write_bytes(bytes(len(states.read_bytes())))
     fresh, own = shore.worker()
-    evolved = fresh.evolve(fresh.share({}, False).cards, copy_from(4), None)
-    assert 4 not in evolved.visible.uid and [key_of(s) for s in own.states] == [key_of(state_of(u)) for u in (6, 7, 8)]
+    _, seen = go(fresh, decide=copy_from(4))
+    assert 4 not in seen.uid and [key_of(s) for s in own.states] == [key_of(state_of(u)) for u in (6, 7, 8)]
     assert len(shore.notes) == 1 and "does not match its card" in shore.notes[0]
 
 
@@ -149,14 +157,14 @@ def copy_from(uid: int) -> Any:
 def test_members_that_are_there_twice_count_once(shore: Shore) -> None:
     worker, _ = shore.worker()
     other, _ = shore.worker()
-    other.evolve(other.share({}, False).cards, keep, None)
+    other.evolve(other.share({}, False), keep, None)
     published = shore.path / "published"
     for name, source in (("copy", "1"), ("mirror", "0")):
         go(worker)
         (published / name).mkdir()
         for path in (published / source).iterdir():
             (published / name / path.name).write_bytes(path.read_bytes())
-    assert go(worker).visible.uid.tolist() == list(range(6))
+    assert go(worker)[1].uid.tolist() == list(range(6))
     assert sorted(shore.notes) == [
         f"skipping generation 0 of worker {name}: its members are another worker's" for name in ("copy", "mirror")
     ]

@@ -69,7 +69,10 @@ def test_decisions(members, elites, count):
     assert decision.weights.shape == (members,) and decision.weights.dtype == np.float32
     np.testing.assert_allclose(decision.weights.sum(), 1, rtol=1e-6)
     assert (decision.weights > 0).sum() == count
-    assert (np.argsort(-decision.weights)[:count] == np.argsort(-fitness)[:count]).all()
+    best = np.argsort(-fitness)[:count]
+    assert (np.argsort(-decision.weights)[:count] == best).all()
+    raw = np.log((elites or count) + 1) - np.log(1 + np.arange(count))
+    np.testing.assert_allclose(decision.metrics["elites/return"], (raw * fitness[best]).sum() / raw.sum(), rtol=1e-5)
 
 
 def test_elites_of_nobody():
@@ -108,7 +111,8 @@ def test_mean_and_variance(weights):
     made, weights = learner(noise_end=1e-4, noise_decay=0.5), np.array(weights, np.float32)
     start = population(made)
     trained = jax.tree.map(lambda x: x + 0.1 * jnp.sign(x), start.members.learned.policy)
-    start = start._replace(members=start.members._replace(learned=start.members.learned._replace(policy=trained)))
+    learned = start.members.learned._replace(policy=trained, updates=jnp.array([5, 5, 0, 0, 0, 0], jnp.int32))
+    start = start._replace(members=start.members._replace(learned=learned))
     old, x, w = one(start.shared.distribution.mean), flat(trained), weights.astype(np.float64)[:, None]
     end, metrics = made.drawn.recombine(start, UID, weights, jax.random.key(0))
     new = end.shared.distribution
@@ -116,6 +120,7 @@ def test_mean_and_variance(weights):
     np.testing.assert_allclose(one(new.variance), (w * (x - old) ** 2).sum(0) + 1e-3, rtol=1e-4)
     np.testing.assert_allclose(new.noise, 0.5 * 1e-3 + 0.5 * 1e-4, rtol=1e-5)
     np.testing.assert_allclose(metrics["step/norm"], np.linalg.norm((w * x).sum(0) - old), rtol=1e-3)
+    np.testing.assert_allclose(metrics["elites/trained"], weights[:2].sum(), atol=1e-6)
     deviation = np.sqrt(((w * (x - old) ** 2).sum(0) + 1e-3).mean())
     np.testing.assert_allclose(metrics["distribution/deviation"], deviation, rtol=1e-3)
     assert same(end.members, start.members) and same(end.shared.critic, start.shared.critic)
@@ -207,7 +212,7 @@ def test_actors_of_rows():
     made = learner()
     start = widened(made)
     rows = np.arange(N + 2)
-    found = jax.vmap(made.drawn.actor, (None, 0, 0, None))(start, rows, UID[np.minimum(rows, N - 1)], jax.random.key(0))
+    found = made.drawn.actors(start, rows, UID[np.minimum(rows, N - 1)], jax.random.key(0))
     assert same(jax.tree.map(lambda x: x[:N], found), start.members.learned)
     for row in (N, N + 1):
         assert same(jax.tree.map(lambda x, row=row: x[row], found), made.drawn.mean(start))
