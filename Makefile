@@ -1,6 +1,9 @@
 # `make train` and `make test` do all the set-up themselves; `make help` lists the rest.
 PYTHON ?= python3
 BIN := .venv/bin
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
+FAST := --dist loadfile -m 'not slow'
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help train test test-fast check format clean
@@ -21,11 +24,11 @@ train: .venv/core   ## train a population on CartPole and say what to look at
 	$(BIN)/shoal train experiments/cartpole.yaml
 
 test: .venv/dev     ## all tests, the slow ones included
-	$(BIN)/python -m pytest -m 'not slow'
-	$(BIN)/python -m pytest -m slow
+	$(PYTEST) $(FAST)
+	$(PYTEST) --dist load -m slow
 
 test-fast: .venv/dev ## the tests that take a few minutes
-	$(BIN)/python -m pytest -m 'not slow'
+	$(PYTEST) $(FAST)
 
 check: .venv/dev    ## formatting, lint and types
 	$(BIN)/ruff format --check .
