@@ -69,7 +69,7 @@ def cem_rl(
     variance:    of each parameter at first, and of the noise that is added to it (sigma in the paper's table)
     noise_end:   what that noise falls to
     noise_decay: the share of it that is left after a generation
-    mirrored:    members 2 i and 2 i + 1 deviate from the mean by opposite steps
+    mirrored:    members i and i + N / 2 deviate from the mean by opposite steps; by default one of each pair learns
 
     Raises BadInput where they do not fit.
     """
@@ -93,8 +93,9 @@ def cem_rl(
 
     def draw(population: Population, uid: jax.Array, key: jax.Array) -> Population:
         distribution = population.shared.distribution
-        steps = member_keys(key, uid // 2 if mirrored else uid)
-        sign = jnp.where(mirrored & (uid % 2 == 1), -1.0, 1.0)
+        half = len(uid) // 2
+        steps = member_keys(key, jnp.tile(uid[:half], 2) if mirrored else uid)
+        sign = jnp.where(mirrored & (jnp.arange(len(uid)) >= half), -1.0, 1.0)
 
         def one(key: jax.Array, sign: jax.Array) -> Member:
             noise = _normal(key, distribution.mean)
