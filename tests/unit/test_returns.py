@@ -1,90 +1,54 @@
-"""Parts of a population that several workers measure: who measures what, and what happens to files in between."""
-
-from __future__ import annotations
-
-from pathlib import Path
+"""Generalised advantage estimation, against loops and by hand."""
 
 import numpy as np
 import pytest
 
-from shoal.exchanges import returns
-from shoal.exchanges.returns import Returns
-
-ROWS = np.array([[5, 1.5, np.nan, 2], [6, np.nan, 0.25, 2], [7, 0.1 + 0.2, 1e-300, 2]])
+from shoal.rl.returns import generalised_advantages
 
 
-class Impatient(Exception):
-    """Somebody waited."""
+def advantages(reward, value, next_value, terminated, truncated, discount, trace) -> np.ndarray:
+    columns = [np.asarray(x, np.float32) for x in (reward, value, next_value, terminated, truncated)]
+    columns = [x[:, None] if x.ndim == 1 else x for x in columns]
+    result = np.asarray(generalised_advantages(*columns, np.float32(discount), np.float32(trace)))
+    return result[:, 0] if np.ndim(reward) == 1 else result
 
 
-def waits() -> None:
-    raise Impatient
+@pytest.mark.parametrize(
+    ("terminated", "truncated", "expected"),
+    [
+        # Worked by hand: discount 1/2, lambda 1/2, so the trace decays by 1/4. The last step always terminates.
+        # delta[2] = 3 + 0 - 2 = 1; delta[0] = 1 + 2/2 - 1 = 1
+        ([0, 0, 1], [0, 0, 0], [2.0625, 4.25, 1]),  # delta[1] = 2 + 8/2 - 2 = 4, and 4 + 1/4; 1 + 4.25/4
+        ([0, 0, 1], [0, 1, 0], [2, 4, 1]),  # a truncation bootstraps from the 8, and cuts the trace
+        ([0, 1, 1], [0, 0, 0], [1, 0, 1]),  # a termination does not bootstrap: delta[1] = 2 - 2 = 0
+        ([0, 1, 1], [0, 1, 0], [1, 0, 1]),  # both at once: a termination
+    ],
+)
+def test_by_hand(terminated, truncated, expected):
+    got = advantages([1, 2, 3], [1, 2, 2], [2, 8, 100], terminated, truncated, 0.5, 0.5)
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
-def measure(worker: Returns, generation: int, parts: int, most: int | None = None) -> list[int]:
-    """Which parts a worker measures, up to `most`."""
-    done = []
-    for part in worker.to_measure(generation, parts):
-        worker.publish(generation, part, ROWS + part)
-        done.append(part)
-        if len(done) == most:
-            break
-    return done
+@pytest.mark.parametrize(("discount", "trace"), [(0.99, 0.95), (0.9, 0.0), (0.5, 1.0), (1.0, 1.0)])
+def test_against_a_backwards_loop(discount, trace):
+    rng = np.random.default_rng(0)
+    reward, value, next_value = rng.normal(size=(3, 40, 5))
+    terminated, truncated = rng.random((2, 40, 5)) < 0.1
+    expected, following = np.zeros((40, 5)), np.zeros(5)
+    for t in reversed(range(40)):
+        for b in range(5):
+            bootstrap = 0 if terminated[t, b] else discount * next_value[t, b]
+            carried = 0 if terminated[t, b] or truncated[t, b] else discount * trace * following[b]
+            following[b] = reward[t, b] + bootstrap - value[t, b] + carried
+        expected[t] = following
+    got = advantages(reward, value, next_value, terminated, truncated, discount, trace)
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_numbers_come_back_to_the_bit(tmp_path: Path) -> None:
-    worker = Returns(tmp_path, 0, waits)
-    measure(worker, 3, 1)
-    np.testing.assert_array_equal(Returns(tmp_path, 5, waits).read(3, 0), ROWS)
-    assert worker.read(3, 1) is None
-    assert worker.read(4, 0) is None
-
-
-def test_one_worker_measures_everything(tmp_path: Path) -> None:
-    assert measure(Returns(tmp_path, 2, waits), 0, 4) == [2, 3, 0, 1]
-    assert measure(Returns(tmp_path, 2, waits), 1, 1) == [0]
-
-
-def test_nobody_measures_what_others_have(tmp_path: Path) -> None:
-    """But its first part, for everybody has to see the mean."""
-    one, other = Returns(tmp_path, 0, waits), Returns(tmp_path, 1, waits)
-    assert measure(one, 0, 4, most=2) == [0, 1]
-    assert measure(other, 0, 4) == [1, 2, 3]
-    assert measure(one, 0, 4) == [0]
-    assert not list(tmp_path.rglob("*.claim"))
-
-
-def test_a_claimed_part_is_waited_for(tmp_path: Path) -> None:
-    slow, other = Returns(tmp_path, 1, waits), Returns(tmp_path, 0, waits)
-    working = slow.to_measure(0, 2)
-    assert next(working) == 1
-    with pytest.raises(Impatient):
-        measure(other, 0, 2)
-    slow.publish(0, 1, ROWS)
-    assert list(working) == []  # part 0 is there already
-    assert measure(other, 0, 2) == [0]
-
-
-def test_who_is_gone_is_not_waited_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(returns, "PATIENCE", 0.0)
-    gone, other = Returns(tmp_path, 1, waits), Returns(tmp_path, 0, waits)
-    assert next(gone.to_measure(0, 2)) == 1
-    assert measure(other, 0, 2) == [0, 1]
-
-
-@pytest.mark.parametrize("damage", [b"", b"{", b'{"rows": [[1]], "manifest_crc32": 1}', b'{"rows": 3}'])
-def test_what_is_damaged_is_measured_again(tmp_path: Path, damage: bytes) -> None:
-    worker = Returns(tmp_path, 0, waits)
-    measure(worker, 0, 3)
-    (tmp_path / "00000000" / "0002.json").write_bytes(damage)
-    assert measure(worker, 0, 3) == [0, 2]
-    np.testing.assert_array_equal(worker.read(0, 2), ROWS + 2)
-
-
-def test_two_that_measure_the_same_agree(tmp_path: Path) -> None:
-    """The first file stays: it is the same."""
-    worker = Returns(tmp_path, 0, waits)
-    worker.to_measure(0, 1).__next__()
-    worker.publish(0, 0, ROWS)
-    worker.publish(0, 0, ROWS + 1)
-    np.testing.assert_array_equal(worker.read(0, 0), ROWS)
+def test_lambda_one_is_the_return_minus_the_value():
+    """With lambda = 1, values inside an episode cancel: what is left is the discounted return to its end."""
+    reward, value = np.array([1.0, 2, 3, 4]), np.array([0.3, -1, 2, 0.7])
+    next_value = np.append(value[1:], 10.0)
+    returns = [1 + 0.9 * (2 + 0.9 * (3 + 0.9 * (4 + 9.0))), 2 + 0.9 * (3 + 0.9 * 13), 3 + 0.9 * 13, 13]
+    got = advantages(reward, value, next_value, [0] * 4, [0, 0, 0, 1], 0.9, 1.0)
+    np.testing.assert_allclose(got + value, returns, rtol=1e-5)
