@@ -153,7 +153,7 @@ def make_learner(experiment: Experiment, spec: Spec) -> tuple[Experiment, Learne
         raise BadInput(
             f"islands = {experiment.islands}: with method {name} members share a critic: it needs one island"
         )
-    pairs = learner.drawn is not None and learner.drawn.draw is None
+    pairs = learner.drawn is not None and learner.drawn.in_pairs
     if pairs and experiment.population % (even := 2 * (experiment.islands or 1)):
         raise BadInput(
             f"population = {experiment.population}: method {name} perturbs in mirrored pairs; "

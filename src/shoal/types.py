@@ -172,6 +172,11 @@ class Drawn(NamedTuple):
     chunk: int
     cap: Callable[[Hyper], int] = lambda hyper: 2**31 - 1
 
+    @property
+    def in_pairs(self) -> bool:
+        """Whether members 2k and 2k + 1 are drawn together, and so must be measured on one device."""
+        return self.draw is None
+
 
 class Learner(NamedTuple):
     """Lifts an agent to the population; the same functions as `Agent`, with a leading axis N.

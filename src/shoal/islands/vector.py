@@ -46,7 +46,7 @@ class VectorIsland:
         self.uid = np.asarray(uid, np.uint32)
         self._learner, self._seed, self._episodes = learner, seed, episodes
         self._measure, self.pause, self._copy_memory = fitness, pause, copy_memory
-        pairs = learner.drawn is not None and learner.drawn.draw is None  # see `Drawn.actors`
+        pairs = learner.drawn is not None and learner.drawn.in_pairs
         self._layout = layout = Layout(len(uid), learner.together, 2 if pairs else 1)
         self.arena: DeviceArena | HostArena
         if isinstance(environment, DeviceEnvironment):

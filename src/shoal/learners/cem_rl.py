@@ -15,6 +15,7 @@ import numpy as np
 from shoal import tree
 from shoal.keys import member_keys
 from shoal.learners import shared
+from shoal.learners.independent import independent
 from shoal.rl import memory as ring
 from shoal.types import Agent, BadInput, Drawn, Learner, Member, Population, Rollout
 
@@ -162,15 +163,6 @@ def cem_rl(
     def mean(population: Population) -> shared.Actor:
         return shared.new_actor(population.shared.distribution.mean)
 
-    def act_all(population: Population, obs: jax.Array, carry: Any, keys: jax.Array) -> tuple[Any, Any, Any]:
-        return *greedy(population, obs, carry), ()
-
-    def greedy(population: Population, obs: jax.Array, carry: Any) -> tuple[jax.Array, Any]:
-        return jax.vmap(agent.greedy)(population.members.learned, obs, carry)
-
-    def update(population: Population, rollout: Rollout, keys: jax.Array) -> tuple[Population, dict[str, jax.Array]]:
-        return population, {}
-
     one = agent._replace(
         init=lambda key, hyper: Member(shared.new_actor(net.init(key)[0]), (), ()),
         act=act,
@@ -188,7 +180,7 @@ def cem_rl(
         mean,
         min(population + 1, CHUNK),
     )
-    return Learner(init, act_all, greedy, update, one, together=True, drawn=drawn)
+    return independent(one)._replace(init=init, together=True, drawn=drawn)
 
 
 def _normal(key: jax.Array, like: PyTree) -> PyTree:

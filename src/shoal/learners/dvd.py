@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from shoal.keys import member_keys
 from shoal.learners import shared
+from shoal.learners.independent import independent
 from shoal.rl import diversity
 from shoal.rl import memory as ring
 from shoal.types import Agent, BadInput, Learner, Member, Population, Rollout
@@ -85,12 +86,6 @@ def dvd(agent: Agent, population: int, *, probes: int = 20, redraw: int = 20) ->
         critic = shared.new_critic(net.init(common_key)[1])
         return Population(members, Shared(critic, ring.empty(net.spec, slots, environments), jnp.float32(0)), hyper)
 
-    def act(population: Population, obs: jax.Array, carry: Any, keys: jax.Array) -> tuple[Any, Any, Any]:
-        return jax.vmap(agent.act)(population.members.learned, population.hyper, obs, carry, keys)
-
-    def greedy(population: Population, obs: jax.Array, carry: Any) -> tuple[jax.Array, Any]:
-        return jax.vmap(agent.greedy)(population.members.learned, obs, carry)
-
     def update(population: Population, rollout: Rollout, keys: jax.Array) -> tuple[Population, dict[str, jax.Array]]:
         common, hyper = population.shared, population.hyper
         memory = ring.store(common.memory, side_by_side(rollout), common.memory.owner)
@@ -133,7 +128,7 @@ def dvd(agent: Agent, population: int, *, probes: int = 20, redraw: int = 20) ->
         space={},
         limits=agent.limits | {"diversity": (0.0, 1.0)},
     )
-    return Learner(init, act, greedy, update, one, together=True)
+    return independent(one)._replace(init=init, update=update, together=True)
 
 
 def side_by_side(rollout: Rollout) -> Rollout:

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
 
+from shoal.learners.independent import independent
 from shoal.lift import spread
 from shoal.rl import normalize
 from shoal.types import Agent, Drawn, Hyper, Learner, Member, Population, PyTree, Range, Rollout
@@ -64,15 +65,6 @@ def frozen(agent: Agent, optimiser: str, chunk: int) -> Learner:
         policy = agent.init(key, hyper).learned
         return Population(Member((), (), ()), Shared(policy, direction(_first(hyper)).init(policy.params)), hyper)
 
-    def act(population: Population, obs: jax.Array, carry: PyTree, keys: jax.Array) -> tuple[jax.Array, PyTree, PyTree]:
-        return jax.vmap(agent.act)(population.members.learned, population.hyper, obs, carry, keys)
-
-    def greedy(population: Population, obs: jax.Array, carry: PyTree) -> tuple[jax.Array, PyTree]:
-        return jax.vmap(agent.greedy)(population.members.learned, obs, carry)
-
-    def update(population: Population, rollout: Rollout, keys: jax.Array) -> tuple[Population, dict[str, jax.Array]]:
-        return population, {}
-
     def noise(key: jax.Array, pair: jax.Array, size: int) -> jax.Array:
         return jax.random.normal(jax.random.fold_in(key, pair), (size,))
 
@@ -117,12 +109,8 @@ def frozen(agent: Agent, optimiser: str, chunk: int) -> Learner:
         statistics = normalize.take_in(shared.policy.observations, step.obs[row], seen)
         return shared._replace(policy=shared.policy._replace(observations=statistics))
 
-    return Learner(
-        init,
-        act,
-        greedy,
-        update,
-        agent,
+    return independent(agent)._replace(
+        init=init,
         drawn=Drawn(
             draw=None,
             actors=actors,
