@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal import tree
+from shoal.collect.drawn import actors_at, chunks_of
 from shoal.collect.episodes import (
     Outcome,
     Progress,
@@ -29,7 +30,7 @@ from shoal.devices import OF_POPULATION, Layout
 from shoal.environments.device import DeviceEnvironment, auto_reset
 from shoal.environments.spaces import to_bounds
 from shoal.keys import member_keys
-from shoal.types import Learner, Member, Population, PyTree, Rollout
+from shoal.types import Learner, Population, PyTree, Rollout
 
 
 class World(NamedTuple):
@@ -226,15 +227,12 @@ class DeviceArena:
     ) -> tuple[PyTree, jax.Array, jax.Array]:
         drawn, members = self._learner.drawn, len(uid)
         assert drawn is not None
-        chunks = -(-(members + 1) // drawn.chunk)
-        width = 2 * -(-(members + 1) // (2 * chunks))
+        chunks, width = chunks_of(members, drawn.chunk, 2)
         rows = jnp.arange(chunks * width).reshape(chunks, width)
 
         def chunk(shared: PyTree, rows: jax.Array) -> tuple[PyTree, tuple[jax.Array, jax.Array]]:
-            mine = jnp.minimum(rows, members - 1)
-            now = population._replace(shared=shared)
-            learned = drawn.actors(now, rows, uid[mine], key)
-            actors = Population(Member(learned, (), ()), (), tree.take(population.hyper, mine))
+            who = uid[jnp.minimum(rows, members - 1)]
+            actors = actors_at(drawn, population._replace(shared=shared), rows, who, key)
             every = jnp.broadcast_to(keys, (width, *keys.shape))
             returns, lengths, shared = self._play(actors, every, limit, shared, rows - members)
             return shared, (returns, lengths)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal import tree
+from shoal.collect.drawn import actors_at, chunks_of
 from shoal.collect.episodes import (
     Outcome,
     add_metrics,
@@ -174,8 +175,7 @@ class HostArena:
         """See `DeviceArena.measure`."""
         drawn, place, members, devices = self._learner.drawn, self._layout.place, len(uid), self._layout.devices
         assert drawn is not None
-        chunks, together = -(-(members + 1) // (drawn.chunk * devices)), 2 * devices
-        width = -(-(members + 1) // (chunks * together)) * together
+        chunks, width = chunks_of(members, drawn.chunk * devices, 2 * devices)
         shared, results = population.shared, []
         for rows in np.arange(chunks * width, dtype=np.int32).reshape(chunks, width):
             mine = np.minimum(rows, members - 1)
@@ -195,9 +195,7 @@ class HostArena:
     def _actors_of(self, population: Population, rows: jax.Array, uid: jax.Array, key: jax.Array) -> Population:
         drawn = self._learner.drawn
         assert drawn is not None
-        learned = drawn.actors(population, rows, uid, key)
-        mine = jnp.minimum(rows, population.hyper[0].shape[0] - 1)
-        return Population(Member(learned, (), ()), (), tree.take(population.hyper, mine))
+        return actors_at(drawn, population, rows, uid, key)
 
     def _watch_step(self, shared: PyTree, rows: jax.Array, step: Rollout, alive: jax.Array) -> PyTree:
         drawn = self._learner.drawn
