@@ -26,7 +26,7 @@ from shoal.islands.drawn import DrawnIsland
 from shoal.islands.group import Group
 from shoal.islands.pool import Pool
 from shoal.islands.vector import VectorIsland
-from shoal.methods import METHODS
+from shoal.methods import METHODS, Method
 from shoal.names import readable, unknown
 from shoal.settings import build, call
 from shoal.types import Agent, BadInput, Evolver, Learner, Population, Spec
@@ -163,17 +163,23 @@ def make_learner(experiment: Experiment, spec: Spec) -> tuple[Experiment, Learne
         raise BadInput(f"exchange = directory: with method {name} members share a critic: they need one process")
     if learner.drawn is not None and experiment.fitness.source == "training":
         raise BadInput(f"fitness.source = training: with method {name} members train in their evaluations alone")
-    if experiment.agent in method.agents:
-        settings = importlib.import_module(method.agents[experiment.agent].partition(":")[0]).Config
-        experiment = replace(experiment, config=asdict(build(settings, experiment.config, "config.")))
-    return experiment, learner
+    return replace(experiment, config=_structure(experiment, method)), learner
+
+
+def _structure(experiment: Experiment, method: Method) -> dict[str, Any]:
+    """The settings of the agent, with every default of one that the method knows filled in. Raises BadInput."""
+    path = method.agents.get(experiment.agent) if isinstance(experiment.agent, str) else None
+    if path is None:
+        return dict(experiment.config)
+    kind = importlib.import_module(path.partition(":")[0]).Config
+    return asdict(build(kind, experiment.config, "config."))
 
 
 def make_agent(experiment: Experiment, spec: Spec) -> Agent:
     """The agent that an experiment names, for an environment's spec. Raises BadInput."""
-    name, config, method = agent_of(experiment), dict(experiment.config), components.method(experiment.method)
+    name, method = agent_of(experiment), components.method(experiment.method)
     if callable(name) and method.own_agents:
-        return call("config: the agent", name, spec, **config)
+        return call("config: the agent", name, spec, **experiment.config)
     own = ", or module:factory of your own" if method.own_agents else ""
     if not isinstance(name, str):
         raise BadInput(f"agent = {name!r}: write one of {', '.join(method.agents)}{own}")
@@ -187,9 +193,7 @@ def make_agent(experiment: Experiment, spec: Spec) -> Agent:
         raise BadInput(unknown("agent", name, method.agents))
     path = method.agents.get(name, name)
     factory = import_object(path, "agent")
-    if name in method.agents:
-        kind = importlib.import_module(path.partition(":")[0]).Config
-        config = asdict(build(kind, config, "config."))
+    config = _structure(replace(experiment, agent=name), method)
     try:
         return call(f"config: {name}", factory, spec, **config)
     except BadInput as error:
