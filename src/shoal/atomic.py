@@ -16,7 +16,7 @@ class Damaged(Exception):
 
 def write_file(path: Path, data: bytes) -> None:
     """Write a file so that its name never stands for half of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")  # process ids repeat, in containers above all
     try:
         _write(temporary, data)
         temporary.replace(path)

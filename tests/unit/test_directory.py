@@ -143,11 +143,28 @@ def test_a_name_that_was_given_back(join, tmp_path):
 
 def test_the_lease_of_a_process_of_this_machine_that_is_gone(join, tmp_path):
     """SIGKILL leaves the lease behind; nobody has to wait for it."""
+    left_behind(tmp_path / "leases" / "a", lease._realm())
+    assert not join("a").notes
+
+
+def left_behind(file: Path, realm: str) -> None:
+    """The lease of a process of this machine that is gone."""
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    (tmp_path / "leases").mkdir()
-    (tmp_path / "leases" / "a").write_text(f"{socket.gethostname()} {gone.pid} 123")
-    assert not join("a").notes
+    file.parent.mkdir()
+    file.write_text(f"{socket.gethostname()} {gone.pid} {realm} 123")
+
+
+@pytest.mark.parametrize("theirs", ["another container", "another start", "nobody can tell"])
+def test_a_process_that_cannot_be_seen_from_here_is_watched(join, tmp_path, monkeypatch, theirs):
+    """Containers may share the name of their machine; a process id says nothing of who is alive in another one."""
+    if theirs == "nobody can tell":
+        monkeypatch.setattr(lease, "_realm", lambda: lease.UNKNOWN)
+    boot, _, namespace = lease._realm().partition(":")
+    realms = {"another container": f"{boot}:{namespace}0", "another start": f"0{boot}:{namespace}"}
+    left_behind(tmp_path / "leases" / "a", realms.get(theirs, lease.UNKNOWN))
+    worker = join("a")
+    assert worker.notes == [f"worker a may be at work on {socket.gethostname()}: watching for 0.6 s"]
 
 
 def test_the_lease_of_another_machine_is_watched(join, tmp_path):
