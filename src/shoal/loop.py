@@ -8,7 +8,7 @@ import traceback
 import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from shoal.company import Company
 from shoal.devices import prepare
 from shoal.experiment import Experiment, blame, check, default_run_dir, read
 from shoal.keys import derive
+from shoal.lock import Lock
 from shoal.outcome import Result, summarise
 from shoal.record.recorder import Generation, Recorder, lineage_rows, metrics_row
 from shoal.rundir import RunDirectory
@@ -84,6 +85,7 @@ class _Run:
         self._steps = 0
         self._first_uid = 0
         self._built = False
+        self._held = ExitStack()
         self._evolution: PyTree = ()
         self._company = Company(Experiment(), self._attention.attend, self._attention.note)
         self._run_dir = Path()
@@ -92,7 +94,7 @@ class _Run:
     def at_work(self) -> Iterator[_Run]:
         """Open to signals; in the end everything is given back, and what ends this process ends those in step with it."""
         try:
-            with on_signal(self._attention.interrupt):
+            with on_signal(self._attention.interrupt), self._held:
                 yield self
         except Interrupted as error:
             if not error.agreed:
@@ -178,11 +180,25 @@ class _Run:
         self._exchange.broadcast("ready")
 
     def _place(self) -> None:
-        """Where the run lies, and a name for this attempt: process 0 decides both."""
-        run_dir = self._company.run_dir or self._experiment.run_dir or default_run_dir(self._experiment)
+        """Where the run lies, and a name for this attempt: process 0 decides both, and has the place to itself."""
+        run_dir = self._company.run_dir or (self._own() if self._leading else "")
         path, attempt = self._exchange.broadcast(f"{run_dir}\n{uuid.uuid4().hex[:8]}").rsplit("\n", 1)
         self._run_dir = self._attention.run_dir = Path(path)
         self._files = RunDirectory(self._run_dir, self._experiment.checkpoint.keep, attempt)
+
+    def _own(self) -> Path:
+        """Keep other processes out of the run's place: the one that was asked for, or the next free one."""
+        asked = self._experiment.run_dir
+        while True:
+            path = Path(asked or default_run_dir(self._experiment))
+            try:
+                lock = Lock(path, self._attention.note, exist_ok=asked is not None)
+            except OSError as error:
+                if asked is None and path.exists():
+                    continue  # somebody was faster
+                raise BadInput(f"run_dir: {path} cannot be written: {error.strerror}") from error
+            self._held.callback(lock.release)
+            return path
 
     def _stated(self) -> Experiment:
         """The experiment as its file says it; where a worker's run lies its workspace and name tell."""

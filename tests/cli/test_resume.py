@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import threading
@@ -16,10 +17,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runs import Signals, flags, record, rows, same_run, shoal, start, tiny
+from runs import Signals, flags, record, rows, same_run, settings, shoal, start, tiny
 
 from shoal import attention, checkpoint, loop
 from shoal.loop import Interrupted, resume, train
+from shoal.record.recorder import Recorder
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -217,6 +219,47 @@ def test_copied_memory_makes_another_run(tmp_path: Path) -> None:
     kept = [name for name in one if "memory" in name and "island" in name]
     assert kept and all(one[name].shape[0] == 4 for name in kept)
     assert any(one[name].tobytes() != other[name].tobytes() for name in kept)
+
+
+# --------------------------------------------------------------------------------------- one process, one run
+
+
+class Meanwhile(Recorder):
+    """Gives commands while a generation is trained."""
+
+    def __init__(self, *commands: list[Any]):
+        self._commands, self.outcomes = list(commands), []
+
+    def progress(self, generation: int, phase: str, fraction: float) -> None:
+        while self._commands:
+            self.outcomes.append(shoal(*self._commands.pop()))
+
+
+def test_a_run_at_work_is_left_to_its_process(six: Path, tmp_path: Path) -> None:
+    run = tmp_path / "r"
+    stop(run, Signals(2, "train"))
+    before = sorted(run.rglob("*"))
+    others = Meanwhile(["resume", run, "--generations", 9], flags(run), ["replay", six, "--run-dir", run])
+    resume(run, recorders=[others])
+    told = rf"shoal: run_dir: {re.escape(str(run))} is in use: process {os.getpid()} on \S+ is at work on it\n"
+    for outcome in others.outcomes:
+        assert (outcome.code, outcome.out) == (2, "")
+        assert re.fullmatch(told, outcome.err)
+    assert len(others.outcomes) == 3
+    same_run(six, run)
+    assert {p.name for p in run.iterdir()} == {p.name for p in before if p.parent == run} | {"result.json"}
+
+
+def test_runs_that_name_no_place_take_one_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where both of them have found the same one to be free."""
+    monkeypatch.chdir(tmp_path)
+    find, stale = loop.default_run_dir, ["runs/CartPole-v1-ppo-0"]
+    monkeypatch.setattr(loop, "default_run_dir", lambda experiment: stale.pop() if stale else find(experiment))
+    other = Meanwhile(["train", "--quiet", *settings()])
+    stale *= 2
+    assert train(tiny(), [other]).run_dir == Path("runs/CartPole-v1-ppo-0")
+    assert other.outcomes[0].code == 0
+    same_run(Path("runs/CartPole-v1-ppo-0"), Path("runs/CartPole-v1-ppo-0-2"))
 
 
 # --------------------------------------------------------------------------------------- processes
