@@ -120,7 +120,8 @@ def read(path: Path) -> Experiment:
     except ValueError as error:
         raise BadInput(f"{path}: not a text file") from error
     with blame(path):
-        return from_dict(parse(text)[0])
+        values = read_yaml(text)
+        return from_dict({} if values is None else values)
 
 
 @contextmanager
@@ -190,7 +191,6 @@ def assign(experiment: Experiment, path: str, text: str) -> Experiment:
             raise BadInput(f"--set {path}: {'.'.join(parents[: i + 1])} has no fields")
         place = inner
     try:
-        parse(text)
         place[last] = read_yaml(text)
     except BadInput as error:
         raise BadInput(f"--set {path}={text}: {error}") from error

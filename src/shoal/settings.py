@@ -91,20 +91,54 @@ def plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-def _make_yaml(kind: Any) -> Any:
-    """YAML 1.1 takes 1e-4 for text; people mean the number, as does YAML 1.2."""
-    made: Any = type(kind.__name__, (kind,), {})
-    number = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$")
-    made.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+.0123456789"))
-    return made
+DEEPEST, REPEATED = 50, 100_000  # levels of a text, and values that its aliases repeat
+PLAIN = {f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str", "seq", "map", "merge")}
+# YAML 1.1 takes 1e-4 for text; people mean the number, as does YAML 1.2.
+NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$")
 
 
-_Loader, _Dumper = _make_yaml(yaml.SafeLoader), _make_yaml(yaml.SafeDumper)
+class _Loader(yaml.SafeLoader):
+    """Plain data only: dates are text, names are text, and what a value cannot be says its line."""
+
+    depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        self.depth += 1
+        if self.depth > DEEPEST:
+            mark = self.peek_event().start_mark
+            raise yaml.MarkedYAMLError(problem=f"more than {DEEPEST} levels deep", problem_mark=mark)
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        kind = node.tag.rpartition(":")[2]
+        try:
+            value = super().construct_object(node, deep)
+        except (ValueError, ArithmeticError, LookupError, AttributeError) as error:
+            raise yaml.MarkedYAMLError(
+                problem=f"{node.value!r:.40} is no {kind}", problem_mark=node.start_mark
+            ) from error
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise yaml.MarkedYAMLError(problem="a whole number is beyond 64 bits", problem_mark=node.start_mark)
+        return value
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes text that `_Loader` would take for a number."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag in PLAIN]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+for _kind in (_Loader, _Dumper):
+    _kind.add_implicit_resolver("tag:yaml.org,2002:float", NUMBER, list("-+.0123456789"))
 
 
 def read_yaml(text: str) -> Any:
-    """A YAML text as plain data."""
-    return yaml.load(text, _Loader)
+    """A YAML text as plain data. Raises BadInput."""
+    return parse(text)[0]
 
 
 def write_yaml(data: Any) -> str:
@@ -113,32 +147,55 @@ def write_yaml(data: Any) -> str:
 
 
 def parse(text: str) -> tuple[Any, dict[str, int]]:
-    """The values of a YAML text and the line of every dotted path. Raises BadInput for what is not YAML."""
+    """The values of a YAML text and the line of every dotted path. Raises BadInput for what is not plain data."""
     lines: dict[str, int] = {}
+    seen: set[int] = set()
+    repeated = 0
 
-    def walk(node: Any, path: str) -> None:
+    def walk(node: Any, path: str, depth: int) -> None:
+        nonlocal repeated
+        repeated += id(node) in seen
+        seen.add(id(node))
+        line = node.start_mark.line + 1
+        if depth > DEEPEST or repeated > REPEATED:
+            raise BadInput(f"line {line}: not valid YAML: its aliases repeat too much")
+        if node.tag not in PLAIN:
+            raise BadInput(
+                f"line {line}: not valid YAML: {node.tag.replace('tag:yaml.org,2002:', '!!')} is not plain data"
+            )
+        if isinstance(node, yaml.ScalarNode) and re.search("[\0\ud800-\udfff]", node.value):
+            raise BadInput(f"line {line}: not valid YAML: text with a character that no file can hold")
         if isinstance(node, yaml.SequenceNode):
             for i, item in enumerate(node.value):
                 lines[f"{path}.{i}"] = item.start_mark.line + 1
-                walk(item, f"{path}.{i}")
+                walk(item, f"{path}.{i}", depth + 1)
         if not isinstance(node, yaml.MappingNode):
             return
         for key, value in node.value:
-            place = f"{path}.{key.value}" if path else str(key.value)
+            line = key.start_mark.line + 1
+            if not isinstance(key, yaml.ScalarNode):
+                raise BadInput(f"line {line}: not valid YAML: a name must be text")
+            if not key.tag.endswith(":merge"):
+                key.tag = "tag:yaml.org,2002:str"  # also where it looks like a number, or like yes and no
+            walk(key, path, depth + 1)
+            place = f"{path}.{key.value}" if path else key.value
             if place in lines:
-                raise BadInput(f"{place} is given twice, in lines {lines[place]} and {key.start_mark.line + 1}")
-            lines[place] = key.start_mark.line + 1
-            walk(value, place)
+                raise BadInput(f"{place} is given twice, in lines {lines[place]} and {line}")
+            lines[place] = line
+            walk(value, place, depth + 1)
 
     try:
-        walk(yaml.compose(text, _Loader), "")
-        values = read_yaml(text)
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None, {}
+        walk(node, "", 0)
+        return loader.construct_document(node), lines
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise BadInput(f"{line}not valid YAML: {error.problem}") from error
     except yaml.YAMLError as error:
         raise BadInput(f"not valid YAML: {str(error).splitlines()[0]}") from error
-    return {} if values is None else values, lines
 
 
 def line_of(message: str, lines: dict[str, int]) -> int | None:

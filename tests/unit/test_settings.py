@@ -94,6 +94,12 @@ def test_prefix_names_the_place() -> None:
         build(Outer, {"inner": {"x": 1}}, "config.")
 
 
+# Ten times the one before, twelve times over.
+BOMB = "a: &a [1,1,1,1,1,1,1,1,1,1]\n" + "".join(
+    f"{chr(98 + i)}: &{chr(98 + i)} [{','.join(['*' + chr(97 + i)] * 10)}]\n" for i in range(12)
+)
+
+
 @pytest.mark.parametrize("text", ["1e-4", "1E-4", "1.0e-4", "+1e-4", ".1e-3", "0.0001", "1.e-4"])
 def test_numbers_need_no_dot(text: str) -> None:
     assert read_yaml(f"x: {text}") == {"x": 1e-4}
@@ -125,9 +131,26 @@ def test_parse_finds_lines() -> None:
     assert lines == {"a": 2, "b": 3, "b.c": 4, "b.d": 5, "b.d.e": 5, "f": 6, "f.0": 7, "f.0.g": 7, "f.1": 8, "f.1.g": 8}
 
 
+def test_dates_are_text_and_so_are_names() -> None:
+    assert read_yaml("a: 2020-99-99\non: 2020-01-01\n1: no\n=: =") == {
+        "a": "2020-99-99",
+        "on": "2020-01-01",
+        "1": False,
+        "=": "=",
+    }
+
+
+def test_aliases_and_merges() -> None:
+    assert read_yaml("a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}\nc: [*a, *a]") == {
+        "a": {"x": 1, "y": 2},
+        "b": {"x": 1, "y": 3},
+        "c": [{"x": 1, "y": 2}] * 2,
+    }
+
+
 def test_parse_of_nothing() -> None:
-    assert parse("") == ({}, {})
-    assert parse("# only a comment\n") == ({}, {})
+    assert parse("") == (None, {})
+    assert parse("# only a comment\n") == (None, {})
 
 
 @pytest.mark.parametrize(
@@ -140,6 +163,28 @@ def test_parse_of_nothing() -> None:
         ("a: !!python/object:os.system x", "line 1: not valid YAML"),
         ("a: 1\nb: 2\na: 3", "a is given twice, in lines 1 and 3"),
         ("s:\n  a: 1\n  a: 1", "s.a is given twice, in lines 2 and 3"),
+        ("a: &a [*a]", "line 1: not valid YAML: its aliases repeat too much"),
+        ("&a {<<: *a}", "line 1: not valid YAML: its aliases repeat too much"),
+        ("x: 1\ny: " + "[" * 100_000, "line 2: not valid YAML: more than 50 levels deep"),
+        ("{a: " * 100_000, "line 1: not valid YAML: more than 50 levels deep"),
+        ("- " * 100_000, "line 1: not valid YAML: more than 50 levels deep"),
+        (BOMB, "line 1: not valid YAML: its aliases repeat too much"),
+        ("a: 1\nb: !!int x", "line 2: not valid YAML: 'x' is no int"),
+        ("a: !!int ''", "line 1: not valid YAML: '' is no int"),
+        ("a: !!bool x", "line 1: not valid YAML: 'x' is no bool"),
+        ("a: !!float 1:x", "line 1: not valid YAML: '1:x' is no float"),
+        ("a: 0x_", "line 1: not valid YAML: '0x_' is no int"),
+        ("a: 1\nb: " + "9" * 5000, f"line 2: not valid YAML: '{'9' * 39} is no int"),
+        ("a: 0x" + "f" * 5000, "line 1: not valid YAML: a whole number is beyond 64 bits"),
+        ("a: 9223372036854775808", "line 1: not valid YAML: a whole number is beyond 64 bits"),
+        ("a: !!timestamp x", "line 1: not valid YAML: !!timestamp is not plain data"),
+        ("a: !!set {x}", "line 1: not valid YAML: !!set is not plain data"),
+        ("a: !x b", "line 1: not valid YAML: !x is not plain data"),
+        ('a: 1\nb: "x\\0"', "line 2: not valid YAML: text with a character that no file can hold"),
+        ('"\\ud800": 1', "line 1: not valid YAML: text with a character that no file can hold"),
+        ("? [a]\n: b", "line 1: not valid YAML: a name must be text"),
+        ("a: <<", "line 1: not valid YAML"),
+        ("<<: 3", "line 1: not valid YAML"),
     ],
 )
 def test_parse_refuses(text: str, message: str) -> None:
