@@ -28,7 +28,7 @@ from shoal.islands.pool import Pool
 from shoal.islands.vector import VectorIsland
 from shoal.methods import METHODS, Method
 from shoal.names import readable, unknown
-from shoal.settings import build, call
+from shoal.settings import build, call, call_own, plain
 from shoal.types import Agent, BadInput, Evolver, Learner, Population, Spec
 
 COPIES_TO_SAVE = 3  # of the state in memory: the one at work, one that waits to be written, one as a file
@@ -172,7 +172,12 @@ def _structure(experiment: Experiment, method: Method) -> dict[str, Any]:
     if path is None:
         return dict(experiment.config)
     kind = importlib.import_module(path.partition(":")[0]).Config
-    return asdict(build(kind, experiment.config, "config."))
+    config = asdict(build(kind, experiment.config, "config."))
+    for name, value in config.items():
+        for number in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(number, int) and number > files.INT32:
+                raise BadInput(f"config.{name} = {plain(value)}: must be at most {files.INT32}")
+    return config
 
 
 def make_agent(experiment: Experiment, spec: Spec) -> Agent:
@@ -194,6 +199,11 @@ def make_agent(experiment: Experiment, spec: Spec) -> Agent:
     path = method.agents.get(name, name)
     factory = import_object(path, "agent")
     config = _structure(replace(experiment, agent=name), method)
+    if name not in method.agents:
+        made = call_own(f"agent: {name}", factory, spec, **config)
+        if not isinstance(made, Agent):
+            raise BadInput(f"agent: {name} gives a {type(made).__name__}; it must give an Agent")
+        return made
     try:
         return call(f"config: {name}", factory, spec, **config)
     except BadInput as error:

@@ -279,7 +279,7 @@ def main(arguments: list[str] | None = None) -> None:
         with on_signal(_interrupt):
             code = app.cli(prog="shoal", description=OVERVIEW, args=given)
     except BadInput as error:
-        code = _say(str(error), BAD_INPUT)
+        code = _say(" ".join(str(error).splitlines()), BAD_INPUT)
     except BrokenPipeError:  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = DONE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import inspect
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
@@ -10,10 +10,13 @@ from shoal.evolvers.explore import EXPLORERS
 from shoal.evolvers.select import SELECTORS
 from shoal.methods import METHODS, Method
 from shoal.names import unknown
-from shoal.settings import build, call, plain
+from shoal.settings import build, call_own, import_from, plain
 from shoal.types import BadInput, Explore, Range, Select
 
 OBJECT = "object"  # stands in a file for what was given in Python and has no name to import it by
+# What a selector and an explorer are called with, and what a method has.
+CALLED = {"select": "key, cards, mine", "explore": "key, hyper, space, uid"}
+PARTS = [*Method.__annotations__, "learner", "evolver", "space"]
 REGISTRIES: dict[str, dict[str, type]] = {"method": METHODS, "select": SELECTORS, "explore": EXPLORERS}
 
 
@@ -36,7 +39,7 @@ def component(spec: Any, what: str) -> Any:
     """A method, selector or explorer from its name, from {name: ..., options}, from module:name, or as given in Python."""
     registry = REGISTRIES[what]
     if not isinstance(spec, (str, dict)):
-        if not (callable(spec) or type(spec) in registry.values()):
+        if not _fits(spec, what):
             raise BadInput(f"{what} = {spec!r}: write one of {', '.join(registry)}, or a mapping of name and options")
         return spec
     options = dict(spec) if isinstance(spec, dict) else {"name": spec}
@@ -49,10 +52,29 @@ def component(spec: Any, what: str) -> Any:
                 raise BadInput(unknown(what, str(name), registry))
             return build(registry[name], options, f"{what}.")
         target = import_object(str(name), what)
-        return call(f"{what}: {name}", target, **options) if isinstance(target, type) else target
+        made = call_own(f"{what}: {name}", target, **options) if isinstance(target, type) or options else target
+        if not _fits(made, what):
+            use = f"is called with ({CALLED[what]})" if what in CALLED else f"has {', '.join(PARTS)}"
+            raise BadInput(f"{what}: {name} is none: what goes here {use}")
+        return made
     except BadInput as error:
         message = str(error)
         raise BadInput(message if message.startswith(what) else f"{what}: {message}") from error
+
+
+def _fits(made: Any, what: str) -> bool:
+    """Whether an object can be a method, selector or explorer."""
+    if what not in CALLED:
+        return not isinstance(made, type) and all(hasattr(made, part) for part in PARTS)
+    if isinstance(made, type) or not callable(made):
+        return False
+    try:
+        inspect.signature(made).bind(*CALLED[what].split(", "))
+    except TypeError:
+        return False
+    except ValueError:  # it has no signature, as some of Python's own functions
+        pass
+    return True
 
 
 def as_range(name: str, value: Any) -> Range:
@@ -81,10 +103,7 @@ def import_object(name: str, what: str) -> Any:
     module, _, attribute = name.partition(":")
     if module == OBJECT:
         raise BadInput(f"{what}: was given in Python as an object of its own ({attribute}); give it again: {what}=...")
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise BadInput(f"{what}: {name} cannot be imported: {error}") from error
+    return import_from(name, what)
 
 
 def name_of(value: Any) -> Any:

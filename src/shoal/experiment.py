@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +17,21 @@ from shoal.components import as_range, component_data, name_of, range_data
 from shoal.evolvers.space import validate
 from shoal.settings import build, line_of, parse, plain, read_yaml, write_yaml
 from shoal.types import BadInput
+
+INT32, INT64 = 2**31 - 1, 2**63 - 1
+# The least and the most of each. Checkpoints are named by eight digits.
+LIMITS = {
+    "population": (1, 1_000_000),
+    "generations": (1, 99_999_999),
+    "interval": (1, INT64),
+    "start_after": (0, INT64),
+    "seed": (0, INT32),
+    "final_episodes": (1, INT32),
+    "fitness.episodes": (1, INT32),
+    "fitness.step_limit": (1, INT32),
+    "checkpoint.every": (1, INT32),
+    "checkpoint.keep": (1, INT32),
+}
 
 
 @dataclass(frozen=True)
@@ -217,9 +233,15 @@ def default_run_dir(experiment: Experiment) -> str:
 def check(experiment: Experiment) -> None:
     """What can be said of an experiment without building it. Raises BadInput."""
     e = experiment
-    for name, least in (("population", 1), ("generations", 1), ("interval", 1), ("start_after", 0), ("seed", 0)):
-        if getattr(e, name) < least:
-            raise BadInput(f"{name} = {getattr(e, name)}: must be at least {least}")
+    for name, (least, most) in LIMITS.items():
+        value = attrgetter(name)(e)
+        if value < least:
+            raise BadInput(f"{name} = {value}: must be at least {least}")
+        if value > most:
+            raise BadInput(f"{name} = {value}: must be at most {most}")
+    for name in ("run_dir", "workspace"):
+        if "\0" in (getattr(e, name) or ""):
+            raise BadInput(f"{name} = {getattr(e, name)!r}: no path holds the character \\0")
     if e.islands is not None and (e.islands < 1 or e.population % e.islands):
         raise BadInput(f"islands = {e.islands}: must be at least 1 and divide population = {e.population}")
     if (e.workspace is not None) != (e.exchange == "directory"):
@@ -228,18 +250,6 @@ def check(experiment: Experiment) -> None:
         raise BadInput("run_dir: the run of a worker lies in its workspace; leave run_dir out")
     if e.exchange != "directory" and e.worker is not None:
         raise BadInput("worker: goes with exchange: directory")
-    if e.seed >= 2**31:
-        raise BadInput(f"seed = {e.seed}: must be below {2**31}")
-    places = {
-        "fitness.episodes": e.fitness.episodes,
-        "fitness.step_limit": e.fitness.step_limit,
-        "checkpoint.every": e.checkpoint.every,
-        "checkpoint.keep": e.checkpoint.keep,
-        "final_episodes": e.final_episodes,
-    }
-    for place, value in places.items():
-        if value < 1:
-            raise BadInput(f"{place} = {value}: must be at least 1")
     for name, number in e.hyper.items():
         if not math.isfinite(number):
             raise BadInput(f"hyper.{name} = {number}: must be a finite number")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import math
 import re
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import yaml
@@ -71,6 +74,26 @@ def convert(hint: Any, value: Any, place: str) -> Any:
     return value
 
 
+def import_from(name: str, what: str) -> Any:
+    """The object at module:name. Raises BadInput, whatever its module does when it is imported."""
+    module, _, attribute = name.partition(":")
+    if not all(part.isidentifier() for part in (*module.split("."), attribute)):
+        raise BadInput(f"{what}: {name!r} cannot be imported: write module:name")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (Exception, SystemExit) as error:
+        raise BadInput(f"{what}: {name} cannot be imported: {told(error)}") from error
+
+
+def told(error: BaseException) -> str:
+    """What an error of code that is not Shoal's says, in one line: its kind, and where it happened."""
+    text = " ".join(str(error).split())
+    if isinstance(error, (ImportError, AttributeError, SyntaxError)):
+        return text
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {text} ({Path(place.filename).name}, line {place.lineno})"
+
+
 def call(what: str, function: Callable, *arguments: Any, **options: Any) -> Any:
     """Call what the user named. Raises BadInput where it does not take these options; its own errors pass."""
     try:
@@ -80,6 +103,16 @@ def call(what: str, function: Callable, *arguments: Any, **options: Any) -> Any:
     except ValueError:  # a function without a signature, such as some of Python's own
         pass
     return function(*arguments, **options)
+
+
+def call_own(what: str, function: Callable, *arguments: Any, **options: Any) -> Any:
+    """Call what the user named and has written. Raises BadInput where it does not take these options, or fails."""
+    try:
+        return call(what, function, *arguments, **options)
+    except BadInput:
+        raise
+    except (Exception, SystemExit) as error:
+        raise BadInput(f"{what} failed: {told(error)}") from error
 
 
 def plain(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -243,6 +244,32 @@ def test_set_refuses(path: str, text: str, message: str) -> None:
 
 # --------------------------------------------------------------------------------------- errors
 
+# Names that lead to nothing of use, and what is said of them.
+NO_OBJECTS = [
+    ("..x:y", "'..x:y' cannot be imported: write module:name"),
+    ("':y'", "':y' cannot be imported: write module:name"),
+    ("os:system", "os:system is none: what goes here is called with (key, "),
+    ("sys:exit", "sys:exit is none"),
+    ("builtins:int", "builtins:int is none"),
+    ("broken_syntax:x", "broken_syntax:x cannot be imported: "),
+    ("broken_exit:x", "broken_exit:x cannot be imported: SystemExit: 3 (broken_exit.py, line 2)"),
+    ("broken_error:x", "broken_error:x cannot be imported: ZeroDivisionError: division by zero (broken_error.py, line"),
+    ("broken_error:Never", "broken_error:Never cannot be imported: ZeroDivisionError"),
+]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def broken_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Modules that cannot be imported, each in a way of its own."""
+    folder = tmp_path_factory.mktemp("modules")
+    texts = {"syntax": "def (", "exit": "import sys\nsys.exit(3)\n", "error": "\n1 / 0\n"}
+    for name, text in texts.items():
+        (folder / f"broken_{name}.py").write_text(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        yield
+
+
 # (file, line, what the message must hold)
 BAD: list[tuple[str, int, str]] = [
     ("env: CartPole-v1\npopulaton: 4", 2, "'populaton' does not exist; did you mean population?"),
@@ -252,7 +279,19 @@ BAD: list[tuple[str, int, str]] = [
     ("interval: 0", 1, "interval = 0: must be at least 1"),
     ("start_after: -1", 1, "start_after = -1: must be at least 0"),
     ("seed: -1", 1, "seed = -1: must be at least 0"),
-    ("seed: 2147483648", 1, "must be below 2147483648"),
+    ("seed: 2147483648", 1, "seed = 2147483648: must be at most 2147483647"),
+    ("population: 1000000000000", 1, "population = 1000000000000: must be at most 1000000"),
+    ("generations: 1e8", 1, "generations = 100000000: must be at most 99999999"),
+    ("fitness:\n  episodes: 1e12", 2, "fitness.episodes = 1000000000000: must be at most 2147483647"),
+    ("checkpoint:\n  keep: 1e18", 2, "must be at most 2147483647"),
+    ("population: 1\ninterval: !!int x", 2, "'x' is no int"),
+    ("population: 1\ninterval: " + "9" * 5000, 2, "is no int"),
+    ('seed: 1\nrun_dir: "a\\0b"', 2, "text with a character that no file can hold"),
+    ("env: 2020-99-99\npopulation: 0", 2, "population = 0: must be at least 1"),
+    *((f"seed: 1\nselect: {name}", 2, f"select: {told}") for name, told in NO_OBJECTS),
+    *((f"seed: 1\nexplore: {{name: {name}}}", 2, f"explore: {told}") for name, told in NO_OBJECTS),
+    ("method: os:system", 1, "method: os:system is none: what goes here has agents, own_agents, copies"),
+    ("select: {name: os:getcwd, x: 3}", 1, "select: os:getcwd does not take {'x': 3}"),
     ("final_episodes: 0", 1, "final_episodes = 0"),
     ("fitness:\n  episodes: 0", 2, "fitness.episodes = 0: must be at least 1"),
     ("fitness:\n  step_limit: 0", 2, "fitness.step_limit = 0"),
@@ -313,6 +352,18 @@ BUILT: list[tuple[str, int, str]] = [
     ("agent: pp", 1, "agent: 'pp' does not exist; did you mean ppo?"),
     ("agent: 3", 1, "agent = 3: write one of ppo"),
     ("agent: shoal.nothing:x", 1, "agent: shoal.nothing:x cannot be imported"),
+    ("agent: ..x:y", 1, "agent: '..x:y' cannot be imported: write module:name"),
+    ("agent: os:system", 1, "agent: os:system failed: TypeError: "),
+    ("agent: sys:exit", 1, "agent: sys:exit failed: SystemExit: "),
+    ("agent: builtins:repr", 1, "agent: builtins:repr gives a str; it must give an Agent"),
+    ("env: broken_syntax:x", 1, "env: broken_syntax:x cannot be imported: "),
+    ("env: broken_exit.inner:x", 1, "env: broken_exit.inner:x cannot be imported: SystemExit: 3"),
+    ("env: sys:exit\nenv_options: {}", 2, "env_options: sys:exit failed: SystemExit"),
+    ("env: ..x:y", 1, "env: there is no suite '..x'"),
+    ("explore: os.path:join", 1, "explore: it failed: TypeError: "),
+    ("explore: builtins:isinstance", 1, "explore: "),
+    ("config:\n  rollout: 1e12", 2, "config.rollout = 1000000000000: must be at most 2147483647"),
+    ("config:\n  layers: [8, 1e18]", 2, "must be at most 2147483647"),
     ("hyper:\n  lerning_rate: 1e-4", 2, "hyper: 'lerning_rate' does not exist; did you mean learning_rate"),
     ("space:\n  discout: [0.8, 0.9]", 2, "space: 'discout' does not exist; did you mean discount?"),
     ("schedule:\n- discount: 0.9\n- discout: 0.9", 3, "'discout' does not exist; did you mean discount?"),

@@ -139,3 +139,28 @@ def test_errors_come_at_construction():
         pbt(select.Tournament(), explore.Perturb(), {"discount": Range(0.9, 1.0, "one_minus_log")}, {})
     with pytest.raises(BadInput, match=r"rules.*'discout'.*did you mean discount"):
         pbt(select.Tournament(), explore.Mutate(rules={"discout": "mutate_float"}), SPACE, START)
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        None,
+        "ab",
+        (np.arange(4),),
+        (np.arange(3), np.zeros(3, bool)),
+        (np.arange(4) + 1, np.zeros(4, bool)),
+        (np.arange(4) - 1, np.zeros(4, bool)),
+        (np.arange(4.0), np.zeros(4, bool)),
+        (np.arange(4), np.zeros(4)),
+    ],
+)
+def test_a_selector_that_gives_no_choice(chosen):
+    evolver = pbt(lambda key, cards, mine: chosen, explore.Keep(), SPACE, START)
+    with pytest.raises(BadInput, match=r"^select: "):
+        decide(evolver, population(range(4)))
+
+
+@pytest.mark.parametrize("changed", [None, {}, {"x": np.ones(1), "y": np.ones(1)}])
+def test_an_explorer_that_gives_no_hyperparameters(changed):
+    with pytest.raises(BadInput, match="it must give a dict of all hyperparameters"):
+        pbt(select.Keep(), lambda key, hyper, space, uid: changed, {}, {"x": 1.0})

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 from typing import Any
 
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.host import HostEnvironment
 from shoal.names import nearest
-from shoal.settings import call
+from shoal.settings import call_own, import_from
 from shoal.types import BadInput
 
 Environment = DeviceEnvironment | HostEnvironment
@@ -92,11 +91,7 @@ def make(env: str, options: dict[str, Any]) -> Environment:
         from shoal.environments.host import gymnasium_environment
 
         return gymnasium_environment(name, options)
-    try:
-        factory = getattr(importlib.import_module(suite), name)
-    except (ImportError, AttributeError) as error:
-        raise BadInput(f"env: {env} cannot be imported: {error}") from error
-    return call(f"env_options: {env}", factory, **options)
+    return call_own(f"env_options: {env}", import_from(env, "env"), **options)
 
 
 def _importable(module: str) -> bool:
@@ -104,3 +99,5 @@ def _importable(module: str) -> bool:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):
         return False
+    except (Exception, SystemExit):  # a package around it fails: importing it says how
+        return True

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from shoal.evolvers import explore as explorers
 from shoal.evolvers import select as selectors
 from shoal.evolvers.space import nearest, sample, validate
 from shoal.keys import derive, draws
-from shoal.types import Cards, Decision, Evolver, Explore, Range, Seed, Select
+from shoal.settings import call_own
+from shoal.types import BadInput, Cards, Decision, Evolver, Explore, Range, Seed, Select
 
 
 def pbt(
@@ -33,7 +36,7 @@ def pbt(
         return (), hyper
 
     def decide(key: Seed, state: tuple[()], cards: Cards, mine: np.ndarray) -> tuple[tuple[()], Decision]:
-        parents, explores = select(derive(key, "select"), cards, mine)
+        parents, explores = _checked(select(derive(key, "select"), cards, mine), len(cards.uid), len(mine))
         ready = cards.steps[mine] >= start_after
         parents, explores = np.where(ready, parents, mine), explores & ready
         hyper = {name: values[parents] for name, values in cards.hyper.items()}
@@ -44,8 +47,22 @@ def pbt(
         return state, Decision(parents, hyper)
 
     # An explorer that cannot serve this space says so now, not after the first interval.
-    explore((), init((), np.zeros(1, np.int64))[1], space, np.zeros(1, np.int64))
+    usual = init((), np.zeros(1, np.int64))[1]
+    changed = call_own("it", explore, (), usual, space, np.zeros(1, np.int64))
+    if not isinstance(changed, dict) or changed.keys() != usual.keys():
+        raise BadInput(f"it gave a {type(changed).__name__}; it must give a dict of all hyperparameters")
     return Evolver(init, decide)
+
+
+def _checked(selection: Any, visible: int, members: int) -> tuple[np.ndarray, np.ndarray]:
+    """Parents and who explores, as a selector chose them. Raises BadInput where that is no choice."""
+    if not isinstance(selection, tuple) or len(selection) != 2:
+        raise BadInput(f"select: it gave a {type(selection).__name__}; it must give a Selection")
+    parents, explores = (np.asarray(x) for x in selection)
+    whole = parents.dtype.kind in "iu" and explores.dtype.kind == "b" and parents.shape == explores.shape == (members,)
+    if not whole or not ((parents >= 0) & (parents < visible)).all():
+        raise BadInput(f"select: of {members} members each needs a parent among the {visible} rows of the cards")
+    return parents, explores
 
 
 def keep(space: dict[str, Range], start: dict[str, float]) -> Evolver:
