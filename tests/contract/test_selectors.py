@@ -97,11 +97,21 @@ def test_non_finite_fitness_never_becomes_a_parent(selector, worthless):
 
 
 @pytest.mark.parametrize("worthless", [NAN, INF, -INF])
-def test_a_diverged_member_among_healthy_ones_is_rescued(selector, worthless):
-    cards = make([4.0, 1.0, worthless, 2.0, 5.0])
+@pytest.mark.parametrize("diverged", [1, 4, 7])
+def test_whoever_diverged_is_replaced_at_once(selector, worthless, diverged):
+    """However many they are, in a population as a whole and in a worker's share of it that may hold no other."""
     for generation in range(20):
-        rescued = everyone(selector, cards, generation).parents[2] != 2
-        assert rescued == (selector.needs > 1)
+        rng = np.random.default_rng(generation)
+        fitness = rng.normal(size=8)
+        lost = rng.permutation(8)[:diverged]
+        fitness[lost] = worthless
+        cards = make(fitness)
+        for mine in (np.arange(8), np.sort(lost), rng.permutation(8)[:3]):
+            selection = selector((3, generation), cards, mine)
+            sound = np.isfinite(fitness[mine])
+            rescued = np.isfinite(fitness[selection.parents]) & selection.explore
+            assert np.all(rescued[~sound]) or selector.needs == 1
+            assert np.isfinite(fitness[selection.parents[sound]]).all()
 
 
 def test_where_nobody_is_finite_everybody_keeps(selector):

@@ -3,8 +3,8 @@
 What holds for all of them:
 
 - Only members whose weights fit one another (equal `shape` on their cards) are compared; a member alone keeps its own.
-- NaN and infinite fitness rank last and never become parents. Where no fitness is finite there is nothing to select by:
-  everybody keeps weights and hyperparameters (`Keep(explore=True)` still explores, as it looks at no fitness).
+- NaN and infinite fitness rank last and never become parents; whoever has none copies one who has. Where no fitness is
+  finite there is nothing to select by: everybody keeps weights and hyperparameters. (`Keep` looks at no fitness.)
 - Equal fitness is ranked by lot, so that it neither always nor never copies. The best is never overwritten.
 - A member's lot depends on the key and its uid alone: every process decides the same, whatever the order of the cards.
 """
@@ -64,12 +64,13 @@ class Selector:
 class Truncation(Selector):
     """The worst members copy uniformly drawn members from the top and explore (PBT, arXiv 1711.09846).
 
-    Both fractions are rounded down, but at least one member is replaced and at least one is a donor.
+    Both fractions are rounded down, but at least one member is replaced and at least one is a donor. Of members with
+    non-finite fitness all are replaced, however many they are.
     fastpbrl (arXiv 2206.08888) uses bottom = 0.4 with donors = above.
     """
 
     bottom: float = 0.25
-    """fraction of the population that is replaced"""
+    """fraction of the population that is replaced, and whoever diverged beside it"""
     top: float = 0.25
     """fraction of the population that donates, with donors = top"""
     donors: Literal["top", "above"] = "top"
@@ -88,7 +89,8 @@ class Truncation(Selector):
         above = n - min(_share(self.bottom, n), n - 1)
         donors = above if self.donors == "above" else min(_share(self.top, n), above)
         pool = np.flatnonzero(rivals.finite & (rivals.rank < donors))
-        return _copying(np.where(rivals.rank >= above, _draw(pool, rivals.luck), np.arange(n)))
+        replaced = (rivals.rank >= above) | ~rivals.finite
+        return _copying(np.where(replaced, _draw(pool, rivals.luck), np.arange(n)))
 
 
 @dataclass(frozen=True)
