@@ -65,24 +65,24 @@ class Champion:
         self._memory: PyTree = None
 
     def act(self, obs: Any) -> np.ndarray:
-        """The best action for one observation, or for a batch of them [B, ...]; within the environment's own bounds.
+        """The best action for one observation, or for a batch of them [B, ...]; one of the environment's own space.
 
         To a policy with a memory, the calls until `reset` are the steps of one episode, or of B side by side.
         """
         obs = np.asarray(obs, self.spec.obs_dtype)
-        if obs.shape[-len(self.spec.obs_shape) :] != self.spec.obs_shape:
+        batched = obs.ndim - len(self.spec.obs_shape)
+        if batched < 0 or obs.shape[batched:] != self.spec.obs_shape:
             raise BadInput(
                 f"obs has the shape {obs.shape}; this champion takes {self.spec.obs_shape}, or a batch of them"
             )
-        single = obs.shape == self.spec.obs_shape
-        batch = obs[None] if single else obs
-        fresh = self.agent.carry(batch.shape[: batch.ndim - len(self.spec.obs_shape)])
+        batch = obs if batched else obs[None]
+        fresh = self.agent.carry(batch.shape[: max(1, batched)])
         memory = fresh if self._memory is None else self._memory
         if jax.tree.map(np.shape, memory) != jax.tree.map(np.shape, fresh):
             raise BadInput(f"obs has the shape {obs.shape}; this champion remembers other episodes: call reset() first")
         action, self._memory = self._greedy(self.learned, batch, memory)
-        action = np.asarray(to_bounds(self.spec.action, np.asarray(action)))
-        return action[0] if single else action
+        action = to_bounds(self.spec.action, np.asarray(action)).astype(self.spec.action.native)
+        return action if batched else action[0]
 
 
 def save(folder: Path, best: Best, spec: Spec) -> None:

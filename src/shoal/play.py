@@ -138,7 +138,6 @@ class _Host:
 
     def __init__(self, name: str, options: dict[str, Any]):
         self._env: Any = _make(name, **{k: v for k, v in options.items() if k != "vectorization"})
-        self._offset = getattr(self._env.action_space, "start", 0)
         self._dtype = self._env.action_space.dtype
         self.rate = self._env.metadata.get("render_fps") or 30
 
@@ -146,7 +145,7 @@ class _Host:
         return self._env.reset(seed=words(key, 1)[0])[0]
 
     def step(self, action: np.ndarray) -> tuple[Any, float, bool]:
-        obs, reward, terminated, truncated, _ = self._env.step((action + self._offset).astype(self._dtype))
+        obs, reward, terminated, truncated, _ = self._env.step(action.astype(self._dtype))
         return obs, float(reward), terminated or truncated
 
     def draw(self) -> np.ndarray:

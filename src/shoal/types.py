@@ -26,19 +26,23 @@ class BadInput(Exception):
 
 @dataclass(frozen=True)
 class Discrete:
-    """One choice out of `n`; an action is an int32 scalar."""
+    """One choice out of `n`; an action is an int32 scalar. The environment counts from `start`, agents from 0."""
 
     n: int
     shape: tuple[int, ...] = ()
+    start: int = 0
     dtype: ClassVar[str] = "int32"
+    native: ClassVar[str] = "int32"
 
 
 @dataclass(frozen=True)
 class MultiDiscrete:
-    """Several independent choices; an action is an int32 vector [len(nvec)]."""
+    """Several independent choices; an action is an int32 vector [len(nvec)]. `start`: as for one, of each or of all."""
 
     nvec: tuple[int, ...]
+    start: int | tuple[int, ...] = 0
     dtype: ClassVar[str] = "int32"
+    native: ClassVar[str] = "int32"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -47,10 +51,14 @@ class MultiDiscrete:
 
 @dataclass(frozen=True)
 class Continuous:
-    """A float32 vector within finite bounds, each of them a tuple [A]."""
+    """A float32 vector within bounds, each of them a tuple [A]; an infinite one is an open end.
+
+    native: the dtype that the environment itself takes; with one of integers, it gets whole numbers
+    """
 
     low: tuple[float, ...]
     high: tuple[float, ...]
+    native: str = "float32"
     dtype: ClassVar[str] = "float32"
 
     @property

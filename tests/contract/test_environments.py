@@ -311,18 +311,85 @@ def test_objective_that_is_not_there(score, objective, hint):
 @pytest.mark.parametrize("xp", [np, jnp], ids=["numpy", "jax"])
 def test_actions_are_stretched_onto_their_bounds(xp):
     inf = float("inf")
-    space = Continuous((-2.0, 0.0, -inf, 0.0), (2.0, 10.0, inf, inf))
-    action = xp.asarray([[-1, -1, -1, -1], [0, 0, 0, 0], [1, 0.5, 7, -7], [5, -5, 0.5, 0.5]], dtype=np.float32)
-    expected = [[-2, 0, -1, -1], [0, 5, 0, 0], [2, 7.5, 7, -7], [2, 0, 0.5, 0.5]]  # the last two have an open end
-    for shape in ((4, 4), (2, 2, 4)):
-        got = to_bounds(space, action.reshape(shape))
-        np.testing.assert_allclose(np.asarray(got).reshape(4, 4), expected, rtol=1e-6)
+    space = Continuous((-2.0, 0.0, -inf, 0.0, -inf), (2.0, 10.0, inf, inf, 9.0))
+    action = [[-1, -1, -1, -1, -1], [0, 0, 0, 0, 0], [1, 0.5, 7, -7, 7], [5, -5, 0.5, 70, -70]]
+    expected = [[-2, 0, -1, 0, 7], [0, 5, 0, 1, 8], [2, 7.5, 7, 0, 9], [2, 0, 0.5, 71, -62]]
+    for shape in ((4, 5), (2, 2, 5)):
+        got = to_bounds(space, xp.asarray(action, dtype=np.float32).reshape(shape))
+        np.testing.assert_allclose(np.asarray(got).reshape(4, 5), expected, rtol=1e-6)
         assert got.dtype == np.float32 and isinstance(got, np.ndarray if xp is np else jax.Array)
 
 
-def test_choices_pass_unchanged():
-    action = np.int32([[0, 5]])
-    assert to_bounds(MultiDiscrete((2, 9)), action) is action and to_bounds(Discrete(9), action) is action
+def test_choices_are_counted_from_the_start_of_their_space():
+    for space, action, expected in (
+        (Discrete(9), [0, 5], [0, 5]),
+        (Discrete(9, start=-2), [0, 5], [-2, 3]),
+        (MultiDiscrete((2, 9)), [[0, 5]], [[0, 5]]),
+        (MultiDiscrete((2, 9), (1, -3)), [[0, 5]], [[1, 2]]),
+    ):
+        for given in (np.int32(action), jnp.int32(action)):
+            got = to_bounds(space, given)
+            assert got.dtype == jnp.int32 and got.tolist() == expected
+
+
+BOXES = {  # the extremes of each are hard to meet with float32
+    "integers": gymnasium.spaces.Box(np.array([0, -3]), np.array([3, 250]), dtype=np.int64),
+    "bytes": gymnasium.spaces.Box(0, 255, (2,), np.uint8),
+    "all integers": gymnasium.spaces.Box(-(2**31), 2**31 - 1, (2,), np.int32),
+    "doubles": gymnasium.spaces.Box(np.array([-0.3, 0.1]), np.array([0.1, 0.7]), dtype=np.float64),
+    "all doubles": gymnasium.spaces.Box(-1e300, 1e300, (2,), np.float64),
+    "halves": gymnasium.spaces.Box(-np.inf, 0.1, (2,), np.float16),
+    "above": gymnasium.spaces.Box(0.7, np.inf, (2,), np.float32),
+}
+SPACES = BOXES | {
+    "one choice": gymnasium.spaces.Discrete(3, start=-1),
+    "several": gymnasium.spaces.MultiDiscrete([2, 3], start=[5, -7]),
+    "switches": gymnasium.spaces.MultiBinary(2),
+}
+
+
+class Sees(gymnasium.Env):
+    """Takes actions of any space, and keeps the last; its observation is one number without a shape."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (), np.float32)
+
+    def __init__(self, space: gymnasium.Space, seen: list):
+        self.action_space, self.seen = space, seen
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return np.float32(0), {}
+
+    def step(self, action: Any) -> Any:
+        self.seen.append(action)
+        return np.float32(0), 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
+def test_every_action_lies_in_the_space_of_the_environment(space, monkeypatch):
+    """On its way through the vector, and as `Champion.act` gives it: the same, within the space, ends included."""
+    seen: list = []
+    entry = gymnasium.envs.registration.EnvSpec("Sees-v0", entry_point=lambda: Sees(space, seen))
+    monkeypatch.setitem(gymnasium.registry, "Sees-v0", entry)
+    environment = open_environment("gym:Sees-v0", disable_env_checker=True)
+    ours = environment.spec.action
+    if isinstance(ours, Continuous):
+        given = np.float32([[-1, -1], [-9, 9], [1, 1], [0.99, -0.99], [0.1, 0.3]])
+    else:
+        given = np.int32([0, 1, 2]) if isinstance(ours, Discrete) else np.int32([[0, 1], [1, 0]])
+    vector = environment.open(len(given), None)
+    vector.reset(list(range(len(given))))
+    taken = to_bounds(ours, given)
+    vector.step(taken)
+    own = taken.astype(ours.native)
+    for action, champions in zip(seen, own, strict=True):
+        assert space.contains(action) and space.contains(champions), (action, champions)
+        np.testing.assert_array_equal(action, champions)
+    if space in (BOXES["integers"], BOXES["bytes"]):
+        np.testing.assert_array_equal(own[[0, 2]], [space.low, space.high])
+    if space is BOXES["integers"]:
+        np.testing.assert_array_equal(own[3:], [[3, -2], [2, 161]])
+    vector.close()
 
 
 # ----------------------------------------------------------------------------------------------- registry

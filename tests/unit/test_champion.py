@@ -80,9 +80,10 @@ def test_the_row_of_a_new_champion() -> None:
 
 
 SPACES = {
-    "discrete": Discrete(3),
-    "multi_discrete": MultiDiscrete((2, 3)),
+    "discrete": Discrete(3, start=-4),
+    "multi_discrete": MultiDiscrete((2, 3), (5, -5)),
     "continuous": Continuous((-2.0, 0.0, -np.inf), (2.0, 10.0, np.inf)),
+    "integers": Continuous((-200.0, 0.0), (200.0, 10.0), "int16"),
 }
 
 
@@ -98,7 +99,7 @@ def champion_of(folder: Path, spec: Spec, fitness: float = 3.5, **settings: Any)
 
 
 @pytest.mark.parametrize("kind", SPACES)
-@pytest.mark.parametrize("shape", [(4,), (2, 3)])
+@pytest.mark.parametrize("shape", [(4,), (2, 3), ()])
 def test_acts_as_it_learned(tmp_path: Path, kind: str, shape: tuple[int, ...]) -> None:
     """On one observation or several, as the agent does, within the environment's own bounds."""
     spec = Spec(shape, "float32", SPACES[kind])
@@ -114,6 +115,9 @@ def test_acts_as_it_learned(tmp_path: Path, kind: str, shape: tuple[int, ...]) -
     np.testing.assert_allclose(np.stack([champion.act(x) for x in obs]), expected, rtol=1e-4, atol=1e-5)
     assert isinstance(actions, np.ndarray)
     assert actions.shape == (7, *spec.action.shape)
+    assert actions.dtype == spec.action.native
+    start = getattr(spec.action, "start", None)
+    assert start is None or (actions >= np.array(start)).all() and (actions < np.array(start) + 3).all()
     assert champion.act(obs[0]).shape == spec.action.shape
     assert champion.act(obs[0].tolist()).shape == spec.action.shape
     assert champion.act(obs[0].astype(np.float64)).shape == spec.action.shape

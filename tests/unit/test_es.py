@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from shoal.agents.policy import policy
 from shoal.evolvers.es import Decay, centred_ranks, openai_es
 from shoal.islands.crew import share_of
 from shoal.learners.frozen import EsHyper, frozen
-from shoal.types import Agent, Cards, Learner, Member, Population
+from shoal.types import Agent, Cards, Discrete, Learner, Member, Population, Rollout, Spec
 
 M, SIZE = 8, 6
 UID = np.arange(M, dtype=np.uint32)
@@ -174,6 +175,22 @@ def test_the_gradient_of_a_quadratic() -> None:
     error = estimates.std(0, ddof=1) / runs**0.5
     assert (np.abs(estimates.mean(0) - (c - START)) < 4 * error).all()
     assert (error < 0.2).all()  # or it would say nothing
+
+
+def test_observations_without_a_shape_are_normalised_as_any() -> None:
+    """A single number is as good as a vector of one."""
+    obs = np.random.default_rng(0).normal(3, 2, (M, 2)).astype(np.float32)
+    rows, alive, seen = jnp.arange(M) - 4, jnp.ones((M, 2), bool), []
+    for shape in ((), (1,)):
+        for known in (False, True):
+            agent = policy(Spec(shape, "float32", Discrete(2)), layers=(4,), normalise_observations=known)
+            learner = frozen(agent, "adam", 4)
+            assert (learner.drawn.watch is not None) == known
+        step = Rollout(obs.reshape(M, 2, *shape), *[()] * 6)
+        seen.append([x.ravel() for x in jax.tree.leaves(learner.drawn.watch(begin(learner).shared, rows, step, alive))])
+    for one, other in zip(*seen, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert any(len(x) == 1 and np.isclose(x[0], obs[4].mean()) for x in seen[0])
 
 
 def test_no_weights_no_step() -> None:

@@ -40,10 +40,10 @@ class Hyper(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """What a copy of a policy copies. Whoever trains it may update `observations` too, statistics of [*obs_shape]."""
+    """What a copy of a policy copies. Whoever trains it updates `observations` too, statistics of [*obs_shape]."""
 
     params: Any
-    observations: Statistics
+    observations: Statistics | tuple[()]  # empty where nothing is normalised
 
 
 class Network(nn.Module):
@@ -87,7 +87,7 @@ def policy(spec: Spec, **settings: Any) -> Agent:
 
     def init(key: jax.Array, hyper: Hyper) -> Member:
         params = network.init(key, jnp.zeros((1, *spec.obs_shape), spec.obs_dtype), carry((1,)))
-        return Member(Learned(params, empty(spec.obs_shape if config.normalise_observations else ())), (), ())
+        return Member(Learned(params, empty(spec.obs_shape) if config.normalise_observations else ()), (), ())
 
     def forward(memory: Any, learned: Learned, obs: jax.Array) -> tuple[Any, jax.Array]:
         if config.normalise_observations:

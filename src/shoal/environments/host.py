@@ -129,17 +129,14 @@ class _Gymnasium:
             start = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
             self._envs = vector.AsyncVectorEnv([make] * n, autoreset_mode=same_step, context=start)
         self._dtype, self._objective = spec.obs_dtype, objective.split(".") if objective else None
-        single = self._envs.single_action_space
-        self._offset = getattr(single, "start", 0)
-        self._action_dtype = single.dtype
+        self._action_dtype = self._envs.single_action_space.dtype
 
     def reset(self, seeds: list[int]) -> np.ndarray:
         obs, _ = self._envs.reset(seed=seeds)
         return obs.astype(self._dtype)
 
     def step(self, action: np.ndarray) -> tuple[TimeStep, np.ndarray | None]:
-        action = (action + self._offset if np.any(self._offset) else action).astype(self._action_dtype)
-        obs, reward, terminated, truncated, info = self._envs.step(action)
+        obs, reward, terminated, truncated, info = self._envs.step(action.astype(self._action_dtype))
         obs = obs.astype(self._dtype)
         final = obs
         done = terminated | truncated
@@ -175,13 +172,13 @@ def _action_space(space: Any, name: str) -> ActionSpace:
     from gymnasium import spaces
 
     if isinstance(space, spaces.Discrete):
-        return Discrete(int(space.n))
+        return Discrete(int(space.n), start=int(space.start))
     if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
-        return MultiDiscrete(tuple(map(int, space.nvec)))
+        return MultiDiscrete(tuple(map(int, space.nvec)), tuple(map(int, space.start)))
     if isinstance(space, spaces.MultiBinary) and len(space.shape) == 1:
         return MultiDiscrete((2,) * space.shape[0])
     if isinstance(space, spaces.Box) and len(space.shape) == 1:
-        return Continuous(tuple(map(float, space.low)), tuple(map(float, space.high)))
+        return Continuous(tuple(map(float, space.low)), tuple(map(float, space.high)), str(space.dtype))
     raise BadInput(
         f"env: gym:{name} has the action space {space}; these work: discrete, multi-discrete, multi-binary, flat box"
     )

@@ -1,4 +1,4 @@
-"""Actions between what an agent gives (about [-1, 1]) and what an environment takes."""
+"""Actions between what an agent gives (choices from 0, numbers about [-1, 1]) and what an environment takes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,28 @@ from shoal.types import ActionSpace, Continuous
 
 
 def to_bounds(space: ActionSpace, action: Any) -> Any:
-    """Continuous actions, clipped to [-1, 1], stretched onto the bounds of the space; all others as they are.
+    """Choices, counted from the start of the space; numbers, stretched from [-1, 1] onto its bounds and clipped to them.
 
-    Takes NumPy and JAX arrays [..., A]. Where a bound is infinite the action passes unchanged.
+    Takes NumPy and JAX arrays [..., *space.shape]. An open end is taken to be 2 from the other one, and where both are
+    open the action passes unchanged. What an environment wants in integers is rounded to the nearest.
     """
+
+    def along(x: np.ndarray) -> np.ndarray:
+        return x.reshape((1,) * (action.ndim - x.ndim) + x.shape)
+
     if not isinstance(space, Continuous):
-        return action
-    low, high = np.asarray(space.low, np.float32), np.asarray(space.high, np.float32)
-    bounded = np.isfinite(low) & np.isfinite(high)
-    below, above = np.where(bounded, low, -1) / 2, np.where(bounded, high, 1) / 2
-    centre, half = (above + below).astype(np.float32), (above - below).astype(np.float32)
-    limit = np.where(bounded, 1, np.inf).astype(np.float32)
-    shape = (1,) * (action.ndim - 1) + half.shape
-    return action.clip(-limit.reshape(shape), limit.reshape(shape)) * half.reshape(shape) + centre.reshape(shape)
+        return action + along(np.asarray(space.start, np.int32))
+    with np.errstate(over="ignore"):  # of bounds near the end of float32: what is infinite is clipped
+        low, high = -_at_most(-np.asarray(space.low)), _at_most(np.asarray(space.high))
+        below = np.where(np.isfinite(low), low, np.where(np.isfinite(high), high - 2, np.float32(-1))) / 2
+        above = np.where(np.isfinite(high), high, np.where(np.isfinite(low), low + 2, np.float32(1))) / 2
+        stretched = action * along(above - below) + along(above + below)
+    if np.issubdtype(space.native, np.integer):
+        stretched = stretched.round()
+    return stretched.clip(along(low), along(high))
+
+
+def _at_most(bound: np.ndarray) -> np.ndarray:
+    """The largest float32 numbers that are not above a bound of float64."""
+    nearest = bound.astype(np.float32)
+    return np.where(nearest > bound, np.nextafter(nearest, np.float32(-np.inf)), nearest)

@@ -54,7 +54,7 @@ def frozen(agent: Agent, optimiser: str, chunk: int) -> Learner:
     """
     agent = agent._replace(hyper=EsHyper(), space=SPACE, limits=LIMITS)
     statistics = getattr(jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned, "observations", ())
-    normalises = any(x.ndim for x in jax.tree.leaves(statistics))
+    normalises = bool(jax.tree.leaves(statistics))
 
     def direction(hyper: EsHyper) -> optax.GradientTransformation:
         if optimiser == "adam":
