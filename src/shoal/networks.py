@@ -96,11 +96,12 @@ def _split(x: jax.Array, block: int) -> jax.Array:
 
 
 def flatten(obs: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Observations [..., *shape] as float32 vectors [..., F]; whole numbers of 8 bits as shares of 255."""
-    return _scaled(obs).reshape(*obs.shape[: obs.ndim - len(shape)], -1)
+    """Observations [..., *shape] as float32 vectors [..., F], `scaled`."""
+    return scaled(obs).reshape(*obs.shape[: obs.ndim - len(shape)], -1)
 
 
-def _scaled(obs: jax.Array) -> jax.Array:
+def scaled(obs: jax.Array) -> jax.Array:
+    """Observations as float32; whole numbers of 8 bits, which are images, as shares of 255."""
     return obs.astype(jnp.float32) / 255 if obs.dtype == jnp.uint8 else obs.astype(jnp.float32)
 
 
@@ -117,7 +118,7 @@ class Features(nn.Module):
     def __call__(self, obs: jax.Array) -> jax.Array:
         if self.kind == "mlp":
             return flatten(obs, self.shape)
-        x = _scaled(obs)
+        x = scaled(obs)
         if self.shape[0] < self.shape[-1]:  # channels come first
             x = jnp.moveaxis(x, -3, -1)
         for features, size, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
@@ -173,6 +174,30 @@ class MultiCategorical(NamedTuple):
 
     def entropy(self) -> jax.Array:
         return sum((part.entropy() for part in self.parts), start=jnp.float32(0))
+
+
+# Bounds of a log-deviation, where actions lie in [-1, 1]. Above, nine of ten actions are clipped to a bound and the mean
+# hardly matters; below, the deviation comes near to how float32 rounds an action, and probabilities become noise.
+LOG_STD = (-10.0, 2.0)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
+def held_within(x: jax.Array, low: float, high: float) -> jax.Array:
+    """x, clipped. A gradient that descends reaches x from beyond a bound where it leads back, and only there: a plain
+    clip would leave for ever what has once got out."""
+    return jnp.clip(x, low, high)
+
+
+def _held_forwards(x: jax.Array, low: float, high: float) -> tuple[jax.Array, jax.Array]:
+    return jnp.clip(x, low, high), x
+
+
+def _held_backwards(low: float, high: float, x: jax.Array, gradient: jax.Array) -> tuple[jax.Array]:
+    out = ((x >= high) & (gradient < 0)) | ((x <= low) & (gradient > 0))
+    return (jnp.where(out, 0.0, gradient),)
+
+
+held_within.defvjp(_held_forwards, _held_backwards)
 
 
 class Normal(NamedTuple):
@@ -248,7 +273,8 @@ class Policy(nn.Module):
         width = outputs(self.space)
         x = MLP(self.layers, width, self.activation, output_scale=0.01)(x)
         if isinstance(self.space, Continuous):
-            return Normal(x, jnp.broadcast_to(self.param("log_std", nn.initializers.zeros, (width,)), x.shape))
+            log_std = held_within(self.param("log_std", nn.initializers.zeros, (width,)), *LOG_STD)
+            return Normal(x, jnp.broadcast_to(log_std, x.shape))
         return choice(self.space, x)
 
 

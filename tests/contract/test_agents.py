@@ -261,3 +261,26 @@ def test_observations_of_any_shape(name, actions, shape, dtype):
     action, start, end = jax.eval_shape(live, jax.random.key(0))
     assert action.shape == (agent.environments, *space_of(actions).shape)
     assert start == end
+
+
+@pytest.mark.parametrize(("name", "actions"), dict(kinds()).items())
+def test_bytes_are_shares_of_255(name, actions):
+    """An image of bytes is to every agent what its shares of 255 are, and so is what its statistics know of it."""
+    ends = []
+    for dtype, scale in (("uint8", np.uint8(1)), ("float32", np.float32(1 / 255))):
+        agent = make_agent(name, actions, (2, 3), dtype)
+        batch = (agent.rollout, agent.environments)
+        obs = np.random.default_rng(0).integers(0, 256, (*batch, 2, 3), np.uint8) * scale
+
+        def live(key: Any, agent: Any = agent, obs: Any = obs, batch: Any = batch) -> Any:
+            start, carry = agent.init(key, agent.hyper), agent.carry((agent.environments,))
+            learned, step = start.learned, agent.act(start.learned, agent.hyper, obs[0], carry, key)
+            if hasattr(learned, "observations"):
+                action, _, extras = jax.tree.map(lambda x: jnp.broadcast_to(x, (agent.rollout, *x.shape)), step)
+                done = jnp.ones(batch, bool)
+                rollout = Rollout(obs, action, jnp.ones(batch), obs, done, done, extras)
+                learned = agent.update(start, agent.hyper, rollout, key)[0].learned
+            return step, agent.greedy(learned, obs[1], carry), getattr(learned, "observations", ())
+
+        ends.append(jax.jit(live)(jax.random.key(1)))
+    close(*ends, rtol=1e-3, atol=1e-4)

@@ -19,6 +19,7 @@ from shoal.networks import (
     categorical,
     check_network,
     flatten,
+    held_within,
 )
 from shoal.types import BadInput, Continuous, Discrete, MultiDiscrete
 
@@ -282,3 +283,12 @@ def test_images_that_the_convolutions_do_not_take(shape):
 def test_unknown_network():
     with pytest.raises(BadInput, match="config.network: 'nature_cn' does not exist; did you mean nature_cnn?"):
         check_network("nature_cn", (84, 84, 4))
+
+
+def test_what_is_held_within_bounds_can_come_back():
+    """Between the bounds and back to them a step against the gradient is free; out of them nothing moves."""
+    x = np.float32([-30, -5, -1, 2, 7])
+    np.testing.assert_array_equal(held_within(x, -5.0, 2.0), np.clip(x, -5, 2))
+    for sign, free in ((1, [False, False, True, True, True]), (-1, [True, True, True, False, False])):
+        gradient = jax.grad(lambda x, sign=sign: sign * held_within(x, -5.0, 2.0).sum())(x)
+        np.testing.assert_array_equal(gradient, np.where(free, sign, 0))

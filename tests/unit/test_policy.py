@@ -11,6 +11,7 @@ import pytest
 
 from shoal import tree
 from shoal.agents.policy import policy
+from shoal.learners.frozen import EsHyper, frozen
 from shoal.learners.independent import independent
 from shoal.rl.normalize import Statistics
 from shoal.types import Agent, BadInput, Continuous, Discrete, Member, MultiDiscrete, Rollout, Spec
@@ -168,6 +169,20 @@ def test_observations_as_far_as_they_are_known():
     np.testing.assert_allclose(
         known.greedy(learned._replace(observations=statistics), obs, ())[0], expected, rtol=1e-4, atol=1e-6
     )
+
+
+def test_images_are_normalised_as_shares_of_255():
+    """Before anything is known of them, and by what evolution strategies have seen of them since."""
+    images = np.random.default_rng(0).integers(0, 256, (6, 2, 3), np.uint8)
+    told = []
+    for dtype, obs in (("uint8", images), ("float32", np.float32(images) / 255)):
+        learner = frozen(policy(spec_of("continuous", (2, 3), dtype), normalise_observations=True), "adam", 2)
+        shared = learner.init(jax.random.key(0), jnp.arange(2), jax.tree.map(lambda x: np.ones(2), EsHyper())).shared
+        first = learner.agent.greedy(shared.policy, obs, ())[0]
+        step = Rollout(obs[None], *[None] * 6)
+        shared = learner.drawn.watch(shared, np.zeros(1, np.int32), step, np.ones((1, 6), bool))
+        told.append((first, shared.policy.observations, learner.agent.greedy(shared.policy, obs, ())[0]))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5), *told)
 
 
 @pytest.mark.parametrize(

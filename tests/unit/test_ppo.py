@@ -249,3 +249,29 @@ def test_reward_normalisation_makes_the_scale_irrelevant():
 def test_unfitting_minibatches():
     with pytest.raises(BadInput, match=r"minibatches = 5 does not divide the 24 steps"):
         linear("discrete", minibatches=5)
+
+
+def test_minibatches_of_one_step():
+    """Its advantage is its own mean: normalised it is 0, and nothing would be learned."""
+    with pytest.raises(BadInput, match=r"minibatches = 24: a minibatch of one step .* nothing is learned"):
+        linear("discrete", minibatches=24)
+    ppo(
+        Spec((2,), "float32", SPACES["discrete"]), environments=B, rollout=T, minibatches=24, normalise_advantages=False
+    )
+
+
+def test_the_deviation_of_actions_has_bounds_and_comes_back_from_them():
+    """Pushed up by nothing but the entropy, far beyond where actions mean something, and down as soon as that pays."""
+    agent = linear("continuous", normalise_advantages=False)
+    rollout = Reference(agent, "continuous", True, False).rollout._replace(reward=np.zeros((T, B), np.float32))
+    act = jax.jit(agent.act)
+    member, obs, key = begin(agent), np.zeros((T, B, 2), np.float32), jax.random.key(0)
+    member = begin(agent, jax.tree.map(np.zeros_like, member.learned.params))
+    for coefficient, low, high in ((1.0, 1.99, 2.01), (-1.0, -10.01, 1.0)):
+        values = hyper(agent, entropy_coefficient=coefficient, discount=0, value_coefficient=0)
+        for _ in range(60):
+            action, _, extras = act(member.learned, agent.hyper, obs, (), key)
+            now = rollout._replace(obs=obs, action=np.asarray(action), extras=np.asarray(extras))
+            member, metrics = agent.update(member, values, now, key)
+        log_std = float(metrics["policy/entropy"]) / 2 - 0.5 * np.log(2 * np.pi * np.e)
+        assert low < log_std < high

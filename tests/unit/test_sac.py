@@ -54,11 +54,13 @@ class Reference:
         self.adams, self.updates = [Adam() for _ in range(3)], 0
         self.met: set[str] = set()  # what the data gave occasion for
 
-    def act(self, params: Any, obs: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def act(
+        self, params: Any, obs: np.ndarray, noise: np.ndarray, held: Any = lambda log_std: np.clip(log_std, -20, 2)
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Actions and their log-densities, by the change of variables as it stands in every book."""
         mean, log_std = np.split(mlp(params, obs), 2, -1)
         self.note(wide=(log_std > 2).any())
-        std = np.exp(np.clip(log_std, -20, 2))
+        std = np.exp(held(log_std))
         x = mean + std * noise
         slope = 1 / np.cosh(x) ** 2  # of tanh
         density = stats.norm.logpdf(x, mean, std) - np.log(slope)
@@ -80,8 +82,8 @@ class Reference:
         def critic_loss(critics: Any) -> float:
             return sum(0.5 * ((value - target) ** 2).mean() for value in self.values(critics, obs, action))
 
-        def policy_loss(policy: Any) -> float:
-            mine, log_prob = self.act(policy, obs, noise[1])
+        def policy_loss(policy: Any, held: Any = None) -> float:
+            mine, log_prob = self.act(policy, obs, noise[1], held or self.held(policy_loss, obs))
             return (alpha * log_prob - np.minimum(*self.values(self.critics, obs, mine))).mean()
 
         entropy = -self.act(self.policy, obs, noise[1])[1].mean()
@@ -103,6 +105,17 @@ class Reference:
         self.target_critics = towards(self.target_critics, self.critics, h.tau)
         self.updates += 1
         return told
+
+    def held(self, loss: Any, obs: np.ndarray) -> Any:
+        """Clipped deviations, of which those beyond the upper bound follow the weights where that leads back."""
+        now = np.split(mlp(self.policy, obs), 2, -1)[1]
+        clipped, back = np.clip(now, -20, 2), np.zeros(now.shape, bool)
+        for at in zip(*np.nonzero(now > 2), strict=True):
+            step = np.zeros(now.shape)
+            step[at] = 1e-6
+            back[at] = loss(self.policy, lambda _, step=step: clipped + step) > loss(self.policy, lambda _: clipped)
+        self.note(back=back.any(), stays=(back < (now > 2)).any())
+        return lambda log_std: np.where(back, clipped + log_std - now, np.clip(log_std, -20, 2))
 
     def note(self, **met: Any) -> None:
         self.met |= {name for name, yes in met.items() if yes}
@@ -137,7 +150,7 @@ def test_against_the_reference(wide):
         expected.check(member.learned)
         reference.same_metrics(metrics, told)
     assert expected.updates == 7
-    assert expected.met == {"twins", "ends"} | ({"wide"} if wide else set())
+    assert expected.met == {"twins", "ends"} | ({"wide", "back", "stays"} if wide else set())
     assert agent().update._cache_size() == 1
 
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from shoal import lift
-from shoal.networks import Features, check_activation, check_network, choice, hidden, orthogonal, outputs
+from shoal.networks import Features, check_activation, check_network, choice, hidden, orthogonal, outputs, scaled
 from shoal.rl.normalize import Statistics, empty, normalise
 from shoal.settings import build
 from shoal.types import ActionSpace, Agent, BadInput, Continuous, Member, Rollout
@@ -91,7 +91,7 @@ def policy(spec: Spec, **settings: Any) -> Agent:
 
     def forward(memory: Any, learned: Learned, obs: jax.Array) -> tuple[Any, jax.Array]:
         if config.normalise_observations:
-            obs = normalise(learned.observations, obs.astype(jnp.float32))
+            obs = normalise(learned.observations, scaled(obs))
         return network.apply(learned.params, obs, memory)[::-1]
 
     if config.network == "nature_cnn":  # too much work for a loop over members to matter, on a CPU; batched it is slow

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from shoal.networks import MLP, Policy, check_activation
+from shoal.networks import MLP, Policy, check_activation, flatten, scaled
 from shoal.rl.normalize import Statistics, empty, normalise, running_returns, update
 from shoal.rl.returns import generalised_advantages
 from shoal.settings import build
@@ -32,7 +32,8 @@ class Config:
     rollout: int = 128
     """steps in each environment between two updates (T)"""
     minibatches: int = 4
-    """parts that the rollout's T x B steps are split into at each epoch"""
+    """parts that the rollout's T x B steps are split into at each epoch; of more than one step each, where advantages are
+    normalised"""
     normalise_observations: bool = False
     """divide observations by their running deviation, around their running mean"""
     normalise_rewards: bool = False
@@ -63,6 +64,8 @@ SPACE = {
     "clip_range": Range(0.05, 0.4, "log"),
     "entropy_coefficient": Range(1e-4, 0.1, "log"),
 }
+
+LIMITS = {"discount": (0.0, 1.0), "gae_lambda": (0.0, 1.0), "epochs": (1.0, 1e6)}
 
 
 class Learned(NamedTuple):
@@ -102,6 +105,11 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
             f"config.minibatches = {config.minibatches} does not divide the {steps} steps of a rollout "
             f"(config.rollout {config.rollout} x config.environments {config.environments})"
         )
+    if config.normalise_advantages and steps == config.minibatches:
+        raise BadInput(
+            f"config.minibatches = {config.minibatches}: a minibatch of one step has no advantage over its own mean, so "
+            f"that nothing is learned; take fewer, or config.normalise_advantages: false"
+        )
     policy = Policy(spec.action, config.layers, config.activation)
     critic = MLP(config.layers, 1, config.activation)
 
@@ -113,16 +121,15 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
 
     def init(key: jax.Array, hyper: Hyper) -> Member:
         policy_key, critic_key = jax.random.split(key)
-        x = jnp.zeros((1, _width(spec)))
+        x = flatten(jnp.zeros((1, *spec.obs_shape)), spec.obs_shape)
         params = {"policy": policy.init(policy_key, x), "critic": critic.init(critic_key, x)}
         learned = Learned(params, optimiser(hyper).init(params), empty(spec.obs_shape), empty(()))
         return Member(learned, memory=(), own=jnp.zeros(config.environments))
 
     def features(statistics: Statistics, obs: jax.Array) -> jax.Array:
-        obs = obs.astype(jnp.float32)
         if config.normalise_observations:
-            obs = normalise(statistics, obs)
-        return obs.reshape(*obs.shape[: obs.ndim - len(spec.obs_shape)], _width(spec))
+            obs = normalise(statistics, scaled(obs))
+        return flatten(obs, spec.obs_shape)
 
     def act(learned: Learned, hyper: Hyper, obs: jax.Array, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
         distribution = policy.apply(learned.params["policy"], features(learned.observations, obs))
@@ -209,15 +216,10 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         metrics |= {"value/explained": jnp.maximum(residual, -1.0)}
         observations = learned.observations
         if config.normalise_observations:
-            observations = update(observations, rollout.obs.astype(jnp.float32))
+            observations = update(observations, scaled(rollout.obs))
         learned = learned._replace(observations=observations, returns=returns)
         return Member(learned, (), sums), metrics
 
-    return Agent(init, act, greedy, learn, lambda shape: (), Hyper(), SPACE, config.rollout, config.environments)
-
-
-def _width(spec: Spec) -> int:
-    width = 1
-    for n in spec.obs_shape:
-        width *= n
-    return width
+    return Agent(
+        init, act, greedy, learn, lambda shape: (), Hyper(), SPACE, config.rollout, config.environments, LIMITS
+    )

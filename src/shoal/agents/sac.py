@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from shoal.networks import MLP, SquashedNormal, check_activation, flatten
+from shoal.networks import MLP, SquashedNormal, check_activation, flatten, held_within
 from shoal.rl import replay
 from shoal.rl.replay import ADAM, Replay, descend, towards
 from shoal.settings import build
@@ -82,7 +82,7 @@ def sac(spec: Spec, **settings: Any) -> Agent:
 
     def policy(params: Any, obs: jax.Array) -> SquashedNormal:
         mean, log_std = jnp.split(actor.apply(params, flatten(obs, spec.obs_shape)), 2, -1)
-        return SquashedNormal(mean, jnp.clip(log_std, -20, 2))
+        return SquashedNormal(mean, held_within(log_std, -20, 2))
 
     def values(params: Any, obs: jax.Array, action: jax.Array) -> jax.Array:
         """Of both critics, [2, batch]."""

@@ -15,6 +15,7 @@ from jax.flatten_util import ravel_pytree
 
 from shoal.learners.independent import independent
 from shoal.lift import spread
+from shoal.networks import scaled
 from shoal.rl import normalize
 from shoal.types import Agent, Drawn, Hyper, Learner, Member, Population, PyTree, Range, Rollout
 
@@ -106,7 +107,7 @@ def frozen(agent: Agent, optimiser: str, chunk: int) -> Learner:
         """Statistics of observations are those of the mean's episodes, which everybody who measures sees alike."""
         row = jnp.argmax(rows == 0)[None]  # alone, so that it does not matter who is measured beside it
         seen = alive[row] & (rows[row] == 0)[:, None]
-        statistics = normalize.take_in(shared.policy.observations, step.obs[row], seen)
+        statistics = normalize.take_in(shared.policy.observations, scaled(step.obs[row]), seen)
         return shared._replace(policy=shared.policy._replace(observations=statistics))
 
     return independent(agent)._replace(
