@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from shoal.components import method
 from shoal.exchanges.directory import Workspace
 from shoal.exchanges.local import Local
@@ -38,7 +40,8 @@ class Company:
 
             self.exchange = Mpi(experiment.transfer, attend)
         elif experiment.exchange == "directory":
-            self._workspace = Workspace(Path(experiment.workspace or ""), experiment.checkpoint.keep, attend, note)
+            kept = experiment.checkpoint
+            self._workspace = Workspace(Path(experiment.workspace or ""), kept.keep, attend, note, kept.every)
             self._workspace.join(experiment.worker)
 
     @property
@@ -85,6 +88,11 @@ class Company:
         if self._workspace is None or self._pools:
             return Crew(self.exchange, island)
         return Worker(self._workspace, island)
+
+    def check_past(self, first: int, uid: np.ndarray) -> None:
+        """Raise BadInput where these members cannot go on at generation `first`, for others know more of them."""
+        if self._workspace is not None:
+            self._workspace.check_past(first, uid)
 
     def leave(self) -> None:
         """Let others know that this process is done."""

@@ -6,7 +6,7 @@ import json
 import time
 import traceback
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -143,6 +143,7 @@ class _Run:
         if self._leading:
             self._files.check_free(memory_needed(self.parts) * (self._experiment.checkpoint.keep + 2))
         check_memory(self.parts)
+        self._company.check_past(0, self.parts.island.uid)
         self._populate()
         if self._leading:
             self._files.create(self._stated())
@@ -171,6 +172,7 @@ class _Run:
                 self._attention.note("host environments cannot be saved: the run goes on with fresh episodes")
         else:
             self._attention.note("the run was stopped before its first checkpoint: it starts anew")
+        self._company.check_past(self._first, self.parts.island.uid)
         self._exchange.broadcast("read")
         if self._leading:
             try:
@@ -234,11 +236,11 @@ class _Run:
         try:
             for generation in range(self._first, self._experiment.generations):
                 self._generation = generation
-                improved, stop = self._one_generation()
+                improved, stop, publish = self._one_generation()
                 if saving is not None:
                     self._await(saving)
                 stop = stop and generation + 1 < self._experiment.generations
-                saving = saver.submit(self._files.save, *self._to_save(generation, improved, stop))
+                saving = saver.submit(self._save, publish, *self._to_save(generation, improved, stop))
                 if stop:
                     raise Interrupted(self._files.path, agreed=True, leading=self._leading)
         finally:
@@ -250,8 +252,9 @@ class _Run:
         self._exchange.broadcast("done")
         return summary
 
-    def _one_generation(self) -> tuple[bool, bool]:
-        """Train, evaluate, share, decide, adopt, record. Returns whether there is a new champion, and whether to stop."""
+    def _one_generation(self) -> tuple[bool, bool, Callable[[], None]]:
+        """Train, evaluate, share, decide, adopt, record. Returns whether there is a new champion, whether to stop, and
+        what shows the generation to others once it is saved."""
         island, generation = self.parts.island, self._generation
         begin = time.perf_counter()
         self._attention.enter(self._generation, "train")
@@ -292,7 +295,7 @@ class _Run:
                 recorder.generation(event)
             timing["record"] = time.perf_counter() - end
             self._files.metrics.write([metrics_row(event)])
-        return champion is not None, shared.stop
+        return champion is not None, shared.stop, evolved.publish
 
     def _chunk(self) -> int:
         """Iterations per call, so that the run can be watched and stopped about twice a second."""
@@ -322,6 +325,12 @@ class _Run:
         all_parts = 1 + (self._experiment.islands or 1)
         new = best if improved and self._leading else None
         return generation, parts, manifest, all_parts, new, self.parts.environment.spec
+
+    def _save(self, publish: Callable[[], None], generation: int, parts: dict[str, PyTree], *more: Any) -> None:
+        """Save a generation, and then show it: who is stopped in between does not go back behind what others have seen."""
+        self._files.save(generation, parts, *more)
+        if parts:
+            publish()
 
     def _await(self, saving: Future) -> None:
         """Wait for a checkpoint; it may wait for other processes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -12,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ancestry import check_ancestry
 from runs import COMMAND, flags, mpiexec, record, same_run, settings, shoal, tiny
 from runs import rows as lines
 
+from shoal.checkpoint import Checkpoints
 from shoal.exchanges.directory import Workspace
 from shoal.loop import resume, train
 from shoal.stopping import Failed
@@ -364,8 +367,33 @@ def test_two_workers_at_once(tmp_path: Path) -> None:
     lineage = {name: lines(tmp_path / "workers" / name / "lineage.jsonl") for name in ("a", "b")}
     own = {name: {row["uid"] for row in found} for name, found in lineage.items()}
     assert sorted(u for uids in own.values() for u in uids) == list(range(8))
-    across = sum(row["parent"] not in own[name] for name, found in lineage.items() for row in found)
-    assert across > 0
-    assert all(row["parent_generation"] <= row["generation"] for found in lineage.values() for row in found)
+    assert check_ancestry(tmp_path) > 0
     assert shoal("schedule", tmp_path / "workers" / "a").code == 0
     assert shoal("evaluate", tmp_path / "workers" / "b", "--episodes", 2).code == 0
+
+
+def test_nobody_copies_what_may_still_be_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that ends before it has saved a generation lives it again, and otherwise: for now there are others."""
+    chance = {"select": "tournament", "seed": 1}
+    with monkeypatch.context() as patch:
+
+        def lost(self: Checkpoints, generation: int, *arguments: Any) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))  # the next generation has ended by now
+
+        patch.setattr(Checkpoints, "save", lost)
+        with pytest.raises(Failed):
+            worker(tmp_path, "a", **chance)
+    worker(tmp_path, "b", **chance)
+    worker(tmp_path, "a", **chance)
+    assert check_ancestry(tmp_path) > 0
+
+
+def test_a_worker_whose_past_is_lost(tmp_path: Path) -> None:
+    """Others may have copied what it would live again."""
+    worker(tmp_path, "a", generations=1)
+    shutil.rmtree(tmp_path / "workers" / "a")
+    with pytest.raises(
+        BadInput, match=r"^worker = a: others may have copied its generation 0, .* go on under another name"
+    ):
+        worker(tmp_path, "a")
+    assert not list((tmp_path / "workers").iterdir()) and not list((tmp_path / "leases").iterdir())

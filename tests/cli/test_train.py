@@ -90,8 +90,8 @@ def test_champion_is_the_best_that_ever_was(six: Path) -> None:
 def test_lineage(six: Path) -> None:
     every = rows(six / "lineage.jsonl")
     assert [(row["generation"], row["uid"]) for row in every] == [(g, u) for g in range(6) for u in range(4)]
-    keys = {"generation", "uid", "parent", "parent_generation", "explored", "fitness", "returns_std", "episodes"}
-    keys |= {"steps", "hyper"}
+    keys = {"generation", "uid", "parent", "parent_generation", "parent_fitness", "explored", "fitness"}
+    keys |= {"returns_std", "episodes", "steps", "hyper"}
     assert all(set(row) == keys for row in every)
     space = load(six / "experiment.yaml").space or {}
     copies = 0

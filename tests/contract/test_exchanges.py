@@ -89,21 +89,23 @@ def shore(tmp_path: Path) -> Any:
 
 
 def go(worker: Worker, champion: int | None = None, decide: Any = decide) -> tuple[Any, Cards]:
-    """What a worker decides, and what it saw when it did."""
+    """What a worker decides, and what it saw when it did; then others see it too."""
     seen: list[Cards] = []
 
     def watched(cards: Cards, mine: np.ndarray) -> Any:
         seen.append(cards)
         return decide(cards, mine)
 
-    return worker.evolve(worker.share({}, False), watched, champion), seen[-1]
+    evolved = worker.evolve(worker.share({}, False), watched, champion)
+    evolved.publish()
+    return evolved, seen[-1]
 
 
 def test_workers_of_a_directory(shore: Shore) -> None:
     """Each decides for its own members among all that have been published, whoever comes first."""
     workers = [shore.worker() for _ in range(4)]
     for worker, _ in workers[1:]:
-        worker.evolve(worker.share({}, False), lambda cards, mine: keep(cards, mine), None)
+        go(worker, decide=keep)
     evolved, seen = go(workers[0][0], champion=2)
     assert seen.uid.tolist() == EVERYBODY.tolist()
     assert [key_of(s) for s in workers[0][1].states] == [STATES[p] for p in expected(EVERYBODY)[:3]]
@@ -123,7 +125,7 @@ def keep(cards: Any, mine: np.ndarray) -> Any:
 def test_nobody_looks_ahead_and_nobody_waits(shore: Shore) -> None:
     late, _ = shore.worker(generation=1)
     ahead, _ = shore.worker(generation=2)
-    ahead.evolve(ahead.share({}, False), keep, None)
+    go(ahead, decide=keep)
     assert go(late)[1].uid.tolist() == [0, 1, 2]
     _, seen = go(ahead)
     assert seen.uid.tolist() == list(range(6)) and seen.generation.tolist() == [1, 1, 1, 2, 2, 2]
@@ -132,7 +134,7 @@ def test_nobody_looks_ahead_and_nobody_waits(shore: Shore) -> None:
 def test_a_lost_state_means_another_decision(shore: Shore) -> None:
     worker, island = shore.worker()
     other, _ = shore.worker()
-    other.evolve(other.share({}, False), keep, None)
+    go(other, decide=keep)
     states = shore.path / "published" / "1" / "00000000.states"
     states.write_bytes(states.read_bytes()[:-1] + b"?")  # of uid 5, whom nobody copies; then of uid 4
     assert key_of(go(worker) and island.states[0]) == STATES[4]
@@ -157,7 +159,7 @@ def copy_from(uid: int) -> Any:
 def test_members_that_are_there_twice_count_once(shore: Shore) -> None:
     worker, _ = shore.worker()
     other, _ = shore.worker()
-    other.evolve(other.share({}, False), keep, None)
+    go(other, decide=keep)
     published = shore.path / "published"
     for name, source in (("copy", "1"), ("mirror", "0")):
         go(worker)

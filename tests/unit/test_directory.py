@@ -38,9 +38,9 @@ def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
 class Seen:
     """A worker of a test, and what it noted."""
 
-    def __init__(self, path: Path, name: str | None = None, keep: int = 2):
+    def __init__(self, path: Path, name: str | None = None, keep: int = 2, every: int = 1):
         self.notes: list[str] = []
-        self.space = Workspace(path, keep, lambda: None, self.notes.append)
+        self.space = Workspace(path, keep, lambda: None, self.notes.append, every)
         self.space.join(name)
 
     def publish(self, generation: int) -> None:
@@ -296,6 +296,30 @@ def test_what_was_dropped_is_never_missed(keep):
         for g in range(newest + 1):
             found = max(k for k in kept if k <= g)
             assert g - found < max(1, 2 * (newest - found) / keep)
+
+
+@pytest.mark.parametrize("every", [1, 3, 10])
+def test_what_is_published_now_and_then_stays_as_long(tmp_path, every):
+    """Of every third or tenth generation, old ones stay as they do where all are published."""
+    worker, other = Seen(tmp_path, "a", every=every), Seen(tmp_path, "b")
+    shown = range(every - 1, 40 * every, every)
+    for generation in shown:
+        worker.publish(generation)
+    kept = [shown[i] for i in range(40) if worth_keeping(i, 39, 2)]
+    assert [int(name[:8]) for name in published(tmp_path, "a") if name.endswith("json")] == kept
+    assert [card.generation for card in other.visible(every)] == [every - 1]
+    for seen in (worker, other):
+        seen.space.leave()
+
+
+def test_what_was_published_is_not_lived_again(join):
+    """Others may have copied it. Whatever else lies there under this name counts for nothing."""
+    worker, uid = join("a"), np.arange(N)
+    worker.publish(4)
+    worker.space.check_past(5, uid)
+    with pytest.raises(BadInput, match=r"^worker = a: .* its generation 4, .* end before generation 3; go on under"):
+        worker.space.check_past(3, uid)
+    worker.space.check_past(3, uid + N)
 
 
 def test_a_full_disk(join, tmp_path, monkeypatch):

@@ -52,10 +52,11 @@ class Workspace:
 
     keep: of the published generations, how many of the newest stay; of older ones, see `worth_keeping`.
     pause: called while waiting, and may raise. note: hears of what was skipped, once each.
+    every: how many generations lie between two that are published.
     """
 
-    def __init__(self, path: Path, keep: int, pause: Callable[[], None], note: Callable[[str], None]):
-        self.path, self._keep, self._pause, self._note = path, keep, pause, note
+    def __init__(self, path: Path, keep: int, pause: Callable[[], None], note: Callable[[str], None], every: int = 1):
+        self.path, self._keep, self._pause, self._note, self._every = path, keep, pause, note, every
         self._lost: set[tuple[str, int]] = set()
         self._known: dict[tuple[str, int], Published] = {}
         self._lease: Lease | None = None
@@ -128,11 +129,22 @@ class Workspace:
         write_file(folder / f"{generation:08d}.states", b"".join(x.tobytes() for x in states))
         write_file(folder / f"{generation:08d}.json", seal(card))
         for old in self._generations(self.name):
-            if not worth_keeping(old, generation, self._keep):
+            if not worth_keeping(old // self._every, generation // self._every, self._keep):
                 for suffix in ("json", "states"):  # what nobody can find any more, nobody begins to read
                     (folder / f"{old:08d}.{suffix}").unlink(missing_ok=True)
         for left in folder.glob(".*"):  # by a process that was killed while it wrote
             left.unlink(missing_ok=True)
+
+    def check_past(self, first: int, uid: np.ndarray) -> None:
+        """Raise BadInput where these members, who go on at generation `first`, have published it: others may have copied
+        what they would now live again, and otherwise."""
+        for generation in reversed(self._generations(self.name)):
+            with suppress(Damaged):
+                if generation >= first and np.array_equal(self._card(self.name, generation).rows[:, 0], uid):
+                    raise BadInput(
+                        f"worker = {self.name}: others may have copied its generation {generation}, and its own files "
+                        f"have lost that: they end before generation {first}; go on under another name"
+                    )
 
     # ------------------------------------------------------------------------------------------ reading
 

@@ -48,6 +48,7 @@ class Evolved(NamedTuple):
     hyper: dict[str, np.ndarray]  # and with which hyperparameters
     champion: PyTree  # what a new one has learned, where that is asked for
     metrics: dict[str, float]  # of the decision, and of a step of the mean
+    publish: Callable[[], None] = lambda: None  # shows the members to others, who must not see what could still be lost
 
 
 class Crew:

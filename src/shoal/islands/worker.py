@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ class Worker:
         return share_of(cards, self._island.card_of_mean(), metrics, self._island.evaluation_steps, stop)
 
     def evolve(self, shared: Shared, decide: Decide, champion: int | None) -> Evolved:
-        """Publish these members, and decide for them among all that are no further than they are.
+        """Decide for these members among all that are no further than they are.
 
         Where the state of a chosen parent is gone, or is not what its card says, the decision is taken again without it.
         """
@@ -33,7 +34,6 @@ class Worker:
         states = [self._island.snapshot(row) for row in range(len(cards.uid))]
         packed = [tree.to_bytes(state) for state in states]
         generation, names, rows = int(cards.generation[0]), columns(cards), to_rows(cards, {}, [])
-        self._workspace.publish(generation, names, rows, packed)
         while True:
             others = self._others(cards, generation, names, packed[0].size)
             table = np.concatenate([rows, *(card.rows for card in others)])
@@ -57,7 +57,9 @@ class Worker:
         local = np.where(owner[parents] >= 0, np.arange(len(rows)), parents)
         self._island.adopt(local, decision.hyper, {i: tree.from_bytes(x, shape) for i, x in foreign.items()})
         learned: PyTree = None if champion is None else states[champion][0]
-        return Evolved(evolution, visible.take(decision.parents), decision.hyper, learned, dict(decision.metrics))
+        publish = partial(self._workspace.publish, generation, names, rows, packed)
+        chosen = visible.take(decision.parents)
+        return Evolved(evolution, chosen, decision.hyper, learned, dict(decision.metrics), publish)
 
     def _others(self, cards: Cards, generation: int, names: list[str], size: int) -> list[Any]:
         """What others show; a member that is there twice, in a copied folder perhaps, is seen once."""

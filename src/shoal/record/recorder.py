@@ -72,6 +72,7 @@ def lineage_rows(event: Generation) -> list[dict[str, Any]]:
             "uid": int(cards.uid[i]),
             "parent": int(event.parents.uid[i]),
             "parent_generation": int(event.parents.generation[i]),
+            "parent_fitness": finite_or_none(event.parents.fitness[i]),
             "explored": bool(event.explored[i]),
             "fitness": finite_or_none(cards.fitness[i]),
             "returns_std": finite_or_none(cards.deviation[i]),
