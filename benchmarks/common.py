@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-SHOAL = [sys.executable, "-c", "from shoal.cli import main; main()"]
+SHOAL = [sys.executable, "-m", "shoal"]
 
 
 def mpiexec(ranks: int, python: str = sys.executable) -> list[str]:

@@ -19,7 +19,7 @@ from shoal.cli import main
 from shoal.experiment import Checkpoint, Experiment, Fitness
 from shoal.record.recorder import Recorder
 
-COMMAND = (sys.executable, "-c", "from shoal.cli import main; main()")  # `shoal`, in a process of its own
+COMMAND = (sys.executable, "-m", "shoal")  # in a process of its own
 CONFIG = {"layers": [8], "rollout": 16, "environments": 2, "minibatches": 2}
 SETTINGS = {
     **{"population": 4, "generations": 2, "interval": 64, "final_episodes": 8},

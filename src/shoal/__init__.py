@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False  # that of typing, whose import the command need not wait for before it heeds signals
 
 if TYPE_CHECKING:
     from shoal.champion import Champion, load_champion
@@ -55,7 +55,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Imported at first use, so that `shoal --help` need not wait for JAX."""
     if name not in _HOMES:
         raise AttributeError(f"module 'shoal' has no attribute {name!r}")

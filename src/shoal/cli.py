@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from shoal.loop import Result
     from shoal.record.recorder import Recorder
 
-DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 3
+DONE, FAILED, BAD_INPUT, INTERRUPTED, ENDED = 0, 1, 2, 3, 130
 OVERVIEW = """Train a population of reinforcement-learning agents that learn from one another.
 
 First steps: `shoal train experiments/cartpole.yaml`, then `shoal report RUN` and open the page it names.
@@ -269,15 +269,14 @@ COMMANDS = (train, resume, evaluate, play, report, schedule, replay, toy, envs, 
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The entry point of the command: exits with 0 done, 1 failed, 2 bad input, 3 interrupted and resumable."""
+    """Exits with 0 done, 1 failed, 2 bad input, 3 interrupted and resumable, 130 interrupted with nothing to resume."""
     app = tyro.extras.SubcommandApp()
     for command in COMMANDS:
         app.command(command)
     given = _one_by_one(sys.argv[1:] if arguments is None else arguments)
     sys.path.append(os.getcwd())  # for module:factory of your own, as `python -m` would find it
     try:
-        with on_signal(_interrupt):
-            code = app.cli(prog="shoal", description=OVERVIEW, args=given)
+        code = app.cli(prog="shoal", description=OVERVIEW, args=given)
     except BadInput as error:
         code = _say(" ".join(str(error).splitlines()), BAD_INPUT)
     except BrokenPipeError:  # whoever read the output has seen enough
@@ -286,14 +285,10 @@ def main(arguments: list[str] | None = None) -> None:
     except OSError as error:
         code = _say(str(error), FAILED)
     except KeyboardInterrupt:
-        code = _say("interrupted", INTERRUPTED)
+        code = _say("interrupted", ENDED)
     finally:
         sys.path.pop()
     sys.exit(code)
-
-
-def _interrupt() -> None:
-    raise KeyboardInterrupt
 
 
 def _one_by_one(arguments: Sequence[str]) -> list[str]:
@@ -321,22 +316,31 @@ def _console() -> Console:
 
 def _show(run: Callable[[Sequence[Recorder]], Result], quiet: bool) -> int:
     """Run with a display and TensorBoard, and say how it ended."""
-    from shoal.record.console import Display
-    from shoal.record.report import write_report
+    from shoal.record.console import Display, Output
     from shoal.record.tensorboard import TensorBoard
     from shoal.stopping import Failed, Interrupted
 
-    console = _console()
+    console = Output()
     try:
         result = run([Display(console, quiet), TensorBoard()])
     except Interrupted as stopped:
-        if stopped.leading:
-            console.print(escape(str(stopped)), highlight=False, soft_wrap=True)
-        return INTERRUPTED
+        with on_signal(_no_more):
+            if stopped.leading:
+                console.print(escape(str(stopped)), highlight=False, soft_wrap=True)
+            return INTERRUPTED
     except Failed as error:
         return _say(str(error), FAILED)
-    if not result.leading:
-        return DONE
+    with on_signal(_no_more):
+        return _tell(result, console) if result.leading else DONE
+
+
+def _no_more() -> None:
+    """A signal when the run has ended: so does the command, in a moment."""
+
+
+def _tell(result: Result, console: Console) -> int:
+    from shoal.record.report import write_report
+
     summary, page = result.summary, write_report(result.run_dir)
     champion = summary["champion"]
     if champion is None:

@@ -93,23 +93,24 @@ class _Run:
     @contextmanager
     def at_work(self) -> Iterator[_Run]:
         """Open to signals; in the end everything is given back, and what ends this process ends those in step with it."""
-        try:
-            with on_signal(self._attention.interrupt), self._held:
-                yield self
-        except Interrupted as error:
-            if not error.agreed:
-                self._company.exchange.fail(str(error), 3)
-            raise
-        except (BadInput, Failed) as error:
-            self._company.exchange.fail(str(error), 2 if isinstance(error, BadInput) else 1)
-            raise
-        except Exception:
-            self._company.exchange.fail(traceback.format_exc(), 1)
-            raise
-        finally:
-            self._company.leave()
-            if self._built:
-                self.parts.island.close()
+        with on_signal(self._attention.interrupt):
+            try:
+                with self._held:
+                    yield self
+            except Interrupted as error:
+                if not error.agreed:
+                    self._company.exchange.fail(str(error), 3)
+                raise
+            except (BadInput, Failed) as error:
+                self._company.exchange.fail(str(error), 2 if isinstance(error, BadInput) else 1)
+                raise
+            except Exception:
+                self._company.exchange.fail(traceback.format_exc(), 1)
+                raise
+            finally:
+                self._company.leave()
+                if self._built:
+                    self.parts.island.close()
 
     # ---------------------------------------------------------------------------------------- beginnings
 
@@ -258,6 +259,7 @@ class _Run:
         island, generation = self.parts.island, self._generation
         begin = time.perf_counter()
         self._attention.enter(self._generation, "train")
+        self._attention.attend()  # before anything is compiled
         metrics = island.train(generation, self.parts.iterations, self._chunk())
         trained = time.perf_counter()
         self._attention.enter(self._generation, "evaluate")

@@ -19,6 +19,7 @@ from shoal.champion import load_champion
 from shoal.environments import host, registry
 from shoal.environments.device import DeviceEnvironment
 from shoal.keys import derive, jax_key, words
+from shoal.stopping import heeding
 from shoal.types import BadInput, PyTree, Seed
 
 EXTRA = "pip install 'shoal[video]'"
@@ -68,13 +69,14 @@ def film(run: Path, video: Path, episodes: int = 1, seed: int = 0) -> list[float
     stage = _stage(str(champion.experiment.env), champion.experiment.env_options)
     returns = []
     try:
-        with _writer(video, stage.rate) as write:
+        with heeding() as attend, _writer(video, stage.rate) as write:
             for episode in range(episodes):
                 champion.reset()
                 obs = stage.reset(derive((champion.experiment.seed,), "play", seed, episode))
                 write(stage.draw())
                 total, done, steps = 0.0, False, 0
                 while not done and steps < champion.experiment.fitness.step_limit:
+                    attend()
                     obs, reward, done = stage.step(champion.act(obs))
                     write(stage.draw())
                     total, steps = total + reward, steps + 1

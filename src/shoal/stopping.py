@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from shlex import quote
+
+TYPE_CHECKING = False  # as in shoal/__init__.py
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 class Interrupted(Exception):
@@ -17,7 +22,7 @@ class Interrupted(Exception):
     """
 
     def __init__(self, run_dir: Path, agreed: bool = False, leading: bool = True):
-        super().__init__(f"interrupted; go on with: shoal resume {quote(str(run_dir))}")
+        super().__init__(f"interrupted; go on with: {_resume(run_dir)}")
         self.run_dir, self.agreed, self.leading = run_dir, agreed, leading
 
 
@@ -26,8 +31,14 @@ class Failed(Exception):
 
     def __init__(self, run_dir: Path, error: OSError):
         what = f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
-        super().__init__(f"{what}; when that is mended, go on with: shoal resume {quote(str(run_dir))}")
+        super().__init__(f"{what}; when that is mended, go on with: {_resume(run_dir)}")
         self.run_dir = run_dir
+
+
+def _resume(run_dir: Path) -> str:
+    from shlex import quote
+
+    return f"shoal resume {quote(str(run_dir))}"
 
 
 @contextmanager
@@ -36,10 +47,26 @@ def on_signal(handler: Callable[[], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    signals = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)]
-    before = [signal.signal(s, lambda *_: handler()) for s in signals]
+    before = [signal.signal(s, lambda *_: handler()) for s in SIGNALS]
     try:
         yield
     finally:
-        for s, old in zip(signals, before, strict=True):
+        for s, old in zip(SIGNALS, before, strict=True):
             signal.signal(s, old)
+
+
+@contextmanager
+def heeding() -> Iterator[Callable[[], None]]:
+    """A function that raises KeyboardInterrupt where a signal has come; so that it ends nothing half-way."""
+    heard = False
+
+    def hear() -> None:
+        nonlocal heard
+        heard = True
+
+    def attend() -> None:
+        if heard:
+            raise KeyboardInterrupt
+
+    with on_signal(hear):
+        yield attend

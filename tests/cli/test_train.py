@@ -197,6 +197,23 @@ def test_quiet_prints_the_outcome_only(tmp_path: Path) -> None:
     assert [line.split(":")[0] for line in outcome.out.splitlines()] == ["champion", "look at it", "the curves", "play"]
 
 
+def test_a_run_goes_on_when_nobody_reads(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """`shoal train | head -1`; and where standard error is such a pipe too."""
+    for name, both in (("one", False), ("both", True)):
+        read, write = os.pipe()
+        os.close(read)
+        with os.fdopen(write, "w") as pipe, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "stdout", pipe)
+            if both:
+                patch.setattr(sys, "stderr", pipe)
+            with pytest.raises(SystemExit) as ended:
+                main(flags(tmp_path / name))
+            assert ended.value.code == 0
+        assert (tmp_path / name / "result.json").exists()
+        told = "shoal: nobody reads the output any more; the run goes on\n"
+        assert capfd.readouterr() == ("", "" if both else told)
+
+
 def test_an_interval_is_rounded_up_and_that_is_said(tmp_path: Path) -> None:
     outcome = shoal(*flags(tmp_path / "r", generations=1, interval=65))
     assert "1 generations of 96 steps each" in outcome.out

@@ -14,7 +14,13 @@ import pytest
 from shoal.lock import Lock
 from shoal.types import BadInput
 
-HOLD = "import sys, pathlib, shoal.lock as l; x = l.Lock(pathlib.Path(sys.argv[1]), print); print('has it', flush=True); sys.stdin.read()"
+HOLD = """
+import pathlib, sys
+from shoal.lock import Lock
+lock = Lock(pathlib.Path(sys.argv[1]), print)
+print("has it", flush=True)
+sys.stdin.read()
+"""
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:

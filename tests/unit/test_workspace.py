@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -93,12 +94,13 @@ def test_at_a_glance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def look(seconds: float) -> None:
         looks.append(1)
-        if len(looks) == 2:
-            raise KeyboardInterrupt
+        if len(looks) == 60:
+            signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(workspace.time, "sleep", look)
     console = Console(file=StringIO(), width=120)
     watch_workspace(tmp_path, console)
+    assert len(looks) == 60
     shown = {line.split()[0]: line for line in console.file.getvalue().splitlines() if line.strip()}  # type: ignore[attr-defined]
     assert "5/5" in shown["a"] and "done" in shown["a"]
     assert "3/3" in shown["b"] and "at work" in shown["b"]

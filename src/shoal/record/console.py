@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,16 @@ if TYPE_CHECKING:
     from shoal.record.recorder import Generation
 
 ROWS = 12  # generations in view
+
+
+class Output(Console):
+    """Standard output, or error, of a command that goes on when nobody reads them any more, as with `| head`."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+        if not self.stderr:
+            Output(stderr=True).print("shoal: nobody reads the output any more; the run goes on", highlight=False)
 
 
 class Display(Recorder):

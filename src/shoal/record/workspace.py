@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.table import Table
 
 from shoal.record.lineage import Run, number, read_lines, read_run, tabulate
+from shoal.stopping import heeding
 from shoal.types import BadInput
 
 GLANCE = 2.0  # seconds between two looks
@@ -54,9 +55,11 @@ def watch_workspace(path: Path, console: Console) -> None:
     if not is_workspace(path):
         raise BadInput(f"{path} is not a workspace that workers share; --watch has nothing to show")
     try:
-        with Live(_view(path), console=console, refresh_per_second=4) as live:
+        with heeding() as attend, Live(_view(path), console=console, refresh_per_second=4) as live:
             while True:
-                time.sleep(GLANCE)
+                for _ in range(40):
+                    attend()
+                    time.sleep(GLANCE / 40)
                 live.update(_view(path))
     except KeyboardInterrupt:
         console.print()
