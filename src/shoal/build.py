@@ -70,7 +70,7 @@ def build_run(
     if returns is not None and experiment.islands is None:
         experiment = replace(experiment, islands=_parts(experiment.population))
     experiment, uids = _with_islands(experiment, *process, first_uid)
-    experiment, environment = _with_environment(experiment)
+    experiment, environment = make_environment(experiment)
     experiment, learner = make_learner(experiment, environment.spec)
     agent = learner.agent
     experiment = _with_numbers(experiment, agent)
@@ -213,7 +213,8 @@ def make_agent(experiment: Experiment, spec: Spec) -> Agent:
         raise BadInput(f"method = {method_name(experiment)}: {reason}") from error
 
 
-def _with_environment(experiment: Experiment) -> tuple[Experiment, Environment]:
+def make_environment(experiment: Experiment) -> tuple[Experiment, Environment]:
+    """The environment that an experiment names, and the experiment with its full id. Raises BadInput."""
     env = experiment.env
     if isinstance(env, (DeviceEnvironment, HostEnvironment)):
         environment: Environment = env

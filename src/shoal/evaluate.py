@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from shoal.build import build_run
+from shoal.build import make_environment
 from shoal.champion import load_champion
 from shoal.collect.episodes import statistics
 from shoal.devices import prepare
-from shoal.experiment import Experiment, alone
+from shoal.islands.vector import VectorIsland
 from shoal.keys import derive
+from shoal.learners.independent import independent
 from shoal.types import BadInput
 
 
@@ -25,26 +25,21 @@ def evaluate(run: Path, episodes: int = 100, seed: int = 0) -> dict[str, Any]:
         raise BadInput(f"--seed {seed}: must be at least 0")
     prepare()
     champion = load_champion(run)
-    single = replace(
-        alone(champion.experiment),
-        population=1,
-        method="seeds",
-        agent=lambda spec: champion.agent,
-        config={},
-        select=Experiment.select,
-        explore=Experiment.explore,
-        memory="own",
-        start_after=0,
-        schedule=None,
-        space={},
-        hyper={},
-        fitness=replace(champion.experiment.fitness, source="evaluation", episodes=min(episodes, 64)),
+    experiment, environment = make_environment(champion.experiment)
+    island = VectorIsland(
+        environment,
+        independent(champion.agent),
+        np.zeros(1),
+        experiment.seed,
+        episodes=min(episodes, 64),
+        greedy=experiment.fitness.actions == "greedy",
+        step_limit=experiment.fitness.step_limit,
+        objective=experiment.fitness.objective,
     )
-    parts = build_run(single)
     try:
-        parts.island.begin({name: np.array([value]) for name, value in champion.hyper.items()}, train=False)
-        returns = parts.island.test(champion.learned, derive((single.seed,), "evaluate", seed), episodes)
+        island.begin({name: np.array([value]) for name, value in champion.hyper.items()}, train=False)
+        returns = island.test(champion.learned, derive((experiment.seed,), "evaluate", seed), episodes)
     finally:
-        parts.island.close()
+        island.close()
     extremes = {"min": float(returns.min()), "max": float(returns.max())}
     return statistics(returns) | extremes | {"selection_fitness": champion.fitness}

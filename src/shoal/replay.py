@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from shoal.components import method
-from shoal.experiment import alone, load, method_name
+from shoal.experiment import alone, method_name, read
 from shoal.loop import Result, train
 from shoal.record.lineage import schedule
 from shoal.record.recorder import Recorder
@@ -24,7 +24,7 @@ def replay(
     """Train `population` agents that follow the champion's schedule and never copy; raises BadInput without a run."""
     if not (run / "experiment.yaml").exists():
         raise BadInput(f"{run} holds no run: there is no experiment.yaml in it")
-    experiment = load(run / "experiment.yaml")
+    experiment = read(run / "experiment.yaml")
     if not method(experiment.method).tunes:
         raise BadInput(f"{run} has no schedule to follow: method {method_name(experiment)} tunes nothing")
     tuned = sorted(experiment.space or (experiment.schedule or [{}])[0])

@@ -231,7 +231,10 @@ def test_replay_follows_the_schedule(six: Path, tmp_path: Path) -> None:
 
 
 def test_replay_beside_the_run_and_of_a_replay(six: Path, tmp_path: Path) -> None:
+    """It asks for no selector: one that was given in Python has no name to find it by, and here nobody copies."""
     shutil.copytree(six, tmp_path / "r")
+    file = tmp_path / "r/experiment.yaml"
+    file.write_text(file.read_text().replace("select: truncation", "select: object:Mine"))
     assert shoal("replay", tmp_path / "r", "--quiet", "--seed", "5").code == 0
     first = tmp_path / "r-replay"
     assert load(first / "experiment.yaml").seed == 5
