@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runs import Signals, flags, record, rows, same_run, settings, shoal, start, tiny
+from runs import Signals, curves, flags, record, rows, same_run, settings, shoal, start, tiny
 
 from shoal import attention, checkpoint, loop
 from shoal.loop import Interrupted, resume, train
@@ -330,6 +330,7 @@ def test_killed_at_random_moments(sixty: Path, tmp_path: Path, times: int) -> No
     assert not (run / "result.json").exists()
     assert shoal("resume", run, "--quiet").code == 0
     same_run(sixty, run)
+    same_curves(sixty, run)
     left = [p for p in [*run.iterdir(), *(run / "checkpoints").iterdir()] if p.name.startswith(".")]
     assert left == []
 
@@ -429,14 +430,36 @@ def test_a_damaged_champion_is_written_anew(six: Path, tmp_path: Path) -> None:
     same_run(six, run)
 
 
-def test_half_a_line_in_the_records(six: Path, tmp_path: Path) -> None:
+def test_records_that_ran_ahead_or_end_in_the_middle(six: Path, tmp_path: Path) -> None:
+    """As a kill leaves them: two generations further than the last whole checkpoint, and half of a third."""
     run = tmp_path / "r"
-    stop(run, Signals(2, "evolve"))
-    for name in ("lineage.jsonl", "metrics.jsonl"):
-        with open(run / name, "a") as file:
-            file.write('{"generation": 3, "uid')
-    resume(run)
+    shutil.copytree(six, run)
+    (run / "result.json").unlink()
+    for generation in (4, 5):
+        shutil.rmtree(run / "checkpoints" / f"{generation:08d}")
+    for path in (run / "lineage.jsonl", run / "metrics.jsonl", *(run / "tensorboard").iterdir()):
+        data = path.read_bytes()
+        path.write_bytes(data + data[:17])
+    assert shoal("resume", run).code == 0
     same_run(six, run)
+    same_curves(six, run)
+
+
+def test_a_run_that_begins_again_has_no_curves_of_the_first_time(six: Path, tmp_path: Path) -> None:
+    run = tmp_path / "r"
+    shutil.copytree(six, run)
+    (run / "result.json").unlink()
+    shutil.rmtree(run / "checkpoints")
+    assert shoal("resume", run).code == 0
+    same_curves(six, run)
+
+
+def same_curves(a: Path, b: Path) -> None:
+    """Assert that the scalars of two runs are equal, each generation once; of the speed, its steps."""
+    one, other = curves(a), curves(b)
+    speed = "population/steps_per_second"
+    assert [step for step, _ in one.pop(speed)] == [step for step, _ in other.pop(speed)]
+    np.testing.assert_equal(other, one)
 
 
 # --------------------------------------------------------------------------------------- refusals

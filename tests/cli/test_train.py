@@ -19,8 +19,7 @@ import jax
 import numpy as np
 import pytest
 from rich.console import Console
-from runs import SETTINGS, flags, record, rows, same_run, shoal, start, tiny
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from runs import SETTINGS, curves, flags, record, rows, same_run, shoal, start, tiny
 from test_bad_input import Points
 
 from shoal.cli import main
@@ -137,20 +136,12 @@ def test_resolved_experiment_reloads_to_the_same_run(six: Path, tmp_path: Path) 
 
 
 def test_tensorboard(six: Path) -> None:
-    events = EventAccumulator(str(six / "tensorboard"), size_guidance={"tensors": 0})
-    events.Reload()
-    curves = {
-        tag: [(e.step, float(np.frombuffer(e.tensor_proto.tensor_content, np.float32)[0])) for e in events.Tensors(tag)]
-        if all(e.tensor_proto.tensor_content for e in events.Tensors(tag))
-        else [(e.step, e.tensor_proto.float_val[0]) for e in events.Tensors(tag)]
-        for tag in events.Tags()["tensors"]
-    }
-    metrics = rows(six / "metrics.jsonl")
+    told, metrics = curves(six), rows(six / "metrics.jsonl")
     steps = [64 * (g + 1) for g in range(6)]
 
     def curve(tag: str) -> list[float]:
-        assert [step for step, _ in curves[tag]] == steps, tag
-        return [value for _, value in curves[tag]]
+        assert [step for step, _ in told[tag]] == steps, tag
+        return [value for _, value in told[tag]]
 
     for name in ("best", "median", "worst"):
         assert curve(f"population/fitness/{name}") == pytest.approx([row["fitness"][name] for row in metrics])

@@ -117,7 +117,7 @@ def test_acts_as_it_learned(tmp_path: Path, kind: str, shape: tuple[int, ...]) -
     assert actions.shape == (7, *spec.action.shape)
     assert actions.dtype == spec.action.native
     start = getattr(spec.action, "start", None)
-    assert start is None or (actions >= np.array(start)).all() and (actions < np.array(start) + 3).all()
+    assert start is None or ((actions >= np.array(start)).all() and (actions < np.array(start) + 3).all())
     assert champion.act(obs[0]).shape == spec.action.shape
     assert champion.act(obs[0].tolist()).shape == spec.action.shape
     assert champion.act(obs[0].astype(np.float64)).shape == spec.action.shape

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from shoal import lift
 from shoal.networks import Features, check_activation, check_network, choice, hidden, orthogonal, outputs, scaled
-from shoal.rl.normalize import Statistics, empty, normalise
+from shoal.rl.normalize import empty, normalise
 from shoal.settings import build
 from shoal.types import ActionSpace, Agent, BadInput, Continuous, Member, Rollout
 
@@ -43,7 +43,7 @@ class Learned(NamedTuple):
     """What a copy of a policy copies. Whoever trains it updates `observations` too, statistics of [*obs_shape]."""
 
     params: Any
-    observations: Statistics | tuple[()]  # empty where nothing is normalised
+    observations: Any  # Statistics; empty where nothing is normalised
 
 
 class Network(nn.Module):

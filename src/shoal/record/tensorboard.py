@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shoal import components
+from shoal.atomic import write_file
+from shoal.record.lineage import read_lines
 from shoal.record.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -29,6 +33,8 @@ class TensorBoard(Recorder):
 
         method = components.method(parts.experiment.method)
         self._copies, self._tunes = method.copies, method.tunes
+        told = read_lines(run_dir / "lineage.jsonl")  # of the generations before this start
+        cut_back(run_dir / "tensorboard", max((row["steps"] for row in told if "steps" in row), default=0))
         self._writer = Writer(str(run_dir / "tensorboard"))
         self._pool = ThreadPoolExecutor(1, "tensorboard")  # hundreds of scalars, written while the next interval runs
 
@@ -42,7 +48,13 @@ class TensorBoard(Recorder):
         add("champion/fitness", event.best.fitness, step)
         if event.drawn:
             self._write_drawn(event, step)
-            return
+        else:
+            self._write_members(event, step)
+        self._writer.flush()  # or a kill would take minutes of it along
+
+    def _write_members(self, event: Generation, step: int) -> None:
+        """The population as a whole, and its members."""
+        add = self._writer.add_scalar
         fitness = event.cards.fitness[np.isfinite(event.cards.fitness)]
         if len(fitness):
             for name, kind in (("best", np.max), ("median", np.median), ("worst", np.min)):
@@ -72,3 +84,29 @@ class TensorBoard(Recorder):
         if hasattr(self, "_writer"):
             self._pool.shutdown()
             self._writer.close()
+
+
+def cut_back(folder: Path, last: int) -> None:
+    """Take out of event files whatever lies beyond step `last`, and what is half-written."""
+    for path in folder.glob("*tfevents*"):
+        data = path.read_bytes()
+        kept = b"".join(record for record, step in _records(data) if step <= last)
+        if kept != data:
+            write_file(path, kept)
+
+
+def _records(data: bytes) -> Iterator[tuple[bytes, int]]:
+    """The records of an event file and their steps, up to the first that is not whole."""
+    from google.protobuf.message import DecodeError
+    from tensorboard.compat.proto.event_pb2 import Event
+
+    at = 0
+    while len(data) >= at + 12:
+        end = at + 12 + struct.unpack_from("<Q", data, at)[0] + 4  # length and its checksum, event, and its checksum
+        if end > len(data):
+            return
+        try:
+            yield data[at:end], Event.FromString(data[at + 12 : end - 4]).step
+        except DecodeError:
+            return
+        at = end
