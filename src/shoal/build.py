@@ -13,10 +13,11 @@ import numpy as np
 
 from shoal import components, tree
 from shoal import experiment as files
-from shoal.components import OBJECT, as_range, import_object
+from shoal.components import OBJECT, as_range, import_object, name_of
 from shoal.devices import free_memory
 from shoal.environments import registry
 from shoal.environments.device import DeviceEnvironment
+from shoal.environments.guard import guarded
 from shoal.environments.host import HostEnvironment
 from shoal.environments.registry import Environment
 from shoal.evolvers.schedule import scheduled
@@ -230,7 +231,7 @@ def make_environment(experiment: Experiment) -> tuple[Experiment, Environment]:
         raise BadInput(f"env: {env} gives a {kind}; it must give a DeviceEnvironment or a HostEnvironment")
     if experiment.fitness.objective and isinstance(environment, DeviceEnvironment):
         raise BadInput("fitness.objective: device environments have no info; it works with host environments (gym:...)")
-    return experiment, environment
+    return experiment, guarded(environment, str(name_of(experiment.env)))
 
 
 def _with_numbers(experiment: Experiment, agent: Agent) -> Experiment:

@@ -222,7 +222,11 @@ class _Run:
                 summary = self._generations(saver)
         except OSError as error:
             raise Failed(self._files.path, error) from error
-        except BadInput:
+        except Interrupted:
+            raise
+        except Exception as error:
+            if isinstance(error, BadInput) and self._files.checkpoints.generations():
+                raise Failed(self._files.path, error) from error
             self._files.discard_unborn()
             raise
         finally:

@@ -18,7 +18,9 @@ import numpy as np
 from shoal.champion import load_champion
 from shoal.environments import host, registry
 from shoal.environments.device import DeviceEnvironment
+from shoal.environments.guard import blamed, guarded
 from shoal.keys import derive, jax_key, words
+from shoal.settings import told
 from shoal.stopping import heeding
 from shoal.types import BadInput, PyTree, Seed
 
@@ -123,7 +125,7 @@ def _stage(env: str, options: dict[str, Any]) -> Stage:
     suite, _, name = env.partition(":")
     if suite == "gym":
         return _Host(name, options)
-    environment = registry.make(registry.resolve(env), options)
+    environment = guarded(registry.make(registry.resolve(env), options), env)
     if not isinstance(environment, DeviceEnvironment):
         raise BadInput(f"{env} cannot be filmed: host environments can when they come from gymnasium (gym:...)")
     if suite == "brax":
@@ -139,16 +141,19 @@ class _Host:
     """An environment of gymnasium that draws itself."""
 
     def __init__(self, name: str, options: dict[str, Any]):
+        self._name = f"gym:{name}"
         self._env: Any = _make(name, **{k: v for k, v in options.items() if k != "vectorization"})
         self._dtype = self._env.action_space.dtype
         self.rate = self._env.metadata.get("render_fps") or 30
 
     def reset(self, key: Seed) -> Any:
-        return self._env.reset(seed=words(key, 1)[0])[0]
+        with blamed(self._name, "failed at reset"):
+            return self._env.reset(seed=words(key, 1)[0])[0]
 
     def step(self, action: np.ndarray) -> tuple[Any, float, bool]:
-        obs, reward, terminated, truncated, _ = self._env.step(action.astype(self._dtype))
-        return obs, float(reward), terminated or truncated
+        with blamed(self._name, "failed at step"):
+            obs, reward, terminated, truncated, _ = self._env.step(action.astype(self._dtype))
+            return obs, float(reward), terminated or truncated
 
     def draw(self) -> np.ndarray:
         return _render(self._env)
@@ -230,12 +235,10 @@ def cells(obs: np.ndarray) -> np.ndarray:
 
 
 def _make(name: str, **options: Any) -> Any:
-    import gymnasium
-
     try:
         return host.open_one(host.registry().get(name, name), render_mode="rgb_array", **options)
-    except (TypeError, gymnasium.error.Error) as error:
-        raise BadInput(f"gym:{name} cannot be filmed: {error}; films also need {EXTRA}") from error
+    except (Exception, SystemExit) as error:
+        raise BadInput(f"gym:{name} cannot be filmed: {told(error)}; films also need {EXTRA}") from error
 
 
 def _render(env: Any) -> np.ndarray:

@@ -6,6 +6,7 @@ import importlib
 import inspect
 import math
 import re
+import textwrap
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
@@ -74,6 +75,9 @@ def convert(hint: Any, value: Any, place: str) -> Any:
     return value
 
 
+LONGEST = 300  # characters of what foreign code says of an error
+
+
 def import_from(name: str, what: str) -> Any:
     """The object at module:name. Raises BadInput, whatever its module does when it is imported."""
     module, _, attribute = name.partition(":")
@@ -87,10 +91,10 @@ def import_from(name: str, what: str) -> Any:
 
 def told(error: BaseException) -> str:
     """What an error of code that is not Shoal's says, in one line: its kind, and where it happened."""
-    text = " ".join(str(error).split())
-    if isinstance(error, (ImportError, AttributeError, SyntaxError)):
-        return text
+    text = textwrap.shorten(str(error), LONGEST, placeholder=" ...")
     place = traceback.extract_tb(error.__traceback__)[-1]
+    if isinstance(error, (ImportError, SyntaxError)) or place.filename == __file__:
+        return text
     return f"{type(error).__name__}: {text} ({Path(place.filename).name}, line {place.lineno})"
 
 

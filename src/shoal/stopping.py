@@ -27,10 +27,12 @@ class Interrupted(Exception):
 
 
 class Failed(Exception):
-    """A file of the run could not be written, for want of space perhaps; the run can be resumed from `run_dir`."""
+    """A file of the run could not be written, or its environment failed; the run can be resumed from `run_dir`."""
 
-    def __init__(self, run_dir: Path, error: OSError):
-        what = f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
+    def __init__(self, run_dir: Path, error: Exception):
+        what = str(error)
+        if isinstance(error, OSError):
+            what = f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
         super().__init__(f"{what}; when that is mended, go on with: {_resume(run_dir)}")
         self.run_dir = run_dir
 

@@ -7,11 +7,13 @@ import logging
 import multiprocessing
 import os
 import signal
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from shoal.settings import told
 from shoal.types import ActionSpace, BadInput, Continuous, Discrete, MultiDiscrete, Spec, TimeStep
 
 
@@ -52,21 +54,40 @@ def gymnasium_environment(name: str, options: dict[str, Any]) -> HostEnvironment
         _tame_mujoco(registered)
         return open_one(registered or name, **options)
 
-    try:
-        env = make()
-    except gymnasium.error.DependencyNotInstalled as error:
-        raise BadInput(f"env: gym:{name} needs a package that is missing: {error}") from error
-    except (TypeError, ValueError, AssertionError, ImportError, gymnasium.error.Error) as error:
-        raise BadInput(f"env: gym:{name} with env_options {options} cannot be made: {error}") from error
+    env, first = _try_out(make, f"env: gym:{name} with env_options {options}")
     space = env.observation_space
+    if not isinstance(space, gymnasium.spaces.Box):
+        raise BadInput(f"env: gym:{name} has the observation space {space}, which cannot be made one array of numbers")
+    if np.shape(first) != space.shape:
+        raise BadInput(
+            f"env: gym:{name} begins with an observation of shape {np.shape(first)}; its space says {space.shape}"
+        )
     dtype = "uint8" if space.dtype == np.uint8 else "float32"
     spec = Spec(space.shape, dtype, _action_space(env.action_space, name))
-    env.close()
 
     def open_copies(n: int, objective: str | None) -> Vector:
         return _Gymnasium(make, n, spec, objective, vectorization)
 
     return HostEnvironment(spec, open_copies)
+
+
+def _try_out(make: Callable[[], Any], what: str) -> tuple[Any, Any]:
+    """An environment, closed again, and its first observation. Raises BadInput where it cannot be had."""
+    import gymnasium
+
+    doing = "cannot be made"
+    try:
+        with warnings.catch_warnings():  # gymnasium warns of what follows as an error
+            warnings.simplefilter("ignore")
+            env = make()
+            doing = "failed at reset"
+            with contextlib.closing(env):
+                first = env.reset(seed=0)[0] if isinstance(env.observation_space, gymnasium.spaces.Box) else None
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise BadInput(f"{what} needs a package that is missing: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise BadInput(f"{what} {doing}: {told(error)}") from error
+    return env, first
 
 
 def registry() -> dict[str, Any]:
@@ -127,6 +148,8 @@ class _Gymnasium:
             self._envs: Any = vector.SyncVectorEnv([make] * n, autoreset_mode=same_step)
         else:  # not forked from this process: it has JAX's threads, and a child without them may hang
             start = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+            # What ends a worker is raised here too; said by gymnasium, it would fill the terminal once per worker.
+            warnings.filterwarnings("ignore", ".*ERROR: ", UserWarning, r"gymnasium\.vector\.async_vector_env")
             self._envs = vector.AsyncVectorEnv([make] * n, autoreset_mode=same_step, context=start)
         self._dtype, self._objective = spec.obs_dtype, objective.split(".") if objective else None
         self._action_dtype = self._envs.single_action_space.dtype

@@ -1,0 +1,100 @@
+"""An environment's code is not Shoal's: what it raises, or returns in other shapes than it said, is told with its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import numpy as np
+
+from shoal.environments.device import DeviceEnvironment
+from shoal.environments.host import HostEnvironment, Vector
+from shoal.environments.registry import Environment
+from shoal.settings import told
+from shoal.types import BadInput, PyTree, Spec, TimeStep
+
+
+@contextmanager
+def blamed(env: str, failed: str) -> Iterator[None]:
+    """Raises BadInput for whatever is raised inside; `failed`: what it kept the environment from."""
+    try:
+        yield
+    except BadInput:
+        raise
+    except (Exception, SystemExit) as error:
+        raise BadInput(f"env: {env} {failed}: {told(error)}") from error
+
+
+def guarded(environment: Environment, env: str) -> Environment:
+    """The same environment, which raises BadInput where its code fails. On the device that costs compilation nothing."""
+    spec = environment.spec
+    for what, shape in (("observation", spec.obs_shape), ("action", spec.action.shape)):
+        if 0 in shape:
+            raise BadInput(f"env: {env} has an empty {what}, of shape {shape}: there is nothing to learn from")
+    if isinstance(environment, HostEnvironment):
+        return environment._replace(open=lambda n, objective: _Vector(environment.open, n, objective, env, spec))
+    return _on_the_device(environment, env)
+
+
+def _on_the_device(environment: DeviceEnvironment, env: str) -> DeviceEnvironment:
+    spec = environment.spec
+
+    def check(where: str, obs: jax.Array) -> None:
+        given = jax.typeof(obs)
+        if (given.shape, str(given.dtype)) != (spec.obs_shape, spec.obs_dtype):
+            raise BadInput(
+                f"env: {env} gives an observation of shape {given.shape} and type {given.dtype} at {where}; "
+                f"its spec says {spec.obs_shape} and {spec.obs_dtype}"
+            )
+
+    def reset(key: jax.Array) -> tuple[PyTree, jax.Array]:
+        with blamed(env, "failed at reset"):
+            state, obs = environment.reset(key)
+            check("reset", obs)
+        return state, obs
+
+    def step(key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
+        with blamed(env, "failed at step"):
+            after, obs, *numbers = environment.step(key, state, action)
+            check("step", obs)
+            reward, terminated, truncated = numbers
+            for name, x in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
+                if np.shape(x):
+                    raise BadInput(
+                        f"env: {env} gives {name} of shape {np.shape(x)} at step; it must be a single number"
+                    )
+            if _types(after) != _types(state):
+                raise BadInput(f"env: {env} gives a state of other parts, shapes or types at step than at reset")
+        return after, obs, reward, terminated, truncated
+
+    return environment._replace(reset=reset, step=step)
+
+
+def _types(tree: PyTree) -> list[Any]:
+    return [jax.tree.structure(tree), *((x.shape, x.dtype) for x in map(jax.typeof, jax.tree.leaves(tree)))]
+
+
+class _Vector:
+    """Copies of a host environment."""
+
+    def __init__(self, open_copies: Callable[..., Vector], n: int, objective: str | None, env: str, spec: Spec):
+        self._env, self._spec = env, spec
+        with blamed(env, "cannot be made"):
+            self._vector = open_copies(n, objective)
+
+    def reset(self, seeds: list[int]) -> np.ndarray:
+        with blamed(self._env, "failed at reset"):
+            obs = self._vector.reset(seeds)
+        if np.shape(obs)[1:] != self._spec.obs_shape:
+            shape = np.shape(obs)[1:]
+            raise BadInput(f"env: {self._env} begins with an observation of shape {shape}, not {self._spec.obs_shape}")
+        return obs
+
+    def step(self, action: np.ndarray) -> tuple[TimeStep, np.ndarray | None]:
+        with blamed(self._env, "failed at step"):
+            return self._vector.step(action)
+
+    def close(self) -> None:
+        self._vector.close()

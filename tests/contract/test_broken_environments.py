@@ -1,0 +1,182 @@
+"""Whatever an environment's code raises or returns: one line that names it, and nothing half-made is left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import spaces
+from runs import flags, shoal
+from tiny import walk
+
+from shoal.environments.device import DeviceEnvironment
+from shoal.environments.host import HostEnvironment
+from shoal.types import Spec
+
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
+UNIT = spaces.Box(-1, 1, (2,), np.float32)
+HERE = "test_broken_environments"
+
+
+class Broken(gymnasium.Env):
+    """Fails as `ill` says; `since`: at which call of that function in this process."""
+
+    action_space = spaces.Discrete(2)
+    ill, since, calls = "", 1, 0
+
+    def __init__(self) -> None:
+        self.observation_space = SPACES.get(self.ill, UNIT)
+        self.fail("make")
+
+    def fail(self, where: str) -> None:
+        if self.ill == where:
+            Broken.calls += 1
+            if Broken.calls >= self.since:
+                raise SystemExit(3) if where == "make" else ZeroDivisionError("of\nmy own")
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.fail("reset")
+        return (np.zeros(3, np.float32) if self.ill == "shape" else self.observation_space.sample()), {}
+
+    def step(self, action: Any) -> Any:
+        self.fail("step")
+        return np.zeros(2, np.float32), 0.0, self.np_random.random() < 0.2, False, {}
+
+
+SPACES: dict[str, gymnasium.Space] = {
+    "sequence": spaces.Sequence(UNIT),
+    "graph": spaces.Graph(UNIT, UNIT),
+    "nested": spaces.Dict({"a": UNIT, "b": spaces.Sequence(UNIT)}),
+    "empty": spaces.Box(-1, 1, (0,), np.float32),
+    "hollow": spaces.Box(-1, 1, (3, 0), np.float32),
+}
+OWN = "(test_broken_environments.py, line "
+ON_THE_HOST = {
+    "make": "with env_options {} cannot be made: SystemExit: 3 " + OWN,
+    "reset": "with env_options {} failed at reset: ZeroDivisionError: of my own " + OWN,
+    "step": "failed at step: ZeroDivisionError: of my own " + OWN,
+    "shape": "begins with an observation of shape (3,); its space says (2,)",
+    "sequence": "has the observation space Sequence(Box(-1.0, 1.0, (2,), float32), stack=False), which cannot be made one",
+    "graph": "has the observation space Graph(Box(-1.0, 1.0, (2,), float32), Box(-1.0, 1.0, (2,), float32)), which",
+    "nested": "has the observation space Dict(",
+    "empty": "has an empty observation, of shape (0,): there is nothing to learn from",
+    "hollow": "has an empty observation, of shape (3, 0): there is nothing to learn from",
+}
+
+
+@pytest.fixture
+def gym(monkeypatch: pytest.MonkeyPatch) -> str:
+    entry = gymnasium.envs.registration.EnvSpec("Broken-v0", entry_point=Broken, max_episode_steps=20)
+    monkeypatch.setitem(gymnasium.registry, "Broken-v0", entry)
+    monkeypatch.setattr(Broken, "calls", 0)
+    return "gym:Broken-v0"
+
+
+def refused(env: str, run: Path, **changes: Any) -> str:
+    """What is said of an environment: in one line, and with nothing left behind."""
+    outcome = shoal(*flags(run / "deep" / "r", "--quiet", env=env, **changes))
+    assert outcome.code in (1, 2) and outcome.err.count("\n") == 1, outcome.err
+    assert list(run.iterdir()) == []
+    place, _, told = outcome.err.partition(f"{env} ")
+    assert place in ("shoal: env: ", "shoal: env_options: "), outcome.err
+    return told
+
+
+@pytest.mark.parametrize("ill", ON_THE_HOST)
+def test_on_the_host(gym: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ill: str) -> None:
+    monkeypatch.setattr(Broken, "ill", ill)
+    assert refused(gym, tmp_path).startswith(ON_THE_HOST[ill])
+
+
+def test_later_the_run_can_go_on(gym: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the first checkpoint what there is stays, and the line says how to go on; however often it fails."""
+    monkeypatch.setattr(Broken, "ill", "step")
+    monkeypatch.setattr(Broken, "since", 8 * 40 + 4 * 2 * 30)  # steps: within the second generation
+    outcome = shoal(*flags(tmp_path / "r", "--quiet", env=gym, generations=50))
+    assert outcome.code == 1 and outcome.err.count("\n") == 1
+    begin = f"shoal: env: {gym} failed at step: ZeroDivisionError: of my own {OWN}"
+    assert outcome.err.startswith(begin)
+    assert outcome.err.endswith(f"; when that is mended, go on with: shoal resume {tmp_path / 'r'}\n")
+    again = shoal("resume", tmp_path / "r", "--quiet")
+    assert (again.code, again.err) == (outcome.code, outcome.err)
+
+
+def own(ill: str = "") -> Any:
+    """An environment of one's own on the device; `ill` says what is wrong with it."""
+    if ill == "make":
+        raise ZeroDivisionError("of my own")
+    sound = walk()
+
+    def reset(key: jax.Array) -> Any:
+        if ill == "reset":
+            raise ZeroDivisionError("of my own")
+        state, obs = sound.reset(key)
+        return state, jnp.zeros(3) if ill == "reset shape" else obs.astype(jnp.int32) if ill == "reset type" else obs
+
+    def step(key: jax.Array, state: Any, action: jax.Array) -> Any:
+        if ill == "step" and state[0] > 0:
+            return None
+        if ill == "step nothing":
+            return None
+        state, obs, reward, terminated, truncated = sound.step(key, state, action)
+        state = {"state": state[0].astype(jnp.bfloat16)} if ill == "state" else state
+        return state, obs[:1] if ill == "step shape" else obs, obs if ill == "reward" else reward, terminated, truncated
+
+    if ill == "empty":
+        return DeviceEnvironment(Spec((0,), "float32", sound.spec.action), reset, step)
+    if ill in ("vector make", "vector reset", "vector shape", "vector step"):
+        return HostEnvironment(sound.spec, lambda n, objective: OwnVector(ill, n))
+    return DeviceEnvironment(sound.spec, reset, step)
+
+
+class OwnVector:
+    """Copies of a host environment of one's own, without gymnasium."""
+
+    def __init__(self, ill: str, n: int):
+        self.ill, self.n = ill, n
+        self.fail("vector make")
+
+    def fail(self, where: str) -> None:
+        if self.ill == where:
+            raise ZeroDivisionError("of my own")
+
+    def reset(self, seeds: list[int]) -> np.ndarray:
+        self.fail("vector reset")
+        return np.zeros((self.n, 5 if self.ill == "vector shape" else 2), np.float32)
+
+    def step(self, action: np.ndarray) -> Any:
+        self.fail("vector step")
+
+    def close(self) -> None:
+        pass
+
+
+OF_ONES_OWN = {
+    "make": "failed: ZeroDivisionError: of my own " + OWN,
+    "reset": "failed at reset: ZeroDivisionError: of my own " + OWN,
+    "reset shape": "gives an observation of shape (3,) and type float32 at reset; its spec says (2,) and float32",
+    "reset type": "gives an observation of shape (2,) and type int32 at reset; its spec says (2,) and float32",
+    "step": "failed at step: TracerBoolConversionError: Attempted boolean conversion of traced array",
+    "step nothing": "failed at step: TypeError: cannot unpack non-iterable NoneType object (guard.py, line ",
+    "step shape": "gives an observation of shape (1,) and type float32 at step; its spec says (2,) and float32",
+    "reward": "gives reward of shape (2,) at step; it must be a single number",
+    "state": "gives a state of other parts, shapes or types at step than at reset",
+    "empty": "has an empty observation, of shape (0,): there is nothing to learn from",
+    "vector make": "cannot be made: ZeroDivisionError: of my own " + OWN,
+    "vector reset": "failed at reset: ZeroDivisionError: of my own " + OWN,
+    "vector shape": "begins with an observation of shape (5,), not (2,)",
+    "vector step": "failed at step: ZeroDivisionError: of my own " + OWN,
+}
+
+
+@pytest.mark.parametrize("ill", OF_ONES_OWN)
+def test_of_ones_own(tmp_path: Path, ill: str) -> None:
+    told = refused(f"{HERE}:own", tmp_path, env_options={"ill": ill})
+    assert told.startswith(OF_ONES_OWN[ill]), told
