@@ -132,3 +132,14 @@ def test_light_imports(statement):
 def test_training_without_what_it_does_not_use():
     loaded = modules_after("import shoal.loop, shoal.build")
     assert not loaded & {"brax", "mujoco", "matplotlib", "imageio", "gymnax", "gymnasium", "mpi4py"}
+
+
+def test_environments_without_what_they_draw_with():
+    """seaborn, and with it scipy.stats and pandas, take longer to import than all else; loaded when it is used."""
+    loaded = modules_after("from shoal.environments import registry; registry.make('gymnax:CartPole-v1', {})")
+    assert {"gymnax.environments.misc.pong", "seaborn", "matplotlib.pyplot"} <= loaded
+    assert not loaded & {"scipy.stats", "pandas", "matplotlib.figure", "seaborn.palettes"}
+    used = "import_gymnax(); import seaborn as s, matplotlib.pyplot as p; s.color_palette; p.figure, s.__version__"
+    assert {"pandas", "seaborn.palettes"} <= modules_after(
+        f"from shoal.environments.device import import_gymnax; {used}"
+    )

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import io
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import fields
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import jax
@@ -69,10 +73,39 @@ def _like(values: PyTree, shapes: PyTree) -> PyTree:
     return jax.tree.map(lambda x, s: jnp.asarray(x, s.dtype), values, shapes)
 
 
+def import_gymnax() -> Any:
+    """The package gymnax; what it draws with, which takes longer to import than all else, is loaded when it draws."""
+    for name in ("seaborn", "matplotlib.pyplot"):
+        _postpone(name)
+    return importlib.import_module("gymnax")
+
+
+def _postpone(name: str) -> None:
+    """Import a module without running it; that happens when something of it is first asked for."""
+    if name in sys.modules or importlib.util.find_spec(name.partition(".")[0]) is None:
+        return
+    spec = importlib.util.find_spec(name)
+    assert spec is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    module.__class__ = _Postponed
+    package, _, short = name.rpartition(".")
+    if package:
+        setattr(sys.modules[package], short, module)
+
+
+class _Postponed(ModuleType):
+    """Not importlib's LazyLoader: its modules are already run by a second import statement."""
+
+    def __getattr__(self, name: str) -> Any:
+        self.__class__ = ModuleType  # type: ignore[assignment]
+        assert self.__spec__ is not None and self.__spec__.loader is not None
+        self.__spec__.loader.exec_module(self)
+        return getattr(self, name)
+
+
 def gymnax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
     """An environment of gymnax. Options are fields of its parameters, `max_steps_in_episode` among them."""
-    import gymnax
-
+    gymnax = import_gymnax()
     try:
         with _foreign():
             env, params = gymnax.make(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
-from shoal.environments.device import DeviceEnvironment
+from shoal.environments.device import DeviceEnvironment, import_gymnax
 from shoal.environments.host import HostEnvironment
 from shoal.names import nearest
 from shoal.settings import call_own, import_from
@@ -31,9 +31,7 @@ def names(suite: str) -> list[str]:
     if not installed(suite):
         return []
     if suite == "gymnax":
-        import gymnax
-
-        return list(gymnax.registered_envs)
+        return list(import_gymnax().registered_envs)
     if suite == "brax":
         return list(BRAX)
     from shoal.environments import host
