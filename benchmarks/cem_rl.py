@@ -8,9 +8,10 @@ weights, batches and noise is checked first; where they differ by more than --li
 
 The floor is the matrix arithmetic of an update (`operations`) over the rate of large float32 products in the same call.
 
-    python benchmarks/cem_rl.py --peer PYTHON [--actors 5 10]
+    python benchmarks/cem_rl.py [--peer PYTHON --actors 5 10]
 
-PYTHON is the interpreter of an environment with torch. Every cell is measured in a process of its own.
+PYTHON is the interpreter of an environment with torch; without it only Shoal is measured. Every cell is measured in a
+process of its own.
 """
 
 import argparse
@@ -149,15 +150,16 @@ def check(python: str, limit: float) -> bool:
 
 def compare(options: argparse.Namespace) -> None:
     """The table."""
-    rate = last_json([sys.executable, str(Path(__file__).with_name("update_cell.py")), "--rate"])["rate"]
+    cell_script = str(Path(__file__).with_name("update_cell.py"))
+    rate = last_json([sys.executable, cell_script, "--rate", str(options.seconds)])["rate"]
+    kinds = [("Shoal", [sys.executable, __file__], "vectorised")]
+    if options.peer:
+        kinds.append(("PyTorch, actor by actor", [options.peer, str(BASELINE)], "sequential"))
+        kinds.append(("PyTorch, all at once", [options.peer, str(BASELINE)], "vectorised"))
     rows = []
     for actors in options.actors:
         cells = {}
-        for name, command, method in (
-            ("Shoal", [sys.executable, __file__], "vectorised"),
-            ("PyTorch, actor by actor", [options.peer, str(BASELINE)], "sequential"),
-            ("PyTorch, all at once", [options.peer, str(BASELINE)], "vectorised"),
-        ):
+        for name, command, method in kinds:
             cell = Cell("cem_rl", options.steps, method, actors, options.calls, options.seconds)
             cells[name] = last_json([*command, "--cell", json.dumps(cell._asdict())])
         mine, least = cells["Shoal"]["mean"], operations(actors) * options.steps / rate
@@ -190,10 +192,10 @@ def main() -> None:
         print(json.dumps(measure(options.cell)))
     elif options.export:
         export(options.export)
-    elif not options.peer:
-        parser.error("--peer is needed")
+    elif options.only == "check" and not options.peer:
+        parser.error("--only check: --peer is needed")
     else:
-        agree = options.only == "time" or check(options.peer, options.limit)
+        agree = not options.peer or options.only == "time" or check(options.peer, options.limit)
         if options.only != "check":
             compare(options)
         raise SystemExit(0 if agree else 1)

@@ -1,4 +1,4 @@
-"""What the benchmarks share: running commands, reading runs, printing tables."""
+"""What the benchmarks share: running commands and generations, reading runs, printing tables."""
 
 import json
 import os
@@ -9,12 +9,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 SHOAL = [sys.executable, "-m", "shoal"]
+COMPILING = 2  # generations that do not count
+WIDE = 1000  # characters in a line of a file or a pipe
 
 
 def mpiexec(ranks: int, python: str = sys.executable) -> list[str]:
@@ -40,7 +44,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> 
         made.add_column(column, justify="left" if i == 0 else "right")
     for row in rows:
         made.add_row(*row)
-    Console().print(made)
+    Console(width=None if sys.stdout.isatty() else WIDE).print(made)  # so that no figure is cut
 
 
 def last_json(command: Sequence[str], **environment: str) -> dict:
@@ -48,6 +52,33 @@ def last_json(command: Sequence[str], **environment: str) -> dict:
     changed = {**os.environ, **environment}
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=changed).stdout
     return json.loads(output.strip().splitlines()[-1])
+
+
+def timed_generations(parts: Any, seconds: float) -> list[tuple[float, float]]:
+    """Play generations of a run for so long, three at least that count: all that the loop does between two records.
+
+    Of each that counts the seconds of training, and of everything.
+    """
+    from shoal.exchanges.local import Local
+    from shoal.islands.crew import Crew
+
+    island, times, began = parts.island, [], 0.0
+    evolution, hyper = parts.evolver.init((0, 0, 0), island.uid)
+    island.begin(hyper)
+    crew = Crew(Local(), island)
+    while len(times) < COMPILING + 3 or time.perf_counter() - began < seconds:
+        if len(times) == COMPILING:
+            began = time.perf_counter()
+        start, generation = time.perf_counter(), len(times)
+        metrics = island.train(generation, parts.iterations, parts.iterations)
+        trained = time.perf_counter() - start
+        island.evaluate(generation)
+        shared = crew.share(metrics, False)
+        decide = partial(parts.evolver.decide, (0, generation, 1), evolution)
+        evolution = crew.evolve(shared, decide, None).evolution
+        times.append((trained, time.perf_counter() - start))
+    island.close()
+    return times[COMPILING:]
 
 
 def generations(run_dir: Path) -> list[dict]:

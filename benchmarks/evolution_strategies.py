@@ -26,15 +26,12 @@ import argparse
 import json
 import statistics
 import sys
-import time
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from baselines.matrix_rate import matrix_rate
-from common import last_json, shoal_until, table
+from common import COMPILING, last_json, shoal_until, table, timed_generations
 
 BASELINES = Path(__file__).with_name("baselines")
 LAYERS, STEPS = (4, 64, 64, 2), 500
@@ -64,38 +61,16 @@ def build(population: int, chunk: int | None = None) -> Any:
     )
 
 
-def shoal_generation(parts: Any, crew: Any, evolution: Any, generation: int) -> Any:
-    """What the loop does between two records; the host waits for all of it. Returns the evolver's state."""
-    metrics = parts.island.train(generation, parts.iterations, parts.iterations)
-    parts.island.evaluate(generation)
-    shared = crew.share(metrics, False)
-    decide = partial(parts.evolver.decide, (0, generation, 1), evolution)
-    return crew.evolve(shared, decide, None).evolution
-
-
 def measure(population: int, seconds: float, chunk: int | None) -> dict[str, float]:
-    """Generations of Shoal."""
+    """Generations of Shoal, the means of all members measured too; the host waits for all of it."""
     parts = build(population, chunk)
-
-    from shoal.exchanges.local import Local
-    from shoal.islands.crew import Crew
-
-    evolution, hyper = parts.evolver.init((0, 0, 0), np.arange(population))
-    parts.island.begin(hyper)
-    crew, times, began = Crew(Local(), parts.island), [], 0.0
-    while len(times) < 5 or time.perf_counter() - began < seconds:
-        if len(times) == 2:  # the first ones compile
-            began = time.perf_counter()
-        start = time.perf_counter()
-        evolution = shoal_generation(parts, crew, evolution, len(times))
-        times.append(time.perf_counter() - start)
-    steps = parts.island.cards().steps
-    assert (steps == STEPS * len(times)).all(), f"members made {steps.min()} steps or more, not {STEPS * len(times)}"
-    parts.island.close()
+    times = [whole for _, whole in timed_generations(parts, seconds)]
+    steps, made = STEPS * (COMPILING + len(times)), parts.island.cards().steps
+    assert (made == steps).all(), f"members made {made.min()} steps or more, not {steps}"
     return {
         "population": population,
-        "generations_per_second": 1 / statistics.median(times[2:]),
-        "best": 1 / min(times[2:]),
+        "generations_per_second": 1 / statistics.median(times),
+        "best": 1 / min(times),
         "devices": parts.island.devices,
     }
 
@@ -127,7 +102,7 @@ def floor(rate: float, population: int) -> float:
 
 def compare(options: argparse.Namespace) -> None:
     """Populations against evosax."""
-    rates = matrix_rate((1,))[1]
+    rates = matrix_rate((1,), options.seconds)[1]
     rows, rate = [], 0.0
     for n in options.populations:
         ours = shoal(n, options)

@@ -11,9 +11,10 @@ where the time goes, from a run with clocks around acting, stepping and updating
 the device learns, and once with each update waited for. Acting is split into what it takes when nothing else runs and the
 rest of it; in the first case the time waited for updates is under «rest», wherever else the host meets them.
 
-    python benchmarks/off_policy_training.py --peer PYTHON [--populations 2 4 8]
+    python benchmarks/off_policy_training.py [--peer PYTHON --populations 2 4 8]
 
-PYTHON is the interpreter of an environment with stable-baselines3, sbx-rl and gymnasium's mujoco.
+PYTHON is the interpreter of an environment with stable-baselines3, sbx-rl and gymnasium's mujoco; without it only Shoal is
+measured.
 """
 
 import argparse
@@ -155,7 +156,7 @@ def split(options: argparse.Namespace) -> None:
         for n in options.populations:
             found = {}
             for name, wait in (("as it is", False), ("one after another", True)):
-                arguments = ["--clocks", agent, str(n), str(int(wait))]
+                arguments = ["--clocks", agent, str(n), str(int(wait)), "--rollouts", str(options.rollouts)]
                 found[name] = x = last_json([sys.executable, __file__, *arguments])
                 waiting = x["acting"] - x["fastest acting"]
                 cells = [x["fastest acting"], waiting, x["simulators"], x["updating"], x["rest"], x["total"]]
@@ -185,12 +186,13 @@ def main() -> None:
     add("--interval", type=int, default=2_000, help="steps of a member per generation (default: %(default)s)")
     add("--generations", type=int, default=3, help="that are timed (default: %(default)s)")
     add("--steps", type=int, default=3_000, help="of each baseline that are timed (default: %(default)s)")
+    add("--rollouts", type=int, default=20, help="that are taken apart (default: %(default)s)")
     add("--only", choices=["compare", "split"], help="one of the two parts")
     add("--clocks", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.clocks:
         agent, population, wait = options.clocks
-        print(json.dumps(clocks(agent, int(population), wait == "1", 20)))
+        print(json.dumps(clocks(agent, int(population), wait == "1", options.rollouts)))
         return
     if options.only != "split":
         compare(options)

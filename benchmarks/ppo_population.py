@@ -7,18 +7,21 @@ Two claims, each with its baseline measured in the same call:
 - seconds from the command's start until the population's mean fitness is at least 475 at population 32, each with its
   own defaults, imports and compilation included (cold: nothing compiled before; warm: the second run of a user).
 
-    python benchmarks/ppo_population.py --peer PYTHON
+    python benchmarks/ppo_population.py [--peer PYTHON]
 
-PYTHON is the interpreter of an environment with stable-baselines3, torch, mpi4py and mpich.
+PYTHON is the interpreter of an environment with stable-baselines3, torch, mpi4py and mpich; without it only Shoal is
+measured.
 """
 
 import argparse
 import statistics
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from common import last_json, mpiexec, shoal_until, table
 
+UPDATE = 2048  # steps of an update
 BASELINE = Path(__file__).with_name("baselines") / "sb3_mpi.py"
 EQUAL = [
     "config.minibatches=32",
@@ -28,98 +31,87 @@ EQUAL = [
 ]
 
 
-def sb3(python: str, ranks: int, *arguments: str) -> dict:
+def sb3(options: argparse.Namespace, seed: int, *arguments: str) -> dict:
     """One run of the baseline."""
-    return last_json([*mpiexec(ranks, python), python, "-m", "mpi4py", str(BASELINE), *arguments])
+    command = [*mpiexec(options.ranks, options.peer), options.peer, "-m", "mpi4py", str(BASELINE)]
+    return last_json([*command, "--seed", str(seed), *arguments])
 
 
-def throughput(python: str, ranks: int, repeats: int) -> None:
+def rate_of(copies: int, seed: int, options: argparse.Namespace) -> float:
+    """Steps per second between the generations of a run: all but the first, which compiles."""
+    arguments = ["--population", "8", "--seed", str(seed), "--interval", str(options.interval)]
+    arguments += ["--generations", str(options.generations + 1)]
+    arguments += ["--set", f"config.rollout={UPDATE // copies}", f"config.environments={copies}", *EQUAL]
+    _, rows = shoal_until(arguments, lambda rows: len(rows) == options.generations + 1)
+    first, last = rows[0], rows[-1]
+    return (last["steps"] - first["steps"]) / (last["timing"]["seconds"] - first["timing"]["seconds"])
+
+
+def throughput(options: argparse.Namespace) -> None:
     """Steps per second at population 8 with equal settings."""
-    rows, ours, theirs = [], {}, []
+    found: dict[str, list[float]] = {}
     for copies in (1, 8):
-        settings = [f"config.rollout={2048 // copies}", f"config.environments={copies}", *EQUAL]
-        rates = []
-        for seed in range(repeats):
-            arguments = [
-                "--population",
-                "8",
-                "--generations",
-                "12",
-                "--interval",
-                "16384",
-                "--seed",
-                str(seed),
-                "--set",
-                *settings,
-            ]
-            _, generations = shoal_until(arguments, lambda rows: len(rows) == 12)
-            # The generations between: all but the first, which compiles.
-            first, last = generations[0], generations[-1]
-            seconds = last["timing"]["seconds"] - first["timing"]["seconds"]
-            rates.append((last["steps"] - first["steps"]) / seconds)
-        ours[copies] = rates
-    for seed in range(repeats):
-        run = sb3(python, ranks, "--population", "8", "--generations", "6", "--interval", "4096", "--seed", str(seed))
-        theirs.append(run["steps_per_second"])
-    base = statistics.median(theirs)
-    rows.append([f"Stable-Baselines3, {ranks} ranks", f"{base:,.0f}", _spread(theirs), "1"])
-    for copies, rates in ours.items():
-        rate = statistics.median(rates)
-        rows.append(
-            [
-                f"Shoal, {copies} x {2048 // copies} steps per update",
-                f"{rate:,.0f}",
-                _spread(rates),
-                f"{rate / base:.1f}",
-            ]
-        )
-    table(
-        "Steps per second, population 8, equal settings, evaluation included", ["", "steps/s", "spread", "ratio"], rows
-    )
+        name = f"Shoal, {copies} x {UPDATE // copies} steps per update"
+        found[name] = [rate_of(copies, seed, options) for seed in range(options.repeats)]
+    size = ("--population", "8", "--generations", "6", "--interval", "4096")
+    theirs = [sb3(options, seed, *size)["steps_per_second"] for seed in range(options.repeats) if options.peer]
+    title = "Steps per second, population 8, equal settings, evaluation included"
+    show(title, ("steps/s", ",.0f"), "ratio", found, theirs, lambda rate, base: rate / base)
 
 
-def time_to_target(python: str, ranks: int, repeats: int) -> None:
-    """Seconds from the command's start to a population mean of 475 at population 32."""
-    results: dict[str, list[float]] = {"Stable-Baselines3": [], "Shoal, cold": [], "Shoal, warm": []}
-    for seed in range(repeats):
-        began = time.perf_counter()
-        run = sb3(python, ranks, "--population", "32", "--target", "475", "--seconds", "900", "--seed", str(seed))
-        if not run["reached"]:
-            raise SystemExit("the baseline did not reach the target")
-        results["Stable-Baselines3"].append(time.perf_counter() - began)
-        for name in ("Shoal, cold", "Shoal, warm"):
-            arguments = ["--population", "32", "--generations", "100", "--seed", str(seed)]
+def time_to_target(options: argparse.Namespace) -> None:
+    """Seconds from the command's start until the population's mean is the target, at population 32."""
+    found: dict[str, list[float]] = {"Shoal, cold": [], "Shoal, warm": []}
+    theirs = []
+    for seed in range(options.repeats):
+        if options.peer:
+            began = time.perf_counter()
+            run = sb3(options, seed, "--population", "32", "--target", str(options.target), "--seconds", "900")
+            if not run["reached"]:
+                raise SystemExit("the baseline did not reach the target")
+            theirs.append(time.perf_counter() - began)
+        arguments = ["--population", "32", "--generations", "100", "--seed", str(seed)]
+        for name, times in found.items():
             reached = shoal_until(
-                arguments, lambda rows: rows[-1]["fitness"]["mean"] >= 475, cold=name.endswith("cold")
+                arguments, lambda rows: rows[-1]["fitness"]["mean"] >= options.target, cold=name.endswith("cold")
             )
-            results[name].append(reached[0])
-    base = statistics.median(results["Stable-Baselines3"])
-    rows = [
-        [name, f"{statistics.median(x):.1f}", _spread(x, ".1f"), f"{base / statistics.median(x):.1f}"]
-        for name, x in results.items()
-    ]
-    table(
-        "Seconds to a population mean of 475, population 32, own defaults",
-        ["", "seconds", "spread", "times less"],
-        rows,
-    )
+            times.append(reached[0])
+    title = f"Seconds to a population mean of {options.target:g}, population 32, own defaults"
+    show(title, ("seconds", ".1f"), "times less", found, theirs, lambda seconds, base: base / seconds)
 
 
-def _spread(values: list[float], form: str = ",.0f") -> str:
-    return f"{min(values):{form}} to {max(values):{form}}"
+def show(
+    title: str,
+    unit: tuple[str, str],
+    ratio: str,
+    found: dict[str, list[float]],
+    theirs: list[float],
+    against: Callable[[float, float], float],
+) -> None:
+    """A table: medians and spreads of Shoal and, if there is one, of the baseline, and what Shoal's are against it."""
+    name, form = unit
+    rows = []
+    for who, values in (({"Stable-Baselines3": theirs} if theirs else {}) | found).items():
+        middle = statistics.median(values)
+        rows.append([who, f"{middle:{form}}", f"{min(values):{form}} to {max(values):{form}}"])
+        rows[-1] += [f"{against(middle, statistics.median(theirs)):.1f}"] if theirs else [""]
+    table(title, ["", name, "spread", ratio], rows)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peer", required=True, metavar="PYTHON", help="interpreter with the baseline's packages")
+    parser.add_argument("--peer", metavar="PYTHON", help="interpreter with the baseline's packages")
     parser.add_argument("--ranks", type=int, default=4, help="MPI ranks of the baseline (default: %(default)s)")
     parser.add_argument("--repeats", type=int, default=3, help="seeds of each (default: %(default)s)")
+    parser.add_argument("--generations", type=int, default=11, help="of Shoal that are timed (default: %(default)s)")
+    parser.add_argument("--interval", type=int, default=16384, help="of Shoal, in steps (default: %(default)s)")
+    parser.add_argument("--target", type=float, default=475, help="mean of a population (default: %(default)s)")
     parser.add_argument("--only", choices=["throughput", "target"], help="one of the two claims")
     options = parser.parse_args()
     if options.only != "target":
-        throughput(options.peer, options.ranks, options.repeats)
+        throughput(options)
     if options.only != "throughput":
-        time_to_target(options.peer, options.ranks, options.repeats)
+        time_to_target(options)
 
 
 if __name__ == "__main__":

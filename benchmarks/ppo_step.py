@@ -6,7 +6,7 @@ Settings of all: CartPole, 4 environments x 128 steps, 4 epochs x 4 minibatches,
   rejax (8) and EvoRL's PBT-PPO (8 and 64, its evaluation included), as far as they are given.
 - The floor: matrix operations per step over the machine's matrix rate, the bytes that an update reads and writes, the
   fraction of the floor reached, and the split into collecting and updating.
-- Time per member against population 1, 2, 4 ... 256 at fixed work per member.
+- Time per member against population 1, 2, 4 … 256 at fixed work per member.
 
     python benchmarks/ppo_step.py [--peer PYTHON --purejaxrl CHECKOUT --rejax --evorl CHECKOUT]
 
@@ -18,13 +18,11 @@ import json
 import statistics
 import subprocess
 import sys
-import time
 from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 from baselines.matrix_rate import matrix_rate
-from common import table
+from common import table, timed_generations
 
 PEERS = Path(__file__).with_name("baselines") / "compiled_peers.py"
 STEPS = 4 * 128  # of a member per iteration
@@ -38,50 +36,28 @@ def build(population: int):
     from shoal.experiment import Experiment
 
     prepare()
-    parts = build_run(Experiment(env="gymnax:CartPole-v1", population=max(population, 2), interval=16 * STEPS))
-    return (
-        parts
-        if population > 1
-        else build_run(
-            Experiment(env="gymnax:CartPole-v1", population=1, select="keep", explore="keep", interval=16 * STEPS)
-        )
-    )
+    alone = {"select": "keep", "explore": "keep"} if population == 1 else {}
+    return build_run(Experiment(env="gymnax:CartPole-v1", population=population, interval=16 * STEPS, **alone))
 
 
 def measure(population: int, seconds: float) -> dict[str, float]:
-    """Seconds per generation: training alone, and with evaluation, decision and adoption; steps per second of both."""
+    """Steps per second of training alone, and with evaluation, decision and adoption; microseconds per member."""
     parts = build(population)
-    island, evolver = parts.island, parts.evolver
-    mine = np.arange(population)
-    state, hyper = evolver.init((0, 0, 0), mine)
-    island.begin(hyper)
-    train, whole = [], []
-    began, generation = time.perf_counter(), 0
-    while generation < 4 or time.perf_counter() - began < seconds:
-        start = time.perf_counter()
-        island.train(generation, parts.iterations, parts.iterations)
-        train.append(time.perf_counter() - start)
-        island.evaluate(generation)
-        state, decision = evolver.decide((0, generation, 1), state, island.cards(), mine)
-        island.adopt(decision)
-        whole.append(time.perf_counter() - start)
-        generation += 1
-    island.close()
+    train, whole = zip(*timed_generations(parts, seconds), strict=True)
     steps = parts.iterations * STEPS * population
-    best, median = min(train[2:]), statistics.median(train[2:])
     return {
-        "train": steps / median,
-        "best": steps / best,
-        "whole": steps / statistics.median(whole[2:]),
-        "member": median / parts.iterations / population * 1e6,
-        "compile": island.compile_seconds,
-        "devices": island.devices,
+        "train": steps / statistics.median(train),
+        "best": steps / min(train),
+        "whole": steps / statistics.median(whole),
+        "member": statistics.median(train) / parts.iterations / population * 1e6,
+        "compile": parts.island.compile_seconds,
+        "devices": parts.island.devices,
     }
 
 
 def throughput(options: argparse.Namespace) -> None:
     """Steps per second beside the peers that are given."""
-    rows, ours = [], {n: measure(n, options.seconds) for n in (8, 64)}
+    rows, ours = [], {n: measure(n, options.seconds) for n in options.populations}
     if options.purejaxrl or options.rejax or options.evorl:
         command = [options.peer, str(PEERS)]
         command += ["--purejaxrl", options.purejaxrl] if options.purejaxrl else []
@@ -107,8 +83,8 @@ def floor(options: argparse.Namespace) -> None:
     acting, values = policy, 2 * critic  # the values of both ends of each step
     learning = 4 * 3 * (policy + critic)  # 4 epochs, forwards and backwards
     operations = acting + values + learning
-    rates = matrix_rate((1,))[1]
-    cores = measure(8, options.seconds)
+    rates, n = matrix_rate((1,), options.seconds)[1], options.populations[0]
+    cores = measure(n, options.seconds)
     rate = rates["layer [128,64] x [64,64]"] * cores["devices"]
     limit = rate * 1e9 / operations
     parameters = weights * 2 + LAYERS[-1] * 3 + 2 * 128 + 3
@@ -119,7 +95,7 @@ def floor(options: argparse.Namespace) -> None:
         ["bytes of weights and moments moved per step", f"{moved:,.0f}"],
         [f"matrix rate of {cores['devices']} cores, minibatch through a layer", f"{rate:,.0f} GFLOP/s"],
         ["floor", f"{limit:,.0f} steps/s"],
-        ["reached at population 8", f"{cores['train']:,.0f} steps/s"],
+        [f"reached at population {n}", f"{cores['train']:,.0f} steps/s"],
         ["fraction of the floor", f"{cores['train'] / limit:.0%}"],
     ]
     table("What a step costs", ["", ""], rows)
@@ -128,13 +104,13 @@ def floor(options: argparse.Namespace) -> None:
 def scaling(options: argparse.Namespace) -> None:
     """Time per member over the size of the population."""
     rows, base = [], 0.0
-    for n in (1, 2, 4, 8, 16, 32, 64, 128, 256):
+    for n in options.sizes:
         x = measure(n, options.seconds)
         base = base or x["member"]
         rows.append(
             [str(n), f"{x['member']:,.0f}", f"{x['member'] / base:.2f}", f"{x['train']:,.0f}", f"{x['compile']:.1f}"]
         )
-    columns = ["population", "µs per member and iteration", "against 1", "steps/s", "compile s"]
+    columns = ["population", "µs per member and iteration", f"against {options.sizes[0]}", "steps/s", "compile s"]
     table("Cost against population, 512 steps of each member per iteration", columns, rows)
 
 
@@ -145,6 +121,10 @@ def main() -> None:
     parser.add_argument("--evorl", metavar="CHECKOUT")
     parser.add_argument("--rejax", action="store_true")
     parser.add_argument("--seconds", type=float, default=5, help="of each measurement (default: %(default)s)")
+    parser.add_argument(
+        "--populations", nargs="+", type=int, default=[8, 64], help="beside the peers, which have these"
+    )
+    parser.add_argument("--sizes", nargs="+", type=int, default=[2**i for i in range(9)], help="populations that scale")
     parser.add_argument("--only", choices=["throughput", "floor", "scaling"])
     options = parser.parse_args()
     for name, part in (("throughput", throughput), ("floor", floor), ("scaling", scaling)):

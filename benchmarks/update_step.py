@@ -107,7 +107,7 @@ def measure(options: argparse.Namespace) -> list[dict]:
             file=sys.stderr,
         )
     pythons = {"JAX": sys.executable} | ({"PyTorch": options.peer} if options.peer else {})
-    rate, rows = run("JAX", sys.executable, ["--rate"]), []
+    rate, rows = run("JAX", sys.executable, ["--rate", str(options.seconds)]), []
     with options.csv.open("w", newline="") as file:
         writer = csv.DictWriter(file, FIELDS)
         writer.writeheader()

@@ -1,12 +1,12 @@
 """The machine's float32 matrix rate under JAX: the ceiling that any training of small networks is held against.
 
 What is measured: GFLOP/s (two operations per multiply-add) of chains of dependent matrix products inside one compiled
-loop, so that the cost of calling a compiled function does not count; the best of several repeats. The sizes are a large
+loop, so that the cost of calling a compiled function does not count; the best of several calls. The sizes are a large
 square, a minibatch through one layer of a 64-64 network, the same for eight members at once, as vmap makes of it, and one
 observation of each of 32 members, which is bound by reading their weights from the cache.
 Every number of threads gets a fresh process that is bound to as many cores, because JAX sizes its pool once.
 
-    python benchmarks/baselines/matrix_rate.py --threads 1 2
+    python benchmarks/baselines/matrix_rate.py --threads 1 2 [--seconds 3]
 """
 
 import argparse
@@ -24,7 +24,7 @@ SIZES = {  # name: shapes of the two factors, products per call
 }
 
 
-def measure(repeats: int) -> dict[str, float]:
+def measure(least: float) -> dict[str, float]:
     """GFLOP/s of every size, with the cores that this process may use."""
     import jax
     import jax.numpy as jnp
@@ -39,8 +39,8 @@ def measure(repeats: int) -> dict[str, float]:
             return jax.lax.fori_loop(0, count, lambda _, y: y @ w, x)
 
         chain(x, w).block_until_ready()
-        seconds = []
-        for _ in range(repeats):
+        seconds: list[float] = []
+        while not seconds or sum(seconds) < least:
             began = time.perf_counter()
             chain(x, w).block_until_ready()
             seconds.append(time.perf_counter() - began)
@@ -48,12 +48,12 @@ def measure(repeats: int) -> dict[str, float]:
     return rates
 
 
-def matrix_rate(threads: tuple[int, ...] = (1, 2), repeats: int = 5) -> dict[int, dict[str, float]]:
+def matrix_rate(threads: tuple[int, ...] = (1, 2), seconds: float = 3) -> dict[int, dict[str, float]]:
     """GFLOP/s by number of threads and size; numbers of threads beyond the machine's cores are left out."""
     rates = {}
     for number in threads:
         if number <= len(os.sched_getaffinity(0)):
-            command = [sys.executable, __file__, "--measure", str(number), "--repeats", str(repeats)]
+            command = [sys.executable, __file__, "--measure", str(number), "--seconds", str(seconds)]
             environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
             result = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE)
             rates[number] = json.loads(result.stdout)
@@ -64,14 +64,14 @@ def main() -> None:
     """Print a table, sizes by threads."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="to be compared (default: 1 2)")
-    parser.add_argument("--repeats", type=int, default=5, help="per size; the best counts (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=3, help="per size, of which the best call counts (default: 3)")
     parser.add_argument("--measure", type=int, metavar="THREADS", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.measure])
-        print(json.dumps(measure(options.repeats)))
+        print(json.dumps(measure(options.seconds)))
         return
-    rates = matrix_rate(tuple(options.threads), options.repeats)
+    rates = matrix_rate(tuple(options.threads), options.seconds)
     print(f"{'GFLOP/s, float32':34}" + "".join(f"{f'{number} thread(s)':>14}" for number in rates))
     for name in SIZES:
         print(f"{name:34}" + "".join(f"{rate[name]:14.1f}" for rate in rates.values()))

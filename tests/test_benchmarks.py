@@ -1,0 +1,46 @@
+"""Every script in benchmarks/ still works: at its smallest settings, without the peers that it can be held against."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+PEERS = {"compiled_peers", "evosax_es", "process_es", "sb3_mpi", "sb3_off_policy", "torch_agents", "torch_cem_rl"}
+SHARED = {"common", "cell"}
+CELL = {"agent": "sac", "steps": 1, "method": "sequential", "population": 1, "calls": 5, "seconds": 0}
+BRIEFLY = "--seconds 0"
+
+CASES = {
+    "cem_rl": f"--actors 1 --steps 1 --calls 5 {BRIEFLY}",
+    "evolution_strategies": f"--populations 2 --command {BRIEFLY}",
+    "exchange": "--ranks 2 --populations 8 --networks mlp --generations 1",
+    "off_policy_training": "--agents td3 --populations 2 --repeats 1 --interval 50 --generations 1 --rollouts 1",
+    "ppo_population": "--repeats 1 --generations 1 --interval 2048 --target 0",
+    "ppo_step": f"--populations 2 --sizes 1 2 {BRIEFLY}",
+    "scaling": "--generations 1 --interval 512 --repeats 1",
+    "startup": "--repeats 1",
+    "update_cell": f"--cell {json.dumps(CELL, separators=(',', ':'))}",
+    "update_step": f"--agents td3 --steps 1 --populations 1 --methods parallel vectorised --calls 5 {BRIEFLY}",
+    "baselines/matrix_rate": f"--threads 1 {BRIEFLY}",
+    "baselines/same_losses": "--agents sac --part export shoal.npz",
+}
+
+
+def test_every_script_has_its_case() -> None:
+    scripts = {str(path.relative_to(BENCHMARKS).with_suffix("")) for path in BENCHMARKS.rglob("*.py")}
+    assert {name for name in scripts if Path(name).name not in PEERS | SHARED} == set(CASES)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_script_runs(name: str, tmp_path: Path) -> None:
+    command = [sys.executable, str(BENCHMARKS / f"{name}.py"), *CASES[name].split()]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "nan" not in done.stdout
+    assert "…" not in done.stdout, "a figure is cut"
