@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from shoal.record.recorder import Recorder
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED, ENDED = 0, 1, 2, 3, 130
+WIDE = 1000  # characters in a line of a file or a pipe
 OVERVIEW = """Train a population of reinforcement-learning agents that learn from one another.
 
 First steps: `shoal train experiments/cartpole.yaml`, then `shoal report RUN` and open the page it names.
@@ -230,7 +231,7 @@ def toy(
     """Reproduce figure 2 of the PBT paper: why copying and exploring together find what neither finds alone."""
     from shoal.toy import main as run_toy
 
-    run_toy(out, seeds)
+    run_toy(out, seeds, _console())
     return DONE
 
 
@@ -252,7 +253,8 @@ def envs(
         elif found:
             kind = "host" if suite == "gym" else "device, compiled with the training"
             console.print(f"[bold]{suite}[/] [dim]{kind}[/]")
-            console.print(Columns([f"{suite}:{name}" for name in found], padding=(0, 2)), highlight=False)
+            ids = [f"{suite}:{name}" for name in found]
+            console.print(Columns(ids, padding=(0, 2)) if console.is_terminal else "\n".join(ids), highlight=False)
     return DONE
 
 
@@ -311,7 +313,8 @@ def _in_shell(path: Path) -> str:
 
 
 def _console() -> Console:
-    return Console(stderr=False)
+    """A file or a pipe takes long lines, so that nothing is cut there."""
+    return Console(width=None if sys.stdout.isatty() else WIDE)
 
 
 def _show(run: Callable[[Sequence[Recorder]], Result], quiet: bool) -> int:

@@ -20,6 +20,7 @@ from shoal.types import BadInput, Cards, Explore, Range, Select
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from rich.console import Console
 
 TOP, STEPS, INTERVAL, RATE = 1.2, 200, 10, 0.02
 SPACE = {"h0": Range(0.0, 1.0), "h1": Range(0.0, 1.0)}
@@ -128,9 +129,8 @@ def figure(path: Path, seed: int = 0) -> None:
     canvas.savefig(path, dpi=150)
 
 
-def main(out: Path, seeds: int) -> None:
+def main(out: Path, seeds: int, console: Console) -> None:
     """Prints the table over `seeds` runs of every arm and saves the figure at `out`."""
-    from rich.console import Console
     from rich.progress import Progress
     from rich.table import Table
 
@@ -138,7 +138,6 @@ def main(out: Path, seeds: int) -> None:
         raise BadInput(f"--out {out}: the picture must end in .png, .svg or .pdf")
     if seeds < 1:
         raise BadInput(f"--seeds {seeds}: must be at least 1")
-    console = Console()
     with Progress(console=console, transient=True) as progress:
         runs = progress.add_task("two members climb", total=seeds * len(ARMS))
         rows = table(seeds, lambda: progress.advance(runs))

@@ -284,6 +284,9 @@ def test_envs() -> None:
     some = shoal("envs", "cartpole").out.split()
     assert {e for e in some if ":" in e} == {e for e in listed if ":" in e and "cartpole" in e.lower()}
     assert shoal("envs", "no such thing").code == 0
+    assert all(len(line.split()) == 1 for line in outcome.out.splitlines() if ":" in line), (
+        "in a pipe each has its line"
+    )
 
 
 def test_envs_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -260,6 +260,7 @@ def test_a_sound_file(ask: Callable[..., Any], tmp_path: Path) -> None:
     assert "it can be run: shoal train e.yaml" in said
     for topic in ("size", "devices", "memory", "disk", "selection", "evolution", "tuned", "toy", "time", "fitness"):
         assert f" {topic} " in said
+    assert all(line[0] in "✓!" for line in said.splitlines()[:-1]), "in a pipe a finding is a line, however long"
     assert [p.name for p in tmp_path.iterdir()] == ["e.yaml"], "the doctor leaves nothing behind"
 
 

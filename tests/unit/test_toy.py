@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from shoal import toy
 from shoal.types import BadInput
@@ -77,7 +78,7 @@ def test_figure(tmp_path, suffix, head):
 
 
 def test_main_prints_every_arm_and_saves_the_figure(tmp_path, capsys):
-    toy.main(tmp_path / "toy.png", seeds=2)
+    toy.main(tmp_path / "toy.png", 2, Console())
     printed = capsys.readouterr().out
     assert all(arm.title in printed for arm in toy.ARMS.values()) and "0.390" in printed
     assert (tmp_path / "toy.png").exists()
@@ -88,7 +89,7 @@ def test_main_prints_every_arm_and_saves_the_figure(tmp_path, capsys):
 )
 def test_bad_flags(tmp_path, name, seeds, words):
     with pytest.raises(BadInput, match=words):
-        toy.main(tmp_path / name, seeds)
+        toy.main(tmp_path / name, seeds, Console())
     assert not list(tmp_path.iterdir())
 
 
