@@ -3,10 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
-FAST := --dist loadfile -m 'not slow'
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help train test test-fast check format clean
+.PHONY: help train test learn check format clean
 
 help:           ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -23,12 +22,13 @@ help:           ## show this list
 train: .venv/core   ## train a population on CartPole and say what to look at
 	$(BIN)/shoal train experiments/cartpole.yaml
 
-test: .venv/dev     ## all tests, the slow ones included
-	$(PYTEST) $(FAST)
-	$(PYTEST) --dist load -m slow
+# Most tests compile longer than they run, so that compiling less thoroughly saves half of the time; `learn` does it fully.
+test: export JAX_DISABLE_MOST_OPTIMIZATIONS := 1
+test: .venv/dev     ## the tests, within ten minutes on two cores
+	$(PYTEST) --dist loadfile --no-loadscope-reorder -m 'not slow'
 
-test-fast: .venv/dev ## the tests that take a few minutes
-	$(PYTEST) $(FAST)
+learn: .venv/dev    ## the tests that train for long, the long faults and the benchmarks: twenty minutes
+	$(PYTEST) --dist worksteal -m slow
 
 check: .venv/dev    ## formatting, lint and types
 	$(BIN)/ruff format --check .

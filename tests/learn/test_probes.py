@@ -8,10 +8,12 @@ import jax
 import numpy as np
 import pytest
 
+import shoal
 from shoal.agents.policy import policy
 from shoal.agents.ppo import ppo
 from shoal.environments import probes
 from shoal.environments.device import DeviceEnvironment
+from shoal.experiment import Experiment, Fitness
 from shoal.islands.vector import VectorIsland
 from shoal.learners.independent import independent
 from shoal.networks import MLP
@@ -83,3 +85,31 @@ def test_both_goals_of_the_fork_are_worth_as_much(action, rewards):
         state, obs, reward, done, truncated = environment.step(key, state, np.full(1, action, np.float32))
         got.append(float(reward))
     assert got == rewards and obs == action and not truncated
+
+
+REPLAY = {"layers": [16], "batch": 32, "capacity": 2000, "warm_up": 100, "rollout": 20}
+FROM_MEMORY = {"population": 4, "interval": 500, "generations": 2}
+DRAWN = {"population": 8, "generations": 20, "fitness": Fitness(episodes=32)}
+RATES = {"policy_learning_rate": 3e-3, "critic_learning_rate": 1e-2}
+WAYS: dict[str, dict[str, Any]] = {
+    "dqn": {"agent": "dqn", "config": REPLAY, "hyper": {"learning_rate": 1e-2}} | FROM_MEMORY,
+    "td3": {"agent": "td3", "config": REPLAY, "hyper": RATES} | FROM_MEMORY,
+    "sac": {"agent": "sac", "config": REPLAY, "hyper": RATES} | FROM_MEMORY,
+    "dvd": {"method": "dvd", "config": REPLAY, "hyper": RATES} | FROM_MEMORY,
+    "cem_rl": {"method": "cem_rl", "config": {k: v for k, v in REPLAY.items() if k != "rollout"}, "hyper": RATES} | DRAWN,
+    "es": DRAWN | {"method": "es", "config": {"layers": [8]}, "population": 32, "generations": 40},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_to_learn(way, tmp_path):
+    """Whoever does not look earns 0.5, or 0 where actions are continuous; all members learn, not one by luck."""
+    actions = "discrete" if way == "dqn" else "continuous"
+    settings = {"fitness": Fitness(episodes=32), "space": {}} | WAYS[way]
+    experiment = Experiment(
+        **{"env": "shoal.environments.probes:match", "env_options": {"actions": actions}, "seed": 0},
+        **{"run_dir": str(tmp_path / "run"), "final_episodes": 32},
+        **settings,
+    )
+    fitness = shoal.train(experiment).summary["fitness"].values()
+    assert min(fitness) > 0.9, fitness
