@@ -28,16 +28,16 @@ from common import last_json, shoal_until, table
 
 BASELINE = Path(__file__).with_name("baselines") / "sb3_off_policy.py"
 TARGETS = {"sbx-td3": 1.3, "sbx-sac": 1.7, "sb3-td3": 2.5}
-ROLLOUT, WARM_UP = 50, 1_000
+ROLLOUT = 50
 
 
-def settings(agent: str) -> dict:
+def settings(agent: str, warm_up: int) -> dict:
     """Of a run of Shoal's."""
     rates = ["policy_learning_rate", "critic_learning_rate"] + ["temperature_learning_rate"] * (agent == "sac")
     return {
         "env": "gym:HalfCheetah-v5",
         "agent": agent,
-        "config": {"rollout": ROLLOUT, "warm_up": WARM_UP, "capacity": 100_000, "batch": 256, "layers": [256, 256]},
+        "config": {"rollout": ROLLOUT, "warm_up": warm_up, "capacity": 100_000, "batch": 256, "layers": [256, 256]},
         "hyper": {"update_ratio": 1.0, **dict.fromkeys(rates, 1e-3 if agent == "td3" else 3e-4)},
         "fitness": {"source": "training"},
         "select": "truncation",
@@ -46,7 +46,8 @@ def settings(agent: str) -> dict:
 
 def shoal(agent: str, population: int, options: argparse.Namespace) -> tuple[float, float]:
     """Steps per second of a run: training alone, and with everything. The first generation, which compiles, is left out."""
-    flat = [f"{a}.{b}={json.dumps(v)}" for a, x in settings(agent).items() if isinstance(x, dict) for b, v in x.items()]
+    given = settings(agent, options.warm_up).items()
+    flat = [f"{a}.{b}={json.dumps(v)}" for a, x in given if isinstance(x, dict) for b, v in x.items()]
     count = options.generations + 1
     arguments = ["--env", "gym:HalfCheetah-v5", "--agent", agent, "--population", str(population)]
     arguments += ["--interval", str(options.interval), "--generations", str(count), "--set", *flat, "final_episodes=1"]
@@ -60,7 +61,7 @@ def baseline(algorithm: str, every: int, options: argparse.Namespace) -> tuple[f
     """Of as many processes as there are cores: steps per second, and milliseconds of CPU time per step."""
     rate = "3e-4" if algorithm.endswith("sac") else "1e-3"
     command = [options.peer, str(BASELINE), "--algorithm", algorithm, "--every", str(every), "--rate", rate]
-    run = last_json([*command, "--steps", str(options.steps), "--warm-up", str(WARM_UP)])
+    run = last_json([*command, "--steps", str(options.steps), "--warm-up", str(options.warm_up)])
     return run["steps_per_second"], run["cpu_ms_per_step"]
 
 
@@ -102,7 +103,7 @@ def _figures(rates: list[float]) -> list[str]:
 # ------------------------------------------------------------------------------------- where time goes
 
 
-def clocks(agent: str, population: int, wait: bool, iterations: int) -> dict[str, float]:
+def clocks(agent: str, population: int, wait: bool, iterations: int, warm_up: int) -> dict[str, float]:
     """Milliseconds per rollout of each part; wait: every update is waited for, so that nothing runs beside another."""
     import jax
     import numpy as np
@@ -112,7 +113,9 @@ def clocks(agent: str, population: int, wait: bool, iterations: int) -> dict[str
     from shoal.experiment import from_dict
 
     prepare()
-    parts = build_run(from_dict({**settings(agent), "population": population, "interval": ROLLOUT * iterations}))
+    parts = build_run(
+        from_dict({**settings(agent, warm_up), "population": population, "interval": ROLLOUT * iterations})
+    )
     island, spent = parts.island, dict.fromkeys(("acting", "simulators", "updating"), 0.0)
     first: list[float] = []
     arena = island.arena
@@ -131,7 +134,7 @@ def clocks(agent: str, population: int, wait: bool, iterations: int) -> dict[str
 
     _, hyper = parts.evolver.init((0, 0, 0), np.arange(population))
     island.begin(hyper)
-    island.train(0, WARM_UP // ROLLOUT + 2, 1)
+    island.train(0, warm_up // ROLLOUT + 2, 1)
     arena._act = timed("acting", arena._act, True)
     arena._step = timed("simulators", arena._step, False)
     arena._update = timed("updating", arena._update, wait)
@@ -157,6 +160,7 @@ def split(options: argparse.Namespace) -> None:
             found = {}
             for name, wait in (("as it is", False), ("one after another", True)):
                 arguments = ["--clocks", agent, str(n), str(int(wait)), "--rollouts", str(options.rollouts)]
+                arguments += ["--warm-up", str(options.warm_up)]
                 found[name] = x = last_json([sys.executable, __file__, *arguments])
                 waiting = x["acting"] - x["fastest acting"]
                 cells = [x["fastest acting"], waiting, x["simulators"], x["updating"], x["rest"], x["total"]]
@@ -186,13 +190,14 @@ def main() -> None:
     add("--interval", type=int, default=2_000, help="steps of a member per generation (default: %(default)s)")
     add("--generations", type=int, default=3, help="that are timed (default: %(default)s)")
     add("--steps", type=int, default=3_000, help="of each baseline that are timed (default: %(default)s)")
+    add("--warm-up", type=int, default=1_000, help="steps of random actions (default: %(default)s)")
     add("--rollouts", type=int, default=20, help="that are taken apart (default: %(default)s)")
     add("--only", choices=["compare", "split"], help="one of the two parts")
     add("--clocks", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.clocks:
         agent, population, wait = options.clocks
-        print(json.dumps(clocks(agent, int(population), wait == "1", options.rollouts)))
+        print(json.dumps(clocks(agent, int(population), wait == "1", options.rollouts, options.warm_up)))
         return
     if options.only != "split":
         compare(options)

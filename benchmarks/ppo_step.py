@@ -14,6 +14,7 @@ PYTHON is an interpreter with the peers' packages; see benchmarks/baselines/comp
 """
 
 import argparse
+import functools
 import json
 import statistics
 import subprocess
@@ -40,6 +41,7 @@ def build(population: int):
     return build_run(Experiment(env="gymnax:CartPole-v1", population=population, interval=16 * STEPS, **alone))
 
 
+@functools.cache
 def measure(population: int, seconds: float) -> dict[str, float]:
     """Steps per second of training alone, and with evaluation, decision and adoption; microseconds per member."""
     parts = build(population)

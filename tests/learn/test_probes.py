@@ -96,7 +96,8 @@ WAYS: dict[str, dict[str, Any]] = {
     "td3": {"agent": "td3", "config": REPLAY, "hyper": RATES} | FROM_MEMORY,
     "sac": {"agent": "sac", "config": REPLAY, "hyper": RATES} | FROM_MEMORY,
     "dvd": {"method": "dvd", "config": REPLAY, "hyper": RATES} | FROM_MEMORY,
-    "cem_rl": {"method": "cem_rl", "config": {k: v for k, v in REPLAY.items() if k != "rollout"}, "hyper": RATES} | DRAWN,
+    "cem_rl": {"method": "cem_rl", "config": {k: v for k, v in REPLAY.items() if k != "rollout"}, "hyper": RATES}
+    | DRAWN,
     "es": DRAWN | {"method": "es", "config": {"layers": [8]}, "population": 32, "generations": 40},
 }
 
