@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ class Best:
     uid: int = -1
     generation: int = -1
     fitness: float = -np.inf
-    hyper: dict[str, float] | None = None
+    hyper: dict[str, float] = field(default_factory=dict)
 
     def challenge(self, cards: Cards) -> int | None:
         """The row of the best of these members if it is at least as good, and then its name; else None.

@@ -38,7 +38,8 @@ def evaluate(run: Path, episodes: int = 100, seed: int = 0) -> dict[str, Any]:
     )
     try:
         island.begin({name: np.array([value]) for name, value in champion.hyper.items()}, train=False)
-        returns = island.test(champion.learned, derive((experiment.seed,), "evaluate", seed), episodes)
+        key = derive((experiment.seed,), "evaluate", seed)
+        returns = island.test(champion.learned, champion.hyper, key, episodes)
     finally:
         island.close()
     extremes = {"min": float(returns.min()), "max": float(returns.max())}

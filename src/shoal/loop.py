@@ -209,7 +209,7 @@ class _Run:
 
     def _populate(self) -> None:
         uid = self._first_uid + np.arange(self._experiment.population)
-        self._evolution, hyper = self.parts.evolver.init(self._key("init"), uid)
+        self._evolution, hyper = self.parts.evolver.init(self._key("hyper"), uid)
         self.parts.island.begin({name: x[self.parts.island.uid - self._first_uid] for name, x in hyper.items()})
 
     # ---------------------------------------------------------------------------------------- the loop
@@ -348,13 +348,13 @@ class _Run:
 
     def _summary(self) -> dict[str, Any]:
         """The champion plays fresh episodes; then everything that result.json holds."""
-        experiment, learned = self._experiment, self._best.learned
+        experiment, learned, hyper = self._experiment, self._best.learned, self._best.hyper
         shared = self._crew.share({}, False)
         evaluation = None
         if learned is not None and self._leading:
             self._attention.enter(self._generation, "champion")
             key = derive((experiment.seed,), "champion")
-            evaluation = statistics(self.parts.island.test(learned, key, experiment.final_episodes))
+            evaluation = statistics(self.parts.island.test(learned, hyper, key, experiment.final_episodes))
         compiling = self.parts.island.compile_seconds
         steps = shared.evaluation_steps
         return summarise(experiment, shared.cards, self._best, evaluation, steps, self._elapsed(), compiling)

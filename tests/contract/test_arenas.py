@@ -242,10 +242,11 @@ def test_evaluation(arena, greedy):
     np.testing.assert_array_equal(island.cards().fitness, [story.episodes[0][0] for story in stories])
     np.testing.assert_array_equal(island.cards().episodes, [E] * N)
     assert island.evaluation_steps == E * sum(story.episodes[0][1] for story in stories)
-    if greedy:  # every place of the island plays the one champion
-        champion, _ = island.snapshot(2)
-        returns = island.test(champion, (1, 2), 5)
-        np.testing.assert_array_equal(returns, [stories[2].episodes[0][0]] * 5)
+    champion, _ = island.snapshot(
+        2
+    )  # every place of the island plays the one champion, with the champion's own numbers
+    returns = island.test(champion, {"choice": 2.0}, (1, 2), 5)
+    np.testing.assert_array_equal(returns, [stories[2].episodes[0][0]] * 5)
 
 
 @pytest.mark.parametrize("fitness", ["evaluation", "training"])
@@ -335,3 +336,27 @@ def test_nobody_is_judged_by_its_predecessor(limit, child, keeper):
     island.evaluate(1)
     np.testing.assert_array_equal(island.cards().episodes, [B * child, B * keeper])
     np.testing.assert_array_equal(island.cards().fitness, [limit if child else np.nan, limit])
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_every_episode_begins_anew(fresh):
+    """Or, where a reset is dear, with a start that each environment draws once per rollout. Episodes of one step."""
+
+    def reset(key: jax.Array) -> tuple[Any, jax.Array]:
+        return (), jax.random.uniform(key, (1,))
+
+    def step(key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, ...]:
+        return (), jnp.zeros(1), jnp.float32(0), jnp.bool(True), jnp.bool(False)
+
+    world = DeviceEnvironment(Spec((1,), "float32", SPACES["discrete"]), reset, step, fresh)
+    island = VectorIsland(world, independent(recorder("discrete")), np.arange(2), 0, fitness="training")
+    island.begin({"choice": np.zeros(2, np.float32)})
+    seen = []
+    for generation in range(2):
+        island.train(generation, 1, 1)
+        seen.append(np.asarray(island.population.members.learned[1].obs)[..., 0])
+    starts = np.concatenate(seen, 1)  # [N, 2 T, B]
+    if not fresh:  # the first of a rollout began in the one before
+        assert (np.diff(starts[:, 1 : T + 1], axis=1) == 0).all()
+        starts = starts[:, [0, T, T + 1]]
+    assert len(np.unique(starts)) == starts.size

@@ -59,14 +59,12 @@ def test_device_environment(env, options):
     assert isinstance(environment, DeviceEnvironment)
     spec = environment.spec
 
-    def marked(key: jax.Array) -> tuple[Any, jax.Array]:
-        state, obs = environment.reset(key)
-        return state, jnp.full_like(obs, -99)
-
     def steps(key: jax.Array) -> tuple[jax.Array, TimeStep]:
         def step(state: Any, key: jax.Array) -> tuple[Any, TimeStep]:
-            action = random_action(spec.action, jax.random.fold_in(key, 1))
-            return auto_reset(environment._replace(reset=marked), key, state, action, None)
+            action_key, step_key, reset_key = jax.random.split(key, 3)
+            start, obs = environment.reset(reset_key)
+            marked = start, jnp.full_like(obs, -99)
+            return auto_reset(environment, step_key, state, random_action(spec.action, action_key), marked)
 
         state, obs = environment.reset(key)
         return obs, jax.lax.scan(step, state, jax.random.split(key, 100))[1]
@@ -81,9 +79,9 @@ def test_device_environment(env, options):
     assert same(np.asarray(then.obs)[~done], np.asarray(then.final_obs)[~done])
 
 
-def test_without_fresh_resets_the_given_start_takes_over():
-    """Where a reset is dear, the state and observation of a start drawn before."""
-    environment = open_environment("gymnax:CartPole-v1")._replace(fresh_resets=False)
+def test_where_an_episode_ends_the_start_takes_over():
+    """Its state and its observation; elsewhere nothing of it."""
+    environment = open_environment("gymnax:CartPole-v1")
     start = environment.reset(jax.random.key(5))
     state = environment.reset(jax.random.key(6))[0]
     fallen = state.replace(theta=jnp.float32(1))
@@ -91,18 +89,6 @@ def test_without_fresh_resets_the_given_start_takes_over():
         after, step = jax.jit(auto_reset, static_argnums=0)(environment, jax.random.key(0), before, jnp.int32(0), start)
         assert bool(step.terminated) == (expected is not None)
         assert same((after, step.obs), start) == (expected is not None)
-
-
-def test_every_episode_begins_anew():
-    environment = open_environment("gymnax:Pendulum-v1", max_steps_in_episode=2)
-
-    def step(state: Any, key: jax.Array) -> tuple[Any, TimeStep]:
-        return auto_reset(environment, key, state, jnp.zeros(1), None)
-
-    keys = jax.random.split(jax.random.key(1), 20)
-    steps = jax.jit(lambda s: jax.lax.scan(step, s, keys)[1])(environment.reset(jax.random.key(0))[0])
-    np.testing.assert_array_equal(steps.truncated, [False, True] * 10)
-    assert len(np.unique(np.asarray(steps.obs)[1::2, 0])) == 10
 
 
 @pytest.mark.parametrize(
@@ -412,7 +398,7 @@ def test_every_gymnax_id_works_or_says_why_not(name, monkeypatch):
 
     def first_step(key: jax.Array) -> Any:
         state, obs = environment.reset(key)
-        return state, obs, *auto_reset(environment, key, state, random_action(spec.action, key), None)
+        return state, obs, *auto_reset(environment, key, state, random_action(spec.action, key), (state, obs))
 
     state, obs, after, step = jax.eval_shape(first_step, jax.random.key(0))
     assert [(x.shape, x.dtype) for x in jax.tree.leaves(state)] == [(x.shape, x.dtype) for x in jax.tree.leaves(after)]

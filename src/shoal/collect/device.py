@@ -29,7 +29,7 @@ from shoal.collect.episodes import (
 from shoal.devices import OF_POPULATION, Layout
 from shoal.environments.device import DeviceEnvironment, auto_reset
 from shoal.environments.spaces import to_bounds
-from shoal.keys import member_keys
+from shoal.keys import at, environment_keys, member_keys, stream
 from shoal.types import Learner, Population, PyTree, Rollout
 
 
@@ -149,27 +149,31 @@ class DeviceArena:
     def _iterate(
         self, population: Population, world: World, uid: jax.Array, key: jax.Array, i: jax.Array
     ) -> tuple[Population, World, dict[str, jax.Array], tuple]:
-        keys = member_keys(jax.random.fold_in(key, i), uid)
-        act_keys, update_keys = jax.vmap(jax.random.split, out_axes=1)(keys)
-        world, rollout, finished = self._collect(population, world, act_keys)
+        key = jax.random.fold_in(key, i)
+        world, rollout, finished = self._collect(population, world, uid, key)
+        update_keys = member_keys(stream(key, "update"), uid)
         population, metrics = self._learner.update(population, rollout, update_keys)
         return population, world, metrics, finished
 
-    def _collect(self, population: Population, world: World, keys: jax.Array) -> tuple[World, Rollout, tuple]:
+    def _collect(
+        self, population: Population, world: World, uid: jax.Array, key: jax.Array
+    ) -> tuple[World, Rollout, tuple]:
         """T steps of every environment. Leaves of the rollout: [N, T, B, ...]; of the finished episodes: [T, N, B]."""
         environment, agent = self._environment, self._learner.agent
-        split = jax.vmap(lambda key, t: jax.random.split(jax.random.fold_in(key, t), 1 + agent.environments), (0, None))
-        start = None
-        if not environment.fresh_resets:
-            start = jax.vmap(jax.vmap(environment.reset))(split(keys, agent.rollout)[:, 1:])
+        reset_all = jax.vmap(jax.vmap(environment.reset))
         step_all = jax.vmap(
             jax.vmap(lambda key, state, action, start: auto_reset(environment, key, state, action, start))
         )
+        keys = {"act": member_keys(stream(key, "act"), uid)}
+        keys |= {name: environment_keys(stream(key, name), uid, agent.environments) for name in ("step", "reset")}
+        once = None if environment.fresh_resets else reset_all(keys.pop("reset"))
 
         def step(world: World, t: jax.Array) -> tuple[World, tuple]:
-            step_keys = split(keys, t)
-            action, carry, extras = self._learner.act(population, world.obs, world.carry, step_keys[:, 0])
-            state, now = step_all(step_keys[:, 1:], world.state, to_bounds(environment.spec.action, action), start)
+            now_keys = at(keys, t)
+            action, carry, extras = self._learner.act(population, world.obs, world.carry, now_keys["act"])
+            inside = to_bounds(environment.spec.action, action)
+            start = reset_all(now_keys["reset"]) if environment.fresh_resets else once
+            state, now = step_all(now_keys["step"], world.state, inside, start)
             done = now.terminated | now.truncated
             carry = tree.where(done, agent.carry(done.shape), carry)
             progress, *finished = advance(jnp, world.progress, now.reward, done)
@@ -181,8 +185,7 @@ class DeviceArena:
 
     def _reset(self, uid: jax.Array, key: jax.Array) -> World:
         shape = (uid.shape[0], self._learner.agent.environments)
-        keys = jax.vmap(lambda k: jax.random.split(k, shape[1]))(member_keys(key, uid))
-        state, obs = jax.vmap(jax.vmap(self._environment.reset))(keys)
+        state, obs = jax.vmap(jax.vmap(self._environment.reset))(environment_keys(key, uid, shape[1]))
         return World(state, obs, self._learner.agent.carry(shape), begin(jnp, *shape))
 
     def overwrite(self, copied: np.ndarray) -> None:
@@ -248,8 +251,10 @@ class DeviceArena:
         environment, drawn = self._environment, self._learner.drawn
         watch = drawn.watch if drawn is not None and rows is not None else None
         step_all = jax.vmap(jax.vmap(environment.step))
-        reset_keys, keys = jax.vmap(jax.vmap(jax.random.split, out_axes=1), out_axes=1)(keys)
-        state, obs = jax.vmap(jax.vmap(environment.reset))(reset_keys)
+        state, obs = jax.vmap(jax.vmap(environment.reset))(stream(keys, "reset"))
+        streams = {"step": stream(keys, "step")}
+        if not self._greedy:
+            streams["act"] = stream(keys[:, 0], "act")
         zeros = jnp.zeros(keys.shape, jnp.float32)
 
         def running(carried: tuple) -> jax.Array:
@@ -258,13 +263,13 @@ class DeviceArena:
 
         def step(carried: tuple) -> tuple:
             state, obs, memory, shared, total, length, alive, t = carried
-            now = jax.vmap(jax.vmap(jax.random.fold_in, (0, None)), (0, None))(keys, t)
+            now = at(streams, t)
             if self._greedy:
                 action, memory = self._learner.greedy(population, obs, memory)
             else:
-                action, memory, _ = self._learner.act(population, obs, memory, now[:, 0])
+                action, memory, _ = self._learner.act(population, obs, memory, now["act"])
             inside = to_bounds(environment.spec.action, action)
-            state, next_obs, reward, terminated, truncated = step_all(now, state, inside)
+            state, next_obs, reward, terminated, truncated = step_all(now["step"], state, inside)
             if watch is not None:
                 taken = Rollout(obs, action, reward, next_obs, terminated, truncated, ())
                 shared = watch(shared, rows, taken, alive)

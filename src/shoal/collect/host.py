@@ -26,7 +26,7 @@ from shoal.collect.episodes import (
 from shoal.devices import OF_POPULATION, Layout, Program
 from shoal.environments.host import HostEnvironment, Vector
 from shoal.environments.spaces import to_bounds
-from shoal.keys import derive, member_keys, words
+from shoal.keys import at, derive, member_keys, stream, words
 from shoal.types import Learner, Member, Population, PyTree, Rollout, Seed
 
 
@@ -96,14 +96,15 @@ class HostArena:
         (learned, memory, own), shared = population.members, population.shared
         acting = (learned, shared, hyper)
         for i in range(iterations):
-            now = place(jax.random.fold_in(key, i), members=False)
-            rollout, finished = self._collect(acting, who, now)
+            now = jax.random.fold_in(key, i)
+            act_key, update_key = (place(stream(now, purpose), members=False) for purpose in ("act", "update"))
+            rollout, finished = self._collect(acting, who, act_key)
             outcome = merge(np, outcome, *finished)
             if off_policy:
                 pause(metrics, i)  # the last round of updates, which ran beside this rollout
                 acting = (learned, shared, hyper)
             (learned, shared), (memory, own), metrics = self._update(
-                (learned, shared), (memory, own), hyper, place(rollout), who, now
+                (learned, shared), (memory, own), hyper, place(rollout), who, update_key
             )
             if not off_policy:
                 pause(metrics, i + 1)
@@ -148,15 +149,14 @@ class HostArena:
     ) -> Any:
         learned, shared, hyper = acting
         population = Population(Member(learned, (), ()), shared, hyper)
-        key = jax.random.fold_in(jax.random.fold_in(key, turn), 0)
-        return self._learner.act(population, obs, carry, member_keys(key, uid))
+        keys = member_keys(jax.random.fold_in(key, turn), uid)
+        return self._learner.act(population, obs, carry, keys)
 
     def _update_members(
         self, kept: tuple, spent: tuple, hyper: PyTree, rollout: Rollout, uid: jax.Array, key: jax.Array
     ) -> Any:
-        keys = member_keys(jax.random.fold_in(key, 1), uid)
         population = Population(Member(kept[0], *spent), kept[1], hyper)
-        (members, shared, _), metrics = self._learner.update(population, rollout, keys)
+        (members, shared, _), metrics = self._learner.update(population, rollout, member_keys(key, uid))
         return (members.learned, shared), (members.memory, members.own), metrics
 
     def overwrite(self, copied: np.ndarray) -> None:
@@ -211,15 +211,15 @@ class HostArena:
             self._close_testing()
             self._testing = (self._environment.open(keys.size, self._objective), keys.size)
         vector = self._testing[0]
-        seeds = np.asarray(jax.random.key_data(keys)).reshape(keys.size, -1)[:, -1] >> 1
-        obs = vector.reset([int(s) for s in seeds]).reshape(*shape, *self._environment.spec.obs_shape)
+        seeds, act_keys = _seeds_and_act_keys(keys)
+        obs = vector.reset(np.asarray(seeds).tolist()).reshape(*shape, *self._environment.spec.obs_shape)
         carry = jax.tree.map(np.asarray, self._learner.agent.carry(shape))
         progress, alive = begin(np, *shape), np.ones(shape, bool)
         returns, lengths = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
-        population, first_keys = place(population, OF_POPULATION), place(keys[:, 0])
+        population, act_keys = place(population, OF_POPULATION), place(act_keys)
         for t in range(limit):
             turn = place(np.int32(t), members=False)
-            action, carry = jax.tree.map(np.asarray, act(population, place(obs), place(carry), first_keys, turn))
+            action, carry = jax.tree.map(np.asarray, act(population, place(obs), place(carry), act_keys, turn))
             step, objective = self._step(vector, action)
             reward, terminated, truncated = (x.reshape(shape) for x in (step.reward, step.terminated, step.truncated))
             done = terminated | truncated
@@ -242,8 +242,7 @@ class HostArena:
     def _sample_members(
         self, population: Population, obs: jax.Array, carry: PyTree, keys: jax.Array, turn: jax.Array
     ) -> Any:
-        keys = jax.vmap(jax.random.fold_in, (0, None))(keys, turn)
-        return self._learner.act(population, obs, carry, keys)[:2]
+        return self._learner.act(population, obs, carry, at(keys, turn))[:2]
 
     # ---------------------------------------------------------------------------------------------- state
 
@@ -264,3 +263,10 @@ class HostArena:
         if self._testing is not None:
             self._testing[0].close()
             self._testing = None
+
+
+@jax.jit
+def _seeds_and_act_keys(keys: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Of episodes with keys [N, E]: a seed for each of their resets [N * E], and what each member acts with [N]."""
+    bits = jax.vmap(jax.random.bits)(stream(keys, "reset").reshape(-1))
+    return (bits >> 1).astype(jnp.int32), stream(keys[:, 0], "act")

@@ -41,15 +41,10 @@ class DeviceEnvironment(NamedTuple):
 def auto_reset(
     environment: DeviceEnvironment, key: jax.Array, state: PyTree, action: jax.Array, start: PyTree
 ) -> tuple[PyTree, TimeStep]:
-    """One step; where the episode ends, the state and observation of the next one take over.
-
-    start: (state, obs) to use when the environment does not draw fresh resets.
-    """
-    step_key, reset_key = jax.random.split(key)
-    state, final_obs, reward, terminated, truncated = environment.step(step_key, state, action)
-    new_state, new_obs = environment.reset(reset_key) if environment.fresh_resets else start
+    """One step; where the episode ends, `start` takes over: state and observation of the next one."""
+    state, final_obs, reward, terminated, truncated = environment.step(key, state, action)
     done = terminated | truncated
-    state, obs = jax.tree.map(lambda new, old: jnp.where(done, new, old), (new_state, new_obs), (state, final_obs))
+    state, obs = jax.tree.map(lambda new, old: jnp.where(done, new, old), start, (state, final_obs))
     return state, TimeStep(obs, reward, terminated, truncated, final_obs)
 
 

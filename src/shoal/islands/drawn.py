@@ -144,11 +144,11 @@ class DrawnIsland(VectorIsland):
             self._shape = jax.eval_shape(lambda population: (self._drawn.mean(population), ()), self.population)
         return self._shape
 
-    def test(self, learned: PyTree, key: Seed, episodes: int) -> np.ndarray:
+    def test(self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int) -> np.ndarray:
         n = self._layout.devices
-        first = jax.tree.map(lambda x: np.asarray(x)[:1].repeat(n), self.population.hyper)
+        same = self._hyper({name: np.full(n, value) for name, value in hyper.items()})
         every = jax.tree.map(lambda x: np.broadcast_to(x, (n, *np.shape(x))), learned)
-        population = self._layout.place(Population(Member(every, (), ()), (), first))
+        population = self._layout.place(Population(Member(every, (), ()), (), same))
         size, results = -(-min(episodes, TEST) // n), []
         for round_ in range(-(-episodes // (n * size))):
             keys = jax.random.split(jax_key(derive(key, round_)), (n, size))

@@ -84,9 +84,9 @@ class Group:
             island.adopt(local, self._part(hyper, i), {row - mine[0]: moved[row] for row in mine if row in moved})
             self._rest(island)
 
-    def test(self, learned: PyTree, key: Seed, episodes: int) -> np.ndarray:
+    def test(self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int) -> np.ndarray:
         self._islands[0].wake()
-        returns = self._islands[0].test(learned, key, episodes)
+        returns = self._islands[0].test(learned, hyper, key, episodes)
         self._rest(self._islands[0])
         return returns
 

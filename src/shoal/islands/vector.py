@@ -178,17 +178,17 @@ class VectorIsland:
             self.population = self.population._replace(members=members)
         return members.learned, members.memory if self._copy_memory else ()
 
-    def test(self, learned: PyTree, key: Seed, episodes: int) -> np.ndarray:
-        """Returns [>= episodes] of one member on fresh episodes; every place of the island plays some of them."""
+    def test(self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int) -> np.ndarray:
+        """Returns [episodes] of one member on fresh episodes; every place of the island plays some of them."""
         n = len(self.uid)
         broadcast = jax.tree.map(lambda x: np.broadcast_to(x, (n, *np.shape(x))), learned)
         members = self.population.members._replace(learned=self._layout.place(broadcast))
+        same = self._hyper({name: np.full(n, value) for name, value in hyper.items()})
+        population = self.population._replace(members=members, hyper=same)
         results: list[np.ndarray] = []
         for round_ in range(-(-episodes // (n * self._episodes))):
             keys = jax.random.split(jax_key(derive(key, round_)), (n, self._episodes))
-            results.append(
-                self.arena.evaluate(self.population._replace(members=members), keys, self.pause)[0].reshape(-1)
-            )
+            results.append(self.arena.evaluate(population, keys, self.pause)[0].reshape(-1))
         return np.concatenate(results)[:episodes].astype(np.float64)
 
     # ---------------------------------------------------------------------------------------------- state
