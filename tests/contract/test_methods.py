@@ -19,10 +19,12 @@ from tiny import LIVE, leaves, member, same, walk
 from shoal import loop
 from shoal.build import Parts
 from shoal.champion import load_champion
+from shoal.environments import registry
 from shoal.environments.device import DeviceEnvironment
 from shoal.exchanges.local import Local
 from shoal.experiment import dump, load
 from shoal.islands.crew import Crew
+from shoal.keys import at, derive, jax_key, stream
 from shoal.loop import resume, train
 from shoal.methods import METHODS
 from shoal.stopping import Interrupted
@@ -247,7 +249,8 @@ RUNS = {name: settings(name) for name in METHODS} | {
         "es",
         **{"adaptive_cap": True, "sigma_decay": 0.9, "chunk": 2, "optimiser": "sgd"},
         config={"recurrent": 4, "normalise_observations": True},
-    ),
+    )
+    | {"env": "gymnax:Pendulum-v1"},  # whose returns show the smallest difference
     "cem_rl, mirrored": settings("cem_rl", mirrored=True, trained=1),
 }
 
@@ -315,6 +318,27 @@ def test_the_records_are_whole(whole: Path, name: str) -> None:
     assert result["environment_steps"] == metrics[-1]["steps"]
     if not METHODS[method].copies:
         assert all(row["parent"] == row["uid"] for row in lineage)
+
+
+@EVERY
+def test_the_champion_that_is_saved_is_the_one_that_was_measured(whole: Path, name: str) -> None:
+    """Weights, statistics and all: on the episodes that made it champion it returns what it was selected for."""
+    champion = load_champion(whole)
+    experiment = champion.experiment
+    environment = registry.make(registry.resolve(experiment.env), {})
+    reset, step = jax.jit(environment.reset), jax.jit(environment.step)
+    limit = min(experiment.fitness.step_limit, champion.hyper.get("episode_cap", np.inf))
+    returns = []
+    for key in jax.random.split(jax_key(derive((experiment.seed,), champion.generation, "evaluate")), 2):
+        champion.reset()
+        state, obs = reset(stream(key, "reset"))
+        total, t, done = 0.0, 0, False
+        while not done and t < limit:
+            action = jnp.asarray(champion.act(obs))
+            state, obs, reward, *ends = step(at(stream(key, "step"), t), state, action)
+            total, t, done = total + float(reward), t + 1, any(ends)
+        returns.append(total)
+    np.testing.assert_allclose(np.mean(returns), champion.fitness, rtol=1e-5)
 
 
 @EVERY

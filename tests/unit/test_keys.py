@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from shoal.keys import derive, draws, jax_key, member_keys, words
+from shoal.keys import at, derive, draws, environment_keys, jax_key, member_keys, stream, words
 
 PATHS = [*itertools.product((0, 1, 2), repeat=1), *itertools.product((0, 1, 2), repeat=2)]
 PATHS += [*itertools.product((0, 1), repeat=3), (0, 2**32 - 1), (2**40,), (2**40, 0), (0, 2**40)]
@@ -60,3 +60,34 @@ def test_member_keys():
     assert len({tuple(row) for row in data}) == 3
     np.testing.assert_array_equal(data[1:2], jax.random.key_data(member_keys(jax_key((0, 1)), uid[1:2])))
     assert (data != jax.random.key_data(member_keys(jax_key((0, 2)), uid))).any(1).all()
+
+
+def data(keys):
+    return list(map(tuple, np.asarray(jax.random.key_data(keys)).reshape(-1, 2).tolist()))
+
+
+def test_no_two_purposes_share_a_key():
+    """Neither in one generation nor in two; nor do streams meet, of a key or of what is numbered below it."""
+    top = [jax_key(derive((0,), generation, purpose)) for generation in range(20) for purpose in ("train", "evaluate")]
+    assert len({word for key in top for word in data(key)[0]}) == 2 * len(top)  # both words of a key, or it has 2**32
+    uid = np.uint32([0, 1, 2])
+    seen = data(jax.numpy.stack(top))
+    for key in top[:4]:
+        for purpose in ("act", "step", "reset", "update"):
+            keys = {"one": stream(key, purpose), "members": member_keys(stream(key, purpose), uid)}
+            keys["environments"] = environment_keys(stream(key, purpose), uid, 4)
+            for t in range(5):
+                seen += [x for leaf in jax.tree.leaves(at(keys, t)) for x in data(leaf)]
+    assert len(set(seen)) == len(seen)
+
+
+def test_keys_are_numbered_in_one_go():
+    """As one by one, whatever their shapes."""
+    key = jax_key((0, 1))
+    keys = {"a": key, "b": jax.random.split(key, (2, 3))}
+    for t in (0, 2**32 - 1):
+        children = at(keys, np.uint32(t))
+        assert children["a"].shape == () and children["b"].shape == (2, 3)
+        assert data(children["a"]) == data(jax.random.fold_in(key, np.uint32(t)))
+        assert data(children["b"][1, 2]) == data(jax.random.fold_in(keys["b"][1, 2], np.uint32(t)))
+    assert data(stream(keys["b"], "act")[0, 1]) == data(stream(keys["b"][0, 1], "act"))

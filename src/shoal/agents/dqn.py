@@ -91,11 +91,11 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         return optax.chain(optax.clip_by_global_norm(hyper.max_gradient_norm), optax.adam(hyper.learning_rate))
 
     def init(key: jax.Array, hyper: Hyper) -> Member:
-        features_key, head_key = jax.random.split(key)
+        memory_key, features_key, head_key = jax.random.split(key, 3)
         x, first = features.init_with_output(features_key, jnp.zeros((1, *spec.obs_shape), spec.obs_dtype))
         params = {"features": first, "head": head.init(head_key, x)}
         learned = Learned(params, params, optimiser(hyper).init(params), jnp.int32(0))
-        return Member(learned, *replay.begin(spec, config, key))
+        return Member(learned, *replay.begin(spec, config, memory_key))
 
     def act(learned: Learned, hyper: Hyper, obs: jax.Array, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
         best, carry = greedy(learned, obs, carry)

@@ -90,7 +90,7 @@ def sac(spec: Spec, **settings: Any) -> Agent:
         return jax.vmap(critic.apply, (0, None))(params, x)[..., 0]
 
     def init(key: jax.Array, hyper: Hyper) -> Member:
-        actor_key, *critic_keys = jax.random.split(key, 3)
+        memory_key, actor_key, *critic_keys = jax.random.split(key, 4)
         obs, action = flatten(jnp.zeros((1, *spec.obs_shape)), spec.obs_shape), jnp.zeros((1, *spec.action.shape))
         params = actor.init(actor_key, obs)
         critics = jax.vmap(critic.init, (0, None))(jnp.stack(critic_keys), jnp.concatenate([obs, action], -1))
@@ -99,7 +99,7 @@ def sac(spec: Spec, **settings: Any) -> Agent:
         learned = Learned(
             params, critics, critics, temperature, policy_state, critic_state, temperature_state, jnp.int32(0)
         )
-        return Member(learned, *replay.begin(spec, config, key))
+        return Member(learned, *replay.begin(spec, config, memory_key))
 
     def act(learned: Learned, hyper: Hyper, obs: jax.Array, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
         sample_key, random_key = jax.random.split(key)

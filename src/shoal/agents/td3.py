@@ -153,9 +153,10 @@ def td3(spec: Spec, **settings: Any) -> Agent:
     net = networks(spec, config)
 
     def init(key: jax.Array, hyper: Hyper) -> Member:
-        params, critics = net.init(key)
+        network_key, memory_key = jax.random.split(key)
+        params, critics = net.init(network_key)
         learned = Learned(params, critics, params, critics, ADAM.init(params), ADAM.init(critics), jnp.int32(0))
-        return Member(learned, *replay.begin(spec, config, key))
+        return Member(learned, *replay.begin(spec, config, memory_key))
 
     def act(learned: Learned, hyper: Hyper, obs: jax.Array, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
         noise_key, random_key = jax.random.split(key)

@@ -46,6 +46,7 @@ class Shared(NamedTuple):
 
     policy: PyTree  # the mean, as an agent has it: `params`, and statistics of observations where it has them
     optimiser: PyTree
+    seen: PyTree  # those statistics, and what this generation adds to them: nobody acts by it before the next one
 
 
 def frozen(agent: Agent, optimiser: str, chunk: int) -> Learner:
@@ -64,7 +65,9 @@ def frozen(agent: Agent, optimiser: str, chunk: int) -> Learner:
 
     def init(key: jax.Array, uid: jax.Array, hyper: Hyper) -> Population:
         policy = agent.init(key, hyper).learned
-        return Population(Member((), (), ()), Shared(policy, direction(_first(hyper)).init(policy.params)), hyper)
+        seen = policy.observations if normalises else ()
+        shared = Shared(policy, direction(_first(hyper)).init(policy.params), seen)
+        return Population(Member((), (), ()), shared, hyper)
 
     def noise(key: jax.Array, pair: jax.Array, size: int) -> jax.Array:
         return jax.random.normal(jax.random.fold_in(key, pair), (size,))
@@ -81,7 +84,7 @@ def frozen(agent: Agent, optimiser: str, chunk: int) -> Learner:
 
     def recombine(population: Population, uid: jax.Array, weights: jax.Array, key: jax.Array) -> tuple[Population, Any]:
         """One step along the estimated gradient, which is drawn from members in order of uid, an even one first."""
-        (policy, state), hyper = population.shared, _first(population.hyper)
+        (policy, state, seen), hyper = population.shared, _first(population.hyper)
         flat, unravel = ravel_pytree(policy.params)
         pairs, weights = uid[::2] // 2, weights[::2] - weights[1::2]
         blocks = BLOCKS if len(pairs) >= BLOCKS else 1
@@ -101,14 +104,16 @@ def frozen(agent: Agent, optimiser: str, chunk: int) -> Learner:
         params = jax.tree.map(lambda p, d: p - hyper.learning_rate * d, policy.params, step)
         length = jnp.sqrt(sum((jnp.square(d).sum() for d in jax.tree.leaves(step)), start=jnp.float32(0)))
         metrics = {"gradient/norm": jnp.linalg.norm(ascent), "step/norm": hyper.learning_rate * length}
-        return population._replace(shared=Shared(policy._replace(params=params), state)), metrics
+        policy = policy._replace(params=params)
+        if normalises:
+            policy = policy._replace(observations=seen)
+        return population._replace(shared=Shared(policy, state, seen)), metrics
 
     def watch(shared: Shared, rows: jax.Array, step: Rollout, alive: jax.Array) -> Shared:
         """Statistics of observations are those of the mean's episodes, which everybody who measures sees alike."""
         row = jnp.argmax(rows == 0)[None]  # alone, so that it does not matter who is measured beside it
         seen = alive[row] & (rows[row] == 0)[:, None]
-        statistics = normalize.take_in(shared.policy.observations, scaled(step.obs[row]), seen)
-        return shared._replace(policy=shared.policy._replace(observations=statistics))
+        return shared._replace(seen=normalize.take_in(shared.seen, scaled(step.obs[row]), seen))
 
     return independent(agent)._replace(
         init=init,

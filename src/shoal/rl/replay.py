@@ -66,7 +66,7 @@ def begin(spec: Spec, config: Replay, key: jax.Array) -> tuple[ring.Memory, Own]
     """An empty memory of `config.capacity` steps, rounded up to whole rollouts, and nothing owed."""
     rollouts = -(-config.capacity // (config.rollout * config.environments))
     memory = ring.empty(spec, rollouts * config.rollout, config.environments)
-    mark = jax.random.bits(jax.random.fold_in(key, 1))
+    mark = jax.random.bits(key)
     return memory._replace(owner=mark), Own(jnp.float32(0), mark)
 
 
