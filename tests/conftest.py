@@ -19,6 +19,7 @@ import optax  # noqa: E402
 
 from shoal import loop  # noqa: E402
 from shoal.build import Parts  # noqa: E402
+from shoal.compiled import keep_whole  # noqa: E402
 from shoal.components import component_data  # noqa: E402
 from shoal.devices import Program  # noqa: E402
 
@@ -32,8 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for name, value in settings.items():
         jax.config.update(f"jax_{name}", value)
         os.environ[f"JAX_{name.upper()}"] = str(value)
-    # Two test runs at once may meet a half-written entry, which is then compiled anew.
-    config.addinivalue_line("filterwarnings", "ignore:Error (reading|writing) persistent compilation cache")
+    keep_whole(None)
 
 
 def _bias_correction(*arguments, correct=optax.tree.bias_correction):

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from shoal.compiled import keep_whole
 from shoal.lift import AXIS
 from shoal.types import Population, PyTree
 
@@ -36,9 +37,10 @@ def prepare(neighbour: tuple[int, int] = (0, 1), sharer: tuple[int, int] = (0, 1
     if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
         with contextlib.suppress(RuntimeError):  # JAX is in use already: its devices stay as they are
             jax.config.update("jax_num_cpu_devices", cores)
+    own = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shoal" / "compiled"
+    keep_whole(own)
     if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
-        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        jax.config.update("jax_compilation_cache_dir", str(Path(home) / "shoal" / "compiled"))
+        jax.config.update("jax_compilation_cache_dir", str(own))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 

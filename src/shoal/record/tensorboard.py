@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,14 +30,19 @@ class TensorBoard(Recorder):
     """Writes RUN/tensorboard. The horizontal axis is environment steps per member."""
 
     def start(self, parts: Parts, run_dir: Path, generation: int) -> None:
-        from tensorboard.summary import Writer
-
         method = components.method(parts.experiment.method)
         self._copies, self._tunes = method.copies, method.tunes
         told = read_lines(run_dir / "lineage.jsonl")  # of the generations before this start
         cut_back(run_dir / "tensorboard", max((row["steps"] for row in told if "steps" in row), default=0))
-        self._writer = Writer(str(run_dir / "tensorboard"))
+        self._folder = run_dir / "tensorboard"
         self._pool = ThreadPoolExecutor(1, "tensorboard")  # hundreds of scalars, written while the next interval runs
+
+    @cached_property
+    def _writer(self) -> Any:
+        """Opened by the thread that writes: importing it takes longer than a first generation should wait."""
+        from tensorboard.summary import Writer
+
+        return Writer(str(self._folder))
 
     def generation(self, event: Generation) -> None:
         self._pool.submit(self._write, event._replace(best=replace(event.best)))
@@ -81,8 +87,9 @@ class TensorBoard(Recorder):
             self._writer.add_scalar(name, float(values[0]), step)
 
     def finish(self, result: dict[str, Any] | None) -> None:
-        if hasattr(self, "_writer"):
+        if hasattr(self, "_pool"):
             self._pool.shutdown()
+        if "_writer" in vars(self):
             self._writer.close()
 
 
