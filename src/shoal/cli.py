@@ -19,7 +19,8 @@ from shoal.evolvers.explore import EXPLORERS
 from shoal.evolvers.select import SELECTORS
 from shoal.experiment import Experiment
 from shoal.methods import METHODS
-from shoal.stopping import on_signal
+from shoal.names import shortened
+from shoal.stopping import described, on_signal
 from shoal.types import BadInput
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def _whole(text: str) -> int:
     with suppress(ValueError):
         if float(text).is_integer():
             return int(float(text))
-    raise ValueError(f"{text!r} is not a whole number")
+    raise ValueError(shortened(f"{text!r} is not a whole number"))
 
 
 def _flag(metavar: str, help: str, default: object) -> Any:
@@ -285,7 +286,7 @@ def main(arguments: list[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = DONE
     except OSError as error:
-        code = _say(str(error), FAILED)
+        code = _say(shortened(described(error)), FAILED)
     except KeyboardInterrupt:
         code = _say("interrupted", ENDED)
     finally:
@@ -344,19 +345,24 @@ def _no_more() -> None:
 def _tell(result: Result, console: Console) -> int:
     from shoal.record.report import write_report
 
-    summary, page = result.summary, write_report(result.run_dir)
-    champion = summary["champion"]
+    summary, champion = result.summary, result.summary["champion"]
+    if champion is not None:
+        test = champion["evaluation"]
+        console.print(
+            f"champion: [bold]{test['mean']:.4g} ± {test['standard_error'] or 0:.2g}[/] "
+            f"on {test['episodes']} fresh episodes ({champion['selection_fitness']:.4g} when selected); "
+            f"{summary['environment_steps']:,} steps in "
+            f"{summary['seconds']:.0f} s, {summary['compile_seconds']:.0f} s of them compiling",
+            highlight=False,
+            soft_wrap=True,
+        )
+    try:
+        page = write_report(result.run_dir)
+    except OSError as error:
+        again = f"shoal report {quote(str(result.run_dir))}"
+        return _say(f"the run is done, only its page is missing: {described(error)}; when mended: {again}", FAILED)
     if champion is None:
         return _say("no member ever had a finite fitness: every one of them diverged", FAILED)
-    test = champion["evaluation"]
-    console.print(
-        f"champion: [bold]{test['mean']:.4g} ± {test['standard_error'] or 0:.2g}[/] "
-        f"on {test['episodes']} fresh episodes ({champion['selection_fitness']:.4g} when selected); "
-        f"{summary['environment_steps']:,} steps in "
-        f"{summary['seconds']:.0f} s, {summary['compile_seconds']:.0f} s of them compiling",
-        highlight=False,
-        soft_wrap=True,
-    )
     console.print(
         f"look at it:   open {_in_shell(page)}\n"
         f"the curves:   tensorboard --logdir {_in_shell(result.run_dir / 'tensorboard')}\n"

@@ -130,8 +130,8 @@ def read(path: Path) -> Experiment:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        folder = path.parent.glob("*.yaml") if path.parent.is_dir() else ()
-        near = difflib.get_close_matches(path.name, [p.name for p in folder], 1)
+        others = path.parent.glob("*.yaml") if isinstance(error, FileNotFoundError) else ()
+        near = difflib.get_close_matches(path.name, [p.name for p in others], 1)
         raise BadInput(f"{path}: {error.strerror}" + (f"; did you mean {near[0]}?" if near else "")) from error
     except ValueError as error:
         raise BadInput(f"{path}: not a text file") from error
@@ -150,7 +150,7 @@ def blame(path: Path | None, changed: Collection[str] = (), always: bool = True)
     try:
         yield
     except BadInput as error:
-        message = str(error)
+        message = str(error.args[0])  # whole: long names have lines too
         if path is None or message.startswith(str(path)) or not path.is_file():
             raise
         if message.startswith("line "):

@@ -26,13 +26,16 @@ class Interrupted(Exception):
         self.run_dir, self.agreed, self.leading = run_dir, agreed, leading
 
 
+def described(error: OSError) -> str:
+    """What went wrong with which file."""
+    return f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
+
+
 class Failed(Exception):
     """A file of the run could not be written, or its environment failed; the run can be resumed from `run_dir`."""
 
     def __init__(self, run_dir: Path, error: Exception):
-        what = str(error)
-        if isinstance(error, OSError):
-            what = f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
+        what = described(error) if isinstance(error, OSError) else str(error)
         super().__init__(f"{what}; when that is mended, go on with: {_resume(run_dir)}")
         self.run_dir = run_dir
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import re
 import shutil
 from collections import namedtuple
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from runs import flags, rows, same_run, shoal, start
 
 from shoal import rundir
 from shoal.environments import registry
+from shoal.experiment import Experiment
 from shoal.methods import METHODS
 from shoal.record.jsonl import Lines
 
@@ -342,6 +346,45 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
         assert refused(tmp_path, command, tmp_path)
 
 
+def test_a_file_that_may_not_be_read_is_not_said_to_be_missing(
+    six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is the file itself proposed in its place."""
+    file, real = six / "experiment.yaml", Path.read_text
+
+    def read_text(self: Path, *arguments: Any, **options: Any) -> str:
+        if self.name == file.name:
+            raise PermissionError(errno.EACCES, "Permission denied", str(self))
+        return real(self, *arguments, **options)
+
+    monkeypatch.setattr(Path, "read_text", read_text)
+    for command in ("resume", "evaluate", "replay", "play"):
+        assert refused(six, command, six) == f"{file}: Permission denied"
+    assert refused(six, "train", file) == f"{file}: Permission denied"
+    for command in ("report", "schedule"):
+        assert shoal(command, six)[::2] == (1, f"shoal: Permission denied: {file}\n")
+
+
+LONG = {
+    "a": "x" * 5000,
+    "b": "words " * 900,
+    "c": list(range(2000)),
+    "d": {f"n{i}": i for i in range(900)},
+}
+
+
+@pytest.mark.parametrize("field", sorted(known.name for known in fields(Experiment)))
+@pytest.mark.parametrize("kind", LONG)
+def test_long_values_are_shortened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str, kind: str) -> None:
+    """Whoever refuses them; no experiment survives these."""
+    monkeypatch.chdir(tmp_path)
+    given = json.dumps(LONG[kind])
+    outcome = shoal(*flags(tmp_path / "r", "--set", f"{field}={given}", "--set", f"hyper.{'y' * 3000}=1"))
+    assert outcome.code == 2 and outcome.err.count("\n") == 1
+    assert len(outcome.err) < 1100
+    assert not re.search(r"\w{150}|(words ){30}|(\d+, ){40}", outcome.err)
+
+
 @pytest.mark.parametrize("given", ["hyper.epochs", "hyper.epochs:2"])
 def test_set_without_a_value(tmp_path: Path, given: str) -> None:
     assert refused(tmp_path, "train", "--set", given).startswith(f"--set {given}: write FIELD=VALUE")
@@ -497,9 +540,13 @@ def test_full_at_the_result_and_at_the_report(six: Path, tmp_path: Path, monkeyp
     assert (outcome.code, outcome.err.count("\n")) == (1, 1)
     assert not (run / "result.json").exists()
     with monkeypatch.context() as patch:
-        patch.setattr("shoal.record.report.tempfile.mkstemp", full)
-        outcome = shoal("resume", run)
-    assert (outcome.code, outcome.err) == (1, "shoal: [Errno 28] No space left on device\n")
+        patch.setattr("shoal.record.report.write_file", full)
+        outcome, later = shoal("resume", run), shoal("report", run)
+    full_disk = f"No space left on device: {run / 'report.html'}"
+    told = f"shoal: the run is done, only its page is missing: {full_disk}; when mended: shoal report {run}\n"
+    assert (outcome.code, outcome.err) == (1, told)
+    assert "champion: " in outcome.out
+    assert (later.code, later.err) == (1, f"shoal: {full_disk}\n")
     same_run(six, run)
     assert shoal("report", run).code == 0
 

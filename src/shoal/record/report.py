@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
 from collections.abc import Callable, Iterator
 from html import escape
 from importlib.resources import files
@@ -12,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from shoal.atomic import write_file
 from shoal.record import charts, diverse, drawn, families, figures, tables
 from shoal.record.charts import text
 from shoal.record.header import header, title
@@ -38,17 +37,10 @@ def write_report(run_dir: Path) -> Path:
     run_dir = Path(run_dir)
     page = render(read_workspace(run_dir) if is_workspace(run_dir) else read_run(run_dir))
     target = run_dir / "report.html"
-    handle, temporary = tempfile.mkstemp(dir=run_dir, prefix=".report-", suffix=".html")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(page)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, target)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+        write_file(target, page.encode())
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(target)) from error
     return target
 
 
