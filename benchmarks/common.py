@@ -16,6 +16,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exception, so that nothing that was started stays behind
 SHOAL = [sys.executable, "-m", "shoal"]
 COMPILING = 2  # generations that do not count
 WIDE = 1000  # characters in a line of a file or a pipe
@@ -102,16 +103,17 @@ def shoal_until(arguments: Sequence[str], reached, cold: bool = False, limit: fl
         began = time.perf_counter()
         command = [*SHOAL, "train", *arguments, "--quiet", "--run-dir", str(run_dir)]
         process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
-        while time.perf_counter() - began < limit and process.poll() is None:
+        try:
+            while time.perf_counter() - began < limit and process.poll() is None:
+                rows = generations(run_dir)
+                if rows and reached(rows):
+                    break
+                time.sleep(0.01)
+            seconds = time.perf_counter() - began
             rows = generations(run_dir)
-            if rows and reached(rows):
-                break
-            time.sleep(0.01)
-        seconds = time.perf_counter() - began
-        rows = generations(run_dir)
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-        process.wait()
+        finally:
+            process.kill()
+            process.wait()
     if not rows or not reached(rows):
         raise SystemExit(f"the target was not reached within {limit} s: {' '.join(command)}")
     return seconds, rows

@@ -22,8 +22,8 @@ def main() -> None:
         began = time.perf_counter()
         subprocess.run([*SHOAL, "--help"], check=True, stdout=subprocess.DEVNULL)
         helps.append(time.perf_counter() - began)
-    rows.append(["shoal --help", f"{statistics.median(helps):.2f} s", "0.5 s"])
-    for name, cold, allowed in (("cold", True, "15 s"), ("warm", False, "5 s")):
+    rows.append(["shoal --help", f"{statistics.median(helps):.2f} s", "0.3 s"])
+    for name, cold, allowed in (("cold", True, "10 s"), ("warm", False, "3.5 s")):
         shoal_until(["--population", "8"], len)  # so that warm is warm
         times = [shoal_until(["--population", "8"], len, cold=cold)[0] for _ in range(options.repeats)]
         rows.append([f"to the first generation, {name}", f"{statistics.median(times):.1f} s", allowed])
@@ -32,7 +32,7 @@ def main() -> None:
     spans = [b["seconds"] - a["seconds"] for a, b in pairwise(later)]
     between = [span - t["train"] - t["evaluate"] for t, span in zip(later[1:], spans, strict=True)]
     share = statistics.median(b / s for b, s in zip(between, spans, strict=True))
-    rows.append(["copying, records and checkpoint, of a generation", f"{share:.1%}", "5 %"])
+    rows.append(["copying, records and checkpoint, of a generation", f"{share:.1%}", "4 %"])
     deciding = statistics.median(t["evolve"] / span for t, span in zip(later[1:], spans, strict=True))
     rows.append(["of it deciding and copying", f"{deciding:.1%}", ""])
     rows.append(["a generation", f"{statistics.median(spans) * 1e3:.0f} ms", ""])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,15 @@ def test_a_script_runs(name: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "nan" not in done.stdout
     assert "…" not in done.stdout, "a figure is cut"
+
+
+def test_a_script_that_is_stopped_leaves_nothing_at_work() -> None:
+    code = "import common; common.shoal_until(['--population', '2'], lambda rows: False)"
+    with subprocess.Popen([sys.executable, "-c", code], cwd=BENCHMARKS) as script:
+        children = Path(f"/proc/{script.pid}/task/{script.pid}/children")
+        while not (started := children.read_text().split()):
+            assert script.poll() is None
+            time.sleep(0.01)
+        script.terminate()
+        assert script.wait(timeout=60) == 143
+    assert not [child for child in started if Path(f"/proc/{child}").exists()]
