@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from safetensors.numpy import load_file
 from shoal.cli import main
 from shoal.experiment import Checkpoint, Experiment, Fitness
 from shoal.record.recorder import Recorder
+from shoal.workshop import Workshop
 
 COMMAND = (sys.executable, "-m", "shoal")  # in a process of its own
 CONFIG = {"layers": [8], "rollout": 16, "environments": 2, "minibatches": 2}
@@ -87,6 +89,17 @@ class Signals(Recorder):
 
     def note(self, message: str) -> None:
         self.notes.append(message)
+
+
+@contextmanager
+def at_work(place: Path) -> Iterator[Workshop]:
+    """A workshop, to write in a place what runs write."""
+    workshop = Workshop(place, "test")
+    workshop.open()
+    try:
+        yield workshop
+    finally:
+        workshop.close()
 
 
 def rows(path: Path) -> list[dict[str, Any]]:

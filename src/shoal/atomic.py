@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import uuid
 import zlib
 from pathlib import Path
@@ -14,9 +15,9 @@ class Damaged(Exception):
     """A file that is half-written, missing, foreign or corrupted; the message says which."""
 
 
-def write_file(path: Path, data: bytes) -> None:
-    """Write a file so that its name never stands for half of it."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")  # process ids repeat, in containers above all
+def write_file(path: Path, data: bytes, via: Path | None = None) -> None:
+    """Write a file so that its name never stands for half of it. via: the folder where it is made; the same by default."""
+    temporary = (via or path.parent) / f".{path.name}.{uuid.uuid4().hex}"  # process ids repeat, in containers above all
     try:
         _write(temporary, data)
         temporary.replace(path)
@@ -36,6 +37,14 @@ def create_file(path: Path, data: bytes) -> bool:
     finally:
         temporary.unlink(missing_ok=True)
     return True
+
+
+def remove(path: Path) -> None:
+    """Remove a file or folder, if there is one."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def seal(content: dict[str, Any]) -> bytes:

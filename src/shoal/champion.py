@@ -15,6 +15,7 @@ from shoal.build import make_learner
 from shoal.environments.spaces import to_bounds
 from shoal.experiment import Experiment, read
 from shoal.types import ActionSpace, Agent, BadInput, Cards, Continuous, Discrete, MultiDiscrete, PyTree, Spec
+from shoal.workshop import Workshop
 
 
 @dataclass
@@ -85,11 +86,11 @@ class Champion:
         return action if batched else action[0]
 
 
-def save(folder: Path, best: Best, spec: Spec) -> None:
+def save(folder: Path, best: Best, spec: Spec, workshop: Workshop) -> None:
     """Write the champion's weights and manifest."""
     space = {"kind": type(spec.action).__name__, **asdict(spec.action)}
     manifest = best.about() | {"spec": {"obs_shape": spec.obs_shape, "obs_dtype": spec.obs_dtype, "action": space}}
-    checkpoint.write(folder, best.learned, manifest)
+    checkpoint.write(folder, best.learned, manifest, workshop)
 
 
 def load_champion(run: str | Path, **given: Any) -> Champion:

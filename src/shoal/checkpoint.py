@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import time
+import uuid
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -20,10 +20,9 @@ from safetensors.numpy import load, save
 
 from shoal.atomic import Damaged, seal, unseal, write_file
 from shoal.types import BadInput, PyTree
+from shoal.workshop import Workshop
 
 DATA, MANIFEST = "state.safetensors", "manifest.json"
-# What a process that was killed leaves.
-UNFINISHED = re.compile(r"\.(\d{8}|champion|[\w-]+\.(yaml|jsonl?|safetensors))\.(\w+)")
 
 
 def to_host(tree: PyTree) -> PyTree:
@@ -32,48 +31,20 @@ def to_host(tree: PyTree) -> PyTree:
     return jax.tree.map(lambda x: np.array(jax.random.key_data(x) if _is_key(x) else x), tree)
 
 
-def write(folder: Path, tree: PyTree, manifest: dict[str, Any]) -> None:
+def write(folder: Path, tree: PyTree, manifest: dict[str, Any], workshop: Workshop) -> None:
     """Write a folder with the tree's arrays and the manifest: complete, or not there at all.
 
     The data are on disk before the manifest that vouches for them, and both before the folder gets its name.
     """
     data, about = _packed(tree)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
+    making = workshop.path / f"{folder.name}.{uuid.uuid4().hex}"
+    making.mkdir()
     try:
-        write_file(temporary / DATA, data)
-        write_file(temporary / MANIFEST, seal(manifest | about))
-        _rename_folder(temporary, folder)
+        write_file(making / DATA, data)
+        write_file(making / MANIFEST, seal(manifest | about))
+        workshop.put(making, folder)
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _rename_folder(temporary: Path, folder: Path) -> None:
-    """Give a finished folder its name; one that has the name steps aside first, for it cannot be renamed over."""
-    if not folder.exists():
-        temporary.rename(folder)
-        return
-    old = folder.with_name(f".{folder.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    folder.rename(old)
-    try:
-        temporary.rename(folder)
-    except OSError:
-        old.rename(folder)
-        raise
-    shutil.rmtree(old)
-
-
-def tidy(folder: Path) -> None:
-    """Remove what a process that was killed in the middle of writing left in a folder."""
-    for path in folder.iterdir() if folder.is_dir() else ():
-        if UNFINISHED.fullmatch(path.name):
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
+        shutil.rmtree(making, ignore_errors=True)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -147,11 +118,11 @@ class Checkpoints:
     """The last `keep` checkpoints of a run, one folder per generation.
 
     A folder has one file for each part of the state, written by the process that has the part, and a manifest that
-    vouches for all of them. attempt: a name that the processes of a run share and earlier ones did not have.
+    vouches for all of them. workshop: that of the run; all of its processes share it.
     """
 
-    def __init__(self, folder: Path, keep: int, attempt: str = "0"):
-        self._folder, self._keep, self._attempt = folder, keep, attempt
+    def __init__(self, folder: Path, keep: int, workshop: Workshop):
+        self._folder, self._keep, self._workshop = folder, keep, workshop
 
     def save(self, generation: int, parts: dict[str, PyTree], manifest: dict[str, Any] | None, all_parts: int) -> None:
         """Write parts of the state after a generation.
@@ -159,9 +130,9 @@ class Checkpoints:
         The one process that gives a manifest waits for the others, whose parts make `all_parts`; then the checkpoint
         appears under its name, and the oldest is forgotten.
         """
-        making = self._folder / f".{generation:08d}.{self._attempt}"
+        making = self._workshop.path / f"{generation:08d}"
         try:
-            making.mkdir(parents=True, exist_ok=True)
+            making.mkdir(exist_ok=True)
             for name, tree in parts.items():
                 data, about = _packed(tree)
                 write_file(making / f"{name}.safetensors", data)
@@ -177,12 +148,13 @@ class Checkpoints:
             for path in found:
                 path.unlink()
             write_file(making / MANIFEST, seal(manifest))
-            _rename_folder(making, self._folder / f"{generation:08d}")
+            self._folder.mkdir(exist_ok=True)
+            self._workshop.put(making, self._folder / f"{generation:08d}")
         except BaseException:
             shutil.rmtree(making, ignore_errors=True)
             raise
         for old in self.generations()[: -self._keep]:
-            shutil.rmtree(self._folder / f"{old:08d}")
+            self._workshop.remove(self._folder / f"{old:08d}")
 
     def generations(self) -> list[int]:
         """Which generations there are, oldest first."""

@@ -19,6 +19,7 @@ from shoal.islands.vector import VectorIsland
 from shoal.islands.worker import Worker
 from shoal.settings import plain, read_yaml
 from shoal.types import BadInput, Exchange
+from shoal.workshop import Workshop
 
 # What each worker of a directory decides for itself; all else must be equal.
 OWN = ("generations", "run_dir", "workspace", "worker", "islands", "checkpoint", "final_episodes")
@@ -70,6 +71,11 @@ class Company:
     def run_dir(self) -> Path | None:
         """Where a worker's run lies."""
         return self._workspace.path / "workers" / self._workspace.name if self._workspace else None
+
+    @property
+    def workshop(self) -> Workshop | None:
+        """Where a worker makes its files, for as long as it has its name."""
+        return self._workspace.workshop if self._workspace else None
 
     def agree(self, experiment: Experiment) -> None:
         """Raise BadInput where the others train something else."""

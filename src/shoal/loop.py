@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from shoal.atomic import write_file
 from shoal.attention import Attention
 from shoal.build import build_run, check_memory, memory_needed
 from shoal.champion import Best
@@ -33,6 +32,7 @@ from shoal.rundir import RunDirectory
 from shoal.settings import plain
 from shoal.stopping import Failed, Interrupted, on_signal
 from shoal.types import BadInput, PyTree
+from shoal.workshop import Workshop
 
 
 def train(experiment: Experiment, recorders: Sequence[Recorder] = ()) -> Result:
@@ -187,7 +187,10 @@ class _Run:
         run_dir = self._company.run_dir or (self._own() if self._leading else "")
         path, attempt = self._exchange.broadcast(f"{run_dir}\n{uuid.uuid4().hex[:8]}").rsplit("\n", 1)
         self._run_dir = self._attention.run_dir = Path(path)
-        self._files = RunDirectory(self._run_dir, self._experiment.checkpoint.keep, attempt)
+        workshop = self._company.workshop or Workshop(self._run_dir, attempt)
+        self._files = RunDirectory(self._run_dir, self._experiment.checkpoint.keep, workshop)
+        if self._leading:
+            self._held.callback(self._files.close)
 
     def _own(self) -> Path:
         """Keep other processes out of the run's place: the one that was asked for, or the next free one."""
@@ -221,7 +224,7 @@ class _Run:
             with ThreadPoolExecutor(1, "saver") as saver:
                 summary = self._generations(saver)
         except OSError as error:
-            raise Failed(self._files.path, error) from error
+            raise Failed(self._files.path, self._files.reason(error)) from error
         except Interrupted:
             raise
         except Exception as error:
@@ -253,7 +256,7 @@ class _Run:
                 self._await(saving)  # an interrupted run can be resumed from it, so a failure to write it matters more
         summary = self._summary()
         if self._leading:
-            write_file(self._files.path / "result.json", json.dumps(plain(summary), indent=1).encode())
+            self._files.write("result.json", json.dumps(plain(summary), indent=1))
         self._exchange.broadcast("done")
         return summary
 

@@ -8,22 +8,23 @@ from pathlib import Path
 from typing import Any
 
 from shoal import champion as champions
-from shoal.atomic import write_file
 from shoal.champion import Best
-from shoal.checkpoint import Checkpoints, tidy
+from shoal.checkpoint import Checkpoints
 from shoal.experiment import Experiment, dump
 from shoal.record.jsonl import Lines
 from shoal.types import BadInput, PyTree, Spec
+from shoal.workshop import Workshop
 
 FILES = ("experiment.yaml", "lineage.jsonl", "metrics.jsonl", "tensorboard", "checkpoints", "champion")
 
 
 class RunDirectory:
-    """The files of one run; `keep` checkpoints stay. attempt: see `Checkpoints`."""
+    """The files of one run; `keep` checkpoints stay. workshop: where they are made, and must be to be written at all."""
 
-    def __init__(self, path: Path, keep: int, attempt: str = "0"):
-        self.path = path
-        self.checkpoints = Checkpoints(path / "checkpoints", keep, attempt)
+    def __init__(self, path: Path, keep: int, workshop: Workshop):
+        self.path, self._workshop = path, workshop
+        self.checkpoints = Checkpoints(path / "checkpoints", keep, workshop)
+        self._lines: list[Lines] = []
         self._made: list[Path] | None = None  # the folders of a new run that were not there before
 
     def check_free(self, needed: int) -> None:
@@ -45,20 +46,20 @@ class RunDirectory:
         self._made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            self._workshop.open()
             self.write_experiment(experiment)
+            self._open_lines(before=0)
         except OSError as error:
             self.discard()
             raise BadInput(f"run_dir: {self.path} cannot be written: {error.strerror}") from error
-        self._open_lines()
 
     def reopen(self, experiment: Experiment, first: int, best: Best, spec: Spec) -> None:
         """Cut everything back to what was known before generation `first`."""
-        tidy(self.path)
-        tidy(self.path / "checkpoints")
-        (self.path / "result.json").unlink(missing_ok=True)
+        self._workshop.open()
+        self._workshop.remove(self.path / "result.json")
         self.write_experiment(experiment)
         if best.learned is not None:  # the one on disk may be younger than the checkpoint, or half replaced
-            champions.save(self.path / "champion", best, spec)
+            champions.save(self.path / "champion", best, spec, self._workshop)
         self._open_lines(before=first)
 
     def save(
@@ -72,7 +73,7 @@ class RunDirectory:
     ) -> None:
         """Write a new champion, and parts of the state after a generation, if there are any; see `Checkpoints.save`."""
         if best is not None:
-            champions.save(self.path / "champion", best, spec)
+            champions.save(self.path / "champion", best, spec, self._workshop)
         if parts:
             if manifest is not None:
                 self.lineage.sync()
@@ -87,20 +88,33 @@ class RunDirectory:
     def discard(self) -> None:
         """Remove the run's files, and the folders that were made for it."""
         for name in FILES:
-            path = self.path / name
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                with suppress(OSError):  # it was not there
-                    path.unlink()
+            with suppress(OSError):
+                self._workshop.remove(self.path / name)
+        self.close()
         for folder in self._made or ():
             with suppress(OSError):  # whatever else lies there stays
                 folder.rmdir()
 
     def write_experiment(self, experiment: Experiment) -> None:
         """Write experiment.yaml."""
-        write_file(self.path / "experiment.yaml", dump(experiment).encode())
+        self.write("experiment.yaml", dump(experiment))
 
-    def _open_lines(self, before: int | None = None) -> None:
-        self.lineage = Lines(self.path / "lineage.jsonl", before=before)
-        self.metrics = Lines(self.path / "metrics.jsonl", before=before)
+    def write(self, name: str, text: str) -> None:
+        """Write a file of the run."""
+        self._workshop.write(self.path / name, text.encode())
+
+    def reason(self, error: OSError) -> OSError:
+        """Why the run cannot be written: somebody else has it by now, or what the system says."""
+        lost = OSError(f"{self.path} was taken over by another process, or removed")
+        return error if self._workshop.path.is_dir() else lost
+
+    def close(self) -> None:
+        """Nothing more will be written."""
+        for lines in self._lines:
+            lines.close()
+        self._workshop.close()
+
+    def _open_lines(self, before: int) -> None:
+        for name in ("lineage.jsonl", "metrics.jsonl"):
+            self._lines.append(Lines(self.path / name, before, self._workshop.path))
+        self.lineage, self.metrics = self._lines

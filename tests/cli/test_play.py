@@ -15,7 +15,7 @@ import imageio_ffmpeg
 import jax
 import numpy as np
 import pytest
-from runs import COMMAND
+from runs import COMMAND, at_work
 
 from shoal import champion, play
 from shoal.atomic import write_file
@@ -64,7 +64,8 @@ def run_of(tmp_path: Path) -> Callable[..., Path]:
         learned = jax.tree.map(np.asarray, agent.init(jax.random.key(0), agent.hyper).learned)
         hyper = {name: float(x) for name, x in agent.hyper._asdict().items()}
         best = champion.Best(learned, uid=0, generation=0, fitness=1.0, hyper=hyper)
-        champion.save(folder / "champion", best, parts.environment.spec)
+        with at_work(folder) as workshop:
+            champion.save(folder / "champion", best, parts.environment.spec, workshop)
         parts.island.close()
         return folder
 

@@ -1,10 +1,13 @@
 """Workers without learning that share a directory, and a hand that harms them: `python puppets.py DIR FAULTS SEED`.
 
-Each puppet publishes, reads what others have published, and saves how far it is, as a worker of Shoal's does between two
-intervals, hundreds of times a second. A state is a function of who and when, so that whatever is read can be judged. The
-driver kills puppets (and starts them again under their names), pauses them, and tears, flips, deletes, duplicates and
-delays their files. A puppet that crashes, reads a state that is not what its card says, or has lost more than the
-generation in flight ends with a message. Prints what was done and what came of it as JSON.
+Each puppet reads what others have published, records, saves and publishes, as a worker of Shoal's does between two
+intervals, as fast as the disk lets it. Fitness is drawn anew whenever a generation is lived, and a state is a function of
+whose it is, when, and of that fitness: so whatever is read can be judged, and every record of a copy names one life.
+
+The driver kills puppets (and starts them again under their names), pauses them, replaces them by others while they are
+paused, and tears, flips, deletes, duplicates and delays their files. A puppet that crashes, reads a state that is not
+what its card says, or goes back behind what it has published ends with a message. Prints what was done and what came of
+it as JSON.
 """
 
 from __future__ import annotations
@@ -17,40 +20,51 @@ import signal
 import sys
 import time
 import traceback
+import uuid
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 
 from shoal.atomic import write_file
+from shoal.champion import Best
+from shoal.exchanges import lease
 from shoal.exchanges.directory import Lost, Workspace
+from shoal.experiment import Experiment
+from shoal.rundir import RunDirectory
+from shoal.types import BadInput, Discrete, Spec
 
 WORKERS, MEMBERS, SIZE, KEEP = 4, 3, 20_000, 3
 COLUMNS = ["uid", "generation", "fitness"]
+SPEC = Spec((1,), "float32", Discrete(2))
+REPLACED, REFUSED, CRASHED = 7, 8, 9
+lease.BEAT, lease.PATIENCE = 0.05, 0.5
 
 
-def state(uid: int, generation: int) -> np.ndarray:
-    return np.random.default_rng((uid, generation)).integers(0, 256, SIZE, np.uint8)
+def state(uid: float, generation: float, fitness: float) -> np.ndarray:
+    seed = int(uid), int(generation), int(fitness * 2**53)
+    return np.random.default_rng(seed).integers(0, 256, SIZE, np.uint8)
 
 
 def puppet(path: Path, name: str) -> None:
     """One worker, for ever; SIGTERM ends it after a generation."""
     stop: list[int] = []
     signal.signal(signal.SIGTERM, lambda *_: stop.append(1))
-    checkpoint = path / "workers" / f"{name}.checkpoint"
     space = Workspace(path, KEEP, lambda: None, lambda message: None)
     space.join(name)
-    done = int(checkpoint.read_text()) if checkpoint.exists() else -1
-    shown = [int(p.name[:8]) for p in (path / "published" / name).glob("0*.json") if p.is_file()]
-    ours = [g for g in shown if (path / "published" / name / f"{g:08d}.states").exists()]
-    assert max(ours, default=-1) <= done + 1, f"{name} begins at {done + 1}, and has published {max(ours)}"
-    draw = random.Random(f"{name} {done}")
+    files = RunDirectory(path / "workers" / name, KEEP, space.workshop)
+    saved = files.checkpoints.generations()
     uid = space.slot * MEMBERS + np.arange(MEMBERS)
-    counts: Counter[str] = Counter()
+    space.check_past(max(saved, default=-1) + 1, uid)
+    if (files.path / "experiment.yaml").exists():
+        files.reopen(Experiment(), max(saved, default=-1) + 1, Best(), SPEC)
+    else:
+        files.create(Experiment())
+    draw, counts, generation = random.Random(uuid.uuid4().int), Counter(), max(saved, default=-1) + 1
     while not stop:
-        generation = done + 1
-        rows = np.stack([uid, np.full(MEMBERS, generation), uid / 7], 1).astype(np.float64)
-        space.publish(generation, COLUMNS, rows, [state(int(u), generation) for u in uid])
+        fitness = np.array([draw.random() for _ in uid])
+        own = np.stack([uid, np.full(MEMBERS, generation), fitness], 1).astype(np.float64)
+        parents = own.copy()
         for card in space.visible(generation, COLUMNS, SIZE):
             assert card.generation <= generation, f"{card.worker} is ahead: {card.generation} > {generation}"
             row = draw.randrange(MEMBERS)
@@ -59,14 +73,25 @@ def puppet(path: Path, name: str) -> None:
             except Lost:
                 counts["lost"] += 1
                 continue
-            expected = state(int(card.rows[row, 0]), int(card.rows[row, 1]))
-            assert (found == expected).all(), f"a state of {card.worker} is not what its card says"
+            assert (found == state(*card.rows[row])).all(), f"a state of {card.worker} is not what its card says"
+            parents[draw.randrange(MEMBERS)] = card.rows[row]
             counts["adopted"] += 1
-        write_file(checkpoint, str(generation).encode())
-        done = generation
+        files.lineage.write([record(*rows) for rows in zip(own, parents, strict=True)])
+        files.metrics.write([{"generation": generation}])
+        files.save(generation, {"run": {"generation": np.int64(generation)}}, {}, 1, None, SPEC)
+        space.publish(generation, COLUMNS, own, [state(*row) for row in own])
+        generation += 1
         time.sleep(draw.random() * 0.004)
+    files.close()
     space.leave()
     write_file(path / "workers" / f"{name}.counts", json.dumps(counts).encode())
+
+
+def record(own: np.ndarray, parent: np.ndarray) -> dict[str, object]:
+    """A line of the lineage."""
+    told = {"uid": int(own[0]), "generation": int(own[1]), "fitness": own[2]}
+    of_parent = {"parent": int(parent[0]), "parent_generation": int(parent[1]), "parent_fitness": parent[2]}
+    return told | of_parent | {"explored": False, "hyper": {}}
 
 
 def launch(path: Path, name: str) -> int:
@@ -75,10 +100,31 @@ def launch(path: Path, name: str) -> int:
         return pid
     try:
         puppet(path, name)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, BadInput) and "it is at work" in str(error):
+            os._exit(REFUSED)
+        if isinstance(error, OSError) and f"-{os.getpid()} " in (path / "replaced").read_text():
+            os._exit(REPLACED)
         (path / f"crash-{name}-{os.getpid()}").write_text(traceback.format_exc())
-        os._exit(9)
+        os._exit(CRASHED)
     os._exit(0)
+
+
+def replace(path: Path, name: str, alive: dict[str, int], draw: random.Random) -> None:
+    """Stop a puppet, have another take over its name, and let the first one go on."""
+    late, held = alive[name], path / "leases" / name
+    os.kill(late, signal.SIGSTOP)
+    with open(path / "replaced", "a") as file:
+        file.write(f"-{late} ")
+    before, end = held.read_text() if held.exists() else "", time.monotonic() + 20
+    alive[name] = launch(path, name)
+    while not held.exists() or held.read_text() == before:
+        assert time.monotonic() < end, f"nobody takes over {name}"
+        time.sleep(0.01)
+    time.sleep(draw.random() * 0.3)
+    os.kill(late, signal.SIGCONT)
+    code = os.waitstatus_to_exitcode(os.waitpid(late, 0)[1])
+    assert code in (REPLACED, REFUSED), f"{name} went on with {code} when it had lost its name"
 
 
 def harm(path: Path, kind: str, draw: random.Random, later: list) -> bool:
@@ -114,6 +160,7 @@ def harm(path: Path, kind: str, draw: random.Random, later: list) -> bool:
 def main(path: Path, faults: int, seed: int) -> None:
     draw, counts = random.Random(seed), Counter()
     names = [f"w{i}" for i in range(WORKERS)]
+    (path / "replaced").touch()
     alive = {name: launch(path, name) for name in names}
     later: list = []
     while sum(counts.values()) < faults:
@@ -121,7 +168,7 @@ def main(path: Path, faults: int, seed: int) -> None:
         for entry in [e for e in later if e[0] <= time.monotonic()]:
             later.remove(entry)
             entry[1]()
-        kind = draw.choice(["kill", "kill", "kill", "pause", "tear", "flip", "delete", "duplicate", "delay"])
+        kind = draw.choice(["kill"] * 6 + ["pause"] * 2 + ["replace", "tear", "flip", "delete", "duplicate", "delay"])
         name = draw.choice(names)
         if kind == "kill":
             os.kill(alive[name], signal.SIGKILL)
@@ -132,6 +179,8 @@ def main(path: Path, faults: int, seed: int) -> None:
             pid = alive[name]
             os.kill(pid, signal.SIGSTOP)
             later.append((time.monotonic() + draw.random() * 0.3, lambda pid=pid, name=name: resume(alive, name, pid)))
+        elif kind == "replace":
+            replace(path, name, alive, draw)
         elif not harm(path, kind, draw, later):
             continue
         counts[kind] += 1
@@ -141,7 +190,7 @@ def main(path: Path, faults: int, seed: int) -> None:
     for pid in alive.values():
         os.kill(pid, signal.SIGTERM)
     ended = {name: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for name, pid in alive.items()}
-    done = {name: int((path / "workers" / f"{name}.checkpoint").read_text()) for name in names}
+    done = {name: max(int(p.name) for p in (path / "workers" / name / "checkpoints").glob("0*")) for name in names}
     seen = [json.loads(p.read_text()) for p in (path / "workers").glob("*.counts")]
     print(
         json.dumps(

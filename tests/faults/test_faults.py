@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import COMMAND, mpiexec, same_run, settings, tiny
+from ancestry import check_ancestry
+from runs import COMMAND, mpiexec, same_run, settings, start, tiny
 
 from shoal.experiment import Checkpoint
 from shoal.loop import resume, train
@@ -46,8 +47,9 @@ def test_workers_of_a_directory_under_fire(tmp_path: Path, capsys: pytest.Captur
     )
     assert not told["crashes"], told["crashes"][0]
     assert set(told["ended"].values()) == {0}
-    assert sum(told["faults"].values()) >= FAULTS and len(told["faults"]) == 7
+    assert sum(told["faults"].values()) >= FAULTS and len(told["faults"]) == 8
     assert told["adopted"] > 0 and min(told["generations"].values()) > 10
+    assert check_ancestry(tmp_path / "space") > 100
 
 
 def expected(path: Path | None, generations: int, **changes: Any) -> None:
@@ -102,6 +104,38 @@ def test_a_worker_that_is_killed_again_and_again(tmp_path: Path, capsys: pytest.
     other = {"exchange": "directory", "workspace": str(tmp_path / "other"), "worker": "a"}
     expected(None, newest(run) + 1, **other)
     same_run(run, tmp_path / "other" / "workers" / "a")
+
+
+def test_workers_that_copy_one_another_are_killed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """At any moment, saving and publishing among them: no record of a copy names a life that its parent never had."""
+    draw, given = random.Random(3), settings(**RUN | {"generations": 4000, "islands": 1, "select": "tournament"})
+    command = ["train", "--exchange", "directory", "--workspace", tmp_path, "--quiet", *given, "--worker"]
+    alive = {name: start(*command, name) for name in ("a", "b")}
+    try:
+        for name in "ababab":
+            run, end = tmp_path / "workers" / name, time.monotonic() + 90
+            before = newest(run)
+            while newest(run) <= before + 1:
+                assert alive[name].poll() is None, alive[name].communicate()
+                assert time.monotonic() < end
+                time.sleep(0.01)
+            time.sleep(0.3 * draw.random())
+            alive[name].kill()
+            alive[name].communicate(timeout=60)
+            alive[name] = start(*command, name)
+        for name, process in alive.items():
+            before = newest(tmp_path / "workers" / name)
+            while newest(tmp_path / "workers" / name) <= before + 1:
+                assert process.poll() is None, process.communicate()
+                time.sleep(0.01)
+            process.send_signal(signal.SIGTERM)
+        told = {name: process.communicate(timeout=60) for name, process in alive.items()}
+        assert {process.returncode for process in alive.values()} == {3}, told
+    finally:
+        for process in alive.values():
+            process.kill()
+            process.communicate()
+    tell(capsys, f"6 kills of two workers; {check_ancestry(tmp_path)} copies from one to the other explained")
 
 
 def test_ranks_that_are_killed_again_and_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from runs import tiny
+from runs import at_work, tiny
 
 from shoal import checkpoint
 from shoal.build import build_run, make_agent
@@ -94,7 +94,8 @@ def champion_of(folder: Path, spec: Spec, fitness: float = 3.5, **settings: Any)
     learned = jax.tree.map(np.asarray, agent.init(jax.random.key(4), agent.hyper).learned)
     folder.mkdir(exist_ok=True)
     (folder / "experiment.yaml").write_text(dump(experiment))
-    save(folder / "champion", Best(learned, 2, 5, fitness, {"discount": 0.5}), spec)
+    with at_work(folder) as workshop:
+        save(folder / "champion", Best(learned, 2, 5, fitness, {"discount": 0.5}), spec, workshop)
     return agent, learned
 
 
@@ -197,7 +198,8 @@ def test_champion_of_another_experiment(tmp_path: Path) -> None:
 
 def test_a_checkpoint_is_no_champion(tmp_path: Path) -> None:
     champion_of(tmp_path, Spec((4,), "float32", Discrete(2)))
-    checkpoint.write(tmp_path / "champion", {"x": np.zeros(1)}, {"generation": 3})
+    with at_work(tmp_path) as workshop:
+        checkpoint.write(tmp_path / "champion", {"x": np.zeros(1)}, {"generation": 3}, workshop)
     with pytest.raises(BadInput, match="champion"):
         load_champion(tmp_path)
 

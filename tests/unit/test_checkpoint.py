@@ -18,11 +18,13 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+from runs import at_work
 
 from shoal import checkpoint
 from shoal.atomic import Damaged, write_file
-from shoal.checkpoint import DATA, MANIFEST, Checkpoints, read, tidy, to_host, write
+from shoal.checkpoint import DATA, MANIFEST, Checkpoints, read, to_host
 from shoal.types import BadInput
+from shoal.workshop import Workshop
 
 
 class Part(NamedTuple):
@@ -56,6 +58,11 @@ def equal(a: Any, b: Any) -> None:
     assert jax.tree.structure(a) == jax.tree.structure(b)
     for x, y in zip(jax.tree.leaves(to_host(a)), jax.tree.leaves(to_host(b)), strict=True):
         assert (x.dtype, x.shape, x.tobytes()) == (y.dtype, y.shape, y.tobytes())
+
+
+def write(folder: Path, tree: Any, manifest: dict[str, Any]) -> None:
+    with at_work(folder.parent) as workshop:
+        checkpoint.write(folder, tree, manifest, workshop)
 
 
 @pytest.fixture
@@ -282,27 +289,6 @@ def test_order_of_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert events == ["sync", DATA, "sync", MANIFEST, "c"]
 
 
-def test_tidy_removes_what_a_killed_process_left_and_nothing_else(tmp_path: Path) -> None:
-    gone = [
-        ".00000003.123",
-        ".champion.99",
-        ".champion.old",
-        ".experiment.yaml.5",
-        ".result.json.5",
-        ".lineage.jsonl.7",
-    ]
-    kept = [".gitignore", ".git", "experiment.yaml", "00000003", ".env.local", ".note.old"]
-    for name in [*gone, *kept]:
-        if name.rsplit(".", 1)[0].endswith(("yaml", "json", "jsonl")):
-            (tmp_path / name).write_text("x")
-        else:
-            (tmp_path / name).mkdir()
-            (tmp_path / name / "x").write_text("x")
-    tidy(tmp_path)
-    assert {p.name for p in tmp_path.iterdir()} == set(kept)
-    tidy(tmp_path / "nowhere")
-
-
 # --------------------------------------------------------------------------------------- the last few
 
 
@@ -314,8 +300,15 @@ def state(number: int) -> dict[str, Any]:
     return {"island-0000": {"x": np.full(3, number)}, "run": {"champion": np.float32(number), "evolution": ()}}
 
 
+def checkpoints_in(folder: Path, keep: int = 3, attempt: str = "0") -> Checkpoints:
+    """Of a run whose workshop lies elsewhere, so that the folder holds what a reader sees."""
+    workshop = Workshop(folder.with_name(f"{folder.name}-run"), attempt)
+    workshop.path.mkdir(parents=True, exist_ok=True)
+    return Checkpoints(folder, keep, workshop)
+
+
 def fill(folder: Path, keep: int, generations: range, attempt: str = "0") -> Checkpoints:
-    checkpoints = Checkpoints(folder, keep, attempt)
+    checkpoints = checkpoints_in(folder, keep, attempt)
     for generation in generations:
         checkpoints.save(generation, state(generation), {"seconds": 0.5}, 2)
     return checkpoints
@@ -360,7 +353,7 @@ def test_none_is_whole(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="holds no whole checkpoint to resume from"):
         checkpoints.newest(lambda message: None)
     with pytest.raises(BadInput, match="holds no whole checkpoint"):
-        Checkpoints(tmp_path / "nowhere", 3).newest(lambda message: None)
+        checkpoints_in(tmp_path / "nowhere", 3).newest(lambda message: None)
 
 
 def test_foreign_names_are_left_alone(tmp_path: Path) -> None:
@@ -385,7 +378,7 @@ def test_a_rewritten_generation(tmp_path: Path) -> None:
 @pytest.mark.parametrize("call", range(5))  # two parts, what is said of each, and the manifest
 def test_a_full_disk_costs_no_older_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int) -> None:
     checkpoints = fill(tmp_path, 2, range(2))
-    fail_at(monkeypatch, checkpoint.os, "fsync", call)
+    fail_at(monkeypatch, os, "fsync", call)
     with pytest.raises(OSError, match="No space left"):
         checkpoints.save(2, state(2), {}, 2)
     assert checkpoints.generations() == [0, 1]
@@ -397,7 +390,7 @@ def test_a_full_disk_costs_no_older_checkpoint(tmp_path: Path, monkeypatch: pyte
 
 def test_the_leader_waits_for_all_parts(tmp_path: Path) -> None:
     """Whoever comes first: the checkpoint has its name when all parts are there, and not before."""
-    one, leader, two = (Checkpoints(tmp_path, 3, "a") for _ in range(3))
+    one, leader, two = (checkpoints_in(tmp_path, 3, "a") for _ in range(3))
     one.save(5, {"island-0001": {"x": np.arange(3)}}, None, 4)
     assert leader.generations() == []
     with ThreadPoolExecutor(1) as saver:
@@ -422,15 +415,15 @@ def test_the_manifest_is_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(os, "fsync", lambda fd: (events.append("sync"), sync(fd))[1])
     monkeypatch.setattr(Path, "replace", lambda a, b: (events.append(Path(b).name), replace(a, b))[1])
     monkeypatch.setattr(Path, "rename", lambda a, b: (events.append(Path(b).name), rename(a, b))[1])
-    Checkpoints(tmp_path, 3).save(5, state(5), {}, 2)
+    checkpoints_in(tmp_path, 3).save(5, state(5), {}, 2)
     order = [PART, "island-0000.json", "run.safetensors", "run.json", MANIFEST]
     assert events == [event for name in order for event in ("sync", name)] + ["00000005"]
 
 
 def test_parts_of_an_earlier_attempt_are_never_sealed_in(tmp_path: Path) -> None:
     """A process that was killed left its part of a generation; the next attempt comes there with other numbers."""
-    Checkpoints(tmp_path, 3, "old").save(5, {"island-0001": {"x": np.full(3, 66)}}, None, 3)
-    leader, other = Checkpoints(tmp_path, 3, "new"), Checkpoints(tmp_path, 3, "new")
+    checkpoints_in(tmp_path, 3, "old").save(5, {"island-0001": {"x": np.full(3, 66)}}, None, 3)
+    leader, other = checkpoints_in(tmp_path, 3, "new"), checkpoints_in(tmp_path, 3, "new")
     with ThreadPoolExecutor(1) as saver:
         sealing = saver.submit(leader.save, 5, state(5), {}, 3)
         time.sleep(0.1)
@@ -438,8 +431,6 @@ def test_parts_of_an_earlier_attempt_are_never_sealed_in(tmp_path: Path) -> None
         other.save(5, {"island-0001": {"x": np.full(3, 7)}}, None, 3)
         sealing.result(timeout=10)
     assert leader.load(5, {"island-0001": {"x": np.zeros(3, int)}})[0]["island-0001"]["x"].tolist() == [7, 7, 7]
-    assert {p.name for p in tmp_path.iterdir()} == {"00000005", ".00000005.old"}
-    tidy(tmp_path)
     assert {p.name for p in tmp_path.iterdir()} == {"00000005"}
 
 

@@ -24,6 +24,7 @@ from shoal.atomic import create_file, seal, unseal
 from shoal.exchanges import lease
 from shoal.exchanges.directory import Lost, Published, Workspace, worth_keeping
 from shoal.types import BadInput
+from shoal.workshop import Workshop
 
 COLUMNS, SIZE, N = ["uid", "fitness"], 1000, 3
 
@@ -72,7 +73,7 @@ def states(slot: int, generation: int) -> list[np.ndarray]:
 
 
 def published(path: Path, worker: str) -> list[str]:
-    return sorted(p.name for p in (path / "published" / worker).iterdir())
+    return sorted(p.name for p in (path / "published" / worker).iterdir() if not p.name.endswith(".work"))
 
 
 # --------------------------------------------------------------------------------------- names and numbers
@@ -225,7 +226,10 @@ def test_a_worker_that_was_taken_for_dead_stops(join, tmp_path):
     paused.publish(0)
     (tmp_path / "leases" / "a").rename(tmp_path / "leases" / ".a.aside")
     (tmp_path / "leases" / "a").write_text("elsewhere 1 123")
+    Workshop(tmp_path / "published" / "a", "other").open()
     with pytest.raises(OSError, match="another process has taken over as worker a"):
+        paused.visible()
+    with pytest.raises(FileNotFoundError):
         paused.publish(1)
     assert published(tmp_path, "a") == ["00000000.json", "00000000.states"]
     paused.space.leave()
@@ -448,10 +452,14 @@ def test_a_copied_folder_is_read_as_it_is(join, tmp_path):
 
 def test_what_a_killed_writer_left(join, tmp_path):
     a, b = join("a"), join("b")
-    (tmp_path / "published" / "a" / ".00000001.states.77").write_bytes(b"half")
+    a.space.leave()
+    left = tmp_path / "published" / "a" / ".killed.work"
+    left.mkdir()
+    (left / "00000001.states").write_bytes(b"half")
     assert not b.visible()
-    a.publish(1)
-    assert published(tmp_path, "a") == ["00000001.json", "00000001.states"]
+    again = join("a")
+    again.publish(1)
+    assert published(tmp_path, "a") == ["00000001.json", "00000001.states"] and not left.exists()
 
 
 # ------------------------------------------------------------------------------------------- the experiment

@@ -6,7 +6,7 @@ that are never given twice to different workers, and a reader believes a checksu
     experiment.yaml     what all workers train
     slots/0003          the worker with the number 3: its name
     leases/NAME         who works under this name; its modification time moves as long as they do
-    published/NAME/     00000012.states and then 00000012.json, its card, for some generations
+    published/NAME/     00000012.states and then 00000012.json, its card, for some generations; where the worker makes them
     workers/NAME/       the worker's own run directory
 """
 
@@ -30,6 +30,7 @@ import numpy as np
 from shoal.atomic import Damaged, create_file, seal, unseal, write_file
 from shoal.exchanges.lease import Lease
 from shoal.types import BadInput
+from shoal.workshop import Workshop
 
 
 class Lost(Exception):
@@ -60,6 +61,7 @@ class Workspace:
         self._lost: set[tuple[str, int]] = set()
         self._known: dict[tuple[str, int], Published] = {}
         self._lease: Lease | None = None
+        self.workshop: Workshop
         self.name, self.slot = "", -1
 
     # ------------------------------------------------------------------------------------------ joining
@@ -73,15 +75,19 @@ class Workspace:
                 (self.path / folder).mkdir(parents=True, exist_ok=True)
             self.name, self.slot = self._claim(name)
             (self.path / "published" / self.name).mkdir(exist_ok=True)
+            self.workshop = Workshop(self.path / "published" / self.name, uuid.uuid4().hex[:8])
             self._lease = Lease(self.path / "leases" / self.name, self._pause, self._note)
+            self.workshop.open(self._lease.check)
         except OSError as error:
+            self.leave()
             raise BadInput(f"workspace: {self.path} cannot be used: {error.strerror or error}") from error
 
     def agree(self, text: str, differences: Callable[[str], Sequence[str]]) -> None:
         """Make `text` the experiment of this workspace, or hold it against the one that is. Raises BadInput."""
         path = self.path / "experiment.yaml"
         if not create_file(path, text.encode()) and (found := differences(path.read_text())):
-            if not any((self.path / "published" / self.name).iterdir()):  # it never was one of them
+            if not self._generations(self.name):  # it never was one of them
+                self.workshop.close()
                 (self.path / "published" / self.name).rmdir()
                 (self.path / "slots" / f"{self.slot:04d}").unlink()
             raise BadInput(
@@ -92,6 +98,7 @@ class Workspace:
     def leave(self) -> None:
         """Give the name back."""
         if self._lease is not None:
+            self.workshop.close()
             self._lease.release()
             self._lease = None
 
@@ -114,10 +121,8 @@ class Workspace:
     def publish(self, generation: int, columns: list[str], rows: np.ndarray, states: Sequence[np.ndarray]) -> None:
         """Show the members of a generation: the states, uint8 [size] each, and when they are there the card.
 
-        Raises OSError when the directory cannot be written, or another process works under this name by now.
+        Raises OSError when the directory cannot be written by this process, or not any more.
         """
-        assert self._lease is not None
-        self._lease.check()
         folder = self.path / "published" / self.name
         card = {
             "generation": generation,
@@ -126,14 +131,12 @@ class Workspace:
             "size": states[0].size,
             "checksums": [zlib.crc32(x.tobytes()) for x in states],
         }
-        write_file(folder / f"{generation:08d}.states", b"".join(x.tobytes() for x in states))
-        write_file(folder / f"{generation:08d}.json", seal(card))
+        self.workshop.write(folder / f"{generation:08d}.states", b"".join(x.tobytes() for x in states))
+        self.workshop.write(folder / f"{generation:08d}.json", seal(card))
         for old in self._generations(self.name):
             if not worth_keeping(old // self._every, generation // self._every, self._keep):
                 for suffix in ("json", "states"):  # what nobody can find any more, nobody begins to read
-                    (folder / f"{old:08d}.{suffix}").unlink(missing_ok=True)
-        for left in folder.glob(".*"):  # by a process that was killed while it wrote
-            left.unlink(missing_ok=True)
+                    self.workshop.remove(folder / f"{old:08d}.{suffix}")
 
     def check_past(self, first: int, uid: np.ndarray) -> None:
         """Raise BadInput where these members, who go on at generation `first`, have published it: others may have copied
@@ -151,8 +154,11 @@ class Workspace:
     def visible(self, generation: int, columns: list[str], size: int) -> list[Published]:
         """Of every other worker the newest readable card that is not beyond `generation`, by name.
 
-        Only cards with these columns and states of this size are believed.
+        Only cards with these columns and states of this size are believed. Raises OSError where somebody else has this
+        worker's name: it decides nothing any more.
         """
+        assert self._lease is not None
+        self._lease.check()
         workers = sorted(p.name for p in (self.path / "published").iterdir() if p.is_dir() and p.name != self.name)
         cards = [card for name in workers if (card := self._newest(name, generation))]
         foreign = [card for card in cards if card.columns != columns or card.size != size]

@@ -4,29 +4,42 @@ from __future__ import annotations
 
 import json
 import os
+import uuid
 from pathlib import Path
 from typing import Any
 
-from shoal.atomic import write_file
 from shoal.record.lineage import read_lines
 
 
 class Lines:
-    """A file of rows. With `before`, only the rows of earlier generations are kept."""
+    """A file of rows, of which those of earlier generations than `before` are kept.
 
-    def __init__(self, path: Path, before: int | None = None):
-        self._path = path
-        if before is not None:
-            rows = [row for row in read_lines(path) if isinstance(row.get("generation"), int)]
-            kept = [row for row in rows if row["generation"] < before]
-            write_file(path, "".join(json.dumps(row) + "\n" for row in kept).encode())
+    It is written anew, and stays open: whoever takes over the run does the same, and then what a process that has lost
+    it still appends goes to a file that has no name any more. via: the folder where the new one is made.
+    """
+
+    def __init__(self, path: Path, before: int, via: Path):
+        rows = [row for row in read_lines(path) if isinstance(row.get("generation"), int)]
+        temporary = via / f"{path.name}.{uuid.uuid4().hex}"
+        self._file = open(temporary, "ab", buffering=0)  # noqa: SIM115
+        try:
+            self.write([row for row in rows if row["generation"] < before])
+            self.sync()
+            temporary.replace(path)
+        except BaseException:
+            self.close()
+            temporary.unlink(missing_ok=True)
+            raise
 
     def write(self, rows: list[dict[str, Any]]) -> None:
         """Append rows in one go."""
-        with open(self._path, "a") as file:
-            file.write("".join(json.dumps(row) + "\n" for row in rows))
+        data = "".join(json.dumps(row) + "\n" for row in rows).encode()
+        while data:
+            data = data[self._file.write(data) :]
 
     def sync(self) -> None:
         """Make sure that what was written survives a power cut."""
-        with open(self._path, "a") as file:
-            os.fsync(file.fileno())
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
