@@ -55,6 +55,7 @@ def test_a_script_that_is_stopped_leaves_nothing_at_work() -> None:
         while not (started := children.read_text().split()):
             assert script.poll() is None
             time.sleep(0.01)
+        time.sleep(0.5)  # while a process is being started nobody knows it yet
         script.terminate()
         assert script.wait(timeout=60) == 143
     assert not [child for child in started if Path(f"/proc/{child}").exists()]
