@@ -26,10 +26,15 @@ def where(mask: jax.Array, yes: PyTree, no: PyTree) -> PyTree:
     return jax.tree.map(choose, yes, no)
 
 
-def finite(tree: PyTree) -> jax.Array:
-    """bool [N]: no NaN and no infinity in any floating-point leaf of a member."""
-    leaves = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
-    return jnp.stack([jnp.isfinite(x).reshape(x.shape[0], -1).all(-1) for x in leaves]).all(0)
+def finite(tree: PyTree, axes: int = 1) -> jax.Array:
+    """bool over the leading axes, [N]: no NaN and no infinity in any floating-point leaf of a member."""
+
+    def of(x: jax.Array) -> jax.Array:
+        if not jnp.issubdtype(x.dtype, jnp.floating):
+            return jnp.ones(x.shape[:axes], bool)
+        return jnp.isfinite(x).reshape(*x.shape[:axes], -1).all(-1)
+
+    return jnp.stack([of(x) for x in jax.tree.leaves(tree)]).all(0)
 
 
 def size_in_bytes(tree: PyTree) -> int:

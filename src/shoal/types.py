@@ -90,7 +90,9 @@ class TimeStep(NamedTuple):
     """What one step of an environment returns. `obs` is what to act on next: of a new episode where one has ended."""
 
     obs: Array
-    reward: Array
+    reward: (
+        Array  # NaN where reward or observation were not finite, or too large for float32: that truncates the episode
+    )
     terminated: Array
     truncated: Array
     final_obs: Array  # the observation before the automatic reset; equal to `obs` inside an episode

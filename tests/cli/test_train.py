@@ -224,12 +224,14 @@ def test_live_view() -> None:
 
     class Event:
         generation, timing = 0, {"steps_per_second": 12345.6}
-        cards = type("Cards", (), {"fitness": np.array([1.5, 9.0, np.nan, 4.0]), "uid": np.arange(4)})
+        fitness, episodes = np.array([1.5, 9.0, np.nan, 4.0]), np.full(4, 2)
+        cards = type("Cards", (), {"fitness": fitness, "uid": np.arange(4), "episodes": episodes})
         parents = type("Cards", (), {"uid": np.array([1, 1, 1, 3])})
-        copied, metrics = np.array([True, False, True, False]), {}
+        copied, metrics = np.array([True, False, True, False]), {"steps/broken": np.float32([0, 0.1, 0, 1e-6])}
 
     display.start(Parts(), Path("somewhere"), 0)  # type: ignore[arg-type]
     display.progress(0, "train", 0.5)
+    display.generation(Event())  # type: ignore[arg-type]
     display.generation(Event())  # type: ignore[arg-type]
     display.progress(1, "evaluate", 0.0)
     display.note("take note")
@@ -241,6 +243,8 @@ def test_live_view() -> None:
     assert last.split()[:4] == ["1/3", "9", "4", "1.5"]
     assert "0←1 2←1" in last
     assert "12,346" in last
+    assert text.count("generation 1, members 1, 3: rewards or observations of the environment were not finite") == 1
+    assert text.count("generation 1, member 2: no fitness, as weights or returns are not finite") == 1
     assert re.search(r"\d:\d\d\s*$", last)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from tiny import close, hyper_of, kinds, leaves, make_agent, member, same, space_of
 
+from shoal import tree
 from shoal.environments.spaces import to_bounds
 from shoal.keys import member_keys
 from shoal.learners.independent import independent
@@ -143,6 +144,22 @@ def test_a_members_experience_is_its_own(case):
     end = case.live(worlds=touched(case, 1))
     assert not same(member(end.population.members, 1), member(case.end.population.members, 1))
     assert same(member(end, OTHERS), member(case.end, OTHERS))
+
+
+def test_what_is_not_finite_is_not_learned_from(case):
+    """Neither a reward nor an observation, whatever stands there; all else of that rollout is learned as ever."""
+    ends = []
+    for odd in (np.nan, np.inf, -1e30):
+        worlds = [world._replace(obs=world.obs.copy(), next_obs=world.next_obs.copy()) for world in touched(case, 0)]
+        for world in worlds:
+            world.reward[1, 3, 0] = world.next_obs[1, 0, 1, 0] = world.obs[1, -1, 0, 1] = odd
+        ends.append(case.live(worlds=worlds))
+    for end in ends:
+        members = end.population.members
+        assert tree.finite(members).all(), "something of it is kept"
+        assert same(member(members, 1), member(ends[0].population.members, 1)), "it matters what was not finite"
+        assert not same(member(members.learned, 1), member(case.start.members.learned, 1)), "nothing is learned at all"
+        assert same(member(members, OTHERS), member(case.end.population.members, OTHERS))
 
 
 def test_a_members_weights_are_its_own(case):

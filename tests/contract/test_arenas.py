@@ -250,6 +250,34 @@ def test_evaluation(arena, greedy):
 
 
 @pytest.mark.parametrize("fitness", ["evaluation", "training"])
+def test_a_member_that_has_diverged_harms_nobody(arena, fitness):
+    """Its actions are no numbers; no environment gets to see them, and it has no fitness."""
+    island = arena("continuous", fitness, episodes=E)
+    choice = np.float32([0, 1, np.nan, 3])
+    island.begin({"choice": choice})
+    metrics = island.train(0, 1, 1)
+    island.evaluate(0)
+    np.testing.assert_array_equal(np.isnan(island.cards().fitness), np.isnan(choice))
+    assert not metrics["steps/broken"].any()
+
+
+@pytest.mark.parametrize("arena", ["host"], indirect=True)
+def test_an_environment_that_leaves_the_numbers_begins_anew(arena):
+    """Its episode has no return, and neither has its member in that generation; nobody else notices."""
+    island = arena("discrete", "training")
+    island.train(0, 1, 1)
+    island.arena._training._envs.envs[2 * B].unwrapped.t = np.nan
+    told = []
+    for generation in (1, 2):
+        metrics = island.train(generation, 1, 1)
+        island.evaluate(generation)
+        told.append((metrics["steps/broken"], island.cards().fitness))
+    np.testing.assert_allclose(told[0][0], [0, 0, 1 / (T * B), 0])
+    np.testing.assert_array_equal(np.isnan(told[0][1]), [False, False, True, False])
+    assert not told[1][0].any() and np.isfinite(told[1][1]).all()
+
+
+@pytest.mark.parametrize("fitness", ["evaluation", "training"])
 @pytest.mark.parametrize("arena", ["host"], indirect=True)
 def test_fitness_is_the_objective(arena, fitness):
     """Of the episode that ended, not of the one that the same step began."""

@@ -91,6 +91,58 @@ def test_where_an_episode_ends_the_start_takes_over():
         assert same((after, step.obs), start) == (expected is not None)
 
 
+@pytest.mark.parametrize(("speed", "reward"), [(np.nan, 0.0), (0.0, np.nan), (0.0, np.inf)])
+def test_what_is_not_finite_ends_the_episode(speed, reward):
+    """On the device: a NaN in its state would else go on for ever."""
+    usual = open_environment("gymnax:Pendulum-v1")
+
+    def odd(*arguments: Any) -> tuple[Any, ...]:
+        state, obs, given, *ends = usual.step(*arguments)
+        return state, obs, given + jnp.float32(reward), *ends
+
+    environment, state = usual._replace(step=odd), usual.reset(jax.random.key(0))[0]
+    start, state = environment.reset(jax.random.key(1)), state.replace(theta_dot=jnp.float32(speed))
+    after, step = auto_reset(environment, jax.random.key(2), state, jnp.zeros(1), start)
+    assert step.truncated and not step.terminated and np.isnan(step.reward)
+    assert np.isfinite(step.obs).all() and np.isfinite(after.theta_dot)
+    assert np.isfinite(step.final_obs).all() == (speed == 0)
+
+
+class Breaks(gymnasium.Env):
+    """Its rewards and observations are what the actions say, 1 to 3 for a sound, a huge, and a missing one."""
+
+    observation_space, action_space = (
+        gymnasium.spaces.Box(-9, 9, (2,), np.float64),
+        gymnasium.spaces.MultiDiscrete([4, 4]),
+    )
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.full(2, 7.0), {"score": 0}
+
+    def step(self, action: Any) -> Any:
+        said = np.array([-1, 1, 1e39, np.nan])[action]
+        return np.array([0.5, said[1]]), float(said[0]), action[0] == 0, False, {"score": 3.0}
+
+
+@pytest.mark.parametrize("objective", [None, "score"])
+def test_what_is_not_finite_ends_the_episode_on_the_host(objective):
+    """NaN, and what is too large for float32, without a word of NumPy's; and an end that comes anyway stays one."""
+    gymnasium.register("shoal-test/Breaks-v0", Breaks, disable_env_checker=True)
+    vector = open_environment("gym:shoal-test/Breaks-v0").open(6, objective)
+    vector.reset([0] * 6)
+    step, score = vector.step(np.array([[1, 1], [1, 2], [1, 3], [2, 1], [3, 3], [0, 3]]))
+    np.testing.assert_array_equal(np.isnan(step.reward), [False, True, True, True, True, True])
+    np.testing.assert_array_equal(step.terminated, [False] * 5 + [True])
+    np.testing.assert_array_equal(step.truncated, [False] + [True] * 5)
+    np.testing.assert_array_equal(step.obs, [[0.5, 1]] + [[7, 7]] * 5)
+    np.testing.assert_array_equal(step.final_obs[:, 0], [0.5] * 6)
+    np.testing.assert_array_equal(np.isfinite(step.final_obs[:, 1]), [True, False, False, True, False, False])
+    assert score is None or (np.isnan(score[:5]).all() and score[5] == 3)
+    assert step.obs.dtype == step.final_obs.dtype == step.reward.dtype == np.float32
+    vector.close()
+    del gymnasium.registry["shoal-test/Breaks-v0"]
+
+
 @pytest.mark.parametrize(
     ("speed", "time", "terminated", "truncated"),
     [(0.0, 498, False, False), (0.0, 499, False, True), (20.0, 3, True, False), (20.0, 499, True, True)],
@@ -304,6 +356,14 @@ def test_actions_are_stretched_onto_their_bounds(xp):
         got = to_bounds(space, xp.asarray(action, dtype=np.float32).reshape(shape))
         np.testing.assert_allclose(np.asarray(got).reshape(4, 5), expected, rtol=1e-6)
         assert got.dtype == np.float32 and isinstance(got, np.ndarray if xp is np else jax.Array)
+
+
+@pytest.mark.parametrize("xp", [np, jnp], ids=["numpy", "jax"])
+def test_what_is_no_number_is_no_action(xp):
+    """Of a member that has diverged: BipedalWalker, for one, would raise an error and end the run of all."""
+    space = Continuous((-2.0, 0.0, -float("inf")), (2.0, 10.0, float("inf")))
+    for wrong in (np.nan, np.inf, -np.inf):
+        np.testing.assert_array_equal(to_bounds(space, xp.full((2, 3), np.float32(wrong))), [[0, 5, 0]] * 2)
 
 
 def test_choices_are_counted_from_the_start_of_their_space():

@@ -138,8 +138,8 @@ def test_training_among_host_environments(walk, name, actions):
 
     memory = jax.tree.map(np.asarray, island.population.members.memory)
     steps, ends = memory.steps, memory.steps.terminated | memory.steps.truncated
-    np.testing.assert_array_equal(memory.filled, [24] * N)
-    np.testing.assert_array_equal(memory.position, [24] * N)
+    np.testing.assert_array_equal(memory.filled, 24)
+    np.testing.assert_array_equal(memory.position, 24)
     assert np.isfinite(steps.obs).all() and not steps.obs[:, 24:].any()
     follows = (steps.next_obs[:, :23] == steps.obs[:, 1:24]).all(-1)
     np.testing.assert_array_equal(follows, ~ends[:, :23])
@@ -160,5 +160,5 @@ def test_training_among_host_environments(walk, name, actions):
     after = jax.tree.map(np.asarray, island.population.members)
     assert same(member(after.learned, 0), member(before.learned, 1)) and same(after.memory, before.memory)
     island.train(2, iterations=1, chunk=1)
-    np.testing.assert_array_equal(island.population.members.memory.filled, [28] * N)
+    np.testing.assert_array_equal(island.population.members.memory.filled, 28)
     island.close()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tiny import hyper_of, kinds, make_agent, member, same, walk
 
+from shoal import tree
 from shoal.islands.vector import VectorIsland
 from shoal.learners.independent import independent
 from shoal.rl import memory as ring
@@ -142,6 +143,28 @@ def test_a_diverged_member_has_no_fitness(case):
             np.testing.assert_array_equal(np.isnan(island.cards().fitness), [False, False, True, False])
 
 
+def test_whoever_takes_over_from_a_diverged_member_can_live(case):
+    """Neither an environment that has left the numbers, nor weights that have, leave anything behind that a child meets."""
+    island = case.begin()
+    x, time = island.arena.world.state
+    obs = island.arena.world.obs.at[1, 0, 0].set(np.nan)
+    island.arena.world = island.arena.world._replace(state=(x.at[1, 0].set(np.nan), time), obs=obs)
+    metrics = island.train(1, iterations=2, chunk=2)
+    first = 1 / (2 * case.agent.rollout * case.agent.environments)  # one step; then its episode was at an end
+    np.testing.assert_allclose(metrics["steps/broken"], [0, first, 0, 0], rtol=1e-6)
+    assert tree.finite((island.population.members, island.arena.world.state, island.arena.world.obs)).all()
+
+    members = island.population.members
+    lost = jax.tree.map(lambda x: x.at[1].set(np.nan) if x.dtype == np.float32 else x, members.learned)
+    island.population = island.population._replace(members=members._replace(learned=lost))
+    for generation in (2, 3):
+        island.train(generation, iterations=2, chunk=2)
+        island.evaluate(generation)
+        np.testing.assert_array_equal(np.isfinite(island.cards().fitness), [True, generation == 3, True, True])
+        case.adopt(0, 0, 2, 3)
+    assert tree.finite(island.population.members).all()
+
+
 def test_a_snapshot_is_what_a_child_would_get(case):
     island = case.begin()
     (snapshot, memory), shape = island.snapshot(2), island.snapshot_shape()
@@ -199,7 +222,7 @@ def test_memory_of_a_child(pair):
         island = case.begin(update_ratio=[0.3, 0.35, 0.4, 0.45])  # of 16 steps: each owes another fraction
         memory = island.population.members.memory
         # Members live in step with one another; here they do not, so that a mistaken position or count would show.
-        odd = memory._replace(position=memory.position + UID % 4, filled=memory.filled - UID % 3)
+        odd = memory._replace(position=memory.position + UID[:, None] % 4, filled=memory.filled - UID[:, None] % 3)
         odd = jax.tree.map(lambda x, old: jax.device_put(x.astype(old.dtype), old.sharding), odd, memory)
         island.population = island.population._replace(members=island.population.members._replace(memory=odd))
         before, world = jax.tree.map(np.asarray, (island.population.members, island.arena.world))
@@ -226,7 +249,7 @@ def test_a_child_writes_on_in_the_memory_that_it_has(pair):
         after = jax.tree.map(np.asarray, island.population.members.memory)
         rollout, slots = case.agent.rollout, before.steps.reward.shape[1]
         for i in range(N):
-            start = before.position[i]
+            (start,) = set(before.position[i].tolist())  # of all environments
             np.testing.assert_array_equal(after.steps.obs[i, start], obs[i])
             old = np.delete(np.arange(slots), np.arange(start, start + rollout))
             kept = before.steps

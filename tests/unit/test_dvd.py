@@ -26,8 +26,9 @@ from joint import (
     rollout,
 )
 from reference import plain
-from tiny import same
+from tiny import member, same
 
+from shoal import tree
 from shoal.agents.sac import sac
 from shoal.agents.td3 import td3
 from shoal.learners import shared
@@ -83,6 +84,23 @@ def test_dvd_against_the_reference(weight):
     np.testing.assert_allclose(metrics["diversity/distance"], matrix.sum(1) / (N - 1), rtol=1e-3)
 
 
+def test_one_that_diverges_does_not_take_the_others_along():
+    """Its actions are NaN, and so are rewards of another; the rest learns on, from what is finite, and stays different."""
+    made = made_dvd(probes=5, redraw=1)
+    start = begin(made, diversity=0.4, update_ratio=2 / (T * B), policy_delay=1.0)
+    actors, steps = start.members.learned, rollout(0)
+    lost = jax.tree.map(lambda x: x.at[0].set(jnp.nan), (actors.policy, actors.target_policy))
+    actors = actors._replace(policy=lost[0], target_policy=lost[1])
+    steps.action[0], steps.reward[1, ::2] = np.nan, np.nan
+    key = jax.random.split(jax.random.key(5), N)
+    end, metrics = made.update(start._replace(members=start.members._replace(learned=actors)), steps, key)
+    np.testing.assert_array_equal(tree.finite(end.members.learned), np.arange(N) > 0)
+    assert tree.finite(jax.tree.map(lambda x: x[None], (end.shared.critic, end.shared.memory)))[0]
+    assert not any(same(member(end.members.learned.policy, i), member(actors.policy, i)) for i in range(1, N))
+    assert end.shared.memory.filled.tolist() == [0] * B + [T // 2] * B + [T] * B * (N - 2)
+    assert np.isfinite(metrics["diversity/determinant"]).all()
+
+
 def test_all_members_fill_the_memory():
     """Every step of every member, and the oldest are overwritten."""
     made = made_dvd()
@@ -90,7 +108,7 @@ def test_all_members_fill_the_memory():
     for seed in range(3):
         now, metrics = made.update(now, rollout(seed), jax.random.split(jax.random.key(seed), N))
         assert np.isnan(metrics["loss/critic"]).all() and np.isfinite(metrics["diversity/distance"]).all()
-    assert int(now.shared.memory.filled) == 2 * T and int(now.shared.critic.updates) == 0
+    assert (now.shared.memory.filled == 2 * T).all() and int(now.shared.critic.updates) == 0
     kept = now.shared.memory.steps.reward.reshape(-1)
     np.testing.assert_array_equal(np.sort(kept), np.sort(np.stack([rollout(1).reward, rollout(2).reward]).reshape(-1)))
     pairs = {(float(o[0]), float(r)) for o, r in zip(now.shared.memory.steps.obs.reshape(-1, 2), kept, strict=True)}

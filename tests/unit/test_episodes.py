@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shoal.collect.episodes import Progress, advance, begin, merge, no_outcome, summarise
+from shoal.collect.episodes import Progress, advance, begin, forget, merge, no_outcome, summarise
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,20 @@ def test_summarise():
     np.testing.assert_array_equal(count, [3, 3])
     assert mean.dtype == deviation.dtype == np.float64
     assert np.isnan(summarise(value[:, :1])[1]).all()
+
+
+def test_a_memory_that_is_not_finite_ends_with_the_weights_that_made_it():
+    """Only there, and only where they were overwritten; there may be none at all."""
+    carry = jnp.float32([[[1], [jnp.nan]], [[jnp.inf], [2]], [[3], [jnp.nan]]]), jnp.ones((3, 2), int)
+    fresh = jnp.zeros((3, 2, 1)), jnp.zeros((3, 2), int)
+    numbers, counts = forget(carry, fresh, np.array([True, True, False]))
+    np.testing.assert_array_equal(numbers[..., 0], [[1, 0], [0, 2], [3, np.nan]])
+    np.testing.assert_array_equal(counts, [[1, 0], [0, 1], [1, 1]])
+    assert forget((), (), np.ones(3, bool)) == ()
+
+
+def test_what_is_not_finite_has_no_mean():
+    mean, deviation, count = summarise(np.float32([[1, 3], [1, np.inf], [-np.inf, np.inf], [np.nan, 1]]))
+    np.testing.assert_array_equal(mean, [2, np.nan, np.nan, np.nan])
+    np.testing.assert_array_equal(np.isnan(deviation), np.isnan(mean))
+    np.testing.assert_array_equal(count, [2] * 4)

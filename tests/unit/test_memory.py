@@ -30,26 +30,32 @@ class Step(NamedTuple):
 
 
 class Life:
-    """A memory, and beside it the last steps of each environment as lists."""
+    """A memory, and beside it the last steps of each environment as lists; a share `lost` of them is left out."""
 
-    def __init__(self, slots: int, environments: int, length: int, ends: float = 0.2, dtype: str = "float32"):
+    def __init__(
+        self, slots: int, environments: int, length: int, ends: float = 0.2, dtype: str = "float32", lost: float = 0.0
+    ):
         self.memory = ring.empty(Spec((2,), dtype, Continuous((-1.0,) * A, (1.0,) * A)), slots, environments)
         self.past = [deque(maxlen=slots) for _ in range(environments)]  # type: ignore[var-annotated]
-        self.length, self.ends, self.dtype = length, ends, dtype
+        self.length, self.ends, self.dtype, self.lost = length, ends, dtype, lost
         self.rng, self.time = np.random.default_rng(slots + 10 * environments), 0
 
     def live(self, rollouts: int) -> Life:
         for _ in range(rollouts):
             rows = [[self._step(b, t) for b in range(len(self.past))] for t in range(self.length)]
-            for row in rows:
-                for steps, step in zip(self.past, row, strict=True):
-                    steps.append(step)
+            kept = self.rng.random((self.length, len(self.past))) >= self.lost
+            for row, those in zip(rows, kept, strict=True):
+                for steps, step, stays in zip(self.past, row, those, strict=True):
+                    if stays:
+                        steps.append(step)
+                    elif steps:
+                        steps[-1] = steps[-1]._replace(truncated=True)  # nothing follows it
             self.time += self.length
             columns = [np.array([[step[i] for step in row] for row in rows]) for i in range(6)]
             obs, next_obs = ((numbered(columns[i]) % 251).astype(self.dtype) for i in (0, 3))
-            action, reward = (columns[i].astype(np.float32) for i in (1, 2))
+            action, reward = columns[1].astype(np.float32), np.where(kept, columns[2], np.nan).astype(np.float32)
             rollout = Rollout(obs, action, reward, next_obs, columns[4], columns[5], {"not": np.zeros(3)})
-            self.memory = jax.jit(ring.store)(self.memory, rollout, self.memory.owner)
+            self.memory = jax.jit(ring.store)(self.memory, rollout, kept, self.memory.owner)
         return self
 
     def _step(self, environment: int, t: int) -> Step:
@@ -90,17 +96,22 @@ def numbers(obs: np.ndarray) -> np.ndarray:
 # ------------------------------------------------------------------------------------------------- storing
 
 
-@pytest.mark.parametrize(("slots", "length", "environments"), [(6, 2, 3), (6, 3, 1), (4, 4, 2), (5, 1, 2)])
-def test_the_ring_holds_the_last_steps(slots, length, environments):
-    """Across several turns; the count stops at the number of slots, the position goes on in circles."""
-    life = Life(slots, environments, length)
+@pytest.mark.parametrize("lost", [0.0, 0.4])
+@pytest.mark.parametrize(("slots", "length", "environments"), [(6, 2, 3), (6, 3, 1), (4, 4, 2), (5, 1, 2), (3, 6, 2)])
+def test_the_ring_holds_the_last_steps(slots, length, environments, lost):
+    """Across several turns; the count stops at the number of slots, the position goes on in circles. So they do where some
+    are left out, and where more come at once than there is room for."""
+    life = Life(slots, environments, length, lost=lost)
+    known = np.zeros(environments, int)
     for _ in range(2 * slots // length + 1):
         steps, position, filled, _ = jax.tree.map(np.asarray, life.live(1).memory)
-        assert filled == min(life.time, slots) == len(life.past[0])
-        assert position == life.time % slots
+        np.testing.assert_array_equal(filled, [len(past) for past in life.past])
+        assert lost or (position == life.time % slots).all()
+        assert (filled >= known).all() and not np.isnan(steps.reward).any()
+        known = filled
         for b, past in enumerate(life.past):
             for age, expected in enumerate(reversed(past), 1):
-                slot = (life.time - age) % slots
+                slot = (position[b] - age) % slots
                 np.testing.assert_array_equal(steps.obs[slot, b], numbered(expected.obs))
                 np.testing.assert_array_equal(steps.next_obs[slot, b], numbered(expected.next_obs) % 251)
                 np.testing.assert_array_equal(steps.action[slot, b], expected.action.astype(np.float32))
@@ -125,12 +136,13 @@ def test_observations_and_actions_keep_their_types():
 
 
 @pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("lost", [0.0, 0.4])
 @pytest.mark.parametrize("rollouts", [2, 3, 5], ids=["half full", "full", "overwritten"])
-def test_every_step_that_is_stored_is_drawn_as_often(rollouts, n):
+def test_every_step_that_is_stored_is_drawn_as_often(rollouts, lost, n):
     """And no other, such as an empty slot; of the last n - 1 steps it is not known how they go on."""
-    life = Life(9, 2, 3).live(rollouts)
+    life = Life(9, 2, 3, lost=lost).live(rollouts)
     expected = sorted(steps[i].obs for steps, i in life.starts(n))
-    assert len(expected) == 2 * (min(3 * rollouts, 9) - n + 1)
+    assert lost or len(expected) == 2 * (min(3 * rollouts, 9) - n + 1)
     drawn, counts = np.unique(numbers(life.draw(20_000, n).obs), return_counts=True)
     np.testing.assert_array_equal(drawn, expected)
     assert stats.chisquare(counts).pvalue > 1e-3
@@ -150,10 +162,11 @@ LIVES = [(8, 4, 1), (8, 4, 2), (8, 4, 5), (6, 2, 7), (3, 3, 4)]
 
 
 @pytest.mark.parametrize(("slots", "length", "rollouts"), LIVES)
-@pytest.mark.parametrize("n", [1, 2, 3])
-def test_transitions_of_n_steps(n, slots, length, rollouts):
-    """Each of them by its definition: ends cut it short, and the newest steps never go on with the oldest."""
-    life = Life(slots, 2, length, ends=0.4).live(rollouts)
+@pytest.mark.parametrize(("n", "lost"), [(1, 0.0), (2, 0.0), (3, 0.0), (3, 0.3)])
+def test_transitions_of_n_steps(n, lost, slots, length, rollouts):
+    """Each of them by its definition: ends cut it short, and so does a step that was left out; the newest steps never go on
+    with the oldest."""
+    life = Life(slots, 2, length, ends=0.4, lost=lost).live(rollouts)
     for discount in (0.9, 0.5):
         batch = life.draw(400, n, discount)
         known = {

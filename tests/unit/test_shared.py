@@ -24,10 +24,10 @@ from joint import (
 )
 from tiny import same
 
+from shoal import tree
 from shoal.agents.td3 import td3
 from shoal.learners import shared
 from shoal.learners.cem_rl import cem_rl
-from shoal.rl import memory as ring
 from shoal.types import Learner, Population, Rollout
 
 
@@ -65,7 +65,7 @@ def watched(made: Learner, population: Population) -> Population:
     """With a memory that is full."""
     memory = population.shared.memory
     steps = jax.tree.map(lambda x: x.reshape(-1, 1, *x.shape[3:])[:20], rollout(0))
-    memory = memory._replace(steps=memory.steps._replace(**steps._replace(extras=())._asdict()), filled=jnp.int32(20))
+    memory = memory._replace(steps=memory.steps._replace(**steps._replace(extras=())._asdict()), filled=jnp.full(1, 20))
     return population._replace(shared=population.shared._replace(memory=memory))
 
 
@@ -84,6 +84,19 @@ def test_members_that_are_not_trained_stay_as_they_are(trained):
     assert not same(start.shared.critic, end.shared.critic)
     for x in metrics.values():
         assert np.isfinite(x[:trained]).all() and np.isnan(x[trained:]).all() and x.shape == (N,)
+
+
+def test_an_actor_that_diverges_does_not_take_the_critics_along():
+    """Nor the other actors; its own share of the batch is left out of what the critics learn from."""
+    made = made_cem(trained=3)
+    start = watched(made, begin(made, policy_delay=1.0))
+    actors = start.members.learned
+    lost = jax.tree.map(lambda x: x.at[1].set(jnp.nan), (actors.policy, actors.target_policy))
+    actors = actors._replace(policy=lost[0], target_policy=lost[1])
+    end, _ = made.drawn.improve(start._replace(members=start.members._replace(learned=actors)), jax.random.key(0))
+    np.testing.assert_array_equal(tree.finite(end.members.learned), [True, False, True])
+    critics = jax.tree.map(lambda x: x[None], end.shared.critic)
+    assert tree.finite(critics)[0] and not same(end.shared.critic.critics, start.shared.critic.critics)
 
 
 def test_trained_by_default():
@@ -119,27 +132,13 @@ def steps_of(rng: np.random.Generator, *shape: int) -> Rollout:
     return Rollout(obs, action, rng.normal(size=shape).astype(np.float32), next_obs, terminated, truncated, ())
 
 
-@pytest.mark.parametrize("slots", [3, 7, 20])
-def test_append_against_a_list(slots):
-    """Only what is alive, in order, the oldest overwritten; also where more comes at once than there is room for."""
-    rng, memory, past = np.random.default_rng(slots), ring.empty(SPEC, slots, 1), []
-    for share in (0.5, 0.0, 1.0, 0.3, 0.9):
-        steps, alive = steps_of(rng, 6), rng.random(6) < share
-        memory = jax.jit(ring.append)(memory, steps, alive)
-        past = [*past, *[jax.tree.map(lambda x, i=i: x[i], steps) for i in np.flatnonzero(alive)]][-slots:]
-        filled, position = int(memory.filled), int(memory.position)
-        assert filled == len(past)
-        for age, step in enumerate(past):
-            slot = (position - filled + age) % slots
-            assert same(jax.tree.map(lambda x, s=slot: x[s, 0], memory.steps), step)
-
-
 def test_members_are_watched_and_the_mean_is_not():
-    """Rows below 0 are members; what lives on after its end does not count."""
+    """Rows below 0 are members; what lives on after its end does not count, and what is not finite neither."""
     made, rng = made_cem(), np.random.default_rng(0)
     start = begin(made)
-    steps, alive = steps_of(rng, 4, 2), np.array([[True, False], [True, True], [False, False], [True, True]])
+    steps, alive = steps_of(rng, 4, 2), np.array([[True, False], [True, True], [False, True], [True, True]])
+    steps.next_obs[2, 1, 0] = np.nan
     end = made.drawn.watch(start.shared, np.array([-3, -1, -2, 0]), steps, alive)
-    assert int(end.memory.filled) == 3
+    assert end.memory.filled.tolist() == [3]
     np.testing.assert_array_equal(end.memory.steps.reward[:3, 0], [steps.reward[0, 0], *steps.reward[1]])
     assert same(end._replace(memory=()), start.shared._replace(memory=()))

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import optax
 
 from shoal.networks import MLP, Policy, check_activation, flatten, scaled
-from shoal.rl.normalize import Statistics, empty, normalise, running_returns, update
+from shoal.rl.normalize import Statistics, empty, normalise, running_returns, take_in
 from shoal.rl.returns import generalised_advantages
+from shoal.rl.steps import usable, without
 from shoal.settings import build
 from shoal.types import Agent, BadInput, Member, Range, Rollout
 
@@ -85,6 +86,7 @@ class Batch(NamedTuple):
     log_prob: jax.Array
     value: jax.Array
     advantage: jax.Array
+    kept: jax.Array  # float32, 1 for steps that are learned from, 0 for others
 
 
 def ppo(spec: Spec, **settings: Any) -> Agent:
@@ -140,29 +142,33 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         return policy.apply(learned.params["policy"], features(learned.observations, obs)).mode(), carry
 
     def loss(params: Any, hyper: Hyper, batch: Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
+        def mean(x: jax.Array) -> jax.Array:
+            return (x * batch.kept).sum() / jnp.maximum(batch.kept.sum(), 1.0)
+
         distribution = policy.apply(params["policy"], batch.obs)
         value = critic.apply(params["critic"], batch.obs)[..., 0]
         log_ratio = distribution.log_prob(batch.action) - batch.log_prob
         ratio = jnp.exp(log_ratio)
         advantage = batch.advantage
         if config.normalise_advantages:
-            advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+            advantage = advantage - mean(advantage)
+            advantage = advantage / (jnp.sqrt(mean(jnp.square(advantage))) + 1e-8)
         clipped = jnp.clip(ratio, 1 - hyper.clip_range, 1 + hyper.clip_range)
-        policy_loss = -jnp.minimum(ratio * advantage, clipped * advantage).mean()  # equation 7
+        policy_loss = -mean(jnp.minimum(ratio * advantage, clipped * advantage))  # equation 7
 
         target = batch.value + batch.advantage
         error = jnp.square(value - target)
         if config.clip_values:
             near = batch.value + jnp.clip(value - batch.value, -hyper.clip_range, hyper.clip_range)
             error = jnp.maximum(error, jnp.square(near - target))
-        value_loss = 0.5 * error.mean()
-        entropy = distribution.entropy().mean()
+        value_loss = 0.5 * mean(error)
+        entropy = mean(distribution.entropy())
         metrics = {
             "loss/policy": policy_loss,
             "loss/value": value_loss,
             "policy/entropy": entropy,
-            "policy/kl": (ratio - 1 - log_ratio).mean(),  # the low-variance estimator of KL(old, new)
-            "policy/clipped": (jnp.abs(ratio - 1) > hyper.clip_range).mean(dtype=jnp.float32),
+            "policy/kl": mean(ratio - 1 - log_ratio),  # the low-variance estimator of KL(old, new)
+            "policy/clipped": mean((jnp.abs(ratio - 1) > hyper.clip_range).astype(jnp.float32)),
         }
         return policy_loss + hyper.value_coefficient * value_loss - hyper.entropy_coefficient * entropy, metrics
 
@@ -192,23 +198,26 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         return learned._replace(params=params, optimiser=state), metrics
 
     def learn(member: Member, hyper: Hyper, rollout: Rollout, key: jax.Array) -> tuple[Member, dict[str, jax.Array]]:
-        learned, sums = member.learned, member.own
+        learned, sums, kept = member.learned, member.own, usable(rollout)
+        rollout = without(rollout, ~kept)
         terminated, truncated = rollout.terminated.astype(jnp.float32), rollout.truncated.astype(jnp.float32)
         reward, returns = rollout.reward, learned.returns
         if config.normalise_rewards:
             sums, seen = running_returns(sums, reward, jnp.maximum(terminated, truncated), hyper.discount)
-            returns = update(returns, seen)
+            returns = take_in(returns, seen, kept)
             reward = jnp.clip(reward * jax.lax.rsqrt(returns.variance + 1e-8), -10, 10)
 
         # The statistics that the policy acted with: the ratio of an unchanged policy is then exactly one.
         obs = features(learned.observations, rollout.obs)
         next_obs = features(learned.observations, rollout.next_obs)
-        value = critic.apply(learned.params["critic"], obs)[..., 0]
-        next_value = critic.apply(learned.params["critic"], next_obs)[..., 0]
+        # What is left out has no advantage of its own, and passes none on.
+        value, next_value = (
+            jnp.where(kept, critic.apply(learned.params["critic"], x)[..., 0], 0.0) for x in (obs, next_obs)
+        )
         advantage = generalised_advantages(
             reward, value, next_value, terminated, truncated, hyper.discount, hyper.gae_lambda
         )
-        batch = Batch(obs, rollout.action, rollout.extras, value, advantage)
+        batch = Batch(obs, rollout.action, rollout.extras, value, advantage, kept.astype(jnp.float32))
         batch = jax.tree.map(lambda x: x.reshape(steps, *x.shape[2:]), batch)
         learned, metrics = improve(learned, hyper, batch, key)
 
@@ -216,7 +225,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         metrics |= {"value/explained": jnp.maximum(residual, -1.0)}
         observations = learned.observations
         if config.normalise_observations:
-            observations = update(observations, scaled(rollout.obs))
+            observations = take_in(observations, scaled(rollout.obs), kept)
         learned = learned._replace(observations=observations, returns=returns)
         return Member(learned, (), sums), metrics
 

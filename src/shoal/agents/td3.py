@@ -129,13 +129,20 @@ def targets(networks: Networks, critics: Any, batch: Batch, next_action: jax.Arr
 
 
 def descend_critics(
-    networks: Networks, rate: jax.Array, critics: Any, optimiser: Any, batch: Batch, target: jax.Array
+    networks: Networks,
+    rate: jax.Array,
+    critics: Any,
+    optimiser: Any,
+    batch: Batch,
+    target: jax.Array,
+    counts: jax.Array | bool = True,
 ) -> tuple[Any, Any, jax.Array, jax.Array]:
-    """One step of both critics towards `target` [batch]: the new ones, their optimiser, the loss, values [2, batch]."""
+    """One step of both critics towards `target` [batch] where it `counts` [batch]: the new ones, their optimiser, the
+    loss, values [2, batch]."""
 
     def loss(params: Any) -> tuple[jax.Array, jax.Array]:
         value = networks.values(params, batch.obs, batch.action)
-        return jnp.square(value - target[None]).mean(-1).sum(), value
+        return jnp.square(jnp.where(counts, value - target[None], 0.0)).mean(-1).sum(), value
 
     (error, value), gradient = jax.value_and_grad(loss, has_aux=True)(critics)
     critics, optimiser = descend(rate, gradient, critics, optimiser)

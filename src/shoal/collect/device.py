@@ -20,14 +20,16 @@ from shoal.collect.episodes import (
     add_metrics,
     advance,
     begin,
+    broken,
     disown,
+    forget,
     mean_metrics,
     merge,
     no_metrics,
     no_outcome,
 )
 from shoal.devices import OF_POPULATION, Layout
-from shoal.environments.device import DeviceEnvironment, auto_reset
+from shoal.environments.device import DeviceEnvironment, auto_reset, step_once
 from shoal.environments.spaces import to_bounds
 from shoal.keys import at, environment_keys, member_keys, stream
 from shoal.types import Learner, Population, PyTree, Rollout
@@ -153,7 +155,7 @@ class DeviceArena:
         world, rollout, finished = self._collect(population, world, uid, key)
         update_keys = member_keys(stream(key, "update"), uid)
         population, metrics = self._learner.update(population, rollout, update_keys)
-        return population, world, metrics, finished
+        return population, world, metrics | {"steps/broken": broken(rollout)}, finished
 
     def _collect(
         self, population: Population, world: World, uid: jax.Array, key: jax.Array
@@ -192,8 +194,9 @@ class DeviceArena:
         """The weights of the members where `copied` [N] are no longer those that began their episodes."""
         assert self.world is not None
         progress = self.world.progress
-        counts = self._layout.place(disown(progress, copied))
-        self.world = self.world._replace(progress=progress._replace(counts=counts))
+        carry = forget(self.world.carry, self._learner.agent.carry(progress.counts.shape), copied)
+        carry, counts = self._layout.place((carry, disown(progress, copied)))
+        self.world = self.world._replace(carry=carry, progress=progress._replace(counts=counts))
 
     # ----------------------------------------------------------------------------------------- evaluation
 
@@ -250,7 +253,7 @@ class DeviceArena:
         """Returns and lengths [N, E] of whole episodes with keys [N, E]; and `shared`, after watching them as `rows`."""
         environment, drawn = self._environment, self._learner.drawn
         watch = drawn.watch if drawn is not None and rows is not None else None
-        step_all = jax.vmap(jax.vmap(environment.step))
+        step_all = jax.vmap(jax.vmap(lambda *arguments: step_once(environment, *arguments)))
         state, obs = jax.vmap(jax.vmap(environment.reset))(stream(keys, "reset"))
         streams = {"step": stream(keys, "step")}
         if not self._greedy:

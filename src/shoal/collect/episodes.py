@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+
+from shoal import tree
+from shoal.types import PyTree, Rollout
 
 
 class Outcome(NamedTuple):
@@ -54,6 +59,19 @@ def disown(progress: Progress, copied: np.ndarray) -> np.ndarray:
     return np.asarray(progress.counts) & ~(copied[:, None] & (np.asarray(progress.length) > 0))
 
 
+def forget(carry: PyTree, fresh: PyTree, copied: np.ndarray) -> PyTree:
+    """Policies' memories [N, B, ...] after copies: `fresh` where those of a `copied` member's predecessor are not finite."""
+    if not jax.tree.leaves(carry):
+        return carry
+    lost = ~np.asarray(tree.finite(carry, 2)) & copied[:, None]
+    return jax.tree.map(np.asarray, tree.where(jnp.asarray(lost), fresh, carry))
+
+
+def broken(rollout: Rollout) -> jax.Array:
+    """The share [N] of steps in which reward or observation were not finite."""
+    return jnp.isnan(rollout.reward).mean((1, 2), dtype=jnp.float32)
+
+
 def merge(xp: Any, outcome: Outcome, value: Any, length: Any, counted: Any) -> Outcome:
     """Take in finished episodes [T, N, B] where `counted` (Chan et al. 1979: exact for any split of the episodes)."""
     mask = counted.astype(np.float32)
@@ -94,8 +112,9 @@ def mean_metrics(sums: dict[str, Any]) -> dict[str, np.ndarray]:
 
 
 def summarise(value: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean, sample standard deviation (NaN below two) and number of the returns [N, E], in float64."""
-    value = np.asarray(value, np.float64)
+    """Mean, sample standard deviation (NaN below two) and number of the returns [N, E], in float64; all NaN where one of
+    a member's is not finite."""
+    value = np.where(np.isfinite(value), np.asarray(value, np.float64), np.nan)
     count = np.full(len(value), value.shape[1])
     deviation = value.std(1, ddof=1) if value.shape[1] > 1 else np.full(len(value), np.nan)
     return value.mean(1), deviation, count

@@ -17,7 +17,9 @@ from shoal.collect.episodes import (
     add_metrics,
     advance,
     begin,
+    broken,
     disown,
+    forget,
     mean_metrics,
     merge,
     no_metrics,
@@ -82,6 +84,7 @@ class HostArena:
         self._carry = jax.tree.map(np.asarray, self._learner.agent.carry(shape))
         self._progress = begin(np, *shape)
 
+    @np.errstate(over="ignore", invalid="ignore")  # of returns that are too large for float32: they are not finite
     def train(
         self, population: Population, uid: np.ndarray, key: jax.Array, iterations: int, chunk: int, pause: Callable
     ) -> tuple[Population, dict[str, np.ndarray], Outcome]:
@@ -157,11 +160,13 @@ class HostArena:
     ) -> Any:
         population = Population(Member(kept[0], *spent), kept[1], hyper)
         (members, shared, _), metrics = self._learner.update(population, rollout, member_keys(key, uid))
+        metrics |= {"steps/broken": broken(rollout)}
         return (members.learned, shared), (members.memory, members.own), metrics
 
     def overwrite(self, copied: np.ndarray) -> None:
         """The weights of the members where `copied` [N] are no longer those that began their episodes."""
         self._progress = self._progress._replace(counts=disown(self._progress, copied))
+        self._carry = forget(self._carry, self._learner.agent.carry(self._obs.shape[:2]), copied)
 
     # ----------------------------------------------------------------------------------------- evaluation
 
@@ -202,6 +207,7 @@ class HostArena:
         assert drawn is not None and drawn.watch is not None
         return drawn.watch(shared, rows, step, alive)
 
+    @np.errstate(over="ignore", invalid="ignore")
     def _play(
         self, act: Program, population: Population, keys: jax.Array, limit: int, watch: Callable, pause: Callable
     ) -> tuple[np.ndarray, np.ndarray]:

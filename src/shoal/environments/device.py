@@ -38,11 +38,19 @@ class DeviceEnvironment(NamedTuple):
     fresh_resets: bool = True
 
 
+def step_once(environment: DeviceEnvironment, key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
+    """What the environment's `step` returns, but where observation or reward are not finite, NaN is the reward and the
+    episode is truncated: nothing better can come of it."""
+    state, obs, reward, terminated, truncated = environment.step(key, state, action)
+    broken = ~(jnp.isfinite(obs).all() & jnp.isfinite(reward))
+    return state, obs, jnp.where(broken, jnp.nan, reward), terminated, truncated | broken
+
+
 def auto_reset(
     environment: DeviceEnvironment, key: jax.Array, state: PyTree, action: jax.Array, start: PyTree
 ) -> tuple[PyTree, TimeStep]:
     """One step; where the episode ends, `start` takes over: state and observation of the next one."""
-    state, final_obs, reward, terminated, truncated = environment.step(key, state, action)
+    state, final_obs, reward, terminated, truncated = step_once(environment, key, state, action)
     done = terminated | truncated
     state, obs = jax.tree.map(lambda new, old: jnp.where(done, new, old), start, (state, final_obs))
     return state, TimeStep(obs, reward, terminated, truncated, final_obs)

@@ -158,17 +158,28 @@ class _Gymnasium:
         obs, _ = self._envs.reset(seed=seeds)
         return obs.astype(self._dtype)
 
+    @np.errstate(over="ignore")  # what is too large for float32 becomes infinite, and that is dealt with
     def step(self, action: np.ndarray) -> tuple[TimeStep, np.ndarray | None]:
         obs, reward, terminated, truncated, info = self._envs.step(action.astype(self._action_dtype))
-        obs = obs.astype(self._dtype)
+        obs, reward = obs.astype(self._dtype), reward.astype(np.float32)
         final = obs
         done = terminated | truncated
         if done.any():
             final = obs.copy()
             for i in np.flatnonzero(done):
                 final[i] = info["final_obs"][i]
-        step = TimeStep(obs, reward.astype(np.float32), terminated, truncated, final)
+        broken = ~(np.isfinite(reward) & np.isfinite(final).reshape(len(final), -1).all(1))
+        if broken.any():
+            reward[broken] = np.nan
+            obs = self._restart(obs, broken & ~done)
+        step = TimeStep(obs, reward, terminated, truncated | broken, final)
         return step, self._read_objective(info, done) if self._objective else None
+
+    def _restart(self, obs: np.ndarray, lost: np.ndarray) -> np.ndarray:
+        """New episodes in place of those that are `lost` [n]: an environment that has left the numbers may never end."""
+        if not lost.any():
+            return obs
+        return self._envs.reset(options={"reset_mask": lost})[0].astype(self._dtype)
 
     def _read_objective(self, info: dict[str, Any], done: np.ndarray) -> np.ndarray:
         result = np.full(done.shape, np.nan)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from shoal.types import ActionSpace, Continuous
@@ -13,7 +14,8 @@ def to_bounds(space: ActionSpace, action: Any) -> Any:
     """Choices, counted from the start of the space; numbers, stretched from [-1, 1] onto its bounds and clipped to them.
 
     Takes NumPy and JAX arrays [..., *space.shape]. An open end is taken to be 2 from the other one, and where both are
-    open the action passes unchanged. What an environment wants in integers is rounded to the nearest.
+    open the action passes unchanged. What an environment wants in integers is rounded to the nearest. What is not finite,
+    of a member that has diverged, counts as 0: not every environment would survive it.
     """
 
     def along(x: np.ndarray) -> np.ndarray:
@@ -21,6 +23,8 @@ def to_bounds(space: ActionSpace, action: Any) -> Any:
 
     if not isinstance(space, Continuous):
         return action + along(np.asarray(space.start, np.int32))
+    xp = np if isinstance(action, np.ndarray) else jnp
+    action = xp.where(xp.isfinite(action), action, np.float32(0))
     with np.errstate(over="ignore"):  # of bounds near the end of float32: what is infinite is clipped
         low, high = -_at_most(-np.asarray(space.low)), _at_most(np.asarray(space.high))
         below = np.where(np.isfinite(low), low, np.where(np.isfinite(high), high - 2, np.float32(-1))) / 2

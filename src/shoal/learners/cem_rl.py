@@ -17,6 +17,7 @@ from shoal.keys import member_keys
 from shoal.learners import shared
 from shoal.learners.independent import independent
 from shoal.rl import memory as ring
+from shoal.rl.steps import usable
 from shoal.types import Agent, BadInput, Drawn, Learner, Member, Population, Rollout
 
 if TYPE_CHECKING:
@@ -130,9 +131,12 @@ def cem_rl(
         return int(last * float(hyper.update_ratio[0])) if trained and steps >= settings.warm_up else 0
 
     def watch(common: Shared, rows: jax.Array, step: Rollout, alive: jax.Array) -> Shared:
-        member = (rows < 0)[:, None] & jnp.isfinite(step.reward)  # the mean is measured, but adds nothing
-        flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), step._replace(extras=()))
-        return common._replace(memory=ring.append(common.memory, flat, (alive & member).reshape(-1)))
+        kept = alive & (rows < 0)[:, None] & usable(step)  # the mean is measured, but adds nothing
+        apart = step._replace(
+            truncated=jnp.ones_like(step.truncated), extras=()
+        )  # neighbours do not follow one another
+        flat, kept = jax.tree.map(lambda x: x.reshape(-1, 1, *x.shape[2:]), (apart, kept))
+        return common._replace(memory=ring.store(common.memory, flat, kept, common.memory.owner))
 
     def recombine(population: Population, uid: jax.Array, weights: jax.Array, key: jax.Array) -> tuple[Population, Any]:
         """Equations 1 and 2: of the actors as they are after their training, around the OLD mean."""

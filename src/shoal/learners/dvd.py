@@ -16,6 +16,7 @@ from shoal.learners import shared
 from shoal.learners.independent import independent
 from shoal.rl import diversity
 from shoal.rl import memory as ring
+from shoal.rl.steps import usable
 from shoal.types import Agent, BadInput, Learner, Member, Population, Rollout
 
 if TYPE_CHECKING:
@@ -88,8 +89,9 @@ def dvd(agent: Agent, population: int, *, probes: int = 20, redraw: int = 20) ->
 
     def update(population: Population, rollout: Rollout, keys: jax.Array) -> tuple[Population, dict[str, jax.Array]]:
         common, hyper = population.shared, population.hyper
-        memory = ring.store(common.memory, side_by_side(rollout), common.memory.owner)
-        ready = memory.filled * environments >= config.warm_up
+        together = side_by_side(rollout)
+        memory = ring.store(common.memory, together, usable(together), common.memory.owner)
+        ready = memory.filled.sum() >= config.warm_up
         owed = jnp.where(ready, common.owed + hyper.update_ratio[0] * steps, 0.0)
         count = jnp.clip(jnp.floor(owed), 0, bound).astype(jnp.int32)
         batch_keys, noise_keys, probe_keys = jax.vmap(lambda key: jax.random.split(key, 3), out_axes=1)(keys)

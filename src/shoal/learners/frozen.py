@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
 
+from shoal import tree
 from shoal.learners.independent import independent
 from shoal.lift import spread
 from shoal.networks import scaled
@@ -112,8 +113,9 @@ def frozen(agent: Agent, optimiser: str, chunk: int) -> Learner:
     def watch(shared: Shared, rows: jax.Array, step: Rollout, alive: jax.Array) -> Shared:
         """Statistics of observations are those of the mean's episodes, which everybody who measures sees alike."""
         row = jnp.argmax(rows == 0)[None]  # alone, so that it does not matter who is measured beside it
-        seen = alive[row] & (rows[row] == 0)[:, None]
-        return shared._replace(seen=normalize.take_in(shared.seen, scaled(step.obs[row]), seen))
+        obs = scaled(step.obs[row])
+        seen = alive[row] & (rows[row] == 0)[:, None] & tree.finite(obs, 2)
+        return shared._replace(seen=normalize.take_in(shared.seen, obs, seen))
 
     return independent(agent)._replace(
         init=init,

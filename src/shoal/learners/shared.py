@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from shoal import tree
 from shoal.agents.td3 import Networks, descend_critics, is_due, targets
 from shoal.rl import memory as ring
 from shoal.rl.replay import ADAM, descend, towards
@@ -92,8 +93,9 @@ def joint_update(net: Networks, bonus: Callable = no_bonus, value_weight: Callab
         next_action = jax.vmap(net.policy)(actors.target_policy, batch.next_obs) + noise
         flat, next_action = jax.tree.map(_flat, (batch, next_action))
         target = targets(net, critic.target_critics, flat, next_action)
+        counts = tree.finite(next_action)[None]  # an actor that has diverged does not take the critics with it
         critics, optimiser, loss, value = descend_critics(
-            net, first.critic_learning_rate, critic.critics, critic.optimiser, flat, target
+            net, first.critic_learning_rate, critic.critics, critic.optimiser, flat, target, counts
         )
         critic = critic._replace(critics=critics, optimiser=optimiser, updates=critic.updates + 1)
         actors = actors._replace(updates=actors.updates + 1)

@@ -48,6 +48,7 @@ class Display(Recorder):
         self._rows: list[tuple[str, ...]] = []
         self._phase, self._fraction = "", 0.0
         self._columns = COPYING
+        self._told: set[str] = set()
 
     def start(self, parts: Parts, run_dir: Path, generation: int) -> None:
         e = parts.experiment
@@ -99,6 +100,10 @@ class Display(Recorder):
         else:
             names = ("generation", *self._columns, "steps/s", "left")
             self._say("  ".join(f"{name} {value}" for name, value in zip(names, row, strict=True)))
+        for what, members in _troubles(event).items():
+            if len(members) and what not in self._told:
+                self._told.add(what)
+                self.note(f"generation {self._done}, {_named(members)}: {what}")
 
     def note(self, message: str) -> None:
         self._console.print(escape(message), style="yellow", highlight=False, soft_wrap=True)
@@ -138,6 +143,22 @@ def _copies(event: Generation) -> str:
     uid, parents = event.cards.uid, event.parents.uid
     pairs = [f"{uid[i]}←{parents[i]}" for i in np.flatnonzero(event.copied)]
     return " ".join(pairs) if len(pairs) <= 8 else f"{' '.join(pairs[:7])} … {len(pairs)} in all"
+
+
+def _troubles(event: Generation) -> dict[str, np.ndarray]:
+    """What is wrong, and with whom; it is told of the first ones."""
+    cards = event.cards
+    broken = event.metrics.get("steps/broken", np.zeros(len(cards.uid)))
+    return {
+        "rewards or observations of the environment were not finite, or too large for float32; such a step ends its "
+        "episode, which then has no return, and is not learned from": cards.uid[broken > 0],
+        "no fitness, as weights or returns are not finite": cards.uid[np.isnan(cards.fitness) & (cards.episodes > 0)],
+    }
+
+
+def _named(members: np.ndarray) -> str:
+    few = ", ".join(map(str, members[:5]))
+    return f"member{'s' * (len(members) > 1)} {few}{' ...' * (len(members) > 5)}"
 
 
 def _fitness(kind: Callable[[np.ndarray], float]) -> Callable[[Generation], str]:

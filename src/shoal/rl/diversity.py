@@ -13,8 +13,12 @@ JITTER = 1e-4  # share of the identity in the kernel: between equal policies its
 
 
 def squared_distances(embeddings: jax.Array) -> jax.Array:
-    """Mean squared differences of embeddings [N, D]: [N, N]."""
-    return jnp.square(embeddings[:, None] - embeddings[None]).mean(-1)
+    """Mean squared differences of embeddings [N, D]: [N, N]. Infinite to those that are not finite."""
+    sound = jnp.isfinite(embeddings).all(-1)
+    known = jnp.where(sound[:, None], embeddings, 0.0)
+    squared = jnp.square(known[:, None] - known[None]).mean(-1)
+    comparable = (sound[:, None] & sound[None]) | jnp.eye(len(sound), dtype=bool)
+    return jnp.where(comparable, squared, jnp.inf)
 
 
 def kernel(squared: jax.Array) -> jax.Array:

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class Memory(NamedTuple):
-    """The last S steps of B environments of one member."""
+    """The last S steps of each of B environments of one member, but for those that cannot be learned from."""
 
     steps: Rollout  # leaves [S, B, ...]; no extras
-    position: jax.Array  # int32, the slot that is written next
-    filled: jax.Array  # int32, slots that hold something
+    position: jax.Array  # int32 [B], the slot that is written next
+    filled: jax.Array  # int32 [B], slots that hold something
     owner: jax.Array  # uint32, a mark of the member that wrote the newest slot
 
 
@@ -43,61 +43,57 @@ def empty(spec: Spec, slots: int, environments: int) -> Memory:
     action = jnp.zeros((*shape, *spec.action.shape), spec.action.dtype)
     flags = jnp.zeros(shape, bool)
     steps = Rollout(obs, action, jnp.zeros(shape, jnp.float32), obs, flags, flags, ())
-    return Memory(steps, jnp.int32(0), jnp.int32(0), jnp.uint32(0))
+    nothing = jnp.zeros(environments, jnp.int32)
+    return Memory(steps, nothing, nothing, jnp.uint32(0))
 
 
-def store(memory: Memory, rollout: Rollout, owner: jax.Array) -> Memory:
-    """Write T steps of `owner` over the oldest; T must divide the number of slots.
+def store(memory: Memory, rollout: Rollout, kept: jax.Array, owner: jax.Array) -> Memory:
+    """Write those of `owner`'s T steps that are `kept` [T, B] over the oldest, each environment's one after another.
 
-    Where somebody else wrote the newest slot, in a memory that was copied, its episodes are cut there: no transition
-    leads from a parent's steps to its child's.
+    Where a step is left out, the episode is cut before it. Likewise where somebody else wrote the newest slot, in a memory
+    that was copied: no transition leads from a parent's steps to its child's.
     """
-    slots, length = memory.steps.reward.shape[0], rollout.reward.shape[0]
-    newest = (memory.position - 1) % slots
-    cut = memory.steps.truncated.at[newest].set(memory.steps.truncated[newest] | (memory.owner != owner))
-    memory = memory._replace(steps=memory.steps._replace(truncated=cut))
+    slots, (length, environments) = memory.steps.reward.shape[0], kept.shape
+    column = jnp.arange(environments)
+    newest, ends = ((memory.position - 1) % slots, column), memory.steps.truncated
+    cut = ends.at[newest].set(ends[newest] | ~kept[0] | (memory.owner != owner))
+    followed = jnp.concatenate([kept[1:], jnp.ones((1, environments), bool)])
+    rollout = rollout._replace(truncated=rollout.truncated | ~followed, extras=())
+
+    count, place = kept.sum(0, dtype=jnp.int32), jnp.cumsum(kept, 0, dtype=jnp.int32) - 1
+    written = kept & (place >= (count - slots)[None])  # of more steps than there is room for, the last ones stay
+    nowhere = slots + jnp.arange(length, dtype=jnp.int32)[:, None]  # no such slots: what should go there is dropped
+    slot = jnp.where(written, (memory.position[None] + place) % slots, nowhere)
 
     def write(ring: jax.Array, new: jax.Array) -> jax.Array:
-        return jax.lax.dynamic_update_slice_in_dim(ring, new.astype(ring.dtype), memory.position, 0)
+        return ring.at[slot, column[None]].set(new.astype(ring.dtype), mode="drop", unique_indices=True)
 
-    steps = jax.tree.map(write, memory.steps, rollout._replace(extras=()))
-    filled = jnp.minimum(memory.filled + length, slots)
-    return Memory(steps, (memory.position + length) % slots, filled, owner)
-
-
-def append(memory: Memory, steps: Rollout, alive: jax.Array) -> Memory:
-    """Write those of K steps that are `alive` [K], one after another, over the oldest; leaves [K, ...], one environment.
-
-    For transitions of one step: what lies side by side in this memory need not have followed one another.
-    """
-    slots, kept = memory.steps.reward.shape[0], alive.astype(jnp.int32)
-    count, place = kept.sum(), jnp.cumsum(kept) - 1
-    newest = alive & (place >= count - slots)  # of more steps than there is room for, the last ones stay
-    slot = jnp.where(newest, (memory.position + place) % slots, slots)  # no such slot: dropped
-
-    def write(ring: jax.Array, new: jax.Array) -> jax.Array:
-        return ring.at[slot, 0].set(new.astype(ring.dtype), mode="drop", unique_indices=True)
-
-    written = jax.tree.map(write, memory.steps, steps._replace(extras=()))
+    steps = jax.tree.map(write, memory.steps._replace(truncated=cut), rollout)
     filled = jnp.minimum(memory.filled + count, slots)
-    return memory._replace(steps=written, position=(memory.position + count) % slots, filled=filled)
+    return Memory(steps, (memory.position + count) % slots, filled, owner)
+
+
+def starts(memory: Memory, n: int) -> jax.Array:
+    """Steps of each environment from which n are known, int32 [B]."""
+    return jnp.maximum(memory.filled - (n - 1), 0)
 
 
 def sample(memory: Memory, key: jax.Array, shape: tuple[int, ...], n: int, discount: jax.Array) -> Batch:
     """Draw transitions of `n` steps uniformly; leaves [*shape, ...].
 
     A transition is shorter where its episode ends: after a termination nothing is bootstrapped, after a truncation the
-    value of the last observation before the reset is. At least n slots must be filled.
+    value of the last observation before the reset is. There must be a step from which n are known.
     """
     slots, environments = memory.steps.reward.shape
     flat = jax.tree.map(lambda x: x.reshape(slots * environments, *x.shape[2:]), memory.steps)
-    age_key, environment_key = jax.random.split(key)
-    oldest = memory.position - memory.filled
-    start = jax.random.randint(age_key, shape, 0, jnp.maximum(memory.filled - (n - 1), 1))
-    column = jax.random.randint(environment_key, shape, 0, environments)
+    ends = jnp.cumsum(starts(memory, n))
+    drawn = jax.random.randint(key, shape, 0, jnp.maximum(ends[-1], 1))
+    column = jnp.searchsorted(ends[:-1], drawn, side="right", method="compare_all")
+    first_slot = memory.position - memory.filled - (ends - starts(memory, n))
+    start = first_slot[column] + drawn
 
     def at(k: jax.Array | int) -> jax.Array:
-        return (oldest + start + k) % slots * environments + column
+        return (start + k) % slots * environments + column
 
     first = at(0)
     reward, factor = jnp.zeros(shape), jnp.ones(shape)

@@ -21,33 +21,30 @@ def empty(shape: tuple[int, ...]) -> Statistics:
     return Statistics(jnp.zeros(shape), jnp.ones(shape), jnp.float32(0))
 
 
-def update(statistics: Statistics, batch: jax.Array) -> Statistics:
-    """Take in a batch [T, B, ...] (Chan et al. 1979, parallel variance)."""
-    return _merge(statistics, batch.mean((0, 1)), batch.var((0, 1)), jnp.float32(batch.shape[0] * batch.shape[1]))
-
-
 def take_in(statistics: Statistics, batch: jax.Array, counts: jax.Array) -> Statistics:
-    """Take in those of a batch [A, B, ...] for which `counts` [A, B], if any."""
-    mask = counts.astype(jnp.float32).reshape(*counts.shape, *[1] * (batch.ndim - 2))
-    mask, n = jnp.broadcast_to(mask, batch.shape), counts.sum().astype(jnp.float32)
+    """Take in those of a batch [A, B, ...] for which `counts` [A, B], if any (Chan et al. 1979, parallel variance)."""
+    mask, n = counts.reshape(*counts.shape, *[1] * (batch.ndim - 2)), counts.sum().astype(jnp.float32)
     divisor = jnp.maximum(n, 1.0)
-    mean = (batch * mask).sum((0, 1)) / divisor
-    variance = (jnp.square(batch - jnp.broadcast_to(mean, batch.shape)) * mask).sum((0, 1)) / divisor
-    return _merge(statistics, mean, variance, n)
+
+    def mean_of(x: jax.Array) -> jax.Array:
+        return jnp.where(mask, x, 0.0).sum((0, 1)) / divisor
+
+    mean = mean_of(batch)
+    variance = mean_of(jnp.square(batch - jnp.broadcast_to(mean, batch.shape)))
+    old, new = statistics.total / jnp.maximum(statistics.total + n, 1.0), n / jnp.maximum(statistics.total + n, 1.0)
+    delta = mean - statistics.mean
+    merged = Statistics(
+        statistics.mean + delta * new,
+        statistics.variance * old + variance * new + jnp.square(delta) * old * new,
+        statistics.total + n,
+    )
+    return jax.tree.map(lambda new, old: jnp.where(n > 0, new, old), merged, statistics)
 
 
 def normalise(statistics: Statistics, x: jax.Array, clip: float = 10.0) -> jax.Array:
     """Zero mean and unit variance, clipped."""
     mean, scale = statistics.mean, jax.lax.rsqrt(statistics.variance + 1e-8)
     return jnp.clip((x - jnp.broadcast_to(mean, x.shape)) * jnp.broadcast_to(scale, x.shape), -clip, clip)
-
-
-def _merge(statistics: Statistics, mean: jax.Array, variance: jax.Array, n: jax.Array) -> Statistics:
-    total = jnp.maximum(statistics.total + n, 1.0)
-    delta = mean - statistics.mean
-    squares = statistics.variance * statistics.total + variance * n + delta**2 * statistics.total * n / total
-    merged = Statistics(statistics.mean + delta * n / total, squares / total, statistics.total + n)
-    return jax.tree.map(lambda new, old: jnp.where(n > 0, new, old), merged, statistics)
 
 
 def running_returns(

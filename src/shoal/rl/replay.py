@@ -13,6 +13,7 @@ import optax
 from shoal import tree
 from shoal.lift import per_member, repeat
 from shoal.rl import memory as ring
+from shoal.rl.steps import usable
 from shoal.types import BadInput, Hyper, Member, PyTree, Rollout
 
 if TYPE_CHECKING:
@@ -91,9 +92,8 @@ def from_memory(config: Replay, improve: Callable, n: int = 1) -> Callable:
         return learned, jax.tree.map(lambda x: x / count.astype(jnp.float32), sums)  # NaN where there was no update
 
     def update(member: Member, hyper: Hyper, rollout: Rollout, key: jax.Array) -> tuple[Member, dict[str, jax.Array]]:
-        memory = ring.store(member.memory, rollout, member.own.mark)
-        known = memory.filled * config.environments
-        ready = (known >= config.warm_up) & (memory.filled >= n)
+        memory = ring.store(member.memory, rollout, usable(rollout), member.own.mark)
+        ready = (memory.filled.sum() >= config.warm_up) & (ring.starts(memory, n) > 0).any()
         owed = jnp.where(ready, member.own.owed + hyper.update_ratio * steps, 0.0)
         count = jnp.clip(jnp.floor(owed), 0, bound)
         batch_key, learn_key = jax.random.split(key)
