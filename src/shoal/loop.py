@@ -221,8 +221,12 @@ class _Run:
         """Generation after generation, then the champion's last test."""
         summary = None
         try:
-            with ThreadPoolExecutor(1, "saver") as saver:
-                summary = self._generations(saver)
+            try:
+                with ThreadPoolExecutor(1, "saver") as saver:
+                    summary = self._generations(saver)
+            finally:
+                for recorder in self._attention.recorders:
+                    recorder.finish(summary)
         except OSError as error:
             raise Failed(self._files.path, self._files.reason(error)) from error
         except Interrupted:
@@ -230,11 +234,8 @@ class _Run:
         except Exception as error:
             if isinstance(error, BadInput) and self._files.checkpoints.generations():
                 raise Failed(self._files.path, error) from error
-            self._files.discard_unborn()
+            self._files.discard_unborn()  # with what the recorders wrote
             raise
-        finally:
-            for recorder in self._attention.recorders:
-                recorder.finish(summary)
         return Result(self._files.path, summary, self._leading)
 
     def _generations(self, saver: ThreadPoolExecutor) -> dict[str, Any]:

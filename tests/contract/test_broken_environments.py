@@ -108,6 +108,14 @@ def test_later_the_run_can_go_on(gym: str, tmp_path: Path, monkeypatch: pytest.M
     assert (again.code, again.err) == (outcome.code, outcome.err)
 
 
+def test_without_a_checkpoint_nothing_stays(gym: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though generations were recorded."""
+    monkeypatch.setattr(Broken, "ill", "step")
+    monkeypatch.setattr(Broken, "since", 2000)
+    assert refused(gym, tmp_path, generations=500, checkpoint={"every": 400}).startswith(ON_THE_HOST["step"])
+    assert Broken.calls == 2000
+
+
 def own(ill: str = "") -> Any:
     """An environment of one's own on the device; `ill` says what is wrong with it."""
     if ill == "make":
