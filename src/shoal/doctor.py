@@ -21,7 +21,7 @@ from shoal.devices import prepare
 from shoal.experiment import alone, load
 from shoal.loop import train
 from shoal.record.recorder import Generation, Recorder
-from shoal.stopping import Interrupted
+from shoal.stopping import Failed, Interrupted
 from shoal.types import BadInput
 
 if TYPE_CHECKING:
@@ -94,6 +94,9 @@ def dry_run(parts: Parts) -> Iterator[Finding]:
             raise KeyboardInterrupt from error
         except BadInput:
             raise
+        except Failed as error:  # there is nothing to resume
+            yield problem("dry run", str(error.__cause__))
+            return
         except Exception as error:  # whatever an environment or an agent of one's own raises
             yield problem("dry run", f"failed: {type(error).__name__}: {error}")
             return
