@@ -14,6 +14,7 @@ from shoal.atomic import Damaged
 from shoal.build import make_learner
 from shoal.environments.spaces import to_bounds
 from shoal.experiment import Experiment, read
+from shoal.trust import check_trust
 from shoal.types import ActionSpace, Agent, BadInput, Cards, Continuous, Discrete, MultiDiscrete, PyTree, Spec
 from shoal.workshop import Workshop
 
@@ -93,9 +94,10 @@ def save(folder: Path, best: Best, spec: Spec, workshop: Workshop) -> None:
     checkpoint.write(folder, best.learned, manifest, workshop)
 
 
-def load_champion(run: str | Path, **given: Any) -> Champion:
+def load_champion(run: str | Path, trust_code: bool = False, **given: Any) -> Champion:
     """The champion of a run directory. Raises BadInput when there is none.
 
+    trust_code: import the agent or method that the run names, where it is not one of Shoal's.
     given: the agent, where the run was started with an object that no name leads to.
     """
     run = Path(run)
@@ -108,6 +110,7 @@ def load_champion(run: str | Path, **given: Any) -> Champion:
             raise Damaged(f"{folder}: this is no champion")
         spec = _spec(manifest["spec"])
         experiment = replace(read(run / "experiment.yaml"), **given)
+        check_trust(experiment, trust_code, ["agent", "method"])
         agent = make_learner(experiment, spec)[1].agent
         learned = jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned
         learned, manifest = checkpoint.read(folder, learned)

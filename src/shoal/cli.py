@@ -42,6 +42,11 @@ Run = Annotated[Path, Positional, arg(metavar="RUN", help="a run directory", hel
 Quiet = Annotated[
     bool, FlagCreatePairsOff, arg(help="no progress, only the outcome and warnings", help_behavior_hint="")
 ]
+Trust = Annotated[
+    bool,
+    FlagCreatePairsOff,
+    arg(help="import code that the run names, from the current directory too: it runs", help_behavior_hint=""),
+]
 WHOLE = PrimitiveConstructorSpec(  # tyro's own for `int | None` offers "None" in the help
     nargs=1,
     metavar="N",
@@ -118,6 +123,7 @@ def train(
     """
     from shoal.experiment import assign, blame, read, with_flags
 
+    _look_here()
     experiment = read(file) if file else USUAL
     flags = {"env": env, "agent": agent, "population": population, "generations": generations, "interval": interval}
     flags |= {"method": method, "select": select, "explore": explore, "seed": seed, "run_dir": run_dir}
@@ -143,24 +149,28 @@ def train(
 def resume(
     run: Run,
     generations: Annotated[int | None, WHOLE, _flag("N", "go on to this many generations in all", "as begun")] = None,
+    trust_code: Trust = False,
     quiet: Quiet = False,
 ) -> int:
     """Continue a run that was stopped, or give a finished one more generations."""
     from shoal.loop import resume as run_again
 
-    return _show(lambda recorders: run_again(run, generations, recorders), quiet)
+    _look_here(trust_code)
+    return _show(lambda recorders: run_again(run, generations, recorders, trust_code), quiet)
 
 
 def evaluate(
     run: Run,
     episodes: Annotated[int, arg(metavar="N", help="episodes to play, all on fresh seeds")] = 100,
     seed: Annotated[int, arg(metavar="N", help="which fresh seeds")] = 0,
+    trust_code: Trust = False,
 ) -> int:
     """Let the champion of a run play whole episodes and print what they returned."""
     from shoal.evaluate import evaluate as play_episodes
 
+    _look_here(trust_code)
     with _console().status("playing"):
-        outcome = play_episodes(run, episodes, seed)
+        outcome = play_episodes(run, episodes, seed, trust_code)
     _console().print(
         f"{outcome['mean']:.4g} ± {outcome['standard_error'] or 0:.2g} over {outcome['episodes']} episodes "
         f"(lowest {outcome['min']:.4g}, highest {outcome['max']:.4g}); "
@@ -175,12 +185,14 @@ def play(
     video: Annotated[Path, arg(help="where to write the film: .mp4 or .gif")] = Path("champion.mp4"),
     episodes: Annotated[int, arg(help="episodes to film")] = 1,
     seed: Annotated[int, arg(help="which episodes")] = 0,
+    trust_code: Trust = False,
 ) -> int:
     """Film the champion of a run."""
     from shoal.play import film
 
+    _look_here(trust_code)
     with _console().status("filming"):
-        returns = film(run, video, episodes, seed)
+        returns = film(run, video, episodes, seed, trust_code)
     _console().print(escape(f"{video}: {', '.join(f'{r:.4g}' for r in returns)}"), highlight=False, soft_wrap=True)
     return DONE
 
@@ -217,12 +229,14 @@ def replay(
     run_dir: Annotated[str | None, _flag("PATH", "where the new run is written", "RUN-replay")] = None,
     population: Annotated[int, arg(metavar="N", help="agents to train, each on its own seeds")] = 1,
     seed: Annotated[int | None, WHOLE, _flag("N", "its seed", "that of RUN, plus 1")] = None,
+    trust_code: Trust = False,
     quiet: Quiet = False,
 ) -> int:
     """Train a single agent with the schedule of hyperparameters that a run found."""
     from shoal.replay import replay as run_schedule
 
-    return _show(lambda recorders: run_schedule(run, run_dir, population, seed, recorders), quiet)
+    _look_here(trust_code)
+    return _show(lambda recorders: run_schedule(run, run_dir, population, seed, recorders, trust_code), quiet)
 
 
 def toy(
@@ -265,6 +279,7 @@ def doctor(
     """Check an experiment before a long run, and say in plain words what was found."""
     from shoal.doctor import examine
 
+    _look_here()
     return DONE if examine(file, _console()) else BAD_INPUT
 
 
@@ -277,7 +292,7 @@ def main(arguments: list[str] | None = None) -> None:
     for command in COMMANDS:
         app.command(command)
     given = _one_by_one(sys.argv[1:] if arguments is None else arguments)
-    sys.path.append(os.getcwd())  # for module:factory of your own, as `python -m` would find it
+    path = list(sys.path)
     try:
         code = app.cli(prog="shoal", description=OVERVIEW, args=given)
     except BadInput as error:
@@ -290,8 +305,14 @@ def main(arguments: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         code = _say("interrupted", ENDED)
     finally:
-        sys.path.pop()
+        sys.path[:] = path
     sys.exit(code)
+
+
+def _look_here(wanted: bool = True) -> None:
+    """Find module:object of the user's own in the current directory, as `python -m` would."""
+    if wanted:
+        sys.path.append(os.getcwd())
 
 
 def _one_by_one(arguments: Sequence[str]) -> list[str]:

@@ -14,17 +14,22 @@ from shoal.devices import prepare
 from shoal.islands.vector import VectorIsland
 from shoal.keys import derive
 from shoal.learners.independent import independent
+from shoal.trust import check_trust
 from shoal.types import BadInput
 
 
-def evaluate(run: Path, episodes: int = 100, seed: int = 0) -> dict[str, Any]:
-    """Statistics of the champion's returns on `episodes` fresh episodes, beside the fitness it was selected for."""
+def evaluate(run: Path, episodes: int = 100, seed: int = 0, trust_code: bool = False) -> dict[str, Any]:
+    """Statistics of the champion's returns on `episodes` fresh episodes, beside the fitness it was selected for.
+
+    trust_code: import what the run names, where it is not Shoal's.
+    """
     if episodes < 1:
         raise BadInput(f"--episodes {episodes}: must be at least 1")
     if seed < 0:
         raise BadInput(f"--seed {seed}: must be at least 0")
     prepare()
-    champion = load_champion(run)
+    champion = load_champion(run, trust_code)
+    check_trust(champion.experiment, trust_code, ["env"])
     experiment, environment = make_environment(champion.experiment)
     island = VectorIsland(
         environment,

@@ -31,6 +31,7 @@ from shoal.record.recorder import Generation, Recorder, lineage_rows, metrics_ro
 from shoal.rundir import RunDirectory
 from shoal.settings import plain
 from shoal.stopping import Failed, Interrupted, on_signal
+from shoal.trust import check_trust
 from shoal.types import BadInput, PyTree
 from shoal.workshop import Workshop
 
@@ -47,10 +48,15 @@ def train(experiment: Experiment, recorders: Sequence[Recorder] = ()) -> Result:
 
 
 def resume(
-    run_dir: str | Path, generations: int | None = None, recorders: Sequence[Recorder] = (), **given: Any
+    run_dir: str | Path,
+    generations: int | None = None,
+    recorders: Sequence[Recorder] = (),
+    trust_code: bool = False,
+    **given: Any,
 ) -> Result:
     """Continue a run from its newest whole checkpoint, up to `generations` if that is given.
 
+    trust_code: import what the run names, where it is not Shoal's.
     given: env, agent, select or explore, where the run was started with objects that no name leads to.
 
     With device environments the result equals that of a run that was never stopped, bit for bit; with host environments
@@ -61,6 +67,7 @@ def resume(
         if not file.exists():
             raise BadInput(f"{run_dir} holds no run: there is no {file.name} in it")
         experiment = replace(read(file), run_dir=str(run_dir), **given)
+        check_trust(experiment, trust_code)
         if generations is not None:
             experiment = replace(experiment, generations=generations)
         if experiment.exchange == "directory":  # seen from here it may have another path

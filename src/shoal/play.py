@@ -22,6 +22,7 @@ from shoal.environments.guard import blamed, guarded
 from shoal.keys import derive, jax_key, words
 from shoal.settings import told
 from shoal.stopping import heeding
+from shoal.trust import check_trust
 from shoal.types import BadInput, PyTree, Seed
 
 EXTRA = "pip install 'shoal[video]'"
@@ -57,7 +58,7 @@ class Painter(NamedTuple):
     close: Callable[[], None] = lambda: None
 
 
-def film(run: Path, video: Path, episodes: int = 1, seed: int = 0) -> list[float]:
+def film(run: Path, video: Path, episodes: int = 1, seed: int = 0, trust_code: bool = False) -> list[float]:
     """Film the champion of a run; `video` ends in .mp4 or .gif. Returns what the episodes returned. Raises BadInput."""
     if episodes < 1:
         raise BadInput(f"--episodes {episodes}: must be at least 1")
@@ -67,7 +68,8 @@ def film(run: Path, video: Path, episodes: int = 1, seed: int = 0) -> list[float
         if importlib.util.find_spec(package) is None:
             raise BadInput(f"films need the package {package.replace('_', '-')}: {EXTRA}")
     _need_no_screen()
-    champion = load_champion(run)
+    champion = load_champion(run, trust_code)
+    check_trust(champion.experiment, trust_code, ["env"])
     stage = _stage(str(champion.experiment.env), champion.experiment.env_options)
     returns = []
     try:

@@ -11,6 +11,7 @@ from shoal.experiment import alone, method_name, read
 from shoal.loop import Result, train
 from shoal.record.lineage import schedule
 from shoal.record.recorder import Recorder
+from shoal.trust import check_trust
 from shoal.types import BadInput
 
 
@@ -20,11 +21,16 @@ def replay(
     population: int = 1,
     seed: int | None = None,
     recorders: Sequence[Recorder] = (),
+    trust_code: bool = False,
 ) -> Result:
-    """Train `population` agents that follow the champion's schedule and never copy; raises BadInput without a run."""
+    """Train `population` agents that follow the champion's schedule and never copy; raises BadInput without a run.
+
+    trust_code: import what the run names, where it is not Shoal's.
+    """
     if not (run / "experiment.yaml").exists():
         raise BadInput(f"{run} holds no run: there is no experiment.yaml in it")
     experiment = read(run / "experiment.yaml")
+    check_trust(experiment, trust_code)
     if not method(experiment.method).tunes:
         raise BadInput(f"{run} has no schedule to follow: method {method_name(experiment)} tunes nothing")
     tuned = sorted(experiment.space or (experiment.schedule or [{}])[0])

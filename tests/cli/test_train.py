@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import sys
 import threading
 from contextlib import redirect_stdout
@@ -402,7 +403,7 @@ def test_nothing_measured_yet(tmp_path: Path) -> None:
     result = train(tiny(stopped, **LONG | changes | {"generations": 2}))
     assert result.summary["champion"] is None
     assert not (stopped / "champion").exists()
-    resume(stopped, 5)
+    resume(stopped, 5, trust_code=True)
     same_run(whole, stopped)
 
 
@@ -525,11 +526,24 @@ def test_every_program_is_compiled_once(
 
 
 def test_module_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`module:factory` is found in the folder where the command runs."""
+    """`module:factory` is found where the command runs; of one that a run names that holds only for who trusts it."""
     (tmp_path / "my_world.py").write_text("from shoal.environments.probes import match as world\n")
     monkeypatch.chdir(tmp_path)
     before = list(sys.path)
     assert shoal(*flags(tmp_path / "r", env="my_world:world")).code == 0
     assert sys.path == before
     assert load(tmp_path / "r/experiment.yaml").env == "my_world:world"
+    sys.modules.pop("my_world")
+    shutil.copy(tmp_path / "my_world.py", tmp_path / "r")
+    for place, run in ((tmp_path, "r"), (tmp_path / "r", ".")):
+        monkeypatch.chdir(place)
+        for command in (["resume", "--generations", 3], ["evaluate"], ["play"], ["replay"]):
+            refused = shoal(command[0], run, *command[1:])
+            assert refused.code == 2 and refused.err.count("\n") == 1
+            assert "env = my_world:world: the run names code, and to load it is to run it; " in refused.err
+            assert refused.err.endswith("add --trust-code (in Python: trust_code=True)\n")
+        for command in ("report", "schedule"):
+            assert shoal(command, run).code == 0
+        assert "my_world" not in sys.modules and sys.path == before
+    assert shoal("evaluate", ".", "--episodes", 2, "--trust-code").code == 0
     sys.modules.pop("my_world")
