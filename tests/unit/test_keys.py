@@ -21,8 +21,8 @@ def test_derive():
 
 def test_no_two_paths_share_a_stream():
     """NumPy pads its entropy with zeros, so that unguarded (0,), (0, 0) and (0, 0, 0) would be one stream."""
-    for stream in (lambda path: tuple(words(path, 2)), lambda path: draws(path[:-1], np.array(path[-1:]), 1)[0, 0]):
-        assert len({stream(path) for path in PATHS}) == len(PATHS)
+    for numbers in (lambda path: tuple(words(path, 2)), lambda path: draws(path[:-1], np.array(path[-1:]), 1)[0, 0]):
+        assert len({numbers(path) for path in PATHS}) == len(PATHS)
 
 
 def test_a_stream_is_the_same_in_another_process():
