@@ -29,30 +29,10 @@ def outcome(name: str, seed: int, folder: Path, **changes) -> tuple[np.ndarray, 
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_cartpole(seed, tmp_path):
-    fitness, champion = outcome("cartpole", seed, tmp_path)
-    assert fitness.mean() >= 475
-    assert champion["mean"] == 500
-
-
-@pytest.mark.parametrize("seed", SEEDS)
 def test_acrobot(seed, tmp_path):
     fitness, champion = outcome("acrobot", seed, tmp_path)
     assert np.median(fitness) >= -100
     assert champion["mean"] >= -100
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_pendulum(seed, tmp_path):
-    fitness, champion = outcome("pendulum", seed, tmp_path)
-    assert np.median(fitness) >= -200
-    assert champion["mean"] >= -200
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_cartpole_by_q_learning(seed, tmp_path):
-    _, champion = outcome("cartpole-dqn", seed, tmp_path)
-    assert champion["mean"] >= 495
 
 
 def test_breakout_by_q_learning(tmp_path):
@@ -79,18 +59,28 @@ def test_lunarlander(tmp_path):
     assert champion["mean"] >= 200
 
 
-@pytest.mark.parametrize(
-    ("name", "seeds"), [("cartpole", 6), ("pendulum", 5), ("cartpole-dqn", 5), ("fastpbrl/pbt-td3-small", 6)]
-)
-def test_pbt_beats_independent_members(name, seeds, tmp_path):
+# By task: seeds, and what of the first two the members reach, by which of their statistics, and the champion.
+EVOLVED: dict[str, tuple] = {
+    "cartpole": (6, np.mean, 475, 500),
+    "pendulum": (5, np.median, -200, -200),
+    "cartpole-dqn": (5, np.median, -np.inf, 495),
+    "fastpbrl/pbt-td3-small": (6, np.median, -np.inf, -np.inf),
+}
+
+
+@pytest.mark.parametrize("name", EVOLVED)
+def test_pbt_learns_and_beats_independent_members(name, tmp_path):
     """The population's median against the same priors without copying, at equal steps.
 
     A signed-rank test over seeds, for the gains are far from normal: where the prior happens to suit most members,
     both reach the same ceiling.
     """
     gains = []
+    seeds, of_members, members, best = EVOLVED[name]
     for seed in range(seeds):
-        evolved, _ = outcome(name, seed, tmp_path / "pbt")
+        evolved, champion = outcome(name, seed, tmp_path / "pbt")
+        if seed in SEEDS:
+            assert of_members(evolved) >= members and champion["mean"] >= best, (seed, evolved, champion)
         control, _ = outcome(name, seed, tmp_path / "control", select="keep", explore="keep")
         gains.append(np.median(evolved) - np.median(control))
     assert wilcoxon(gains, alternative="greater").pvalue < 0.05, gains
