@@ -190,7 +190,7 @@ def test_an_exception_in_one_rank_ends_all(tmp_path: Path) -> None:
     command = mpiexec(2, *COMMAND, *given)
     began = time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True, timeout=90, cwd=tmp_path)
-    assert done.returncode == 1, done.stdout + done.stderr
+    assert done.returncode == 2, done.stdout + done.stderr
     assert "rank 1 of 2: " in done.stderr and "the simulator is not installed here" in done.stderr
     assert time.monotonic() - began < 60
     nobody_is_left(tmp_path / "run")
