@@ -131,6 +131,9 @@ def _noise(parts: Parts, rollouts: int, event: Generation) -> Iterator[Finding]:
         text = f"an interval is {whole:,} steps in each environment, and {seen}; a member that ends none has no fitness"
         yield doubt("fitness", f"{text}. Raise interval, or write fitness.source: evaluation")
         return
+    if e.fitness.source == "training" and length > whole / 10 and np.nanmin(lengths) < length:
+        text = f"an interval is {whole:,} steps in each environment, and episodes took up to {length:,.0f}"
+        yield doubt("fitness", f"{text}: short ones weigh more. Raise interval, or write fitness.source: evaluation")
     if n < e.population:
         yield (doubt if n else problem)("fitness", f"{e.population - n} of {e.population} members diverged at once")
     known = np.isfinite(cards.deviation)

@@ -39,7 +39,7 @@ class Fitness:
     """How the fitness of a member is measured: its mean raw return."""
 
     source: Literal["evaluation", "training"] = "evaluation"
-    """whole episodes of the frozen member, or the training episodes of the interval"""
+    """whole episodes of the frozen member, or the training episodes of the interval, of which short ones weigh more"""
     episodes: int = 8
     """episodes per member and evaluation; the same seeds for all members, fresh ones in each generation"""
     actions: Literal["greedy", "sampled"] = "greedy"

@@ -208,8 +208,11 @@ def test_the_toy_is_found_to_work() -> None:
 def test_training_fitness_needs_episodes_that_end() -> None:
     findings = about(doctor.dry_run, env="Pendulum-v1", fitness=Fitness(source="training"))
     assert "no episode ended in 32; a member that ends none has no fitness" in marked(findings, "!")
-    findings = about(doctor.dry_run, interval=2048, fitness=Fitness(source="training"))
-    assert "no fitness" not in marked(findings, "!")
+    findings = about(doctor.dry_run, interval=256, fitness=Fitness(source="training"))
+    assert "an interval is 128 steps in each environment" in marked(findings, "!")
+    assert "short ones weigh more" in marked(findings, "!") and "no fitness" not in marked(findings, "!")
+    findings = about(doctor.dry_run, interval=8192, fitness=Fitness(source="training"))
+    assert "an interval is" not in marked(findings, "!")
 
 
 def test_what_one_episode_says() -> None:
