@@ -99,7 +99,7 @@ def cut_back(folder: Path, last: int) -> None:
         data = path.read_bytes()
         kept = b"".join(record for record, step in _records(data) if step <= last)
         if kept != data:
-            write_file(path, kept)
+            write_file(path, kept, via=folder.parent)  # TensorBoard would read a half-written one here
 
 
 def _records(data: bytes) -> Iterator[tuple[bytes, int]]:
