@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
+import stat
 import uuid
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 
 class Damaged(Exception):
@@ -39,12 +41,46 @@ def create_file(path: Path, data: bytes) -> bool:
     return True
 
 
+def open_file(path: Path) -> BinaryIO:
+    """A regular file, to be read. Raises OSError for anything else: whoever reads a pipe may wait for ever."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is no regular file")
+    return os.fdopen(handle, "rb")
+
+
+def read_file(path: Path) -> bytes:
+    """What a regular file holds. Raises OSError."""
+    with open_file(path) as file:
+        return file.read()
+
+
+def read_or_nothing(path: Path) -> str:
+    """What a file says; "" where there is none that can be read."""
+    try:
+        return read_file(path).decode(errors="replace")
+    except OSError:
+        return ""
+
+
 def remove(path: Path) -> None:
     """Remove a file or folder, if there is one."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
+
+
+def parse_json(text: bytes | str) -> Any:
+    """JSON as data that can be written again. Raises ValueError for anything else."""
+    try:
+        data = json.loads(text)
+        if (text.find("\\u") if isinstance(text, str) else text.find(b"\\u")) >= 0:
+            json.dumps(data, ensure_ascii=False).encode()  # half a character, such as \ud800, is no text
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    return data
 
 
 def seal(content: dict[str, Any]) -> bytes:
@@ -55,7 +91,7 @@ def seal(content: dict[str, Any]) -> bytes:
 def unseal(path: Path) -> dict[str, Any]:
     """What was sealed in a file. Raises Damaged."""
     try:
-        content = json.loads(path.read_bytes())
+        content = parse_json(read_file(path))
     except (OSError, ValueError) as error:
         raise Damaged(f"{path.parent}: no readable {path.name} ({error})") from error
     if not isinstance(content, dict) or "manifest_crc32" not in content:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,13 @@ from shoal import checkpoint
 from shoal.atomic import Damaged
 from shoal.build import make_learner
 from shoal.environments.spaces import to_bounds
-from shoal.experiment import Experiment, read
+from shoal.experiment import INT32, Experiment, of_run
+from shoal.settings import build
 from shoal.trust import check_trust
 from shoal.types import ActionSpace, Agent, BadInput, Cards, Continuous, Discrete, MultiDiscrete, PyTree, Spec
 from shoal.workshop import Workshop
+
+KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Discrete, MultiDiscrete, Continuous)}
 
 
 @dataclass
@@ -53,12 +57,10 @@ class Champion:
     hyper: the hyperparameters it last trained with. fitness: as measured when it was selected.
     """
 
-    def __init__(self, agent: Agent, spec: Spec, learned: PyTree, manifest: dict[str, Any], experiment: Experiment):
-        self.spec, self.experiment, self.agent, self.learned = spec, experiment, agent, learned
-        self.hyper: dict[str, float] = manifest["hyper"]
-        self.fitness: float = manifest["fitness"]
-        self.uid: int = manifest["uid"]
-        self.generation: int = manifest["generation"]
+    def __init__(self, agent: Agent, spec: Spec, best: Best, experiment: Experiment):
+        self.spec, self.experiment, self.agent, self.learned = spec, experiment, agent, best.learned
+        self.hyper = best.hyper or {}
+        self.fitness, self.uid, self.generation = best.fitness, best.uid, best.generation
         self._greedy = jax.jit(agent.greedy)
         self.reset()
 
@@ -106,21 +108,36 @@ def load_champion(run: str | Path, trust_code: bool = False, **given: Any) -> Ch
         raise BadInput(f"{run} holds no champion; is it a run directory, and has its first generation ended?")
     try:
         manifest = checkpoint.read_manifest(folder)
-        if "spec" not in manifest:
-            raise Damaged(f"{folder}: this is no champion")
-        spec = _spec(manifest["spec"])
-        experiment = replace(read(run / "experiment.yaml"), **given)
+        spec, best = _spec(folder, manifest.get("spec")), best_of(manifest, f"{folder}: ")
+        experiment = replace(of_run(run), **given)
         check_trust(experiment, trust_code, ["agent", "method"])
         agent = make_learner(experiment, spec)[1].agent
+        if best.hyper is None or best.hyper.keys() != set(agent.hyper._fields):
+            raise Damaged(f"{folder}: it has other hyperparameters: it was made by another experiment")
         learned = jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned
-        learned, manifest = checkpoint.read(folder, learned)
+        best.learned, _ = checkpoint.read(folder, learned)
     except Damaged as error:
         raise BadInput(str(error)) from error
-    return Champion(agent, spec, learned, manifest, experiment)
+    return Champion(agent, spec, best, experiment)
 
 
-def _spec(data: dict[str, Any]) -> Spec:
-    kinds = {"Discrete": Discrete, "MultiDiscrete": MultiDiscrete, "Continuous": Continuous}
-    fields = {k: tuple(v) if isinstance(v, list) else v for k, v in data["action"].items() if k != "kind"}
-    action: ActionSpace = kinds[data["action"]["kind"]](**fields)
-    return Spec(tuple(data["obs_shape"]), data["obs_dtype"], action)
+def best_of(told: Any, place: str) -> Best:
+    """What `Best.about` told, without the weights. Raises BadInput, with `place` in front, where it is not that."""
+    names = ("uid", "generation", "fitness", "hyper")
+    return build(Best, {name: told.get(name) for name in names} if isinstance(told, dict) else told, place)
+
+
+def _spec(folder: Path, data: Any) -> Spec:
+    """What the manifest of a champion says of its environment. Raises Damaged."""
+    try:
+        fields = {k: tuple(v) if isinstance(v, list) else v for k, v in data["action"].items()}
+        action: ActionSpace = KINDS[str(fields.pop("kind"))](**fields)
+        spec = Spec(tuple(data["obs_shape"]), data["obs_dtype"], action)
+        counts = [*spec.obs_shape, *action.shape, *getattr(action, "nvec", ()), getattr(action, "n", 1)]
+        numbers = [x for v in fields.values() for x in (v if isinstance(v, tuple) else (v,))]
+        sound = all(type(x) in (int, float) and x == x for x in numbers) and np.dtype(spec.obs_dtype).kind in "biuf"
+        if sound and all(type(x) is int and 0 < x <= INT32 for x in counts) and math.prod(spec.obs_shape) <= INT32:
+            return spec
+    except (AttributeError, KeyError, TypeError):
+        pass
+    raise Damaged(f"{folder}: this is no champion")

@@ -18,7 +18,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from shoal.atomic import Damaged, seal, unseal, write_file
+from shoal.atomic import Damaged, read_file, seal, unseal, write_file
 from shoal.types import BadInput, PyTree
 from shoal.workshop import Workshop
 
@@ -68,12 +68,24 @@ def _packed(tree: PyTree) -> tuple[bytes, dict[str, int]]:
 def _read_data(folder: Path, name: str, about: dict[str, Any]) -> bytes:
     """A file of which the manifest says size and checksum. Raises Damaged."""
     try:
-        data = (folder / name).read_bytes()
+        data = read_file(folder / name)
     except OSError as error:
         raise Damaged(f"{folder}: no readable {name} ({error})") from error
     if len(data) != about.get("bytes") or zlib.crc32(data) != about.get("crc32"):
         raise Damaged(f"{folder}: {name} does not match its manifest: half-written or corrupted")
     return data
+
+
+def _parts(folder: Path, manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What the manifest of a generation says of its parts, which lie beside it. Raises Damaged."""
+    if manifest.get("generation") != int(folder.name):
+        raise Damaged(f"{folder}: its manifest is of generation {manifest.get('generation')}")
+    parts = manifest.get("parts")
+    if not isinstance(parts, dict) or not all(re.fullmatch(r"[\w-]+", name) for name in parts):
+        raise Damaged(f"{folder}: its manifest names no parts that could lie there")
+    if not all(isinstance(about, dict) for about in parts.values()):
+        raise Damaged(f"{folder}: its manifest does not vouch for its parts")
+    return parts
 
 
 def _restore(folder: Path, data: bytes, like: PyTree) -> PyTree:
@@ -167,7 +179,7 @@ class Checkpoints:
         for generation in reversed(self.generations()):
             folder = self._folder / f"{generation:08d}"
             try:
-                for name, about in read_manifest(folder).get("parts", {}).items():
+                for name, about in _parts(folder, read_manifest(folder)).items():
                     _read_data(folder, f"{name}.safetensors", about)
             except Damaged as error:
                 warn(f"skipping a damaged checkpoint: {error}")
@@ -179,10 +191,10 @@ class Checkpoints:
         """The parts that `like` names, and the manifest. Raises BadInput where they are another experiment's."""
         folder = self._folder / f"{generation:08d}"
         try:
-            manifest = read_manifest(folder)
-            parts = {}
+            manifest, parts = read_manifest(folder), {}
+            told = _parts(folder, manifest)
             for name, tree in like.items():
-                about = manifest.get("parts", {}).get(name)
+                about = told.get(name)
                 if about is None:
                     raise Damaged(f"{folder}: it has no part {name}: it was made by another experiment")
                 parts[name] = _restore(folder, _read_data(folder, f"{name}.safetensors", about), tree)

@@ -12,12 +12,12 @@ from shoal.components import method
 from shoal.exchanges.directory import Workspace
 from shoal.exchanges.local import Local
 from shoal.exchanges.returns import Returns
-from shoal.experiment import Experiment, dump, from_dict, to_dict
+from shoal.experiment import Experiment, dump, read, to_dict
 from shoal.islands.crew import Crew
 from shoal.islands.group import Group
 from shoal.islands.vector import VectorIsland
 from shoal.islands.worker import Worker
-from shoal.settings import plain, read_yaml
+from shoal.settings import plain
 from shoal.types import BadInput, Exchange
 from shoal.workshop import Workshop
 
@@ -87,7 +87,7 @@ class Company:
             usual = Experiment()
             own = [name for name in OWN if not (self._pools and name == "islands")]
             common = replace(experiment, **{name: getattr(usual, name) for name in own})
-            self._workspace.agree(dump(common), lambda text: _differences(common, from_dict(read_yaml(text))))
+            self._workspace.agree(dump(common), lambda path: _differences(common, read(path)))
 
     def crew(self, island: VectorIsland | Group) -> Crew | Worker:
         """The members of this process among all."""

@@ -140,6 +140,14 @@ def read(path: Path) -> Experiment:
         return from_dict({} if values is None else values)
 
 
+def of_run(run: Path) -> Experiment:
+    """The experiment of a run directory. Raises BadInput."""
+    file = run / "experiment.yaml"
+    if not file.is_file():
+        raise BadInput(f"{run} holds no run: there is no {file.name} in it")
+    return read(file)
+
+
 @contextmanager
 def blame(path: Path | None, changed: Collection[str] = (), always: bool = True) -> Iterator[None]:
     """Errors inside name the file and the line that they are about.

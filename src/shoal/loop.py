@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,17 +18,17 @@ import numpy as np
 
 from shoal.attention import Attention
 from shoal.build import build_run, check_memory, memory_needed
-from shoal.champion import Best
+from shoal.champion import Best, best_of
 from shoal.checkpoint import to_host
 from shoal.collect.episodes import statistics
 from shoal.company import Company
 from shoal.devices import prepare
-from shoal.experiment import Experiment, blame, check, default_run_dir, read
+from shoal.experiment import Experiment, blame, check, default_run_dir, of_run
 from shoal.keys import derive
 from shoal.lock import Lock
 from shoal.outcome import Result, summarise
 from shoal.record.recorder import Generation, Recorder, lineage_rows, metrics_row
-from shoal.rundir import RunDirectory
+from shoal.rundir import RunDirectory, Told, told_by
 from shoal.settings import plain
 from shoal.stopping import Failed, Interrupted, on_signal
 from shoal.trust import check_trust
@@ -64,9 +64,7 @@ def resume(
     """
     file = Path(run_dir) / "experiment.yaml"
     with _Run(recorders).at_work() as run:
-        if not file.exists():
-            raise BadInput(f"{run_dir} holds no run: there is no {file.name} in it")
-        experiment = replace(read(file), run_dir=str(run_dir), **given)
+        experiment = replace(of_run(file.parent), run_dir=str(run_dir), **given)
         check_trust(experiment, trust_code)
         if generations is not None:
             experiment = replace(experiment, generations=generations)
@@ -171,9 +169,10 @@ class _Run:
             finished = (run_dir / "result.json").exists()
             if done > self._experiment.generations or (done == self._experiment.generations and finished):
                 raise BadInput(f"{run_dir} has done its {done} generations; raise them with --generations")
-            self._earlier_seconds, self._steps = manifest["seconds"], manifest["steps"]
-            if manifest["champion"] is not None:
-                self._best = Best(state["run"]["champion"], **manifest["champion"])
+            told = told_by(manifest, f"{run_dir}: ")
+            self._earlier_seconds, self._steps = told.seconds, told.steps
+            if told.champion is not None:
+                self._best = replace(best_of(told.champion, f"{run_dir}: "), learned=state["run"]["champion"])
             self._evolution = state["run"]["evolution"]
             self.parts.island.restore(state, manifest["generation"])
             if not self.parts.island.resumes_exactly:
@@ -337,8 +336,8 @@ class _Run:
         parts = to_host(self._state(template=not known)) if due else {}
         if not self._leading:
             parts.pop("run", None)
-        told = {"seconds": self._elapsed(), "steps": self._steps, "champion": best.about() if known else None}
-        manifest = told if self._leading else None
+        told = Told(self._elapsed(), self._steps, best.about() if known else None)
+        manifest = asdict(told) if self._leading else None
         all_parts = 1 + (self._experiment.islands or 1)
         new = best if improved and self._leading else None
         return generation, parts, manifest, all_parts, new, self.parts.environment.spec

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from shoal.components import method
-from shoal.experiment import alone, method_name, read
+from shoal.experiment import alone, method_name, of_run
 from shoal.loop import Result, train
 from shoal.record.lineage import schedule
 from shoal.record.recorder import Recorder
@@ -27,9 +27,7 @@ def replay(
 
     trust_code: import what the run names, where it is not Shoal's.
     """
-    if not (run / "experiment.yaml").exists():
-        raise BadInput(f"{run} holds no run: there is no experiment.yaml in it")
-    experiment = read(run / "experiment.yaml")
+    experiment = of_run(run)
     check_trust(experiment, trust_code)
     if not method(experiment.method).tunes:
         raise BadInput(f"{run} has no schedule to follow: method {method_name(experiment)} tunes nothing")

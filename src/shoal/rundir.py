@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from contextlib import suppress
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,25 @@ from shoal.champion import Best
 from shoal.checkpoint import Checkpoints
 from shoal.experiment import Experiment, dump
 from shoal.record.jsonl import Lines
+from shoal.settings import build
 from shoal.types import BadInput, PyTree, Spec
 from shoal.workshop import Workshop
 
 FILES = ("experiment.yaml", "lineage.jsonl", "metrics.jsonl", "tensorboard", "checkpoints", "champion")
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the manifest of a checkpoint tells of the run so far, beside its parts."""
+
+    seconds: float
+    steps: int
+    champion: dict[str, Any] | None
+
+
+def told_by(manifest: dict[str, Any], place: str) -> Told:
+    """What a manifest tells. Raises BadInput, with `place` in front, where it does not."""
+    return build(Told, {field.name: manifest.get(field.name) for field in fields(Told)}, place)
 
 
 class RunDirectory:

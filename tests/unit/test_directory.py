@@ -468,13 +468,13 @@ def test_what_a_killed_writer_left(join, tmp_path):
 def test_all_train_the_same(join, tmp_path):
     a, b = join("a"), join("b")
     asked: list[str] = []
-    a.space.agree("one", lambda text: pytest.fail("nobody was there before"))
-    b.space.agree("one, too", lambda text: asked.append(text) or [])  # type: ignore[func-returns-value]
+    a.space.agree("one", lambda path: pytest.fail("nobody was there before"))
+    b.space.agree("one, too", lambda path: asked.append(path.read_text()) or [])  # type: ignore[func-returns-value]
     assert asked == ["one"]
     with pytest.raises(
         BadInput, match=r"belongs to another experiment, which differs in seed, hyper\.discount; compare "
     ):
-        b.space.agree("two", lambda text: ["seed", "hyper.discount"])
+        b.space.agree("two", lambda path: ["seed", "hyper.discount"])
     assert (tmp_path / "experiment.yaml").read_text() == "one"
 
 

@@ -27,10 +27,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.atomic import Damaged, create_file, seal, unseal, write_file
+from shoal.atomic import Damaged, create_file, open_file, read_or_nothing, seal, unseal, write_file
 from shoal.exchanges.lease import Lease
 from shoal.types import BadInput
 from shoal.workshop import Workshop
+
+NAME = re.compile(r"\w[\w.-]{0,63}")
 
 
 class Lost(Exception):
@@ -68,7 +70,7 @@ class Workspace:
 
     def join(self, name: str | None) -> None:
         """Become the worker of this name, or a new one. Raises BadInput when somebody else is at work under it."""
-        if name is not None and not re.fullmatch(r"\w[\w.-]{0,63}", name):
+        if name is not None and not NAME.fullmatch(name):
             raise BadInput(f"worker = {name}: write up to 64 letters, digits, and . _ - after the first")
         try:
             for folder in ("slots", "leases", "published", "workers"):
@@ -82,18 +84,25 @@ class Workspace:
             self.leave()
             raise BadInput(f"workspace: {self.path} cannot be used: {error.strerror or error}") from error
 
-    def agree(self, text: str, differences: Callable[[str], Sequence[str]]) -> None:
-        """Make `text` the experiment of this workspace, or hold it against the one that is. Raises BadInput."""
+    def agree(self, text: str, differences: Callable[[Path], Sequence[str]]) -> None:
+        """Make `text` the experiment of this workspace, or hold it against the file that is. Raises BadInput."""
         path = self.path / "experiment.yaml"
-        if not create_file(path, text.encode()) and (found := differences(path.read_text())):
+        if create_file(path, text.encode()):
+            return
+        try:
+            if not path.is_file():
+                raise BadInput(f"workspace: {path} is no file")
+            if found := differences(path):
+                raise BadInput(
+                    f"workspace: {self.path} belongs to another experiment, which differs in {', '.join(found)}; "
+                    f"compare {path}, or choose another workspace"
+                )
+        except BadInput:
             if not self._generations(self.name):  # it never was one of them
                 self.workshop.close()
                 (self.path / "published" / self.name).rmdir()
                 (self.path / "slots" / f"{self.slot:04d}").unlink()
-            raise BadInput(
-                f"workspace: {self.path} belongs to another experiment, which differs in {', '.join(found)}; "
-                f"compare {path}, or choose another workspace"
-            )
+            raise
 
     def leave(self) -> None:
         """Give the name back."""
@@ -104,13 +113,15 @@ class Workspace:
 
     def _claim(self, name: str | None) -> tuple[str, int]:
         """A name and a number that no other worker has, or had."""
-        taken = {int(p.name): p.read_text() for p in (self.path / "slots").glob("[0-9]" * 4)}
+        taken = {int(p.name): read_or_nothing(p) for p in (self.path / "slots").glob("[0-9]" * 4)}
         for slot, worker in taken.items():
             if worker == name:
                 return worker, slot
         slot = max(taken, default=-1) + 1
         while name is None and str(slot) in taken.values():
             slot += 1
+        if slot > 9999:
+            raise BadInput(f"workspace: {self.path} has no number left for another worker")
         worker = str(slot) if name is None else name
         if create_file(self.path / "slots" / f"{slot:04d}", worker.encode()):
             return worker, slot
@@ -159,7 +170,8 @@ class Workspace:
         """
         assert self._lease is not None
         self._lease.check()
-        workers = sorted(p.name for p in (self.path / "published").iterdir() if p.is_dir() and p.name != self.name)
+        names = {p.name for p in (self.path / "published").iterdir() if p.is_dir() and NAME.fullmatch(p.name)}
+        workers = sorted(names - {self.name})
         cards = [card for name in workers if (card := self._newest(name, generation))]
         foreign = [card for card in cards if card.columns != columns or card.size != size]
         for card in foreign:
@@ -177,7 +189,7 @@ class Workspace:
         path = self.path / "published" / card.worker / f"{card.generation:08d}.states"
         why = None
         try:
-            with open(path, "rb") as file:
+            with open_file(path) as file:
                 file.seek(row * card.size)
                 data = file.read(card.size)
             if len(data) == card.size and zlib.crc32(data) == card.checksums[row]:
@@ -208,8 +220,8 @@ class Workspace:
             try:
                 rows = np.array([[float(x) for x in row] for row in content["rows"]])
                 size, checksums = int(content["size"]), [int(x) for x in content["checksums"]]
-                known = Published(worker, generation, content["columns"], rows, size, checksums)
-            except (KeyError, TypeError, ValueError) as error:
+                known = Published(worker, generation, [str(x) for x in content["columns"]], rows, size, checksums)
+            except (KeyError, TypeError, ValueError, OverflowError) as error:
                 raise Damaged(f"{path.parent}: {path.name} is no card") from error
             if content.get("generation") != generation or rows.shape != (len(checksums), len(known.columns)):
                 raise Damaged(f"{path.parent}: {path.name} is not the card of this generation")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import threading
 import time
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from shoal.atomic import create_file
+from shoal.atomic import create_file, read_or_nothing, remove
 from shoal.types import BadInput
 
 BEAT = 2.0  # seconds between two signs of life
@@ -52,16 +53,13 @@ class Lease:
                 self._remove(self._mine)
 
     def _holder(self) -> str:
-        try:
-            return self._path.read_text()
-        except OSError:
-            return ""
+        return read_or_nothing(self._path)
 
     def _break(self, pause: Callable[[], None], note: Callable[[str], None]) -> None:
         """Do away with the lease of somebody who is gone. Raises BadInput when they are not."""
         holder = self._holder()
         host, pid, realm = (*holder.split(), "", "", "")[:3]
-        if not (realm == _realm() != UNKNOWN and pid.isdigit() and not _alive(int(pid))):
+        if not (realm == _realm() != UNKNOWN and re.fullmatch("[0-9]{1,9}", pid) and not _alive(int(pid))):
             note(f"worker {self._path.name} may be at work on {host or 'another machine'}: watching for {PATIENCE:g} s")
             before, began = self._moved(), time.monotonic()
             while time.monotonic() - began < PATIENCE and before is not None:
@@ -78,10 +76,10 @@ class Lease:
         aside = self._path.with_name(f".{self._path.name}.{uuid.uuid4().hex}")
         with suppress(FileNotFoundError):
             self._path.rename(aside)
-            if aside.read_text() != holder:  # a new one, of somebody who was faster
+            if read_or_nothing(aside) != holder:  # a new one, of somebody who was faster
                 with suppress(FileExistsError):
                     os.link(aside, self._path)
-            aside.unlink()
+            remove(aside)
 
     def _moved(self) -> int | None:
         try:

@@ -9,6 +9,7 @@ for long measures it too, and finds the same returns. So nobody needs to be aliv
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shoal.atomic import Damaged, create_file, seal, unseal
+from shoal.atomic import Damaged, create_file, remove, seal, unseal
 
 POLL = 0.02  # seconds between two looks for what others measure
 PATIENCE = 3.0  # times what a part has taken here, after which a claimed one is measured here too
@@ -31,9 +32,9 @@ class Returns:
     def __init__(self, folder: Path, first: int, pause: Callable[[], None]):
         self._folder, self._first, self._pause = folder, first, pause
 
-    def to_measure(self, generation: int, parts: int) -> Iterator[int]:
+    def to_measure(self, generation: int, parts: int, shape: tuple[int, int]) -> Iterator[int]:
         """The parts that this worker is to measure, one after another; each must be published before the next is asked
-        for. There is at least one. In the end all parts are there."""
+        for. There is at least one. In the end all parts are there, with rows of this shape."""
         order = [(self._first + i) % parts for i in range(parts)]
         folder = self._folder / f"{generation:08d}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -42,7 +43,7 @@ class Returns:
         yield order[0]
         spent = since = time.monotonic()
         patience = PATIENCE * (spent - began)
-        while missing := [part for part in order if self.read(generation, part) is None]:
+        while missing := [part for part in order if self.read(generation, part, shape) is None]:
             free = (part for part in missing if create_file(folder / f"{part:04d}.claim", b""))
             late = missing[0] if time.monotonic() - since > patience else None
             part = next(free, late)
@@ -53,25 +54,28 @@ class Returns:
                 yield part
                 since = time.monotonic()
         for part in order:
-            (folder / f"{part:04d}.claim").unlink(missing_ok=True)
+            remove(folder / f"{part:04d}.claim")
 
     def publish(self, generation: int, part: int, rows: np.ndarray) -> None:
         """Show what was measured, float64 [n, C]."""
         content = {"rows": [[x if np.isfinite(x) else str(x) for x in row] for row in rows.tolist()]}
         create_file(self._path(generation, part), seal(content))
 
-    def read(self, generation: int, part: int) -> np.ndarray | None:
+    def read(self, generation: int, part: int, shape: tuple[int, int]) -> np.ndarray | None:
         """What somebody has published; what is damaged is removed, to be measured again."""
         path = self._path(generation, part)
-        if not path.exists():
+        if not os.path.lexists(path):
             return None
         try:
-            return np.array([[float(x) for x in row] for row in unseal(path)["rows"]])
-        except (Damaged, KeyError, TypeError, ValueError):
-            with suppress(OSError):
-                path.unlink()
-                path.with_suffix(".claim").unlink()
-            return None
+            rows = np.array([[float(x) for x in row] for row in unseal(path)["rows"]])
+            if rows.shape == shape:
+                return rows
+        except (Damaged, KeyError, TypeError, ValueError, OverflowError):
+            pass
+        with suppress(OSError):
+            remove(path)
+            remove(path.with_suffix(".claim"))
+        return None
 
     def _path(self, generation: int, part: int) -> Path:
         return self._folder / f"{generation:08d}" / f"{part:04d}.json"

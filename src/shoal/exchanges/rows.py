@@ -32,6 +32,14 @@ def from_rows(rows: np.ndarray, like: Cards, metrics: dict[str, np.ndarray]) -> 
     return cards, {name: seen[name] for name in metrics}, np.array(list(columns)).T
 
 
+def sound(rows: np.ndarray, names: list[str], generation: int) -> bool:
+    """Whether rows that somebody else wrote, with these `columns`, can be the cards of a generation."""
+    whole = rows[:, [i for i, name in enumerate(names) if name in FIELDS and name not in ("fitness", "deviation")]]
+    hyper = rows[:, [i for i, name in enumerate(names) if name not in FIELDS]]
+    counted = (whole >= 0) & (whole < 2**53) & (whole == np.floor(whole))  # false for NaN
+    return bool(counted.all() and np.isfinite(hyper).all() and (rows[:, names.index("generation")] == generation).all())
+
+
 def routes(parents: np.ndarray, owner: np.ndarray, champion: int | None) -> list[Route]:
     """Which states must travel: of every parent to each process with a child of it; the champion's to process 0.
 

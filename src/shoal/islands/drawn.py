@@ -15,6 +15,7 @@ from shoal.islands.vector import VectorIsland
 from shoal.keys import derive, jax_key
 from shoal.types import Cards, Member, Population, PyTree, Seed
 
+MEASURED = 4  # numbers that are measured of a member
 TEST = 16  # episodes that the champion plays at a time
 
 
@@ -101,7 +102,7 @@ class DrawnIsland(VectorIsland):
         self._of_mean = fitness[-1] if sound else np.nan, deviation[-1], counted[-1]
 
     def measured(self) -> np.ndarray:
-        """What the last `evaluate` found of each member, float64 [N, 4]: steps, fitness, deviation, episodes."""
+        """What the last `evaluate` found of each member, float64 [N, MEASURED]: steps, fitness, deviation, episodes."""
         return np.stack([self._new_steps, self._fitness, self._deviation, self._counted], 1).astype(np.float64)
 
     def accept(self, generation: int, rows: np.ndarray, other: DrawnIsland) -> None:

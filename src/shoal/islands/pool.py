@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 
 from shoal.exchanges.returns import Returns
-from shoal.islands.drawn import DrawnIsland
+from shoal.islands.drawn import MEASURED, DrawnIsland
 from shoal.islands.group import Group
 
 
@@ -26,7 +26,8 @@ class Pool(Group):
     def evaluate(self, generation: int) -> None:
         islands = [cast(DrawnIsland, island) for island in self._islands]
         measured: DrawnIsland | None = None
-        for part in self._returns.to_measure(generation, len(islands)):
+        shape = len(islands[0].uid), MEASURED  # all parts have as many members
+        for part in self._returns.to_measure(generation, len(islands), shape):
             island = islands[part]
             island.wake()
             island.evaluate(generation)
@@ -35,6 +36,6 @@ class Pool(Group):
             measured = measured or island
         assert measured is not None
         for part, island in enumerate(islands):
-            rows = self._returns.read(generation, part)
+            rows = self._returns.read(generation, part, shape)
             assert rows is not None
             island.accept(generation, rows, measured)

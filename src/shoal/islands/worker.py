@@ -9,7 +9,7 @@ import numpy as np
 
 from shoal import tree
 from shoal.exchanges.directory import Lost, Workspace
-from shoal.exchanges.rows import columns, from_rows, to_rows
+from shoal.exchanges.rows import columns, from_rows, sound, to_rows
 from shoal.islands.crew import Decide, Evolved, Shared, share_of
 from shoal.types import Cards, PyTree
 
@@ -65,6 +65,9 @@ class Worker:
         """What others show; a member that is there twice, in a copied folder perhaps, is seen once."""
         seen, others = set(cards.uid.tolist()), []
         for card in self._workspace.visible(generation, names, size):
+            if not sound(card.rows, names, card.generation):
+                self._workspace.reject(card, "its numbers are no card's")
+                continue
             uid = set(card.rows[:, 0].astype(np.int64).tolist())
             if seen & uid or len(uid) < len(card.rows):
                 self._workspace.reject(card, "its members are another worker's")

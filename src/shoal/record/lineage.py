@@ -17,6 +17,8 @@ from typing import Any, TextIO
 import numpy as np
 import yaml
 
+from shoal.atomic import parse_json
+from shoal.settings import read_yaml
 from shoal.types import BadInput, Range
 
 
@@ -187,7 +189,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     objects = []
     for line in _read(path).split("\n"):
         try:
-            entry = json.loads(line)
+            entry = parse_json(line)
         except ValueError:
             continue
         if isinstance(entry, dict):
@@ -235,8 +237,8 @@ def read_run(path: Path) -> Run:
     return Run(
         name=path.resolve().name,
         text=text,
-        experiment=_mapping(yaml.safe_load, text),
-        result=_mapping(json.loads, _read(path / "result.json")),
+        experiment=_mapping(read_yaml, text),
+        result=_mapping(parse_json, _read(path / "result.json")),
         metrics=read_lines(path / "metrics.jsonl"),
         lineage=tabulate(read_lines(path / "lineage.jsonl")),
     )
@@ -273,14 +275,14 @@ def _read(path: Path) -> str:
 
 
 def _whole(value: object) -> bool:
-    """An integer that fits the tables; a flag is none."""
-    return type(value) is int and abs(value) < 2**63
+    """An integer that fits the tables, and one more than it; a flag is none."""
+    return type(value) is int and abs(value) < 2**53
 
 
 def _mapping(parse: Any, text: str) -> dict[str, Any]:
     try:
         parsed = parse(text)
-    except (ValueError, yaml.YAMLError):
+    except (ValueError, BadInput):
         return {}
     return parsed if isinstance(parsed, dict) else {}
 
