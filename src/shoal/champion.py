@@ -59,7 +59,7 @@ class Champion:
 
     def __init__(self, agent: Agent, spec: Spec, best: Best, experiment: Experiment):
         self.spec, self.experiment, self.agent, self.learned = spec, experiment, agent, best.learned
-        self.hyper = best.hyper or {}
+        self.hyper = best.hyper
         self.fitness, self.uid, self.generation = best.fitness, best.uid, best.generation
         self._greedy = jax.jit(agent.greedy)
         self.reset()
@@ -112,8 +112,6 @@ def load_champion(run: str | Path, trust_code: bool = False, **given: Any) -> Ch
         experiment = replace(of_run(run), **given)
         check_trust(experiment, trust_code, ["agent", "method"])
         agent = make_learner(experiment, spec)[1].agent
-        if best.hyper is None or best.hyper.keys() != set(agent.hyper._fields):
-            raise Damaged(f"{folder}: it has other hyperparameters: it was made by another experiment")
         learned = jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned
         best.learned, _ = checkpoint.read(folder, learned)
     except Damaged as error:
@@ -135,7 +133,9 @@ def _spec(folder: Path, data: Any) -> Spec:
         spec = Spec(tuple(data["obs_shape"]), data["obs_dtype"], action)
         counts = [*spec.obs_shape, *action.shape, *getattr(action, "nvec", ()), getattr(action, "n", 1)]
         numbers = [x for v in fields.values() for x in (v if isinstance(v, tuple) else (v,))]
-        sound = all(type(x) in (int, float) and x == x for x in numbers) and np.dtype(spec.obs_dtype).kind in "biuf"
+        sound = (
+            all(type(x) in (int, float) and x == x for x in numbers) and np.dtype(str(spec.obs_dtype)).kind in "biuf"
+        )
         if sound and all(type(x) is int and 0 < x <= INT32 for x in counts) and math.prod(spec.obs_shape) <= INT32:
             return spec
     except (AttributeError, KeyError, TypeError):

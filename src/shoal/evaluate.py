@@ -42,7 +42,8 @@ def evaluate(run: Path, episodes: int = 100, seed: int = 0, trust_code: bool = F
         objective=experiment.fitness.objective,
     )
     try:
-        if environment.spec != champion.spec:
+        known = champion.hyper.keys() <= set(champion.agent.hyper._fields)
+        if environment.spec != champion.spec or not known:
             raise BadInput(f"{run}: its champion was trained by another experiment than its experiment.yaml states")
         island.begin({name: np.array([value]) for name, value in champion.hyper.items()}, train=False)
         key = derive((experiment.seed,), "evaluate", seed)

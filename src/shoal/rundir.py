@@ -70,7 +70,10 @@ class RunDirectory:
             raise BadInput(f"run_dir: {self.path} cannot be written: {error.strerror}") from error
 
     def reopen(self, experiment: Experiment, first: int, best: Best, spec: Spec) -> None:
-        """Cut everything back to what was known before generation `first`."""
+        """Cut everything back to what was known before generation `first`. Raises BadInput where folders are in the way."""
+        for name in ("experiment.yaml", "lineage.jsonl", "metrics.jsonl", "result.json"):
+            if (self.path / name).is_dir():
+                raise BadInput(f"{self.path / name} is a folder, where a file of the run belongs; remove it")
         self._workshop.open()
         self._workshop.remove(self.path / "result.json")
         self.write_experiment(experiment)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import math
 import re
+import sys
 import textwrap
 import traceback
 from collections.abc import Callable, Mapping
@@ -65,7 +65,7 @@ def convert(hint: Any, value: Any, place: str) -> Any:
         return {str(k): convert(options[1], x, f"{place}.{k}") for k, x in value.items()}
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         if base is float:
-            if not math.isfinite(value):
+            if not abs(value) <= sys.float_info.max:  # NaN is not, and a whole number may be larger than any float
                 raise BadInput(f"{place} = {value}: must be a finite number")
             return float(value)
         if base is int and (isinstance(value, int) or value.is_integer()):
@@ -128,7 +128,7 @@ def plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-DEEPEST, REPEATED = 50, 100_000  # levels of a text, and values that its aliases repeat
+DEEPEST, REPEATED = 50, 10_000  # levels of a text, and values that its aliases repeat
 PLAIN = {f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str", "seq", "map", "merge")}
 # YAML 1.1 takes 1e-4 for text; people mean the number, as does YAML 1.2.
 NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$")

@@ -192,7 +192,7 @@ def test_champion_of_another_experiment(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="made by another experiment"):
         load_champion(tmp_path)
     (tmp_path / "experiment.yaml").unlink()
-    with pytest.raises(BadInput, match=r"experiment\.yaml: No such file"):
+    with pytest.raises(BadInput, match=r"holds no run: there is no experiment\.yaml in it"):
         load_champion(tmp_path)
 
 

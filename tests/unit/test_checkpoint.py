@@ -21,7 +21,7 @@ import pytest
 from runs import at_work
 
 from shoal import checkpoint
-from shoal.atomic import Damaged, write_file
+from shoal.atomic import Damaged, seal, unseal, write_file
 from shoal.checkpoint import DATA, MANIFEST, Checkpoints, read, to_host
 from shoal.types import BadInput
 from shoal.workshop import Workshop
@@ -489,3 +489,53 @@ def test_parts_of_another_experiment(tmp_path: Path, like: dict[str, Any]) -> No
     checkpoints = fill(tmp_path, 3, range(1))
     with pytest.raises(BadInput, match="00000000: .* made by another experiment"):
         checkpoints.load(0, like)
+
+
+# --------------------------------------------------------------------------------------- forged, but sealed
+
+
+def forged(folder: Path, **changes: Any) -> Checkpoints:
+    """Two generations, the newer with a manifest that says something else and has the right checksum."""
+    checkpoints = Checkpoints(folder, 3)
+    for generation in (1, 2):
+        checkpoints.save(generation, {"run": {"x": np.arange(3)}}, {"steps": 1}, 1)
+    path = folder / "00000002" / MANIFEST
+    path.write_bytes(seal(unseal(path) | changes))
+    return checkpoints
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"generation": 7}, "its manifest is of generation 7"),
+        ({"generation": None}, "its manifest is of generation None"),
+        ({"parts": None}, "names no parts that could lie there"),
+        ({"parts": ["run"]}, "names no parts that could lie there"),
+        ({"parts": {"run": 3}}, "does not vouch for its parts"),
+        *(
+            ({"parts": {name: {"bytes": 6, "crc32": zlib.crc32(b"secret")}}}, "names no parts that could lie there")
+            for name in ("../../secret", "/tmp/secret", "a/b", "", "..")
+        ),
+    ],
+)
+def test_a_forged_manifest_is_skipped_and_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    """Nothing outside of the folder is read, whatever its manifest says."""
+    (tmp_path / "secret.safetensors").write_bytes(b"secret")
+    checkpoints, notes = forged(tmp_path / "run" / "checkpoints", **changes), []
+    assert checkpoints.newest(notes.append) == 1
+    assert len(notes) == 1 and message in notes[0]
+    with pytest.raises(BadInput, match=message):
+        checkpoints.load(2, {"run": {"x": np.arange(3)}})
+
+
+@pytest.mark.parametrize("name", [DATA, MANIFEST])
+def test_a_pipe_in_the_place_of_a_file(saved: Path, name: str) -> None:
+    (saved / name).unlink()
+    os.mkfifo(saved / name)
+    assert f"no readable {name} (" in damaged(saved)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a": ' * 100_000, '{"a": "\\ud800"}', '{"a": ' + "9" * 5000 + "}"])
+def test_json_that_cannot_be_read_or_written_again(saved: Path, text: str) -> None:
+    (saved / MANIFEST).write_text(text)
+    assert f"no readable {MANIFEST} (" in damaged(saved)

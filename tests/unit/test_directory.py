@@ -23,6 +23,7 @@ from shoal import atomic
 from shoal.atomic import create_file, seal, unseal
 from shoal.exchanges import lease
 from shoal.exchanges.directory import Lost, Published, Workspace, worth_keeping
+from shoal.exchanges.rows import FIELDS, sound
 from shoal.types import BadInput
 from shoal.workshop import Workshop
 
@@ -493,3 +494,103 @@ def test_sealed(tmp_path):
     (tmp_path / "f").write_text(json.dumps(text | {"a": [2, None, "x"]}))
     with pytest.raises(atomic.Damaged, match="f is corrupted"):
         unseal(tmp_path / "f")
+
+
+# --------------------------------------------------------------------------------------- what somebody forged
+
+
+@pytest.mark.parametrize(
+    "make", [lambda p: p.write_bytes(b"\xff\xfe"), Path.mkdir, os.mkfifo, lambda p: p.symlink_to("x")]
+)
+def test_a_worker_lives_on_among_slots_that_cannot_be_read(join, tmp_path, make):
+    join("a")
+    make(tmp_path / "slots" / "0005")
+    assert join("b").space.slot == 6
+    join("a" * 2).publish(0)
+
+
+def test_no_number_left(join, tmp_path):
+    join("a")
+    (tmp_path / "slots" / "9999").write_text("z")
+    with pytest.raises(BadInput, match="has no number left"):
+        join("b")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(lambda p: p.write_bytes(b"\xff\xfe \xff"), Path.mkdir, os.mkfifo, lambda p: p.symlink_to("x")),
+        *(lambda p, holder=holder: p.write_text(f"h {holder} x") for holder in ("\u00b2", "9" * 5000, "-1")),
+    ],
+)
+def test_a_lease_that_nobody_can_have_is_broken(join, tmp_path, make):
+    join("a").space.leave()
+    make(tmp_path / "leases" / "a")
+    worker = join("a")
+    worker.publish(0)
+    assert [p.name for p in (tmp_path / "leases").iterdir()] == ["a"]
+
+
+CARD = {"generation": 3, "columns": COLUMNS, "rows": [[1, 2.0]] * 3, "size": SIZE, "checksums": [1, 2, 3]}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"generation": 4}, {"columns": 2}, {"columns": None}, {"rows": 3}, {"rows": [[1, 2], [3]]}, {"rows": []}),
+        *({"rows": [[10**400, 1]] * 3}, {"size": "x"}, {"size": 1e400}, {"checksums": [None] * 3}, {"checksums": [1]}),
+        *({"rows": [["x", 1]] * 3}, {"rows": [[[1], 1]] * 3}, {"columns": ["a"]}, {"size": -1}),
+    ],
+)
+def test_forged_cards_are_skipped(join, tmp_path, changes):
+    join("b").publish(2)
+    (tmp_path / "published" / "b" / "00000003.json").write_bytes(seal(CARD | changes))
+    a = join("a")
+    assert [card.generation for card in a.visible()] in ([2], [])  # of one that fits no other, none is believed
+    assert len(a.notes) == 1
+
+
+def test_what_is_no_card_in_the_place_of_one(join, tmp_path):
+    join("b").publish(2)
+    a, folder = join("a"), tmp_path / "published" / "b"
+    os.mkfifo(folder / "00000003.json")
+    (folder / "00000004.json").mkdir()
+    (folder / "00000005.json").write_text("[" * 100_000)
+    (tmp_path / "published" / os.fsdecode(b"\xff")).mkdir()
+    (card,) = a.visible()
+    assert card.generation == 2 and len(a.notes) == 3
+    (folder / "00000002.states").unlink()
+    os.mkfifo(folder / "00000002.states")
+    with pytest.raises(Lost):
+        a.space.read(card, 0)
+
+
+def test_folders_where_a_worker_cleans_up(join, tmp_path):
+    a = join("a", keep=1)
+    (tmp_path / "published" / "a" / ".left").mkdir()
+    (tmp_path / "published" / "a" / "00000001.json").mkdir()
+    a.publish(3)
+    assert published(tmp_path, "a") == ["00000003.json", "00000003.states"]
+
+
+NAMES = [*FIELDS, "hyper.x"]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [(name, x) for name in ("uid", "generation", "steps") for x in (math.nan, math.inf, -1, 0.5, 2.0**60)]
+    + [("hyper.x", math.nan), ("hyper.x", math.inf), ("generation", 4)],
+)
+def test_numbers_that_are_no_cards(column, value):
+    rows = np.array([[7, 3, 100, math.nan, -math.inf, 2, 0, 0.5]] * 2)
+    assert sound(rows, NAMES, 3)
+    rows[1, NAMES.index(column)] = value
+    assert not sound(rows, NAMES, 3)
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_an_experiment_that_is_no_file(join, tmp_path, make):
+    a = join("a")
+    make(tmp_path / "experiment.yaml")
+    with pytest.raises(BadInput, match=r"^workspace: .*experiment\.yaml is no file$"):
+        a.space.agree("one", lambda path: pytest.fail("it cannot be read"))

@@ -175,13 +175,13 @@ class Run:
 
 
 def number(value: object) -> float:
-    """`value` as a finite float; NaN for anything else: null, text, infinity."""
+    """`value` as a float that can be drawn; NaN for anything else: null, text, infinity, and what squares to that."""
     try:
         # YAML 1.1 reads 1e-5 as text, so text is worth a try
         result = float(value) if isinstance(value, int | float | str) else math.nan
     except (ValueError, OverflowError):
         return math.nan
-    return result if math.isfinite(result) else math.nan
+    return result if abs(result) < 1e100 else math.nan
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
