@@ -132,10 +132,9 @@ def _spec(folder: Path, data: Any) -> Spec:
         action: ActionSpace = KINDS[str(fields.pop("kind"))](**fields)
         spec = Spec(tuple(data["obs_shape"]), data["obs_dtype"], action)
         counts = [*spec.obs_shape, *action.shape, *getattr(action, "nvec", ()), getattr(action, "n", 1)]
-        numbers = [x for v in fields.values() for x in (v if isinstance(v, tuple) else (v,))]
-        sound = (
-            all(type(x) in (int, float) and x == x for x in numbers) and np.dtype(str(spec.obs_dtype)).kind in "biuf"
-        )
+        numbers = [x for name, v in fields.items() if name != "native" for x in (v if isinstance(v, tuple) else (v,))]
+        sound = all(type(x) in (int, float) and x == x for x in numbers)
+        sound &= all(np.dtype(str(name)).kind in "biuf" for name in (spec.obs_dtype, action.native))
         if sound and all(type(x) is int and 0 < x <= INT32 for x in counts) and math.prod(spec.obs_shape) <= INT32:
             return spec
     except (AttributeError, KeyError, TypeError):
