@@ -496,7 +496,7 @@ def test_parts_of_another_experiment(tmp_path: Path, like: dict[str, Any]) -> No
 
 def forged(folder: Path, **changes: Any) -> Checkpoints:
     """Two generations, the newer with a manifest that says something else and has the right checksum."""
-    checkpoints = Checkpoints(folder, 3)
+    checkpoints = checkpoints_in(folder)
     for generation in (1, 2):
         checkpoints.save(generation, {"run": {"x": np.arange(3)}}, {"steps": 1}, 1)
     path = folder / "00000002" / MANIFEST

@@ -567,7 +567,6 @@ def test_what_is_no_card_in_the_place_of_one(join, tmp_path):
 
 def test_folders_where_a_worker_cleans_up(join, tmp_path):
     a = join("a", keep=1)
-    (tmp_path / "published" / "a" / ".left").mkdir()
     (tmp_path / "published" / "a" / "00000001.json").mkdir()
     a.publish(3)
     assert published(tmp_path, "a") == ["00000003.json", "00000003.states"]

@@ -6,6 +6,7 @@ import json
 import random
 import zlib
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, replace
 from io import StringIO
 from itertools import cycle
@@ -16,7 +17,7 @@ import jax
 import numpy as np
 import pytest
 from mutations import at_most, mutated_bytes, mutated_json, mutated_text, replaced, restored
-from runs import tiny
+from runs import at_work, tiny
 from synthetic_run import write_run
 
 from shoal.atomic import seal
@@ -27,6 +28,7 @@ from shoal.record.lineage import print_schedule
 from shoal.record.report import write_report
 from shoal.rundir import RunDirectory, Told, told_by
 from shoal.types import BadInput, Discrete, Spec
+from shoal.workshop import Workshop
 
 SECONDS = 20.0  # none of these takes one
 EXPERIMENTS = [
@@ -153,12 +155,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that is made of NumPy's numbers."""
     path = write_run(tmp_path_factory.mktemp("fuzz") / "run", population=4, generations=3)
     result = (path / "result.json").read_bytes()
-    files = RunDirectory(path, keep=3)
-    files.reopen(tiny(), 3, Best(), SPEC)
-    (path / "result.json").write_bytes(result)
     best = Best(LEARNED, 1, 2, 30.0, {name: float(x) for name, x in AGENT.hyper._asdict().items()})
-    for generation in (1, 2):
-        files.save(generation, PARTS, asdict(Told(3.5, 512, best.about())), 2, best, SPEC)
+    with at_work(path) as workshop:
+        files = RunDirectory(path, 3, workshop)
+        files.reopen(tiny(), 3, Best(), SPEC)
+        for generation in (1, 2):
+            files.save(generation, PARTS, asdict(Told(3.5, 512, best.about())), 2, best, SPEC)
+        files.close()
+    (path / "result.json").write_bytes(result)
     return path
 
 
@@ -180,12 +184,13 @@ def resume(run: Path) -> Any:
     """All that is read before a run goes on."""
     experiment = of_run(run)
     check(experiment)
-    files = RunDirectory(run, experiment.checkpoint.keep)
+    files = RunDirectory(run, experiment.checkpoint.keep, Workshop(run, "resume"))
     notes: list[str] = []
     state, manifest = files.checkpoints.load(files.checkpoints.newest(notes.append), PARTS)
     told = told_by(manifest, "")
     best = Best() if told.champion is None else replace(best_of(told.champion, ""), learned=state["run"]["champion"])
-    files.reopen(experiment, manifest["generation"] + 1, best, SPEC)
+    with closing(files):
+        files.reopen(experiment, manifest["generation"] + 1, best, SPEC)
     return manifest["generation"]
 
 
