@@ -110,3 +110,28 @@ def test_at_a_glance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nothing_to_watch(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="is not a workspace"):
         watch_workspace(tmp_path, Console())
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        *(("experiment.yaml", text) for text in ("population: many", "population: [1]\ngenerations: {}", "[", "")),
+        *(
+            ("metrics.jsonl", text)
+            for text in ('{"timing": 3}', '{"generation": 0, "timing": [1], "champion": 4}', "[[")
+        ),
+        *(
+            ("result.json", text)
+            for text in ('{"champion": {"uid": 1}}', '{"champion": {"selection_fitness": "x"}}', "3")
+        ),
+    ],
+)
+def test_a_worker_whose_files_say_nothing_of_use(tmp_path: Path, name: str, text: str) -> None:
+    """The page and the live table are about the others then."""
+    for folder in ("slots", "workers"):
+        (tmp_path / folder).mkdir()
+    for worker in ("a", "b"):
+        write_run(tmp_path / "workers" / worker, population=4, generations=3)
+    (tmp_path / "workers" / "a" / name).write_text(text)
+    assert write_report(tmp_path).read_text().startswith("<!")
+    Console(file=StringIO()).print(workspace._view(tmp_path))

@@ -38,9 +38,12 @@ def read_workspace(path: Path) -> Run:
         raise BadInput(f"{path}: no worker has begun yet")
     entries = [row for folder in sorted((path / "workers").iterdir()) for row in read_lines(folder / "lineage.jsonl")]
     metrics = _together(runs)
-    champion = max((c for run in runs if (c := _champion(run))), key=lambda c: c["selection_fitness"], default=None)
-    experiment = runs[0].experiment | {"population": sum(int(run.experiment.get("population", 0)) for run in runs)}
-    experiment["generations"] = max(int(run.experiment.get("generations", 0)) for run in runs)
+    champion = max(
+        (c for run in runs if (c := _champion(run))), key=lambda c: number(c.get("selection_fitness")), default=None
+    )
+    planned = {name: [number(run.experiment.get(name)) for run in runs] for name in ("population", "generations")}
+    experiment = runs[0].experiment | {"population": np.nansum(planned["population"]).item()}
+    experiment["generations"] = max(planned["generations"])
     result: dict[str, Any] = {}
     if all(run.result for run in runs):
         result = runs[0].result | {name: sum(number(run.result.get(name)) for run in runs) for name in SUMS}
@@ -78,7 +81,8 @@ def _view(path: Path) -> Table:
         fitness = lineage.fitness[-1][np.isfinite(lineage.fitness[-1])]
         figures = [f"{kind(fitness):.4g}" if len(fitness) else "–" for kind in (np.max, np.median, np.min)]
         foreign = int((lineage.copied & ~np.isin(lineage.parents, lineage.uids)).sum())
-        speed = number((run.metrics[-1] if run.metrics else {}).get("timing", {}).get("steps_per_second"))
+        timing = run.metrics[-1].get("timing") if run.metrics else None
+        speed = number(timing.get("steps_per_second") if isinstance(timing, dict) else None)
         done = f"{lineage.generations[-1] + 1}/{planned}"
         copies = str(int(lineage.copied.sum()))
         table.add_row(run.name, done, *figures, copies, str(foreign), f"{speed:,.0f}", _state(path, run))
