@@ -21,17 +21,40 @@ ACTIVATIONS: dict[str, Callable] = {"tanh": nn.tanh, "relu": nn.relu, "elu": nn.
 
 @functools.cache
 def orthogonal(scale: float) -> Callable:
-    """The orthogonal initialiser, drawn one matrix after another.
+    """The orthogonal initialiser, uniform over all such matrices: as many reflections as rows or columns, whichever are
+    fewer (Stewart 1980, doi 10.1137/0717034).
 
-    Under vmap its QR decomposition would become a batched one, and two of those at once can hang on the CPU: LAPACK's
-    batches wait for threads of the pool that they themselves occupy.
+    Not by LAPACK, whose last bits differ with environment variables and threads, and whose batches can hang on a CPU.
+    One matrix is drawn after another, and sums go along the last axis: so none depends on what is drawn beside it.
     """
-    initialise = nn.initializers.orthogonal(scale)
 
     def draw(key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:
-        return jax.custom_batching.sequential_vmap(lambda k: initialise(k, shape, dtype))(key)
+        wide = shape[0] <= shape[1]
+
+        def matrix(key: jax.Array) -> jax.Array:
+            drawn = scale * _orthonormal(key, min(shape), max(shape))
+            return (drawn if wide else drawn.T).astype(dtype)
+
+        return jax.custom_batching.sequential_vmap(matrix)(key)
 
     return draw
+
+
+def _orthonormal(key: jax.Array, rows: int, columns: int) -> jax.Array:
+    """[rows, columns], rows <= columns."""
+    normal, column = jax.random.normal(key, (rows, columns)), jnp.arange(columns)
+
+    def reflect(k: jax.Array, q: jax.Array) -> jax.Array:
+        i = rows - 1 - k
+        x = jnp.where(column >= i, normal[i], 0.0)
+        sign = jnp.where(x[i] < 0, -1.0, 1.0)
+        mirror = x.at[i].add(sign * jnp.sqrt(jnp.square(x).sum()))
+        squares = jnp.square(mirror).sum()
+        factor = jnp.where(squares > 0, 2 / squares, 0.0)
+        q = q - factor * (q * mirror[None]).sum(-1, keepdims=True) * mirror[None]
+        return q.at[i].multiply(-sign)
+
+    return jax.lax.fori_loop(0, rows, reflect, jnp.eye(rows, columns))
 
 
 class MLP(nn.Module):

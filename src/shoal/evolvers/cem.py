@@ -23,7 +23,7 @@ def cem(start: dict[str, float], elites: int | None = None) -> Evolver:
         hyper = {name: values[mine] for name, values in cards.hyper.items()}
         weights = log_ranks(cards.fitness, count)
         returns = np.where(weights > 0, cards.fitness, 0.0)
-        told = {"elites/return": float(weights @ returns) if weights.any() else np.nan}
+        told = {"elites/return": float((weights * returns).sum()) if weights.any() else np.nan}
         return state, Decision(mine, hyper, weights, told)
 
     return Evolver(init, decide)
