@@ -55,12 +55,12 @@ def learner_and_population(actors: int) -> tuple[Any, Any]:
     from update_cell import VECTOR, random_rollout
 
     from shoal.agents.td3 import td3
-    from shoal.devices import prepare
-    from shoal.learners import cem_rl
+    from shoal.methods.cem_rl import learner
+    from shoal.population.devices import prepare
 
     prepare()
     agent = td3(VECTOR, batch=BATCH, capacity=CAPACITY)
-    learner = cem_rl.cem_rl(agent, 2 * actors, trained=actors)
+    learner = learner.cem_rl(agent, 2 * actors, trained=actors)
     numbers = learner.agent.hyper._replace(**HYPER)
     hyper = jax.tree.map(lambda x: jnp.full(2 * actors, x, jnp.float32), numbers)
     population = jax.jit(learner.init)(jax.random.key(0), jnp.arange(2 * actors, dtype=jnp.uint32), hyper)
@@ -99,7 +99,7 @@ def export(path: str) -> None:
     """Weights before and after some updates, batches, noise and losses, as one file of arrays."""
     import jax
 
-    from shoal.learners import shared
+    from shoal.methods import shared_critic
 
     learner, population = learner_and_population(COMPARED)
     arrays: dict[str, np.ndarray] = {}
@@ -122,7 +122,7 @@ def export(path: str) -> None:
         # What the learner does with the key: these batches, and this noise.
         batch_key, noise_key = jax.random.split(key)
         keys, discount = jax.random.split(batch_key, COMPARED), population.hyper.discount[:COMPARED]
-        batch = shared.batches(population.shared.memory, keys, (BATCH,), discount)
+        batch = shared_critic.batches(population.shared.memory, keys, (BATCH,), discount)
         noise = [jax.random.normal(k, batch.action.shape[1:]) for k in jax.random.split(noise_key, COMPARED)]
         arrays |= {f"{i}/batch/{name}": np.asarray(x) for name, x in batch._asdict().items()}
         arrays[f"{i}/noise"] = np.stack(noise)

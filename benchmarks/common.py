@@ -60,25 +60,25 @@ def timed_generations(parts: Any, seconds: float) -> list[tuple[float, float]]:
 
     Of each that counts the seconds of training, and of everything.
     """
-    from shoal.exchanges.local import Local
-    from shoal.islands.crew import Crew
+    from shoal.distributed.local import Local
+    from shoal.distributed.synchronous import Crew
 
-    island, times, began = parts.island, [], 0.0
-    evolution, hyper = parts.evolver.init((0, 0, 0), island.uid)
-    island.begin(hyper)
-    crew = Crew(Local(), island)
+    shard, times, began = parts.shard, [], 0.0
+    evolution, hyper = parts.evolver.init((0, 0, 0), shard.uid)
+    shard.begin(hyper)
+    crew = Crew(Local(), shard)
     while len(times) < COMPILING + 3 or time.perf_counter() - began < seconds:
         if len(times) == COMPILING:
             began = time.perf_counter()
         start, generation = time.perf_counter(), len(times)
-        metrics = island.train(generation, parts.iterations, parts.iterations)
+        metrics = shard.train(generation, parts.iterations, parts.iterations)
         trained = time.perf_counter() - start
-        island.evaluate(generation)
+        shard.evaluate(generation)
         shared = crew.share(metrics, False)
         decide = partial(parts.evolver.decide, (0, generation, 1), evolution)
         evolution = crew.evolve(shared, decide, None).evolution
         times.append((trained, time.perf_counter() - start))
-    island.close()
+    shard.close()
     return times[COMPILING:]
 
 

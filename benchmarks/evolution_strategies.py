@@ -43,9 +43,9 @@ PRODUCTS = "32 members [32,1,64] x [32,64,64]"
 
 def build(population: int, chunk: int | None = None) -> Any:
     """The parts of a run."""
-    from shoal.build import build_run
-    from shoal.devices import prepare
-    from shoal.experiment import Experiment, Fitness
+    from shoal.experiment.experiment import Experiment, Fitness
+    from shoal.experiment.resolve import build_run
+    from shoal.population.devices import prepare
 
     prepare()
     return build_run(
@@ -65,13 +65,13 @@ def measure(population: int, seconds: float, chunk: int | None) -> dict[str, flo
     """Generations of Shoal, the means of all members measured too; the host waits for all of it."""
     parts = build(population, chunk)
     times = [whole for _, whole in timed_generations(parts, seconds)]
-    steps, made = STEPS * (COMPILING + len(times)), parts.island.cards().steps
+    steps, made = STEPS * (COMPILING + len(times)), parts.shard.cards().steps
     assert (made == steps).all(), f"members made {made.min()} steps or more, not {steps}"
     return {
         "population": population,
         "generations_per_second": 1 / statistics.median(times),
         "best": 1 / min(times),
-        "devices": parts.island.devices,
+        "devices": parts.shard.devices,
     }
 
 

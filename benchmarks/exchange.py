@@ -29,12 +29,12 @@ def rank_main(population: int, size: int, generations: int) -> None:
     """One rank: seconds and bytes of each scheme, printed by rank 0."""
     from mpi4py import MPI
 
-    from shoal.evolvers.explore import Perturb
-    from shoal.evolvers.pbt import pbt
-    from shoal.evolvers.select import Truncation
-    from shoal.exchanges.mpi import Mpi
-    from shoal.exchanges.rows import from_rows, routes, to_rows
-    from shoal.types import Cards, Range
+    from shoal.core.types import Cards, Range
+    from shoal.distributed.mpi import Mpi
+    from shoal.distributed.rows import from_rows, routes, to_rows
+    from shoal.methods.pbt.evolver import pbt
+    from shoal.methods.pbt.explore import Perturb
+    from shoal.methods.pbt.select import Truncation
 
     comm, rng = MPI.COMM_WORLD, np.random.default_rng(0)
     rank, ranks = comm.Get_rank(), comm.Get_size()

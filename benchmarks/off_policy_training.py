@@ -108,17 +108,17 @@ def clocks(agent: str, population: int, wait: bool, iterations: int, warm_up: in
     import jax
     import numpy as np
 
-    from shoal.build import build_run
-    from shoal.devices import prepare
-    from shoal.experiment import from_dict
+    from shoal.experiment.experiment import from_dict
+    from shoal.experiment.resolve import build_run
+    from shoal.population.devices import prepare
 
     prepare()
     parts = build_run(
         from_dict({**settings(agent, warm_up), "population": population, "interval": ROLLOUT * iterations})
     )
-    island, spent = parts.island, dict.fromkeys(("acting", "simulators", "updating"), 0.0)
+    shard, spent = parts.shard, dict.fromkeys(("acting", "simulators", "updating"), 0.0)
     first: list[float] = []
-    arena = island.arena
+    rollouts = shard.rollouts
 
     def timed(name: str, function, block: bool):
         def call(*arguments):
@@ -133,16 +133,16 @@ def clocks(agent: str, population: int, wait: bool, iterations: int, warm_up: in
         return call
 
     _, hyper = parts.evolver.init((0, 0, 0), np.arange(population))
-    island.begin(hyper)
-    island.train(0, warm_up // ROLLOUT + 2, 1)
-    arena._act = timed("acting", arena._act, True)
-    arena._step = timed("simulators", arena._step, False)
-    arena._update = timed("updating", arena._update, wait)
+    shard.begin(hyper)
+    shard.train(0, warm_up // ROLLOUT + 2, 1)
+    rollouts._act = timed("acting", rollouts._act, True)
+    rollouts._step = timed("simulators", rollouts._step, False)
+    rollouts._update = timed("updating", rollouts._update, wait)
     began, cpu = time.perf_counter(), time.process_time()
-    island.train(1, iterations, 1)
-    jax.block_until_ready(island.population.members.learned)
+    shard.train(1, iterations, 1)
+    jax.block_until_ready(shard.population.members.learned)
     total, cpu = time.perf_counter() - began, time.process_time() - cpu
-    island.close()
+    shard.close()
     alone = statistics.quantiles(first, n=10)[0]
     result = {name: x / iterations * 1e3 for name, x in spent.items()}
     result["fastest acting"] = alone * ROLLOUT * 1e3

@@ -32,9 +32,9 @@ LAYERS = (4, 64, 64)
 
 def build(population: int):
     """The parts of a run of CartPole with PPO's defaults."""
-    from shoal.build import build_run
-    from shoal.devices import prepare
-    from shoal.experiment import Experiment
+    from shoal.experiment.experiment import Experiment
+    from shoal.experiment.resolve import build_run
+    from shoal.population.devices import prepare
 
     prepare()
     alone = {"select": "keep", "explore": "keep"} if population == 1 else {}
@@ -52,8 +52,8 @@ def measure(population: int, seconds: float) -> dict[str, float]:
         "best": steps / min(train),
         "whole": steps / statistics.median(whole),
         "member": statistics.median(train) / parts.iterations / population * 1e6,
-        "compile": parts.island.compile_seconds,
-        "devices": parts.island.devices,
+        "compile": parts.shard.compile_seconds,
+        "devices": parts.shard.devices,
     }
 
 

@@ -1,7 +1,7 @@
 """What a second rank brings: the same population over one and two ranks of MPI, one core each.
 
-PPO on CartPole, a population of 16 in two islands. One rank trains its islands one after another on one core; two ranks
-have an island and a core each. Efficiency is the seconds of one rank over twice those of two; beside it stands one rank
+PPO on CartPole, a population of 16 in two shards. One rank trains its shards one after another on one core; two ranks
+have an shard and a core each. Efficiency is the seconds of one rank over twice those of two; beside it stands one rank
 that has both cores. Medians over generations; exchange is what lies between the end of an evaluation and the adoption
 of what a decision copies, waiting for the slower rank included.
 
@@ -30,7 +30,7 @@ def measure(prefix: list[str], ranks: int, arguments: argparse.Namespace) -> dic
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         command = [*prefix, *mpiexec(ranks), *SHOAL, "train", "--quiet", "--run-dir", str(run)]
-        command += ["--exchange", "mpi", "--islands", "2", "--population", "16", "--env", "gymnax:CartPole-v1"]
+        command += ["--exchange", "mpi", "--shards", "2", "--population", "16", "--env", "gymnax:CartPole-v1"]
         command += ["--generations", str(WARM_UP + arguments.generations), "--interval", str(arguments.interval)]
         subprocess.run(command, check=True, capture_output=True)
         rows = [row["timing"] for row in generations(run)][WARM_UP:]
@@ -60,7 +60,7 @@ def main() -> None:
         milliseconds = [f"{1000 * middle[phase]:,.1f}" for phase in PHASES]
         rows.append([name, *milliseconds, spread, efficiency, f"{middle['evolve'] / sum(middle.values()):.2%}"])
     names = ["", "train ms", "evaluate ms", "exchange ms", "train, from to", "efficiency", "exchange of all"]
-    table("Population 16 on CartPole, two islands", names, rows)
+    table("Population 16 on CartPole, two shards", names, rows)
 
 
 if __name__ == "__main__":

@@ -16,14 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 from baselines.cell import Cell, alone, parse, peak, together
 
-from shoal import tree
 from shoal.agents.dqn import dqn
 from shoal.agents.sac import sac
 from shoal.agents.td3 import td3
-from shoal.devices import Layout, prepare
-from shoal.keys import member_keys
-from shoal.learners.independent import independent
-from shoal.types import Agent, Continuous, Discrete, Member, Population, Rollout, Spec
+from shoal.core import tree
+from shoal.core.keys import member_keys
+from shoal.core.types import Agent, Continuous, Discrete, Member, Population, Rollout, Spec
+from shoal.methods.independent import independent
+from shoal.population.devices import Layout, prepare
 
 VECTOR = Spec((17,), "float32", Continuous((-1.0,) * 6, (1.0,) * 6))
 IMAGE = Spec((84, 84, 4), "uint8", Discrete(14))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shoal import Cards, Experiment, Selection, train
-from shoal.keys import draws
+from shoal.core.keys import draws
 
 GENERATIONS, INTERVAL = 4, 4096
 

@@ -17,11 +17,11 @@ os.environ["MPLBACKEND"] = "Agg"
 import jax  # noqa: E402
 import optax  # noqa: E402
 
-from shoal import loop  # noqa: E402
-from shoal.build import Parts  # noqa: E402
-from shoal.compiled import keep_whole  # noqa: E402
-from shoal.components import component_data  # noqa: E402
-from shoal.devices import Program  # noqa: E402
+from shoal.experiment.registry import component_data  # noqa: E402
+from shoal.experiment.resolve import Parts  # noqa: E402
+from shoal.population.compiled import keep_whole  # noqa: E402
+from shoal.population.devices import Program  # noqa: E402
+from shoal.run import loop  # noqa: E402
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -54,14 +54,14 @@ def shared_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     def build_run(*arguments: Any) -> Parts:
         parts = build(*arguments)
         e = parts.experiment
-        islands = getattr(parts.island, "_islands", [parts.island])
-        size = len(islands[0].uid)
+        shards = getattr(parts.shard, "_shards", [parts.shard])
+        size = len(shards[0].uid)
         method = component_data(e.method, "method")
         options = [(k, v) for k, v in method.items() if k != "name"] if isinstance(method, dict) else []
         learner = parts.learner.update.__module__, options
         shapes = e.agent, e.config, e.population, size, e.fitness, e.final_episodes, e.memory
         structure = repr((e.env, e.env_options, learner, shapes))
-        for holder in (part for island in islands for part in (island, island.arena)):
+        for holder in (part for shard in shards for part in (shard, shard.rollouts)):
             for name, value in vars(holder).items():
                 if isinstance(value, Program):
                     setattr(holder, name, PROGRAMS.setdefault((structure, type(holder).__name__, name), value))

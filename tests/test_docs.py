@@ -18,14 +18,14 @@ from typing import Any
 import pytest
 
 from shoal import cli
-from shoal.build import build_run
-from shoal.evolvers.explore import EXPLORERS
-from shoal.evolvers.select import SELECTORS
-from shoal.experiment import Checkpoint, Experiment, Fitness, check, from_dict, load
-from shoal.learners.frozen import EsHyper
-from shoal.methods import METHODS
-from shoal.settings import parse
-from shoal.types import Range
+from shoal.core.schema import parse
+from shoal.core.types import Range
+from shoal.experiment.experiment import Checkpoint, Experiment, Fitness, check, from_dict, load
+from shoal.experiment.resolve import build_run
+from shoal.methods.es.learner import EsHyper
+from shoal.methods.methods import METHODS
+from shoal.methods.pbt.explore import EXPLORERS
+from shoal.methods.pbt.select import SELECTORS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md"))]
@@ -111,7 +111,7 @@ def test_make_targets_exist() -> None:
 def test_experiments_can_be_built(path: Path) -> None:
     if "ALE/" in path.read_text(encoding="utf-8"):
         pytest.importorskip("ale_py")
-    build_run(load(path)).island.close()
+    build_run(load(path)).shard.close()
 
 
 @pytest.mark.parametrize("block", blocks("yaml"))
@@ -119,7 +119,7 @@ def test_yaml_is_an_experiment(block: str, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     experiment = from_dict(parse(block)[0])
     check(experiment)
-    build_run(experiment).island.close()
+    build_run(experiment).shard.close()
 
 
 @pytest.mark.parametrize("block", blocks("python"))

@@ -53,7 +53,7 @@ def export(agent_name: str, path: Path) -> None:
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from update_cell import filled, make_agent, random_rollout
 
-    from shoal.rl import memory as ring
+    from shoal.rl import replay_memory as ring
 
     agent = make_agent(agent_name, 1)
     hyper = jax.tree.map(jnp.float32, agent.hyper._replace(update_ratio=1.0, **HYPER[agent_name]))
@@ -67,7 +67,7 @@ def export(agent_name: str, path: Path) -> None:
         for i in range(1, UPDATES + 1):
             rollout, key = random_rollout(agent_name, 1, 100 * m + i), jax.random.key(1000 + 100 * m + i)
             member, metrics = update(member, hyper, rollout, key)
-            # What shoal.rl.replay did with the key: this batch, and this noise.
+            # What shoal.rl.off_policy did with the key: this batch, and this noise.
             batch_key, learn_key = jax.random.split(key)
             batch = ring.sample(member.memory, batch_key, (1, batch_size), 1, hyper.discount)
             key_of_update = jax.random.fold_in(learn_key, 0)

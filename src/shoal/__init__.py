@@ -5,11 +5,22 @@ from __future__ import annotations
 TYPE_CHECKING = False  # that of typing, whose import the command need not wait for before it heeds signals
 
 if TYPE_CHECKING:
-    from shoal.champion import Champion, load_champion
+    from shoal.core.types import (
+        Agent,
+        BadInput,
+        Cards,
+        Continuous,
+        Discrete,
+        Member,
+        MultiDiscrete,
+        Range,
+        Selection,
+        Spec,
+    )
     from shoal.environments.device import DeviceEnvironment
-    from shoal.experiment import Experiment, Fitness
-    from shoal.loop import Result, resume, train
-    from shoal.types import Agent, BadInput, Cards, Continuous, Discrete, Member, MultiDiscrete, Range, Selection, Spec
+    from shoal.experiment.experiment import Experiment, Fitness
+    from shoal.run.champion import Champion, load_champion
+    from shoal.run.loop import Result, resume, train
 
 __version__ = "0.1.0"
 __all__ = [
@@ -34,24 +45,24 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Agent": "shoal.types",
-    "BadInput": "shoal.types",
-    "Cards": "shoal.types",
-    "Champion": "shoal.champion",
-    "Continuous": "shoal.types",
+    "Agent": "shoal.core.types",
+    "BadInput": "shoal.core.types",
+    "Cards": "shoal.core.types",
+    "Champion": "shoal.run.champion",
+    "Continuous": "shoal.core.types",
     "DeviceEnvironment": "shoal.environments.device",
-    "Discrete": "shoal.types",
-    "Experiment": "shoal.experiment",
-    "Fitness": "shoal.experiment",
-    "Member": "shoal.types",
-    "MultiDiscrete": "shoal.types",
-    "Range": "shoal.types",
-    "Result": "shoal.loop",
-    "Selection": "shoal.types",
-    "Spec": "shoal.types",
-    "load_champion": "shoal.champion",
-    "resume": "shoal.loop",
-    "train": "shoal.loop",
+    "Discrete": "shoal.core.types",
+    "Experiment": "shoal.experiment.experiment",
+    "Fitness": "shoal.experiment.experiment",
+    "Member": "shoal.core.types",
+    "MultiDiscrete": "shoal.core.types",
+    "Range": "shoal.core.types",
+    "Result": "shoal.run.loop",
+    "Selection": "shoal.core.types",
+    "Spec": "shoal.core.types",
+    "load_champion": "shoal.run.champion",
+    "resume": "shoal.run.loop",
+    "train": "shoal.run.loop",
 }
 
 

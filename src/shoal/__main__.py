@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-from shoal.stopping import SIGNALS
+from shoal.core.interrupts import SIGNALS
 
 SHOW_CURSOR = b"\x1b[?25h"  # a display may have hidden it
 

@@ -15,19 +15,19 @@ from rich.markup import escape
 from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 from tyro.constructors import PrimitiveConstructorSpec
 
-from shoal.evolvers.explore import EXPLORERS
-from shoal.evolvers.select import SELECTORS
-from shoal.experiment import Experiment
-from shoal.methods import METHODS
-from shoal.names import shortened
-from shoal.stopping import described, on_signal
-from shoal.types import BadInput
+from shoal.core.interrupts import described, on_signal
+from shoal.core.suggestions import shortened
+from shoal.core.types import BadInput
+from shoal.experiment.experiment import Experiment
+from shoal.methods.methods import METHODS
+from shoal.methods.pbt.explore import EXPLORERS
+from shoal.methods.pbt.select import SELECTORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from shoal.loop import Result
-    from shoal.record.recorder import Recorder
+    from shoal.records.recorder import Recorder
+    from shoal.run.loop import Result
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED, ENDED = 0, 1, 2, 3, 130
 WIDE = 1000  # characters in a line of a file or a pipe
@@ -95,7 +95,7 @@ def train(
     ] = None,
     seed: Annotated[int | None, WHOLE, _flag("N", "everything random derives from it", USUAL.seed)] = None,
     run_dir: Annotated[str | None, _flag("PATH", "where the run is written", "runs/ENVIRONMENT-AGENT-SEED")] = None,
-    islands: Annotated[
+    shards: Annotated[
         int | None, WHOLE, _flag("N", "groups that train one after another in a process", "one per process")
     ] = None,
     exchange: Annotated[
@@ -121,13 +121,13 @@ def train(
 
     Writes a run directory: records, checkpoints, the champion. Ctrl-C stops it so that `shoal resume` goes on exactly.
     """
-    from shoal.experiment import assign, blame, read, with_flags
+    from shoal.experiment.experiment import assign, blame, read, with_flags
 
     _look_here()
     experiment = read(file) if file else USUAL
     flags = {"env": env, "agent": agent, "population": population, "generations": generations, "interval": interval}
     flags |= {"method": method, "select": select, "explore": explore, "seed": seed, "run_dir": run_dir}
-    flags |= {"islands": islands, "exchange": exchange, "workspace": workspace, "worker": worker}
+    flags |= {"shards": shards, "exchange": exchange, "workspace": workspace, "worker": worker}
     experiment = with_flags(experiment, **flags)
     changed = [name for name, value in flags.items() if value is not None]
     for assignment in set:
@@ -138,7 +138,7 @@ def train(
         changed.append(path)
 
     def run(recorders: Sequence[Recorder]) -> Result:
-        from shoal.loop import train as start
+        from shoal.run.loop import train as start
 
         with blame(file, changed, always=False):
             return start(experiment, recorders)
@@ -153,7 +153,7 @@ def resume(
     quiet: Quiet = False,
 ) -> int:
     """Continue a run that was stopped, or give a finished one more generations."""
-    from shoal.loop import resume as run_again
+    from shoal.run.loop import resume as run_again
 
     _look_here(trust_code)
     return _show(lambda recorders: run_again(run, generations, recorders, trust_code), quiet)
@@ -166,7 +166,7 @@ def evaluate(
     trust_code: Trust = False,
 ) -> int:
     """Let the champion of a run play whole episodes and print what they returned."""
-    from shoal.evaluate import evaluate as play_episodes
+    from shoal.commands.evaluate import evaluate as play_episodes
 
     _look_here(trust_code)
     with _console().status("playing"):
@@ -188,7 +188,7 @@ def play(
     trust_code: Trust = False,
 ) -> int:
     """Film the champion of a run."""
-    from shoal.play import film
+    from shoal.commands.play import film
 
     _look_here(trust_code)
     with _console().status("filming"):
@@ -207,8 +207,8 @@ def report(
 
     Of a workspace that workers share, the page tells of all of them.
     """
-    from shoal.record.report import write_report
-    from shoal.record.workspace import watch_workspace
+    from shoal.report.page import write_report
+    from shoal.report.workspace import watch_workspace
 
     if watch:
         watch_workspace(run, _console())
@@ -218,7 +218,7 @@ def report(
 
 def schedule(run: Run, format: Annotated[Literal["csv", "yaml", "json"], arg(help="how to print it")] = "csv") -> int:
     """Print the hyperparameters that led to the champion, generation by generation."""
-    from shoal.record.lineage import print_schedule
+    from shoal.report.lineage import print_schedule
 
     print_schedule(run, format, sys.stdout)
     return DONE
@@ -233,7 +233,7 @@ def replay(
     quiet: Quiet = False,
 ) -> int:
     """Train a single agent with the schedule of hyperparameters that a run found."""
-    from shoal.replay import replay as run_schedule
+    from shoal.commands.retrain import replay as run_schedule
 
     _look_here(trust_code)
     return _show(lambda recorders: run_schedule(run, run_dir, population, seed, recorders, trust_code), quiet)
@@ -244,7 +244,7 @@ def toy(
     out: Annotated[Path, arg(help="where to save the picture: .png, .svg or .pdf")] = Path("toy.png"),
 ) -> int:
     """Reproduce figure 2 of the PBT paper: why copying and exploring together find what neither finds alone."""
-    from shoal.toy import main as run_toy
+    from shoal.commands.toy import main as run_toy
 
     run_toy(out, seeds, _console())
     return DONE
@@ -277,7 +277,7 @@ def doctor(
     file: Annotated[Path, Positional, arg(metavar="EXPERIMENT", help="an experiment file")],
 ) -> int:
     """Check an experiment before a long run, and say in plain words what was found."""
-    from shoal.doctor import examine
+    from shoal.commands.doctor import examine
 
     _look_here()
     return DONE if examine(file, _console()) else BAD_INPUT
@@ -341,9 +341,9 @@ def _console() -> Console:
 
 def _show(run: Callable[[Sequence[Recorder]], Result], quiet: bool) -> int:
     """Run with a display and TensorBoard, and say how it ended."""
-    from shoal.record.console import Display, Output
-    from shoal.record.tensorboard import TensorBoard
-    from shoal.stopping import Failed, Interrupted
+    from shoal.core.interrupts import Failed, Interrupted
+    from shoal.records.console import Display, Output
+    from shoal.records.tensorboard import TensorBoard
 
     console = Output()
     try:
@@ -364,7 +364,7 @@ def _no_more() -> None:
 
 
 def _tell(result: Result, console: Console) -> int:
-    from shoal.record.report import write_report
+    from shoal.report.page import write_report
 
     summary, champion = result.summary, result.summary["champion"]
     if champion is not None:

@@ -12,13 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import close, hyper_of, kinds, leaves, make_agent, member, same, space_of
+from support.tiny import close, hyper_of, kinds, leaves, make_agent, member, same, space_of
 
-from shoal import tree
+from shoal.core import tree
+from shoal.core.keys import member_keys
+from shoal.core.types import BadInput, Continuous, Population, Rollout
 from shoal.environments.spaces import to_bounds
-from shoal.keys import member_keys
-from shoal.learners.independent import independent
-from shoal.types import BadInput, Continuous, Population, Rollout
+from shoal.methods.independent import independent
 
 N = 3
 OTHERS = np.array([0, 2])  # all but member 1, the one that tests touch

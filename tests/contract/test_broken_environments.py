@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
-from runs import flags, shoal
-from tiny import walk
+from support.runs import flags, shoal
+from support.tiny import walk
 
+from shoal.core.types import Spec
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.host import HostEnvironment
-from shoal.types import Spec
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 

@@ -11,14 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
-from tiny import leaves, same
+from support.tiny import leaves, same
 
+from shoal.core.types import BadInput, Continuous, Discrete, MultiDiscrete, Spec, TimeStep
 from shoal.environments import registry
 from shoal.environments.device import DeviceEnvironment, auto_reset
 from shoal.environments.host import HostEnvironment
 from shoal.environments.registry import Environment
 from shoal.environments.spaces import to_bounds
-from shoal.types import BadInput, Continuous, Discrete, MultiDiscrete, Spec, TimeStep
 
 PROBES = "shoal.environments.probes:"
 DEVICE = [

@@ -11,23 +11,25 @@ from typing import Any
 
 import numpy as np
 import pytest
-from exchange_rank import POPULATION
-from runs import mpiexec
-from stub_island import StubIsland, decide, expected, hyper_of, key_of, state_of
+from support.exchange_rank import POPULATION
+from support.runs import mpiexec
+from support.stub_shard import StubShard, decide, expected, hyper_of, key_of, state_of
 
-from shoal.exchanges.directory import Workspace
-from shoal.exchanges.local import Local
-from shoal.exchanges.rows import columns, from_rows, routes, to_rows
-from shoal.islands.crew import Crew
-from shoal.islands.worker import Worker
-from shoal.types import Cards
+from shoal.core.types import Cards
+from shoal.distributed.asynchronous import Worker
+from shoal.distributed.directory import Workspace
+from shoal.distributed.local import Local
+from shoal.distributed.rows import columns, from_rows, routes, to_rows
+from shoal.distributed.synchronous import Crew
 
 EVERYBODY = np.arange(POPULATION)
 STATES = {u: key_of(state_of(u)) for u in range(POPULATION)}
 
 
 def ranks(count: int, transfer: str, folder: Path) -> list[dict[str, Any]]:
-    command = mpiexec(count, sys.executable, Path(__file__).with_name("exchange_rank.py"), transfer, folder)
+    command = mpiexec(
+        count, sys.executable, Path(__file__).parents[1] / "support" / "exchange_rank.py", transfer, folder
+    )
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
@@ -38,7 +40,7 @@ def ranks(count: int, transfer: str, folder: Path) -> list[dict[str, Any]]:
 def test_mpi(tmp_path: Path, count: int, transfer: str) -> None:
     told = ranks(count, transfer, tmp_path)
     assert [rank["rank"] for rank in told] == list(range(count))
-    cards = StubIsland(EVERYBODY).cards()
+    cards = StubShard(EVERYBODY).cards()
     for rank in told:
         assert rank["uid"] == EVERYBODY.tolist()
         assert rank["fitness"] == [repr(x) for x in cards.fitness.tolist()]
@@ -53,12 +55,12 @@ def test_mpi(tmp_path: Path, count: int, transfer: str) -> None:
 
 
 def test_local() -> None:
-    island = StubIsland(EVERYBODY)
-    crew = Crew(Local(), island)
+    shard = StubShard(EVERYBODY)
+    crew = Crew(Local(), shard)
     shared = crew.share({"loss": EVERYBODY / 9}, False)
     assert shared.cards.uid.tolist() == EVERYBODY.tolist() and not shared.stop
     evolved = crew.evolve(shared, decide, 3)
-    assert [key_of(s) for s in island.states] == [STATES[p] for p in expected(EVERYBODY)]
+    assert [key_of(s) for s in shard.states] == [STATES[p] for p in expected(EVERYBODY)]
     assert key_of((evolved.champion, ())) == STATES[3]
     assert evolved.evolution == "state"
 
@@ -72,12 +74,12 @@ class Shore:
     def __init__(self, path: Path):
         self.path, self.notes, self.spaces = path, [], []
 
-    def worker(self, generation: int = 0) -> tuple[Worker, StubIsland]:
+    def worker(self, generation: int = 0) -> tuple[Worker, StubShard]:
         space = Workspace(self.path, 3, lambda: None, self.notes.append)
         space.join(None)
         self.spaces.append(space)
-        island = StubIsland(3 * space.slot + np.arange(3), generation)
-        return Worker(space, island), island
+        shard = StubShard(3 * space.slot + np.arange(3), generation)
+        return Worker(space, shard), shard
 
 
 @pytest.fixture
@@ -110,10 +112,10 @@ def test_workers_of_a_directory(shore: Shore) -> None:
     assert seen.uid.tolist() == EVERYBODY.tolist()
     assert [key_of(s) for s in workers[0][1].states] == [STATES[p] for p in expected(EVERYBODY)[:3]]
     assert key_of((evolved.champion, ())) == STATES[2]
-    for worker, island in workers[1:]:
+    for worker, shard in workers[1:]:
         _, again = go(worker)
-        mine = slice(int(island.uid[0]), int(island.uid[0]) + 3)
-        assert [key_of(s) for s in island.states] == [STATES[p] for p in expected(EVERYBODY)[mine]]
+        mine = slice(int(shard.uid[0]), int(shard.uid[0]) + 3)
+        assert [key_of(s) for s in shard.states] == [STATES[p] for p in expected(EVERYBODY)[mine]]
         assert again.uid.tolist() == EVERYBODY.tolist()
     assert not shore.notes
 
@@ -132,12 +134,12 @@ def test_nobody_looks_ahead_and_nobody_waits(shore: Shore) -> None:
 
 
 def test_a_lost_state_means_another_decision(shore: Shore) -> None:
-    worker, island = shore.worker()
+    worker, shard = shore.worker()
     other, _ = shore.worker()
     go(other, decide=keep)
     states = shore.path / "published" / "1" / "00000000.states"
     states.write_bytes(states.read_bytes()[:-1] + b"?")  # of uid 5, whom nobody copies; then of uid 4
-    assert key_of(go(worker) and island.states[0]) == STATES[4]
+    assert key_of(go(worker) and shard.states[0]) == STATES[4]
     states.write_bytes(bytes(len(states.read_bytes())))
     fresh, own = shore.worker()
     _, seen = go(fresh, decide=copy_from(4))
@@ -177,7 +179,7 @@ def test_members_that_are_there_twice_count_once(shore: Shore) -> None:
 
 def test_rows_hold_every_number_exactly() -> None:
     cards = (
-        StubIsland(EVERYBODY).cards()._replace(uid=EVERYBODY + 2**52, fitness=np.r_[np.nan, -np.inf, np.ones(10) / 3])
+        StubShard(EVERYBODY).cards()._replace(uid=EVERYBODY + 2**52, fitness=np.r_[np.nan, -np.inf, np.ones(10) / 3])
     )
     metrics = {"z": np.float32(EVERYBODY) / 3, "a": np.full(POPULATION, np.nan, np.float32)}
     rows = to_rows(cards, metrics, [7.0, 0.0])
@@ -215,7 +217,7 @@ def test_only_what_must_travels(parents: list[int], owner: list[int], champion: 
 def test_a_failing_rank_ends_all(tmp_path: Path) -> None:
     script = tmp_path / "rank.py"
     script.write_text(
-        "import time\nfrom shoal.exchanges.mpi import Mpi\nexchange = Mpi('collective', lambda: None)\n"
+        "import time\nfrom shoal.distributed.mpi import Mpi\nexchange = Mpi('collective', lambda: None)\n"
         "if exchange.rank == 2:\n    exchange.fail('the simulator is gone', 1)\n"
         "exchange.broadcast('never heard')\ntime.sleep(60)\n"
     )

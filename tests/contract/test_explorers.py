@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from shoal.evolvers.explore import EXPLORERS, Gaussian, Keep, Mutate, Perturb
-from shoal.evolvers.space import sample
-from shoal.keys import draws
-from shoal.types import Range
+from shoal.core.keys import draws
+from shoal.core.types import Range
+from shoal.methods.pbt.explore import EXPLORERS, Gaussian, Keep, Mutate, Perturb
+from shoal.methods.ranges import sample
 
 VARIANTS = {
     **{name: explorer() for name, explorer in EXPLORERS.items()},

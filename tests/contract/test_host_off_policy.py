@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import hyper_of, make_agent, member, same
+from support.tiny import hyper_of, make_agent, member, same
 
+from shoal.core.types import Agent, Member, Rollout
 from shoal.environments.host import HostEnvironment, gymnasium_environment
-from shoal.islands.vector import VectorIsland
-from shoal.learners.independent import independent
-from shoal.types import Agent, Member, Rollout
+from shoal.methods.independent import independent
+from shoal.population.shard import MemberShard
 
 N, T, B = 2, 3, 2
 
@@ -78,65 +78,65 @@ def counter(off_policy: bool) -> Agent:
     return Agent(init, act, greedy, update, lambda shape: (), Nothing(), {}, T, B, off_policy=off_policy)
 
 
-def open_counter(environment: HostEnvironment, off_policy: bool, pauses: list[Any]) -> VectorIsland:
+def open_counter(environment: HostEnvironment, off_policy: bool, pauses: list[Any]) -> MemberShard:
     def pause(result: Any, done: int) -> None:
         pauses.append((done, result and np.asarray(result["updates"]).tolist()))
 
-    island = VectorIsland(environment, independent(counter(off_policy)), np.arange(N), 0, episodes=1, pause=pause)
-    island.begin({"unused": np.zeros(N, np.float32)})
-    return island
+    shard = MemberShard(environment, independent(counter(off_policy)), np.arange(N), 0, episodes=1, pause=pause)
+    shard.begin({"unused": np.zeros(N, np.float32)})
+    return shard
 
 
 @pytest.mark.parametrize("off_policy", [True, False])
 def test_which_weights_act(walk, off_policy):
     """In each interval the first two rollouts are those of the first weights; later ones are one update behind."""
-    island = open_counter(walk(True), off_policy, pauses := [])
+    shard = open_counter(walk(True), off_policy, pauses := [])
     expected, updates = [], 0
     for generation, iterations in enumerate((4, 1, 2)):
         pauses.clear()
-        metrics = island.train(generation, iterations, chunk=1)
+        metrics = shard.train(generation, iterations, chunk=1)
         behind = 1 if off_policy else 0
         expected += [updates + max(i - behind, 0) for i in range(iterations)]
         turns = [updates + i + 1 for i in range(iterations)]
         updates += iterations
-        done = np.asarray(island.population.members.memory[0])
+        done = np.asarray(shard.population.members.memory[0])
         np.testing.assert_allclose(done, [expected + [-1] * (10 - len(expected))] * N, rtol=1e-5)
-        np.testing.assert_array_equal(island.population.members.learned, [updates] * N)
+        np.testing.assert_array_equal(shard.population.members.learned, [updates] * N)
         np.testing.assert_allclose(metrics["updates"], [np.mean(turns)] * N, rtol=1e-6)
         told = [i for i, _ in pauses]
         assert told == sorted(told) and told[-1] == iterations, "progress never goes back, and ends at the end"
         assert all(result == [updates - iterations + i] * N for i, result in pauses if i)
-    np.testing.assert_array_equal(island.cards().steps, [7 * T * B] * N)
-    island.close()
+    np.testing.assert_array_equal(shard.cards().steps, [7 * T * B] * N)
+    shard.close()
 
 
 # ---------------------------------------------------------------------------------------- agents of the package
 
 
-def lived(environment: HostEnvironment, name: str, actions: str, seed: int = 0) -> tuple[VectorIsland, Any]:
+def lived(environment: HostEnvironment, name: str, actions: str, seed: int = 0) -> tuple[MemberShard, Any]:
     agent = make_agent(name, actions, rollout=4)
-    island = VectorIsland(environment, independent(agent), np.arange(N), seed, episodes=2)
-    island.begin({k: np.asarray(v) for k, v in hyper_of(name, agent, N)._asdict().items()})
+    shard = MemberShard(environment, independent(agent), np.arange(N), seed, episodes=2)
+    shard.begin({k: np.asarray(v) for k, v in hyper_of(name, agent, N)._asdict().items()})
     told = []
     for generation in range(2):
-        metrics = island.train(generation, iterations=3, chunk=1)
-        island.evaluate(generation)
-        told.append((metrics, island.cards()))
-    return island, told
+        metrics = shard.train(generation, iterations=3, chunk=1)
+        shard.evaluate(generation)
+        told.append((metrics, shard.cards()))
+    return shard, told
 
 
 @pytest.mark.parametrize(("name", "actions"), [("td3", "continuous"), ("sac", "continuous"), ("dqn", "discrete")])
 def test_training_among_host_environments(walk, name, actions):
     """The same seed gives the same run; memory holds what happened, in order; and all can be evaluated and copied."""
     environment = walk(actions == "continuous")
-    island, told = lived(environment, name, actions)
+    shard, told = lived(environment, name, actions)
     again, told_again = lived(environment, name, actions)
     other, told_other = lived(environment, name, actions, seed=1)
-    assert same((island.population, told), (again.population, told_again))
+    assert same((shard.population, told), (again.population, told_again))
     assert not same(told, told_other)
     again.close(), other.close()
 
-    memory = jax.tree.map(np.asarray, island.population.members.memory)
+    memory = jax.tree.map(np.asarray, shard.population.members.memory)
     steps, ends = memory.steps, memory.steps.terminated | memory.steps.truncated
     np.testing.assert_array_equal(memory.filled, 24)
     np.testing.assert_array_equal(memory.position, 24)
@@ -148,17 +148,17 @@ def test_training_among_host_environments(walk, name, actions):
     np.testing.assert_array_equal(steps.terminated[:, :24], np.abs(steps.next_obs[:, :24, :, 0]) > 1.5)
     np.testing.assert_allclose(steps.reward[:, :24], -np.abs(steps.next_obs[:, :24, :, 0]), rtol=1e-5)
 
-    before = jax.tree.map(np.asarray, island.population.members)
+    before = jax.tree.map(np.asarray, shard.population.members)
     assert (before.learned.updates > 0).all()
-    island.evaluate(5)
-    fitness = island.cards().fitness
-    island.evaluate(5)
-    np.testing.assert_array_equal(island.cards().fitness, fitness)
-    assert same(island.population.members, before)
-    hyper = island.cards().hyper
-    island.adopt(np.array([1, 1]), hyper, {})
-    after = jax.tree.map(np.asarray, island.population.members)
+    shard.evaluate(5)
+    fitness = shard.cards().fitness
+    shard.evaluate(5)
+    np.testing.assert_array_equal(shard.cards().fitness, fitness)
+    assert same(shard.population.members, before)
+    hyper = shard.cards().hyper
+    shard.adopt(np.array([1, 1]), hyper, {})
+    after = jax.tree.map(np.asarray, shard.population.members)
     assert same(member(after.learned, 0), member(before.learned, 1)) and same(after.memory, before.memory)
-    island.train(2, iterations=1, chunk=1)
-    np.testing.assert_array_equal(island.population.members.memory.filled, 28)
-    island.close()
+    shard.train(2, iterations=1, chunk=1)
+    np.testing.assert_array_equal(shard.population.members.memory.filled, 28)
+    shard.close()

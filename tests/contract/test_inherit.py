@@ -1,4 +1,4 @@
-"""What a copy copies and what it leaves, in an island; for every agent."""
+"""What a copy copies and what it leaves, in an shard; for every agent."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import hyper_of, kinds, make_agent, member, same, walk
+from support.tiny import hyper_of, kinds, make_agent, member, same, walk
 
-from shoal import tree
-from shoal.islands.vector import VectorIsland
-from shoal.learners.independent import independent
-from shoal.rl import memory as ring
+from shoal.core import tree
+from shoal.methods.independent import independent
+from shoal.population.shard import MemberShard
+from shoal.rl import replay_memory as ring
 
 N = 4
 UID = np.array([10, 11, 12, 13])
@@ -22,20 +22,20 @@ MOVED_BY_RATES = {"params", "policy", "critics", "log_temperature"}  # by a grad
 
 
 class Case:
-    """An island after its first generation, again and again; its programs are compiled once."""
+    """An shard after its first generation, again and again; its programs are compiled once."""
 
     def __init__(self, name: str, actions: str, **options: Any):
         self.agent = agent = make_agent(name, actions, **SETTINGS.get(name, {}))
         self.hyper = {k: np.asarray(v) for k, v in hyper_of(name, agent, N)._asdict().items()}
-        self.island = VectorIsland(walk(actions), independent(agent), UID, seed=0, episodes=3, **options)
+        self.shard = MemberShard(walk(actions), independent(agent), UID, seed=0, episodes=3, **options)
 
-    def begin(self, **changed: Any) -> VectorIsland:
-        self.island.begin(self.hyper | {k: np.float32(v) for k, v in changed.items()})
-        self.island.train(0, iterations=2, chunk=2)
-        return self.island
+    def begin(self, **changed: Any) -> MemberShard:
+        self.shard.begin(self.hyper | {k: np.float32(v) for k, v in changed.items()})
+        self.shard.train(0, iterations=2, chunk=2)
+        return self.shard
 
     def adopt(self, *parents: int, **changed: Any) -> None:
-        self.island.adopt(np.array(parents), self.hyper | {k: np.float32(v) for k, v in changed.items()}, {})
+        self.shard.adopt(np.array(parents), self.hyper | {k: np.float32(v) for k, v in changed.items()}, {})
 
 
 @pytest.fixture(scope="module", params=dict(kinds()).items(), ids="-".join)
@@ -43,50 +43,50 @@ def case(request: pytest.FixtureRequest) -> Case:
     return Case(*request.param)
 
 
-def learned(island: VectorIsland) -> Any:
-    return jax.tree.map(np.asarray, island.population.members.learned)
+def learned(shard: MemberShard) -> Any:
+    return jax.tree.map(np.asarray, shard.population.members.learned)
 
 
 def test_a_child_has_what_its_parent_learned_and_nothing_else_of_it(case):
-    island = case.begin()
+    shard = case.begin()
     members, world, cards = jax.tree.map(
-        np.asarray, (island.population.members, island.arena.world.obs, island.cards())
+        np.asarray, (shard.population.members, shard.rollouts.world.obs, shard.cards())
     )
-    state = jax.tree.map(np.asarray, island.arena.world.state)
-    total = np.asarray(island.arena.world.progress.total)
+    state = jax.tree.map(np.asarray, shard.rollouts.world.state)
+    total = np.asarray(shard.rollouts.world.progress.total)
     assert not same(member(members, 0), member(members, 1))
     case.adopt(0, 0, 2, 2)
-    after = learned(island)
+    after = learned(shard)
     for child, parent in enumerate((0, 0, 2, 2)):
         assert same(member(after, child), member(members.learned, parent))
-    assert same(island.population.members.own, members.own) and same(island.population.members.memory, members.memory)
-    assert same((island.arena.world.obs, island.arena.world.state), (world, state))
-    assert same(island.arena.world.progress.total, total)
-    assert same((island.cards().uid, island.cards().steps), (UID, cards.steps))
+    assert same(shard.population.members.own, members.own) and same(shard.population.members.memory, members.memory)
+    assert same((shard.rollouts.world.obs, shard.rollouts.world.state), (world, state))
+    assert same(shard.rollouts.world.progress.total, total)
+    assert same((shard.cards().uid, shard.cards().steps), (UID, cards.steps))
 
 
 def test_a_chain_moves_old_states(case):
     """0 -> 1 -> 2 -> 3 -> 0 in one decision: everyone gets what its parent was before."""
-    island = case.begin()
-    before = learned(island)
+    shard = case.begin()
+    before = learned(shard)
     case.adopt(3, 0, 1, 2)
     for child, parent in enumerate((3, 0, 1, 2)):
-        assert same(member(learned(island), child), member(before, parent))
+        assert same(member(learned(shard), child), member(before, parent))
 
 
 def test_nobody_copies(case):
-    island = case.begin()
-    before = jax.tree.map(np.asarray, island.state())
+    shard = case.begin()
+    before = jax.tree.map(np.asarray, shard.state())
     case.adopt(0, 1, 2, 3)
-    assert same(island.state(), before)
+    assert same(shard.state(), before)
 
 
 def test_children_of_one_parent_go_their_own_ways(case):
     """Equal weights and equal hyperparameters, but keys and environments of their own."""
-    island = case.begin()
+    shard = case.begin()
     case.adopt(0, 0, 0, 3)
-    island.train(1, iterations=1, chunk=1)
-    after = learned(island)
+    shard.train(1, iterations=1, chunk=1)
+    after = learned(shard)
     assert not any(same(member(after, i), member(after, j)) for i, j in ((0, 1), (0, 2), (1, 2)))
 
 
@@ -97,17 +97,17 @@ def test_a_child_learns_with_its_own_rates(case):
     """
     rates = [name for name in case.hyper if name.endswith("learning_rate")]
     assert rates
-    island, moved = case.begin(), set()
-    before = member(learned(island), 0)._asdict()
+    shard, moved = case.begin(), set()
+    before = member(learned(shard), 0)._asdict()
     online = {name for name in before if name in MOVED_BY_RATES}
     for rate in rates:
         off = {name: [0, 0, 1e-3, 1e-3] for name in rates} | {rate: [0, 0, 0, 1e-3]}
-        island = case.begin()
+        shard = case.begin()
         case.adopt(0, 0, 0, 0, **off)
         for name, values in off.items():
-            np.testing.assert_array_equal(island.cards().hyper[name], np.float32(values))
-        island.train(1, iterations=1, chunk=1)
-        still, without, every = (member(learned(island), row)._asdict() for row in (1, 2, 3))
+            np.testing.assert_array_equal(shard.cards().hyper[name], np.float32(values))
+        shard.train(1, iterations=1, chunk=1)
+        still, without, every = (member(learned(shard), row)._asdict() for row in (1, 2, 3))
         assert all(same(still[name], before[name]) for name in online)
         assert not any(same(every[name], before[name]) for name in online)
         mine = {name for name in online if same(without[name], before[name])}
@@ -117,59 +117,59 @@ def test_a_child_learns_with_its_own_rates(case):
 
 
 def test_evaluations_are_the_same_for_all_fresh_in_each_generation_and_leave_members_alone(case):
-    island = case.begin()
+    shard = case.begin()
     case.adopt(0, 0, 0, 0)
-    before = jax.tree.map(np.asarray, island.population)
+    before = jax.tree.map(np.asarray, shard.population)
     fitness = []
     for generation in (1, 2, 1):
-        island.evaluate(generation)
-        fitness.append(island.cards().fitness)
+        shard.evaluate(generation)
+        fitness.append(shard.cards().fitness)
         assert len(set(fitness[-1])) == 1 and np.isfinite(fitness[-1]).all()
     assert fitness[0][0] == fitness[2][0] != fitness[1][0]
-    assert same(island.population, before)
+    assert same(shard.population, before)
 
 
 def test_a_diverged_member_has_no_fitness(case):
     """Whatever of it is not finite, though its returns may be."""
-    island = case.begin()
-    sound = island.population
+    shard = case.begin()
+    sound = shard.population
     leaves, structure = jax.tree.flatten(sound.members.learned)
     for i, leaf in enumerate(leaves):
         if leaf.dtype == np.float32:
             wrong = [*leaves[:i], leaf.at[2].set(np.inf), *leaves[i + 1 :]]
             members = sound.members._replace(learned=jax.tree.unflatten(structure, wrong))
-            island.population = sound._replace(members=members)
-            island.evaluate(0)
-            np.testing.assert_array_equal(np.isnan(island.cards().fitness), [False, False, True, False])
+            shard.population = sound._replace(members=members)
+            shard.evaluate(0)
+            np.testing.assert_array_equal(np.isnan(shard.cards().fitness), [False, False, True, False])
 
 
 def test_whoever_takes_over_from_a_diverged_member_can_live(case):
     """Neither an environment that has left the numbers, nor weights that have, leave anything behind that a child meets."""
-    island = case.begin()
-    x, time = island.arena.world.state
-    obs = island.arena.world.obs.at[1, 0, 0].set(np.nan)
-    island.arena.world = island.arena.world._replace(state=(x.at[1, 0].set(np.nan), time), obs=obs)
-    metrics = island.train(1, iterations=2, chunk=2)
+    shard = case.begin()
+    x, time = shard.rollouts.world.state
+    obs = shard.rollouts.world.obs.at[1, 0, 0].set(np.nan)
+    shard.rollouts.world = shard.rollouts.world._replace(state=(x.at[1, 0].set(np.nan), time), obs=obs)
+    metrics = shard.train(1, iterations=2, chunk=2)
     first = 1 / (2 * case.agent.rollout * case.agent.environments)  # one step; then its episode was at an end
     np.testing.assert_allclose(metrics["steps/broken"], [0, first, 0, 0], rtol=1e-6)
-    assert tree.finite((island.population.members, island.arena.world.state, island.arena.world.obs)).all()
+    assert tree.finite((shard.population.members, shard.rollouts.world.state, shard.rollouts.world.obs)).all()
 
-    members = island.population.members
+    members = shard.population.members
     lost = jax.tree.map(lambda x: x.at[1].set(np.nan) if x.dtype == np.float32 else x, members.learned)
-    island.population = island.population._replace(members=members._replace(learned=lost))
+    shard.population = shard.population._replace(members=members._replace(learned=lost))
     for generation in (2, 3):
-        island.train(generation, iterations=2, chunk=2)
-        island.evaluate(generation)
-        np.testing.assert_array_equal(np.isfinite(island.cards().fitness), [True, generation == 3, True, True])
+        shard.train(generation, iterations=2, chunk=2)
+        shard.evaluate(generation)
+        np.testing.assert_array_equal(np.isfinite(shard.cards().fitness), [True, generation == 3, True, True])
         case.adopt(0, 0, 2, 3)
-    assert tree.finite(island.population.members).all()
+    assert tree.finite(shard.population.members).all()
 
 
 def test_a_snapshot_is_what_a_child_would_get(case):
-    island = case.begin()
-    (snapshot, memory), shape = island.snapshot(2), island.snapshot_shape()
+    shard = case.begin()
+    (snapshot, memory), shape = shard.snapshot(2), shard.snapshot_shape()
     case.adopt(2, 1, 2, 3)
-    assert same(snapshot, member(learned(island), 0))
+    assert same(snapshot, member(learned(shard), 0))
     assert memory == ()
     assert jax.tree.map(lambda x: (x.shape, x.dtype), shape) == jax.tree.map(
         lambda x: (x.shape, x.dtype), (snapshot, memory)
@@ -177,21 +177,21 @@ def test_a_snapshot_is_what_a_child_would_get(case):
 
 
 def test_a_foreign_parent(case):
-    """What another island's member learned, as if it were here; all together with copies from within."""
-    island = case.begin()
-    stranger = jax.tree.map(np.asarray, island.snapshot(3))
-    island.train(1, iterations=1, chunk=1)
+    """What another shard's member learned, as if it were here; all together with copies from within."""
+    shard = case.begin()
+    stranger = jax.tree.map(np.asarray, shard.snapshot(3))
+    shard.train(1, iterations=1, chunk=1)
     before, own, world = jax.tree.map(
-        np.asarray, (learned(island), island.population.members.own, island.arena.world.obs)
+        np.asarray, (learned(shard), shard.population.members.own, shard.rollouts.world.obs)
     )
     hyper = case.hyper | {"discount": np.float32([0.5, 0.6, 0.7, 0.8])}
-    island.adopt(np.array([1, 1, 2, 0]), hyper, {2: stranger, 1: stranger})
-    after = learned(island)
+    shard.adopt(np.array([1, 1, 2, 0]), hyper, {2: stranger, 1: stranger})
+    after = learned(shard)
     for row, expected in enumerate((member(before, 1), stranger[0], stranger[0], member(before, 0))):
         assert same(member(after, row), expected)
-    assert same((island.population.members.own, island.arena.world.obs), (own, world))
-    np.testing.assert_array_equal(island.cards().hyper["discount"], hyper["discount"])
-    progress = island.arena.world.progress  # episodes of the weights that were overwritten do not count, new ones do
+    assert same((shard.population.members.own, shard.rollouts.world.obs), (own, world))
+    np.testing.assert_array_equal(shard.cards().hyper["discount"], hyper["discount"])
+    progress = shard.rollouts.world.progress  # episodes of the weights that were overwritten do not count, new ones do
     np.testing.assert_array_equal(progress.counts, np.asarray(progress.length) == 0)
 
 
@@ -219,34 +219,34 @@ def test_agents_with_memory_are_known():
 def test_memory_of_a_child(pair):
     """Its own, or its parent's with position and count, bit for bit; what it owes and where it is stay its own."""
     for case, copied in zip(pair, (False, True), strict=True):
-        island = case.begin(update_ratio=[0.3, 0.35, 0.4, 0.45])  # of 16 steps: each owes another fraction
-        memory = island.population.members.memory
+        shard = case.begin(update_ratio=[0.3, 0.35, 0.4, 0.45])  # of 16 steps: each owes another fraction
+        memory = shard.population.members.memory
         # Members live in step with one another; here they do not, so that a mistaken position or count would show.
         odd = memory._replace(position=memory.position + UID[:, None] % 4, filled=memory.filled - UID[:, None] % 3)
         odd = jax.tree.map(lambda x, old: jax.device_put(x.astype(old.dtype), old.sharding), odd, memory)
-        island.population = island.population._replace(members=island.population.members._replace(memory=odd))
-        before, world = jax.tree.map(np.asarray, (island.population.members, island.arena.world))
+        shard.population = shard.population._replace(members=shard.population.members._replace(memory=odd))
+        before, world = jax.tree.map(np.asarray, (shard.population.members, shard.rollouts.world))
         assert len(set(np.asarray(before.own.owed).tolist())) == N
         assert not any(same(member(before.memory, i), member(before.memory, j)) for i in range(N) for j in range(i))
         parents = (3, 1, 1, 0)
         case.adopt(*parents)
-        after = jax.tree.map(np.asarray, island.population.members)
+        after = jax.tree.map(np.asarray, shard.population.members)
         for child, parent in enumerate(parents):
             assert same(member(after.memory, child), member(before.memory, parent if copied else child))
             assert same(member(after.learned, child), member(before.learned, parent))
         assert same(after.own, before.own)
-        assert same(island.arena.world._replace(progress=()), world._replace(progress=()))
+        assert same(shard.rollouts.world._replace(progress=()), world._replace(progress=()))
 
 
 def test_a_child_writes_on_in_the_memory_that_it_has(pair):
     """After a copy, a child's next steps come from its own environments and lie where its memory was to go on."""
     for case in pair:
-        island = case.begin()
+        shard = case.begin()
         case.adopt(1, 1, 2, 3)
-        before = jax.tree.map(np.array, island.population.members.memory)
-        obs = np.asarray(island.arena.world.obs)
-        island.train(1, iterations=1, chunk=1)
-        after = jax.tree.map(np.asarray, island.population.members.memory)
+        before = jax.tree.map(np.array, shard.population.members.memory)
+        obs = np.asarray(shard.rollouts.world.obs)
+        shard.train(1, iterations=1, chunk=1)
+        after = jax.tree.map(np.asarray, shard.population.members.memory)
         rollout, slots = case.agent.rollout, before.steps.reward.shape[1]
         for i in range(N):
             (start,) = set(before.position[i].tolist())  # of all environments
@@ -264,10 +264,10 @@ def test_a_copied_memory_is_learned_from(pair):
     """Two children of one parent that differ in nothing but their memory: what they learn tells whose it was."""
     ends = []
     for case in pair:
-        island = case.begin()
+        shard = case.begin()
         case.adopt(1, 1, 2, 3)
-        island.train(1, iterations=1, chunk=1)
-        ends.append(learned(island))
+        shard.train(1, iterations=1, chunk=1)
+        ends.append(learned(shard))
     own, copied = ends
     assert not same(member(own, 0), member(copied, 0))
     assert same(member(own, np.array([1, 2, 3])), member(copied, np.array([1, 2, 3])))
@@ -278,15 +278,15 @@ def test_a_copied_memory_is_learned_from(pair):
 def test_no_transition_leads_from_a_parents_steps_to_its_childs():
     """Where transitions have several steps, the last ones of a copied memory end there and bootstrap."""
     agent = make_agent("dqn", n_step=2)
-    island = VectorIsland(walk(), independent(agent), UID, seed=0, copy_memory=True)
+    shard = MemberShard(walk(), independent(agent), UID, seed=0, copy_memory=True)
     hyper = {k: np.asarray(v) for k, v in hyper_of("dqn", agent, N)._asdict().items()}
-    island.begin(hyper)
-    island.train(0, iterations=1, chunk=1)
+    shard.begin(hyper)
+    shard.train(0, iterations=1, chunk=1)
     last = agent.rollout - 1  # the slot that the parent wrote last
-    steps = jax.tree.map(lambda x: np.asarray(x)[1, last], island.population.members.memory.steps)
-    island.adopt(np.array([1, 1, 2, 3]), hyper, {})
-    island.train(1, iterations=1, chunk=1)
-    memory = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[0]), island.population.members.memory)
+    steps = jax.tree.map(lambda x: np.asarray(x)[1, last], shard.population.members.memory.steps)
+    shard.adopt(np.array([1, 1, 2, 3]), hyper, {})
+    shard.train(1, iterations=1, chunk=1)
+    memory = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[0]), shard.population.members.memory)
     drawn = jax.tree.map(np.asarray, ring.sample(memory, jax.random.key(0), (500,), 2, jnp.float32(0.5)))
     going_on = 0
     for b in range(agent.environments):

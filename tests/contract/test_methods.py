@@ -12,23 +12,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from joint import OTHER
-from runs import CONFIG, Signals, record, rows, same_run, shoal, tiny
-from tiny import LIVE, leaves, member, same, walk
+from support.joint import OTHER
+from support.runs import CONFIG, Signals, record, rows, same_run, shoal, tiny
+from support.tiny import LIVE, leaves, member, same, walk
 
-from shoal import loop
-from shoal.build import Parts
-from shoal.champion import load_champion
+from shoal.core.interrupts import Interrupted
+from shoal.core.keys import at, derive, jax_key, stream
+from shoal.core.types import Cards, Population
+from shoal.distributed.local import Local
+from shoal.distributed.synchronous import Crew
 from shoal.environments import registry
 from shoal.environments.device import DeviceEnvironment
-from shoal.exchanges.local import Local
-from shoal.experiment import dump, load
-from shoal.islands.crew import Crew
-from shoal.keys import at, derive, jax_key, stream
-from shoal.loop import resume, train
-from shoal.methods import METHODS
-from shoal.stopping import Interrupted
-from shoal.types import Cards, Population
+from shoal.experiment.experiment import dump, load
+from shoal.experiment.resolve import Parts
+from shoal.methods.methods import METHODS
+from shoal.run import loop
+from shoal.run.champion import load_champion
+from shoal.run.loop import resume, train
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -64,7 +64,7 @@ def agent_of(method: str) -> str:
     return next(iter(METHODS[method].agents))
 
 
-# --------------------------------------------------------------------------------------- in an island
+# --------------------------------------------------------------------------------------- in an shard
 
 
 class Lived(NamedTuple):
@@ -76,11 +76,11 @@ class Lived(NamedTuple):
 
 
 class Case:
-    """The island of a method, again and again from its start; its programs are compiled once."""
+    """The shard of a method, again and again from its start; its programs are compiled once."""
 
     def __init__(self, **changes: Any):
         self.parts: Parts = loop.build_run(tiny(**changes))
-        self.uid = self.parts.island.uid
+        self.uid = self.parts.shard.uid
         self.evolution, self.hyper = self.parts.evolver.init((0,), self.uid)
 
     def live(
@@ -91,21 +91,19 @@ class Case:
         decide: bool = True,
     ) -> Lived:
         """Some generations of the whole cycle, or without decisions, from hyperparameters of which some are changed."""
-        island: Any = self.parts.island
-        island = island.sibling(self.uid)
-        island.begin(
-            self.hyper | {k: np.broadcast_to(np.float32(v), len(self.uid)) for k, v in (changed or {}).items()}
-        )
-        island.population = touch(island.population)
-        crew, evolution, shared = Crew(Local(), island), self.evolution, None
+        shard: Any = self.parts.shard
+        shard = shard.sibling(self.uid)
+        shard.begin(self.hyper | {k: np.broadcast_to(np.float32(v), len(self.uid)) for k, v in (changed or {}).items()})
+        shard.population = touch(shard.population)
+        crew, evolution, shared = Crew(Local(), shard), self.evolution, None
         for generation in range(generations):
-            metrics = island.train(generation, self.parts.iterations, self.parts.iterations)
-            island.evaluate(generation)
+            metrics = shard.train(generation, self.parts.iterations, self.parts.iterations)
+            shard.evaluate(generation)
             shared = crew.share(metrics, False)
             if decide:
                 choose = partial(self.parts.evolver.decide, (0, generation), evolution)
                 evolution = crew.evolve(shared, choose, None).evolution
-        return Lived(jax.tree.map(np.asarray, jax.device_get(island.population)), shared.members, island.hyper)
+        return Lived(jax.tree.map(np.asarray, jax.device_get(shard.population)), shared.members, shard.hyper)
 
 
 @pytest.fixture(params=METHODS)

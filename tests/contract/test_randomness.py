@@ -1,7 +1,7 @@
 """No two things are drawn from one key: what a policy does tells nothing of what happens to it.
 
-An agent and an environment tell every key that they are handed; in both arenas, in training, evaluations and the champion's
-test, and where members are drawn.
+An agent and an environment tell every key that they are handed: on the device and on the host, in training, evaluations
+and the champion's test, and where members are drawn.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from shoal.core.types import Agent, Discrete, Drawn, Learner, Member, Spec
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.host import gymnasium_environment
-from shoal.islands.drawn import DrawnIsland
-from shoal.islands.vector import VectorIsland
-from shoal.learners.frozen import frozen
-from shoal.learners.independent import independent
-from shoal.types import Agent, Discrete, Drawn, Learner, Member, Spec
+from shoal.methods.es.learner import frozen
+from shoal.methods.independent import independent
+from shoal.population.search_shard import SearchShard
+from shoal.population.shard import MemberShard
 
 N, T, B, E = 4, 3, 2, 3
 LENGTH = 5  # steps of an episode
@@ -153,18 +153,18 @@ def all_different(words: list[Words], count: int) -> None:
 
 def test_of_members_that_live_on(world: Any) -> None:
     """Two generations and the champion's test: who needs keys gets one of its own each time."""
-    island = VectorIsland(world, independent(gambler()), np.arange(N), 0, episodes=E, greedy=False)
+    shard = MemberShard(world, independent(gambler()), np.arange(N), 0, episodes=E, greedy=False)
     on_device = isinstance(world, DeviceEnvironment)
-    island.begin({"nothing": np.zeros(N, np.float32)})
+    shard.begin({"nothing": np.zeros(N, np.float32)})
     phases = [phase("begin")]
     for generation in range(2):
-        island.train(generation, 2, 1)
+        shard.train(generation, 2, 1)
         phases.append(phase(f"train {generation}"))
-        island.evaluate(generation)
+        shard.evaluate(generation)
         phases.append(phase(f"evaluate {generation}"))
-    island.test(island.snapshot(0)[0], {"nothing": 0.0}, (0, 5), N * E)
+    shard.test(shard.snapshot(0)[0], {"nothing": 0.0}, (0, 5), N * E)
     phases.append(phase("test"))
-    island.close()
+    shard.close()
     nothing_twice(phases)
 
     all_different(phases[0]["begin: init"], N)
@@ -184,16 +184,16 @@ def test_of_members_that_live_on(world: Any) -> None:
 
 def test_of_members_that_are_drawn(world: Any) -> None:
     learner = tells(frozen(gambler(1), "sgd", chunk=32))
-    island = DrawnIsland(world, learner, np.arange(N), 0, episodes=E, greedy=False)
-    island.begin({name: np.full(N, value, np.float32) for name, value in learner.agent.hyper._asdict().items()})
+    shard = SearchShard(world, learner, np.arange(N), 0, episodes=E, greedy=False)
+    shard.begin({name: np.full(N, value, np.float32) for name, value in learner.agent.hyper._asdict().items()})
     phases = [phase("begin")]
     for generation in range(2):
-        island.train(generation, 1, 1)
-        island.evaluate(generation)
+        shard.train(generation, 1, 1)
+        shard.evaluate(generation)
         phases.append(phase(f"measure {generation}"))
-    island.test(island.snapshot(0)[0], learner.agent.hyper._asdict(), (0, 5), E)
+    shard.test(shard.snapshot(0)[0], learner.agent.hyper._asdict(), (0, 5), E)
     phases.append(phase("test"))
-    island.close()
+    shard.close()
     assert {who.split(": ")[1] for part in phases for who in part} >= {"draw", "act"}
     nothing_twice(phases)
 
@@ -201,14 +201,14 @@ def test_of_members_that_are_drawn(world: Any) -> None:
 def test_a_coin_cannot_be_guessed() -> None:
     """Of 200 coins 100, give or take, whoever guesses: in training, in evaluations, and in the champion's test."""
     learner = independent(gambler(1, silent))
-    island = VectorIsland(device_world(200, silent), learner, np.arange(N), 0, episodes=1, greedy=False)
-    island.begin({"nothing": np.zeros(N, np.float32)})
-    metrics = island.train(0, 200, 200)
-    island.evaluate(0)
-    tested = island.test(island.snapshot(0)[0], {"nothing": 0.0}, (0, 5), 16)
+    shard = MemberShard(device_world(200, silent), learner, np.arange(N), 0, episodes=1, greedy=False)
+    shard.begin({"nothing": np.zeros(N, np.float32)})
+    metrics = shard.train(0, 200, 200)
+    shard.evaluate(0)
+    tested = shard.test(shard.snapshot(0)[0], {"nothing": 0.0}, (0, 5), 16)
     for guessed, coins in (
         (200 * metrics["reward"], T * 200),
-        (island.cards().fitness, 200),
+        (shard.cards().fitness, 200),
         (tested.mean(), 16 * 200),
     ):
         np.testing.assert_allclose(guessed, 100, atol=5 * 100 / coins**0.5)

@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from runs import CONFIG, flags, same_run, tiny
+from support.runs import CONFIG, flags, same_run, tiny
 
-from shoal.build import build_run
-from shoal.collect.device import DeviceArena
+from shoal.experiment.resolve import build_run
+from shoal.population.rollouts.device import DeviceRollouts
 
 MAIN = "from shoal.cli import main; main()"
 REPLAY = {"layers": [8], "rollout": 16, "environments": 2, "capacity": 256, "warm_up": 32, "batch": 8}
@@ -38,11 +38,11 @@ def test_nothing_is_left_to_lapack(kind: str) -> None:
     hyper = learner.agent.hyper._replace(**{name: jnp.zeros(4) for name in learner.agent.hyper._fields})
     programs = [jax.jit(learner.init).lower(key, uid, hyper)]
     population = jax.eval_shape(learner.init, key, uid, hyper)
-    arena = parts.island.arena
-    assert isinstance(arena, DeviceArena)
+    rollouts = parts.shard.rollouts
+    assert isinstance(rollouts, DeviceRollouts)
     if learner.drawn is None:
-        world = jax.eval_shape(arena._reset, uid, key)
-        programs.append(jax.jit(arena._iterate).lower(population, world, uid, key, jnp.int32(0)))
+        world = jax.eval_shape(rollouts._reset, uid, key)
+        programs.append(jax.jit(rollouts._iterate).lower(population, world, uid, key, jnp.int32(0)))
     else:
         programs.append(jax.jit(learner.drawn.recombine).lower(population, uid, jnp.zeros(4), key))
         if learner.drawn.improve is not None:

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from shoal.evolvers.select import SELECTORS, Keep, Threshold, Truncation
-from shoal.types import Cards, Selection
+from shoal.core.types import Cards, Selection
+from shoal.methods.pbt.select import SELECTORS, Keep, Threshold, Truncation
 
 NAN, INF = float("nan"), float("inf")
 VARIANTS = {

@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ancestry import check_ancestry
-from runs import COMMAND, mpiexec, same_run, settings, start, tiny
+from support.ancestry import check_ancestry
+from support.runs import COMMAND, mpiexec, same_run, settings, start, tiny
 
-from shoal.experiment import Checkpoint
-from shoal.loop import resume, train
+from shoal.experiment.experiment import Checkpoint
+from shoal.run.loop import resume, train
 
 pytestmark = pytest.mark.slow
 FAULTS = 240
-RUN = {"generations": 60, "islands": 2, "checkpoint": {"keep": 2}}
+RUN = {"generations": 60, "shards": 2, "checkpoint": {"keep": 2}}
 
 
 def tell(capsys: pytest.CaptureFixture[str], text: str) -> None:
@@ -35,7 +35,7 @@ def tell(capsys: pytest.CaptureFixture[str], text: str) -> None:
 
 
 def test_workers_of_a_directory_under_fire(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    script = Path(__file__).with_name("puppets.py")
+    script = Path(__file__).parents[1] / "support" / "puppets.py"
     command = [sys.executable, str(script), str(tmp_path / "space"), str(FAULTS), "0"]
     (tmp_path / "space").mkdir()
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
@@ -108,7 +108,7 @@ def test_a_worker_that_is_killed_again_and_again(tmp_path: Path, capsys: pytest.
 
 def test_workers_that_copy_one_another_are_killed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """At any moment, saving and publishing among them: no record of a copy names a life that its parent never had."""
-    draw, given = random.Random(3), settings(**RUN | {"generations": 4000, "islands": 1, "select": "tournament"})
+    draw, given = random.Random(3), settings(**RUN | {"generations": 4000, "shards": 1, "select": "tournament"})
     command = ["train", "--exchange", "directory", "--workspace", tmp_path, "--quiet", *given, "--worker"]
     alive = {name: start(*command, name) for name in ("a", "b")}
     try:

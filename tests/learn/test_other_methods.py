@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.build import Parts, build_run
 from shoal.environments import probes
-from shoal.experiment import Experiment, Fitness, load
+from shoal.experiment.experiment import Experiment, Fitness, load
+from shoal.experiment.resolve import Parts, build_run
 
 pytestmark = pytest.mark.slow
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -119,16 +119,16 @@ def ends(method: Any, population: int, warm_up: int, seed: int) -> np.ndarray:
             space={},
         )
     )
-    _, hyper = parts.evolver.init((seed,), parts.island.uid)
-    parts.island.begin(hyper)
-    parts.island.train(0, 100, 100)
-    parts.island.close()
+    _, hyper = parts.evolver.init((seed,), parts.shard.uid)
+    parts.shard.begin(hyper)
+    parts.shard.train(0, 100, 100)
+    parts.shard.close()
     return _walk(parts)
 
 
 def _walk(parts: Parts) -> np.ndarray:
-    population, environment = parts.island.population, parts.environment
-    keys = jax.random.split(jax.random.key(0), len(parts.island.uid))  # the fork draws nothing
+    population, environment = parts.shard.population, parts.environment
+    keys = jax.random.split(jax.random.key(0), len(parts.shard.uid))  # the fork draws nothing
 
     def step(state: tuple, _: None) -> tuple[tuple, None]:
         inner, obs, over, last = state

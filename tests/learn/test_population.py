@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import wilcoxon
 
 import shoal
-from shoal.experiment import Fitness, load
+from shoal.experiment.experiment import Fitness, load
 
 pytestmark = pytest.mark.slow
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"

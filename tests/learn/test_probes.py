@@ -13,29 +13,29 @@ from shoal.agents.policy import policy
 from shoal.agents.ppo import ppo
 from shoal.environments import probes
 from shoal.environments.device import DeviceEnvironment
-from shoal.experiment import Experiment, Fitness
-from shoal.islands.vector import VectorIsland
-from shoal.learners.independent import independent
-from shoal.networks import MLP
+from shoal.experiment.experiment import Experiment, Fitness
+from shoal.methods.independent import independent
+from shoal.population.shard import MemberShard
+from shoal.rl.networks import MLP
 
 N, DISCOUNT = 2, 0.9
 
 
-def trained(environment: DeviceEnvironment, iterations: int, fitness: str = "training", **hyper: float) -> VectorIsland:
+def trained(environment: DeviceEnvironment, iterations: int, fitness: str = "training", **hyper: float) -> MemberShard:
     """Two members without hidden layers, which are quick to compile, after so many updates of 8 x 8 steps."""
     agent = ppo(environment.spec, layers=(), environments=8, rollout=8, minibatches=2)
     values = agent.hyper._asdict() | {"learning_rate": 0.01, "discount": DISCOUNT, "gae_lambda": 0.9} | hyper
-    island = VectorIsland(environment, independent(agent), np.arange(N), seed=0, fitness=fitness, episodes=32)
-    island.begin({name: np.full(N, value, np.float32) for name, value in values.items()})
-    island.train(0, iterations, iterations)
-    return island
+    shard = MemberShard(environment, independent(agent), np.arange(N), seed=0, fitness=fitness, episodes=32)
+    shard.begin({name: np.full(N, value, np.float32) for name, value in values.items()})
+    shard.train(0, iterations, iterations)
+    return shard
 
 
-def values(island: VectorIsland, *obs: float) -> np.ndarray:
+def values(shard: MemberShard, *obs: float) -> np.ndarray:
     """What the critics say of observations: [N, len(obs)]."""
     x = np.array(obs, np.float32)[:, None]
     critic = MLP((), 1)
-    params = island.population.members.learned.params["critic"]
+    params = shard.population.members.learned.params["critic"]
     return np.asarray(jax.vmap(critic.apply, (0, None))(params, x))[..., 0]
 
 
@@ -53,16 +53,16 @@ def test_a_reward_to_come_is_discounted():
 
 def test_truncation_bootstraps():
     """Taken for a termination, the value would be that of 1 to 5 rewards: below 4.1."""
-    island = trained(probes.endless_reward(), 300, gae_lambda=0.95)
-    near(values(island, 0), 1 / (1 - DISCOUNT), 0.5)
+    shard = trained(probes.endless_reward(), 300, gae_lambda=0.95)
+    near(values(shard, 0), 1 / (1 - DISCOUNT), 0.5)
 
 
 @pytest.mark.parametrize(("actions", "least"), [("discrete", 0.99), ("multi_discrete", 0.99), ("continuous", 0.95)])
 def test_actions_that_match_the_observation(actions, least):
     """A policy that does not look earns 0.5, 0.25 and 0."""
-    island = trained(probes.match(actions), 60, fitness="evaluation")
-    island.evaluate(0)
-    assert (island.cards().fitness >= least).all(), island.cards().fitness
+    shard = trained(probes.match(actions), 60, fitness="evaluation")
+    shard.evaluate(0)
+    assert (shard.cards().fitness >= least).all(), shard.cards().fitness
 
 
 @pytest.mark.parametrize(("recurrent", "best"), [(0, 0.5), (4, 1)])
@@ -70,10 +70,10 @@ def test_only_a_memory_recalls(recurrent, best):
     """Untrained members: about half of those that remember the cue happen to answer with its sign."""
     environment = probes.recall()
     agent = policy(environment.spec, layers=(), recurrent=recurrent)
-    island = VectorIsland(environment, independent(agent), np.arange(16), seed=0, episodes=64)
-    island.begin({})
-    island.evaluate(0)
-    near(island.cards().fitness.max(), best, 0.1)
+    shard = MemberShard(environment, independent(agent), np.arange(16), seed=0, episodes=64)
+    shard.begin({})
+    shard.evaluate(0)
+    near(shard.cards().fitness.max(), best, 0.1)
 
 
 @pytest.mark.parametrize(("action", "rewards"), [(1, [0.25] * 3), (-1, [-0.25, 0.25, 0.25, 0.25, 0.25])])

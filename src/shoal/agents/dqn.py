@@ -10,15 +10,15 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from shoal.networks import MLP, Features, check_activation, check_network
-from shoal.rl import replay
-from shoal.rl.replay import Replay, towards
-from shoal.settings import build
-from shoal.types import Agent, BadInput, Discrete, Member, Range
+from shoal.core.schema import build
+from shoal.core.types import Agent, BadInput, Discrete, Member, Range
+from shoal.rl import off_policy
+from shoal.rl.networks import MLP, Features, check_activation, check_network
+from shoal.rl.off_policy import Replay, towards
 
 if TYPE_CHECKING:
-    from shoal.rl.memory import Batch
-    from shoal.types import Spec
+    from shoal.core.types import Spec
+    from shoal.rl.replay_memory import Batch
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         raise BadInput("agent = dqn: needs one discrete action; take td3 or sac for continuous actions, ppo for others")
     check_activation(config.activation)
     check_network(config.network, spec.obs_shape)
-    replay.check(config)
+    off_policy.check(config)
     if not 1 <= config.n_step <= config.rollout:
         raise BadInput(f"config.n_step = {config.n_step}: must be from 1 to config.rollout = {config.rollout}")
     choices = spec.action.n
@@ -95,7 +95,7 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         x, first = features.init_with_output(features_key, jnp.zeros((1, *spec.obs_shape), spec.obs_dtype))
         params = {"features": first, "head": head.init(head_key, x)}
         learned = Learned(params, params, optimiser(hyper).init(params), jnp.int32(0))
-        return Member(learned, *replay.begin(spec, config, memory_key))
+        return Member(learned, *off_policy.begin(spec, config, memory_key))
 
     def act(learned: Learned, hyper: Hyper, obs: jax.Array, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
         best, carry = greedy(learned, obs, carry)
@@ -126,8 +126,8 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         metrics = {"loss/critic": error, "value/mean": value.mean(), "value/target": target.mean()}
         return Learned(params, moved, state, updates), metrics
 
-    limits = replay.limits(config) | {"target_period": (1.0, 1e9), "epsilon": (0.0, 1.0)}
-    update = replay.from_memory(config, improve, config.n_step)
+    limits = off_policy.limits(config) | {"target_period": (1.0, 1e9), "epsilon": (0.0, 1.0)}
+    update = off_policy.from_memory(config, improve, config.n_step)
     return Agent(
         init,
         act,

@@ -9,14 +9,14 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from shoal import lift
-from shoal.networks import Features, check_activation, check_network, choice, hidden, orthogonal, outputs, scaled
+from shoal.core.schema import build
+from shoal.core.types import ActionSpace, Agent, BadInput, Continuous, Member, Rollout
+from shoal.rl import batching
+from shoal.rl.networks import Features, check_activation, check_network, choice, hidden, orthogonal, outputs, scaled
 from shoal.rl.normalize import empty, normalise
-from shoal.settings import build
-from shoal.types import ActionSpace, Agent, BadInput, Continuous, Member, Rollout
 
 if TYPE_CHECKING:
-    from shoal.types import Spec
+    from shoal.core.types import Spec
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def policy(spec: Spec, **settings: Any) -> Agent:
         return network.apply(learned.params, obs, memory)[::-1]
 
     if config.network == "nature_cnn":  # too much work for a loop over members to matter, on a CPU; batched it is slow
-        forward = lift.per_member(forward)
+        forward = batching.per_member(forward)
 
     def act(learned: Learned, hyper: Hyper, obs: jax.Array, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
         carry, x = forward(carry, learned, obs)

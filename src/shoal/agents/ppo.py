@@ -9,15 +9,15 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from shoal.networks import MLP, Policy, check_activation, flatten, scaled
+from shoal.core.schema import build
+from shoal.core.types import Agent, BadInput, Member, Range, Rollout
+from shoal.rl.advantages import generalised_advantages
+from shoal.rl.networks import MLP, Policy, check_activation, flatten, scaled
 from shoal.rl.normalize import Statistics, empty, normalise, running_returns, take_in
-from shoal.rl.returns import generalised_advantages
 from shoal.rl.steps import usable, without
-from shoal.settings import build
-from shoal.types import Agent, BadInput, Member, Range, Rollout
 
 if TYPE_CHECKING:
-    from shoal.types import Spec
+    from shoal.core.types import Spec
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from shoal.networks import MLP, SquashedNormal, check_activation, flatten, held_within
-from shoal.rl import replay
-from shoal.rl.replay import ADAM, Replay, descend, towards
-from shoal.settings import build
-from shoal.types import Agent, BadInput, Continuous, Member, Range
+from shoal.core.schema import build
+from shoal.core.types import Agent, BadInput, Continuous, Member, Range
+from shoal.rl import off_policy
+from shoal.rl.networks import MLP, SquashedNormal, check_activation, flatten, held_within
+from shoal.rl.off_policy import ADAM, Replay, descend, towards
 
 if TYPE_CHECKING:
-    from shoal.rl.memory import Batch
-    from shoal.types import Spec
+    from shoal.core.types import Spec
+    from shoal.rl.replay_memory import Batch
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def sac(spec: Spec, **settings: Any) -> Agent:
     if not config.initial_temperature > 0:
         raise BadInput(f"config.initial_temperature = {config.initial_temperature}: must be above 0")
     check_activation(config.activation)
-    replay.check(config)
+    off_policy.check(config)
     size = spec.action.shape[0]
     actor = MLP(config.layers, 2 * size, config.activation, output_scale=0.01)
     critic = MLP(config.layers, 1, config.activation)
@@ -99,7 +99,7 @@ def sac(spec: Spec, **settings: Any) -> Agent:
         learned = Learned(
             params, critics, critics, temperature, policy_state, critic_state, temperature_state, jnp.int32(0)
         )
-        return Member(learned, *replay.begin(spec, config, memory_key))
+        return Member(learned, *off_policy.begin(spec, config, memory_key))
 
     def act(learned: Learned, hyper: Hyper, obs: jax.Array, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
         sample_key, random_key = jax.random.split(key)
@@ -165,13 +165,13 @@ def sac(spec: Spec, **settings: Any) -> Agent:
         init,
         act,
         greedy,
-        replay.from_memory(config, improve),
+        off_policy.from_memory(config, improve),
         lambda shape: (),
         Hyper(),
         SPACE,
         config.rollout,
         config.environments,
-        replay.limits(config),
+        off_policy.limits(config),
         config.warm_up,
         off_policy=True,
     )

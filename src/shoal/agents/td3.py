@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from shoal.lift import when
-from shoal.networks import MLP, check_activation, flatten
-from shoal.rl import replay
-from shoal.rl.replay import ADAM, Replay, descend, towards
-from shoal.settings import build
-from shoal.types import Agent, BadInput, Continuous, Member, Range
+from shoal.core.schema import build
+from shoal.core.types import Agent, BadInput, Continuous, Member, Range
+from shoal.rl import off_policy
+from shoal.rl.batching import when
+from shoal.rl.networks import MLP, check_activation, flatten
+from shoal.rl.off_policy import ADAM, Replay, descend, towards
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shoal.rl.memory import Batch
-    from shoal.types import Spec
+    from shoal.core.types import Spec
+    from shoal.rl.replay_memory import Batch
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def networks(spec: Spec, config: Config) -> Networks:
     if not isinstance(spec.action, Continuous):
         raise BadInput("agent = td3: needs continuous actions, and this environment's are discrete; take dqn or ppo")
     check_activation(config.activation)
-    replay.check(config)
+    off_policy.check(config)
     actor = MLP(config.layers, spec.action.shape[0], config.activation, output_scale=0.01)
     critic = MLP(config.layers, 1, config.activation)
 
@@ -163,7 +163,7 @@ def td3(spec: Spec, **settings: Any) -> Agent:
         network_key, memory_key = jax.random.split(key)
         params, critics = net.init(network_key)
         learned = Learned(params, critics, params, critics, ADAM.init(params), ADAM.init(critics), jnp.int32(0))
-        return Member(learned, *replay.begin(spec, config, memory_key))
+        return Member(learned, *off_policy.begin(spec, config, memory_key))
 
     def act(learned: Learned, hyper: Hyper, obs: jax.Array, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
         noise_key, random_key = jax.random.split(key)
@@ -199,7 +199,7 @@ def td3(spec: Spec, **settings: Any) -> Agent:
             target_critics=towards(learned.target_critics, learned.critics, hyper.tau),
         )
 
-    update = replay.from_memory(config, improve)
+    update = off_policy.from_memory(config, improve)
     return Agent(
         init,
         act,
@@ -210,7 +210,7 @@ def td3(spec: Spec, **settings: Any) -> Agent:
         SPACE,
         config.rollout,
         config.environments,
-        replay.limits(config) | {"policy_delay": (1.0, 1e6)},
+        off_policy.limits(config) | {"policy_delay": (1.0, 1e6)},
         config.warm_up,
         off_policy=True,
         parts=net,

@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.names import unknown
-from shoal.types import ActionSpace, BadInput, Continuous, Discrete, PyTree, Spec, TimeStep
+from shoal.core.suggestions import unknown
+from shoal.core.types import ActionSpace, BadInput, Continuous, Discrete, PyTree, Spec, TimeStep
 
 
 class DeviceEnvironment(NamedTuple):

@@ -9,11 +9,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from shoal.core.schema import told
+from shoal.core.types import BadInput, PyTree, Spec, TimeStep
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.host import HostEnvironment, Vector
 from shoal.environments.registry import Environment
-from shoal.settings import told
-from shoal.types import BadInput, PyTree, Spec, TimeStep
 
 
 @contextmanager

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from shoal.settings import told
-from shoal.types import ActionSpace, BadInput, Continuous, Discrete, MultiDiscrete, Spec, TimeStep
+from shoal.core.schema import told
+from shoal.core.types import ActionSpace, BadInput, Continuous, Discrete, MultiDiscrete, Spec, TimeStep
 
 
 class Vector(Protocol):

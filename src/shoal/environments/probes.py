@@ -7,9 +7,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from shoal.core.suggestions import unknown
+from shoal.core.types import ActionSpace, BadInput, Continuous, Discrete, MultiDiscrete, Spec
 from shoal.environments.device import DeviceEnvironment
-from shoal.names import unknown
-from shoal.types import ActionSpace, BadInput, Continuous, Discrete, MultiDiscrete, Spec
 
 _YES, _NO = jnp.bool(True), jnp.bool(False)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
+from shoal.core.schema import call_own, import_from
+from shoal.core.suggestions import nearest
+from shoal.core.types import BadInput
 from shoal.environments.device import DeviceEnvironment, import_gymnax
 from shoal.environments.host import HostEnvironment
-from shoal.names import nearest
-from shoal.settings import call_own, import_from
-from shoal.types import BadInput
 
 Environment = DeviceEnvironment | HostEnvironment
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from shoal import tree
-from shoal.types import Rollout
+from shoal.core import tree
+from shoal.core.types import Rollout
 
 LARGEST = 1e15  # of numbers in a step: their returns, and sums of squares of those, still fit into float32
 

@@ -1,1 +1,0 @@
-"""Acting: where a population meets its environments. A device arena compiles all of it, a host arena loops."""

@@ -1,0 +1,1 @@
+"""What each subcommand of `shoal` does."""

@@ -1,0 +1,274 @@
+"""What can be said of an experiment without running it: the findings of `shoal doctor` that take no training."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import jax
+import numpy as np
+
+from shoal.core import tree
+from shoal.core.suggestions import readable
+from shoal.core.types import BadInput, Cards, Explore, Range
+from shoal.distributed.directory import probe, worth_keeping
+from shoal.environments.device import DeviceEnvironment
+from shoal.experiment.experiment import method_name
+from shoal.experiment.registry import as_range, explorer, method, selector
+from shoal.experiment.resolve import COPIES_TO_SAVE, Parts, memory_needed, replay_size
+from shoal.methods.pbt import explore as explorers
+from shoal.methods.pbt import select as selectors
+from shoal.methods.ranges import at_bound, sample
+from shoal.population.devices import free_memory
+
+REHEARSALS = 100  # of selection and exploration, on invented members
+
+
+class Finding(NamedTuple):
+    """One line of the answer."""
+
+    mark: Literal["✓", "!", "✗"]
+    topic: str
+    text: str
+
+
+def fine(topic: str, text: str) -> Finding:
+    """As it should be."""
+    return Finding("✓", topic, text)
+
+
+def doubt(topic: str, text: str) -> Finding:
+    """Worth a thought."""
+    return Finding("!", topic, text)
+
+
+def problem(topic: str, text: str) -> Finding:
+    """In the way of the run."""
+    return Finding("✗", topic, text)
+
+
+# ------------------------------------------------------------------------------------------ the machine
+
+
+def size(parts: Parts) -> Iterator[Finding]:
+    """How much there is to do, and whether the interval is what was written."""
+    e, steps = parts.experiment, parts.steps
+    if steps is None:
+        episodes, generations = _many(e.fitness.episodes, "episode"), _many(e.generations, "generation")
+        yield fine(
+            "size", f"{e.population} × {e.agent} on {e.env} by {method_name(e)}, {generations} of {episodes} each"
+        )
+        return
+    total, generations = e.population * e.generations * steps, _many(e.generations, "generation")
+    text = f"{e.population} × {e.agent} on {e.env}, {generations} of {steps:,} steps each, {total:,} steps in all"
+    yield fine("size", text)
+    if steps != e.interval:
+        say = doubt if steps > 1.25 * e.interval else fine
+        rollout = steps // parts.iterations
+        yield say("interval", f"{e.interval:,} is rounded up to {steps:,}: whole rollouts of {rollout:,} steps")
+
+
+def devices(parts: Parts) -> Iterator[Finding]:
+    """How the members are spread."""
+    e, used, present = parts.experiment, parts.shard.devices, len(jax.devices())
+    n = e.population
+    kind = jax.devices()[0].platform.upper()
+    text = f"{_many(n, 'member')} on {used} of {present} {kind} devices, {n // used} on each"
+    if used == present:
+        yield fine("devices", text)
+    else:
+        full = math.ceil(n / present) * present
+        yield doubt("devices", f"{text}: {n} does not divide over more; a population of {full} would use them all")
+    if not isinstance(parts.environment, DeviceEnvironment):
+        drawn = parts.learner.drawn
+        copies = n * parts.agent.environments if drawn is None else min(n + 1, drawn.chunk * used) * e.fitness.episodes
+        yield fine("environment", f"{copies} copies step outside the device: expect most of the time to go there")
+
+
+def storage(parts: Parts) -> Iterator[Finding]:
+    """Memory and disk."""
+    e, b, members = parts.experiment, parts.agent.environments, memory_needed(parts)
+    member, state = members // e.population, members + e.population * b * _world(parts)
+    spec = parts.environment.spec
+    step = 2 * math.prod(spec.obs_shape) * np.dtype(spec.obs_dtype).itemsize + 4 * math.prod(spec.action.shape) + 16
+    need = 2 * state + 2 * e.population * parts.agent.rollout * b * step  # one more of each while it changes
+    replay = replay_size(parts)
+    what = f"members, their replay memories ({readable(replay)}) and rollouts" if replay else "members and rollouts"
+    need = max(need - replay, COPIES_TO_SAVE * members)  # memory is written in place, but saved from copies
+    yield _fits("memory", f"about {readable(need)} for {what}", need, free_memory())
+    folder = Path(e.run_dir or "runs").absolute()
+    while not folder.exists():
+        folder = folder.parent
+    checkpoint = state + member  # the champion
+    need = (e.checkpoint.keep + 1) * checkpoint + e.generations * e.population * 1000  # the lines of the records
+    text = (
+        f"about {readable(need)} for {_many(e.checkpoint.keep, 'checkpoint')} of {readable(checkpoint)} and the records"
+    )
+    yield _fits("disk", text, need, shutil.disk_usage(folder).free)
+
+
+def processes(parts: Parts) -> Iterator[Finding]:
+    """Whether the processes of the run will see one another."""
+    e = parts.experiment
+    if e.exchange == "mpi":
+        from shoal.distributed.mpi import library
+
+        try:
+            found = library()
+        except BadInput as error:
+            yield problem("mpi", str(error))
+            return
+        beside = Path(sys.executable).with_name("mpiexec")
+        starter = shutil.which("mpiexec") or (str(beside) if beside.exists() else None)
+        if starter:
+            yield fine("mpi", f"{found}; start it with {starter} -n RANKS shoal train ...")
+        else:
+            yield doubt("mpi", f"{found}, but no mpiexec is to be found; srun may do instead")
+    elif e.exchange == "directory":
+        for works, text in probe(Path(e.workspace or "")):
+            yield (fine if works else problem)("workspace", text)
+        members = memory_needed(parts) - (replay_size(parts) if e.memory == "own" else 0)
+        kept = sum(worth_keeping(g, e.generations - 1, e.checkpoint.keep) for g in range(e.generations))
+        text = f"a worker publishes {readable(members)} per generation and keeps up to {kept} of them there"
+        yield fine("workspace", text)
+
+
+def _fits(topic: str, text: str, need: float, free: float | None) -> Finding:
+    if free is None:
+        return fine(topic, text)
+    say = problem if need > free else doubt if need > free / 2 else fine
+    return say(topic, f"{text}; {readable(free)} are free")
+
+
+def _world(parts: Parts) -> int:
+    """Bytes that one device environment remembers."""
+    if not isinstance(parts.environment, DeviceEnvironment):
+        return 0
+    return tree.size_in_bytes(jax.eval_shape(parts.environment.reset, jax.random.key(0)))
+
+
+# ---------------------------------------------------------------------------------------------- evolution
+
+
+def evolution(parts: Parts) -> Iterator[Finding]:
+    """Who will copy whom, how often, and whether it comes to that at all."""
+    e = parts.experiment
+    if e.schedule:
+        rows = len(e.schedule)
+        yield fine("schedule", f"{rows} generations of hyperparameters are followed; nobody copies or explores")
+        return
+    if not method(e.method).copies:
+        yield fine("selection", f"method {method_name(e)}: nobody copies")
+        return
+    select = selector(e.select)
+    if isinstance(select, selectors.Keep):
+        way = "every member explores in place" if select.explore else "every member goes its own way: a control"
+        yield fine("selection", f"nobody copies; {way}")
+        return
+    try:
+        counts, safe = _rehearse(parts)
+    except Exception as error:  # a selector of one's own
+        yield problem("selection", f"the selector failed on invented cards: {type(error).__name__}: {error}")
+        return
+    share = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+    say = fine if max(counts) else doubt
+    yield say("selection", f"{share} of {_many(e.population, 'member')} copy in a generation")
+    if isinstance(select, selectors.TTest) and e.fitness.source == "evaluation" and e.fitness.episodes < 2:
+        yield doubt("selection", "t_test never copies on one episode: set fitness.episodes to 2 or more")
+    if isinstance(select, selectors.Truncation) and select.bottom * e.population < 1:
+        text = f"bottom = {select.bottom:g} of {e.population} is less than one member; one is replaced all the same"
+        yield doubt("selection", text)
+    if not safe:
+        yield doubt("selection", "the best member can be overwritten (the champion is saved, but lost to the run)")
+    first = max(1, math.ceil(e.start_after / (parts.steps or 1)))
+    if e.generations == 1:
+        yield doubt("evolution", "never takes effect: there is no second generation")
+    elif e.generations <= first:
+        generations = _many(e.generations, "generation")
+        yield doubt("evolution", f"never takes effect: {generations} end before start_after = {e.start_after:,} steps")
+    else:
+        times = _many(e.generations - first, "time")
+        yield fine("evolution", f"{times}, first after generation {first} of {e.generations}")
+
+
+def _rehearse(parts: Parts) -> tuple[list[int], bool]:
+    """How many members copy when all of them clearly differ, and whether the best one never does."""
+    n, episodes = parts.experiment.population, parts.experiment.fitness.episodes
+    episodes = episodes if parts.experiment.fitness.source == "evaluation" else 10
+    rows, counts, safe = np.arange(n), [], True
+    hyper = {name: np.full(n, x, np.float32) for name, x in parts.agent.hyper._asdict().items()}
+    deviation = np.full(n, 0.01 if episodes > 1 else np.nan)
+    for i in range(REHEARSALS):
+        fitness = np.random.default_rng(i).permutation(n).astype(np.float64)
+        steps, played, nothing = np.full(n, parts.steps or 1), np.full(n, episodes), np.zeros(n, np.int64)
+        cards = Cards(rows, nothing, steps, fitness, deviation, played, hyper, nothing)
+        parents = selector(parts.experiment.select)((i,), cards, rows).parents
+        counts.append(int((parents != rows).sum()))
+        safe &= bool(parents[fitness.argmax()] == fitness.argmax())
+    return counts, safe
+
+
+def hyperparameters(parts: Parts) -> Iterator[Finding]:
+    """What is tuned, and whether the ranges let it."""
+    e = parts.experiment
+    if e.schedule or not method(e.method).tunes:
+        return
+    space = {name: as_range(name, r) for name, r in (e.space or {}).items()}
+    fixed = ", ".join(f"{name} {value:g}" for name, value in e.hyper.items()) or "nothing"
+    if not space:
+        yield doubt("tuned", "nothing: space is empty, so that members differ by luck alone")
+    else:
+        yield fine("tuned", f"{', '.join(space)}; fixed: {fixed}")
+    explore = explorer(e.explore)
+    if space and isinstance(explore, explorers.Keep) and not isinstance(selector(e.select), selectors.Keep):
+        yield doubt("exploration", "explore: keep copies values as they were drawn at the start, and finds no new")
+    for name, r in space.items():
+        default = float(getattr(parts.agent.hyper, name))
+        if r.start is not None and at_bound(r, np.array([r.start]))[0]:
+            yield doubt(name, f"start = {r.start:g} lies at a bound: half of all perturbations come back from it")
+        if r.low is not None and r.high is not None and not r.low <= default <= r.high:
+            yield doubt(name, f"the agent's own default {default:g} lies outside [{r.low:g}, {r.high:g}]")
+        if _strides(r, explore) < 1:
+            yield doubt(name, f"[{r.low:g}, {r.high:g}] is narrower than one perturbation: values jump about")
+    if not isinstance(explore, explorers.Keep):
+        yield from _unmoved(space, explore)
+
+
+def _unmoved(space: dict[str, Range], explore: Explore) -> Iterator[Finding]:
+    """Which values exploration leaves where they are, however often it is asked."""
+    uid = np.arange(16)
+    hyper = {name: sample(r, uid / len(uid)) for name, r in space.items()}
+    tries = [explore((i,), hyper, space, uid) for i in range(REHEARSALS)]
+    for name, x in hyper.items():
+        moves = np.sum([t[name] != x for t in tries], axis=0)
+        if not moves.any():
+            yield doubt(name, "exploration never changes it")
+        elif moves.mean() > REHEARSALS / 5 and not moves.all():
+            yield doubt(name, f"exploration cannot leave {x[moves == 0][0]:g}")
+
+
+def _strides(r: Range, explore: Explore) -> float:
+    """The width of a range in units of the largest perturbation."""
+    if r.low is None or r.high is None:
+        return math.inf
+    if isinstance(explore, explorers.Perturb):
+        factor = max(max(f, 1 / f) for f in explore.factors)
+    elif isinstance(explore, explorers.Mutate):
+        factor = (explore.discount_range if r.scale == "one_minus_log" else explore.change_range)[1]
+    else:
+        return math.inf
+    if r.scale == "linear":
+        return (r.high - r.low) / ((factor - 1) * max(abs(r.low + r.high) / 2, (r.high - r.low) / 20))
+    low, high = (r.low, r.high) if r.scale == "log" else (1 - r.high, 1 - r.low)
+    return math.log(high / low) / math.log(factor)
+
+
+CHECKS = (size, devices, storage, processes, evolution, hyperparameters)
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"

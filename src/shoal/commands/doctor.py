@@ -1,0 +1,166 @@
+"""`shoal doctor`: what is worth knowing of an experiment before a long run."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from statistics import NormalDist
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.markup import escape
+from rich.table import Table
+
+from shoal.commands import checks, toy
+from shoal.commands.checks import Finding, doubt, fine, problem
+from shoal.core.interrupts import Failed, Interrupted
+from shoal.core.types import BadInput
+from shoal.experiment.experiment import alone, load
+from shoal.experiment.resolve import Parts, build_run
+from shoal.population.devices import prepare
+from shoal.records.recorder import Generation, Recorder
+from shoal.run.loop import train
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+ROLLOUTS, SEEDS = 4, 10  # of an interval of the dry run; of the toy
+COLORS = {"✓": "green", "!": "yellow", "✗": "bold red"}
+
+
+def examine(file: Path, console: Console) -> bool:
+    """Check the experiment in `file` and say what was found; whether it can be run. Raises BadInput for a bad file."""
+    experiment = load(file)
+    prepare()
+    parts = build_run(experiment)
+    parts.shard.close()
+    marks = []
+
+    def tell(findings: Iterable[Finding]) -> None:
+        for mark, topic, text in findings:
+            row = Table.grid(padding=(0, 1))
+            row.add_column(width=1)
+            row.add_column(width=20)
+            row.add_row(f"[{COLORS[mark]}]{mark}[/]", f"[bold]{topic}[/]", escape(text))
+            console.print(row, highlight=False)
+            marks.append(mark)
+
+    for check in checks.CHECKS:
+        tell(check(parts))
+    with console.status("the toy: does evolution work here?"):
+        tell(list(rehearse_toy()))
+    with console.status("a dry run of two short generations"):
+        tell(list(dry_run(parts)))
+    problems, doubts = marks.count("✗"), marks.count("!")
+    verdict = f"{problems} in the way of the run" if problems else f"it can be run: shoal train {file}"
+    console.print(f"{verdict}{f'; {doubts} worth a thought' if doubts else ''}", highlight=False, soft_wrap=True)
+    return not problems
+
+
+def rehearse_toy() -> Iterator[Finding]:
+    """The toy of the PBT paper, whose answer is known."""
+    pbt, grid = (np.mean([toy.run(arm, seed).q[-1].max() for seed in range(SEEDS)]) for arm in ("pbt", "grid"))
+    text = f"the toy of the PBT paper reaches {pbt:.2f} of {toy.TOP} by copying and exploring, {grid:.2f} without"
+    yield (fine if pbt > 1 > grid else problem)("toy", text)
+
+
+class _Watch(Recorder):
+    def __init__(self) -> None:
+        self.events: list[Generation] = []
+
+    def generation(self, event: Generation) -> None:
+        self.events.append(event)
+
+
+def dry_run(parts: Parts) -> Iterator[Finding]:
+    """Two short generations of the whole run, in a directory that is thrown away."""
+    rollouts, watch = min(parts.iterations, ROLLOUTS), _Watch()
+    with tempfile.TemporaryDirectory(prefix="shoal-doctor-") as folder:
+        short = replace(
+            alone(parts.experiment, parts.experiment.shards),
+            generations=2,
+            interval=rollouts * parts.steps // parts.iterations if parts.steps else parts.experiment.interval,
+            start_after=0,
+            final_episodes=1,
+            run_dir=str(Path(folder) / "run"),
+            config=parts.experiment.config | ({"warm_up": 0} if parts.agent.warm_up else {}),
+        )
+        try:
+            train(short, [watch])
+        except Interrupted as error:
+            raise KeyboardInterrupt from error
+        except BadInput:
+            raise
+        except Failed as error:  # there is nothing to resume
+            yield problem("dry run", str(error.__cause__))
+            return
+        except Exception as error:  # whatever an environment or an agent of one's own raises
+            yield problem("dry run", f"failed: {type(error).__name__}: {error}")
+            return
+    yield _speed(parts, rollouts, watch.events)
+    yield from _noise(parts, rollouts, watch.events[-1])
+
+
+def _speed(parts: Parts, rollouts: int, events: list[Generation]) -> Finding:
+    e, (first, second) = parts.experiment, (event.timing for event in events)
+    phases = ("train", "evaluate", "evolve")
+    compiling = max(sum(first[p] - second[p] for p in phases), 0.0)
+    training = second["train"] * (parts.iterations / rollouts if parts.steps else 1)
+    generation = training + second["evaluate"] + min(first["evolve"], second["evolve"]) + second["record"]
+    rounds = math.ceil(e.final_episodes / (e.population * e.fitness.episodes))
+    total = compiling + generation * e.generations + rounds * second["evaluate"]
+    text = f"{_clock(compiling)} to compile, then about {_clock(generation)} for a generation"
+    return fine("time", f"{text}, {training / generation:.0%} of it training; the whole run about {_clock(total)}")
+
+
+def _noise(parts: Parts, rollouts: int, event: Generation) -> Iterator[Finding]:
+    """Whether fitness can be measured, and how well."""
+    e, cards = parts.experiment, event.cards
+    fitness = cards.fitness[np.isfinite(cards.fitness)]
+    n, whole = len(fitness), parts.iterations * parts.agent.rollout
+    if parts.learner.drawn is not None:
+        return
+    lengths = event.metrics["episode/length"]
+    length = float(np.nanmax(lengths)) if np.isfinite(lengths).any() else math.inf
+    if e.fitness.source == "training" and length > whole / 2:
+        seen = f"no episode ended in {rollouts * parts.agent.rollout:,}"
+        seen = f"episodes took up to {length:,.0f}" if length < math.inf else seen
+        text = f"an interval is {whole:,} steps in each environment, and {seen}; a member that ends none has no fitness"
+        yield doubt("fitness", f"{text}. Raise interval, or write fitness.source: evaluation")
+        return
+    if e.fitness.source == "training" and length > whole / 10 and np.nanmin(lengths) < length:
+        text = f"an interval is {whole:,} steps in each environment, and episodes took up to {length:,.0f}"
+        yield doubt("fitness", f"{text}: short ones weigh more. Raise interval, or write fitness.source: evaluation")
+    if n < e.population:
+        yield (doubt if n else problem)("fitness", f"{e.population - n} of {e.population} members diverged at once")
+    known = np.isfinite(cards.deviation)
+    if n < 2:
+        return
+    if np.ptp(fitness) == 0:
+        yield fine("fitness", f"all members score {fitness[0]:.4g} at first: until one learns, lots decide")
+    elif not known.any():
+        yield doubt("fitness", "one episode does not say how far fitness can be trusted: raise fitness.episodes")
+    else:
+        error = float((cards.deviation[known] / np.sqrt(cards.episodes[known])).mean())
+        luck = NormalDist().inv_cdf((n - 0.375) / (n + 0.25)) * error  # the highest of n equal members, after Blom
+        say, spread, episodes = fine if error < fitness.std() else doubt, fitness.std(), cards.episodes.max()
+        text = f"members differ by ± {_figure(spread)} after {2 * rollouts} rollouts; {episodes} episodes measure one"
+        yield say(
+            "fitness", f"{text} to ± {_figure(error)}, and luck makes the best of {n} look {_figure(luck)} too good"
+        )
+
+
+def _figure(x: float) -> str:
+    return f"{x:,.0f}" if abs(x) >= 100 else f"{x:.2g}"
+
+
+def _clock(seconds: float) -> str:
+    if seconds < 10:
+        return f"{seconds:.2g} s"
+    minutes = round(seconds / 60)
+    if minutes < 100:
+        return f"{minutes} min" if minutes > 1 else f"{seconds:.0f} s"
+    return f"{minutes // 60} h {minutes % 60} min"

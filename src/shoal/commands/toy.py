@@ -1,0 +1,190 @@
+"""The toy of the PBT paper (arXiv 1711.09846, figure 2), run through the real selectors, explorers and evolver.
+
+The goal Q = 1.2 - (t0^2 + t1^2) cannot be differentiated; each of two members climbs a surrogate instead,
+1.2 - (h0 t0^2 + h1 t1^2), and begins at t = (0.9, 0.9) with h = (1, 0) or (0, 1): it sees one coordinate only. Alone,
+neither gets beyond Q = 0.39; by copying and exploring, both find the top at 1.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from shoal.core.keys import derive
+from shoal.core.types import BadInput, Cards, Explore, Range, Select
+from shoal.methods.pbt import explore, select
+from shoal.methods.pbt.evolver import pbt
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from rich.console import Console
+
+TOP, STEPS, INTERVAL, RATE = 1.2, 200, 10, 0.02
+SPACE = {"h0": Range(0.0, 1.0), "h1": Range(0.0, 1.0)}
+
+
+class Arm(NamedTuple):
+    """One way of running the two members. `inherit`: a copy brings the hyperparameters along with the weights."""
+
+    title: str
+    select: Select
+    explore: Explore
+    inherit: bool = True
+
+
+ARMS = {
+    "pbt": Arm("PBT", select.Tournament(), explore.Gaussian(0.1)),
+    "explore": Arm("Explore only", select.Keep(explore=True), explore.Gaussian(0.1)),
+    "exploit": Arm("Exploit only", select.Tournament(), explore.Keep(), inherit=False),
+    "grid": Arm("Grid search", select.Keep(), explore.Keep()),
+    "exploit_hyper": Arm("Exploit only, copying h too", select.Tournament(), explore.Keep()),
+}
+FIGURE = ("pbt", "explore", "exploit", "grid")  # the four panels of the paper
+COLORS = ("#0072B2", "#D55E00")  # told apart by colour-blind readers too
+
+
+class Trajectories(NamedTuple):
+    """What the 2 members did in S steps.
+
+    theta:  float64 [S + 1, 2, 2], the weights of each member
+    hyper:  float64 [S + 1, 2, 2], its h0 and h1
+    q:      float64 [S + 1, 2], its Q
+    copied: bool [S + 1, 2], whether its weights came from the other at this step
+    """
+
+    theta: np.ndarray
+    hyper: np.ndarray
+    q: np.ndarray
+    copied: np.ndarray
+
+
+class Row(NamedTuple):
+    """The final Q of the better member over many seeds."""
+
+    title: str
+    mean: float
+    std: float
+    low: float  # 5th percentile
+    high: float  # 95th percentile
+
+
+def run(arm: str, seed: int) -> Trajectories:
+    """One run of one of `ARMS`: gradient ascent, and a generation of evolution after every interval."""
+    _, select, explore, inherit = ARMS[arm]
+    evolver = pbt(select, explore, SPACE, {})
+    state, _ = evolver.init((seed, 0), np.arange(2))
+    theta, hyper = np.full((2, 2), 0.9), np.eye(2)
+    copied, path = np.zeros(2, bool), [(theta, hyper, quality(theta), np.zeros(2, bool))]
+    for step in range(1, STEPS + 1):
+        theta, copied = theta - RATE * 2 * hyper * theta, np.zeros(2, bool)
+        if step % INTERVAL == 0:
+            cards = _cards(step, theta, hyper)
+            state, decision = evolver.decide(derive((seed,), step), state, cards, np.arange(2))
+            theta, copied = theta[decision.parents], decision.parents != np.arange(2)
+            if inherit:
+                hyper = np.stack([decision.hyper[name] for name in SPACE], 1).astype(np.float64)
+        path.append((theta, hyper, quality(theta), copied))
+    return Trajectories(*(np.stack(part) for part in zip(*path, strict=True)))
+
+
+def quality(theta: np.ndarray) -> np.ndarray:
+    """Q of weights [..., 2]."""
+    return TOP - (theta**2).sum(-1)
+
+
+def table(seeds: int, done: Callable[[], object] = lambda: None) -> list[Row]:
+    """One row for each of `ARMS`, over `seeds` runs of each; `done` is called after every run."""
+
+    def final(arm: str, seed: int) -> float:
+        q = run(arm, seed).q[-1].max()
+        done()
+        return float(q)
+
+    rows = []
+    for arm, (title, *_) in ARMS.items():
+        q = np.array([final(arm, seed) for seed in range(seeds)])
+        rows.append(Row(title, float(q.mean()), float(q.std()), *np.percentile(q, (5, 95)).tolist()))
+    return rows
+
+
+def figure(path: Path, seed: int = 0) -> None:
+    """Draws one run of each arm of the paper: Q over the steps, and the way of the weights to the top."""
+    from matplotlib.figure import Figure
+
+    canvas = Figure(figsize=(12, 6.4), layout="constrained")
+    axes = canvas.subplots(2, len(FIGURE), sharex="row", sharey="row")
+    for (above, below), arm in zip(axes.T, FIGURE, strict=True):
+        trajectories = run(arm, seed)
+        _curves(above, trajectories)
+        _paths(below, trajectories)
+        above.set_title(ARMS[arm].title, fontweight="bold")
+    axes[0, 0].set_ylabel("Q")
+    axes[1, 0].set_ylabel(r"$\theta_1$", rotation=0)
+    axes[0, 0].plot([], [], ":", color="0.4", label="copy")
+    axes[0, 0].legend(loc="lower right", frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    canvas.savefig(path, dpi=150)
+
+
+def main(out: Path, seeds: int, console: Console) -> None:
+    """Prints the table over `seeds` runs of every arm and saves the figure at `out`."""
+    from rich.progress import Progress
+    from rich.table import Table
+
+    if out.suffix not in (".png", ".svg", ".pdf"):
+        raise BadInput(f"--out {out}: the picture must end in .png, .svg or .pdf")
+    if seeds < 1:
+        raise BadInput(f"--seeds {seeds}: must be at least 1")
+    with Progress(console=console, transient=True) as progress:
+        runs = progress.add_task("two members climb", total=seeds * len(ARMS))
+        rows = table(seeds, lambda: progress.advance(runs))
+    grid = Table("arm", title=f"Final Q of the better member, {seeds} seeds (the top is {TOP})")
+    for heading in ("mean", "std", "5 %", "95 %"):
+        grid.add_column(heading, justify="right")
+    for row in rows:
+        grid.add_row(row.title, *(f"{number:.3f}" for number in row[1:]))
+    console.print(grid)
+    figure(out)
+    console.print(f"Figure saved to {out}")
+
+
+def _cards(step: int, theta: np.ndarray, hyper: np.ndarray) -> Cards:
+    q = quality(theta)
+    h = {name: hyper[:, i].astype(np.float32) for i, name in enumerate(SPACE)}
+    members, steps, once = np.arange(2), np.full(2, step), np.ones(2, np.int64)
+    return Cards(members, steps // INTERVAL, steps, q, np.full(2, np.nan), once, h, np.zeros(2, np.int64))
+
+
+def _curves(axes: Axes, trajectories: Trajectories) -> None:
+    """Q over the steps."""
+    axes.axhline(TOP, color="0.6", linewidth=0.8, linestyle="--")
+    axes.set(xlabel="step", xlim=(0, STEPS), ylim=(-0.5, 1.3))
+    axes.spines[["top", "right"]].set_visible(False)
+    steps = np.arange(STEPS + 1)
+    for i in range(2):
+        _line(axes, steps, trajectories.q[:, i], trajectories.copied[:, i], i)
+
+
+def _paths(axes: Axes, trajectories: Trajectories) -> None:
+    """The weights on the contours of Q."""
+    side = np.linspace(-0.1, 1.0, 100)
+    q = quality(np.stack(np.meshgrid(side, side), -1))
+    axes.contourf(side, side, q, levels=np.linspace(-0.8, TOP, 11), cmap="Greys_r", vmin=-3)
+    axes.set(xlabel=r"$\theta_0$", aspect="equal")
+    for i in range(2):
+        x, y = trajectories.theta[:, i].T
+        _line(axes, x, y, trajectories.copied[:, i], i)
+    axes.plot(0, 0, "*", color="k", markersize=11, clip_on=False)
+
+
+def _line(axes: Axes, x: np.ndarray, y: np.ndarray, copied: np.ndarray, member: int) -> None:
+    """A member's course: solid where it learns, dotted where it copies, a dot at the end; the first lies beneath."""
+    color, width = COLORS[member], (3.0, 1.4)[member]
+    jumps = np.flatnonzero(copied)
+    solid = [np.insert(part.astype(float), jumps, np.nan) for part in (x, y)]
+    axes.plot(*solid, color=color, linewidth=width, label=f"member {member}")
+    axes.plot([x[jumps - 1], x[jumps]], [y[jumps - 1], y[jumps]], color=color, linestyle=":", linewidth=1.2)
+    axes.plot(x[-1], y[-1], "o", color=color, markersize=4 + width, clip_on=False)

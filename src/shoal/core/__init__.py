@@ -1,0 +1,1 @@
+"""What every part may import: the vocabulary, trees, keys, files that are whole, messages."""

@@ -1,0 +1,80 @@
+"""Where randomness comes from: all of it derives from (seed, generation, uid, purpose), so none is ever stored.
+
+A JAX key is either drawn from, or it has children: a stream for each purpose, or numbers of one thing (iterations, members,
+steps), never both. `split(key)[i]` and `fold_in(key, i)` are the same child, so that numbers of two things would be one.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import jax
+
+    from shoal.core.types import PyTree, Seed
+
+
+def derive(key: Seed, *path: int | str) -> Seed:
+    """A key of its own for each path of numbers and purposes."""
+    return key + tuple(_number(p) if isinstance(p, str) else int(p) for p in path)
+
+
+def draws(key: Seed, uid: np.ndarray, count: int) -> np.ndarray:
+    """Uniform numbers in [0, 1), float64 [len(uid), count]. A member's row depends on (key, its uid) alone."""
+    rows = [np.random.default_rng(_entropy(derive(key, int(u)))).random(count) for u in uid]
+    return np.stack(rows) if rows else np.empty((0, count))
+
+
+def words(key: Seed, count: int) -> list[int]:
+    """`count` whole numbers below 2**31, for whoever takes nothing but a seed."""
+    return [int(word) >> 1 for word in np.random.SeedSequence(_entropy(key)).generate_state(count)]
+
+
+def jax_key(key: Seed) -> jax.Array:
+    """The JAX key of a derived key."""
+    import jax
+
+    first, second = words(key, 2)  # one word alone would soon meet another generation's
+    return jax.random.fold_in(jax.random.key(first), second)
+
+
+def stream(keys: jax.Array, purpose: str) -> jax.Array:
+    """Of each of these JAX keys [...] the one for a purpose."""
+    return at(keys, np.uint32(_number(purpose)))
+
+
+def at(keys: PyTree, number: Any) -> PyTree:
+    """Of each of these JAX keys, a tree of leaves [...], the child with this number: all of them in one go."""
+    import jax
+    import jax.numpy as jnp
+
+    leaves, structure = jax.tree.flatten(keys)
+    flat = jnp.concatenate([x.reshape(-1) for x in leaves])
+    parts = jnp.split(jax.vmap(jax.random.fold_in, (0, None))(flat, number), np.cumsum([x.size for x in leaves])[:-1])
+    return jax.tree.unflatten(structure, [new.reshape(x.shape) for new, x in zip(parts, leaves, strict=True)])
+
+
+def member_keys(key: jax.Array, uid: jax.Array) -> jax.Array:
+    """One JAX key per member [N], depending on (key, its uid) alone."""
+    import jax
+
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, uid)
+
+
+def environment_keys(key: jax.Array, uid: jax.Array, count: int) -> jax.Array:
+    """One JAX key for each environment of every member, [N, count]."""
+    import jax
+
+    return jax.vmap(lambda key: jax.random.split(key, count))(member_keys(key, uid))
+
+
+def _number(purpose: str) -> int:
+    return zlib.crc32(purpose.encode())
+
+
+def _entropy(key: Seed) -> Seed:
+    # NumPy pads its entropy with zeros, so that (1,) and (1, 0) would be one stream: the length tells them apart.
+    return (*key, len(key))

@@ -1,0 +1,57 @@
+"""Helpers for pytrees, most of them for leaves that carry a leading member axis N."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+if TYPE_CHECKING:
+    from shoal.core.types import PyTree
+
+
+def take(tree: PyTree, rows: Any) -> PyTree:
+    """The members at `rows`: an index array [K] gives leaves [K, ...], a number gives one member."""
+    return jax.tree.map(lambda x: x[rows], tree)
+
+
+def where(mask: jax.Array, yes: PyTree, no: PyTree) -> PyTree:
+    """`yes` where mask, else `no`; the mask's axes are the leading axes of every leaf."""
+
+    def choose(a: jax.Array, b: jax.Array) -> jax.Array:
+        return jnp.where(mask.reshape(mask.shape + (1,) * (a.ndim - mask.ndim)), a, b)
+
+    return jax.tree.map(choose, yes, no)
+
+
+def finite(tree: PyTree, axes: int = 1) -> jax.Array:
+    """bool over the leading axes, [N]: no NaN and no infinity in any floating-point leaf of a member."""
+
+    def of(x: jax.Array) -> jax.Array:
+        if not jnp.issubdtype(x.dtype, jnp.floating):
+            return jnp.ones(x.shape[:axes], bool)
+        return jnp.isfinite(x).reshape(*x.shape[:axes], -1).all(-1)
+
+    return jnp.stack([of(x) for x in jax.tree.leaves(tree)]).all(0)
+
+
+def size_in_bytes(tree: PyTree) -> int:
+    """Memory of all leaves; works on shapes alone (`jax.eval_shape`)."""
+    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
+
+
+def to_bytes(tree: PyTree) -> np.ndarray:
+    """All leaves, one after another: uint8 [size_in_bytes]."""
+    leaves = [np.ascontiguousarray(x) for x in jax.tree.leaves(tree)]
+    return np.concatenate([x.reshape(-1).view(np.uint8) for x in leaves])
+
+
+def from_bytes(data: np.ndarray, like: PyTree) -> PyTree:
+    """What `to_bytes` packed; structure, shapes and dtypes as in `like`."""
+    leaves = jax.tree.leaves(like)
+    ends = np.cumsum([x.size * x.dtype.itemsize for x in leaves])
+    parts = np.split(data, ends[:-1])
+    arrays = [part.view(x.dtype).reshape(x.shape) for part, x in zip(parts, leaves, strict=True)]
+    return jax.tree.unflatten(jax.tree.structure(like), arrays)

@@ -1,0 +1,345 @@
+"""The vocabulary of Shoal: what its parts hand to one another.
+
+Axes in every docstring: N members of an shard, M visible members, T time, B environments per member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+
+import numpy as np
+
+from shoal.core.suggestions import shortened
+
+Array = Any  # of JAX where it is on the device, of NumPy where it is not
+PyTree = Any
+Hyper = Any  # a NamedTuple of float32 numbers, one class per agent; in a population every leaf is [N]
+
+
+class BadInput(Exception):
+    """The user asked for something impossible; the message says what, where, and what is allowed.
+
+    Where it quotes a long value, only the ends of that are shown.
+    """
+
+    def __str__(self) -> str:
+        return shortened(super().__str__())
+
+
+# --------------------------------------------------------------------------------------- environments
+
+
+@dataclass(frozen=True)
+class Discrete:
+    """One choice out of `n`; an action is an int32 scalar. The environment counts from `start`, agents from 0."""
+
+    n: int
+    shape: tuple[int, ...] = ()
+    start: int = 0
+    dtype: ClassVar[str] = "int32"
+    native: ClassVar[str] = "int32"
+
+
+@dataclass(frozen=True)
+class MultiDiscrete:
+    """Several independent choices; an action is an int32 vector [len(nvec)]. `start`: as for one, of each or of all."""
+
+    nvec: tuple[int, ...]
+    start: int | tuple[int, ...] = 0
+    dtype: ClassVar[str] = "int32"
+    native: ClassVar[str] = "int32"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.nvec),)
+
+
+@dataclass(frozen=True)
+class Continuous:
+    """A float32 vector within bounds, each of them a tuple [A]; an infinite one is an open end.
+
+    native: the dtype that the environment itself takes; with one of integers, it gets whole numbers
+    """
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    native: str = "float32"
+    dtype: ClassVar[str] = "float32"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.low),)
+
+
+ActionSpace = Discrete | MultiDiscrete | Continuous
+
+
+@dataclass(frozen=True)
+class Spec:
+    """All that an agent knows of an environment."""
+
+    obs_shape: tuple[int, ...]
+    obs_dtype: str
+    action: ActionSpace
+
+
+class TimeStep(NamedTuple):
+    """What one step of an environment returns. `obs` is what to act on next: of a new episode where one has ended."""
+
+    obs: Array
+    reward: (
+        Array  # NaN where reward or observation were not finite, or too large for float32: that truncates the episode
+    )
+    terminated: Array
+    truncated: Array
+    final_obs: Array  # the observation before the automatic reset; equal to `obs` inside an episode
+
+
+class Rollout(NamedTuple):
+    """T steps in B environments of one member; every leaf is [T, B, ...]."""
+
+    obs: Array
+    action: Array
+    reward: Array
+    next_obs: Array  # before the automatic reset
+    terminated: Array
+    truncated: Array
+    extras: PyTree  # what the agent's `act` wants to see again in `update`
+
+
+# --------------------------------------------------------------------------------------------- agents
+
+
+class Member(NamedTuple):
+    """The state of one member, sorted by what a copy copies."""
+
+    learned: PyTree  # copied to a child: parameters, targets, optimiser state, temperature, statistics
+    memory: PyTree  # replay memory, `()` when there is none: copied only when the experiment says so
+    own: PyTree  # never copied: running sums that belong to this member's own environments
+
+
+class Agent(NamedTuple):
+    """The mathematics of one member: pure functions that know nothing of populations.
+
+    init:   (key, hyper) -> Member
+    act:    (learned, hyper, obs [B, ...], carry, key) -> (action [B, ...], carry, extras)
+    greedy: (learned, obs [B, ...], carry) -> (action [B, ...], carry)
+    update: (member, hyper, rollout, key) -> (member, metrics), metrics being a flat dict of float32 scalars
+    carry:  (batch shape) -> the policy's own memory at the start of an episode, `()` when it has none
+    hyper:  default values; space: the ranges that PBT tunes by default
+    rollout, environments: T and B, the steps and the environments of one iteration
+    limits: (lowest, highest) value that a hyperparameter can take at all, where something limits it
+    warm_up: environment steps of a member before its first update
+    off_policy: it learns from what older weights did, so that acting need not wait for learning
+    parts: what learners that know this agent build on, where there are such
+    """
+
+    init: Callable[..., Member]
+    act: Callable[..., tuple[Array, PyTree, PyTree]]
+    greedy: Callable[..., tuple[Array, PyTree]]
+    update: Callable[..., tuple[Member, dict[str, Array]]]
+    carry: Callable[[tuple[int, ...]], PyTree]
+    hyper: Hyper
+    space: dict[str, Range]
+    rollout: int
+    environments: int
+    limits: dict[str, tuple[float, float]] = {}  # noqa: RUF012 (never changed)
+    warm_up: int = 0
+    off_policy: bool = False
+    parts: Any = None
+
+
+class Population(NamedTuple):
+    """N members; every leaf but those of `shared` has the leading axis N."""
+
+    members: Member
+    shared: PyTree
+    hyper: Hyper
+
+
+class Drawn(NamedTuple):
+    """What a learner adds where members are drawn around one policy, the mean, anew in every generation.
+
+    They learn from the episodes that measure them, and what their generation leaves behind is a new mean. An shard of
+    N members measures rows 0 to N - 1, its members; row N, the mean; and rows above, which fill up and do not count.
+
+    draw:      (population, uid [N], key) -> population: the members of a generation; None: they are drawn as `actors`
+    actors:    (population, rows [R], uid [R], key) -> what the policies at rows have learned, uid being their members';
+        a whole number of pairs, where an even uid stands before the next one
+    improve:   (population, key) -> (population, metrics [N]): one update of members before they are measured
+    updates:   (hyper [N], steps so far, steps of the last generation) -> how many of them; plain numbers
+    watch:     (shared, rows [R], step, alive [R, E]) -> shared: what there is to learn from one step of R policies in E
+        episodes each, a Rollout of leaves [R, E, ...]; rows counted from the mean: members are below 0; None: nothing
+    recombine: (population, uid [M], weights [M], key) -> (population, metrics, scalars): the step of the mean that an
+        evolver's weights ask for; M members of all shards in order of uid, the key that has drawn them
+    mean:      (population) -> what the mean has learned
+    chunk:     rows that a device measures at a time
+    cap:       (hyper [N]) -> steps after which an episode is ended; plain numbers
+    """
+
+    draw: Callable[..., Population] | None
+    actors: Callable[..., PyTree]
+    improve: Callable[..., tuple[Population, dict[str, Array]]] | None
+    updates: Callable[..., int]
+    watch: Callable[..., PyTree] | None
+    recombine: Callable[..., tuple[Population, dict[str, Array]]]
+    mean: Callable[[Population], PyTree]
+    chunk: int
+    cap: Callable[[Hyper], int] = lambda hyper: 2**31 - 1
+
+    @property
+    def in_pairs(self) -> bool:
+        """Whether members 2k and 2k + 1 are drawn together, and so must be measured on one device."""
+        return self.draw is None
+
+
+class Learner(NamedTuple):
+    """Lifts an agent to the population; the same functions as `Agent`, with a leading axis N.
+
+    init:   (key, uid [N], hyper [N]) -> Population
+    act:    (population, obs [N, B, ...], carry, keys [N]) -> (action, carry, extras)
+    greedy: (population, obs [N, B, ...], carry) -> (action, carry)
+    update: (population, rollout [N, T, B, ...], keys [N]) -> (population, metrics [N])
+    together: members learn from or with one another, so that all must be on one device
+    drawn: where members do not live on from generation to generation
+    """
+
+    init: Callable[..., Population]
+    act: Callable[..., tuple[Array, PyTree, PyTree]]
+    greedy: Callable[..., tuple[Array, PyTree]]
+    update: Callable[..., tuple[Population, dict[str, Array]]]
+    agent: Agent
+    together: bool = False
+    drawn: Drawn | None = None
+
+
+# ---------------------------------------------------------------------------------- hyperparameters
+
+
+@dataclass(frozen=True)
+class Range:
+    """Where a hyperparameter may lie, and the scale in which it is drawn and perturbed.
+
+    low, high: bounds, both included
+    scale:     linear; log (values over decades, low > 0); one_minus_log (discounts and traces: 1 - x over decades)
+    integer:   whole numbers only
+    choices:   instead of bounds: the only values allowed
+    ordered:   choices have an order, so that a perturbation moves to a neighbour
+    start:     where every member starts; by default each draws its own from the range
+    """
+
+    low: float | None = None
+    high: float | None = None
+    scale: Literal["linear", "log", "one_minus_log"] = "linear"
+    integer: bool = False
+    choices: tuple[float, ...] | None = None
+    ordered: bool = False
+    start: float | None = None
+
+
+# ------------------------------------------------------------------------------------------ evolution
+
+
+class Cards(NamedTuple):
+    """What selection may see of M members. About a hundred bytes each; NumPy, so that any trainer can make one."""
+
+    uid: np.ndarray  # int64 [M], who: a member keeps its uid for life
+    generation: np.ndarray  # int64 [M]
+    steps: np.ndarray  # int64 [M], environment steps trained
+    fitness: np.ndarray  # float64 [M], always maximised; NaN: diverged, or nothing measured
+    deviation: np.ndarray  # float64 [M], sample standard deviation of the episodes behind the fitness, NaN below two
+    episodes: np.ndarray  # int64 [M], how many those were
+    hyper: dict[str, np.ndarray]  # float32 [M] each
+    shape: np.ndarray  # int64 [M], equal for members whose weights fit one another
+
+    def take(self, rows: np.ndarray) -> Cards:
+        """The cards of some members."""
+        fields = {name: x[rows] for name, x in self._asdict().items() if name != "hyper"}
+        return Cards(**fields, hyper={name: values[rows] for name, values in self.hyper.items()})
+
+
+class Selection(NamedTuple):
+    """What a selector decides for N members.
+
+    parents: int64 [N], a row of the cards for each member; its own row: it keeps its weights
+    explore: bool [N], whose hyperparameters are perturbed
+    """
+
+    parents: np.ndarray
+    explore: np.ndarray
+
+
+class Decision(NamedTuple):
+    """What an evolver decides for N members."""
+
+    parents: np.ndarray  # int64 [N], rows of the cards
+    hyper: dict[str, np.ndarray]  # float32 [N] each
+    weights: np.ndarray | None = None  # float32 [N]: what each counts for the mean that the next ones are drawn around
+    metrics: Mapping[str, float] = MappingProxyType({})  # what the evolver wants to be recorded
+
+
+Seed = tuple[int, ...]  # (seed, generation, purpose, ...): everything random in evolution derives from one
+
+
+class Select(Protocol):
+    """`cards` of the M visible members; `mine` int64 [N], the rows of the members to decide for."""
+
+    def __call__(self, key: Seed, cards: Cards, mine: np.ndarray) -> Selection: ...
+
+
+class Explore(Protocol):
+    """`hyper` float32 [N] each, as inherited; `uid` int64 [N] keys each member's own draws. Returns new values."""
+
+    def __call__(
+        self, key: Seed, hyper: dict[str, np.ndarray], space: dict[str, Range], uid: np.ndarray
+    ) -> dict[str, np.ndarray]: ...
+
+
+class Evolver(NamedTuple):
+    """What happens between generations. It sees cards, never agents.
+
+    init:   (key, uid [N]) -> (state, hyper): the first hyperparameters, float32 [N] each; state: arrays to be saved
+    decide: (key, state, cards [M], mine [N]) -> (state, Decision)
+    """
+
+    init: Callable[..., tuple[PyTree, dict[str, np.ndarray]]]
+    decide: Callable[..., tuple[PyTree, Decision]]
+
+
+# ----------------------------------------------------------------------------------------- processes
+
+
+class Route(NamedTuple):
+    """The state of the member at `row` of the cards goes from one process to another."""
+
+    row: int
+    source: int
+    destination: int
+
+
+class Exchange(Protocol):
+    """How the processes of a run see each other; all of them make the same calls in the same order.
+
+    rank, size: which process this is, of how many. neighbour: the same among those on this machine; sharer: among those
+    of them that may run on the same cores.
+    """
+
+    rank: int
+    size: int
+    neighbour: tuple[int, int]
+    sharer: tuple[int, int]
+
+    def gather(self, rows: np.ndarray) -> np.ndarray:
+        """float64 [n, C] of every process, one below the other: [sum of n, C]."""
+
+    def broadcast(self, text: str) -> str:
+        """What process 0 says."""
+
+    def move(self, routes: Sequence[Route], provide: Callable[[int], np.ndarray], size: int) -> dict[int, np.ndarray]:
+        """The states that come here, uint8 [size] by row; `provide` gives those that leave. The same routes for all."""
+
+    def fail(self, message: str, code: int) -> None:
+        """End all processes with this message and exit code."""

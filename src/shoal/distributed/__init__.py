@@ -1,0 +1,1 @@
+"""How processes see each other, and decide together or alone."""

@@ -1,0 +1,77 @@
+"""The members of one worker, among those that others publish in a shared directory."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from shoal.core import tree
+from shoal.core.types import Cards, PyTree
+from shoal.distributed.directory import Lost, Workspace
+from shoal.distributed.rows import columns, from_rows, sound, to_rows
+from shoal.distributed.synchronous import Decide, Evolved, Shared, share_of
+
+
+class Worker:
+    """An shard (a MemberShard or a Group) that decides for itself alone, with whoever can be seen; it never waits."""
+
+    def __init__(self, workspace: Workspace, shard: Any):
+        self._workspace, self._shard = workspace, shard
+
+    def share(self, metrics: dict[str, np.ndarray], stop: bool) -> Shared:
+        """What `Crew.share` tells, of this worker's members."""
+        cards = self._shard.cards()
+        return share_of(cards, self._shard.card_of_mean(), metrics, self._shard.evaluation_steps, stop)
+
+    def evolve(self, shared: Shared, decide: Decide, champion: int | None) -> Evolved:
+        """Decide for these members among all that are no further than they are.
+
+        Where the state of a chosen parent is gone, or is not what its card says, the decision is taken again without it.
+        """
+        cards = shared.members
+        states = [self._shard.snapshot(row) for row in range(len(cards.uid))]
+        packed = [tree.to_bytes(state) for state in states]
+        generation, names, rows = int(cards.generation[0]), columns(cards), to_rows(cards, {}, [])
+        while True:
+            others = self._others(cards, generation, names, packed[0].size)
+            table = np.concatenate([rows, *(card.rows for card in others)])
+            order = np.argsort(table[:, 0], kind="stable")  # by uid, so that nobody's view is special
+            visible, _, _ = from_rows(table[order], cards, {})
+            owner = np.repeat(np.arange(-1, len(others)), [len(rows), *(len(card.rows) for card in others)])
+            start = np.flatnonzero(np.r_[True, owner[1:] != owner[:-1]])
+            mine = np.argsort(order)[: len(rows)]
+            evolution, decision = decide(visible, mine)
+            parents = order[decision.parents]  # rows of `table`
+            try:
+                foreign = {
+                    i: self._workspace.read(others[owner[p]], int(p - start[owner[p] + 1]))
+                    for i, p in enumerate(parents)
+                    if owner[p] >= 0
+                }
+            except Lost:
+                continue
+            break
+        shape = self._shard.snapshot_shape()
+        local = np.where(owner[parents] >= 0, np.arange(len(rows)), parents)
+        self._shard.adopt(local, decision.hyper, {i: tree.from_bytes(x, shape) for i, x in foreign.items()})
+        learned: PyTree = None if champion is None else states[champion][0]
+        publish = partial(self._workspace.publish, generation, names, rows, packed)
+        chosen = visible.take(decision.parents)
+        return Evolved(evolution, chosen, decision.hyper, learned, dict(decision.metrics), publish)
+
+    def _others(self, cards: Cards, generation: int, names: list[str], size: int) -> list[Any]:
+        """What others show; a member that is there twice, in a copied folder perhaps, is seen once."""
+        seen, others = set(cards.uid.tolist()), []
+        for card in self._workspace.visible(generation, names, size):
+            if not sound(card.rows, names, card.generation):
+                self._workspace.reject(card, "its numbers are no card's")
+                continue
+            uid = set(card.rows[:, 0].astype(np.int64).tolist())
+            if seen & uid or len(uid) < len(card.rows):
+                self._workspace.reject(card, "its members are another worker's")
+            else:
+                seen |= uid
+                others.append(card)
+        return others

@@ -1,0 +1,279 @@
+"""The exchange through a shared directory: workers publish what they have, read what others have, and never wait.
+
+Nothing here relies on clocks that agree, on locks, or on anybody else being alive: files appear all at once, under names
+that are never given twice to different workers, and a reader believes a checksum, not a name.
+
+    experiment.yaml     what all workers train
+    slots/0003          the worker with the number 3: its name
+    leases/NAME         who works under this name; its modification time moves as long as they do
+    published/NAME/     00000012.states and then 00000012.json, its card, for some generations; where the worker makes them
+    workers/NAME/       the worker's own run directory
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.core.atomic import Damaged, create_file, open_file, read_or_nothing, seal, unseal, write_file
+from shoal.core.types import BadInput
+from shoal.core.workshop import Workshop
+from shoal.distributed.lease import Lease
+
+NAME = re.compile(r"\w[\w.-]{0,63}")
+
+
+class Lost(Exception):
+    """A published state that is gone, or not what its card says."""
+
+
+class Published(NamedTuple):
+    """What a worker has published of one generation."""
+
+    worker: str
+    generation: int
+    columns: list[str]
+    rows: np.ndarray  # float64 [N, C]
+    size: int  # bytes of one state
+    checksums: list[int]
+
+
+class Workspace:
+    """A directory that workers share, as seen by one of them.
+
+    keep: of the published generations, how many of the newest stay; of older ones, see `worth_keeping`.
+    pause: called while waiting, and may raise. note: hears of what was skipped, once each.
+    every: how many generations lie between two that are published.
+    """
+
+    def __init__(self, path: Path, keep: int, pause: Callable[[], None], note: Callable[[str], None], every: int = 1):
+        self.path, self._keep, self._pause, self._note, self._every = path, keep, pause, note, every
+        self._lost: set[tuple[str, int]] = set()
+        self._known: dict[tuple[str, int], Published] = {}
+        self._lease: Lease | None = None
+        self.workshop: Workshop
+        self.name, self.slot = "", -1
+
+    # ------------------------------------------------------------------------------------------ joining
+
+    def join(self, name: str | None) -> None:
+        """Become the worker of this name, or a new one. Raises BadInput when somebody else is at work under it."""
+        if name is not None and not NAME.fullmatch(name):
+            raise BadInput(f"worker = {name}: write up to 64 letters, digits, and . _ - after the first")
+        try:
+            for folder in ("slots", "leases", "published", "workers"):
+                (self.path / folder).mkdir(parents=True, exist_ok=True)
+            self.name, self.slot = self._claim(name)
+            (self.path / "published" / self.name).mkdir(exist_ok=True)
+            self.workshop = Workshop(self.path / "published" / self.name, uuid.uuid4().hex[:8])
+            self._lease = Lease(self.path / "leases" / self.name, self._pause, self._note)
+            self.workshop.open(self._lease.check)
+        except OSError as error:
+            self.leave()
+            raise BadInput(f"workspace: {self.path} cannot be used: {error.strerror or error}") from error
+
+    def agree(self, text: str, differences: Callable[[Path], Sequence[str]]) -> None:
+        """Make `text` the experiment of this workspace, or hold it against the file that is. Raises BadInput."""
+        path = self.path / "experiment.yaml"
+        if create_file(path, text.encode()):
+            return
+        try:
+            if not path.is_file():
+                raise BadInput(f"workspace: {path} is no file")
+            if found := differences(path):
+                raise BadInput(
+                    f"workspace: {self.path} belongs to another experiment, which differs in {', '.join(found)}; "
+                    f"compare {path}, or choose another workspace"
+                )
+        except BadInput:
+            if not self._generations(self.name):  # it never was one of them
+                self.workshop.close()
+                (self.path / "published" / self.name).rmdir()
+                (self.path / "slots" / f"{self.slot:04d}").unlink()
+            raise
+
+    def leave(self) -> None:
+        """Give the name back."""
+        if self._lease is not None:
+            self.workshop.close()
+            self._lease.release()
+            self._lease = None
+
+    def _claim(self, name: str | None) -> tuple[str, int]:
+        """A name and a number that no other worker has, or had."""
+        taken = {int(p.name): read_or_nothing(p) for p in (self.path / "slots").glob("[0-9]" * 4)}
+        for slot, worker in taken.items():
+            if worker == name:
+                return worker, slot
+        slot = max(taken, default=-1) + 1
+        while name is None and str(slot) in taken.values():
+            slot += 1
+        if slot > 9999:
+            raise BadInput(f"workspace: {self.path} has no number left for another worker")
+        worker = str(slot) if name is None else name
+        if create_file(self.path / "slots" / f"{slot:04d}", worker.encode()):
+            return worker, slot
+        return self._claim(name)  # somebody was faster
+
+    # --------------------------------------------------------------------------------------- publishing
+
+    def publish(self, generation: int, columns: list[str], rows: np.ndarray, states: Sequence[np.ndarray]) -> None:
+        """Show the members of a generation: the states, uint8 [size] each, and when they are there the card.
+
+        Raises OSError when the directory cannot be written by this process, or not any more.
+        """
+        folder = self.path / "published" / self.name
+        card = {
+            "generation": generation,
+            "columns": columns,
+            "rows": [[x if np.isfinite(x) else str(x) for x in row] for row in rows.tolist()],
+            "size": states[0].size,
+            "checksums": [zlib.crc32(x.tobytes()) for x in states],
+        }
+        self.workshop.write(folder / f"{generation:08d}.states", b"".join(x.tobytes() for x in states))
+        self.workshop.write(folder / f"{generation:08d}.json", seal(card))
+        for old in self._generations(self.name):
+            if not worth_keeping(old // self._every, generation // self._every, self._keep):
+                for suffix in ("json", "states"):  # what nobody can find any more, nobody begins to read
+                    self.workshop.remove(folder / f"{old:08d}.{suffix}")
+
+    def check_past(self, first: int, uid: np.ndarray) -> None:
+        """Raise BadInput where these members, who go on at generation `first`, have published it: others may have copied
+        what they would now live again, and otherwise."""
+        for generation in reversed(self._generations(self.name)):
+            with suppress(Damaged):
+                if generation >= first and np.array_equal(self._card(self.name, generation).rows[:, 0], uid):
+                    raise BadInput(
+                        f"worker = {self.name}: others may have copied its generation {generation}, and its own files "
+                        f"have lost that: they end before generation {first}; go on under another name"
+                    )
+
+    # ------------------------------------------------------------------------------------------ reading
+
+    def visible(self, generation: int, columns: list[str], size: int) -> list[Published]:
+        """Of every other worker the newest readable card that is not beyond `generation`, by name.
+
+        Only cards with these columns and states of this size are believed. Raises OSError where somebody else has this
+        worker's name: it decides nothing any more.
+        """
+        assert self._lease is not None
+        self._lease.check()
+        names = {p.name for p in (self.path / "published").iterdir() if p.is_dir() and NAME.fullmatch(p.name)}
+        workers = sorted(names - {self.name})
+        cards = [card for name in workers if (card := self._newest(name, generation))]
+        foreign = [card for card in cards if card.columns != columns or card.size != size]
+        for card in foreign:
+            self.reject(card, "it is of another experiment")
+        return [card for card in cards if card not in foreign]
+
+    def reject(self, card: Published, why: str) -> None:
+        """Never look at a card again."""
+        self._skip(
+            card.worker, card.generation, f"skipping generation {card.generation} of worker {card.worker}: {why}"
+        )
+
+    def read(self, card: Published, row: int) -> np.ndarray:
+        """The state of a member, uint8 [size]. Raises Lost, and the card is no longer visible."""
+        path = self.path / "published" / card.worker / f"{card.generation:08d}.states"
+        why = None
+        try:
+            with open_file(path) as file:
+                file.seek(row * card.size)
+                data = file.read(card.size)
+            if len(data) == card.size and zlib.crc32(data) == card.checksums[row]:
+                return np.frombuffer(data, np.uint8)
+            why = f"{path} does not match its card"
+        except FileNotFoundError:
+            pass  # forgotten since the card was read
+        except OSError as error:
+            why = f"{path} cannot be read: {error.strerror}"
+        self._skip(card.worker, card.generation, why)
+        raise Lost(path)
+
+    def _newest(self, worker: str, generation: int) -> Published | None:
+        for g in reversed(self._generations(worker)):
+            if g <= generation and (worker, g) not in self._lost:
+                try:
+                    return self._card(worker, g)
+                except Damaged as error:
+                    gone = isinstance(error.__cause__, FileNotFoundError)
+                    self._skip(worker, g, None if gone else f"skipping a damaged card: {error}")
+        return None
+
+    def _card(self, worker: str, generation: int) -> Published:
+        known = self._known.get((worker, generation))
+        if known is None:
+            path = self.path / "published" / worker / f"{generation:08d}.json"
+            content = unseal(path)
+            try:
+                rows = np.array([[float(x) for x in row] for row in content["rows"]])
+                size, checksums = int(content["size"]), [int(x) for x in content["checksums"]]
+                known = Published(worker, generation, [str(x) for x in content["columns"]], rows, size, checksums)
+            except (KeyError, TypeError, ValueError, OverflowError) as error:
+                raise Damaged(f"{path.parent}: {path.name} is no card") from error
+            if content.get("generation") != generation or rows.shape != (len(checksums), len(known.columns)):
+                raise Damaged(f"{path.parent}: {path.name} is not the card of this generation")
+            self._known = {key: card for key, card in self._known.items() if key[0] != worker}
+            self._known[worker, generation] = known
+        return known
+
+    def _generations(self, worker: str) -> list[int]:
+        try:
+            names = os.listdir(self.path / "published" / worker)
+        except OSError:  # foreign, or unreadable: nothing to see
+            return []
+        return sorted(int(n[:8]) for n in names if re.fullmatch(r"[0-9]{8}\.json", n))
+
+    def _skip(self, worker: str, generation: int, why: str | None) -> None:
+        self._lost.add((worker, generation))
+        self._known.pop((worker, generation), None)
+        if why is not None:
+            self._note(why)
+
+
+def worth_keeping(generation: int, newest: int, keep: int) -> bool:
+    """Whether a published generation stays: the last `keep`, and of older ones every 2nd, 4th, 8th ..., ever fewer.
+
+    So a worker that comes late or is slow finds somebody of about its own experience, in G generations among no more
+    than keep x (1 + log2(G / keep)) of them.
+    """
+    return generation % (1 << ((newest - generation) // keep).bit_length()) == 0 or newest - generation < keep
+
+
+def probe(path: Path) -> Iterator[tuple[bool, str]]:
+    """Try what workers rely on, in a folder that is removed again: what works and what does not."""
+    place = path / f".probe-{uuid.uuid4().hex}"
+    made = [folder for folder in (path, *path.parents) if not folder.exists()]
+    try:
+        place.mkdir(parents=True)
+        begin = time.perf_counter()
+        write_file(place / "a", b"1" * 1_000_000)
+        yield True, f"{path} can be written: a megabyte is on disk after {1000 * (time.perf_counter() - begin):.0f} ms"
+        write_file(place / "a", b"2")
+        once, twice = create_file(place / "b", b"1"), create_file(place / "b", b"2")
+        whole = (place / "a").read_bytes() == b"2" and (place / "b").read_bytes() == b"1"
+        yield once and not twice and whole, "a rename replaces, and of two that create a file one succeeds"
+        look = f"import os; print(sorted(n for n in os.listdir({str(place)!r})))"
+        seen = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True).stdout.strip()
+        yield seen == "['a', 'b']", "another process here sees the files at once"
+        os.utime(place / "a", (0, 0))
+        yield (place / "a").stat().st_mtime == 0, "the modification time of a file can be set"
+    except OSError as error:
+        yield False, f"{path} cannot be used: {error.strerror or error}"
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+        for folder in made:
+            with suppress(OSError):
+                folder.rmdir()

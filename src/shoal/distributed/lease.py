@@ -1,0 +1,115 @@
+"""Whose a name is, among processes that share nothing but a directory."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from shoal.core.atomic import create_file, read_or_nothing, remove
+from shoal.core.types import BadInput
+
+BEAT = 2.0  # seconds between two signs of life
+PATIENCE = 20.0  # seconds without one, after which a lease is void
+UNKNOWN = "unknown"
+
+
+class Lease:
+    """The right to work under a name. The holder moves the file's modification time; others watch it move.
+
+    No clock is compared with another: a lease is void when its time has stood still for PATIENCE seconds of the watcher's
+    own clock, or its holder was a process that can be seen from here and is gone. Then it is renamed, which only one can do.
+    """
+
+    def __init__(self, path: Path, pause: Callable[[], None], note: Callable[[str], None]):
+        """Raises BadInput when somebody is at work under this name. `pause` and `note`: see `Workspace`."""
+        self._path = path
+        self._mine = f"{socket.gethostname()} {os.getpid()} {_realm()} {uuid.uuid4().hex}"
+        while not create_file(path, self._mine.encode()):
+            self._break(pause, note)
+        self._file = os.open(path, os.O_RDWR)  # whoever renames the file takes this along, and no sign of life misleads
+        self._done = threading.Event()
+        self._beats = threading.Thread(target=self._beat, name="lease", daemon=True)
+        self._beats.start()
+
+    def check(self) -> None:
+        """Raises OSError when somebody else has the name."""
+        if self._holder() != self._mine:
+            raise OSError(f"another process has taken over as worker {self._path.name}, which seemed to be gone")
+
+    def release(self) -> None:
+        """Stop working under this name."""
+        self._done.set()
+        self._beats.join()
+        os.close(self._file)
+        if self._holder() == self._mine:
+            with suppress(OSError):
+                self._remove(self._mine)
+
+    def _holder(self) -> str:
+        return read_or_nothing(self._path)
+
+    def _break(self, pause: Callable[[], None], note: Callable[[str], None]) -> None:
+        """Do away with the lease of somebody who is gone. Raises BadInput when they are not."""
+        holder = self._holder()
+        host, pid, realm = (*holder.split(), "", "", "")[:3]
+        if not (realm == _realm() != UNKNOWN and re.fullmatch("[0-9]{1,9}", pid) and not _alive(int(pid))):
+            note(f"worker {self._path.name} may be at work on {host or 'another machine'}: watching for {PATIENCE:g} s")
+            before, began = self._moved(), time.monotonic()
+            while time.monotonic() - began < PATIENCE and before is not None:
+                pause()
+                time.sleep(0.05)
+                if self._moved() not in (before, None):
+                    raise BadInput(f"worker = {self._path.name}: it is at work, as process {pid} on {host}")
+                if self._holder() != holder:
+                    return  # given back, or somebody else was faster: look again
+        self._remove(holder)
+
+    def _remove(self, holder: str) -> None:
+        """Remove the lease, if it is this holder's still."""
+        aside = self._path.with_name(f".{self._path.name}.{uuid.uuid4().hex}")
+        with suppress(FileNotFoundError):
+            self._path.rename(aside)
+            if read_or_nothing(aside) != holder:  # a new one, of somebody who was faster
+                with suppress(FileExistsError):
+                    os.link(aside, self._path)
+            remove(aside)
+
+    def _moved(self) -> int | None:
+        try:
+            return self._path.stat().st_mtime_ns
+        except OSError:
+            return None
+
+    def _beat(self) -> None:
+        while not self._done.wait(BEAT):
+            with suppress(OSError):  # a disk that is full or away for a while
+                os.utime(self._file)
+
+
+def _realm() -> str:
+    """Where a process id means what it means here: this start of this machine, and this namespace of process ids.
+
+    The name of the machine does not tell that: containers may share it, and see nothing of one another's processes.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}:{os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:  # not Linux, or hidden
+        return UNKNOWN
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # somebody else's
+    return True

@@ -1,0 +1,81 @@
+"""Measuring one population together through a shared directory: what travels are the returns of its members.
+
+    returns/00000012/0003.json     what the members of part 3 returned in generation 12
+    returns/00000012/0003.claim    somebody is at it
+
+Everybody draws the same members and measures whichever part nobody has taken. A claim is advice: whoever waits for a part
+for long measures it too, and finds the same returns. So nobody needs to be alive, and nobody is waited for.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from shoal.core.atomic import Damaged, create_file, remove, seal, unseal
+
+POLL = 0.02  # seconds between two looks for what others measure
+PATIENCE = 3.0  # times what a part has taken here, after which a claimed one is measured here too
+
+
+class Returns:
+    """The returns that the workers of a directory measure together, as seen by one of them.
+
+    first: where this worker begins; all others should begin elsewhere. pause: called while waiting, and may raise.
+    """
+
+    def __init__(self, folder: Path, first: int, pause: Callable[[], None]):
+        self._folder, self._first, self._pause = folder, first, pause
+
+    def to_measure(self, generation: int, parts: int, shape: tuple[int, int]) -> Iterator[int]:
+        """The parts that this worker is to measure, one after another; each must be published before the next is asked
+        for. There is at least one. In the end all parts are there, with rows of this shape."""
+        order = [(self._first + i) % parts for i in range(parts)]
+        folder = self._folder / f"{generation:08d}"
+        folder.mkdir(parents=True, exist_ok=True)
+        began = time.monotonic()
+        create_file(folder / f"{order[0]:04d}.claim", b"")
+        yield order[0]
+        spent = since = time.monotonic()
+        patience = PATIENCE * (spent - began)
+        while missing := [part for part in order if self.read(generation, part, shape) is None]:
+            free = (part for part in missing if create_file(folder / f"{part:04d}.claim", b""))
+            late = missing[0] if time.monotonic() - since > patience else None
+            part = next(free, late)
+            if part is None:
+                self._pause()
+                time.sleep(POLL)
+            else:
+                yield part
+                since = time.monotonic()
+        for part in order:
+            remove(folder / f"{part:04d}.claim")
+
+    def publish(self, generation: int, part: int, rows: np.ndarray) -> None:
+        """Show what was measured, float64 [n, C]."""
+        content = {"rows": [[x if np.isfinite(x) else str(x) for x in row] for row in rows.tolist()]}
+        create_file(self._path(generation, part), seal(content))
+
+    def read(self, generation: int, part: int, shape: tuple[int, int]) -> np.ndarray | None:
+        """What somebody has published; what is damaged is removed, to be measured again."""
+        path = self._path(generation, part)
+        if not os.path.lexists(path):
+            return None
+        try:
+            rows = np.array([[float(x) for x in row] for row in unseal(path)["rows"]])
+            if rows.shape == shape:
+                return rows
+        except (Damaged, KeyError, TypeError, ValueError, OverflowError):
+            pass
+        with suppress(OSError):
+            remove(path)
+            remove(path.with_suffix(".claim"))
+        return None
+
+    def _path(self, generation: int, part: int) -> Path:
+        return self._folder / f"{generation:08d}" / f"{part:04d}.json"

@@ -1,0 +1,51 @@
+"""Cards and metrics as plain rows of numbers, the only form in which they travel: about 200 bytes per member."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shoal.core.types import Cards, Route
+
+FIELDS = ("uid", "generation", "steps", "fitness", "deviation", "episodes", "shape")  # whole numbers below 2**53
+
+
+def columns(cards: Cards) -> list[str]:
+    """What the numbers are that `to_rows` packs of cards alone."""
+    return [*FIELDS, *(f"hyper.{name}" for name in sorted(cards.hyper))]
+
+
+def to_rows(cards: Cards, metrics: dict[str, np.ndarray], extra: list[float]) -> np.ndarray:
+    """float64 [N, C]: the cards' fields, hyperparameters and metrics by name, and `extra` numbers of this process."""
+    columns = [getattr(cards, name) for name in FIELDS]
+    columns += [cards.hyper[name] for name in sorted(cards.hyper)] + [metrics[name] for name in sorted(metrics)]
+    columns += [np.full(len(cards.uid), x) for x in extra]
+    return np.stack([np.asarray(c, np.float64) for c in columns], 1)
+
+
+def from_rows(rows: np.ndarray, like: Cards, metrics: dict[str, np.ndarray]) -> tuple[Cards, dict, np.ndarray]:
+    """What `to_rows` packed, of all processes; names and dtypes as in `like` and `metrics`. `extra` is [M, E]."""
+    columns = iter(rows.T)
+    fields = {name: next(columns).astype(getattr(like, name).dtype) for name in FIELDS}
+    hyper = {name: next(columns).astype(np.float32) for name in sorted(like.hyper)}
+    seen = {name: next(columns).astype(metrics[name].dtype) for name in sorted(metrics)}
+    cards = Cards(**fields, hyper={name: hyper[name] for name in like.hyper})
+    return cards, {name: seen[name] for name in metrics}, np.array(list(columns)).T
+
+
+def sound(rows: np.ndarray, names: list[str], generation: int) -> bool:
+    """Whether rows that somebody else wrote, with these `columns`, can be the cards of a generation."""
+    whole = rows[:, [i for i, name in enumerate(names) if name in FIELDS and name not in ("fitness", "deviation")]]
+    hyper = rows[:, [i for i, name in enumerate(names) if name not in FIELDS]]
+    counted = (whole >= 0) & (whole < 2**53) & (whole == np.floor(whole))  # false for NaN
+    return bool(counted.all() and np.isfinite(hyper).all() and (rows[:, names.index("generation")] == generation).all())
+
+
+def routes(parents: np.ndarray, owner: np.ndarray, champion: int | None) -> list[Route]:
+    """Which states must travel: of every parent to each process with a child of it; the champion's to process 0.
+
+    parents: int64 [M], rows; owner: int64 [M], the process of each row. The same list in every process.
+    """
+    wanted = {(int(p), int(owner[child])) for child, p in enumerate(parents) if owner[p] != owner[child]}
+    if champion is not None and owner[champion] != 0:
+        wanted.add((champion, 0))
+    return [Route(row, int(owner[row]), destination) for row, destination in sorted(wanted)]

@@ -1,0 +1,41 @@
+"""Shards of one population that the workers of a shared directory measure together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import numpy as np
+
+from shoal.distributed.returns import Returns
+from shoal.population.search_shard import MEASURED, SearchShard
+from shoal.population.shard_group import ShardGroup
+
+
+class Pool(ShardGroup):
+    """A group in which every worker has all shards, but measures only those that nobody else does.
+
+    As members are drawn from keys, and the mean's step from returns, all workers go on with the same mean. The mean
+    itself is measured by each of them.
+    """
+
+    def __init__(self, first: SearchShard, uids: list[np.ndarray], pause: Callable, returns: Returns):
+        super().__init__(first, uids, pause)
+        self._returns = returns
+
+    def evaluate(self, generation: int) -> None:
+        shards = [cast(SearchShard, shard) for shard in self._shards]
+        measured: SearchShard | None = None
+        shape = len(shards[0].uid), MEASURED  # all parts have as many members
+        for part in self._returns.to_measure(generation, len(shards), shape):
+            shard = shards[part]
+            shard.wake()
+            shard.evaluate(generation)
+            self._returns.publish(generation, part, shard.measured())
+            self._rest(shard)
+            measured = measured or shard
+        assert measured is not None
+        for part, shard in enumerate(shards):
+            rows = self._returns.read(generation, part, shape)
+            assert rows is not None
+            shard.accept(generation, rows, measured)

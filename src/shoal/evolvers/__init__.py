@@ -1,1 +1,0 @@
-"""What happens between generations: who copies whom, and with which new hyperparameters."""

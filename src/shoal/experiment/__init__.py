@@ -1,0 +1,1 @@
+"""The experiment: what its file says, and what that resolves to."""

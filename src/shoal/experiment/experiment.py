@@ -1,0 +1,314 @@
+"""The experiment: one dataclass that is the file, the flags and the Python argument; every error names its place."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields, replace
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Literal
+
+from shoal.core.schema import build, line_of, parse, plain, read_yaml, write_yaml
+from shoal.core.types import BadInput
+from shoal.experiment import registry
+from shoal.experiment.registry import as_range, component_data, name_of, range_data
+from shoal.methods.ranges import validate
+
+INT32, INT64 = 2**31 - 1, 2**63 - 1
+# The least and the most of each. Checkpoints are named by eight digits.
+LIMITS = {
+    "population": (1, 1_000_000),
+    "generations": (1, 99_999_999),
+    "interval": (1, INT64),
+    "start_after": (0, INT64),
+    "seed": (0, INT32),
+    "final_episodes": (1, INT32),
+    "fitness.episodes": (1, INT32),
+    "fitness.step_limit": (1, INT32),
+    "checkpoint.every": (1, INT32),
+    "checkpoint.keep": (1, INT32),
+}
+
+
+@dataclass(frozen=True)
+class Fitness:
+    """How the fitness of a member is measured: its mean raw return."""
+
+    source: Literal["evaluation", "training"] = "evaluation"
+    """whole episodes of the frozen member, or the training episodes of the interval, of which short ones weigh more"""
+    episodes: int = 8
+    """episodes per member and evaluation; the same seeds for all members, fresh ones in each generation"""
+    actions: Literal["greedy", "sampled"] = "greedy"
+    """whether evaluations act by the policy's mode or draw from it"""
+    objective: str | None = None
+    """host environments: a dotted key into the info of an episode's last step, used instead of the return"""
+    step_limit: int = 100_000
+    """steps after which an evaluation stops, should an environment never end"""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """How a run is saved."""
+
+    every: int = 1
+    """generations between two checkpoints"""
+    keep: int = 3
+    """how many of them stay on disk"""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A population-based training run. File, flags and Python name the same fields."""
+
+    env: Any = "CartPole-v1"
+    """suite:name, or a bare name for the fastest installed suite that has it (see `shoal envs`)"""
+    method: Any = "pbt"
+    """how members learn from one another: pbt, es, cem_rl, dvd, or seeds (not at all: the control)"""
+    agent: Any = None
+    """the algorithm: ppo, td3, sac, dqn, or module:factory of your own; by default the one that goes with the method"""
+    population: int = 8
+    """members that train side by side"""
+    generations: int = 20
+    """how often the population trains, is measured and evolves"""
+    interval: int = 8192
+    """environment steps of each member per generation, rounded up to whole rollouts"""
+    select: Any = "truncation"
+    """who copies whom: truncation, winner_takes_all, tournament, threshold, t_test or keep"""
+    explore: Any = "perturb"
+    """how children's hyperparameters change: perturb, resample, mutate, gaussian or keep"""
+    memory: Literal["own", "copy"] = "own"
+    """replay memory of a child (td3, sac, dqn): it keeps its own, or takes over its parent's"""
+    shards: int | None = None
+    """groups of members that train together, one after another in each process; by default one per process"""
+    exchange: Literal["local", "mpi", "directory"] = "local"
+    """how processes see each other: there is one (local), they are ranks of MPI, or workers that share a directory"""
+    transfer: Literal["point_to_point", "collective"] = "point_to_point"
+    """how states travel between ranks: from parent to child, or all in one collective"""
+    workspace: str | None = None
+    """the directory that workers share"""
+    worker: str | None = None
+    """the name of this worker: one that was there before goes on; by default a new one"""
+    start_after: int = 0
+    """environment steps of a member before it may copy or explore"""
+    seed: int = 0
+    """everything random derives from it: same experiment, same seed, same run"""
+    run_dir: str | None = None
+    """where the run is written; by default runs/ENVIRONMENT-AGENT-SEED"""
+    fitness: Fitness = field(default_factory=Fitness)
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    final_episodes: int = 100
+    """episodes on fresh seeds that the champion plays at the end"""
+    hyper: dict[str, float] = field(default_factory=dict)
+    """fixed values of hyperparameters that are not tuned"""
+    space: dict[str, Any] | None = None
+    """the ranges that are tuned, by hyperparameter; by default those that the agent suggests"""
+    config: dict[str, Any] = field(default_factory=dict)
+    """the agent's structure: layer sizes, rollout length, environments per member, ..."""
+    env_options: dict[str, Any] = field(default_factory=dict)
+    """options of the environment, such as its time limit"""
+    schedule: list[dict[str, float]] | None = None
+    """hyperparameters by generation, followed instead of evolving (`shoal replay` writes this)"""
+
+
+# ----------------------------------------------------------------------------------------------- files
+
+
+def load(path: Path) -> Experiment:
+    """Read an experiment file. Raises BadInput that names the file, the line and the nearest valid field."""
+    with blame(path):
+        experiment = read(path)
+        check(experiment)
+    return experiment
+
+
+def read(path: Path) -> Experiment:
+    """Read an experiment file that flags will still change. Raises BadInput for what is wrong whatever they say."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        others = path.parent.glob("*.yaml") if isinstance(error, FileNotFoundError) else ()
+        near = difflib.get_close_matches(path.name, [p.name for p in others], 1)
+        raise BadInput(f"{path}: {error.strerror}" + (f"; did you mean {near[0]}?" if near else "")) from error
+    except ValueError as error:
+        raise BadInput(f"{path}: not a text file") from error
+    with blame(path):
+        values = read_yaml(text)
+        return from_dict({} if values is None else values)
+
+
+def of_run(run: Path) -> Experiment:
+    """The experiment of a run directory. Raises BadInput."""
+    file = run / "experiment.yaml"
+    if not file.is_file():
+        raise BadInput(f"{run} holds no run: there is no {file.name} in it")
+    return read(file)
+
+
+@contextmanager
+def blame(path: Path | None, changed: Collection[str] = (), always: bool = True) -> Iterator[None]:
+    """Errors inside name the file and the line that they are about.
+
+    changed: fields that flags have set, for which the file is not to blame
+    always: name the file even where no line of it fits
+    """
+    try:
+        yield
+    except BadInput as error:
+        message = str(error.args[0])  # whole: long names have lines too
+        if path is None or message.startswith(str(path)) or not path.is_file():
+            raise
+        if message.startswith("line "):
+            raise BadInput(f"{path}, {message}") from error
+        try:
+            lines = parse(path.read_text(encoding="utf-8"))[1]
+        except (BadInput, OSError):
+            lines = {}
+
+        def from_flags(place: str) -> bool:
+            return any(f"{place}.".startswith(f"{field}.") for field in changed)
+
+        subject = ".".join(re.findall(r"^[\w.]+|(?<=: ')[^']+", message)[:2])  # «place: 'name' ...» or «place = value»
+        if from_flags(subject):
+            raise
+        line = line_of(message, {place: line for place, line in lines.items() if not from_flags(place)})
+        if line or always:
+            raise BadInput(f"{path}{f', line {line}' if line else ''}: {message}") from error
+        raise
+
+
+def from_dict(values: dict[str, Any]) -> Experiment:
+    """An experiment from plain data. Raises BadInput for unknown fields and wrong types."""
+    return build(Experiment, values, "")
+
+
+def to_dict(experiment: Experiment) -> dict[str, Any]:
+    """Plain data that `from_dict` takes back. Objects given in Python appear as module:name."""
+    values = {f.name: getattr(experiment, f.name) for f in fields(experiment)}
+    values["fitness"], values["checkpoint"] = asdict(experiment.fitness), asdict(experiment.checkpoint)
+    for name in ("env", "agent"):
+        values[name] = name_of(values[name])
+    for name in ("method", "select", "explore"):
+        values[name] = component_data(values[name], name)
+    if experiment.space is not None:
+        values["space"] = {name: range_data(as_range(name, r)) for name, r in experiment.space.items()}
+    return {k: v for k, v in values.items() if v is not None}
+
+
+def dump(experiment: Experiment) -> str:
+    """The experiment as YAML."""
+    return write_yaml(to_dict(experiment))
+
+
+def assign(experiment: Experiment, path: str, text: str) -> Experiment:
+    """Set one field by its dotted path, such as `hyper.discount`, to a value written as YAML."""
+    place = values = plain(to_dict(experiment))  # a copy, down to its leaves
+    *parents, last = path.split(".")
+    for i, part in enumerate(parents):
+        if part in ("method", "select", "explore") and isinstance(place.get(part), str):
+            place[part] = {"name": place[part]}
+        inner = place.setdefault(part, {})
+        if not isinstance(inner, dict):
+            raise BadInput(f"--set {path}: {'.'.join(parents[: i + 1])} has no fields")
+        place = inner
+    try:
+        place[last] = read_yaml(text)
+    except BadInput as error:
+        raise BadInput(f"--set {path}={text}: {error}") from error
+    return from_dict(values)
+
+
+def alone(experiment: Experiment, shards: int | None = 1) -> Experiment:
+    """The same in one process."""
+    return replace(experiment, shards=shards, exchange="local", workspace=None, worker=None)
+
+
+def default_run_dir(experiment: Experiment) -> str:
+    """runs/ENVIRONMENT-AGENT-SEED, with a number behind it when that is taken; METHOD where it is not pbt or seeds."""
+    env = str(name_of(experiment.env)).partition(":")[2] or str(experiment.env)
+    known = registry.method(experiment.method).tunes
+    who = str(name_of(agent_of(experiment))).split(":")[-1] if known else method_name(experiment)
+    base = Path("runs") / f"{env.replace('/', '-')}-{who}-{experiment.seed}"
+    path, number = base, 2
+    while path.exists():
+        path, number = base.with_name(f"{base.name}-{number}"), number + 1
+    return str(path)
+
+
+def check(experiment: Experiment) -> None:
+    """What can be said of an experiment without building it. Raises BadInput."""
+    e = experiment
+    for name, (least, most) in LIMITS.items():
+        value = attrgetter(name)(e)
+        if value < least:
+            raise BadInput(f"{name} = {value}: must be at least {least}")
+        if value > most:
+            raise BadInput(f"{name} = {value}: must be at most {most}")
+    for name in ("run_dir", "workspace"):
+        if "\0" in (getattr(e, name) or ""):
+            raise BadInput(f"{name} = {getattr(e, name)!r}: no path holds the character \\0")
+    if e.shards is not None and (e.shards < 1 or e.population % e.shards):
+        raise BadInput(f"shards = {e.shards}: must be at least 1 and divide population = {e.population}")
+    if (e.workspace is not None) != (e.exchange == "directory"):
+        raise BadInput("workspace: goes with exchange: directory, and neither without the other")
+    if e.exchange == "directory" and e.run_dir is not None:
+        raise BadInput("run_dir: the run of a worker lies in its workspace; leave run_dir out")
+    if e.exchange != "directory" and e.worker is not None:
+        raise BadInput("worker: goes with exchange: directory")
+    for name, number in e.hyper.items():
+        if not math.isfinite(number):
+            raise BadInput(f"hyper.{name} = {number}: must be a finite number")
+    both = sorted(set(e.hyper) & set(e.space or {}))
+    if both:
+        raise BadInput(
+            f"hyper.{both[0]}: a hyperparameter is either fixed or tuned; remove it here, and to start a tuned one "
+            f"somewhere set space.{both[0]}.start"
+        )
+    for name, r in (e.space or {}).items():
+        validate(name, as_range(name, r))
+    if e.schedule and e.space:
+        raise BadInput("schedule: a run follows a schedule or tunes a space; to follow the schedule, write space: {}")
+    selector, _ = registry.selector(e.select), registry.explorer(e.explore)
+    method = registry.method(e.method)
+    if not method.copies:
+        _check_without_copies(e)
+    elif e.population < (needs := getattr(selector, "needs", 1)):
+        raise BadInput(
+            f"population = {e.population}: selection by {type(selector).__name__} needs at least {needs}; "
+            f"for a single agent write select: keep"
+        )
+    for name in ("space", "schedule"):
+        if getattr(e, name) and not method.tunes:
+            raise BadInput(
+                f"{name}: method {method_name(e)} tunes nothing; give hyperparameters fixed values under hyper"
+            )
+    for name, option in method.chosen.items():
+        if name in e.hyper:
+            raise BadInput(f"hyper.{name}: method {method_name(e)} chooses it by itself, among method.{option}")
+
+
+def _check_without_copies(e: Experiment) -> None:
+    """What only a method with parents and children has."""
+    usual = Experiment()
+    for name in ("select", "explore", "memory", "start_after"):
+        if getattr(e, name) != getattr(usual, name):
+            raise BadInput(f"{name}: goes with method: pbt; with method {method_name(e)} no member copies another")
+
+
+def agent_of(experiment: Experiment) -> Any:
+    """The agent that it names, or the one that goes with its method."""
+    return next(iter(registry.method(experiment.method).agents)) if experiment.agent is None else experiment.agent
+
+
+def method_name(experiment: Experiment) -> str:
+    """pbt, es, ..."""
+    data = component_data(experiment.method, "method")
+    return str(data["name"] if isinstance(data, dict) else data)
+
+
+def with_flags(experiment: Experiment, **flags: Any) -> Experiment:
+    """The experiment with every flag that was given."""
+    return replace(experiment, **{k: v for k, v in flags.items() if v is not None})

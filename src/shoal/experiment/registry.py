@@ -1,0 +1,125 @@
+"""What the names in an experiment lead to: methods, agents, selectors, explorers, ranges; and back to plain data."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import asdict, is_dataclass
+from typing import Any
+
+from shoal.core.schema import build, call_own, import_from, plain
+from shoal.core.suggestions import unknown
+from shoal.core.types import BadInput, Explore, Range, Select
+from shoal.methods.methods import METHODS, Method
+from shoal.methods.pbt.explore import EXPLORERS
+from shoal.methods.pbt.select import SELECTORS
+
+OBJECT = "object"  # stands in a file for what was given in Python and has no name to import it by
+# What a selector and an explorer are called with, and what a method has.
+CALLED = {"select": "key, cards, mine", "explore": "key, hyper, space, uid"}
+PARTS = [*Method.__annotations__, "learner", "evolver", "space"]
+REGISTRIES: dict[str, dict[str, type]] = {"method": METHODS, "select": SELECTORS, "explore": EXPLORERS}
+
+
+def method(spec: Any) -> Method:
+    """The method that an experiment names. Raises BadInput."""
+    return component(spec, "method")
+
+
+def selector(spec: Any) -> Select:
+    """The selector that an experiment names. Raises BadInput."""
+    return component(spec, "select")
+
+
+def explorer(spec: Any) -> Explore:
+    """The explorer that an experiment names. Raises BadInput."""
+    return component(spec, "explore")
+
+
+def component(spec: Any, what: str) -> Any:
+    """A method, selector or explorer from its name, from {name: ..., options}, from module:name, or as given in Python."""
+    registry = REGISTRIES[what]
+    if not isinstance(spec, (str, dict)):
+        if not _fits(spec, what):
+            raise BadInput(f"{what} = {spec!r}: write one of {', '.join(registry)}, or a mapping of name and options")
+        return spec
+    options = dict(spec) if isinstance(spec, dict) else {"name": spec}
+    name = options.pop("name", None)
+    if name is None:
+        raise BadInput(f"{what}: needs a name, one of {', '.join(registry)}")
+    try:
+        if ":" not in str(name):
+            if name not in registry:
+                raise BadInput(unknown(what, str(name), registry))
+            return build(registry[name], options, f"{what}.")
+        target = import_object(str(name), what)
+        made = call_own(f"{what}: {name}", target, **options) if isinstance(target, type) or options else target
+        if not _fits(made, what):
+            use = f"is called with ({CALLED[what]})" if what in CALLED else f"has {', '.join(PARTS)}"
+            raise BadInput(f"{what}: {name} is none: what goes here {use}")
+        return made
+    except BadInput as error:
+        message = str(error)
+        raise BadInput(message if message.startswith(what) else f"{what}: {message}") from error
+
+
+def _fits(made: Any, what: str) -> bool:
+    """Whether an object can be a method, selector or explorer."""
+    if what not in CALLED:
+        return not isinstance(made, type) and all(hasattr(made, part) for part in PARTS)
+    if isinstance(made, type) or not callable(made):
+        return False
+    try:
+        inspect.signature(made).bind(*CALLED[what].split(", "))
+    except TypeError:
+        return False
+    except ValueError:  # it has no signature, as some of Python's own functions
+        pass
+    return True
+
+
+def as_range(name: str, value: Any) -> Range:
+    """A range from plain data: a mapping of its fields, or [low, high, scale]."""
+    if isinstance(value, Range):
+        return value
+    if isinstance(value, (list, tuple)):
+        if len(value) not in (2, 3):
+            raise BadInput(
+                f"space.{name}: write [low, high] or [low, high, scale], or a mapping of the fields of a range"
+            )
+        value = dict(zip(("low", "high", "scale"), value, strict=False))
+    if not isinstance(value, dict):
+        raise BadInput(f"space.{name} = {value!r}: write [low, high], [low, high, scale] or a mapping")
+    return build(Range, value, f"space.{name}.")
+
+
+def range_data(r: Range) -> dict[str, Any]:
+    """A range as plain data, without what is default."""
+    default = Range()
+    return {k: plain(v) for k, v in asdict(r).items() if v != getattr(default, k)}
+
+
+def import_object(name: str, what: str) -> Any:
+    """The object at module:name. Raises BadInput."""
+    module, _, attribute = name.partition(":")
+    if module == OBJECT:
+        raise BadInput(f"{what}: was given in Python as an object of its own ({attribute}); give it again: {what}=...")
+    return import_from(name, what)
+
+
+def name_of(value: Any) -> Any:
+    """How a file names a part: as the user did, by where it can be imported, or as an object that it cannot hold."""
+    if value is None or isinstance(value, str):
+        return value
+    if hasattr(value, "__qualname__") and "<" not in value.__qualname__ and value.__module__ != "__main__":
+        return f"{value.__module__}:{value.__qualname__}"
+    return f"{OBJECT}:{getattr(value, '__qualname__', type(value).__qualname__)}"
+
+
+def component_data(value: Any, what: str) -> Any:
+    """How a file holds a component: as the user wrote it, or with the options it was made with."""
+    if isinstance(value, (str, dict)):
+        return value
+    if not is_dataclass(value) or isinstance(value, type):
+        return name_of(value)
+    known = {kind: name for name, kind in REGISTRIES[what].items()}
+    return {"name": known.get(type(value)) or name_of(type(value)), **asdict(value)}

@@ -1,0 +1,32 @@
+"""Code that the file of a run names. A run may come from anybody, and to import a module is to run it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from shoal.core.types import BadInput
+from shoal.environments.registry import SUITES
+from shoal.experiment.experiment import Experiment
+from shoal.experiment.registry import OBJECT
+
+PLACES = ("env", "agent", "method", "select", "explore")
+
+
+def check_trust(experiment: Experiment, trust_code: bool, places: Collection[str] = PLACES) -> None:
+    """Raise BadInput where an experiment that was read from a run names code at these places, and it is not trusted."""
+    for place in places:
+        value = getattr(experiment, place)
+        name = value.get("name") if isinstance(value, dict) else value
+        if isinstance(name, str) and _is_code(place, name) and not trust_code:
+            raise BadInput(
+                f"{place} = {name}: the run names code, and to load it is to run it; if you trust the run, and the current "
+                f"directory, where it is looked up too, add --trust-code (in Python: trust_code=True)"
+            )
+
+
+def _is_code(place: str, name: str) -> bool:
+    """Whether a name is module:object, and neither an environment of a suite nor what was given in Python."""
+    first, colon, rest = name.partition(":")
+    if place == "env" and first in SUITES:
+        return ":" in rest  # gym:module:Name imports the module first
+    return bool(colon) and first != OBJECT

@@ -1,1 +1,0 @@
-"""The members that train together in one process."""

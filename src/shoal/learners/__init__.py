@@ -1,1 +1,0 @@
-"""What lifts an agent to a whole population."""

@@ -1,0 +1,1 @@
+"""How the members of a population learn from one another: one folder or file for each method."""

@@ -1,0 +1,218 @@
+"""CEM-RL (Pourchot & Sigaud 2019, arXiv 1810.01222): actors drawn around a mean, half of which learn from one critic.
+
+A generation: draw the actors; those that are trained make TD3 updates against the shared critics; all are measured, which
+fills the shared memory; the weights of the best move mean and variance of the distribution they came from.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shoal.core import tree
+from shoal.core.keys import member_keys
+from shoal.core.types import Agent, BadInput, Drawn, Learner, Member, Population, Rollout
+from shoal.methods import shared_critic
+from shoal.methods.independent import independent
+from shoal.rl import replay_memory as ring
+from shoal.rl.steps import usable
+
+if TYPE_CHECKING:
+    from shoal.core.types import PyTree
+
+CHUNK = 64  # rows that are measured at a time, at most
+
+
+class Hyper(NamedTuple):
+    """The numbers of TD3 but for exploration noise, as what explores is the parameters; equal for all members."""
+
+    policy_learning_rate: Any = 1e-3  # of Adam
+    critic_learning_rate: Any = 1e-3
+    discount: Any = 0.99  # gamma
+    tau: Any = 0.005  # share by which targets follow at each update of the policies
+    target_noise: Any = 0.2  # deviation of the noise that smooths the target policies
+    noise_clip: Any = 0.5  # its largest size
+    policy_delay: Any = 1.0  # updates of the critics for each of the policies
+    update_ratio: Any = 1.0  # joint updates per environment step of the generation before
+
+
+class Distribution(NamedTuple):
+    """What actors are drawn from: a normal distribution of their parameters, each on its own."""
+
+    mean: PyTree
+    variance: PyTree
+    noise: jax.Array  # float32, added to the variance at the next step
+
+
+class Shared(NamedTuple):
+    """What the population has in common."""
+
+    distribution: Distribution
+    critic: shared_critic.Critic
+    memory: ring.Memory  # [S, 1, ...]: steps of all members, in no order
+
+
+def cem_rl(
+    agent: Agent,
+    population: int,
+    *,
+    trained: int | None = None,
+    variance: float = 1e-3,
+    noise_end: float = 1e-5,
+    noise_decay: float = 0.95,
+    mirrored: bool = False,
+) -> Learner:
+    """The learner of N = `population` actors of `agent`, which is TD3; its critics and its memory all of them share.
+
+    trained:     how many members learn before they are measured, by default half
+    variance:    of each parameter at first, and of the noise that is added to it (sigma in the paper's table)
+    noise_end:   what that noise falls to
+    noise_decay: the share of it that is left after a generation
+    mirrored:    members i and i + N / 2 deviate from the mean by opposite steps; by default one of each pair learns
+
+    Raises BadInput where they do not fit.
+    """
+    net = shared_critic.networks_of(agent, "cem_rl")
+    settings = net.config
+    trained = population // 2 if trained is None else trained
+    _check(population, trained, variance, noise_end, noise_decay, mirrored)
+    joint = shared_critic.joint_update(net)
+
+    def act(
+        learned: shared_critic.Actor, hyper: Hyper, obs: jax.Array, carry: Any, key: jax.Array
+    ) -> tuple[Any, Any, Any]:
+        return *agent.greedy(learned, obs, carry), ()
+
+    def init(key: jax.Array, uid: jax.Array, hyper: Hyper) -> Population:
+        first_key, draw_key = jax.random.split(key)
+        mean, critics = net.init(first_key)
+        wide = jax.tree.map(lambda x: jnp.full_like(x, variance), mean)
+        memory = ring.empty(net.spec, settings.capacity, 1)
+        common = Shared(Distribution(mean, wide, jnp.float32(variance)), shared_critic.new_critic(critics), memory)
+        members = jax.vmap(lambda _: Member(shared_critic.new_actor(mean), (), ()))(uid)
+        return draw(Population(members, common, hyper), uid, draw_key)
+
+    def draw(population: Population, uid: jax.Array, key: jax.Array) -> Population:
+        distribution = population.shared.distribution
+        half = len(uid) // 2
+        steps = member_keys(key, jnp.tile(uid[:half], 2) if mirrored else uid)
+        sign = jnp.where(mirrored & (jnp.arange(len(uid)) >= half), -1.0, 1.0)
+
+        def one(key: jax.Array, sign: jax.Array) -> Member:
+            noise = _normal(key, distribution.mean)
+            policy = jax.tree.map(
+                lambda m, v, n: m + sign * jnp.sqrt(v) * n, distribution.mean, distribution.variance, noise
+            )
+            return Member(shared_critic.new_actor(policy), (), ())
+
+        return population._replace(members=jax.vmap(one)(steps, sign))
+
+    def actors(population: Population, rows: jax.Array, uid: jax.Array, key: jax.Array) -> shared_critic.Actor:
+        members = population.members.learned
+        drawn = tree.take(members, jnp.minimum(rows, members.updates.shape[0] - 1))
+        means = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(rows), *x.shape)), mean(population))
+        return tree.where(rows < members.updates.shape[0], drawn, means)
+
+    def improve(population: Population, key: jax.Array) -> tuple[Population, dict[str, jax.Array]]:
+        common, everyone = population.shared, population.members.learned
+        actors, hyper = tree.take((everyone, population.hyper), slice(trained))
+        batch_key, noise_key = jax.random.split(key)
+        keys = jax.random.split(batch_key, trained)
+        batch = shared_critic.batches(common.memory, keys, (settings.batch,), hyper.discount)
+        actors, critic, metrics = joint(actors, common.critic, hyper, batch, jax.random.split(noise_key, trained))
+        members = jax.tree.map(lambda x, new: x.at[:trained].set(new), everyone, actors)
+        rest = everyone.updates.shape[0] - trained
+        metrics = {k: jnp.pad(x, (0, rest), constant_values=jnp.nan) for k, x in metrics.items()}
+        return Population(Member(members, (), ()), common._replace(critic=critic), population.hyper), metrics
+
+    def updates(hyper: Hyper, steps: int, last: int) -> int:
+        """As many as the generation before made environment steps, times `update_ratio` (algorithm 1)."""
+        return int(last * float(hyper.update_ratio[0])) if trained and steps >= settings.warm_up else 0
+
+    def watch(common: Shared, rows: jax.Array, step: Rollout, alive: jax.Array) -> Shared:
+        kept = alive & (rows < 0)[:, None] & usable(step)  # the mean is measured, but adds nothing
+        apart = step._replace(
+            truncated=jnp.ones_like(step.truncated), extras=()
+        )  # neighbours do not follow one another
+        flat, kept = jax.tree.map(lambda x: x.reshape(-1, 1, *x.shape[2:]), (apart, kept))
+        return common._replace(memory=ring.store(common.memory, flat, kept, common.memory.owner))
+
+    def recombine(population: Population, uid: jax.Array, weights: jax.Array, key: jax.Array) -> tuple[Population, Any]:
+        """Equations 1 and 2: of the actors as they are after their training, around the OLD mean."""
+        distribution = population.shared.distribution
+        mean, noise = distribution.mean, distribution.noise
+        actors = population.members.learned.policy
+
+        def total(x: jax.Array) -> jax.Array:
+            w = weights.reshape(-1, *[1] * (x.ndim - 1))
+            return jnp.where(w > 0, w * x, 0.0).sum(0)  # a diverged actor counts nothing, its NaN neither
+
+        new = Distribution(
+            jax.tree.map(total, actors),
+            jax.tree.map(lambda x, m: total(jnp.square(x - m[None])) + noise, actors, mean),
+            noise_decay * noise + (1 - noise_decay) * noise_end,
+        )
+        some = (weights > 0).any()  # else nobody could be measured, and there is nothing to move to
+        new = jax.tree.map(lambda a, b: jnp.where(some, a, b), new, distribution)
+        metrics = {
+            "elites/trained": jnp.where(population.members.learned.updates > 0, weights, 0.0).sum(),
+            "step/norm": _norm(jax.tree.map(jnp.subtract, new.mean, mean)),
+            "distribution/deviation": _norm(jax.tree.map(jnp.sqrt, new.variance))
+            / _norm(jax.tree.map(jnp.ones_like, mean)),
+            "distribution/noise": new.noise,
+        }
+        return population._replace(shared=population.shared._replace(distribution=new)), metrics
+
+    def mean(population: Population) -> shared_critic.Actor:
+        return shared_critic.new_actor(population.shared.distribution.mean)
+
+    one = agent._replace(
+        init=lambda key, hyper: Member(shared_critic.new_actor(net.init(key)[0]), (), ()),
+        act=act,
+        hyper=Hyper(),
+        space={},
+        limits=agent.limits | {"update_ratio": (0.0, 1e6)},
+    )
+    drawn = Drawn(
+        draw,
+        actors,
+        improve if trained else None,
+        updates,
+        watch if trained else None,
+        recombine,
+        mean,
+        min(population + 1, CHUNK),
+    )
+    return independent(one)._replace(init=init, together=True, drawn=drawn)
+
+
+def _normal(key: jax.Array, like: PyTree) -> PyTree:
+    """Standard normal numbers in the shape of a tree."""
+    leaves, structure = jax.tree.flatten(like)
+    keys = jax.random.split(key, len(leaves))
+    return jax.tree.unflatten(structure, [jax.random.normal(k, x.shape) for k, x in zip(keys, leaves, strict=True)])
+
+
+def _norm(x: PyTree) -> jax.Array:
+    """The length of a tree as one vector."""
+    return jnp.sqrt(sum((jnp.square(leaf).sum() for leaf in jax.tree.leaves(x)), start=jnp.float32(0)))
+
+
+def _check(
+    population: int, trained: int, variance: float, noise_end: float, noise_decay: float, mirrored: bool
+) -> None:
+    if population < 2:
+        raise BadInput(f"population = {population}: method cem_rl draws at least 2 members")
+    if not 0 <= trained <= population:
+        raise BadInput(f"method.trained = {trained}: must lie within 0 and population = {population}")
+    if mirrored and population % 2:
+        raise BadInput(f"population = {population}: method.mirrored draws members in pairs; take an even number")
+    if not 0 < variance < np.inf:
+        raise BadInput(f"method.variance = {variance}: must be above 0")
+    if not 0 <= noise_end < np.inf:
+        raise BadInput(f"method.noise_end = {noise_end}: must be at least 0")
+    if not 0 <= noise_decay <= 1:
+        raise BadInput(f"method.noise_decay = {noise_decay}: must lie within 0 and 1")

@@ -1,0 +1,1 @@
+"""DvD: diversity by determinants."""

@@ -1,0 +1,61 @@
+"""How much diversity counts, chosen anew for each generation (DvD, arXiv 2002.00632, section 4: adaptive exploration)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from shoal.core.keys import derive, draws
+from shoal.core.types import BadInput, Cards, Decision, Evolver, Seed
+
+State = dict[
+    str, np.ndarray
+]  # wins and losses int64 [arms]; the arm that was pulled; the best fitness before it, or NaN
+
+
+def bandit(start: dict[str, float], arms: Sequence[float] = (0.0, 0.5)) -> Evolver:
+    """Thompson sampling of `hyper.diversity`, equal for all members: an arm wins where the best fitness rises.
+
+    start: values of all other hyperparameters. arms: what the weight may be; a single one is always taken
+    """
+    if not arms or not all(0 <= arm <= 1 for arm in arms):
+        raise BadInput(f"method.arms = {list(arms)}: needs numbers, each within 0 and 1")
+
+    def hyper(state: State, like: dict[str, np.ndarray], members: int) -> dict[str, np.ndarray]:
+        return like | {"diversity": np.full(members, arms[int(state["arm"])], np.float32)}
+
+    def pull(key: Seed, state: State) -> State:
+        return state | {"arm": np.array(thompson(derive(key, "arm"), state["wins"], state["losses"]))}
+
+    def init(key: Seed, uid: np.ndarray) -> tuple[State, dict[str, np.ndarray]]:
+        none = np.zeros(len(arms), np.int64)
+        state = pull(key, {"wins": none, "losses": none, "best": np.array(np.nan)})
+        values = {name: np.full(len(uid), value, np.float32) for name, value in start.items()}
+        return state, hyper(state, values, len(uid))
+
+    def decide(key: Seed, state: State, cards: Cards, mine: np.ndarray) -> tuple[State, Decision]:
+        known = cards.fitness[np.isfinite(cards.fitness)]
+        if not np.isnan(state["best"]):  # the first generation has nothing to rise above
+            won = bool(len(known)) and bool(known.max() > state["best"])
+            side = "wins" if won else "losses"
+            state = state | {side: state[side] + (np.arange(len(arms)) == state["arm"])}
+        if len(known):
+            state = state | {"best": np.array(known.max(), np.float64)}
+        state = pull(key, state)
+        values = {name: x[mine] for name, x in cards.hyper.items()}
+        return state, Decision(mine, hyper(state, values, len(mine)))
+
+    return Evolver(init, decide)
+
+
+def thompson(key: Seed, wins: np.ndarray, losses: np.ndarray) -> int:
+    """The arm whose chance of winning, drawn from its posterior Beta(1 + wins, 1 + losses), is the highest.
+
+    Such a number is the one of rank 1 + wins among 1 + wins + losses uniform ones.
+    """
+    chances = []
+    for arm, (won, lost) in enumerate(zip(wins, losses, strict=True)):
+        uniform = draws(derive(key, arm), np.zeros(1, np.int64), int(1 + won + lost))[0]
+        chances.append(np.sort(uniform)[int(won)])
+    return int(np.argmax(chances))

@@ -1,0 +1,143 @@
+"""DvD-TD3 (Parker-Holder et al. 2020, arXiv 2002.00632): actors with shared critics that are to behave differently.
+
+They climb (1 - w) times the sum of their values and w times the logarithm of the determinant of a kernel between their
+behaviours, with w = `hyper.diversity`. A behaviour is the actions in some states out of the memory, the probes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from shoal.core.keys import member_keys
+from shoal.core.types import Agent, BadInput, Learner, Member, Population, Rollout
+from shoal.methods import shared_critic
+from shoal.methods.independent import independent
+from shoal.rl import diversity
+from shoal.rl import replay_memory as ring
+from shoal.rl.steps import usable
+
+if TYPE_CHECKING:
+    from shoal.core.types import PyTree
+
+
+class Hyper(NamedTuple):
+    """The numbers of TD3, and what diversity counts beside values."""
+
+    policy_learning_rate: Any = 1e-3  # of Adam
+    critic_learning_rate: Any = 1e-3
+    discount: Any = 0.99  # gamma
+    tau: Any = 0.005  # share by which targets follow at each update of the policies
+    exploration_noise: Any = 0.1  # deviation, where actions lie in [-1, 1]
+    target_noise: Any = 0.2  # deviation of the noise that smooths the target policies
+    noise_clip: Any = 0.5  # its largest size
+    policy_delay: Any = 2.0  # updates of the critics for each of the policies
+    update_ratio: Any = 1.0  # joint updates per step of a member: each of them takes a batch of every actor
+    diversity: Any = 0.5  # lambda, within [0, 1]; the values count 1 - lambda
+
+
+class Shared(NamedTuple):
+    """What the population has in common."""
+
+    critic: shared_critic.Critic
+    memory: ring.Memory  # [S, N * B, ...]: the steps of all members side by side
+    owed: jax.Array  # float32, the fraction of an update that is still to be made
+
+
+def dvd(agent: Agent, population: int, *, probes: int = 20, redraw: int = 20) -> Learner:
+    """The learner of N = `population` actors of `agent`, which is TD3; its critics and its memory all of them share.
+
+    Of a rollout, T steps in B environments of every member, it makes T x B x `update_ratio` joint updates: every actor
+    learns as often as in a run of its own, as in the paper. `config.capacity` and `config.warm_up` count the steps of
+    all members.
+
+    probes: states in which behaviours are compared
+    redraw: updates after which other states are drawn; at the latest there are others after the next rollout
+
+    Raises BadInput where they do not fit.
+    """
+    net, n = shared_critic.networks_of(agent, "dvd"), population
+    config = net.config
+    if n < 2:
+        raise BadInput(f"population = {n}: method dvd compares members; it needs at least 2")
+    for name, value in (("probes", probes), ("redraw", redraw)):
+        if value < 1:
+            raise BadInput(f"method.{name} = {value}: must be at least 1")
+    environments, steps = n * config.environments, config.rollout * config.environments
+    slots = -(-config.capacity // (config.rollout * environments)) * config.rollout
+    bound = steps * config.updates_per_step
+
+    def behaviours(policies: PyTree, states: jax.Array) -> jax.Array:
+        """Embeddings [N, probes * A]."""
+        return jax.vmap(net.policy, (0, None))(policies, states).reshape(n, -1)
+
+    def bonus(policies: PyTree, hyper: Hyper, states: jax.Array) -> jax.Array:
+        embeddings, weight = behaviours(policies, states), hyper.diversity[:, None]
+        still = jax.lax.stop_gradient(embeddings)
+        climbing = still + weight * (embeddings - still)  # every member climbs with the weight of its own
+        return diversity.log_determinant(diversity.kernel(diversity.squared_distances(climbing)))
+
+    joint = shared_critic.joint_update(net, bonus, lambda hyper: 1 - hyper.diversity)
+
+    def init(key: jax.Array, uid: jax.Array, hyper: Hyper) -> Population:
+        own_key, common_key = jax.random.split(key)
+        members = jax.vmap(one.init)(member_keys(own_key, uid), hyper)
+        critic = shared_critic.new_critic(net.init(common_key)[1])
+        return Population(members, Shared(critic, ring.empty(net.spec, slots, environments), jnp.float32(0)), hyper)
+
+    def update(population: Population, rollout: Rollout, keys: jax.Array) -> tuple[Population, dict[str, jax.Array]]:
+        common, hyper = population.shared, population.hyper
+        together = side_by_side(rollout)
+        memory = ring.store(common.memory, together, usable(together), common.memory.owner)
+        ready = memory.filled.sum() >= config.warm_up
+        owed = jnp.where(ready, common.owed + hyper.update_ratio[0] * steps, 0.0)
+        count = jnp.clip(jnp.floor(owed), 0, bound).astype(jnp.int32)
+        batch_keys, noise_keys, probe_keys = jax.vmap(lambda key: jax.random.split(key, 3), out_axes=1)(keys)
+        batches = shared_critic.batches(memory, batch_keys, (bound, config.batch), hyper.discount)
+        states = ring.sample(memory, probe_keys[0], (-(-bound // redraw), probes), 1, hyper.discount[0]).obs
+
+        def body(i: jax.Array, state: tuple) -> tuple:
+            actors, critic, sums = state
+            batch = jax.tree.map(lambda x: x[i], batches)
+            noise = jax.vmap(jax.random.fold_in, (0, None))(noise_keys, i)
+            actors, critic, metrics = joint(actors, critic, hyper, batch, noise, states[i // redraw])
+            return actors, critic, jax.tree.map(jnp.add, sums, metrics)
+
+        nothing = dict.fromkeys(shared_critic.METRICS, jnp.zeros(len(keys)))
+        start = (population.members.learned, common.critic, nothing)
+        actors, critic, sums = jax.lax.fori_loop(0, count, body, start)
+        metrics = {name: x / count.astype(jnp.float32) for name, x in sums.items()}  # NaN where there was no update
+        metrics |= compared(actors, states[0])
+        common = Shared(critic, memory, owed - count.astype(jnp.float32))
+        return Population(Member(actors, (), ()), common, hyper), metrics
+
+    def compared(actors: shared_critic.Actor, states: jax.Array) -> dict[str, jax.Array]:
+        """How different the members are; distances are root mean squares of differences between actions."""
+        squared = diversity.squared_distances(behaviours(actors.policy, states))
+        volume, distance = diversity.log_determinant(diversity.kernel(squared)), jnp.sqrt(squared)
+        return {
+            "diversity/determinant": jnp.broadcast_to(jnp.exp(volume), n),
+            "diversity/log_determinant": jnp.broadcast_to(volume, n),
+            "diversity/distance": distance.sum(-1) / (n - 1),
+            **{f"diversity/to {i}": distance[:, i] for i in range(n)},
+        }
+
+    one = agent._replace(
+        init=lambda key, hyper: Member(shared_critic.new_actor(net.init(key)[0]), (), ()),
+        hyper=Hyper(),
+        space={},
+        limits=agent.limits | {"diversity": (0.0, 1.0)},
+    )
+    return independent(one)._replace(init=init, update=update, together=True)
+
+
+def side_by_side(rollout: Rollout) -> Rollout:
+    """The environments of all members as those of one: [N, T, B, ...] -> [T, N * B, ...]."""
+
+    def join(x: jax.Array) -> jax.Array:
+        x = jnp.moveaxis(x, 0, 1)
+        return x.reshape(x.shape[0], -1, *x.shape[3:])
+
+    return jax.tree.map(join, rollout._replace(extras=()))

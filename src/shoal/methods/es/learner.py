@@ -1,0 +1,138 @@
+"""Policies without gradients: one policy, the mean, and members that are perturbations of it.
+
+Evolution strategies (Salimans et al. 2017, arXiv 1703.03864, algorithm 2). A member is nothing but its key: its
+perturbation is drawn when it is measured, and drawn again when it counts, wherever it was measured.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.flatten_util import ravel_pytree
+
+from shoal.core import tree
+from shoal.core.types import Agent, Drawn, Hyper, Learner, Member, Population, PyTree, Range, Rollout
+from shoal.methods.independent import independent
+from shoal.rl import normalize
+from shoal.rl.batching import spread
+from shoal.rl.networks import scaled
+
+
+class EsHyper(NamedTuple):
+    """The numbers of evolution strategies, equal for all members of a generation."""
+
+    sigma: Any = 0.05  # deviation of the perturbations
+    learning_rate: Any = 0.02
+    momentum: Any = 0.9  # of SGD, or of the first moment of Adam
+    weight_decay: Any = 0.005  # share of the parameters that a gradient takes away
+    episode_cap: Any = 1e6  # steps after which an episode is ended
+
+
+LIMITS = {
+    "sigma": (1e-9, 1e9),
+    "learning_rate": (0.0, 1e9),
+    "momentum": (0.0, 0.9999),
+    "weight_decay": (0.0, 1e9),
+    "episode_cap": (1.0, 1e9),
+}
+BLOCKS = 8  # parts of the population whose contributions to a step are summed up on their own, on any device
+SPACE = {"sigma": Range(0.005, 0.5, "log"), "learning_rate": Range(1e-3, 0.3, "log")}
+
+
+class Shared(NamedTuple):
+    """What all members have in common."""
+
+    policy: PyTree  # the mean, as an agent has it: `params`, and statistics of observations where it has them
+    optimiser: PyTree
+    seen: PyTree  # those statistics, and what this generation adds to them: nobody acts by it before the next one
+
+
+def frozen(agent: Agent, optimiser: str, chunk: int) -> Learner:
+    """Evolution strategies over `agent`, of which nothing but `learned.params` is perturbed.
+
+    optimiser: adam or sgd, with momentum. chunk: members that are measured at a time.
+    """
+    agent = agent._replace(hyper=EsHyper(), space=SPACE, limits=LIMITS)
+    statistics = getattr(jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned, "observations", ())
+    normalises = bool(jax.tree.leaves(statistics))
+
+    def direction(hyper: EsHyper) -> optax.GradientTransformation:
+        if optimiser == "adam":
+            return optax.scale_by_adam(b1=hyper.momentum)
+        return optax.trace(decay=hyper.momentum)
+
+    def init(key: jax.Array, uid: jax.Array, hyper: Hyper) -> Population:
+        policy = agent.init(key, hyper).learned
+        seen = policy.observations if normalises else ()
+        shared = Shared(policy, direction(_first(hyper)).init(policy.params), seen)
+        return Population(Member((), (), ()), shared, hyper)
+
+    def noise(key: jax.Array, pair: jax.Array, size: int) -> jax.Array:
+        return jax.random.normal(jax.random.fold_in(key, pair), (size,))
+
+    def actors(population: Population, rows: jax.Array, uid: jax.Array, key: jax.Array) -> PyTree:
+        """Members 2k and 2k + 1 are the two sides of perturbation k."""
+        policy, members = population.shared.policy, population.hyper.sigma.shape[0]
+        flat, unravel = ravel_pytree(policy.params)
+        scale = jnp.where(rows < members, population.hyper.sigma[jnp.minimum(rows, members - 1)], 0.0)
+        step = scale[::2, None] * jax.vmap(noise, (None, 0, None))(key, uid[::2] // 2, flat.size)
+        sides = jnp.stack([flat[None] + step, flat[None] - step], 1).reshape(len(rows), flat.size)
+        every = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(rows), *x.shape)), policy)
+        return every._replace(params=jax.vmap(unravel)(sides))
+
+    def recombine(population: Population, uid: jax.Array, weights: jax.Array, key: jax.Array) -> tuple[Population, Any]:
+        """One step along the estimated gradient, which is drawn from members in order of uid, an even one first."""
+        (policy, state, seen), hyper = population.shared, _first(population.hyper)
+        flat, unravel = ravel_pytree(policy.params)
+        pairs, weights = uid[::2] // 2, weights[::2] - weights[1::2]
+        blocks = BLOCKS if len(pairs) >= BLOCKS else 1
+        count = -(-len(pairs) // (blocks * chunk))
+        width = -(-len(pairs) // (blocks * count))
+        padded = (jnp.pad(x, (0, blocks * count * width - len(x))) for x in (pairs, weights))
+        parts = spread(tuple(x.reshape(blocks, count, width) for x in padded))
+
+        def add(total: jax.Array, part: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+            drawn = jax.vmap(noise, (None, 0, None))(key, part[0], flat.size)
+            return total + part[1] @ drawn, None
+
+        sums = jax.vmap(lambda block: jax.lax.scan(add, jnp.zeros_like(flat), block)[0])(parts)
+        total = jax.lax.scan(lambda total, x: (total + x, None), jnp.zeros_like(flat), sums)[0]  # always in this order
+        ascent = total / (uid.shape[0] * hyper.sigma) - hyper.weight_decay * flat
+        step, state = direction(hyper).update(unravel(-ascent), state)
+        params = jax.tree.map(lambda p, d: p - hyper.learning_rate * d, policy.params, step)
+        length = jnp.sqrt(sum((jnp.square(d).sum() for d in jax.tree.leaves(step)), start=jnp.float32(0)))
+        metrics = {"gradient/norm": jnp.linalg.norm(ascent), "step/norm": hyper.learning_rate * length}
+        policy = policy._replace(params=params)
+        if normalises:
+            policy = policy._replace(observations=seen)
+        return population._replace(shared=Shared(policy, state, seen)), metrics
+
+    def watch(shared: Shared, rows: jax.Array, step: Rollout, alive: jax.Array) -> Shared:
+        """Statistics of observations are those of the mean's episodes, which everybody who measures sees alike."""
+        row = jnp.argmax(rows == 0)[None]  # alone, so that it does not matter who is measured beside it
+        obs = scaled(step.obs[row])
+        seen = alive[row] & (rows[row] == 0)[:, None] & tree.finite(obs, 2)
+        return shared._replace(seen=normalize.take_in(shared.seen, obs, seen))
+
+    return independent(agent)._replace(
+        init=init,
+        drawn=Drawn(
+            draw=None,
+            actors=actors,
+            improve=None,
+            updates=lambda hyper, steps, last: 0,
+            watch=watch if normalises else None,
+            recombine=recombine,
+            mean=lambda population: population.shared.policy,
+            chunk=chunk,
+            cap=lambda hyper: int(hyper.episode_cap[0]),
+        ),
+    )
+
+
+def _first(hyper: Hyper) -> Hyper:
+    """The numbers of the generation, from those of its members [N]."""
+    return jax.tree.map(lambda x: x[0], hyper)

@@ -1,0 +1,221 @@
+"""The methods: how the members of a population learn from one another. Each is a learner and an evolver.
+
+The fields of a method are its options in an experiment file: `method: {name: es, optimiser: sgd}`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+from shoal.core.types import BadInput
+
+if TYPE_CHECKING:
+    from shoal.core.types import Agent, Evolver, Explore, Learner, Range, Select
+
+AGENTS = {name: f"shoal.agents.{name}:{name}" for name in ("ppo", "td3", "sac", "dqn")}
+
+
+class Method(Protocol):
+    """What makes a method.
+
+    agents: those that it trains, by name, where they can be imported; the first is the usual one
+    own_agents: whether agents of one's own will do
+    copies: whether members copy one another, so that there is something to select and to explore
+    tunes: whether the members may have hyperparameters of their own
+    pools: whether workers of a shared directory measure one population together, instead of having one each
+    chosen: hyperparameters that the method decides, each with the option that says how
+    """
+
+    agents: ClassVar[dict[str, str]]
+    own_agents: ClassVar[bool]
+    copies: ClassVar[bool]
+    tunes: ClassVar[bool]
+    pools: ClassVar[bool]
+    chosen: ClassVar[dict[str, str]]
+
+    def learner(self, agent: Agent, population: int) -> Learner:
+        """What trains the members. Raises BadInput where the options do not fit."""
+
+    def evolver(
+        self, select: Select, explore: Explore, space: dict[str, Range], start: dict[str, float], start_after: int
+    ) -> Evolver:
+        """What happens between generations."""
+
+    def space(self, agent: Agent) -> dict[str, Range]:
+        """What is tuned where the experiment does not say."""
+
+
+@dataclass(frozen=True)
+class Pbt:
+    """Population-based training: members copy better ones, and explore hyperparameters."""
+
+    agents: ClassVar[dict[str, str]] = AGENTS
+    own_agents: ClassVar[bool] = True
+    copies: ClassVar[bool] = True
+    tunes: ClassVar[bool] = True
+    pools: ClassVar[bool] = False
+    chosen: ClassVar[dict[str, str]] = {}
+
+    def learner(self, agent: Agent, population: int) -> Learner:
+        from shoal.methods.independent import independent
+
+        return independent(agent)
+
+    def evolver(
+        self, select: Select, explore: Explore, space: dict[str, Range], start: dict[str, float], start_after: int
+    ) -> Evolver:
+        from shoal.methods.pbt.evolver import pbt
+
+        try:
+            return pbt(select, explore, space, start, start_after)
+        except BadInput as error:
+            raise BadInput(f"explore: {error}") from error
+
+    def space(self, agent: Agent) -> dict[str, Range]:
+        return agent.space
+
+
+@dataclass(frozen=True)
+class Seeds(Pbt):
+    """The control: independent members that differ in their seeds and, where a space is given, in hyperparameters."""
+
+    copies: ClassVar[bool] = False
+
+    def evolver(
+        self, select: Select, explore: Explore, space: dict[str, Range], start: dict[str, float], start_after: int
+    ) -> Evolver:
+        from shoal.methods.pbt.evolver import keep
+
+        return keep(space, start)
+
+    def space(self, agent: Agent) -> dict[str, Range]:
+        return {}
+
+
+@dataclass(frozen=True)
+class _Fixed:
+    """Methods whose members all have the same hyperparameters."""
+
+    own_agents: ClassVar[bool] = False
+    copies: ClassVar[bool] = False
+    tunes: ClassVar[bool] = False
+    pools: ClassVar[bool] = False
+    chosen: ClassVar[dict[str, str]] = {}
+
+    def space(self, agent: Agent) -> dict[str, Range]:
+        return {}
+
+
+@dataclass(frozen=True)
+class Es(_Fixed):
+    """Evolution strategies (OpenAI-ES): one policy, moved towards those of its perturbations that do well."""
+
+    optimiser: Literal["adam", "sgd"] = "adam"
+    """what turns the estimated gradient into a step"""
+    sigma_decay: float = 1.0
+    """factor of hyper.sigma after each generation"""
+    sigma_end: float = 0.0
+    """where its decay ends"""
+    learning_rate_decay: float = 1.0
+    """factor of hyper.learning_rate after each generation"""
+    learning_rate_end: float = 0.0
+    """where its decay ends"""
+    adaptive_cap: bool = False
+    """end episodes at twice the mean length of those of the generation before"""
+    chunk: int = 32
+    """members that a device measures at a time: what they take of its memory does not grow with the population"""
+
+    agents: ClassVar[dict[str, str]] = {"policy": "shoal.agents.policy:policy"}
+    own_agents: ClassVar[bool] = True
+    pools: ClassVar[bool] = True
+
+    def learner(self, agent: Agent, population: int) -> Learner:
+        from shoal.methods.es.learner import frozen
+
+        for name in ("sigma", "learning_rate"):
+            factor, end = getattr(self, f"{name}_decay"), getattr(self, f"{name}_end")
+            if not 0 < factor <= 1:
+                raise BadInput(f"method.{name}_decay = {factor:g}: must lie within (0, 1]")
+            if end < 0:
+                raise BadInput(f"method.{name}_end = {end:g}: must be at least 0")
+        if self.chunk < 1:
+            raise BadInput(f"method.chunk = {self.chunk}: must be at least 1")
+        return frozen(agent, self.optimiser, self.chunk)
+
+    def evolver(
+        self, select: Select, explore: Explore, space: dict[str, Range], start: dict[str, float], start_after: int
+    ) -> Evolver:
+        from shoal.methods.es.evolver import Decay, openai_es
+        from shoal.methods.es.learner import LIMITS
+
+        decays = {
+            "sigma": Decay(self.sigma_decay, max(self.sigma_end, LIMITS["sigma"][0])),
+            "learning_rate": Decay(self.learning_rate_decay, self.learning_rate_end),
+        }
+        return openai_es(start, decays, self.adaptive_cap)
+
+
+@dataclass(frozen=True)
+class CemRl(_Fixed):
+    """CEM-RL: actors drawn around a mean, half of which learn from one critic and one memory before they are measured."""
+
+    trained: int | None = None
+    """how many members make TD3 updates, by default half; 0: the cross-entropy method alone"""
+    elites: int | None = None
+    """how many of the best make the next mean, by default half"""
+    variance: float = 1e-3
+    """of each parameter at first, and of the noise that is added to it"""
+    noise_end: float = 1e-5
+    """what that noise falls to"""
+    noise_decay: float = 0.95
+    """share of it that is left after each generation"""
+    mirrored: bool = False
+    """draw members in pairs on opposite sides of the mean"""
+
+    agents: ClassVar[dict[str, str]] = {"td3": AGENTS["td3"]}
+
+    def learner(self, agent: Agent, population: int) -> Learner:
+        from shoal.methods.cem_rl.learner import cem_rl
+
+        if self.elites is not None and not 1 <= self.elites <= population:
+            raise BadInput(f"method.elites = {self.elites}: must lie within 1 and population = {population}")
+        options = {name: getattr(self, name) for name in ("variance", "noise_end", "noise_decay", "mirrored")}
+        return cem_rl(agent, population, trained=self.trained, **options)
+
+    def evolver(
+        self, select: Select, explore: Explore, space: dict[str, Range], start: dict[str, float], start_after: int
+    ) -> Evolver:
+        from shoal.methods.cem_rl.evolver import cem
+
+        return cem(start, self.elites)
+
+
+@dataclass(frozen=True)
+class Dvd(_Fixed):
+    """DvD: actors with one critic and one memory, rewarded for behaving differently from one another."""
+
+    arms: tuple[float, ...] = (0.0, 0.5)
+    """what diversity may count beside return: a bandit chooses for each generation; a single one is always taken"""
+    probes: int = 20
+    """states in which behaviours are compared"""
+    redraw: int = 20
+    """updates after which other states are drawn"""
+
+    agents: ClassVar[dict[str, str]] = {"td3": AGENTS["td3"]}
+    chosen: ClassVar[dict[str, str]] = {"diversity": "arms"}
+
+    def learner(self, agent: Agent, population: int) -> Learner:
+        from shoal.methods.dvd.learner import dvd
+
+        return dvd(agent, population, probes=self.probes, redraw=self.redraw)
+
+    def evolver(
+        self, select: Select, explore: Explore, space: dict[str, Range], start: dict[str, float], start_after: int
+    ) -> Evolver:
+        from shoal.methods.dvd.evolver import bandit
+
+        return bandit(start, self.arms)
+
+
+METHODS: dict[str, Any] = {"pbt": Pbt, "seeds": Seeds, "es": Es, "cem_rl": CemRl, "dvd": Dvd}

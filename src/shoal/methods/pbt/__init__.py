@@ -1,0 +1,1 @@
+"""Population-based training: selectors, explorers, and the evolver that joins them."""

@@ -1,0 +1,70 @@
+"""Population-based training (Jaderberg et al., arXiv 1711.09846): select, inherit, explore."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shoal.core.keys import derive, draws
+from shoal.core.schema import call_own
+from shoal.core.types import BadInput, Cards, Decision, Evolver, Explore, Range, Seed, Select
+from shoal.methods.pbt import explore as explorers
+from shoal.methods.pbt import select as selectors
+from shoal.methods.ranges import nearest, sample, validate
+
+
+def pbt(
+    select: Select, explore: Explore, space: dict[str, Range], start: dict[str, float], start_after: int = 0
+) -> Evolver:
+    """The evolver that applies `select` to the cards, then `explore` to what the children inherit.
+
+    space: the hyperparameters that are tuned; each member draws its first ones from them, or begins at their `start`
+    start: first values of all other hyperparameters
+    start_after: environment steps before which a member neither copies nor explores
+    """
+    for name, r in space.items():
+        validate(name, r)
+
+    def init(key: Seed, uid: np.ndarray) -> tuple[tuple[()], dict[str, np.ndarray]]:
+        hyper = {name: np.full(len(uid), value, np.float32) for name, value in start.items()}
+        for name, r in space.items():
+            if r.start is None:
+                hyper[name] = sample(r, draws(derive(key, "prior", name), uid, 1)[:, 0])
+            else:
+                hyper[name] = nearest(r, np.full(len(uid), r.start))
+        return (), hyper
+
+    def decide(key: Seed, state: tuple[()], cards: Cards, mine: np.ndarray) -> tuple[tuple[()], Decision]:
+        parents, explores = _checked(select(derive(key, "select"), cards, mine), len(cards.uid), len(mine))
+        ready = cards.steps[mine] >= start_after
+        parents, explores = np.where(ready, parents, mine), explores & ready
+        hyper = {name: values[parents] for name, values in cards.hyper.items()}
+        if len(rows := np.flatnonzero(explores)):
+            inherited = {name: values[rows] for name, values in hyper.items()}
+            for name, values in explore(derive(key, "explore"), inherited, space, cards.uid[mine[rows]]).items():
+                hyper[name][rows] = values
+        return state, Decision(parents, hyper)
+
+    # An explorer that cannot serve this space says so now, not after the first interval.
+    usual = init((), np.zeros(1, np.int64))[1]
+    changed = call_own("it", explore, (), usual, space, np.zeros(1, np.int64))
+    if not isinstance(changed, dict) or changed.keys() != usual.keys():
+        raise BadInput(f"it gave a {type(changed).__name__}; it must give a dict of all hyperparameters")
+    return Evolver(init, decide)
+
+
+def _checked(selection: Any, visible: int, members: int) -> tuple[np.ndarray, np.ndarray]:
+    """Parents and who explores, as a selector chose them. Raises BadInput where that is no choice."""
+    if not isinstance(selection, tuple) or len(selection) != 2:
+        raise BadInput(f"select: it gave a {type(selection).__name__}; it must give a Selection")
+    parents, explores = (np.asarray(x) for x in selection)
+    whole = parents.dtype.kind in "iu" and explores.dtype.kind == "b" and parents.shape == explores.shape == (members,)
+    if not whole or not ((parents >= 0) & (parents < visible)).all():
+        raise BadInput(f"select: of {members} members each needs a parent among the {visible} rows of the cards")
+    return parents, explores
+
+
+def keep(space: dict[str, Range], start: dict[str, float]) -> Evolver:
+    """The control: nobody copies and nobody explores. Many seeds or, over a space, random search."""
+    return pbt(selectors.Keep(), explorers.Keep(), space, start)

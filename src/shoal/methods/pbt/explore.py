@@ -1,0 +1,150 @@
+"""Explorers: new hyperparameters from inherited ones. Each is a frozen dataclass, called as
+`(key, hyper [N], space, uid [N]) -> hyper [N]`.
+
+Only the names in `space` change; the others pass through. Every hyperparameter of every child has draws of its own,
+which depend on the key, the name and the uid alone: two children of one parent part at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from shoal.core.keys import derive, draws
+from shoal.core.suggestions import unknown
+from shoal.core.types import BadInput, Range, Seed
+from shoal.methods.ranges import perturb, sample, shift, validate
+
+Rule = Literal["mutate_float", "mutate_discount"]
+
+
+@dataclass(frozen=True)
+class Explorer:
+    """Hands each hyperparameter in the space to `change`, with four uniform draws per child."""
+
+    def change(self, name: str, r: Range, x: np.ndarray, u: np.ndarray) -> np.ndarray:
+        """New values float32 [N] from the inherited `x` [N], by `u` uniform in [0, 1) [N, 4]."""
+        raise NotImplementedError
+
+    def __call__(
+        self, key: Seed, hyper: dict[str, np.ndarray], space: dict[str, Range], uid: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        return {
+            name: self.change(name, space[name], x, draws(derive(key, name), uid, 4)) if name in space else x
+            for name, x in hyper.items()
+        }
+
+
+@dataclass(frozen=True)
+class Perturb(Explorer):
+    """Multiplies by a random factor, or sometimes draws afresh (PBT, arXiv 1711.09846)."""
+
+    factors: tuple[float, ...] = (0.8, 1.2)
+    """one of these, drawn anew for each hyperparameter of each child"""
+    resample_probability: float = 0.1
+    """probability of a fresh draw from the range instead (Ray Tune: 0.25, which resamples most children of many values)"""
+
+    def __post_init__(self) -> None:
+        if not self.factors or not all(0 < f < np.inf for f in self.factors) or set(self.factors) == {1.0}:
+            raise BadInput(f"perturb: factors = {self.factors} must be positive numbers, not all of them 1")
+        _probability("perturb", "resample_probability", self.resample_probability)
+
+    def change(self, name: str, r: Range, x: np.ndarray, u: np.ndarray) -> np.ndarray:
+        factor = np.array(self.factors)[(u[:, 1] * len(self.factors)).astype(int)]
+        fresh = u[:, 0] < self.resample_probability
+        return np.where(fresh, sample(r, u[:, 2]), perturb(r, x, factor, u[:, 3]))
+
+
+@dataclass(frozen=True)
+class Resample(Explorer):
+    """Draws every hyperparameter of a child afresh from its range (fastpbrl, arXiv 2206.08888)."""
+
+    def change(self, name: str, r: Range, x: np.ndarray, u: np.ndarray) -> np.ndarray:
+        return sample(r, u[:, 0])
+
+
+@dataclass(frozen=True)
+class Mutate(Explorer):
+    """Changes some hyperparameters by a random factor (DexPBT, arXiv 2305.12127; defaults as in Isaac Lab).
+
+    `mutate_float` multiplies or divides by a factor from `change_range`, each with probability 1/2; `mutate_discount`
+    does so to 1 - x, with a factor from `discount_range`. A one_minus_log range calls for the latter.
+    """
+
+    mutation_rate: float = 0.25
+    """probability that a hyperparameter changes"""
+    change_range: tuple[float, float] = (1.1, 2.0)
+    """smallest and largest factor of mutate_float"""
+    discount_range: tuple[float, float] = (1.1, 1.2)
+    """smallest and largest factor of mutate_discount"""
+    rules: Mapping[str, Rule] = field(default_factory=dict)
+    """mutate_float or mutate_discount for a hyperparameter, against the habit of its scale"""
+
+    def __post_init__(self) -> None:
+        _probability("mutate", "mutation_rate", self.mutation_rate)
+        for which in ("change_range", "discount_range"):
+            low, high = getattr(self, which)
+            if not 1 <= low <= high < np.inf:
+                raise BadInput(f"mutate: {which} = {(low, high)} must be two numbers >= 1, the smaller first")
+        for name, rule in self.rules.items():
+            if rule not in ("mutate_float", "mutate_discount"):
+                raise BadInput(f"mutate: rules.{name} = {rule!r} is neither 'mutate_float' nor 'mutate_discount'")
+
+    def __call__(
+        self, key: Seed, hyper: dict[str, np.ndarray], space: dict[str, Range], uid: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        ruled = dict(space)
+        for name, rule in self.rules.items():
+            if name not in space:
+                raise BadInput(unknown("mutate.rules, among the tuned hyperparameters", name, space))
+            if (rule == "mutate_discount") != (space[name].scale == "one_minus_log"):
+                ruled[name] = replace(space[name], scale="one_minus_log" if rule == "mutate_discount" else "linear")
+                validate(f"{name} (under mutate.rules, {rule})", ruled[name])
+        return super().__call__(key, hyper, ruled, uid)
+
+    def change(self, name: str, r: Range, x: np.ndarray, u: np.ndarray) -> np.ndarray:
+        low, high = self.discount_range if r.scale == "one_minus_log" else self.change_range
+        factor = low + (high - low) * u[:, 1]
+        factor = np.where(u[:, 2] < 0.5, factor, 1 / factor)
+        return np.where(u[:, 0] < self.mutation_rate, perturb(r, x, factor, u[:, 3]), x)
+
+
+@dataclass(frozen=True)
+class Gaussian(Explorer):
+    """Adds a normal step in the range's own scale, clipped at the bounds."""
+
+    std: float = 0.1
+    """standard deviation of the step, as a fraction of the range"""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.std < np.inf:
+            raise BadInput(f"gaussian: std = {self.std} must be positive")
+
+    def change(self, name: str, r: Range, x: np.ndarray, u: np.ndarray) -> np.ndarray:
+        normal = np.sqrt(-2 * np.log1p(-u[:, 0])) * np.cos(2 * np.pi * u[:, 1])  # Box and Muller
+        return shift(r, x, self.std * normal, u[:, 2])
+
+
+@dataclass(frozen=True)
+class Keep(Explorer):
+    """Changes nothing: children inherit hyperparameters as they are."""
+
+    def change(self, name: str, r: Range, x: np.ndarray, u: np.ndarray) -> np.ndarray:
+        return x
+
+
+EXPLORERS: dict[str, type[Explorer]] = {
+    "perturb": Perturb,
+    "resample": Resample,
+    "mutate": Mutate,
+    "gaussian": Gaussian,
+    "keep": Keep,
+}
+
+
+def _probability(where: str, name: str, value: float) -> None:
+    if not 0 <= value <= 1:
+        raise BadInput(f"{where}: {name} = {value} must lie between 0 and 1")

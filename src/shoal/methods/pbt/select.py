@@ -1,0 +1,237 @@
+"""Selectors: who copies whom. Each is a frozen dataclass, called as `(key, cards [M], mine [N]) -> Selection`.
+
+What holds for all of them:
+
+- Only members whose weights fit one another (equal `shape` on their cards) are compared; a member alone keeps its own.
+- NaN and infinite fitness rank last and never become parents; whoever has none copies one who has. Where no fitness is
+  finite there is nothing to select by: everybody keeps weights and hyperparameters. (`Keep` looks at no fitness.)
+- Equal fitness is ranked by lot, so that it neither always nor never copies. The best is never overwritten.
+- A member's lot depends on the key and its uid alone: every process decides the same, whatever the order of the cards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple
+
+import numpy as np
+
+from shoal.core.keys import draws
+from shoal.core.types import BadInput, Cards, Seed, Selection
+
+
+class Rivals(NamedTuple):
+    """Members whose weights fit one another, ordered by uid. At least one of them has finite fitness.
+
+    fitness:   float64 [n], -inf where it is not finite
+    deviation: float64 [n], sample standard deviation of the episodes behind the fitness
+    episodes:  int64 [n], how many those were
+    finite:    bool [n]
+    rank:      int64 [n], 0 is the best; equal fitness by lot, non-finite last
+    luck:      float64 [n], uniform in [0, 1): with it each member draws its parent or opponent
+    """
+
+    fitness: np.ndarray
+    deviation: np.ndarray
+    episodes: np.ndarray
+    finite: np.ndarray
+    rank: np.ndarray
+    luck: np.ndarray
+
+
+@dataclass(frozen=True)
+class Selector:
+    """Splits the cards into groups of rivals and lets `choose` decide within each."""
+
+    needs: ClassVar[int] = 2  # the smallest population that the selector makes sense for
+
+    def choose(self, rivals: Rivals) -> tuple[np.ndarray, np.ndarray]:
+        """parents int64 [n] (indices into the rivals) and explore bool [n]."""
+        raise NotImplementedError
+
+    def __call__(self, key: Seed, cards: Cards, mine: np.ndarray) -> Selection:
+        parents, explore = np.arange(len(cards.uid)), np.zeros(len(cards.uid), bool)
+        for shape in np.unique(cards.shape):
+            rows = np.flatnonzero(cards.shape == shape)
+            rows = rows[np.argsort(cards.uid[rows])]
+            if np.isfinite(cards.fitness[rows]).any():
+                chosen, explore[rows] = self.choose(_rivals(key, cards, rows))
+                parents[rows] = rows[chosen]
+        return Selection(parents[mine], explore[mine])
+
+
+@dataclass(frozen=True)
+class Truncation(Selector):
+    """The worst members copy uniformly drawn members from the top and explore (PBT, arXiv 1711.09846).
+
+    Both fractions are rounded down, but at least one member is replaced and at least one is a donor. Of members with
+    non-finite fitness all are replaced, however many they are.
+    fastpbrl (arXiv 2206.08888) uses bottom = 0.4 with donors = above.
+    """
+
+    bottom: float = 0.25
+    """fraction of the population that is replaced, and whoever diverged beside it"""
+    top: float = 0.25
+    """fraction of the population that donates, with donors = top"""
+    donors: Literal["top", "above"] = "top"
+    """who donates: the top fraction, or all above the bottom"""
+
+    def __post_init__(self) -> None:
+        if self.donors not in ("top", "above"):
+            raise BadInput(f"truncation: donors = {self.donors!r} is neither 'top' nor 'above'")
+        if not (0 < self.bottom < 1 and 0 < self.top < 1):
+            raise BadInput(f"truncation: bottom = {self.bottom} and top = {self.top} must lie between 0 and 1")
+        if self.donors == "top" and self.bottom + self.top > 1:
+            raise BadInput(f"truncation: bottom = {self.bottom} and top = {self.top} overlap; together at most 1")
+
+    def choose(self, rivals: Rivals) -> tuple[np.ndarray, np.ndarray]:
+        n = len(rivals.rank)
+        above = n - min(_share(self.bottom, n), n - 1)
+        donors = above if self.donors == "above" else min(_share(self.top, n), above)
+        pool = np.flatnonzero(rivals.finite & (rivals.rank < donors))
+        replaced = (rivals.rank >= above) | ~rivals.finite
+        return _copying(np.where(replaced, _draw(pool, rivals.luck), np.arange(n)))
+
+
+@dataclass(frozen=True)
+class WinnerTakesAll(Selector):
+    """All members but the best become children of the best and explore (EVO)."""
+
+    def choose(self, rivals: Rivals) -> tuple[np.ndarray, np.ndarray]:
+        return _copying(np.full(len(rivals.rank), rivals.rank.argmin()))
+
+
+@dataclass(frozen=True)
+class Tournament(Selector):
+    """Each member draws an opponent, and copies it and explores if the opponent is better (PBT's binary tournament).
+
+    Opponents are drawn from the others with finite fitness, so that a diverged member always finds a parent.
+    """
+
+    def choose(self, rivals: Rivals) -> tuple[np.ndarray, np.ndarray]:
+        opponents = _opponents(rivals)
+        return _copying(np.where(rivals.rank[opponents] < rivals.rank, opponents, np.arange(len(opponents))))
+
+
+@dataclass(frozen=True)
+class Threshold(Selector):
+    """Members clearly below the mean copy members clearly above it and explore (DexPBT, Isaac Lab).
+
+    With mean and standard deviation over the finite fitness, a member is below or above when it is off the mean by more
+    than both thresholds. When none is above, a member below keeps its weights and explores; a diverged one, whose
+    weights are worth nothing, then copies any member with finite fitness.
+    """
+
+    threshold_std: float = 0.1
+    """distance from the mean in standard deviations"""
+    threshold_abs: float = 0.025
+    """distance from the mean in units of fitness"""
+
+    def __post_init__(self) -> None:
+        if not (self.threshold_std >= 0 and self.threshold_abs >= 0):
+            raise BadInput(
+                f"threshold: threshold_std = {self.threshold_std} and threshold_abs = {self.threshold_abs} "
+                "must not be negative"
+            )
+
+    def choose(self, rivals: Rivals) -> tuple[np.ndarray, np.ndarray]:
+        known = rivals.fitness[rivals.finite]
+        with np.errstate(over="ignore", invalid="ignore"):  # fitness near the ends of float64: nobody is beyond
+            margin = max(self.threshold_std * known.std(), self.threshold_abs)
+            mean = np.clip(known.mean(), known.min(), known.max())  # rounding must not put equal members off their mean
+            below, above = rivals.fitness < mean - margin, rivals.fitness > mean + margin
+        itself = np.arange(len(below))
+        if above.any():
+            leaders = _draw(np.flatnonzero(above), rivals.luck)
+        else:
+            leaders = np.where(rivals.finite, itself, _draw(np.flatnonzero(rivals.finite), rivals.luck))
+        below |= ~rivals.finite
+        return np.where(below, leaders, itself), below
+
+
+@dataclass(frozen=True)
+class TTest(Selector):
+    """Each member draws an opponent, and copies it and explores if it is better beyond doubt (PBT's t-test selection).
+
+    Better: higher fitness by Welch's t-test, with the fitness as the mean of the episodes. With fewer than two episodes
+    on either side there is no evidence, and no copy; when neither side varies, any difference counts. Opponents are
+    drawn as in a tournament; a diverged member copies its opponent without a test.
+    """
+
+    p: float = 0.05
+    """two-sided significance level"""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.p < 1:
+            raise BadInput(f"t_test: p = {self.p} must lie between 0 and 1")
+
+    def choose(self, rivals: Rivals) -> tuple[np.ndarray, np.ndarray]:
+        from scipy.stats import ttest_ind_from_stats
+
+        opponents, itself = _opponents(rivals), np.arange(len(rivals.rank))
+        known = rivals.finite & (rivals.episodes >= 2)
+        tested = known & known[opponents]
+        a, b = ([part[rows[tested]] for part in rivals[:3]] for rows in (opponents, itself))
+        doubt = np.ones(len(itself))
+        with np.errstate(all="ignore"):  # no variance: p is 0, or NaN where the means are equal too; overflow: 1 or NaN
+            doubt[tested] = ttest_ind_from_stats(*a, *b, equal_var=False).pvalue
+        better = rivals.fitness[opponents] > rivals.fitness
+        return _copying(np.where(better & (~rivals.finite | (doubt < self.p)), opponents, itself))
+
+
+@dataclass(frozen=True)
+class Keep(Selector):
+    """Nobody copies: the control, many independent runs."""
+
+    needs: ClassVar[int] = 1
+
+    explore: bool = False
+    """every member explores in place"""
+
+    def __call__(self, key: Seed, cards: Cards, mine: np.ndarray) -> Selection:
+        return Selection(mine.copy(), np.full(len(mine), self.explore))
+
+
+SELECTORS: dict[str, type[Selector]] = {
+    "truncation": Truncation,
+    "winner_takes_all": WinnerTakesAll,
+    "tournament": Tournament,
+    "threshold": Threshold,
+    "t_test": TTest,
+    "keep": Keep,
+}
+
+
+def _rivals(key: Seed, cards: Cards, rows: np.ndarray) -> Rivals:
+    finite = np.isfinite(cards.fitness[rows])
+    fitness = np.where(finite, cards.fitness[rows], -np.inf)
+    luck, lot = draws(key, cards.uid[rows], 2).T
+    rank = np.empty(len(rows), np.int64)
+    rank[np.lexsort((lot, -fitness))] = np.arange(len(rows))
+    return Rivals(fitness, cards.deviation[rows], cards.episodes[rows], finite, rank, luck)
+
+
+def _share(fraction: float, n: int) -> int:
+    """At least 1; the tiny addition keeps 0.57 x 100 from becoming 56."""
+    return max(1, int(fraction * n + 1e-9))
+
+
+def _draw(pool: np.ndarray, luck: np.ndarray) -> np.ndarray:
+    """One of `pool` for each number in `luck`, uniformly."""
+    return pool[(luck * len(pool)).astype(int)]
+
+
+def _opponents(rivals: Rivals) -> np.ndarray:
+    """For each member one of the others with finite fitness, uniformly; itself where there is none."""
+    known = np.flatnonzero(rivals.finite)
+    opponents = np.arange(len(rivals.rank))
+    for i in opponents:
+        others = known[known != i]
+        if len(others):
+            opponents[i] = _draw(others, rivals.luck[i])
+    return opponents
+
+
+def _copying(parents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Whoever copies explores."""
+    return parents, parents != np.arange(len(parents))

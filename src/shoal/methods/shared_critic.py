@@ -1,0 +1,139 @@
+"""TD3 of many actors with one pair of critics and one replay memory: what CEM-RL and DvD have in common.
+
+The critics learn from a batch of each actor, which bootstraps through that actor's own target policy: their loss is the
+mean over all of these transitions. Every actor climbs the first critic. What belongs to the critics alone, their
+learning rate and `tau`, and the policy delay, which all wait for, is taken from the first actor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from shoal.agents.td3 import Networks, descend_critics, is_due, targets
+from shoal.core import tree
+from shoal.core.types import Agent, BadInput
+from shoal.rl import replay_memory as ring
+from shoal.rl.off_policy import ADAM, descend, towards
+
+if TYPE_CHECKING:
+    from shoal.core.types import Hyper, PyTree
+    from shoal.rl.replay_memory import Batch, Memory
+
+
+METRICS = ("loss/critic", "value/mean", "value/target")  # of a joint update, [N] each
+
+
+class Actor(NamedTuple):
+    """What a member has of its own; acts like what `td3` has learned."""
+
+    policy: Any
+    target_policy: Any
+    policy_optimiser: Any
+    updates: jax.Array  # int32, those behind these weights
+
+
+class Critic(NamedTuple):
+    """What all actors share; leaves are stacked, [2, ...]."""
+
+    critics: Any
+    target_critics: Any
+    optimiser: Any
+    updates: jax.Array  # int32, those behind these weights
+
+
+def networks_of(agent: Agent, method: str) -> Networks:
+    """What an agent that must be TD3 is made of. Raises BadInput."""
+    if not isinstance(agent.parts, Networks):
+        raise BadInput(f"method = {method}: trains the actors of td3; take agent: td3")
+    return agent.parts
+
+
+def new_actor(policy: PyTree) -> Actor:
+    """An actor that begins with these parameters."""
+    return Actor(policy, policy, ADAM.init(policy), jnp.int32(0))
+
+
+def new_critic(critics: PyTree) -> Critic:
+    """Critics that begin with these parameters."""
+    return Critic(critics, critics, ADAM.init(critics), jnp.int32(0))
+
+
+def batches(memory: Memory, keys: jax.Array, shape: tuple[int, ...], discount: jax.Array) -> Batch:
+    """Transitions of one step for each of N actors, drawn with its own key and discount: leaves [*shape, N, batch, ...].
+
+    shape: (..., batch)
+    """
+    axis = len(shape) - 1
+    return jax.vmap(lambda key, d: ring.sample(memory, key, shape, 1, d), out_axes=axis)(keys, discount)
+
+
+def no_bonus(policies: PyTree, *_: Any) -> jax.Array:
+    """What policies are rewarded with besides their values: nothing."""
+    return jnp.float32(0)
+
+
+def joint_update(net: Networks, bonus: Callable = no_bonus, value_weight: Callable = lambda hyper: 1.0) -> Callable:
+    """One update of all actors and of the critics that they share.
+
+    (actors [N], critic, hyper [N], batch [N, batch, ...], keys [N], *arguments) -> (actors, critic, metrics [N])
+
+    bonus: (policies [N], hyper, *arguments) -> a number that all policies climb together, beside their values
+    value_weight: (hyper) -> [N], what the values count for each of them
+    """
+
+    def update(
+        actors: Actor, critic: Critic, hyper: Hyper, batch: Batch, keys: jax.Array, *arguments: Any
+    ) -> tuple[Actor, Critic, dict[str, jax.Array]]:
+        first = jax.tree.map(lambda x: x[0], hyper)
+        noise = jax.vmap(lambda h, key, like: net.noise(h, key, like.shape))(hyper, keys, batch.action)
+        next_action = jax.vmap(net.policy)(actors.target_policy, batch.next_obs) + noise
+        flat, next_action = jax.tree.map(_flat, (batch, next_action))
+        target = targets(net, critic.target_critics, flat, next_action)
+        counts = tree.finite(next_action)[None]  # an actor that has diverged does not take the critics with it
+        critics, optimiser, loss, value = descend_critics(
+            net, first.critic_learning_rate, critic.critics, critic.optimiser, flat, target, counts
+        )
+        critic = critic._replace(critics=critics, optimiser=optimiser, updates=critic.updates + 1)
+        actors = actors._replace(updates=actors.updates + 1)
+        actors, critic = jax.lax.cond(
+            is_due(critic.updates, first.policy_delay),
+            improve_policies,
+            lambda actors, critic, *_: (actors, critic),
+            actors,
+            critic,
+            hyper,
+            batch.obs,
+            *arguments,
+        )
+        each = (len(keys), -1)
+        told = jnp.broadcast_to(loss, len(keys)), value.mean(0).reshape(each).mean(-1), target.reshape(each).mean(-1)
+        return actors, critic, dict(zip(METRICS, told, strict=True))
+
+    def improve_policies(
+        actors: Actor, critic: Critic, hyper: Hyper, obs: jax.Array, *arguments: Any
+    ) -> tuple[Actor, Critic]:
+        def loss(policies: Any) -> jax.Array:
+            action = jax.vmap(net.policy)(policies, obs)
+            value = net.climb(critic.critics, _flat(obs), _flat(action)).reshape(obs.shape[:2]).mean(-1)
+            return -(value_weight(hyper) * value).sum() - bonus(policies, hyper, *arguments)
+
+        gradient = jax.grad(loss)(actors.policy)
+        rates = hyper.policy_learning_rate
+        policies, optimiser = jax.vmap(descend)(rates, gradient, actors.policy, actors.policy_optimiser)
+        actors = actors._replace(
+            policy=policies,
+            policy_optimiser=optimiser,
+            target_policy=jax.vmap(towards)(actors.target_policy, policies, hyper.tau),
+        )
+        return actors, critic._replace(target_critics=towards(critic.target_critics, critic.critics, hyper.tau[0]))
+
+    return update
+
+
+def _flat(x: jax.Array) -> jax.Array:
+    """The batches of all actors as one: [N, batch, ...] -> [N * batch, ...]."""
+    return x.reshape(-1, *x.shape[2:])

@@ -1,0 +1,148 @@
+"""The devices of this process: how members are laid over them, and the programs that run there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from shoal.core.types import Population, PyTree
+from shoal.population.compiled import keep_whole
+from shoal.rl.batching import AXIS
+
+GPUS = Path("/proc/driver/nvidia/gpus")
+OF_POPULATION: Any = Population._make((True, False, True))  # which of its leaves have the member axis
+
+
+def prepare(neighbour: tuple[int, int] = (0, 1), sharer: tuple[int, int] = (0, 1)) -> None:
+    """Make every core a device and keep compiled programs on disk; settings made by the user stay as they are.
+
+    neighbour: which process this is of those on this machine; each takes a GPU of its own.
+    sharer: which it is of those that may run on the same cores; each keeps to its share of them.
+    Takes effect when called before JAX is first used in the process.
+    """
+    rank, size = neighbour
+    cores = _own_cores(*sharer)
+    if size > 1 and (gpus := len(list(GPUS.iterdir())) if GPUS.is_dir() else 0):
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus)))).split(",")
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible[rank % len(visible)]
+    if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+        with contextlib.suppress(RuntimeError):  # JAX is in use already: its devices stay as they are
+            jax.config.update("jax_num_cpu_devices", cores)
+    own = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shoal" / "compiled"
+    keep_whole(own)
+    if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
+        jax.config.update("jax_compilation_cache_dir", str(own))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
+
+def _own_cores(rank: int, size: int) -> int:
+    """Keep to a share of the cores that this process may run on; how many those are."""
+    if not hasattr(os, "sched_getaffinity"):
+        return max(1, (os.cpu_count() or 1) // size)
+    cores = sorted(os.sched_getaffinity(0))
+    if size > 1:  # or the threads of all would wander over all cores
+        cores = cores[len(cores) * rank // size : len(cores) * (rank + 1) // size] or [cores[rank % len(cores)]]
+        os.sched_setaffinity(0, cores)
+    return len(cores)
+
+
+def free_memory() -> float | None:
+    """Bytes free on the devices; None where nobody says."""
+    stats = [device.memory_stats() for device in jax.devices()]
+    if all(stats):
+        return sum(s["bytes_limit"] - s["bytes_in_use"] for s in stats)
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    return next((float(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), None)
+
+
+class Layout:
+    """The member axis laid over as many devices as divide it; each device runs its members on its own.
+
+    together: all members on one device, because they learn from one another. side_by_side: how many of them, one after
+    another, belong on the same one; it divides the members.
+    """
+
+    def __init__(self, members: int, together: bool = False, side_by_side: int = 1):
+        devices = jax.devices()
+        groups = members // side_by_side
+        count = 1 if together else max(d for d in range(1, len(devices) + 1) if groups % d == 0)
+        self._mesh = Mesh(np.array(devices[:count]), (AXIS,))
+
+    @property
+    def devices(self) -> int:
+        return self._mesh.size
+
+    def place(self, tree: PyTree, members: PyTree = True) -> PyTree:
+        """Put a tree on the devices: each member's leaves on its own, or all of it on every device."""
+        return jax.device_put(tree, self._shardings(members))
+
+    def program(
+        self, function: Callable, *members: PyTree, out: PyTree = True, donate: tuple[int, ...] = ()
+    ) -> Program:
+        """Compile `function` for this layout.
+
+        members: for each argument, whether its leaves have the member axis, or a tree of that for its first branches.
+        out: the same for the results. donate: arguments whose memory the results take over.
+        """
+        if self.devices > 1:
+            specs = jax.tree.map(_spec, (members, out))
+            function = jax.shard_map(function, mesh=self._mesh, in_specs=specs[0], out_specs=specs[1], check_vma=False)
+        return self.gather(function, *members, out=out, donate=donate)
+
+    def gather(self, function: Callable, *members: PyTree, out: PyTree = True, donate: tuple[int, ...] = ()) -> Program:
+        """Compile a function that moves data between members, and so between devices."""
+        shardings, result = self._shardings(members), self._shardings(out)
+        jitted = jax.jit(function, in_shardings=shardings, out_shardings=result, donate_argnums=donate)
+        return Program(jitted, self._mesh)
+
+    def _shardings(self, members: PyTree) -> PyTree:
+        return jax.tree.map(lambda m: NamedSharding(self._mesh, _spec(m)), members)
+
+
+def _spec(members: bool) -> PartitionSpec:
+    return PartitionSpec(AXIS) if members else PartitionSpec()
+
+
+class Program:
+    """A jitted function, traced and compiled once, at its first call; other shapes are an error, not a retrace."""
+
+    def __init__(self, function: Any, mesh: Mesh):
+        self._function, self._mesh = function, mesh
+        self._compiled: Any = None
+        self._lock = threading.Lock()
+        self.compiling = (0.0, 0.0)  # from when to when, on the clock of time.perf_counter
+
+    def compile(self, *arguments: PyTree) -> None:
+        """Get ready for arguments like these; a second call, or one from another thread, waits and does nothing."""
+        with self._lock:
+            if self._compiled is None:
+                start = time.perf_counter()
+                with jax.set_mesh(self._mesh):
+                    self._compiled = self._function.lower(*arguments).compile()
+                self.compiling = (start, time.perf_counter())
+
+    def __call__(self, *arguments: PyTree) -> Any:
+        if self._compiled is None:
+            self.compile(*arguments)
+        return self._compiled(*arguments)
+
+
+def covered(spans: list[tuple[float, float]]) -> float:
+    """Seconds that lie within at least one of the spans: what is done side by side counts once."""
+    total, reached = 0.0, 0.0
+    for start, end in sorted(spans):
+        total += max(end - max(start, reached), 0.0)
+        reached = max(reached, end)
+    return total

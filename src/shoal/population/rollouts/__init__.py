@@ -1,0 +1,1 @@
+"""Acting: where a population meets its environments. On the device all of it is compiled, on the host it is a loop."""

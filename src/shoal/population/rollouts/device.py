@@ -1,0 +1,297 @@
+"""The device rollouts: acting, stepping and learning in one compiled program per generation."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shoal.core import tree
+from shoal.core.keys import at, environment_keys, member_keys, stream
+from shoal.core.types import Learner, Population, PyTree, Rollout
+from shoal.environments.device import DeviceEnvironment, auto_reset, step_once
+from shoal.environments.spaces import to_bounds
+from shoal.population.devices import OF_POPULATION, Layout
+from shoal.population.rollouts.episodes import (
+    Outcome,
+    Progress,
+    add_metrics,
+    advance,
+    begin,
+    broken,
+    disown,
+    forget,
+    mean_metrics,
+    merge,
+    no_metrics,
+    no_outcome,
+)
+from shoal.population.rollouts.search import actors_at, chunks_of
+
+
+class World(NamedTuple):
+    """What the environments of N members remember between two calls; every leaf is [N, B, ...]."""
+
+    state: PyTree
+    obs: jax.Array
+    carry: PyTree
+    progress: Progress
+
+
+class DeviceRollouts:
+    """N members in B device environments each."""
+
+    resumes_exactly = True
+
+    def __init__(self, environment: DeviceEnvironment, learner: Learner, layout: Layout, greedy: bool, step_limit: int):
+        self._environment, self._learner, self._step_limit = environment, learner, step_limit
+        self._greedy = greedy
+        self._layout = layout
+        self._begin = layout.program(self._reset, True, False)
+        members, own = (True, False), (True, True, True)  # of a population, its `shared` being everybody's
+        self._train = layout.program(
+            self._train_members, members, *own, True, False, False, False, out=(members, *own), donate=(0, 1, 2, 3)
+        )
+        self._test = layout.program(self._evaluate_members, OF_POPULATION, True, False)
+        arguments = (OF_POPULATION, True, False, False, False)
+        self._measure = layout.program(self._measure_rows, *arguments, out=(False, True, True))
+        self.world: World | None = None
+        self._metrics: list[str] = []
+        self.programs = (self._begin, self._train, self._test, self._measure)
+
+    def prepare(self, population: Population, uid: np.ndarray, episodes: int) -> None:
+        """Begin to compile `train`, and `evaluate` for E episodes, side by side, for a population of these shapes."""
+        key = jax.random.key(0)
+        world = jax.eval_shape(self._reset, uid, key)
+
+        def train() -> None:
+            with suppress(Exception):  # whatever is wrong is raised where the program is called
+                self._train.compile(*self._train_arguments(population, world, uid, key))
+
+        def test() -> None:
+            with suppress(Exception):
+                self._test.compile(*self._test_arguments(population, jax.random.split(key, (len(uid), episodes))))
+
+        for work in (train, test):
+            threading.Thread(target=work).start()  # no daemon: to leave a compiler in the middle is to crash
+
+    def sibling(self) -> DeviceRollouts:
+        """The rollouts of other members, with the same programs."""
+        return copy.copy(self)
+
+    # ------------------------------------------------------------------------------------------- training
+
+    def begin(self, uid: np.ndarray, key: jax.Array) -> None:
+        """Start every environment anew."""
+        self.world = self._begin(self._layout.place(uid), self._layout.place(key, members=False))
+
+    def train(
+        self, population: Population, uid: np.ndarray, key: jax.Array, iterations: int, chunk: int, pause: Callable
+    ) -> tuple[Population, dict[str, np.ndarray], Outcome]:
+        """`iterations` times a rollout and an update, `chunk` of them per call of the compiled program.
+
+        `pause` is called with each call's result and the iterations done; it may wait, show progress, or raise.
+        The result does not depend on `chunk`. Returns the population, metrics [N] averaged over iterations, and the
+        episodes that ended.
+        """
+        assert self.world is not None
+        members, self.world, metrics, outcome, who, key, _, _ = self._train_arguments(population, self.world, uid, key)
+        done = 0
+        while done < iterations:
+            count = min(chunk, iterations - done)
+            members, self.world, metrics, outcome = self._train(
+                members, self.world, metrics, outcome, who, key, np.int32(done), np.int32(count)
+            )
+            done += count
+            pause(metrics, done)
+        finished = jax.tree.map(np.asarray, outcome)
+        return Population(members[0], members[1], population.hyper), mean_metrics(metrics), finished
+
+    def _train_arguments(
+        self, population: Population, world: World, uid: np.ndarray, key: jax.Array
+    ) -> tuple[Any, ...]:
+        place = self._layout.place
+        if not self._metrics:
+            shapes = jax.eval_shape(self._iterate, population, world, uid, key, jnp.int32(0))[2]
+            self._metrics = list(shapes)
+        metrics = place(no_metrics(np, self._metrics, len(uid)))
+        outcome, who = place(no_outcome(np, len(uid))), (place(uid), population.hyper)
+        members = (population.members, population.shared)
+        return members, world, metrics, outcome, who, place(key, members=False), np.int32(0), np.int32(0)
+
+    def _train_members(
+        self,
+        members: tuple[PyTree, PyTree],
+        world: World,
+        metrics: dict[str, jax.Array],
+        outcome: Outcome,
+        who: tuple[jax.Array, PyTree],
+        key: jax.Array,
+        first: jax.Array,
+        count: jax.Array,
+    ) -> tuple[Any, World, dict[str, jax.Array], Outcome]:
+        uid, hyper = who
+
+        def iteration(i: jax.Array, state: tuple) -> tuple:
+            members, world, metrics, outcome = state
+            population, world, new, finished = self._iterate(
+                Population(members[0], members[1], hyper), world, uid, key, i
+            )
+            metrics = add_metrics(jnp, metrics, new)
+            return (population.members, population.shared), world, metrics, merge(jnp, outcome, *finished)
+
+        return jax.lax.fori_loop(first, first + count, iteration, (members, world, metrics, outcome))
+
+    def _iterate(
+        self, population: Population, world: World, uid: jax.Array, key: jax.Array, i: jax.Array
+    ) -> tuple[Population, World, dict[str, jax.Array], tuple]:
+        key = jax.random.fold_in(key, i)
+        world, rollout, finished = self._collect(population, world, uid, key)
+        update_keys = member_keys(stream(key, "update"), uid)
+        population, metrics = self._learner.update(population, rollout, update_keys)
+        return population, world, metrics | {"steps/broken": broken(rollout)}, finished
+
+    def _collect(
+        self, population: Population, world: World, uid: jax.Array, key: jax.Array
+    ) -> tuple[World, Rollout, tuple]:
+        """T steps of every environment. Leaves of the rollout: [N, T, B, ...]; of the finished episodes: [T, N, B]."""
+        environment, agent = self._environment, self._learner.agent
+        reset_all = jax.vmap(jax.vmap(environment.reset))
+        step_all = jax.vmap(
+            jax.vmap(lambda key, state, action, start: auto_reset(environment, key, state, action, start))
+        )
+        keys = {"act": member_keys(stream(key, "act"), uid)}
+        keys |= {name: environment_keys(stream(key, name), uid, agent.environments) for name in ("step", "reset")}
+        once = None if environment.fresh_resets else reset_all(keys.pop("reset"))
+
+        def step(world: World, t: jax.Array) -> tuple[World, tuple]:
+            now_keys = at(keys, t)
+            action, carry, extras = self._learner.act(population, world.obs, world.carry, now_keys["act"])
+            inside = to_bounds(environment.spec.action, action)
+            start = reset_all(now_keys["reset"]) if environment.fresh_resets else once
+            state, now = step_all(now_keys["step"], world.state, inside, start)
+            done = now.terminated | now.truncated
+            carry = tree.where(done, agent.carry(done.shape), carry)
+            progress, *finished = advance(jnp, world.progress, now.reward, done)
+            taken = Rollout(world.obs, action, now.reward, now.final_obs, now.terminated, now.truncated, extras)
+            return World(state, now.obs, carry, progress), (taken, tuple(finished))
+
+        world, (rollout, finished) = jax.lax.scan(step, world, jnp.arange(agent.rollout))
+        return world, jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), rollout), finished
+
+    def _reset(self, uid: jax.Array, key: jax.Array) -> World:
+        shape = (uid.shape[0], self._learner.agent.environments)
+        state, obs = jax.vmap(jax.vmap(self._environment.reset))(environment_keys(key, uid, shape[1]))
+        return World(state, obs, self._learner.agent.carry(shape), begin(jnp, *shape))
+
+    def overwrite(self, copied: np.ndarray) -> None:
+        """The weights of the members where `copied` [N] are no longer those that began their episodes."""
+        assert self.world is not None
+        progress = self.world.progress
+        carry = forget(self.world.carry, self._learner.agent.carry(progress.counts.shape), copied)
+        carry, counts = self._layout.place((carry, disown(progress, copied)))
+        self.world = self.world._replace(carry=carry, progress=progress._replace(counts=counts))
+
+    # ----------------------------------------------------------------------------------------- evaluation
+
+    def _test_arguments(self, population: Population, keys: jax.Array) -> tuple[Any, ...]:
+        return population, self._layout.place(keys), np.int32(self._step_limit)
+
+    def evaluate(self, population: Population, keys: jax.Array, pause: Callable) -> tuple[np.ndarray, np.ndarray]:
+        """Whole episodes of frozen members: keys [N, E], one per episode. Returns their returns and lengths [N, E]."""
+        returns, lengths = self._test(*self._test_arguments(population, keys))
+        pause(returns, 0)
+        return np.asarray(returns), np.asarray(lengths)
+
+    def _evaluate_members(self, population: Population, keys: jax.Array, limit: jax.Array) -> tuple:
+        return self._play(population, keys, limit)[:2]
+
+    def measure(
+        self, population: Population, uid: np.ndarray, key: jax.Array, keys: jax.Array, cap: int, pause: Callable
+    ) -> tuple[PyTree, np.ndarray, np.ndarray]:
+        """Whole episodes of members drawn with `key`, and of the mean; keys [E], the same for all.
+
+        cap: steps after which an episode is ended. Returns what the population shares after it has watched them, and
+        returns and lengths [N + 1, E], those of the mean last.
+        """
+        place = self._layout.place
+        limit = np.int32(min(cap, self._step_limit))
+        shared, *played = self._measure(population, place(uid), key, place(keys, False), limit)
+        pause(played, 0)
+        # Every device has measured the mean beside its own members, with the same result.
+        parts = [np.asarray(x).reshape(self._layout.devices, -1, len(keys)) for x in played]
+        return shared, *(np.concatenate([x[:, :-1].reshape(-1, len(keys)), x[0, -1:]]) for x in parts)
+
+    def _measure_rows(
+        self, population: Population, uid: jax.Array, key: jax.Array, keys: jax.Array, limit: jax.Array
+    ) -> tuple[PyTree, jax.Array, jax.Array]:
+        drawn, members = self._learner.drawn, len(uid)
+        assert drawn is not None
+        chunks, width = chunks_of(members, drawn.chunk, 2)
+        rows = jnp.arange(chunks * width).reshape(chunks, width)
+
+        def chunk(shared: PyTree, rows: jax.Array) -> tuple[PyTree, tuple[jax.Array, jax.Array]]:
+            who = uid[jnp.minimum(rows, members - 1)]
+            actors = actors_at(drawn, population._replace(shared=shared), rows, who, key)
+            every = jnp.broadcast_to(keys, (width, *keys.shape))
+            returns, lengths, shared = self._play(actors, every, limit, shared, rows - members)
+            return shared, (returns, lengths)
+
+        shared, played = jax.lax.scan(chunk, population.shared, rows)
+        returns, lengths = (x.reshape(chunks * width, -1)[: members + 1] for x in played)
+        return shared, returns, lengths
+
+    def _play(
+        self, population: Population, keys: jax.Array, limit: jax.Array, shared: PyTree = (), rows: Any = None
+    ) -> tuple[jax.Array, jax.Array, PyTree]:
+        """Returns and lengths [N, E] of whole episodes with keys [N, E]; and `shared`, after watching them as `rows`."""
+        environment, drawn = self._environment, self._learner.drawn
+        watch = drawn.watch if drawn is not None and rows is not None else None
+        step_all = jax.vmap(jax.vmap(lambda *arguments: step_once(environment, *arguments)))
+        state, obs = jax.vmap(jax.vmap(environment.reset))(stream(keys, "reset"))
+        streams = {"step": stream(keys, "step")}
+        if not self._greedy:
+            streams["act"] = stream(keys[:, 0], "act")
+        zeros = jnp.zeros(keys.shape, jnp.float32)
+
+        def running(carried: tuple) -> jax.Array:
+            *_, alive, t = carried
+            return alive.any() & (t < limit)
+
+        def step(carried: tuple) -> tuple:
+            state, obs, memory, shared, total, length, alive, t = carried
+            now = at(streams, t)
+            if self._greedy:
+                action, memory = self._learner.greedy(population, obs, memory)
+            else:
+                action, memory, _ = self._learner.act(population, obs, memory, now["act"])
+            inside = to_bounds(environment.spec.action, action)
+            state, next_obs, reward, terminated, truncated = step_all(now["step"], state, inside)
+            if watch is not None:
+                taken = Rollout(obs, action, reward, next_obs, terminated, truncated, ())
+                shared = watch(shared, rows, taken, alive)
+            total, length = total + jnp.where(alive, reward, jnp.float32(0)), length + alive.astype(jnp.float32)
+            return state, next_obs, memory, shared, total, length, alive & ~(terminated | truncated), t + 1
+
+        memory = self._learner.agent.carry(keys.shape)
+        first = (state, obs, memory, shared, zeros, zeros, jnp.ones(keys.shape, bool), jnp.int32(0))
+        _, _, _, shared, total, length, _, _ = jax.lax.while_loop(running, step, first)
+        return total, length, shared
+
+    # ---------------------------------------------------------------------------------------------- state
+
+    def state(self) -> PyTree:
+        """Everything that the environments remember, for a checkpoint."""
+        return self.world
+
+    def restore(self, state: PyTree) -> None:
+        self.world = self._layout.place(state)
+
+    def close(self) -> None:
+        """Nothing is held open."""

@@ -1,0 +1,130 @@
+"""Counting episodes: what a generation's training episodes returned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shoal.core import tree
+from shoal.core.types import PyTree, Rollout
+
+
+class Outcome(NamedTuple):
+    """Episodes of N members, summed up: how many, mean return, sum of squared deviations, mean length; each [N]."""
+
+    episodes: Any
+    mean: Any
+    squares: Any
+    length: Any
+
+
+class Progress(NamedTuple):
+    """The episodes under way, each [N, B]: return and length so far, and whether they count.
+
+    An episode that began under weights which a copy has overwritten does not: nobody is judged by its predecessor.
+    """
+
+    total: Any
+    length: Any
+    counts: Any
+
+
+def no_outcome(xp: Any, members: int) -> Outcome:
+    """Nothing finished yet; `xp` is NumPy or jax.numpy."""
+    zeros = xp.zeros(members, np.float32)
+    return Outcome(zeros, zeros, zeros, zeros)
+
+
+def begin(xp: Any, members: int, environments: int) -> Progress:
+    """Every environment at the start of an episode."""
+    zeros = xp.zeros((members, environments), np.float32)
+    return Progress(zeros, zeros, xp.ones((members, environments), bool))
+
+
+def advance(xp: Any, progress: Progress, reward: Any, done: Any) -> tuple[Progress, Any, Any, Any]:
+    """One step of [N, B] environments. Returns progress, and return, length and `counts` of episodes that ended."""
+    total, length = progress.total + reward, progress.length + np.float32(1)
+    counted = done & progress.counts
+    zero = np.float32(0)
+    after = Progress(xp.where(done, zero, total), xp.where(done, zero, length), progress.counts | done)
+    return after, total, length, counted
+
+
+def disown(progress: Progress, copied: np.ndarray) -> np.ndarray:
+    """New `counts` [N, B] after copies: no longer the episodes that are under way where a member was `copied` [N]."""
+    return np.asarray(progress.counts) & ~(copied[:, None] & (np.asarray(progress.length) > 0))
+
+
+def forget(carry: PyTree, fresh: PyTree, copied: np.ndarray) -> PyTree:
+    """Policies' memories [N, B, ...] after copies: `fresh` where those of a `copied` member's predecessor are not finite."""
+    if not jax.tree.leaves(carry):
+        return carry
+    lost = ~np.asarray(tree.finite(carry, 2)) & copied[:, None]
+    return jax.tree.map(np.asarray, tree.where(jnp.asarray(lost), fresh, carry))
+
+
+def broken(rollout: Rollout) -> jax.Array:
+    """The share [N] of steps in which reward or observation were not finite."""
+    return jnp.isnan(rollout.reward).mean((1, 2), dtype=jnp.float32)
+
+
+def merge(xp: Any, outcome: Outcome, value: Any, length: Any, counted: Any) -> Outcome:
+    """Take in finished episodes [T, N, B] where `counted` (Chan et al. 1979: exact for any split of the episodes)."""
+    mask = counted.astype(np.float32)
+    n = mask.sum((0, 2))
+    divisor = xp.maximum(n, np.float32(1))
+    mean = xp.where(counted, value, np.float32(0)).sum((0, 2)) / divisor
+    squares = xp.where(counted, xp.square(value - mean[None, :, None]), np.float32(0)).sum((0, 2))
+    lengths = xp.where(counted, length, np.float32(0)).sum((0, 2)) / divisor
+    total = xp.maximum(outcome.episodes + n, np.float32(1))
+    delta = mean - outcome.mean
+    return Outcome(
+        outcome.episodes + n,
+        outcome.mean + delta * n / total,
+        outcome.squares + squares + delta * delta * outcome.episodes * n / total,
+        outcome.length + (lengths - outcome.length) * n / total,
+    )
+
+
+def no_metrics(xp: Any, names: Iterable[str], members: int) -> dict[str, Any]:
+    """Sum and count of each metric, [N, 2]."""
+    return {name: xp.zeros((members, 2), np.float32) for name in names}
+
+
+def add_metrics(xp: Any, sums: dict[str, Any], metrics: dict[str, Any]) -> dict[str, Any]:
+    """Take in the metrics [N] of one iteration; NaN says that there was nothing to measure."""
+    seen = {name: ~xp.isnan(x) for name, x in metrics.items()}
+    new = {name: (xp.where(seen[name], x, np.float32(0)), seen[name]) for name, x in metrics.items()}
+    return {name: sums[name] + xp.stack([total, count.astype(np.float32)], -1) for name, (total, count) in new.items()}
+
+
+def mean_metrics(sums: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Means [N] over the iterations that had something to measure; NaN where none had."""
+    totals = {name: np.asarray(x) for name, x in sums.items()}
+    none = np.float32(np.nan)
+    return {
+        name: np.divide(x[:, 0], x[:, 1], out=np.full(len(x), none), where=x[:, 1] > 0) for name, x in totals.items()
+    }
+
+
+def summarise(value: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean, sample standard deviation (NaN below two) and number of the returns [N, E], in float64; all NaN where one of
+    a member's is not finite."""
+    value = np.where(np.isfinite(value), np.asarray(value, np.float64), np.nan)
+    count = np.full(len(value), value.shape[1])
+    deviation = value.std(1, ddof=1) if value.shape[1] > 1 else np.full(len(value), np.nan)
+    return value.mean(1), deviation, count
+
+
+def statistics(returns: np.ndarray) -> dict[str, Any]:
+    """Mean, standard error and number of returns [E]."""
+    error = returns.std(ddof=1) / len(returns) ** 0.5 if len(returns) > 1 else None
+    return {
+        "mean": float(returns.mean()),
+        "standard_error": None if error is None else float(error),
+        "episodes": len(returns),
+    }

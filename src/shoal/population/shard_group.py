@@ -1,0 +1,122 @@
+"""Several shards of one process, one after another: a population larger than the memory of the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import jax
+import numpy as np
+
+from shoal.core.types import Cards, PyTree, Seed
+from shoal.population.search_shard import SearchShard
+from shoal.population.shard import MemberShard
+
+
+class ShardGroup:
+    """Shards of equal size, seen as one. While one is at work on an accelerator, the others wait on the host."""
+
+    def __init__(self, first: MemberShard | SearchShard, uids: list[np.ndarray], pause: Callable):
+        self._shards = [first, *(first.sibling(uid) for uid in uids[1:])]
+        self._size, self._pause = len(uids[0]), pause
+        self.uid = np.concatenate(uids)
+        self.resumes_exactly = first.resumes_exactly
+
+    def begin(self, hyper: dict[str, np.ndarray], train: bool = True) -> None:
+        for i, shard in enumerate(self._shards):
+            shard.begin(self._part(hyper, i), train and i == 0)
+            self._rest(shard)
+
+    def train(self, generation: int, iterations: int, chunk: int) -> dict[str, np.ndarray]:
+        count = len(self._shards)
+        parts: list[dict[str, np.ndarray]] = []
+
+        def pause(result: PyTree, done: float) -> None:
+            self._pause(result, done and (len(parts) * iterations + done) / count)
+
+        for shard in self._shards:
+            shard.pause = pause
+            shard.wake()
+            parts.append(shard.train(generation, iterations, chunk))
+            self._rest(shard)
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def evaluate(self, generation: int) -> None:
+        for shard in self._shards:
+            shard.wake()
+            shard.evaluate(generation)
+            self._rest(shard)
+
+    def cards(self) -> Cards:
+        parts = [shard.cards() for shard in self._shards]
+        hyper = {name: np.concatenate([part.hyper[name] for part in parts]) for name in parts[0].hyper}
+        rest = {name: np.concatenate([getattr(p, name) for p in parts]) for name in Cards._fields if name != "hyper"}
+        return Cards(**rest, hyper=hyper)
+
+    def card_of_mean(self) -> Cards | None:
+        return self._shards[0].card_of_mean()
+
+    def recombine(self, uid: np.ndarray, weights: np.ndarray) -> dict[str, float]:
+        first, *others = (cast(SearchShard, shard) for shard in self._shards)
+        first.wake()
+        metrics = first.recombine(uid, weights)
+        for shard in others:
+            shard.wake()
+            shard.agree(first)
+            self._rest(shard)
+        self._rest(first)
+        return metrics
+
+    def snapshot(self, row: int) -> PyTree:
+        return self._shards[row // self._size].snapshot(row % self._size)
+
+    def snapshot_shape(self) -> PyTree:
+        return self._shards[0].snapshot_shape()
+
+    def adopt(self, parents: np.ndarray, hyper: dict[str, np.ndarray], foreign: dict[int, PyTree]) -> None:
+        rows, home = np.arange(len(parents)), np.arange(len(parents)) // self._size
+        moved = {int(row): self.snapshot(int(parents[row])) for row in rows[home != parents // self._size]}
+        moved |= foreign  # all snapshots are taken before anybody changes
+        for i, shard in enumerate(self._shards):
+            mine = rows[home == i]
+            local = np.where([row in moved for row in mine], mine, parents[mine]) - mine[0]
+            shard.wake()
+            shard.adopt(local, self._part(hyper, i), {row - mine[0]: moved[row] for row in mine if row in moved})
+            self._rest(shard)
+
+    def test(self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int) -> np.ndarray:
+        self._shards[0].wake()
+        returns = self._shards[0].test(learned, hyper, key, episodes)
+        self._rest(self._shards[0])
+        return returns
+
+    def state(self) -> dict[str, PyTree]:
+        return {name: state for shard in self._shards for name, state in shard.state().items()}
+
+    def restore(self, states: dict[str, PyTree], generation: int) -> None:
+        for shard in self._shards:
+            shard.restore(states, generation)
+            self._rest(shard)
+
+    def close(self) -> None:
+        for shard in self._shards:
+            shard.close()
+
+    @property
+    def evaluation_steps(self) -> int:
+        return sum(shard.evaluation_steps for shard in self._shards)
+
+    @property
+    def compile_seconds(self) -> float:
+        return self._shards[0].compile_seconds
+
+    @property
+    def devices(self) -> int:
+        return self._shards[0].devices
+
+    def _part(self, hyper: dict[str, np.ndarray], i: int) -> dict[str, np.ndarray]:
+        return {name: x[i * self._size : (i + 1) * self._size] for name, x in hyper.items()}
+
+    def _rest(self, shard: MemberShard) -> None:
+        if jax.default_backend() != "cpu":  # where the device's memory is the host's
+            shard.rest()

@@ -1,0 +1,199 @@
+"""What a run shows in the terminal: a live table, or plain lines where nobody watches."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.console import Console, Group
+from rich.live import Live
+from rich.markup import escape
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from shoal.experiment.experiment import method_name
+from shoal.records.recorder import Recorder
+
+if TYPE_CHECKING:
+    from shoal.experiment.resolve import Parts
+    from shoal.records.recorder import Generation
+
+ROWS = 12  # generations in view
+
+
+class Output(Console):
+    """Standard output, or error, of a command that goes on when nobody reads them any more, as with `| head`."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+        if not self.stderr:
+            Output(stderr=True).print("shoal: nobody reads the output any more; the run goes on", highlight=False)
+
+
+class Display(Recorder):
+    """Generation, fitness of best, median and worst, who copied whom, steps per second, time left.
+
+    Of members that are drawn around a mean: its return and rank, and returns of worst, average and best member.
+    """
+
+    def __init__(self, console: Console, quiet: bool = False):
+        self._console, self._quiet = console, quiet
+        self._live: Live | None = None
+        self._rows: list[tuple[str, ...]] = []
+        self._phase, self._fraction = "", 0.0
+        self._columns = COPYING
+        self._told: set[str] = set()
+
+    def start(self, parts: Parts, run_dir: Path, generation: int) -> None:
+        e = parts.experiment
+        self._total, self._done = e.generations, generation
+        self._first, self._began = generation, time.monotonic()
+        name = method_name(e)
+        self._columns = COLUMNS.get(name, COPYING)
+        where = f"{parts.shard.devices} device{'s' * (parts.shard.devices > 1)}"
+        how = "" if name == "pbt" else f" by {name}"
+        episodes = f"{e.fitness.episodes} episode{'s' * (e.fitness.episodes > 1)}"
+        size = f"{parts.steps:,} steps each" if parts.steps else f"{episodes} each"
+        self._say(
+            f"[bold]{e.population} × {escape(str(e.agent))}{how}[/] on [bold]{escape(str(e.env))}[/], "
+            f"{e.generations} generations of {size}, {where} → {escape(str(run_dir))}"
+        )
+        if parts.steps and parts.steps != e.interval:
+            self._say(f"[dim]interval {e.interval:,} is rounded up to {parts.steps:,}: whole rollouts[/]")
+        if self._columns is DRAWN:
+            self._say(
+                f"[dim]mean: return of the policy that members are drawn around; rank: its place among these "
+                f"{e.population}, 1 where none is better; lowest, average, highest: their returns[/]"
+            )
+        if not self._quiet and self._console.is_terminal:
+            self._live = Live(self._view(), console=self._console, refresh_per_second=8, transient=False)
+            self._live.start()
+
+    def progress(self, generation: int, phase: str, fraction: float) -> None:
+        first = generation == self._first
+        names = {
+            "train": "compiling and training" if first else "training",
+            "evaluate": "evaluating",
+            "evolve": "evolving",
+        }
+        self._phase, self._fraction = names.get(phase, "testing the champion on fresh episodes"), fraction
+        if self._live is not None:
+            self._live.update(self._view())
+
+    def generation(self, event: Generation) -> None:
+        self._done = event.generation + 1
+        row = (
+            f"{self._done}/{self._total}",
+            *(value(event) for value in self._columns.values()),
+            f"{event.timing['steps_per_second']:,.0f}",
+            _clock(self._left()),
+        )
+        self._rows = [*self._rows[-ROWS + 1 :], row]
+        if self._live is not None:
+            self._live.update(self._view())
+        else:
+            names = ("generation", *self._columns, "steps/s", "left")
+            self._say("  ".join(f"{name} {value}" for name, value in zip(names, row, strict=True)))
+        for what, members in _troubles(event).items():
+            if len(members) and what not in self._told:
+                self._told.add(what)
+                self.note(f"generation {self._done}, {_named(members)}: {what}")
+
+    def note(self, message: str) -> None:
+        self._console.print(escape(message), style="yellow", highlight=False, soft_wrap=True)
+
+    def finish(self, result: dict[str, Any] | None) -> None:
+        if self._live is not None:
+            self._phase = ""
+            self._live.update(self._view())
+            self._live.stop()
+
+    def _view(self) -> Group:
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for name in ("generation", *self._columns, "steps/s", "left"):
+            if name == "copies":
+                table.add_column("child ← parent", ratio=1, overflow="ellipsis", no_wrap=True)
+            else:
+                table.add_column(name, justify="right", no_wrap=True)
+        for row in self._rows:
+            table.add_row(*row)
+        if not self._phase:
+            return Group(table)
+        done = min((self._done + self._fraction) / self._total, 1.0)
+        line = Table.grid(padding=(0, 1))
+        line.add_row(ProgressBar(total=1.0, completed=done, width=30), Text(f"{done:4.0%} {self._phase}", style="dim"))
+        return Group(table, line)
+
+    def _left(self) -> float:
+        since = self._done - self._first
+        return (time.monotonic() - self._began) / since * (self._total - self._done)
+
+    def _say(self, text: str) -> None:
+        if not self._quiet:
+            self._console.print(text, highlight=False, soft_wrap=True)
+
+
+def _copies(event: Generation) -> str:
+    uid, parents = event.cards.uid, event.parents.uid
+    pairs = [f"{uid[i]}←{parents[i]}" for i in np.flatnonzero(event.copied)]
+    return " ".join(pairs) if len(pairs) <= 8 else f"{' '.join(pairs[:7])} … {len(pairs)} in all"
+
+
+def _troubles(event: Generation) -> dict[str, np.ndarray]:
+    """What is wrong, and with whom; it is told of the first ones."""
+    cards = event.cards
+    broken = event.metrics.get("steps/broken", np.zeros(len(cards.uid)))
+    return {
+        "rewards or observations of the environment were not finite, or too large for float32; such a step ends its "
+        "episode, which then has no return, and is not learned from": cards.uid[broken > 0],
+        "no fitness, as weights or returns are not finite": cards.uid[np.isnan(cards.fitness) & (cards.episodes > 0)],
+    }
+
+
+def _named(members: np.ndarray) -> str:
+    few = ", ".join(map(str, members[:5]))
+    return f"member{'s' * (len(members) > 1)} {few}{' ...' * (len(members) > 5)}"
+
+
+def _fitness(kind: Callable[[np.ndarray], float]) -> Callable[[Generation], str]:
+    """A statistic of the finite ones."""
+
+    def say(event: Generation) -> str:
+        finite = event.cards.fitness[np.isfinite(event.cards.fitness)]
+        return f"{kind(finite) if len(finite) else np.nan:.4g}"
+
+    return say
+
+
+def _measured(metric: str) -> Callable[[Generation], str]:
+    """A metric that all members have in common."""
+    return lambda event: f"{event.metrics[metric][0]:.4g}"
+
+
+# What is shown of a generation, by method; where it is not named, members copy one another.
+FITNESS = {"best": _fitness(np.max), "median": _fitness(np.median), "worst": _fitness(np.min)}
+COPYING = FITNESS | {"copies": _copies}
+DIVERSE = {
+    "diversity": lambda event: f"{event.cards.hyper['diversity'][0]:.4g}",
+    "determinant": _measured("diversity/determinant"),
+}
+DRAWN = {
+    "mean": _fitness(np.max),
+    "rank": _measured("mean/rank"),
+    "lowest": _measured("returns/min"),
+    "average": _measured("returns/mean"),
+    "highest": _measured("returns/max"),
+}
+COLUMNS = {"seeds": FITNESS, "dvd": FITNESS | DIVERSE, "es": DRAWN, "cem_rl": DRAWN}
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

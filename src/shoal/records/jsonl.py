@@ -1,0 +1,63 @@
+"""JSON, one object a line: appended as the run goes, cut back when it resumes."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+
+from shoal.core.atomic import parse_json
+
+
+class Lines:
+    """A file of rows, of which those of earlier generations than `before` are kept.
+
+    It is written anew, and stays open: whoever takes over the run does the same, and then what a process that has lost
+    it still appends goes to a file that has no name any more. via: the folder where the new one is made.
+    """
+
+    def __init__(self, path: Path, before: int, via: Path):
+        rows = [row for row in read_lines(path) if isinstance(row.get("generation"), int)]
+        temporary = via / f"{path.name}.{uuid.uuid4().hex}"
+        self._file = open(temporary, "ab", buffering=0)  # noqa: SIM115
+        try:
+            self.write([row for row in rows if row["generation"] < before])
+            self.sync()
+            temporary.replace(path)
+        except BaseException:
+            self.close()
+            temporary.unlink(missing_ok=True)
+            raise
+
+    def write(self, rows: list[dict[str, Any]]) -> None:
+        """Append rows in one go."""
+        data = "".join(json.dumps(row) + "\n" for row in rows).encode()
+        while data:
+            data = data[self._file.write(data) :]
+
+    def sync(self) -> None:
+        """Make sure that what was written survives a power cut."""
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The objects of a JSONL file; a missing file is empty, and a half-written line is skipped."""
+    objects = []
+    for line in read_text(path).split("\n"):
+        try:
+            entry = parse_json(line)
+        except ValueError:
+            continue
+        if isinstance(entry, dict):
+            objects.append(entry)
+    return objects
+
+
+def read_text(path: Path) -> str:
+    """What a text file holds; a missing one is empty."""
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""

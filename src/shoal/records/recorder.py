@@ -1,0 +1,101 @@
+"""What recorders are told of a run, and the rows that its files hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from shoal.core.types import Cards
+
+if TYPE_CHECKING:
+    from shoal.experiment.resolve import Parts
+    from shoal.run.champion import Best
+
+
+class Generation(NamedTuple):
+    """What happened in one generation, as recorders see it."""
+
+    generation: int
+    cards: Cards  # after the interval, before the decision
+    parents: Cards  # [N], whose weights each member goes on with
+    hyper: dict[str, np.ndarray]  # float32 [N] each, with which it goes on
+    explored: np.ndarray  # bool [N]
+    metrics: dict[str, np.ndarray]  # [N] each
+    steps: int  # environment steps of all members so far
+    evaluation_steps: int
+    best: Best
+    timing: dict[str, float]
+
+    @property
+    def copied(self) -> np.ndarray:
+        """bool [N]: who goes on with the weights of another."""
+        return self.parents.uid != self.cards.uid
+
+    @property
+    def drawn(self) -> bool:
+        """Is the one card that of the mean, around which members were drawn?"""
+        return "mean/rank" in self.metrics
+
+
+class Recorder:
+    """Whoever wants to know how a run goes overrides what it wants to hear of; every method here does nothing."""
+
+    def start(self, parts: Parts, run_dir: Path, generation: int) -> None:
+        """A run begins at `generation`."""
+
+    def progress(self, generation: int, phase: str, fraction: float) -> None:
+        """`phase` (train, evaluate, evolve, champion) of a generation is `fraction` done."""
+
+    def generation(self, event: Generation) -> None:
+        """A generation has ended."""
+
+    def note(self, message: str) -> None:
+        """Something the user should know."""
+
+    def finish(self, result: dict[str, Any] | None) -> None:
+        """The run is over: with its result, or None when it was stopped or failed."""
+
+
+def finite_or_none(value: float) -> float | None:
+    """JSON has no NaN."""
+    return float(value) if np.isfinite(value) else None
+
+
+def lineage_rows(event: Generation) -> list[dict[str, Any]]:
+    """One row per member: who it was, what it scored, whose weights it goes on with."""
+    cards = event.cards
+    return [
+        {
+            "generation": event.generation,
+            "uid": int(cards.uid[i]),
+            "parent": int(event.parents.uid[i]),
+            "parent_generation": int(event.parents.generation[i]),
+            "parent_fitness": finite_or_none(event.parents.fitness[i]),
+            "explored": bool(event.explored[i]),
+            "fitness": finite_or_none(cards.fitness[i]),
+            "returns_std": finite_or_none(cards.deviation[i]),
+            "episodes": int(cards.episodes[i]),
+            "steps": int(cards.steps[i]),
+            "hyper": {name: float(values[i]) for name, values in cards.hyper.items()},
+        }
+        for i in range(len(cards.uid))
+    ]
+
+
+def metrics_row(event: Generation) -> dict[str, Any]:
+    """The generation as a whole."""
+    fitness = event.cards.fitness[np.isfinite(event.cards.fitness)]
+    kinds: dict[str, Any] = {"best": np.max, "median": np.median, "worst": np.min, "mean": np.mean}
+    best = event.best
+    return {
+        "generation": event.generation,
+        "steps": event.steps,
+        "evaluation_steps": event.evaluation_steps,
+        "fitness": {name: float(kind(fitness)) if len(fitness) else None for name, kind in kinds.items()},
+        "champion": {"uid": best.uid, "generation": best.generation, "fitness": finite_or_none(best.fitness)},
+        "copies": int(event.copied.sum()),
+        "members": {name: [finite_or_none(x) for x in values] for name, values in event.metrics.items()},
+        "timing": event.timing,
+    }

@@ -1,0 +1,217 @@
+"""What the figures of a report share: the axis of time, the members that are drawn, the champion's lineage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from shoal.report import charts
+from shoal.report.charts import Axis
+from shoal.report.lineage import Lineage, Run, number
+
+CELLS = 120_000  # values that the page carries for its tooltips: bounds its size
+MEMBERS = 200  # members that are drawn one by one
+FEW = 30  # members whose staircases can be told apart
+MARKS = 300  # more rings than that hide what they mark
+
+
+@dataclass(frozen=True)
+class RunData:
+    """A run with at least one generation. Rows are generations, columns are members, places are 0 to 1."""
+
+    run: Run
+
+    @property
+    def table(self) -> Lineage:
+        return self.run.lineage
+
+    @cached_property
+    def trace(self) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and columns of the champion's lineage, oldest first."""
+        return self.table.trace(*self.run.champion) if self.run.champion else (np.empty(0, int), np.empty(0, int))
+
+    @cached_property
+    def moves(self) -> np.ndarray:
+        """Rows after which the champion's weights went over to another member."""
+        rows, columns = self.trace
+        return rows[:-1][columns[1:] != columns[:-1]]
+
+    @property
+    def crowded(self) -> bool:
+        """Too many copies to mark each?"""
+        return bool(self.table.copied.sum() > MARKS)
+
+    def measured(self, name: str) -> np.ndarray:
+        """[G, N] A metric of the members; NaN where it was not recorded."""
+        return np.array([self.measured_in(row, name) for row in range(len(self.table.generations))])
+
+    def measured_in(self, row: int, name: str) -> np.ndarray:
+        """[N] A metric in one generation."""
+        values, columns = self._told.get(row, {}).get(name), np.flatnonzero(self.table.present[row])
+        result = np.full(len(self.table.uids), np.nan)
+        if isinstance(values, list) and len(values) == len(columns):
+            result[columns] = [number(value) for value in values]
+        return result
+
+    @cached_property
+    def _told(self) -> dict[int, dict[str, Any]]:
+        """The members' metrics in each generation's row."""
+        row = {generation: at for at, generation in enumerate(self.table.generations.tolist())}
+        told = {}
+        for entry in self.run.metrics:
+            generation, members = entry.get("generation"), entry.get("members")
+            if isinstance(generation, int) and generation in row and isinstance(members, dict):
+                told[row[generation]] = members
+        return told
+
+    def handovers(self, y: np.ndarray) -> str:
+        """Rings where the champion's weights went over, at heights `y` [G], smaller where there are many."""
+        kind = "lead" if len(self.moves) <= FEW else "lead small"
+        return charts.rings(self.ends[self.moves], y[self.moves], kind)
+
+    def along(self, values: np.ndarray) -> np.ndarray:
+        """[G] Values along the champion's lineage, NaN outside it."""
+        along = np.full(len(values), np.nan)
+        along[self.trace[0]] = values[self.trace]
+        return along
+
+    @cached_property
+    def families(self) -> dict[int, int]:
+        """Founders (columns) and their descendants in the last generation: the champion's, then the largest first."""
+        found, (rows, columns) = self.table.founders, self.trace
+        champion = int(found[rows[-1], columns[-1]]) if len(rows) else -1
+        founders = np.unique(found[found >= 0]).tolist()
+        size = {column: int((found[-1] == column).sum()) for column in founders}
+        life = {column: int((found == column).any(axis=1).sum()) for column in founders}
+        order = sorted(founders, key=lambda column: (column != champion, -size[column], -life[column], column))
+        return {column: size[column] for column in order}
+
+    @property
+    def whose(self) -> str:
+        """Whose environment steps the lineage counts."""
+        return "all members" if self.run.drawn else "each member"
+
+    @cached_property
+    def time(self) -> Axis:
+        """The axis of all curves: a member's own environment steps; generations where those are not known."""
+        steps = quantile(self.table.steps, 0.5)
+        if np.isfinite(steps).all() and (np.diff(steps, prepend=0) > 0).all():
+            return Axis(0, float(steps[-1]), f"environment steps of {self.whose}", short=True)
+        first, last = self.table.generations[[0, -1]].tolist()
+        return Axis(first - 1, last, "generation", whole=True)
+
+    @cached_property
+    def count(self) -> Axis:
+        """The axis of what happens generation by generation."""
+        first, last = self.table.generations[[0, -1]].tolist()
+        return Axis(first, max(last, first + 1), "generation", whole=True)
+
+    @cached_property
+    def ends(self) -> np.ndarray:
+        """[G] Places on the axis of time where each generation ends."""
+        return self.time.place(quantile(self.table.steps, 0.5) if self.time.short else self.table.generations)
+
+    def edges(self, rows: np.ndarray) -> np.ndarray:
+        """[R + 1] Places where the generations of `rows` begin and end."""
+        return np.r_[0.0 if rows[0] == 0 else self.ends[rows[0] - 1], self.ends[rows]]
+
+    @cached_property
+    def shown(self) -> np.ndarray:
+        """Columns that are drawn one by one: all, or the champion's lineage and an even sample of the others."""
+        everyone = np.arange(len(self.table.uids))
+        if len(everyone) <= MEMBERS:
+            return everyone
+        return np.unique(
+            np.r_[self.trace[1][-MEMBERS // 2 :], np.linspace(0, len(everyone) - 1, MEMBERS // 2).astype(int)]
+        )
+
+    @cached_property
+    def rows(self) -> np.ndarray:
+        """Generations at which members are drawn: all, or as many as the page has room for."""
+        return spaced(len(self.table.generations), CELLS // (len(self.shown) * (len(self.run.space) + 1)), 30, 400)
+
+    @cached_property
+    def style(self) -> str:
+        """The more thin lines there are, the paler; and points on their own are drawn larger than lines."""
+        alone = ";--grow:6px" if len(self.table.generations) == 1 else ""
+        return f"--thin:{np.clip(7 / len(self.shown), 0.16, 0.6):.2f}{alone}"
+
+    def members(self, values: np.ndarray, axis: Axis, stairs: bool = False) -> list[str]:
+        """One thin line per member."""
+        places = axis.place(values[np.ix_(self.rows, self.shown)])
+        if stairs:  # the risers of many staircases would hide everything
+            drawn = [charts.stairs(self.edges(self.rows), column, len(self.shown) <= FEW) for column in places.T]
+        else:
+            drawn = [charts.line(self.ends[self.rows], column) for column in places.T]
+        return [charts.path(data, "m", member) for member, data in enumerate(drawn)]
+
+    def live(self, lines: dict[str, np.ndarray], **more: Any) -> dict[str, Any]:
+        """What the page's script shows of a plot: the values of its lines under the cursor."""
+        return {"names": list(lines), "lines": [values[self.rows] for values in lines.values()]} | more
+
+    @cached_property
+    def data(self) -> dict[str, Any]:
+        """What the page's script knows of all plots: the same generations and members for each of them."""
+        table, at = self.table, np.ix_(self.rows, self.shown)
+        tables = {"fitness": table.fitness} | {name: table.hyper[name] for name in self.run.space}
+        whole = len(self.shown) == len(table.uids)
+        return {
+            "generations": table.generations[self.rows],
+            "steps": [int(s) if np.isfinite(s) else None for s in quantile(table.steps, 0.5)[self.rows]],
+            "steps_of": f"steps of {self.whose}",
+            "places": self.ends[self.rows].round(4),
+            "uids": table.uids[self.shown],
+            "members": {name: values[at].T for name, values in tables.items()},
+            # who stood where, some generations back, with the weights that a member has now: for the family tree
+            "origin": self._origin_of_rows() if whole else None,
+            "founders": table.founders[self.rows] if whole else None,
+        }
+
+    def _origin_of_rows(self) -> list[np.ndarray]:
+        """For each of `rows`, the columns at the one before from which the members descend."""
+        result = [np.full(len(self.table.uids), -1)]
+        for before, row in zip(self.rows[:-1], self.rows[1:], strict=True):
+            column = np.where(self.table.present[row], np.arange(len(self.table.uids)), -1)
+            for step in range(row, before, -1):
+                column = np.where(column >= 0, self.table.origin[step][column], -1)
+            result.append(column)
+        return result
+
+
+def spaced(total: int, room: int, least: int = 1, most: int = 10**9) -> np.ndarray:
+    """Rows, evenly spaced with both ends among them, as many as there is room for."""
+    return np.unique(np.linspace(0, total - 1, min(total, max(least, min(room, most)))).round().astype(int))
+
+
+def quantile(values: np.ndarray, q: float) -> np.ndarray:
+    """[G] The quantile of the finite values of each row; NaN for rows without any."""
+    result, some = np.full(len(values), np.nan), np.isfinite(values).any(axis=1)
+    if some.any():
+        result[some] = np.nanquantile(values[some], q, axis=1)
+    return result
+
+
+def figure(heading: str, finding: str, reading: str, *content: str) -> str:
+    """A drawing under its sentences: what one sees, then how to read it."""
+    return (
+        f'<figure><figcaption><h3>{escape(heading)}</h3><p class="finding">{escape(finding)}</p>'
+        f'<p class="reading">{escape(reading)}</p></figcaption>{"".join(content)}</figure>'
+    )
+
+
+def numbers(run_data: RunData, columns: dict[str, np.ndarray], caption: str) -> str:
+    """The table behind a figure, for those who read rather than look: at most forty generations."""
+    rows = spaced(len(run_data.table.generations), 40)
+    cells = [[int(run_data.table.generations[row]), *(float(v[row]) for v in columns.values())] for row in rows]
+    inner = charts.table(["generation", *columns], cells, caption)
+    return f"<details><summary>The numbers behind this figure</summary>{inner}</details>"
+
+
+def many(count: int, word: str) -> str:
+    """1 member, 2 members, 1 copy, 2 copies."""
+    plural = word[:-1] + "ies" if word.endswith("y") else word + "s"
+    return f"{count:,} {word if count == 1 else plural}"

@@ -1,0 +1,187 @@
+"""The head of a report: what was run, the champion, and the story in a few sentences."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from shoal.report.charts import short, text
+from shoal.report.data import many
+from shoal.report.lineage import Run, number
+
+
+def title(run: Run) -> str:
+    """What learned where."""
+    return f"{_env(run)} · {_learner(run)}: how the population learned"
+
+
+def header(run: Run) -> str:
+    """The key facts, and the story in a few sentences for those who do not know the method."""
+    table, result = run.lineage, run.result
+    status = {"done": "finished", "interrupted": "interrupted"}.get(str(result.get("status")), "in progress")
+    done, planned = len(table.generations), number(run.experiment.get("generations"))
+    steps = number(result.get("environment_steps", _latest(run, "steps")))
+    if np.isnan(steps) and done:
+        steps = float(np.nansum(table.steps[-1]))
+    seconds = number(result.get("seconds", _latest(run, "timing", "seconds")))
+    tests = number(result.get("evaluation_steps", _latest(run, "evaluation_steps")))
+    of = f"of {text(planned)} planned" if planned > done else _came_about(run)
+    members = "member" if run.population == 1 else "members"
+    compiling = number(result.get("compile_seconds"))
+    facts = [
+        ("Population", text(run.population), f"{members}, drawn anew each time" if run.drawn else members),
+        ("Generations", text(float(done)), of),
+        (
+            "Environment steps",
+            short(steps),
+            f"and {short(tests)} for tests{' of the mean' * run.drawn}" if tests > 0 else "all members together",
+        ),
+        ("Time", _duration(seconds), f"{_duration(compiling)} of it compiling" if compiling > 0 else ""),
+    ]
+    tiles = "".join(
+        f"<div><dt>{name}</dt><dd>{escape(value)}<small>{escape(note)}</small></dd></div>"
+        for name, value, note in facts
+    )
+    notice = {
+        "in progress": "This run has no result yet: it is still in progress, or it was stopped. The page shows what "
+        "has been recorded so far; write the report again for more.",
+        "interrupted": "This run was interrupted. The page shows what had been recorded by then.",
+    }.get(status)
+    note = f'<p class="notice">{notice}</p>' if notice else ""
+    return (
+        f'<p class="eyebrow">Report of a training run · method {escape(run.method)} '
+        f'<span class="status {status.split()[-1]}">{status}</span></p>'
+        f"<h1>{escape(_env(run))} <span>learned by {escape(_learner(run))}</span></h1>{note}"
+        f'<p class="abstract">{escape(_abstract(run))}</p>'
+        f'<div class="headline">{_champion(run)}<dl class="facts">{tiles}</dl></div>'
+    )
+
+
+def _came_about(run: Run) -> str:
+    """What the generations amount to."""
+    if run.drawn and run.population > 0:
+        return f"{run.population * len(run.lineage.generations):,.0f} members drawn in all"
+    return f"{many(int(run.lineage.copied.sum()), 'copy')} in all" if run.copies else "all that were planned"
+
+
+def _abstract(run: Run) -> str:
+    if not run.lineage.present.any():
+        return "The population is set up, but nothing has been learned yet."
+    if run.drawn:
+        return _of_drawn(run)
+    population = int(run.population)
+    interval, copies = number(run.experiment.get("interval")), int(run.lineage.copied.sum())
+    each = f" of {short(interval)} environment steps" if interval > 0 else ""
+    told = (
+        f"{many(population, 'agent')} learned {'alone' if population == 1 else 'side by side'}, in generations{each}. "
+    )
+    told += "After each generation every member was tested; the score is its fitness. "
+    if run.method == "seeds":
+        told += "This is the control: each member has a seed of its own and learned for itself. "
+        return told + "What a method is worth is what it does better than this."
+    if run.method == "dvd":
+        told += "All learned from one critic and one memory, and were rewarded not for return alone but also for "
+        told += "behaving differently from one another; how much that counted "
+        return told + ("was the same throughout." if run.settled else "was chosen anew for each generation.")
+    if not copies:
+        return told + "No member has copied another: each kept its own weights and hyperparameters."
+    told += (
+        "Weak members then gave up their weights, copied those of a stronger member together with its "
+        f"hyperparameters, and went on with slightly changed values. That happened {many(copies, 'time')}: so good "
+        "weights spread, and good hyperparameters were found while the population learned."
+    )
+    config = run.experiment.get("config")
+    if isinstance(config, dict) and "capacity" in config:  # the agent learns from memory
+        copied = run.experiment.get("memory") == "copy"
+        told += f" With the weights went {'the replay memory' if copied else 'no replay memory: each kept its own'}."
+    return told
+
+
+def _of_drawn(run: Run) -> str:
+    """The run_data of a policy that members are drawn around."""
+    generations = len(run.lineage.generations)
+    members = many(int(run.population), "member") if run.population > 0 else "members"
+    told = f"One policy learned: the mean. In each of {many(generations, 'generation')} {members} were drawn around it"
+    if run.population > 0 and generations > 1:
+        told += f", {run.population * generations:,.0f} in all"
+    told += ", and played whole episodes. "
+    if run.method == "es":
+        return told + (
+            "The mean then took a step towards those that did well and away from those that did badly; no gradient of "
+            "the policy was computed. Members come in pairs on opposite sides of the mean, and none lives on: what is "
+            "kept and tested is the mean alone."
+        )
+    trained = number(run.option("trained", run.population // 2))
+    who = "Before they did, some" if np.isnan(trained) else f"Before they did, {trained:.0f}"
+    told += f"{who} of them learned by gradient steps from a critic that all share. " if trained != 0 else ""
+    return told + (
+        "The best of the members, the elites, made the next mean, and their differences from the old one how widely "
+        "members are drawn around it. None lives on: what is kept and tested is the mean alone."
+    )
+
+
+def _champion(run: Run) -> str:
+    """The champion's two numbers and why they differ."""
+    if run.champion is None:
+        return '<div class="champion-card"><p>No member has a fitness yet, so there is no champion.</p></div>'
+    uid, generation = run.champion
+    stated = run.result.get("champion")
+    stated = stated if isinstance(stated, dict) else {}
+    rows, columns = run.lineage.trace(uid, generation)
+    selected = number(stated.get("selection_fitness"))
+    selected = float(run.lineage.fitness[rows[-1], columns[-1]]) if np.isnan(selected) else selected
+    tested = stated.get("evaluation")
+    tested = tested if isinstance(tested, dict) else {}
+    mean, error, episodes = (number(tested.get(name)) for name in ("mean", "standard_error", "episodes"))
+    who = f"Champion: {'the mean' if run.drawn else f'member {uid}'} after generation {generation}"
+    if np.isnan(mean):
+        return (
+            f'<div class="champion-card"><p class="who">{who}</p><p class="score">{escape(text(selected))}</p>'
+            "<p>This is its <em>selection fitness</em>: the score that put it first. The best of many noisy scores is "
+            "partly luck, so expect a little less: the champion has not been tested on fresh episodes yet.</p></div>"
+        )
+    spread = f" <small>± {escape(text(error))}</small>" if error == error else ""
+    count = f" over {episodes:,.0f} fresh episodes" if episodes > 0 else " over fresh episodes"
+    return (
+        f'<div class="champion-card"><p class="who">{who}</p><p class="score">{escape(text(mean))}{spread}</p>'
+        f"<p>Mean return ± standard error{count}, played after training. Its <em>selection fitness</em> was "
+        f"<strong>{escape(text(selected))}</strong>: the score that put it first. The two differ because the best of "
+        "many noisy scores is partly luck; nothing was selected on the fresh episodes, so they are the honest number."
+        "</p></div>"
+    )
+
+
+def _env(run: Run) -> str:
+    return _name(run, "env", "an environment")
+
+
+def _learner(run: Run) -> str:
+    agent = _name(run, "agent", "an agent")
+    known = {"es": "evolution strategies", "cem_rl": "CEM-RL", "dvd": "DvD"}
+    return known.get(run.method, agent)
+
+
+def _name(run: Run, field: str, otherwise: str) -> str:
+    return str(run.result.get(field) or run.experiment.get(field) or otherwise)
+
+
+def _latest(run: Run, *names: str) -> Any:
+    """A field of the newest metrics."""
+    entry: Any = run.metrics[-1] if run.metrics else {}
+    for name in names:
+        entry = entry.get(name) if isinstance(entry, dict) else None
+    return entry
+
+
+def _duration(seconds: float) -> str:
+    """1.4 s, 12 min 5 s, 3 h 20 min, 2 d 4 h."""
+    if seconds != seconds:
+        return "–"
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    for size, unit, smaller, part in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit} {int(seconds % size // smaller)} {part}"
+    raise AssertionError

@@ -1,0 +1,176 @@
+"""`shoal report`: one HTML page, whole in itself, that tells how a population learned."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+
+from shoal.core.atomic import write_file
+from shoal.report import charts, diversity, family_tree, figures, search, tables
+from shoal.report.charts import text
+from shoal.report.data import RunData, figure
+from shoal.report.header import header, title
+from shoal.report.lineage import Run, read_run
+from shoal.report.workspace import is_workspace, read_workspace
+
+Section = tuple[str, str, str, Callable[[RunData], str]]  # id, heading, what it is about, what draws it
+
+WAITING = '<p class="empty">No generation has been recorded yet: there is nothing to draw.</p>'
+
+FITNESS: Section = (
+    "fitness", "Fitness", "Did the population learn, and how far apart are its members?", figures.fitness,
+)  # fmt: skip
+SPEED: Section = (
+    "throughput", "Speed", "How fast the run was, and where its time went.",
+    lambda run_data: _pair(figures.throughput(run_data)),
+)  # fmt: skip
+MEMBERS: Section = "members", "Members", "The last generation, the fittest first.", tables.members
+
+
+def write_report(run_dir: Path) -> Path:
+    """Write RUN/report.html, all at once, and return its path."""
+    run_dir = Path(run_dir)
+    page = render(read_workspace(run_dir) if is_workspace(run_dir) else read_run(run_dir))
+    target = run_dir / "report.html"
+    try:
+        write_file(target, page.encode())
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(target)) from error
+    return target
+
+
+def render(run: Run) -> str:
+    """The page as text."""
+    run_data = RunData(run) if len(run.lineage.generations) else None
+    sections = list(_sections(run, run_data))
+    parts = {
+        "title": escape(title(run)),
+        "header": header(run),
+        "nav": "".join(f'<a href="#{name}">{heading}</a>' for name, heading, _, _ in sections),
+        "sections": "".join(
+            f'<section id="{name}"><h2>{heading}</h2><p class="intro">{escape(intro)}</p>{content}</section>'
+            for name, heading, intro, content in sections
+        ),
+        "name": escape(run.name),
+        # "<" would let a name end the script
+        "data": charts.pack(run_data.data if run_data else {}).replace("<", "\\u003c"),
+    }
+    template = files("shoal.report").joinpath("report.html").read_text(encoding="utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
+
+
+def _sections(run: Run, run_data: RunData | None) -> Iterator[tuple[str, str, str, str]]:
+    """(id, heading, what it is about, content) in the order of the page."""
+    parts = _of_drawn if run.drawn else _of_copying if run.copies else _of_members
+    for name, heading, intro, draw in parts(run):
+        yield name, heading, intro, draw(run_data) if run_data else WAITING
+    yield (
+        "experiment", "Experiment", "All settings of this run, as they were resolved: enough to repeat it.",
+        f'<pre tabindex="0" aria-label="experiment.yaml">{escape(run.text)}</pre>'
+        if run.text else '<p class="empty">experiment.yaml is missing.</p>',
+    )  # fmt: skip
+
+
+def _of_copying(run: Run) -> Iterator[Section]:
+    """Of members that copy one another."""
+    yield FITNESS
+    yield (
+        "lineage", "Champion’s lineage",
+        "A member that copies another jumps to a different history. This is the one true history of the best weights.",
+        figures.lineage,
+    )  # fmt: skip
+    yield (
+        "hyperparameters", "Hyperparameters",
+        "The settings of learning that the run tuned while it learned: each member tries its own values, and one that "
+        "copies another takes over its values, slightly changed.",
+        _hyperparameters,
+    )  # fmt: skip
+    yield (
+        "tree", "Family tree", "Who learned from whom, from the first generation to the last.",
+        lambda run_data: family_tree.tree(run_data) + family_tree.shares(run_data),
+    )  # fmt: skip
+    yield (
+        "bounds", "Bounds",
+        "A value that keeps pressing against the end of its range may want to lie beyond it. Counted over the last "
+        "quarter of the generations.",
+        lambda run_data: tables.bounds(run_data.run),
+    )  # fmt: skip
+    yield (
+        "diversity", "Diversity", "A population that has become all alike has nothing left to choose from.",
+        lambda run_data: _pair(family_tree.founders(run_data), family_tree.spread(run_data)),
+    )  # fmt: skip
+    yield SPEED
+    yield MEMBERS
+
+
+def _of_members(run: Run) -> Iterator[Section]:
+    """Of members that keep their own weights."""
+    yield FITNESS
+    if run.method == "dvd":
+        yield (
+            "behaviour", "Behaviour", "Do the members solve the task in different ways, and was that asked of them?",
+            _behaviour,
+        )  # fmt: skip
+    intro = "The settings of learning, the same for all members."
+    if run.space:
+        intro = "The settings of learning. Each member has values of its own, which it keeps."
+    yield "hyperparameters", "Hyperparameters", intro, _hyperparameters
+    yield SPEED
+    yield MEMBERS
+
+
+def _of_drawn(run: Run) -> Iterator[Section]:
+    """Of members that are drawn around a mean."""
+    yield (
+        "fitness", "Returns", "Did the mean learn, and how do the members that are drawn around it compare?",
+        lambda run_data: search.returns(run_data) + search.rank(run_data),
+    )  # fmt: skip
+    yield "steps", "Steps", "What moved the mean, and how far.", lambda run_data: _pair(search.steps(run_data))
+    yield (
+        "hyperparameters", "Hyperparameters", "The settings of learning, the same for all members of a generation.",
+        _hyperparameters,
+    )  # fmt: skip
+    yield SPEED
+
+
+def _behaviour(run_data: RunData) -> str:
+    told = _pair(diversity.determinant(run_data), diversity.choices(run_data)) + diversity.distances(run_data)
+    missing = figure("No diversity", "This run recorded nothing of it.", "So there is nothing to draw.")
+    return told if "<figure>" in told else missing
+
+
+def _hyperparameters(run_data: RunData) -> str:
+    """Those that were tuned or changed, in pictures; the others in a sentence."""
+    run = run_data.run
+    known = {name: values[np.isfinite(values)] for name, values in run.lineage.hyper.items() if name not in run.space}
+    moved = search.hyperparameters(run_data) if run.drawn else ""
+    constant = {name: values for name, values in known.items() if len(values) and (run.copies or np.ptp(values) == 0)}
+    told = "; ".join(f"{name} {text(float(values[-1]))}" for name, values in constant.items())
+    note = f'<p class="reading">Not tuned: {escape(told)}.</p>' if told else ""
+    if moved:
+        return _pair(moved) + note
+    if not run.space:
+        finding = "All hyperparameters were fixed in this run."
+        if run.method == "dvd":
+            finding = "All hyperparameters were fixed, but for what diversity counts."
+        return figure("Nothing was tuned", finding, "So there is nothing to draw.") + note
+    kinds = [("champion", "the champion’s lineage"), ("ring lead", "its weights went over to another member")]
+    if not run.copies:
+        kinds = [("champion", "the champion")]
+    kinds += [("m", "each member"), ("bound", "end of the range")]
+    if run.copies and not run_data.crowded:
+        kinds.append(("ring", "copied from another member"))
+    if run.copies:
+        kinds.append(("dot lead" if run_data.crowded else "dot", "perturbed: changed a little"))
+    drawing = "".join(figures.hyperparameter(run_data, name) for name in run.space)
+    return charts.legend(kinds) + _pair(drawing) + note
+
+
+def _pair(*drawn: str) -> str:
+    """Figures side by side where there is room."""
+    return f'<div class="pair">{"".join(drawn)}</div>'

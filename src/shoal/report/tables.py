@@ -1,0 +1,102 @@
+"""The tables of a report: values at their bounds, and the last generation."""
+
+from __future__ import annotations
+
+from html import escape
+
+import numpy as np
+
+from shoal.core.types import Range
+from shoal.report import charts
+from shoal.report.charts import Html, scaled, text
+from shoal.report.data import RunData, figure
+from shoal.report.lineage import Run
+
+NEAR = 0.01  # of the range, in its own scale: that close to a bound counts as sitting on it
+OFTEN = 0.25  # a share of members on a bound that calls for a wider range
+LISTED = 200  # members in the last table
+
+
+def bounds(run: Run) -> str:
+    """Which hyperparameters press against the ends of their ranges, and what to do about it."""
+    rows, wanted = [], []
+    last = slice(-max(1, len(run.lineage.generations) // 4), None)
+    for name, bounds in run.space.items():
+        shares = _at_bounds(run.lineage.hyper[name][last], bounds)
+        if shares is None:
+            continue
+        low, high = shares
+        sides = [side for side, share in (("downwards", low), ("upwards", high)) if share >= OFTEN]
+        if sides:
+            wanted.append(name)
+        advice = f"Widen the range {' and '.join(sides)}, if the value allows it." if sides else "Fine as it is."
+        ends = bounds.choices or (bounds.low, bounds.high)
+        bar = Html(
+            f'<span class="share" aria-hidden="true"><b style="width:{100 * low:.1f}%"></b>'
+            f'<b class="high" style="width:{100 * high:.1f}%"></b></span>'
+        )
+        allowed = f"{text(float(ends[0] or 0))} to {text(float(ends[-1] or 0))}"
+        rows.append([name, allowed, bar, f"{100 * low:.0f}%", f"{100 * high:.0f}%", advice])
+    if not rows:
+        return '<p class="empty">No tuned hyperparameter has bounds.</p>'
+    finding = f"{', '.join(wanted)}: a wider range is worth a try." if wanted else "Nothing presses against its bounds."
+    heads = ["hyperparameter", "range", "lower – upper", "at the lower end", "at the upper end", "advice"]
+    inner = charts.table(heads, rows, "Members at the bounds of their ranges", "bounds")
+    reading = (
+        f"The bars give the share of members within {100 * NEAR:.0f}% of an end of the range, counted in its own "
+        f"scale. From {100 * OFTEN:.0f}% on, a wider range is advised."
+    )
+    return figure("Where values press against their range", finding, reading, inner)
+
+
+def _at_bounds(values: np.ndarray, bounds: Range) -> tuple[float, float] | None:
+    """Shares of values at the lower and at the upper end; None where there are no ends."""
+    choices = bounds.choices or ()
+    if (choices and not bounds.ordered) or len(choices) == 1 or (not choices and bounds.low is None):
+        return None
+    counted = scaled(values[np.isfinite(values)], bounds.scale, choices)
+    low, high = (0.0, len(choices) - 1.0) if choices else scaled([bounds.low, bounds.high], bounds.scale).tolist()
+    if not (len(counted) and low < high):
+        return None
+    near = 1e-6 if bounds.integer or choices else NEAR * (high - low)
+    return float((counted <= low + near).mean()), float((counted >= high - near).mean())
+
+
+def members(run_data: RunData) -> str:
+    """The last generation as a table that sorts."""
+    table, tuned = run_data.table, list(run_data.run.space)
+    columns = np.flatnonzero(table.present[-1])
+    columns = columns[np.argsort(-np.nan_to_num(table.fitness[-1, columns], nan=-np.inf), kind="stable")]
+    place = {int(column): at for at, column in enumerate(run_data.shown)}
+    given = np.bincount(table.origin[1:][(table.origin[1:] >= 0) & (table.origin[1:] != np.arange(len(table.uids)))],
+                        minlength=len(table.uids))  # fmt: skip
+    descent: dict[str, np.ndarray] = {}
+    if run_data.run.copies:
+        founders = table.uids[table.founders[-1]]
+        descent = {"founder": founders, "took over": table.copied.sum(axis=0), "was copied": given}
+    heads = ["member", "fitness", "± over episodes", *descent, *tuned]
+    body = ""
+    for column in columns[:LISTED].tolist():
+        cells = [
+            int(table.uids[column]),
+            float(table.fitness[-1, column]),
+            float(table.returns_std[-1, column]),
+            *(int(values[column]) for values in descent.values()),
+            *(float(table.hyper[name][-1, column]) for name in tuned),
+        ]
+        owner = f' data-m="{place[column]}"' if column in place else ""
+        crown = ' class="first"' if run_data.run.champion and run_data.run.champion[0] == table.uids[column] else ""
+        written = (
+            f'<td data-v="{cell}">{escape(text(cell) if isinstance(cell, float) else str(cell))}</td>' for cell in cells
+        )
+        body += f"<tr{owner}{crown}>{''.join(written)}</tr>"
+    head = "".join(f'<th scope="col"><button type="button">{escape(name)}</button></th>' for name in heads)
+    rest = f'<p class="reading">And {len(columns) - LISTED:,} more.</p>' if len(columns) > LISTED else ""
+    counts = "; “took over” counts how often the member copied another, “was copied” how often others copied it"
+    return (
+        '<p class="reading">“± over episodes” is the standard deviation of the returns in its test'
+        f"{counts if descent else ''}. Choose a heading to sort; point at a row to find the member in every figure.</p>"
+        '<div class="scroll" tabindex="0" role="region" aria-label="Members of the last generation">'
+        '<table class="sortable"><caption class="unseen">Members of the last generation</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{rest}"
+    )

@@ -1,0 +1,129 @@
+"""A directory that workers share: all of their runs as one, and live in the terminal."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from shoal.core.interrupts import heeding
+from shoal.core.types import BadInput
+from shoal.records.jsonl import read_lines
+from shoal.report.lineage import Run, number, read_run, tabulate
+
+GLANCE = 2.0  # seconds between two looks
+SUMS = ("environment_steps", "evaluation_steps", "compile_seconds")
+
+
+def is_workspace(path: Path) -> bool:
+    """Whether workers share this directory."""
+    return (path / "workers").is_dir() and (path / "slots").is_dir()
+
+
+def workers(path: Path) -> list[Run]:
+    """What every worker has written so far, by name."""
+    return [
+        read_run(folder) for folder in sorted((path / "workers").iterdir()) if (folder / "experiment.yaml").is_file()
+    ]
+
+
+def read_workspace(path: Path) -> Run:
+    """The runs of all workers as one population."""
+    runs = workers(path)
+    if not runs:
+        raise BadInput(f"{path}: no worker has begun yet")
+    entries = [row for folder in sorted((path / "workers").iterdir()) for row in read_lines(folder / "lineage.jsonl")]
+    metrics = _together(runs)
+    champion = max(
+        (c for run in runs if (c := _champion(run))), key=lambda c: number(c.get("selection_fitness")), default=None
+    )
+    planned = {name: [number(run.experiment.get(name)) for run in runs] for name in ("population", "generations")}
+    experiment = runs[0].experiment | {"population": np.nansum(planned["population"]).item()}
+    experiment["generations"] = max(planned["generations"])
+    result: dict[str, Any] = {}
+    if all(run.result for run in runs):
+        result = runs[0].result | {name: sum(number(run.result.get(name)) for run in runs) for name in SUMS}
+        result |= {"seconds": max(number(run.result.get("seconds")) for run in runs), "champion": champion}
+    elif metrics:
+        metrics[-1]["champion"] = champion
+    return Run(path.resolve().name, runs[0].text, experiment, result, metrics, tabulate(entries))
+
+
+def watch_workspace(path: Path, console: Console) -> None:
+    """Show how every worker fares until Ctrl-C. Raises BadInput where there are none."""
+    if not is_workspace(path):
+        raise BadInput(f"{path} is not a workspace that workers share; --watch has nothing to show")
+    try:
+        with heeding() as attend, Live(_view(path), console=console, refresh_per_second=4) as live:
+            while True:
+                for _ in range(40):
+                    attend()
+                    time.sleep(GLANCE / 40)
+                live.update(_view(path))
+    except KeyboardInterrupt:
+        console.print()
+
+
+def _view(path: Path) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim", title=str(path), title_justify="left")
+    for name in ("worker", "generation", "best", "median", "worst", "copies", "of others", "steps/s", "state"):
+        table.add_column(name, justify="left" if name in ("worker", "state") else "right", no_wrap=True)
+    for run in workers(path):
+        lineage = run.lineage
+        planned = run.experiment.get("generations", "?")
+        if not len(lineage.generations):
+            table.add_row(run.name, f"0/{planned}", *[""] * 6, _state(path, run))
+            continue
+        fitness = lineage.fitness[-1][np.isfinite(lineage.fitness[-1])]
+        figures = [f"{kind(fitness):.4g}" if len(fitness) else "–" for kind in (np.max, np.median, np.min)]
+        foreign = int((lineage.copied & ~np.isin(lineage.parents, lineage.uids)).sum())
+        timing = run.metrics[-1].get("timing") if run.metrics else None
+        speed = number(timing.get("steps_per_second") if isinstance(timing, dict) else None)
+        done = f"{lineage.generations[-1] + 1}/{planned}"
+        copies = str(int(lineage.copied.sum()))
+        table.add_row(run.name, done, *figures, copies, str(foreign), f"{speed:,.0f}", _state(path, run))
+    return table
+
+
+def _state(path: Path, run: Run) -> str:
+    """What a worker is up to, as far as files tell."""
+    if run.result:
+        return "[green]done[/]"
+    try:
+        before = (path / "leases" / run.name).stat().st_mtime
+    except OSError:
+        return "[yellow]stopped[/]"
+    return "at work" if abs(time.time() - before) < 60 else "[yellow]silent[/]"
+
+
+def _together(runs: list[Run]) -> list[dict[str, Any]]:
+    """The metrics of all workers, one entry per generation: steps and speeds add up, of seconds the most count."""
+    found: dict[int, list[dict[str, Any]]] = {}
+    for run in runs:
+        for row in run.metrics:
+            if isinstance(row.get("generation"), int) and isinstance(row.get("timing"), dict):
+                found.setdefault(row["generation"], []).append(row)
+    together = []
+    for generation, rows in sorted(found.items()):
+        names = {name for row in rows for name in row["timing"]}
+        timing = {name: max(number(row["timing"].get(name)) for row in rows) for name in names}
+        timing["steps_per_second"] = sum(number(row["timing"].get("steps_per_second")) for row in rows)
+        sums = {name: sum(number(row.get(name)) for row in rows) for name in ("steps", "evaluation_steps")}
+        together.append({"generation": generation, "timing": timing, **sums})
+    return together
+
+
+def _champion(run: Run) -> dict[str, Any] | None:
+    """The champion of one worker: of its result, or so far."""
+    stated = run.result.get("champion")
+    if isinstance(stated, dict):
+        return stated
+    latest = run.metrics[-1].get("champion") if run.metrics else None
+    if not isinstance(latest, dict) or not np.isfinite(number(latest.get("fitness"))):
+        return None
+    return latest | {"selection_fitness": number(latest["fitness"])}

@@ -1,0 +1,307 @@
+"""Networks (flax.linen) and the distributions over actions that their outputs stand for."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from shoal.core.suggestions import unknown
+from shoal.core.types import BadInput, Continuous, Discrete, MultiDiscrete
+
+if TYPE_CHECKING:
+    from shoal.core.types import ActionSpace
+
+ACTIVATIONS: dict[str, Callable] = {"tanh": nn.tanh, "relu": nn.relu, "elu": nn.elu, "swish": nn.swish, "gelu": nn.gelu}
+
+
+@functools.cache
+def orthogonal(scale: float) -> Callable:
+    """The orthogonal initialiser, uniform over all such matrices: as many reflections as rows or columns, whichever are
+    fewer (Stewart 1980, doi 10.1137/0717034).
+
+    Not by LAPACK, whose last bits differ with environment variables and threads, and whose batches can hang on a CPU.
+    One matrix is drawn after another, and sums go along the last axis: so none depends on what is drawn beside it.
+    """
+
+    def draw(key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:
+        wide = shape[0] <= shape[1]
+
+        def matrix(key: jax.Array) -> jax.Array:
+            drawn = scale * _orthonormal(key, min(shape), max(shape))
+            return (drawn if wide else drawn.T).astype(dtype)
+
+        return jax.custom_batching.sequential_vmap(matrix)(key)
+
+    return draw
+
+
+def _orthonormal(key: jax.Array, rows: int, columns: int) -> jax.Array:
+    """[rows, columns], rows <= columns."""
+    normal, column = jax.random.normal(key, (rows, columns)), jnp.arange(columns)
+
+    def reflect(k: jax.Array, q: jax.Array) -> jax.Array:
+        i = rows - 1 - k
+        x = jnp.where(column >= i, normal[i], 0.0)
+        sign = jnp.where(x[i] < 0, -1.0, 1.0)
+        mirror = x.at[i].add(sign * jnp.sqrt(jnp.square(x).sum()))
+        squares = jnp.square(mirror).sum()
+        factor = jnp.where(squares > 0, 2 / squares, 0.0)
+        q = q - factor * (q * mirror[None]).sum(-1, keepdims=True) * mirror[None]
+        return q.at[i].multiply(-sign)
+
+    return jax.lax.fori_loop(0, rows, reflect, jnp.eye(rows, columns))
+
+
+class MLP(nn.Module):
+    """Dense layers with orthogonal weights: [..., I] -> [..., outputs]."""
+
+    layers: tuple[int, ...]
+    outputs: int
+    activation: str = "tanh"
+    output_scale: float = 1.0
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        x = hidden(x, self.layers, self.activation)
+        return nn.Dense(self.outputs, kernel_init=orthogonal(self.output_scale))(x)
+
+
+def hidden(x: jax.Array, layers: tuple[int, ...], activation: str) -> jax.Array:
+    """The hidden layers of the module that calls this: [..., I] -> [..., layers[-1]]."""
+    for width in layers:
+        x = ACTIVATIONS[activation](nn.Dense(width, kernel_init=orthogonal(2**0.5))(x))
+    return x
+
+
+class Conv(nn.Module):
+    """A convolution without padding, [..., H, W, C] -> [..., H', W', features], as one product with its patches.
+
+    Of many members it stays a batch of matrix products, where a convolution would become a grouped one, which is slow.
+    """
+
+    features: int
+    size: int
+    stride: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        height, width, channels = x.shape[-3:]
+        size, stride = self.size, self.stride
+        down, right = ((n - size) // stride + 1 for n in (height, width))
+        kernel = self.param("kernel", orthogonal(2**0.5), (size**2 * channels, self.features))
+        bias = self.param("bias", nn.initializers.zeros, (self.features,))
+        if size % stride == 0:  # blocks of the stride's size become channels: fewer, larger pieces to put together
+            blocks = size // stride
+            x = x[..., : stride * (down + blocks - 1), : stride * (right + blocks - 1), :]
+            x = _split(x, stride)
+            kernel = _split(kernel.reshape(size, size, -1), stride).reshape(kernel.shape)
+            size, stride = blocks, 1
+
+        def shifted(i: int, j: int) -> jax.Array:
+            rows = slice(i, i + stride * (down - 1) + 1, stride)
+            columns = slice(j, j + stride * (right - 1) + 1, stride)
+            return x[..., rows, columns, :]
+
+        patches = jnp.concatenate([shifted(i, j) for i in range(size) for j in range(size)], -1)
+        return patches @ kernel + jnp.broadcast_to(bias, (*patches.shape[:-1], self.features))
+
+
+def _split(x: jax.Array, block: int) -> jax.Array:
+    """[..., H * block, W * block, C] -> [..., H, W, block * block * C]."""
+    *batch, height, width, channels = x.shape
+    x = x.reshape(*batch, height // block, block, width // block, block, channels)
+    return jnp.swapaxes(x, -4, -3).reshape(*batch, height // block, width // block, -1)
+
+
+def flatten(obs: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Observations [..., *shape] as float32 vectors [..., F], `scaled`."""
+    return scaled(obs).reshape(*obs.shape[: obs.ndim - len(shape)], -1)
+
+
+def scaled(obs: jax.Array) -> jax.Array:
+    """Observations as float32; whole numbers of 8 bits, which are images, as shares of 255."""
+    return obs.astype(jnp.float32) / 255 if obs.dtype == jnp.uint8 else obs.astype(jnp.float32)
+
+
+class Features(nn.Module):
+    """What a network sees of an observation: [..., *shape] -> [..., F].
+
+    kind: `mlp` (the numbers as they are) or `nature_cnn` (the convolutions of Mnih et al. 2015, for images).
+    """
+
+    shape: tuple[int, ...]
+    kind: str = "mlp"
+
+    @nn.compact
+    def __call__(self, obs: jax.Array) -> jax.Array:
+        if self.kind == "mlp":
+            return flatten(obs, self.shape)
+        x = scaled(obs)
+        if self.shape[0] < self.shape[-1]:  # channels come first
+            x = jnp.moveaxis(x, -3, -1)
+        for features, size, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
+            x = nn.relu(Conv(features, size, stride)(x))
+        return flatten(x, x.shape[-3:])
+
+
+NETWORKS = ("mlp", "nature_cnn")
+
+
+def check_network(kind: str, shape: tuple[int, ...]) -> None:
+    """Raise BadInput for a kind of network that does not exist, or cannot see observations of this shape."""
+    if kind not in NETWORKS:
+        raise BadInput(unknown("config.network", kind, NETWORKS))
+    sides = shape[1:] if shape and shape[0] < shape[-1] else shape[:-1]  # the other one counts channels
+    if kind == "nature_cnn" and (len(shape) != 3 or min(sides) < 36):
+        raise BadInput(f"config.network = nature_cnn: takes images of at least 36 x 36, not observations {shape}")
+
+
+class Categorical(NamedTuple):
+    """One choice; `logits` [..., n] are normalised by the constructor `categorical`."""
+
+    logits: jax.Array
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        return jax.random.categorical(key, self.logits).astype(jnp.int32)
+
+    def mode(self) -> jax.Array:
+        return jnp.argmax(self.logits, -1).astype(jnp.int32)
+
+    def log_prob(self, action: jax.Array) -> jax.Array:
+        # A one-hot product instead of a gather: under vmap its gradient is a product too, not a scatter.
+        return jnp.sum(self.logits * jax.nn.one_hot(action, self.logits.shape[-1]), -1)
+
+    def entropy(self) -> jax.Array:
+        return -jnp.sum(jnp.exp(self.logits) * self.logits, -1)
+
+
+class MultiCategorical(NamedTuple):
+    """Independent choices, one `Categorical` each."""
+
+    parts: tuple[Categorical, ...]
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        keys = jax.random.split(key, len(self.parts))
+        return jnp.stack([part.sample(k) for part, k in zip(self.parts, keys, strict=True)], -1)
+
+    def mode(self) -> jax.Array:
+        return jnp.stack([part.mode() for part in self.parts], -1)
+
+    def log_prob(self, action: jax.Array) -> jax.Array:
+        return sum((part.log_prob(action[..., i]) for i, part in enumerate(self.parts)), start=jnp.float32(0))
+
+    def entropy(self) -> jax.Array:
+        return sum((part.entropy() for part in self.parts), start=jnp.float32(0))
+
+
+# Bounds of a log-deviation, where actions lie in [-1, 1]. Above, nine of ten actions are clipped to a bound and the mean
+# hardly matters; below, the deviation comes near to how float32 rounds an action, and probabilities become noise.
+LOG_STD = (-10.0, 2.0)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
+def held_within(x: jax.Array, low: float, high: float) -> jax.Array:
+    """x, clipped. A gradient that descends reaches x from beyond a bound where it leads back, and only there: a plain
+    clip would leave for ever what has once got out."""
+    return jnp.clip(x, low, high)
+
+
+def _held_forwards(x: jax.Array, low: float, high: float) -> tuple[jax.Array, jax.Array]:
+    return jnp.clip(x, low, high), x
+
+
+def _held_backwards(low: float, high: float, x: jax.Array, gradient: jax.Array) -> tuple[jax.Array]:
+    out = ((x >= high) & (gradient < 0)) | ((x <= low) & (gradient > 0))
+    return (jnp.where(out, 0.0, gradient),)
+
+
+held_within.defvjp(_held_forwards, _held_backwards)
+
+
+class Normal(NamedTuple):
+    """A diagonal Gaussian; mean and log_std [..., A]. Actions are meant for [-1, 1], where the environment clips them."""
+
+    mean: jax.Array
+    log_std: jax.Array
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        return self.mean + jnp.exp(self.log_std) * jax.random.normal(key, self.mean.shape)
+
+    def mode(self) -> jax.Array:
+        return self.mean
+
+    def log_prob(self, action: jax.Array) -> jax.Array:
+        z = (action - self.mean) * jnp.exp(-self.log_std)
+        return jnp.sum(-0.5 * jnp.square(z) - self.log_std - 0.5 * jnp.log(2 * jnp.pi), -1)
+
+    def entropy(self) -> jax.Array:
+        return jnp.sum(self.log_std + 0.5 * jnp.log(2 * jnp.pi * jnp.e), -1)
+
+
+class SquashedNormal(NamedTuple):
+    """tanh of a diagonal Gaussian, within (-1, 1); mean and log_std [..., A] are those before the tanh."""
+
+    mean: jax.Array
+    log_std: jax.Array
+
+    def sample_with_log_prob(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """An action [..., A] and its log-density [...] (Haarnoja et al. 2018, arXiv 1812.05905, appendix C)."""
+        normal = Normal(self.mean, self.log_std)
+        x = normal.sample(key)
+        # log(1 - tanh(x)^2), in a form that does not round to log(0) for large |x|
+        slope = 2 * (jnp.log(2.0) - x - jax.nn.softplus(-2 * x))
+        return jnp.tanh(x), normal.log_prob(x) - slope.sum(-1)
+
+    def mode(self) -> jax.Array:
+        return jnp.tanh(self.mean)
+
+
+Distribution = Categorical | MultiCategorical | Normal
+
+
+def categorical(logits: jax.Array) -> Categorical:
+    """A choice from any real numbers [..., n]."""
+    return Categorical(jax.nn.log_softmax(logits))
+
+
+def outputs(space: ActionSpace) -> int:
+    """How many numbers a network gives for an action: one for every choice, or for every component."""
+    if isinstance(space, Discrete):
+        return space.n
+    return sum(space.nvec) if isinstance(space, MultiDiscrete) else len(space.low)
+
+
+def choice(space: Discrete | MultiDiscrete, logits: jax.Array) -> Categorical | MultiCategorical:
+    """A choice, or several, from any real numbers [..., outputs(space)]."""
+    if isinstance(space, Discrete):
+        return categorical(logits)
+    splits = [sum(space.nvec[: i + 1]) for i in range(len(space.nvec) - 1)]
+    return MultiCategorical(tuple(categorical(part) for part in jnp.split(logits, splits, -1)))
+
+
+class Policy(nn.Module):
+    """An MLP that gives a distribution over the actions of a space: obs [..., I] -> Distribution."""
+
+    space: ActionSpace
+    layers: tuple[int, ...]
+    activation: str = "tanh"
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> Distribution:
+        width = outputs(self.space)
+        x = MLP(self.layers, width, self.activation, output_scale=0.01)(x)
+        if isinstance(self.space, Continuous):
+            log_std = held_within(self.param("log_std", nn.initializers.zeros, (width,)), *LOG_STD)
+            return Normal(x, jnp.broadcast_to(log_std, x.shape))
+        return choice(self.space, x)
+
+
+def check_activation(name: str) -> None:
+    """Raise BadInput for an activation that does not exist."""
+    if name not in ACTIVATIONS:
+        raise BadInput(unknown("config.activation", name, ACTIVATIONS))

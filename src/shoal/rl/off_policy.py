@@ -1,0 +1,118 @@
+"""Learning from replay memory: what TD3, SAC and DQN share around the update that tells them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from shoal.core import tree
+from shoal.core.types import BadInput, Hyper, Member, PyTree, Rollout
+from shoal.rl import replay_memory as ring
+from shoal.rl.batching import per_member, repeat
+from shoal.rl.steps import usable
+
+if TYPE_CHECKING:
+    from shoal.core.types import Spec
+
+
+@dataclass(frozen=True)
+class Replay:
+    """The structure of learning from memory, equal for all members."""
+
+    environments: int = 1
+    """environments that each member acts in (B)"""
+    rollout: int = 32
+    """steps in each environment between two rounds of updates (T)"""
+    capacity: int = 100_000
+    """steps that a member's memory holds, rounded up to whole rollouts"""
+    warm_up: int = 1_000
+    """steps of random actions before the first update"""
+    batch: int = 256
+    """transitions per update"""
+    updates_per_step: int = 1
+    """the most updates per environment step that hyper.update_ratio may ask for"""
+
+
+def check(config: Any) -> None:
+    """Raise BadInput where the settings do not fit together."""
+    for name in ("environments", "rollout", "capacity", "batch", "updates_per_step"):
+        if getattr(config, name) < 1:
+            raise BadInput(f"config.{name} = {getattr(config, name)}: must be at least 1")
+    if any(width < 1 for width in config.layers):
+        raise BadInput(f"config.layers = {list(config.layers)}: every width must be at least 1")
+    if config.warm_up < 0:
+        raise BadInput(f"config.warm_up = {config.warm_up}: must be at least 0")
+    if config.warm_up > config.capacity:
+        raise BadInput(f"config.warm_up = {config.warm_up} does not fit into config.capacity = {config.capacity}")
+
+
+def limits(config: Replay) -> dict[str, tuple[float, float]]:
+    """What the hyperparameters of learning from memory can be at all."""
+    return {"update_ratio": (0.0, float(config.updates_per_step)), "discount": (0.0, 1.0), "tau": (0.0, 1.0)}
+
+
+class Own(NamedTuple):
+    """What a copy does not copy."""
+
+    owed: jax.Array  # float32, the fraction of an update that is still to be made
+    mark: jax.Array  # uint32, tells this member's steps in a memory from those of others
+
+
+def begin(spec: Spec, config: Replay, key: jax.Array) -> tuple[ring.Memory, Own]:
+    """An empty memory of `config.capacity` steps, rounded up to whole rollouts, and nothing owed."""
+    rollouts = -(-config.capacity // (config.rollout * config.environments))
+    memory = ring.empty(spec, rollouts * config.rollout, config.environments)
+    mark = jax.random.bits(key)
+    return memory._replace(owner=mark), Own(jnp.float32(0), mark)
+
+
+def from_memory(config: Replay, improve: Callable, n: int = 1) -> Callable:
+    """The `update` of an agent: store the rollout, then make the updates that it is worth, each on a batch of its own.
+
+    improve: (learned, hyper, batch, key) -> (learned, metrics). n: steps of a transition.
+    """
+    steps = config.rollout * config.environments
+    bound = steps * config.updates_per_step
+
+    def body(i: jax.Array, state: PyTree, hyper: Hyper, batches: ring.Batch, key: jax.Array) -> PyTree:
+        learned, metrics = improve(state[0], hyper, tree.take(batches, i), jax.random.fold_in(key, i))
+        return learned, jax.tree.map(jnp.add, state[1], metrics)
+
+    def learn(
+        learned: PyTree, hyper: Hyper, batches: ring.Batch, count: jax.Array, key: jax.Array
+    ) -> tuple[PyTree, dict[str, jax.Array]]:
+        shapes = jax.eval_shape(improve, learned, hyper, tree.take(batches, 0), key)[1]
+        nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        learned, sums = repeat(count, body, (learned, nothing), hyper, batches, key)
+        return learned, jax.tree.map(lambda x: x / count.astype(jnp.float32), sums)  # NaN where there was no update
+
+    def update(member: Member, hyper: Hyper, rollout: Rollout, key: jax.Array) -> tuple[Member, dict[str, jax.Array]]:
+        memory = ring.store(member.memory, rollout, usable(rollout), member.own.mark)
+        ready = (memory.filled.sum() >= config.warm_up) & (ring.starts(memory, n) > 0).any()
+        owed = jnp.where(ready, member.own.owed + hyper.update_ratio * steps, 0.0)
+        count = jnp.clip(jnp.floor(owed), 0, bound)
+        batch_key, learn_key = jax.random.split(key)
+        batches = ring.sample(memory, batch_key, (bound, config.batch), n, hyper.discount)
+        learned, metrics = per_member(learn)(member.learned, hyper, batches, count.astype(jnp.int32), learn_key)
+        return Member(learned, memory, Own(owed - count, member.own.mark)), metrics
+
+    return update
+
+
+ADAM = optax.scale_by_adam()  # a direction; the length of the step is the learning rate of now
+
+
+def descend(learning_rate: jax.Array, gradient: PyTree, params: PyTree, optimiser: PyTree) -> tuple[PyTree, PyTree]:
+    """One step of Adam: the new parameters and the new state of `ADAM`."""
+    direction, optimiser = ADAM.update(gradient, optimiser)
+    return jax.tree.map(lambda p, d: p - learning_rate * d, params, direction), optimiser
+
+
+def towards(target: PyTree, online: PyTree, tau: jax.Array) -> PyTree:
+    """Target parameters, moved by the share `tau` towards the online ones."""
+    return jax.tree.map(lambda t, p: t + tau * (p - t), target, online)

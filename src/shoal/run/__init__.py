@@ -1,0 +1,1 @@
+"""One run: the loop, its directory, checkpoints, the champion, its result."""

@@ -1,0 +1,70 @@
+"""What a process heeds and shows while it is at work: signals, and how far it is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from shoal.core.interrupts import Interrupted
+from shoal.core.types import PyTree
+from shoal.records.recorder import Recorder
+
+PATIENCE = 10.0  # seconds that a stopped run may take to end its generation instead of abandoning it
+
+
+class Attention:
+    """Between the recorders of a run and whoever works for it.
+
+    stop: a signal has asked for an end. last_seconds: of training, in the last generation. iterations: of an interval.
+    """
+
+    def __init__(self, recorders: Sequence[Recorder]):
+        self.recorders = list(recorders)
+        self.stop = self.abandon = self._told = False
+        self.last_seconds, self.iterations = 0.0, 1
+        self.run_dir, self.leading = Path(), True
+        self._generation, self._phase, self._began = 0, "", time.perf_counter()
+
+    def interrupt(self) -> None:
+        """Called by a signal, in the middle of anything: it only leaves word for `attend`."""
+        left = self.last_seconds - (time.perf_counter() - self._began)
+        self.abandon = self.stop or not self.last_seconds or left > PATIENCE or self._phase == "champion"
+        self.stop = True
+
+    def attend(self) -> None:
+        """Do what a signal has asked for. Raises Interrupted when this generation is not to be ended."""
+        if self.stop and not self._told:
+            self._told = True
+            end = "this generation is abandoned" if self.abandon else "after this generation; once more to abandon it"
+            self.note(f"stopping: {end}")
+        if self.abandon:
+            raise Interrupted(self.run_dir, leading=self.leading)
+
+    def pause(self, result: PyTree, done: float) -> None:
+        """Wait for a result of the device, open to signals, and show how many iterations of the phase are done."""
+        leaf: Any
+        for leaf in jax.tree.leaves(result):
+            while not leaf.is_ready():
+                self.attend()
+                time.sleep(0.0005)
+        self.attend()
+        if done:
+            for recorder in self.recorders:
+                recorder.progress(self._generation, self._phase, done / self.iterations)
+
+    def enter(self, generation: int, phase: str) -> None:
+        """A phase of a generation begins: train, evaluate, evolve, champion."""
+        self._generation, self._phase = generation, phase
+        if phase == "train":
+            self._began = time.perf_counter()
+        for recorder in self.recorders:
+            recorder.progress(generation, phase, 0.0)
+
+    def note(self, message: str) -> None:
+        """Something the user should know."""
+        for recorder in self.recorders:
+            recorder.note(message)

@@ -1,0 +1,142 @@
+"""The champion: the best member a run has seen, kept apart so that nothing overwrites it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from shoal.core.atomic import Damaged
+from shoal.core.schema import build
+from shoal.core.types import ActionSpace, Agent, BadInput, Cards, Continuous, Discrete, MultiDiscrete, PyTree, Spec
+from shoal.core.workshop import Workshop
+from shoal.environments.spaces import to_bounds
+from shoal.experiment.experiment import INT32, Experiment, of_run
+from shoal.experiment.resolve import make_learner
+from shoal.experiment.trust import check_trust
+from shoal.run import checkpoint
+
+KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Discrete, MultiDiscrete, Continuous)}
+
+
+@dataclass
+class Best:
+    """The highest fitness so far; of equal ones the latest, which has trained longest."""
+
+    learned: PyTree = None
+    uid: int = -1
+    generation: int = -1
+    fitness: float = -np.inf
+    hyper: dict[str, float] = field(default_factory=dict)
+
+    def challenge(self, cards: Cards) -> int | None:
+        """The row of the best of these members if it is at least as good, and then its name; else None.
+
+        `learned` is for the caller to bring.
+        """
+        fitness = np.where(np.isfinite(cards.fitness), cards.fitness, -np.inf)
+        row = int(np.argmax(fitness))
+        if not np.isfinite(fitness[row]) or fitness[row] < self.fitness:
+            return None
+        self.uid, self.generation = int(cards.uid[row]), int(cards.generation[row])
+        self.fitness, self.hyper = float(fitness[row]), {k: float(v[row]) for k, v in cards.hyper.items()}
+        return row
+
+    def about(self) -> dict[str, Any]:
+        """What a manifest says of it."""
+        return {"uid": self.uid, "generation": self.generation, "fitness": self.fitness, "hyper": self.hyper}
+
+
+class Champion:
+    """A trained policy, ready to act. One with a memory remembers from call to call, until `reset`.
+
+    hyper: the hyperparameters it last trained with. fitness: as measured when it was selected.
+    """
+
+    def __init__(self, agent: Agent, spec: Spec, best: Best, experiment: Experiment):
+        self.spec, self.experiment, self.agent, self.learned = spec, experiment, agent, best.learned
+        self.hyper = best.hyper
+        self.fitness, self.uid, self.generation = best.fitness, best.uid, best.generation
+        self._greedy = jax.jit(agent.greedy)
+        self.reset()
+
+    def reset(self) -> None:
+        """New episodes begin: forget the last ones. It matters to a policy with a memory only."""
+        self._memory: PyTree = None
+
+    def act(self, obs: Any) -> np.ndarray:
+        """The best action for one observation, or for a batch of them [B, ...]; one of the environment's own space.
+
+        To a policy with a memory, the calls until `reset` are the steps of one episode, or of B side by side.
+        """
+        obs = np.asarray(obs, self.spec.obs_dtype)
+        batched = obs.ndim - len(self.spec.obs_shape)
+        if batched < 0 or obs.shape[batched:] != self.spec.obs_shape:
+            raise BadInput(
+                f"obs has the shape {obs.shape}; this champion takes {self.spec.obs_shape}, or a batch of them"
+            )
+        batch = obs if batched else obs[None]
+        fresh = self.agent.carry(batch.shape[: max(1, batched)])
+        memory = fresh if self._memory is None else self._memory
+        if jax.tree.map(np.shape, memory) != jax.tree.map(np.shape, fresh):
+            raise BadInput(f"obs has the shape {obs.shape}; this champion remembers other episodes: call reset() first")
+        action, self._memory = self._greedy(self.learned, batch, memory)
+        action = to_bounds(self.spec.action, np.asarray(action)).astype(self.spec.action.native)
+        return action if batched else action[0]
+
+
+def save(folder: Path, best: Best, spec: Spec, workshop: Workshop) -> None:
+    """Write the champion's weights and manifest."""
+    space = {"kind": type(spec.action).__name__, **asdict(spec.action)}
+    manifest = best.about() | {"spec": {"obs_shape": spec.obs_shape, "obs_dtype": spec.obs_dtype, "action": space}}
+    checkpoint.write(folder, best.learned, manifest, workshop)
+
+
+def load_champion(run: str | Path, trust_code: bool = False, **given: Any) -> Champion:
+    """The champion of a run directory. Raises BadInput when there is none.
+
+    trust_code: import the agent or method that the run names, where it is not one of Shoal's.
+    given: the agent, where the run was started with an object that no name leads to.
+    """
+    run = Path(run)
+    folder = run / "champion"
+    if not folder.is_dir():
+        raise BadInput(f"{run} holds no champion; is it a run directory, and has its first generation ended?")
+    try:
+        manifest = checkpoint.read_manifest(folder)
+        spec, best = _spec(folder, manifest.get("spec")), best_of(manifest, f"{folder}: ")
+        experiment = replace(of_run(run), **given)
+        check_trust(experiment, trust_code, ["agent", "method"])
+        agent = make_learner(experiment, spec)[1].agent
+        learned = jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned
+        best.learned, _ = checkpoint.read(folder, learned)
+    except Damaged as error:
+        raise BadInput(str(error)) from error
+    return Champion(agent, spec, best, experiment)
+
+
+def best_of(told: Any, place: str) -> Best:
+    """What `Best.about` told, without the weights. Raises BadInput, with `place` in front, where it is not that."""
+    names = ("uid", "generation", "fitness", "hyper")
+    return build(Best, {name: told.get(name) for name in names} if isinstance(told, dict) else told, place)
+
+
+def _spec(folder: Path, data: Any) -> Spec:
+    """What the manifest of a champion says of its environment. Raises Damaged."""
+    try:
+        fields = {k: tuple(v) if isinstance(v, list) else v for k, v in data["action"].items()}
+        action: ActionSpace = KINDS[str(fields.pop("kind"))](**fields)
+        spec = Spec(tuple(data["obs_shape"]), data["obs_dtype"], action)
+        counts = [*spec.obs_shape, *action.shape, *getattr(action, "nvec", ()), getattr(action, "n", 1)]
+        numbers = [x for name, v in fields.items() if name != "native" for x in (v if isinstance(v, tuple) else (v,))]
+        sound = all(type(x) in (int, float) and x == x for x in numbers)
+        sound &= all(np.dtype(str(name)).kind in "biuf" for name in (spec.obs_dtype, action.native))
+        if sound and all(type(x) is int and 0 < x <= INT32 for x in counts) and math.prod(spec.obs_shape) <= INT32:
+            return spec
+    except (AttributeError, KeyError, TypeError):
+        pass
+    raise Damaged(f"{folder}: this is no champion")

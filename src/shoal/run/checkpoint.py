@@ -1,0 +1,203 @@
+"""Saving and restoring arrays: one safetensors file and one JSON manifest per checkpoint, atomic and inert."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import time
+import uuid
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from shoal.core.atomic import Damaged, read_file, seal, unseal, write_file
+from shoal.core.types import BadInput, PyTree
+from shoal.core.workshop import Workshop
+
+DATA, MANIFEST = "state.safetensors", "manifest.json"
+
+
+def to_host(tree: PyTree) -> PyTree:
+    """Every leaf as a NumPy array; random keys as their raw numbers. What is donated afterwards is then safe."""
+
+    return jax.tree.map(lambda x: np.array(jax.random.key_data(x) if _is_key(x) else x), tree)
+
+
+def write(folder: Path, tree: PyTree, manifest: dict[str, Any], workshop: Workshop) -> None:
+    """Write a folder with the tree's arrays and the manifest: complete, or not there at all.
+
+    The data are on disk before the manifest that vouches for them, and both before the folder gets its name.
+    """
+    data, about = _packed(tree)
+    making = workshop.path / f"{folder.name}.{uuid.uuid4().hex}"
+    making.mkdir()
+    try:
+        write_file(making / DATA, data)
+        write_file(making / MANIFEST, seal(manifest | about))
+        workshop.put(making, folder)
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a checkpoint or champion. Raises Damaged."""
+    return unseal(folder / MANIFEST)
+
+
+def read(folder: Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
+    """The tree and manifest of a folder that `write` wrote; `like` gives structure, shape, dtype. Raises Damaged."""
+    manifest = read_manifest(folder)
+    return _restore(folder, _read_data(folder, DATA, manifest), like), manifest
+
+
+def _packed(tree: PyTree) -> tuple[bytes, dict[str, int]]:
+    """All leaves as one file, and what a manifest says of it."""
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    data = save(dict(_storable(path, x) for path, x in leaves))
+    return data, {"bytes": len(data), "crc32": zlib.crc32(data)}
+
+
+def _read_data(folder: Path, name: str, about: dict[str, Any]) -> bytes:
+    """A file of which the manifest says size and checksum. Raises Damaged."""
+    try:
+        data = read_file(folder / name)
+    except OSError as error:
+        raise Damaged(f"{folder}: no readable {name} ({error})") from error
+    if len(data) != about.get("bytes") or zlib.crc32(data) != about.get("crc32"):
+        raise Damaged(f"{folder}: {name} does not match its manifest: half-written or corrupted")
+    return data
+
+
+def _parts(folder: Path, manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What the manifest of a generation says of its parts, which lie beside it. Raises Damaged."""
+    if manifest.get("generation") != int(folder.name):
+        raise Damaged(f"{folder}: its manifest is of generation {manifest.get('generation')}")
+    parts = manifest.get("parts")
+    if not isinstance(parts, dict) or not all(re.fullmatch(r"[\w-]+", name) for name in parts):
+        raise Damaged(f"{folder}: its manifest names no parts that could lie there")
+    if not all(isinstance(about, dict) for about in parts.values()):
+        raise Damaged(f"{folder}: its manifest does not vouch for its parts")
+    return parts
+
+
+def _restore(folder: Path, data: bytes, like: PyTree) -> PyTree:
+    """A tree like `like`, with the arrays in `data`. Raises Damaged."""
+    try:
+        arrays = load(data)
+    except (SafetensorError, KeyError) as error:
+        raise Damaged(f"{folder}: its data cannot be read ({error})") from error
+
+    def restore(path: Any, leaf: Any) -> Any:
+        expected = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
+        name = _name(path, np.dtype(expected.dtype))
+        found = arrays.pop(name, None)
+        if found is not None and np.dtype(expected.dtype).kind == "V":
+            found = found.view(expected.dtype)
+        if found is None or found.shape != tuple(expected.shape) or found.dtype != expected.dtype:
+            raise Damaged(f"{folder}: {name} is missing or has another shape: it was made by another experiment")
+        return jax.random.wrap_key_data(jnp.asarray(found)) if _is_key(leaf) else found
+
+    tree = jax.tree_util.tree_map_with_path(restore, like)
+    if arrays:
+        raise Damaged(f"{folder}: {min(arrays)} is unknown: it was made by another experiment")
+    return tree
+
+
+def _is_key(leaf: Any) -> bool:
+    return hasattr(leaf, "dtype") and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _storable(path: Any, leaf: Any) -> tuple[str, np.ndarray]:
+    """A name, and a contiguous array of a dtype that safetensors reads back: bfloat16 and its kin as whole numbers."""
+    x = np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+    x, name = np.ascontiguousarray(x).reshape(x.shape), _name(path, x.dtype)
+    return name, x.view(f"u{x.itemsize}") if x.dtype.kind == "V" else x
+
+
+def _name(path: Any, dtype: np.dtype) -> str:
+    return jax.tree_util.keystr(path) + (f" {dtype}" if dtype.kind == "V" else "")
+
+
+class Checkpoints:
+    """The last `keep` checkpoints of a run, one folder per generation.
+
+    A folder has one file for each part of the state, written by the process that has the part, and a manifest that
+    vouches for all of them. workshop: that of the run; all of its processes share it.
+    """
+
+    def __init__(self, folder: Path, keep: int, workshop: Workshop):
+        self._folder, self._keep, self._workshop = folder, keep, workshop
+
+    def save(self, generation: int, parts: dict[str, PyTree], manifest: dict[str, Any] | None, all_parts: int) -> None:
+        """Write parts of the state after a generation.
+
+        The one process that gives a manifest waits for the others, whose parts make `all_parts`; then the checkpoint
+        appears under its name, and the oldest is forgotten.
+        """
+        making = self._workshop.path / f"{generation:08d}"
+        try:
+            making.mkdir(exist_ok=True)
+            for name, tree in parts.items():
+                data, about = _packed(tree)
+                write_file(making / f"{name}.safetensors", data)
+                write_file(making / f"{name}.json", json.dumps(about).encode())
+            if manifest is None:
+                return
+            while len(found := sorted(making.glob("[!.]*.json"))) < all_parts:
+                time.sleep(0.002)
+            manifest = manifest | {
+                "generation": generation,
+                "parts": {p.stem: json.loads(p.read_text()) for p in found},
+            }
+            for path in found:
+                path.unlink()
+            write_file(making / MANIFEST, seal(manifest))
+            self._folder.mkdir(exist_ok=True)
+            self._workshop.put(making, self._folder / f"{generation:08d}")
+        except BaseException:
+            shutil.rmtree(making, ignore_errors=True)
+            raise
+        for old in self.generations()[: -self._keep]:
+            self._workshop.remove(self._folder / f"{old:08d}")
+
+    def generations(self) -> list[int]:
+        """Which generations there are, oldest first."""
+        if not self._folder.is_dir():
+            return []
+        return sorted(int(p.name) for p in self._folder.iterdir() if re.fullmatch(r"[0-9]{8}", p.name) and p.is_dir())
+
+    def newest(self, warn: Callable[[str], None]) -> int:
+        """The newest generation whose checkpoint is whole; `warn` hears of those that are not. Raises BadInput."""
+        for generation in reversed(self.generations()):
+            folder = self._folder / f"{generation:08d}"
+            try:
+                for name, about in _parts(folder, read_manifest(folder)).items():
+                    _read_data(folder, f"{name}.safetensors", about)
+            except Damaged as error:
+                warn(f"skipping a damaged checkpoint: {error}")
+            else:
+                return generation
+        raise BadInput(f"{self._folder} holds no whole checkpoint to resume from")
+
+    def load(self, generation: int, like: dict[str, PyTree]) -> tuple[dict[str, PyTree], dict[str, Any]]:
+        """The parts that `like` names, and the manifest. Raises BadInput where they are another experiment's."""
+        folder = self._folder / f"{generation:08d}"
+        try:
+            manifest, parts = read_manifest(folder), {}
+            told = _parts(folder, manifest)
+            for name, tree in like.items():
+                about = told.get(name)
+                if about is None:
+                    raise Damaged(f"{folder}: it has no part {name}: it was made by another experiment")
+                parts[name] = _restore(folder, _read_data(folder, f"{name}.safetensors", about), tree)
+        except Damaged as error:
+            raise BadInput(str(error)) from error
+        return parts, manifest

@@ -1,0 +1,64 @@
+"""How a run ended: what `train` returns and result.json says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shoal.core.types import Cards
+from shoal.experiment.experiment import Experiment, method_name
+from shoal.records.recorder import finite_or_none
+from shoal.run.champion import Best, Champion, load_champion
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended. `summary` is what result.json says."""
+
+    run_dir: Path
+    summary: dict[str, Any]
+    leading: bool = True
+    """whether this is the process that writes the records"""
+
+    @property
+    def champion(self) -> Champion:
+        return load_champion(self.run_dir, trust_code=True)  # this process has run it already
+
+    @property
+    def lineage(self) -> Path:
+        return self.run_dir / "lineage.jsonl"
+
+
+def summarise(
+    experiment: Experiment,
+    cards: Cards,
+    best: Best,
+    evaluation: dict[str, Any] | None,
+    evaluation_steps: int,
+    seconds: float,
+    compile_seconds: float,
+) -> dict[str, Any]:
+    """Everything that result.json holds. evaluation: of the champion on fresh episodes; None where there is none."""
+    champion = {
+        "uid": best.uid,
+        "generation": best.generation,
+        "selection_fitness": best.fitness,
+        "evaluation": evaluation,
+        "hyper": best.hyper,
+    }
+    return {
+        "status": "done",
+        "env": str(experiment.env),
+        "method": method_name(experiment),
+        "agent": str(experiment.agent),
+        "population": experiment.population,
+        "generations": experiment.generations,
+        "seed": experiment.seed,
+        "fitness": {str(u): finite_or_none(f) for u, f in zip(cards.uid, cards.fitness, strict=True)},
+        "champion": champion if evaluation is not None else None,
+        "environment_steps": int(cards.steps.sum()),
+        "evaluation_steps": evaluation_steps,
+        "seconds": seconds,
+        "compile_seconds": compile_seconds,
+    }

@@ -1,0 +1,139 @@
+"""The run directory: what lies where, and that nothing half-made stays behind."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from shoal.core.schema import build
+from shoal.core.types import BadInput, PyTree, Spec
+from shoal.core.workshop import Workshop
+from shoal.experiment.experiment import Experiment, dump
+from shoal.records.jsonl import Lines
+from shoal.run import champion as champions
+from shoal.run.champion import Best
+from shoal.run.checkpoint import Checkpoints
+
+FILES = ("experiment.yaml", "lineage.jsonl", "metrics.jsonl", "tensorboard", "checkpoints", "champion")
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the manifest of a checkpoint tells of the run so far, beside its parts."""
+
+    seconds: float
+    steps: int
+    champion: dict[str, Any] | None
+
+
+def told_by(manifest: dict[str, Any], place: str) -> Told:
+    """What a manifest tells. Raises BadInput, with `place` in front, where it does not."""
+    return build(Told, {field.name: manifest.get(field.name) for field in fields(Told)}, place)
+
+
+class RunDirectory:
+    """The files of one run; `keep` checkpoints stay. workshop: where they are made, and must be to be written at all."""
+
+    def __init__(self, path: Path, keep: int, workshop: Workshop):
+        self.path, self._workshop = path, workshop
+        self.checkpoints = Checkpoints(path / "checkpoints", keep, workshop)
+        self._lines: list[Lines] = []
+        self._made: list[Path] | None = None  # the folders of a new run that were not there before
+
+    def check_free(self, needed: int) -> None:
+        """Raise BadInput where a run lies already, or where the disk has no room for `needed` bytes."""
+        if (self.path / "experiment.yaml").exists():
+            raise BadInput(f"run_dir: {self.path} already holds a run; `shoal resume {self.path}` continues it")
+        if any((self.path / name).exists() for name in FILES):
+            raise BadInput(f"run_dir: {self.path} holds what is left of a run; remove it or choose another place")
+        place = next(p for p in (self.path, *self.path.absolute().parents) if p.is_dir())
+        free = shutil.disk_usage(place).free
+        if needed > free:
+            raise BadInput(
+                f"run_dir: {self.path} needs about {needed / 1e9:.2g} GB for checkpoints and {free / 1e9:.2g} GB "
+                f"are free; make room, choose another place, or lower checkpoint.keep"
+            )
+
+    def create(self, experiment: Experiment) -> None:
+        """Make the folder of a new run and write its experiment. Raises BadInput, and leaves nothing, if that fails."""
+        self._made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._workshop.open()
+            self.write_experiment(experiment)
+            self._open_lines(before=0)
+        except OSError as error:
+            self.discard()
+            raise BadInput(f"run_dir: {self.path} cannot be written: {error.strerror}") from error
+
+    def reopen(self, experiment: Experiment, first: int, best: Best, spec: Spec) -> None:
+        """Cut everything back to what was known before generation `first`. Raises BadInput where folders are in the way."""
+        for name in ("experiment.yaml", "lineage.jsonl", "metrics.jsonl", "result.json"):
+            if (self.path / name).is_dir():
+                raise BadInput(f"{self.path / name} is a folder, where a file of the run belongs; remove it")
+        self._workshop.open()
+        self._workshop.remove(self.path / "result.json")
+        self.write_experiment(experiment)
+        if best.learned is not None:  # the one on disk may be younger than the checkpoint, or half replaced
+            champions.save(self.path / "champion", best, spec, self._workshop)
+        self._open_lines(before=first)
+
+    def save(
+        self,
+        generation: int,
+        parts: dict[str, PyTree],
+        manifest: dict[str, Any] | None,
+        all_parts: int,
+        best: Best | None,
+        spec: Spec,
+    ) -> None:
+        """Write a new champion, and parts of the state after a generation, if there are any; see `Checkpoints.save`."""
+        if best is not None:
+            champions.save(self.path / "champion", best, spec, self._workshop)
+        if parts:
+            if manifest is not None:
+                self.lineage.sync()
+                self.metrics.sync()
+            self.checkpoints.save(generation, parts, manifest, all_parts)
+
+    def discard_unborn(self) -> None:
+        """Take back a new run that never came to its first checkpoint."""
+        if self._made is not None and not self.checkpoints.generations():
+            self.discard()
+
+    def discard(self) -> None:
+        """Remove the run's files, and the folders that were made for it."""
+        for name in FILES:
+            with suppress(OSError):
+                self._workshop.remove(self.path / name)
+        self.close()
+        for folder in self._made or ():
+            with suppress(OSError):  # whatever else lies there stays
+                folder.rmdir()
+
+    def write_experiment(self, experiment: Experiment) -> None:
+        """Write experiment.yaml."""
+        self.write("experiment.yaml", dump(experiment))
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file of the run."""
+        self._workshop.write(self.path / name, text.encode())
+
+    def reason(self, error: OSError) -> OSError:
+        """Why the run cannot be written: somebody else has it by now, or what the system says."""
+        lost = OSError(f"{self.path} was taken over by another process, or removed")
+        return error if self._workshop.path.is_dir() else lost
+
+    def close(self) -> None:
+        """Nothing more will be written."""
+        for lines in self._lines:
+            lines.close()
+        self._workshop.close()
+
+    def _open_lines(self, before: int) -> None:
+        for name in ("lineage.jsonl", "metrics.jsonl"):
+            self._lines.append(Lines(self.path / name, before, self._workshop.path))
+        self.lineage, self.metrics = self._lines

@@ -1,0 +1,359 @@
+"""The commands that look at a run, and what the command line promises of all of them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from support.runs import CONFIG, flags, record, rows, same_run, shoal, start, tiny
+
+from shoal import cli
+from shoal.experiment.experiment import Experiment, load
+from shoal.population import devices
+from shoal.report.lineage import schedule
+from shoal.run.champion import load_champion
+from shoal.run.loop import train
+
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
+COMMANDS = [command.__name__ for command in cli.COMMANDS]
+
+
+# --------------------------------------------------------------------------------------- help
+
+
+@pytest.mark.parametrize("command", [None, *COMMANDS])
+def test_help(command: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    outcome = shoal(*([command] if command else []), "--help")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "None" not in outcome.out
+    for name in COMMANDS if command is None else ():
+        assert name in outcome.out
+
+
+def test_help_teaches_names_and_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    text = " ".join(shoal("train", "--help").out.replace("│", " ").split())
+    usual = replace(Experiment(), agent="that of the method: ppo, policy for es, td3 for cem_rl and dvd")
+    for name in ("env", "method", "agent", "population", "generations", "interval", "select", "explore", "seed"):
+        help_text = re.search(rf"--{name} [A-Z]+ (.*?) --", text)
+        assert help_text, name
+        assert f"(default: {getattr(usual, name)})" in help_text[1]
+    for name in ("truncation", "winner_takes_all", "tournament", "threshold", "t_test", "keep"):
+        assert name in re.search(r"--select (.*?) --", text)[1]  # type: ignore[index]
+    for name in ("pbt", "es", "cem_rl", "dvd", "seeds"):
+        assert name in re.search(r"--method (.*?) --", text)[1]  # type: ignore[index]
+    for name in ("perturb", "resample", "mutate", "gaussian", "keep"):
+        assert name in re.search(r"--explore (.*?) --", text)[1]  # type: ignore[index]
+
+
+def test_help_needs_no_jax() -> None:
+    code = (
+        "import sys; from shoal.cli import main\n"
+        "try: main(['train', '--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'jax', 'flax', 'optax', 'gymnax', 'gymnasium', 'tensorboard', 'matplotlib', 'scipy'}\n"
+        "print(heavy & set(sys.modules))"
+    )
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.splitlines()[-1] == "set()"
+
+
+def test_every_field_can_be_set() -> None:
+    """Whatever has no flag of its own is reached by --set."""
+    for field in fields(Experiment):
+        outcome = shoal("train", "--set", f"{field.name}.no.such=1")
+        assert outcome.code == 2
+        assert "Traceback" not in outcome.err
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["--set", "hyper.epochs=1", "--set", "final_episodes=3"],
+        ["--set", "hyper.epochs=1", "final_episodes=3"],
+        ["--set=hyper.epochs=1", "--set=final_episodes=3"],
+    ],
+)
+def test_set_several(tmp_path: Path, given: list[str]) -> None:
+    assert shoal(*flags(tmp_path / "r", "--quiet", *given, generations=1)).code == 0
+    written = load(tmp_path / "r/experiment.yaml")
+    assert (written.hyper["epochs"], written.final_episodes) == (1.0, 3)
+
+
+def test_flags_of_their_own(tmp_path: Path) -> None:
+    file = tmp_path / "e.yaml"
+    settings = {"population": 6, "seed": 3, "final_episodes": 8, "fitness": {"episodes": 2, "step_limit": 60}}
+    file.write_text(json.dumps(settings | {"config": CONFIG}))
+    given = ["--population", "4", "--interval", "1e2", "--generations", "1", "--select", "tournament"]
+    given += ["--explore", "resample", "--env", "gymnax:CartPole-v1", "--agent", "ppo", "--quiet"]
+    assert shoal("train", *given, "--run-dir", tmp_path / "r", file).code == 0
+    e = load(tmp_path / "r/experiment.yaml")
+    assert (e.population, e.interval, e.generations, e.seed) == (4, 100, 1, 3)
+    assert (e.select, e.explore, e.env, e.agent) == ("tournament", "resample", "gymnax:CartPole-v1", "ppo")
+
+
+def test_default_place_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = flags(tmp_path, "--quiet", generations=1, seed=7)
+    del given[1:3]  # --run-dir
+    assert "--run-dir" not in given
+    for name in ("runs/CartPole-v1-ppo-7", "runs/CartPole-v1-ppo-7-2"):
+        assert name in shoal(*given).out
+        assert (tmp_path / name / "result.json").exists()
+
+
+# --------------------------------------------------------------------------------------- evaluate
+
+
+SCORE = re.compile(
+    r"([\d.]+) ± ([\d.]+) over (\d+) episodes \(lowest ([\d.]+), highest ([\d.]+)\); when selected it had ([\d.]+)\n"
+)
+
+
+def test_evaluate(six: Path) -> None:
+    outcome = shoal("evaluate", six, "--episodes", "9")
+    assert (outcome.code, outcome.err) == (0, "")
+    found = SCORE.fullmatch(outcome.out)
+    assert found, outcome.out
+    mean, error, episodes, lowest, highest, selected = map(float, found.groups())
+    assert episodes == 9
+    assert lowest <= mean <= highest <= 60
+    assert 0 < error < 30
+    assert selected == json.loads((six / "result.json").read_text())["champion"]["selection_fitness"]
+    assert shoal("evaluate", six, "--episodes", "9").out == outcome.out
+    assert shoal("evaluate", six, "--episodes", "9", "--seed", "1").out != outcome.out
+
+
+def test_evaluate_agrees_with_the_champion_at_play(six: Path) -> None:
+    """An independent loop over gymnax with `Champion.act`: the means agree within their errors."""
+    import gymnax
+    import jax
+
+    champion = load_champion(six)
+    env, params = gymnax.make("CartPole-v1")
+    reset, step = jax.jit(env.reset_env), jax.jit(env.step_env)
+    returns = []
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        for seed in range(40):
+            obs, state = reset(jax.random.key(1000 + seed), params)
+            for t in range(60):
+                obs, state, _, done, _ = step(jax.random.key(t), state, int(champion.act(obs)), params)
+                if done:
+                    break
+            returns.append(t + 1)
+    found = SCORE.fullmatch(shoal("evaluate", six, "--episodes", "200").out)
+    assert found
+    error = np.hypot(float(found[2]), np.std(returns) / 40**0.5)
+    assert abs(float(found[1]) - np.mean(returns)) < 4 * error + 0.5
+
+
+def test_evaluate_from_a_cold_start(six: Path, tmp_path: Path) -> None:
+    """In a process that has to compile everything, and then ends as it should."""
+    with start("evaluate", six, "--episodes", "2", JAX_COMPILATION_CACHE_DIR=tmp_path) as process:
+        out, err = process.communicate(timeout=120)
+    assert (process.returncode, err) == (0, "")
+    assert SCORE.fullmatch(out)
+
+
+def test_evaluate_without_spread(tmp_path: Path) -> None:
+    """Equal returns, or a single episode, have no standard error; nothing says nan."""
+    train(tiny(tmp_path / "r", env="shoal.environments.probes:endless_reward", population=2))
+    for episodes in ("1", "5"):
+        out = shoal("evaluate", tmp_path / "r", "--episodes", episodes, "--trust-code").out
+        assert out.startswith(f"5 ± 0 over {episodes} episodes (lowest 5, highest 5)")
+
+
+def test_evaluate_needs_a_whole_champion(six: Path, tmp_path: Path) -> None:
+    shutil.copytree(six, tmp_path / "r")
+    path = tmp_path / "r/champion/state.safetensors"
+    path.write_bytes(path.read_bytes()[:-5])
+    outcome = shoal("evaluate", tmp_path / "r")
+    assert outcome.code == 2
+    assert "half-written or corrupted" in outcome.err
+
+
+# --------------------------------------------------------------------------------------- schedule and replay
+
+
+def read_schedule(text: str, kind: str) -> list[dict[str, Any]]:
+    if kind != "csv":
+        return yaml.safe_load(text) if kind == "yaml" else json.loads(text)
+    table = csv.DictReader(io.StringIO(text))
+    return [{name: json.loads(x.lower()) if x else None for name, x in row.items()} for row in table]
+
+
+@pytest.mark.parametrize("kind", ["csv", "yaml", "json"])
+def test_schedule(six: Path, kind: str) -> None:
+    """The champion's line of descent, followed here by hand from the lineage."""
+    outcome = shoal("schedule", six, "--format", kind)
+    assert (outcome.code, outcome.err) == (0, "")
+    champion = json.loads((six / "result.json").read_text())["champion"]
+    every = {(row["generation"], row["uid"]): row for row in rows(six / "lineage.jsonl")}
+    expected, uid = [], champion["uid"]
+    for generation in range(champion["generation"], -1, -1):
+        row, parent = every[generation, uid], every.get((generation - 1, uid), {"parent": uid})["parent"]
+        told = {name: row[name] for name in ("generation", "uid", "steps", "fitness")}
+        expected.append(told | {"copied": parent != uid} | row["hyper"])
+        uid = parent
+    assert read_schedule(outcome.out, kind) == expected[::-1]
+    assert len(expected) > 1
+    if kind == "csv":
+        assert shoal("schedule", six).out == outcome.out
+
+
+def test_replay_follows_the_schedule(six: Path, tmp_path: Path) -> None:
+    run = tmp_path / "again"
+    outcome = shoal("replay", six, "--run-dir", run, "--population", "2")
+    assert (outcome.code, outcome.err) == (0, "")
+    expected = schedule(six)
+    followed = rows(run / "lineage.jsonl")
+    assert len(followed) == 2 * len(expected)
+    for row in followed:
+        wanted = expected[row["generation"]]
+        assert row["hyper"] == {name: wanted[name] for name in row["hyper"]}
+        assert row["parent"] == row["uid"]
+    one, other = (load(path / "experiment.yaml") for path in (six, run))
+    assert (other.seed, other.generations, other.population) == (one.seed + 1, len(expected), 2)
+    assert (other.interval, other.env, other.config) == (one.interval, one.env, one.config)
+    assert json.loads((run / "result.json").read_text())["champion"] is not None
+
+
+def test_replay_beside_the_run_and_of_a_replay(six: Path, tmp_path: Path) -> None:
+    """It asks for no selector: one that was given in Python has no name to find it by, and here nobody copies."""
+    shutil.copytree(six, tmp_path / "r")
+    file = tmp_path / "r/experiment.yaml"
+    file.write_text(file.read_text().replace("select: truncation", "select: object:Mine"))
+    assert shoal("replay", tmp_path / "r", "--quiet", "--seed", "5").code == 0
+    first = tmp_path / "r-replay"
+    assert load(first / "experiment.yaml").seed == 5
+    assert "already holds a run" in shoal("replay", tmp_path / "r").err
+    assert shoal("replay", first, "--quiet").code == 0
+    values = [row["hyper"] for row in rows(first / "lineage.jsonl")]
+    again = [row["hyper"] for row in rows(tmp_path / "r-replay-replay/lineage.jsonl")]
+    assert again == values[: len(again)]
+
+
+def test_a_replay_resumes(six: Path, tmp_path: Path) -> None:
+    shoal("replay", six, "--run-dir", tmp_path / "whole", "--quiet")
+    shoal("replay", six, "--run-dir", tmp_path / "r", "--quiet")
+    for generation in sorted((tmp_path / "r/checkpoints").iterdir())[1:]:
+        shutil.rmtree(generation)
+    (tmp_path / "r/result.json").unlink()
+    assert shoal("resume", tmp_path / "r", "--quiet").code == 0
+    same_run(tmp_path / "whole", tmp_path / "r")
+
+
+# --------------------------------------------------------------------------------------- report, envs
+
+
+def test_report(six: Path, tmp_path: Path) -> None:
+    shutil.copytree(six, tmp_path / "r")
+    (tmp_path / "r/report.html").unlink()
+    outcome = shoal("report", tmp_path / "r")
+    assert (outcome.code, outcome.out, outcome.err) == (0, f"open {tmp_path / 'r/report.html'}\n", "")
+    page = (tmp_path / "r/report.html").read_text()
+    assert page.lower().startswith("<!doctype html>")
+    assert "gymnax:CartPole-v1" in page
+
+
+def test_report_of_an_unfinished_run(six: Path, tmp_path: Path) -> None:
+    shutil.copytree(six, tmp_path / "r")
+    (tmp_path / "r/result.json").unlink()
+    (tmp_path / "r/lineage.jsonl").unlink()
+    assert shoal("report", tmp_path / "r").code == 0
+
+
+def test_envs() -> None:
+    outcome = shoal("envs")
+    assert (outcome.code, outcome.err) == (0, "")
+    listed = outcome.out.split()
+    for env in ("gymnax:CartPole-v1", "gymnax:Pendulum-v1", "gym:CartPole-v1"):
+        assert env in listed
+    some = shoal("envs", "cartpole").out.split()
+    assert {e for e in some if ":" in e} == {e for e in listed if ":" in e and "cartpole" in e.lower()}
+    assert shoal("envs", "no such thing").code == 0
+    assert all(len(line.split()) == 1 for line in outcome.out.splitlines() if ":" in line), (
+        "in a pipe each has its line"
+    )
+
+
+def test_envs_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from shoal.environments import registry
+
+    monkeypatch.setattr(registry, "installed", lambda suite: suite != "brax")
+    assert "brax is not installed: pip install 'shoal[brax]'" in shoal("envs").out
+
+
+# --------------------------------------------------------------------------------------- the command as a whole
+
+
+def test_exit_codes(six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """0 done, 1 failed, 2 bad input, 130 interrupted with nothing to resume."""
+    assert shoal("schedule", six).code == 0
+    assert shoal("schedule", tmp_path).code == 2
+
+    def fail(error: BaseException) -> Any:
+        def command(run: Any) -> Any:
+            raise error
+
+        return command
+
+    for error, code, said in (
+        (OSError("disk on fire"), 1, "shoal: disk on fire\n"),
+        (KeyboardInterrupt(), 130, "shoal: interrupted\n"),
+    ):
+        monkeypatch.setattr("shoal.report.page.write_report", fail(error))
+        assert shoal("report", six)[::2] == (code, said)
+    monkeypatch.setattr("shoal.report.page.write_report", fail(ZeroDivisionError("a bug")))
+    with pytest.raises(ZeroDivisionError):  # a bug shows itself whole
+        shoal("report", six)
+
+
+def test_output_cut_short(six: Path) -> None:
+    """`shoal schedule RUN | head -1` is no error."""
+    with start("schedule", six) as process:
+        process.stdout.close()  # type: ignore[union-attr]
+        err = process.stderr.read()  # type: ignore[union-attr]
+        assert process.wait(timeout=60) == 0
+    assert "Traceback" not in err
+
+
+def test_names_with_spaces_and_brackets(tmp_path: Path) -> None:
+    """What rich would take for markup is printed as it is."""
+    run = tmp_path / "a [bold]run[/bold]"
+    outcome = shoal(*flags(run, generations=1))
+    assert outcome.code == 0
+    assert str(run) in outcome.out
+    assert str(run) in shoal(*flags(run)).err
+    assert str(run / "report.html") in shoal("report", run).out
+
+
+def test_evaluate_leaves_the_run_alone(six: Path) -> None:
+    before = {p: p.read_bytes() for p in six.rglob("*") if p.is_file()}
+    shoal("evaluate", six, "--episodes", "2")
+    shoal("schedule", six)
+    assert {p: p.read_bytes() for p in six.rglob("*") if p.is_file()} == before
+    assert record(six)["result"]["status"] == "done"
+
+
+def test_compiled_programs_are_kept_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default under the user's cache folder; a setting of the user's stays."""
+    import jax
+
+    settings: dict[str, Any] = {}
+    monkeypatch.setattr(jax.config, "update", lambda name, value: settings.update({name: value}))
+    devices.prepare()
+    assert "jax_compilation_cache_dir" not in settings

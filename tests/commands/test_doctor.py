@@ -1,0 +1,324 @@
+"""What the doctor finds: sound experiments pass, each oddity is named, and nothing is left behind."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from shoal import train
+from shoal.agents.ppo import ppo
+from shoal.cli import main
+from shoal.commands import checks, doctor
+from shoal.commands.checks import Finding
+from shoal.core.types import Range, Selection
+from shoal.distributed import directory
+from shoal.environments.probes import match
+from shoal.experiment.experiment import Checkpoint, Experiment, Fitness
+from shoal.experiment.resolve import build_run
+from shoal.methods.pbt.explore import Mutate, Perturb
+
+TINY = {"layers": [4], "rollout": 8, "environments": 2, "minibatches": 1}
+BASE = Experiment(env="CartPole-v1", population=4, generations=5, interval=64, config=TINY)
+
+
+def about(check: Callable[..., Any], **changes: Any) -> list[Finding]:
+    """What one check says of the base experiment with these changes."""
+    return list(check(build_run(replace(BASE, **changes))))
+
+
+def marked(findings: list[Finding], mark: str) -> str:
+    return "\n".join(f"{topic}: {text}" for m, topic, text in findings if m == mark)
+
+
+def failing_agent(spec: Any, **config: Any) -> Any:
+    """An agent that acts but cannot learn."""
+
+    def update(*arguments: Any) -> Any:
+        raise RuntimeError("no gradient")
+
+    return ppo(spec, **config)._replace(update=update)
+
+
+def diverging_environment() -> Any:
+    """One whose rewards destroy every learner."""
+    environment = match()
+
+    def step(key: Any, state: Any, action: Any) -> Any:
+        state, obs, _, *ends = environment.step(key, state, action)
+        return state, obs, jax.numpy.float32(np.nan), *ends
+
+    return environment._replace(step=step)
+
+
+def worst_first(key: Any, cards: Any, mine: Any) -> Selection:
+    """A selector that lets everybody copy the worst."""
+    parents = np.full(len(mine), cards.fitness.argmin())
+    return Selection(parents, parents != mine)
+
+
+def failing(key: Any, cards: Any, mine: Any) -> Selection:
+    raise ValueError("not today")
+
+
+def untouched(key: Any, hyper: Any, space: Any, uid: Any) -> Any:
+    return hyper
+
+
+# ------------------------------------------------------------------------------------------ single checks
+
+
+def test_a_sound_experiment_has_nothing_to_note() -> None:
+    for check in checks.CHECKS:
+        findings = about(check)
+        assert findings or check is checks.processes
+        assert marked(findings, "!") + marked(findings, "✗") == ""
+
+
+@pytest.mark.parametrize(
+    ("interval", "mark", "words"), [(60, "✓", "60 is rounded up to 64: whole rollouts of 16"), (50, "!", "up to 64")]
+)
+def test_a_rounded_interval(interval: int, mark: str, words: str) -> None:
+    assert words in marked(about(checks.size, interval=interval), mark)
+    assert "rounded" not in marked(about(checks.size, interval=64), "✓")
+
+
+def test_members_that_leave_devices_idle() -> None:
+    if len(jax.devices()) < 2:
+        pytest.skip("one device is never idle")
+    n = len(jax.devices()) * 2 + 1
+    assert f"a population of {n + len(jax.devices()) - 1} would use them all" in marked(
+        about(checks.devices, population=n), "!"
+    )
+
+
+def test_host_environments_are_called_slow() -> None:
+    assert "8 copies step outside" in marked(about(checks.devices, env="gym:CartPole-v1"), "✓")
+
+
+def test_too_little_memory_and_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "free_memory", lambda: 10)
+    monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 10}))
+    assert [f.mark for f in about(checks.storage)] == ["✗", "✗"]
+    marks = [checks._fits("disk", "some", 100, free).mark for free in (99, 150, 250, None)]
+    assert marks == ["✗", "!", "✓", "✓"]
+
+
+def test_the_checkpoint_is_as_large_as_foretold(tmp_path: Path) -> None:
+    experiment = replace(BASE, generations=1, run_dir=str(tmp_path / "run"), final_episodes=1, config={})
+    size = sum(part.stat().st_size for part in train(experiment).run_dir.glob("checkpoints/*/*.safetensors"))
+    text = next(text for _, topic, text in checks.storage(build_run(experiment)) if topic == "disk")
+    number, unit = text.split("checkpoints of ")[1].split()[:2]
+    foretold = float(number) * {"kB": 1e3, "MB": 1e6}[unit]
+    assert 0.8 * size < foretold < 1.2 * size
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"select": {"name": "truncation", "bottom": 0.1, "top": 0.1}}, "bottom = 0.1 of 4 is less than one member"),
+        ({"select": "t_test", "fitness": Fitness(episodes=1)}, "0 of 4 members copy"),
+        ({"select": "t_test", "fitness": Fitness(episodes=1)}, "set fitness.episodes to 2 or more"),
+        ({"select": worst_first}, "the best member can be overwritten"),
+        ({"start_after": 320}, "never takes effect: 5 generations end before start_after = 320"),
+        ({"generations": 1}, "there is no second generation"),
+    ],
+)
+def test_evolution_that_cannot_work(changes: dict[str, Any], words: str) -> None:
+    assert words in marked(about(checks.evolution, **changes), "!")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "1 of 4 members copy"),
+        ({"select": "winner_takes_all"}, "3 of 4 members copy"),
+        ({"select": "t_test"}, "of 4 members copy"),
+        ({"select": "keep"}, "every member goes its own way"),
+        ({"select": {"name": "keep", "explore": True}}, "every member explores in place"),
+        ({"start_after": 65}, "3 times, first after generation 2 of 5"),
+        ({"schedule": [{"learning_rate": 1e-3}], "space": {}}, "1 generations of hyperparameters are followed"),
+    ],
+)
+def test_how_evolution_works(changes: dict[str, Any], words: str) -> None:
+    findings = about(checks.evolution, **changes)
+    assert words in marked(findings, "✓") and not marked(findings, "!")
+
+
+def test_a_failing_selector_is_in_the_way() -> None:
+    assert "ValueError: not today" in marked(about(checks.evolution, select=failing), "✗")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"space": {}}, "space is empty"),
+        ({"explore": "keep"}, "explore: keep"),
+        ({"space": {"learning_rate": Range(1e-3, 1e-1, "log")}}, "own default 0.0003 lies outside"),
+        ({"space": {"learning_rate": Range(1e-4, 1e-2, "log", start=1e-2)}}, "start = 0.01 lies at a bound"),
+        ({"space": {"clip_range": Range(0.19, 0.21)}}, "narrower than one perturbation"),
+        ({"explore": untouched}, "exploration never changes it"),
+    ],
+)
+def test_hyperparameters_that_cannot_be_tuned(changes: dict[str, Any], words: str) -> None:
+    assert words in marked(about(checks.hyperparameters, **changes), "!")
+
+
+def test_what_is_tuned_and_what_is_fixed() -> None:
+    said = marked(about(checks.hyperparameters, space={"epochs": Range(1, 10, integer=True)}), "✓")
+    assert said.startswith("tuned: epochs; fixed: learning_rate 0.0003")
+    assert about(checks.hyperparameters, schedule=[{"learning_rate": 1e-3}], space={}) == []
+
+
+@pytest.mark.parametrize(
+    ("explore", "r", "strides"),
+    [
+        (Perturb(factors=(0.5, 1.5)), Range(1.0, 16.0, "log"), 4),
+        (Perturb(factors=(0.5,)), Range(0.9, 0.975, "one_minus_log"), 2),
+        (Perturb(factors=(1.5,)), Range(0.0, 1.0), 4),
+        (Mutate(change_range=(1.1, 2.0)), Range(1.0, 4.0, "log"), 2),
+        (untouched, Range(1.0, 4.0), np.inf),
+        (Perturb(), Range(choices=(1.0, 2.0)), np.inf),
+    ],
+)
+def test_ranges_in_strides(explore: Any, r: Range, strides: float) -> None:
+    assert checks._strides(r, explore) == pytest.approx(strides)
+
+
+def test_values_that_exploration_cannot_leave() -> None:
+    def doubling(key: Any, hyper: Any, space: Any, uid: Any) -> Any:
+        return {name: x * 2 for name, x in hyper.items()}
+
+    found = list(checks._unmoved({"epochs": Range(0, 3, integer=True)}, doubling))
+    assert [text for _, _, text in found] == ["exploration cannot leave 0"]
+
+
+# -------------------------------------------------------------------------------------------- rehearsals
+
+
+def test_the_toy_is_found_to_work() -> None:
+    assert [f.mark for f in doctor.rehearse_toy()] == ["✓"]
+
+
+def test_training_fitness_needs_episodes_that_end() -> None:
+    findings = about(doctor.dry_run, env="Pendulum-v1", fitness=Fitness(source="training"))
+    assert "no episode ended in 32; a member that ends none has no fitness" in marked(findings, "!")
+    findings = about(doctor.dry_run, interval=256, fitness=Fitness(source="training"))
+    assert "an interval is 128 steps in each environment" in marked(findings, "!")
+    assert "short ones weigh more" in marked(findings, "!") and "no fitness" not in marked(findings, "!")
+    findings = about(doctor.dry_run, interval=8192, fitness=Fitness(source="training"))
+    assert "an interval is" not in marked(findings, "!")
+
+
+def test_what_one_episode_says() -> None:
+    assert "one episode does not say" in marked(about(doctor.dry_run, fitness=Fitness(episodes=1)), "!")
+
+
+def test_a_failing_agent_is_in_the_way() -> None:
+    assert "failed: RuntimeError: no gradient" in marked(about(doctor.dry_run, agent=failing_agent), "✗")
+
+
+def test_members_that_all_diverge_are_in_the_way() -> None:
+    assert "4 of 4 members diverged at once" in marked(about(doctor.dry_run, env=diverging_environment), "✗")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.123, "0.12 s"), (59.6, "60 s"), (3000, "50 min"), (8000, "2 h 13 min")]
+)
+def test_times_are_readable(seconds: float, words: str) -> None:
+    assert doctor._clock(seconds) == words
+
+
+# ------------------------------------------------------------------------------------------- the command
+
+
+@pytest.fixture
+def ask(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Run `shoal doctor` on an experiment text: its exit code and what it printed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "300")
+
+    def run(text: str) -> tuple[int, str]:
+        (tmp_path / "e.yaml").write_text(text)
+        with pytest.raises(SystemExit) as stop:
+            main(["doctor", "e.yaml"])
+        said = capsys.readouterr()
+        return int(str(stop.value.code)), said.out + said.err
+
+    return run
+
+
+SOUND = "env: CartPole-v1\npopulation: 4\ngenerations: 3\ninterval: 64\n"
+SOUND += "config: {layers: [4], rollout: 8, environments: 2, minibatches: 1}\n"
+
+
+def test_a_sound_file(ask: Callable[..., Any], tmp_path: Path) -> None:
+    code, said = ask(SOUND)
+    assert code == 0, said
+    assert "it can be run: shoal train e.yaml" in said
+    for topic in ("size", "devices", "memory", "disk", "selection", "evolution", "tuned", "toy", "time", "fitness"):
+        assert f" {topic} " in said
+    assert all(line[0] in "✓!" for line in said.splitlines()[:-1]), "in a pipe a finding is a line, however long"
+    assert [p.name for p in tmp_path.iterdir()] == ["e.yaml"], "the doctor leaves nothing behind"
+
+
+def test_a_bad_file(ask: Callable[..., Any]) -> None:
+    code, said = ask(SOUND + "intervall: 3\n")
+    assert code == 2 and "did you mean interval" in said
+
+
+def test_problems_are_counted(ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "free_memory", lambda: 10)
+    monkeypatch.setattr(doctor, "dry_run", lambda parts: [])
+    code, said = ask(SOUND)
+    assert code == 2 and "1 in the way of the run" in said
+
+
+# ----------------------------------------------------------------------------------------------- processes
+
+
+def test_a_workspace_that_works(tmp_path: Path) -> None:
+    space = tmp_path / "not" / "yet"
+    found = about(checks.processes, exchange="directory", workspace=str(space), checkpoint=Checkpoint(keep=2))
+    assert marked(found, "✗") == marked(found, "!") == ""
+    told = marked(found, "✓")
+    assert "a rename replaces" in told and "another process here sees the files" in told
+    assert "keeps up to 4 of them there" in told  # of 5 generations 0, 2, 3, 4
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_workspace_that_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    found = about(checks.processes, exchange="directory", workspace=str(tmp_path / "file"))
+    assert f"{tmp_path / 'file'} cannot be used: Not a directory" in marked(found, "✗")
+
+    def overwrite(path: Path, data: bytes) -> bool:
+        path.write_bytes(data)
+        return True
+
+    monkeypatch.setattr(directory, "create_file", overwrite)
+    found = about(checks.processes, exchange="directory", workspace=str(tmp_path))
+    assert "of two that create a file one succeeds" in marked(found, "✗")
+
+
+def test_mpi_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = about(checks.processes, exchange="mpi")
+    assert "MPICH" in marked(found, "✓") and "-n RANKS shoal train" in marked(found, "✓")
+    monkeypatch.setattr(checks.shutil, "which", lambda name: None)
+    monkeypatch.setattr(checks.sys, "executable", "/nowhere/python")
+    assert "no mpiexec is to be found" in marked(about(checks.processes, exchange="mpi"), "!")
+
+
+def test_mpi_that_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    assert "pip install 'shoal[mpi]'" in marked(about(checks.processes, exchange="mpi"), "✗")
+
+
+def test_one_process_needs_nothing() -> None:
+    assert not about(checks.processes)

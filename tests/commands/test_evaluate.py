@@ -1,0 +1,39 @@
+"""Evaluating a champion asks for nothing that only training needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from support.runs import at_work, tiny
+
+from shoal.commands.evaluate import evaluate
+from shoal.experiment.experiment import dump
+from shoal.experiment.resolve import make_environment, make_learner
+from shoal.methods.methods import METHODS
+from shoal.run.champion import Best, save
+
+REPLAY = {"layers": [4], "environments": 1, "capacity": 512, "rollout": 16, "batch": 4}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_champion_of_every_method(tmp_path: Path, method: str) -> None:
+    """However short its run was; that members filled one replay memory together is known to training alone."""
+    config: dict[str, Any] = {"layers": [4]} if method == "es" else {**REPLAY, "warm_up": 200}
+    agent = {"es": "policy"}.get(method, "td3")
+    probe = {"env": "shoal.environments.probes:match", "env_options": {"actions": "continuous"}}
+    given = {**probe, "agent": agent, "config": config, "interval": 64, "generations": 1}
+    experiment = tiny(method=method, **given)
+    spec = make_environment(experiment)[1].spec
+    agent = make_learner(experiment, spec)[1].agent
+    learned = jax.tree.map(np.asarray, agent.init(jax.random.key(4), agent.hyper).learned)
+    hyper = {name: float(x) for name, x in agent.hyper._asdict().items()}
+    (tmp_path / "experiment.yaml").write_text(dump(experiment))
+    with at_work(tmp_path) as workshop:
+        save(tmp_path / "champion", Best(learned, 2, 5, 0.5, hyper), spec, workshop)
+    found = evaluate(tmp_path, 5, trust_code=True)
+    assert found["episodes"] == 5 and found["selection_fitness"] == 0.5
+    assert found["min"] <= found["mean"] <= found["max"] <= 1

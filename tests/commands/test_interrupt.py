@@ -1,0 +1,71 @@
+"""Ctrl-C is heard at every instant, said in one line, and told by the exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from support.runs import flags, start
+
+# Sends a signal from a callback of the garbage collector, where an exception would be swallowed.
+WHEN_COLLECTING = """
+import gc, os, signal, sys
+
+def collecting(phase, info):
+    if MODULE in sys.modules:
+        os.kill(os.getpid(), signal.SIGINT)
+
+gc.callbacks.append(collecting)
+"""
+AT_EXIT = """
+import atexit, os, signal
+atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))
+"""
+
+
+def command(before: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """The command, in a process that runs some code first."""
+    code = f"{before}\nfrom shoal.__main__ import main\nmain()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, timeout=100
+    )
+
+
+@pytest.mark.parametrize("module", ["tyro", "jax"])
+def test_heard_while_packages_are_imported(tmp_path: Path, module: str) -> None:
+    """Unheard, it would end with 2, for there is no run."""
+    process = command(WHEN_COLLECTING.replace("MODULE", repr(module)), "resume", tmp_path)
+    assert (process.returncode, process.stdout, process.stderr) == (130, "", "shoal: interrupted\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_too_late_to_change_how_it_ended(tmp_path: Path) -> None:
+    process = command(AT_EXIT, "schedule", tmp_path)
+    assert process.returncode == 2
+    assert process.stderr.startswith("shoal: ") and process.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+def test_at_many_instants(tmp_path: Path, sign: int) -> None:
+    """While nothing exists the command ends at once; from then on the run can be resumed."""
+    codes = []
+    for i in range(10):
+        run = tmp_path / str(i)
+        with start(*flags(run, "--quiet", generations=500)) as process:
+            time.sleep(0.3 * (i + 1))  # Python itself takes a tenth of a second to begin
+            os.killpg(process.pid, sign)
+            out, err = process.communicate(timeout=100)
+        codes.append(process.returncode)
+        if process.returncode == 3:
+            assert (out, err) == (f"interrupted; go on with: shoal resume {run}\n", "")
+            assert (run / "experiment.yaml").exists()
+        else:
+            assert (process.returncode, out, err) == (128 + sign, "", "shoal: interrupted\n")
+            assert not run.exists()
+    assert codes[0] == 128 + sign

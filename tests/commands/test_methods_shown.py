@@ -1,0 +1,130 @@
+"""What the terminal, TensorBoard and the page show of real runs whose members copy nobody is what their files say."""
+
+from __future__ import annotations
+
+import json
+import re
+from io import StringIO
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+from support.runs import rows, shoal, tiny
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from shoal.core.types import Cards
+from shoal.distributed.synchronous import share_of
+from shoal.records.console import Display
+
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
+SMALL = {"layers": [8], "warm_up": 64, "batch": 8, "capacity": 2000}
+RUNS: dict[str, dict[str, Any]] = {
+    "es": {"env": "CartPole-v1", "population": 8, "config.layers": [8], "method.sigma_decay": 0.9},
+    "cem_rl": {"env": "Pendulum-v1", "population": 4, "config": SMALL, "hyper.update_ratio": 0.01},
+    "dvd": {"env": "Pendulum-v1", "population": 3, "config": SMALL, "hyper.update_ratio": 0.1, "interval": 64},
+    "seeds": {"env": "CartPole-v1", "population": 3, "interval": 64, "config": {"layers": [8], "rollout": 16}},
+}
+DRAWN = ("es", "cem_rl")
+
+
+@pytest.fixture(scope="module", params=RUNS)
+def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, list[str]]:
+    """A method, a run by it of three generations, and what the terminal said."""
+    name: str = request.param
+    run = tmp_path_factory.mktemp(name) / "run"
+    settings = {"method.name": name, "generations": 3, "final_episodes": 2, "fitness.episodes": 1} | RUNS[name]
+    given = [part for field, value in settings.items() for part in ("--set", f"{field}={json.dumps(value)}")]
+    outcome = shoal("train", "--run-dir", run, *given)
+    assert outcome.code == 0, outcome.err
+    return name, run, outcome.out.splitlines()
+
+
+def test_plain_lines(shown: tuple[str, Path, list[str]]) -> None:
+    name, run, said = shown
+    assert f" by {name} on " in said[0]
+    assert ("mean: return of the policy that members are drawn around" in "".join(said[:2])) == (name in DRAWN)
+    lines = [line for line in said if line.startswith("generation ")]
+    metrics = rows(run / "metrics.jsonl")
+    for line, row in zip(lines, metrics, strict=True):
+        words = line.split()
+        told = dict(zip(words[::2], words[1::2], strict=True))
+        members = row["members"]
+        expected = {kind: row["fitness"][kind] for kind in ("best", "median", "worst")}
+        if name in DRAWN:
+            expected = {"mean": row["fitness"]["best"], "rank": members["mean/rank"][0]}
+            expected |= {"lowest": members["returns/min"][0], "highest": members["returns/max"][0]}
+            expected["average"] = members["returns/mean"][0]
+        if name == "dvd":
+            hyper = [r["hyper"] for r in rows(run / "lineage.jsonl") if r["generation"] == row["generation"]]
+            expected |= {"diversity": hyper[0]["diversity"], "determinant": members["diversity/determinant"][0]}
+        assert set(told) == {"generation", *expected, "steps/s", "left"}
+        for kind, value in expected.items():
+            assert float(told[kind]) == pytest.approx(value, rel=1e-3), kind
+
+
+def test_scalars(shown: tuple[str, Path, list[str]]) -> None:
+    """Each number once; those of members only where members live on, and no matrix."""
+    name, run, _ = shown
+    events = EventAccumulator(str(run / "tensorboard"), size_guidance={"tensors": 0})
+    events.Reload()
+    tags = set(events.Tags()["tensors"])
+    assert all(len(events.Tensors(tag)) == 3 for tag in tags)
+    metrics, lineage = rows(run / "metrics.jsonl")[-1]["members"], rows(run / "lineage.jsonl")
+    hyper = {f"hyper/{kind}" for kind in lineage[-1]["hyper"]}
+    if name in DRAWN:
+        assert tags == {"population/steps_per_second", "champion/fitness", "mean/fitness", *metrics, *hyper}
+        return
+    assert not [tag for tag in tags if "diversity/to" in tag or tag == "population/copies"]
+    assert {f"population/{tag}" for tag in hyper} <= tags
+    assert {f"fitness/member{uid}" for uid in range(3)} <= tags
+    assert ("hyper/learning_rate/member0" in tags) == (name == "seeds")
+    common = {"diversity/determinant", "diversity/log_determinant"}
+    assert tags & {*common, *(f"{tag}/member0" for tag in common)} == (common if name == "dvd" else set())
+    assert ("diversity/distance/member2" in tags) == (name == "dvd")
+
+
+def test_the_page(shown: tuple[str, Path, list[str]]) -> None:
+    name, run, _ = shown
+    page = (run / "report.html").read_text()
+    assert f"method {name} " in page
+    heading = {"es": "Rank of the mean", "cem_rl": "Deviation of the distribution", "dvd": "Who behaves like whom"}
+    assert heading.get(name, "This is the control") in page
+    assert ("hyper" in page) and "Family tree" not in page
+
+
+@pytest.mark.parametrize("method", RUNS)
+def test_live_view(method: str) -> None:
+    console = Console(file=StringIO(), force_terminal=True, width=100, color_system=None)
+    display = Display(console)
+
+    parts = SimpleNamespace(experiment=tiny(method=method, generations=3), steps=64, shard=SimpleNamespace(devices=1))
+    hyper = {"diversity": np.array([0.5])}
+    metrics = {"mean/rank": 2.0, "diversity/determinant": 0.25, "returns/min": 1.0, "returns/mean": 5.0}
+    event = SimpleNamespace(
+        generation=0,
+        timing={"steps_per_second": 10.0},
+        cards=SimpleNamespace(fitness=np.array([7.0]), uid=np.arange(1), hyper=hyper),
+        metrics={name: np.array([value]) for name, value in (metrics | {"returns/max": 9.0}).items()},
+    )
+    display.start(parts, Path("somewhere"), 0)  # type: ignore[arg-type]
+    display.generation(event)  # type: ignore[arg-type]
+    display.finish(None)
+    lines = re.sub(r"\x1b\[[?\d;]*\w", "", console.file.getvalue()).splitlines()  # type: ignore[attr-defined]
+    columns = {"seeds": "best median worst", "dvd": "best median worst diversity determinant"}
+    values = {"seeds": "7 7 7", "dvd": "7 7 7 0.5 0.25"}
+    heads = ["generation", *columns.get(method, "mean rank lowest average highest").split(), "steps/s", "left"]
+    assert any(line.split() == heads for line in lines)
+    row = [line for line in lines if line.strip().startswith("1/3")][-1].split()
+    assert row[1:-2] == values.get(method, "7 2 1 5 9").split()
+
+
+def test_a_mean_that_cannot_be_measured_has_no_rank() -> None:
+    cards = Cards(*(np.zeros(4, np.int64) for _ in range(3)), np.arange(4.0), *(np.zeros(4),) * 2, {}, np.zeros(4))
+    for fitness, rank in ((1.5, 3), (9.0, 1), (np.nan, np.nan)):
+        mean = cards.take(np.zeros(1, np.int64))._replace(fitness=np.array([fitness]))
+        told = share_of(cards, mean, {}, 0, False).metrics["mean/rank"]
+        assert told == pytest.approx([rank], nan_ok=True)

@@ -1,0 +1,217 @@
+"""Films of champions: every kind of environment that can be drawn, and clear words for those that cannot."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import imageio.v2 as imageio
+import imageio_ffmpeg
+import jax
+import numpy as np
+import pytest
+from support.runs import COMMAND, at_work
+
+from shoal.cli import main
+from shoal.commands import play
+from shoal.core.atomic import write_file
+from shoal.core.types import BadInput
+from shoal.environments.probes import match
+from shoal.experiment.experiment import Experiment, Fitness, dump
+from shoal.experiment.resolve import build_run
+from shoal.run import champion
+
+TINY = {"layers": [4], "rollout": 4, "environments": 1, "minibatches": 1}
+
+
+def grid_environment() -> Any:
+    """An environment of one's own whose observation is a picture."""
+    environment = match()
+    spec = environment.spec.__class__((3, 4), "float32", environment.spec.action)
+
+    def reset(key: Any) -> tuple[Any, Any]:
+        state, obs = environment.reset(key)
+        return state, np.full((3, 4), 0.5, np.float32) * obs[0]
+
+    def step(key: Any, state: Any, action: Any) -> tuple[Any, ...]:
+        state, obs, *rest = environment.step(key, state, action)
+        return state, np.full((3, 4), 0.5, np.float32) * obs[0], *rest
+
+    return environment._replace(spec=spec, reset=reset, step=step)
+
+
+def host_environment() -> Any:
+    """A host environment that does not come from gymnasium's registry."""
+    from shoal.environments.host import gymnasium_environment
+
+    return gymnasium_environment("CartPole-v1", {})
+
+
+@pytest.fixture
+def run_of(tmp_path: Path) -> Callable[..., Path]:
+    """A run directory with an untrained champion, which takes no training to make."""
+
+    def make(env: Any, step_limit: int = 12, **options: Any) -> Path:
+        fitness = Fitness(step_limit=step_limit)
+        parts = build_run(Experiment(env=env, population=2, config=TINY, env_options=options, fitness=fitness))
+        agent, folder = parts.agent, tmp_path / "run"
+        folder.mkdir()
+        write_file(folder / "experiment.yaml", dump(replace(parts.experiment, run_dir=str(folder))).encode())
+        learned = jax.tree.map(np.asarray, agent.init(jax.random.key(0), agent.hyper).learned)
+        hyper = {name: float(x) for name, x in agent.hyper._asdict().items()}
+        best = champion.Best(learned, uid=0, generation=0, fitness=1.0, hyper=hyper)
+        with at_work(folder) as workshop:
+            champion.save(folder / "champion", best, parts.environment.spec, workshop)
+        parts.shard.close()
+        return folder
+
+    return make
+
+
+def frames(video: Path) -> np.ndarray:
+    """The frames of a film, made small: int [F, 40, 60, 3]."""
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-i", str(video), "-vf", "scale=60:40", "-fps_mode", "passthrough"]
+    command += ["-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
+    decoded = subprocess.run(command, capture_output=True, check=True).stdout
+    return np.frombuffer(decoded, np.uint8).reshape(-1, 40, 60, 3).astype(int)
+
+
+@pytest.mark.parametrize("env", [*(f"gymnax:{name}" for name in play.TWINS), "gym:CartPole-v1"])
+def test_a_film_shows_every_step(env: str, run_of: Callable[..., Path], tmp_path: Path) -> None:
+    video = tmp_path / "film.mp4"
+    returns = play.film(run_of(env), video, episodes=1, seed=0)
+    shown = frames(video)
+    assert len(returns) == 1 and np.isfinite(returns[0])
+    assert len(shown) == 13 or "CartPole" in env  # the start and every step up to the limit; a pole may fall earlier
+    assert any((a != b).any() for a, b in pairwise(shown)), "nothing moves"
+
+
+def test_the_device_environment_itself_is_filmed(run_of: Callable[..., Path], tmp_path: Path) -> None:
+    run = run_of("gymnax:CartPole-v1", step_limit=1000, max_steps_in_episode=7)
+    assert play.film(run, tmp_path / "film.mp4", 2, 0) == [7.0, 7.0]  # no pole falls in seven steps
+    assert len(frames(tmp_path / "film.mp4")) == 2 * 8
+
+
+def test_gymnasium_draws_the_state_of_its_twin() -> None:
+    painter = play._twin("CartPole-v1")
+    state = type("State", (), {"x": 2.0, "x_dot": 0.0, "theta": 0.0, "theta_dot": 0.0})
+    right = painter.paint(state, np.zeros(4)).astype(int)
+    state.x = -2.0
+    left = painter.paint(state, np.zeros(4)).astype(int)
+    painter.close()
+    dark = [np.argwhere(picture.sum(-1) == 0)[:, 1].mean() for picture in (left, right)]
+    assert dark[0] < 250 < 350 < dark[1]
+
+
+def test_cells_have_one_colour_per_channel() -> None:
+    obs = np.zeros((10, 10, 4))
+    obs[0, 0, 0] = obs[9, 9, 2] = obs[5, 5, 0] = obs[5, 5, 2] = 1
+    picture = play.cells(obs)
+    assert picture.shape == (400, 400, 3)
+    first, second, both, empty = (picture[i, j].tolist() for i, j in ((20, 20), (380, 380), (220, 220), (20, 380)))
+    assert first != second == both != empty == [play.GROUND] * 3
+
+
+@pytest.mark.parametrize("env", ["gymnax:Breakout-MinAtar", grid_environment])
+def test_grids_are_drawn_as_cells(env: Any, run_of: Callable[..., Path], tmp_path: Path) -> None:
+    returns = play.film(run_of(env), tmp_path / "film.gif", episodes=2, seed=3)
+    assert len(returns) == 2
+    assert imageio.imread(tmp_path / "film.gif").shape[1] == 400
+    assert len(frames(tmp_path / "film.gif")) >= 2  # a GIF keeps equal frames once
+
+
+@pytest.mark.filterwarnings("ignore")  # of importing brax
+def test_brax_draws_its_own_physics(run_of: Callable[..., Path], tmp_path: Path) -> None:
+    run, video = run_of("brax:inverted_pendulum", episode_length=3), tmp_path / "film.mp4"
+    command = [*COMMAND, "play", str(run), "--video", str(video)]
+    done = subprocess.run(command, capture_output=True, text=True)  # MuJoCo looks for a way to draw when it is imported
+    if done.returncode == 2 and "MUJOCO_GL" in done.stderr:
+        pytest.skip("this machine cannot draw without a screen")
+    assert done.returncode == 0, done.stderr
+    shown = frames(video)
+    assert 2 <= len(shown) <= 4 and shown[0].std() > 5
+
+
+def test_the_same_seed_gives_the_same_episodes(run_of: Callable[..., Path], tmp_path: Path) -> None:
+    run = run_of("gymnax:Pendulum-v1")
+    same = [play.film(run, tmp_path / f"{i}.mp4", 1, seed) for i, seed in enumerate((1, 1, 2))]
+    assert same[0] == same[1] != same[2]
+
+
+@pytest.mark.parametrize(
+    ("video", "episodes", "words"), [("film.avi", 1, "must end in .mp4 or .gif"), ("film.mp4", 0, "--episodes 0")]
+)
+def test_what_cannot_be_asked_for(video: str, episodes: int, words: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=words):
+        play.film(tmp_path, tmp_path / video, episodes, 0)
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(BadInput, match=r"pip install 'shoal\[video\]'"):
+        play.film(tmp_path, tmp_path / "film.mp4", 1, 0)
+
+
+@pytest.mark.parametrize("env", [match, host_environment])
+def test_what_cannot_be_drawn(env: Any, run_of: Callable[..., Path], tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="cannot be filmed"):
+        play.film(run_of(env), tmp_path / "film.mp4", 1, 0)
+    assert not (tmp_path / "film.mp4").exists()
+
+
+def test_a_machine_that_cannot_draw(
+    run_of: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+
+    def fail(self: Any) -> None:
+        raise RuntimeError("no OpenGL")
+
+    monkeypatch.setattr(CartPoleEnv, "render", fail)
+    with pytest.raises(BadInput, match="no picture can be drawn: no OpenGL"):
+        play.film(run_of("gymnax:CartPole-v1"), tmp_path / "film.mp4", 1, 0)
+
+
+def test_a_policy_forgets_between_episodes(
+    run_of: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def traced(name: str) -> None:
+        method = getattr(champion.Champion, name)
+        monkeypatch.setattr(champion.Champion, name, lambda *x: (calls.append(name), method(*x))[1])
+
+    run = run_of("gymnax:Pendulum-v1", step_limit=2)
+    for name in ("reset", "act"):
+        traced(name)
+    play.film(run, tmp_path / "film.gif", 2, 0)
+    assert calls[-6:] == ["reset", "act", "act"] * 2
+
+
+def test_a_failure_leaves_no_half_film(
+    run_of: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Any, obs: Any) -> None:
+        raise RuntimeError("stop")
+
+    run = run_of("gymnax:Pendulum-v1")
+    monkeypatch.setattr(champion.Champion, "act", fail)
+    with pytest.raises(RuntimeError, match="stop"):
+        play.film(run, tmp_path / "films" / "film.mp4", 1, 0)
+    assert list((tmp_path / "films").iterdir()) == []
+
+
+def test_the_command(run_of: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    video = tmp_path / "film.mp4"
+    with pytest.raises(SystemExit) as stop:
+        main(["play", str(run_of("gymnax:CartPole-v1")), "--video", str(video), "--episodes", "2"])
+    assert stop.value.code == 0 and video.stat().st_size > 1000
+    assert "film.mp4" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as stop:
+        main(["play", str(tmp_path / "nothing"), "--video", str(video)])
+    assert stop.value.code == 2

@@ -1,0 +1,278 @@
+"""The report in a real browser: opened from disk, looked at, pointed at."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import shutil
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.report.page import write_report
+
+pytestmark = pytest.mark.browser
+
+SYNTHETIC = runpy.run_path(str(Path(__file__).parents[1] / "support" / "synthetic_run.py"))
+RUNS: dict[str, dict[str, Any]] = {
+    "small": {"population": 8, "generations": 20},
+    "large": {"population": 80, "generations": 60},
+    "running": {"population": 4, "generations": 6, "finished": False, "copying": False},
+    "single": {"population": 1, "generations": 1, "env": "A-Very-Long-Environment-Name-Without-Any-Break-v0" * 3},
+    "diverged": {"population": 4, "generations": 3, "diverged": 1.0},
+    "es": {"population": 64, "generations": 300, "decay": 0.99},
+    "cem_rl": {"method": "cem_rl", "population": 10, "generations": 1},
+    "dvd": {"population": 12, "generations": 12},
+    "seeds": {"population": 4, "generations": 8},
+}
+WRITERS = {"es": "write_drawn", "cem_rl": "write_drawn", "dvd": "write_dvd", "seeds": "write_seeds"}
+
+# Every visible text that has too little contrast with what lies behind it (WCAG AA).
+FAINT_TEXT = """() => {
+  const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+  const rgba = color => {  // also of color-mix() and light-dark()
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = color;
+    canvas.fillRect(0, 0, 1, 1);
+    const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data;
+    return [r, g, b, a / 255];
+  };
+  const over = (top, bottom) => bottom.map((v, i) => top[i] * top[3] + v * (1 - top[3]));
+  const behind = element => {
+    const layers = [];
+    for (let e = element; e; e = e.parentElement) layers.push(rgba(getComputedStyle(e).backgroundColor));
+    return layers.reverse().reduce((below, layer) => over(layer, below), [255, 255, 255]);
+  };
+  const light = rgb => {
+    const [r, g, b] = rgb.map(v => (v /= 255) <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
+    return .2126 * r + .7152 * g + .0722 * b;
+  };
+  const faint = [];
+  for (const e of document.body.querySelectorAll('*')) {
+    const own = [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
+    if (!own || !e.checkVisibility() || ['SCRIPT', 'STYLE', 'title', 'desc'].includes(e.tagName)) continue;
+    const below = behind(e), style = getComputedStyle(e);
+    const [a, b] = [light(over(rgba(style.color), below)), light(below)];
+    const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+    const large = parseFloat(style.fontSize) >= 24;
+    if (ratio < (large ? 3 : 4.5)) faint.push([e.tagName, e.className, e.textContent.slice(0, 40), ratio]);
+  }
+  return faint;
+}"""
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """A headless Chromium; a laptop may lack it, a continuous-integration machine may not."""
+    missing = "" if (executable := shutil.which("chromium")) else "chromium is not installed"
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        missing = "playwright is not installed"
+    if missing:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(missing)
+    flags = ["--no-sandbox", "--headless", "--disable-background-networking", "--disable-gpu"]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=flags)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    runs = {name: SYNTHETIC[WRITERS.get(name, "write_run")](folder / name, **more) for name, more in RUNS.items()}
+    return {name: write_report(run) for name, run in runs.items()}
+
+
+@pytest.fixture
+def visit(chromium: Any, reports: dict[str, Path]) -> Iterator[Callable[..., Any]]:
+    """Opens a report; at the end nothing may have gone wrong, and nothing may have been asked of a network."""
+    complaints: list[str] = []
+    requests: list[str] = []
+    contexts = []
+
+    def open_report(name: str = "small", width: int = 1280, scheme: str = "light") -> Any:
+        context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(reports[name].as_uri())
+        return page
+
+    yield open_report
+    for context in contexts:
+        context.close()
+    assert complaints == []
+    assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
+
+
+def point(page: Any, plot: Any, x: float, y: float) -> str:
+    """Move the pointer to a place in a plot; returns what the tooltip says."""
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    page.mouse.move(box["x"] + x * box["width"], box["y"] + y * box["height"])
+    page.locator("#tip").wait_for(state="visible")
+    return str(page.locator("#tip").inner_text())
+
+
+@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("width", [390, 1280])
+def test_every_section_fits(visit: Callable[..., Any], name: str, width: int) -> None:
+    page = visit(name, width)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    sections = page.locator("section")
+    assert sections.count() >= 5
+    for at in range(sections.count()):
+        box = sections.nth(at).bounding_box()
+        assert box["height"] > 60 and box["x"] >= 0 and box["x"] + box["width"] <= width
+    spilled = """() => [...document.querySelectorAll('figure, .champion-card, .facts > div')]
+        .filter(e => e.scrollWidth > e.clientWidth + 1 && e.checkVisibility()).map(e => e.textContent.slice(0, 60))"""
+    assert page.evaluate(spilled) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["small", "running", "diverged", "es", "dvd"])
+def test_text_can_be_read(visit: Callable[..., Any], scheme: str, name: str) -> None:
+    page = visit(name, scheme=scheme)
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    assert page.evaluate(FAINT_TEXT) == []
+
+
+def test_light_and_dark_differ_and_switch(visit: Callable[..., Any]) -> None:
+    paper = "getComputedStyle(document.body).backgroundColor"
+    light, dark = visit(scheme="light"), visit(scheme="dark")
+    papers = light.evaluate(paper), dark.evaluate(paper)
+    assert papers[0] != papers[1]
+    light.locator("#theme").click()
+    assert light.evaluate(paper) == papers[1]
+    assert light.evaluate(FAINT_TEXT) == []
+    light.locator("#theme").click()
+    assert light.evaluate(paper) == papers[0]
+
+
+@pytest.mark.parametrize(("name", "least"), [("small", 12), ("es", 7), ("cem_rl", 6), ("dvd", 5)])
+def test_every_plot_tells_its_values(visit: Callable[..., Any], name: str, least: int) -> None:
+    page = visit(name)
+    plots = page.locator(".plot[data-chart]:visible")
+    assert plots.count() >= least
+    for at in range(plots.count()):
+        assert point(page, plots.nth(at), 0.5, 0.5).startswith("Generation ")
+        box = page.locator("#tip").bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= 1280 and box["y"] >= 0
+    page.mouse.move(2, 2)
+    page.locator("#tip").wait_for(state="hidden")
+
+
+def test_tooltips_are_right(visit: Callable[..., Any], reports: dict[str, Path]) -> None:
+    """The last generation's best fitness, as the file has it."""
+    lines = (reports["small"].parent / "lineage.jsonl").read_text().splitlines()
+    best = max(json.loads(line)["fitness"] for line in lines if json.loads(line)["generation"] == 19)
+    page = visit()
+    told = point(page, page.locator("#fitness .plot"), 0.999, 0.9)
+    assert "Generation 19" in told and "655,360" in told and f"{best:.4g}" in told
+
+
+def test_tooltips_of_the_mean(visit: Callable[..., Any], reports: dict[str, Path]) -> None:
+    """The last generation's members and its rank, as the file has them."""
+    last = json.loads((reports["es"].parent / "metrics.jsonl").read_text().splitlines()[-1])
+    page = visit("es")
+    told = point(page, page.locator("#fitness .plot").first, 0.999, 0.9)
+    assert "Generation 299" in told and "steps of all members" in told
+    for name in ("min", "mean", "max"):
+        assert f"{last['members'][f'returns/{name}'][0]:.4g}" in told
+    told = point(page, page.locator("#fitness .plot").nth(1), 0.999, 0.9)
+    assert told.split()[-1] == f"{last['members']['mean/rank'][0]:.0f}"
+
+
+def test_the_heat_map_is_one(visit: Callable[..., Any]) -> None:
+    """As many fields as pairs, the same shade on both sides of a diagonal that is white."""
+    page = visit("dvd")
+    shades = page.evaluate(
+        "() => [...document.querySelectorAll('.heat b')].map(b => getComputedStyle(b).backgroundColor)"
+    )
+    assert len(shades) == 144 and len(set(shades)) > 12
+    assert all(shades[12 * a + b] == shades[12 * b + a] for a in range(12) for b in range(12))
+    assert {shades[13 * a] for a in range(12)} == {shades[0]}
+
+
+def test_one_member_lights_up_everywhere(visit: Callable[..., Any]) -> None:
+    page = visit()
+    row = page.locator("#members tbody tr").nth(3)
+    row.hover()
+    hot = page.locator(".hot")
+    assert {hot.nth(at).get_attribute("data-m") for at in range(hot.count())} == {row.get_attribute("data-m")}
+    assert page.locator("#fitness .hot").count() == 1
+    assert page.locator("#hyperparameters .plot:visible .hot").count() == 5
+    point(page, page.locator("#fitness .plot"), 0.3, 0.4)
+    assert page.locator("#hyperparameters .plot:visible .hot").count() == 5
+
+
+@pytest.mark.parametrize("name", ["small", "large"])
+def test_the_tree_shows_descent(visit: Callable[..., Any], name: str) -> None:
+    page = visit(name)
+    told = point(page, page.locator("#tree .plot").first, 0.97, 0.5)
+    assert "founder" in told and "weights from" in told
+    assert page.locator("#tree path.trace").count() == 1
+    page.mouse.move(2, 2)
+    assert page.locator("#tree path.trace").count() == 0
+
+
+def test_keyboard_alone(visit: Callable[..., Any]) -> None:
+    page = visit()
+    page.locator("#fitness .plot").focus()
+    page.keyboard.press("ArrowLeft")
+    assert "Generation 18" in page.locator("#tip").inner_text()
+    page.keyboard.press("ArrowDown")
+    assert "member 0" in page.locator("#tip").inner_text()
+    page.keyboard.press("Escape")
+    assert page.locator("#tip").is_hidden()
+
+
+def test_the_other_axis(visit: Callable[..., Any]) -> None:
+    page = visit()
+    figure = page.locator("#hyperparameters figure").first
+    before = figure.locator(".plot:visible .y").all_inner_texts()
+    button = figure.locator("button.view")
+    button.click()
+    assert button.get_attribute("aria-pressed") == "true"
+    assert figure.locator(".plot:visible").count() == 1
+    assert figure.locator(".plot:visible .y").all_inner_texts() != before
+    button.click()
+    assert figure.locator(".plot:visible .y").all_inner_texts() == before
+
+
+def test_the_table_sorts(visit: Callable[..., Any]) -> None:
+    page = visit()
+    column = "() => [...document.querySelectorAll('#members tbody tr')].map(r => +r.cells[6].dataset.v)"
+    head = page.locator("#members th button", has_text="learning_rate")
+    head.click()
+    assert page.evaluate(column) == sorted(page.evaluate(column), reverse=True)
+    head.click()
+    assert page.evaluate(column) == sorted(page.evaluate(column))
+
+
+def test_readers_of_the_screen_get_words(visit: Callable[..., Any]) -> None:
+    page = visit()
+    silent = """() => [...document.querySelectorAll('svg')]
+        .filter(s => !s.querySelector('title')?.textContent || !s.querySelector('desc')?.textContent).length"""
+    assert page.evaluate(silent) == 0
+    levels = page.evaluate("() => [...document.querySelectorAll('h1, h2, h3')].map(h => +h.tagName[1])")
+    assert levels[0] == 1 and all(after - before <= 1 for before, after in pairwise(levels))
+    names = page.evaluate("() => [...document.querySelectorAll('[id]')].map(e => e.id)")
+    assert len(names) == len(set(names))
+
+
+def test_paper(visit: Callable[..., Any]) -> None:
+    """Printed from a dark screen, the page is dark on white and without its controls."""
+    page = visit(scheme="dark")
+    page.emulate_media(media="print")
+    assert page.locator("nav").is_hidden() and page.locator("#theme").is_hidden()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.evaluate(FAINT_TEXT) == []

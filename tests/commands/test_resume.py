@@ -1,0 +1,543 @@
+"""A run can be stopped anywhere and goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+import numpy as np
+import pytest
+from support.runs import Signals, curves, flags, record, rows, same_run, settings, shoal, start, tiny
+
+from shoal.records.recorder import Recorder
+from shoal.run import attention, checkpoint, loop
+from shoal.run.loop import Interrupted, resume, train
+
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
+
+def generations(run: Path) -> list[int]:
+    return sorted(int(p.name) for p in (run / "checkpoints").glob("0*"))
+
+
+def stop(run: Path, signals: Signals, **changes: Any) -> list[str]:
+    """A run of six generations, stopped; what it noted."""
+    with pytest.raises(Interrupted) as stopped:
+        train(tiny(run, generations=6, **changes), [signals])
+    assert str(stopped.value) == f"interrupted; go on with: shoal resume {quote(str(run))}"
+    assert not (run / "result.json").exists()
+    return signals.notes
+
+
+# --------------------------------------------------------------------------------------- bit for bit
+
+
+def test_raised_generations_equal_a_longer_run(six: Path, tmp_path: Path) -> None:
+    """Done with three, resumed to six."""
+    assert shoal(*flags(tmp_path / "r", generations=3)).code == 0
+    assert json.loads((tmp_path / "r/result.json").read_text())["generations"] == 3
+    outcome = shoal("resume", tmp_path / "r", "--generations", "6")
+    assert outcome.code == 0
+    assert "generation 3/6" not in outcome.out
+    assert "generation 4/6" in outcome.out
+    same_run(six, tmp_path / "r")
+
+
+def test_the_comparison_would_notice(six: Path, tmp_path: Path) -> None:
+    """`same_run` sees a single bit, a row, another seed."""
+    shutil.copytree(six, tmp_path / "a")
+    same_run(six, tmp_path / "a")
+    lineage = (tmp_path / "a/lineage.jsonl").read_text()
+    (tmp_path / "a/lineage.jsonl").write_text(lineage.replace('"parent": 2', '"parent": 1', 1))
+    with pytest.raises(AssertionError):
+        same_run(six, tmp_path / "a")
+    assert shoal(*flags(tmp_path / "b", "--quiet", generations=6, seed=1)).code == 0
+    one, other = record(six)["arrays"], record(tmp_path / "b")["arrays"]
+    assert any(one[name].tobytes() != other[name].tobytes() for name in one)
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("phase", ["train", "evaluate", "evolve"])
+def test_one_signal_ends_after_the_generation(six: Path, tmp_path: Path, phase: str, sign: int) -> None:
+    run = tmp_path / "r"
+    told = ["stopping: after this generation; once more to abandon it"]
+    assert stop(run, Signals(2, phase, sign=sign)) == ([] if phase == "evolve" else told)  # that is over at once
+    assert generations(run) == [0, 1, 2]
+    resume(run)
+    same_run(six, run)
+
+
+@pytest.mark.parametrize("phase", ["train", "evaluate"])
+def test_a_second_signal_abandons_the_generation(six: Path, tmp_path: Path, phase: str) -> None:
+    run = tmp_path / "r"
+    assert stop(run, Signals(2, phase, count=2)) == ["stopping: this generation is abandoned"]
+    assert generations(run) == [0, 1]
+    resume(run)
+    same_run(six, run)
+
+
+def test_a_long_generation_is_abandoned_at_once(six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "PATIENCE", 0.0)
+    run = tmp_path / "r"
+    assert stop(run, Signals(2, "train")) == ["stopping: this generation is abandoned"]
+    assert generations(run) == [0, 1]
+    resume(run)
+    same_run(six, run)
+
+
+@pytest.mark.parametrize("under_way", [False, True])
+def test_stopped_before_the_first_checkpoint(six: Path, tmp_path: Path, under_way: bool) -> None:
+    """How long the first generation takes nobody knows, so it is abandoned at once."""
+    run, again = tmp_path / "r", Signals(9, "never")
+    assert stop(run, Signals(0, "train", under_way=under_way)) == ["stopping: this generation is abandoned"]
+    assert not (run / "checkpoints").exists()
+    resume(run, recorders=[again])
+    assert again.notes == ["the run was stopped before its first checkpoint: it starts anew"]
+    same_run(six, run)
+
+
+def test_stopped_before_anything_is_written(six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal while the parts are made leaves a run that can be resumed, as any other does."""
+    build = loop.build_run
+
+    def stopped_building(*arguments: Any) -> Any:
+        signal.raise_signal(signal.SIGTERM)
+        return build(*arguments)
+
+    monkeypatch.setattr(loop, "build_run", stopped_building)
+    outcome = shoal(*flags(tmp_path / "r", generations=6))
+    assert (outcome.code, outcome.err) == (3, "")
+    assert f"shoal resume {tmp_path / 'r'}" in outcome.out
+    monkeypatch.undo()
+    assert shoal("resume", tmp_path / "r", "--quiet").code == 0
+    same_run(six, tmp_path / "r")
+
+
+def test_stopped_in_the_last_generation_or_the_last_test(six: Path, tmp_path: Path) -> None:
+    """The last generation ends the run anyway; the champion's test can be taken up again."""
+    ended = tmp_path / "ended"
+    train(tiny(ended, generations=6), [Signals(5, "train")])
+    same_run(six, ended)
+    assert stop(tmp_path / "r", Signals(5, "champion")) == ["stopping: this generation is abandoned"]
+    assert generations(tmp_path / "r") == [3, 4, 5]
+    resume(tmp_path / "r")
+    same_run(six, tmp_path / "r")
+
+
+def test_rare_checkpoints(six: Path, tmp_path: Path) -> None:
+    """Between two checkpoints a stopped run saves, an abandoned one goes back to the last."""
+    every = tiny().checkpoint.__class__(every=4)
+    stop(tmp_path / "a", Signals(1, "train"), checkpoint=every)
+    assert generations(tmp_path / "a") == [1]
+    stop(tmp_path / "b", Signals(2, "train", count=2), checkpoint=every)
+    assert not (tmp_path / "b/checkpoints").exists()
+    stop(tmp_path / "c", Signals(5, "train", count=2), checkpoint=every)
+    assert generations(tmp_path / "c") == [3]
+    for name in "abc":
+        resume(tmp_path / name)
+        assert generations(tmp_path / name)[-1] == 5
+        same_run(six, tmp_path / name)
+
+
+def test_stopped_again_and_again(six: Path, tmp_path: Path) -> None:
+    run = tmp_path / "r"
+    stop(run, Signals(0, "evolve", count=2))
+    for generation in range(1, 5):
+        with pytest.raises(Interrupted):
+            resume(run, recorders=[Signals(generation, "evolve")])
+    resume(run)
+    same_run(six, run)
+
+
+def test_a_run_that_was_moved(six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop(tmp_path / "old place", Signals(2, "evolve"))
+    (tmp_path / "old place").rename(tmp_path / "new")
+    monkeypatch.chdir(tmp_path / "new")
+    outcome = shoal("resume", ".", "--quiet")
+    assert outcome.code == 0
+    assert not (tmp_path / "old place").exists()
+    same_run(six, tmp_path / "new")
+
+
+def test_signal_handlers_are_given_back(tmp_path: Path) -> None:
+    before = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
+    stop(tmp_path / "r", Signals(0, "train"))
+    assert shoal("resume", tmp_path / "r", "--quiet").code == 0
+    assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+# --------------------------------------------------------------------------------------- replay memory
+
+REPLAY = {"layers": [8], "rollout": 16, "environments": 2, "capacity": 96, "warm_up": 96, "batch": 8}
+LEARNERS: dict[str, dict[str, Any]] = {
+    "td3": {"env": "gymnax:Pendulum-v1"},
+    "sac": {"env": "gymnax:Pendulum-v1"},
+    "dqn": {"config": REPLAY | {"n_step": 3}},
+}
+
+
+def replaying(agent: str, memory: str) -> dict[str, Any]:
+    """Six generations of two rollouts; memory holds three. Updates begin in the second generation, never whole ones."""
+    settings = {"agent": agent, "memory": memory, "config": REPLAY, "hyper": {"update_ratio": 0.11}}
+    return settings | {"select": {"name": "truncation", "bottom": 0.5, "top": 0.5}} | LEARNERS[agent]
+
+
+@pytest.mark.parametrize("memory", ["own", "copy"])
+@pytest.mark.parametrize("agent", LEARNERS)
+def test_replay_memory_goes_on(tmp_path: Path, agent: str, memory: str) -> None:
+    """Stopped during the warm-up, after a copy and when the ring is overwritten: as if it had never been."""
+    whole, run = tmp_path / "whole", tmp_path / "r"
+    settings = replaying(agent, memory)
+    train(tiny(whole, generations=6, **settings))
+    stop(run, Signals(0, "evolve", count=2), **settings)
+    with pytest.raises(Interrupted):
+        resume(run, recorders=[Signals(2, "train")])
+    with pytest.raises(Interrupted):
+        resume(run, recorders=[Signals(4, "train", count=2)])
+    resume(run)
+    same_run(whole, run)
+    copies = {row["generation"] for row in rows(whole / "lineage.jsonl") if row["parent"] != row["uid"]}
+    assert copies >= {0, 2, 3}, "nobody copies, so that memory has nothing to tell"
+
+
+def test_copied_memory_makes_another_run(tmp_path: Path) -> None:
+    """So that the test above tells the two apart."""
+    for memory in ("own", "copy"):
+        train(tiny(tmp_path / memory, generations=3, **replaying("dqn", memory)))
+    one, other = (record(tmp_path / memory)["arrays"] for memory in ("own", "copy"))
+    assert one.keys() == other.keys()
+    kept = [name for name in one if "memory" in name and "shard" in name]
+    assert kept and all(one[name].shape[0] == 4 for name in kept)
+    assert any(one[name].tobytes() != other[name].tobytes() for name in kept)
+
+
+# --------------------------------------------------------------------------------------- one process, one run
+
+
+class Meanwhile(Recorder):
+    """Gives commands while a generation is trained."""
+
+    def __init__(self, *commands: list[Any]):
+        self._commands, self.outcomes = list(commands), []
+
+    def progress(self, generation: int, phase: str, fraction: float) -> None:
+        while self._commands:
+            self.outcomes.append(shoal(*self._commands.pop()))
+
+
+def test_a_run_at_work_is_left_to_its_process(six: Path, tmp_path: Path) -> None:
+    run = tmp_path / "r"
+    stop(run, Signals(2, "train"))
+    before = sorted(run.rglob("*"))
+    others = Meanwhile(["resume", run, "--generations", 9], flags(run), ["replay", six, "--run-dir", run])
+    resume(run, recorders=[others])
+    told = rf"shoal: run_dir: {re.escape(str(run))} is in use: process {os.getpid()} on \S+ is at work on it\n"
+    for outcome in others.outcomes:
+        assert (outcome.code, outcome.out) == (2, "")
+        assert re.fullmatch(told, outcome.err)
+    assert len(others.outcomes) == 3
+    same_run(six, run)
+    assert {p.name for p in run.iterdir()} == {p.name for p in before if p.parent == run} | {"result.json"}
+
+
+def test_runs_that_name_no_place_take_one_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where both of them have found the same one to be free."""
+    monkeypatch.chdir(tmp_path)
+    find, stale = loop.default_run_dir, ["runs/CartPole-v1-ppo-0"]
+    monkeypatch.setattr(loop, "default_run_dir", lambda experiment: stale.pop() if stale else find(experiment))
+    other = Meanwhile(["train", "--quiet", *settings()])
+    stale *= 2
+    assert train(tiny(), [other]).run_dir == Path("runs/CartPole-v1-ppo-0")
+    assert other.outcomes[0].code == 0
+    same_run(Path("runs/CartPole-v1-ppo-0"), Path("runs/CartPole-v1-ppo-0-2"))
+
+
+# --------------------------------------------------------------------------------------- processes
+
+
+def say(process: Any, until: str) -> str:
+    """What a process prints, up to a line that holds `until`."""
+    told = ""
+    for line in process.stdout:
+        told += line
+        if until in line:
+            return told
+    raise AssertionError(f"ended without {until!r}: {told} {process.stderr.read()}")
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+def test_a_signal_to_the_command(sixty: Path, tmp_path: Path, sign: int) -> None:
+    run = tmp_path / "a run"
+    with start(*flags(run, generations=60)) as process:
+        say(process, "generation 3/60")
+        os.killpg(process.pid, sign)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (3, "")
+    assert out.endswith(f"interrupted; go on with: shoal resume '{run}'\n")
+    assert not (run / "result.json").exists()
+    done = len(rows(run / "metrics.jsonl"))
+    assert 3 <= done < 60
+    outcome = shoal("resume", run)
+    assert outcome.code == 0
+    assert f"generation {done + 1}/60" in outcome.out
+    assert f"generation {done}/60" not in outcome.out
+    same_run(sixty, run)
+
+
+@pytest.mark.slow
+def test_a_signal_while_everything_is_compiled(six: Path, tmp_path: Path) -> None:
+    """A compiler cannot be stopped half-way; the run ends, whole, when it has done."""
+    run = tmp_path / "r"
+    with start(*flags(run, generations=6), JAX_COMPILATION_CACHE_DIR=tmp_path) as process:
+        say(process, "4 × ppo")
+        os.killpg(process.pid, signal.SIGTERM)
+        out, err = process.communicate(timeout=120)
+    assert (process.returncode, err) == (3, "")
+    assert out.splitlines()[-1] == f"interrupted; go on with: shoal resume {run}"
+    assert shoal("resume", run, "--quiet").code == 0
+    same_run(six, run)
+
+
+def kill(run: Path, moments: Iterator[float], *first: str) -> int:
+    """Start or resume a run and kill it; how many generations it then remembers."""
+    command = first or ("resume", str(run))
+    with start(*command) as process:
+        say(process, "generation ")
+        time.sleep(next(moments))
+        process.kill()
+        process.communicate()
+    return max(generations(run), default=-1)
+
+
+@pytest.mark.parametrize("times", [2, pytest.param(10, marks=pytest.mark.slow)])
+def test_killed_at_random_moments(sixty: Path, tmp_path: Path, times: int) -> None:
+    run = tmp_path / "r"
+    draw = np.random.default_rng(times)
+    moments = iter(draw.uniform(0, 0.4 / times, times).tolist())  # seconds, so that it is never done before
+    kill(run, moments, *flags(run, generations=60))
+    for _ in range(times - 1):
+        kill(run, moments)
+    assert not (run / "result.json").exists()
+    assert shoal("resume", run, "--quiet").code == 0
+    same_run(sixty, run)
+    same_curves(sixty, run)
+    left = [p for p in [*run.iterdir(), *(run / "checkpoints").iterdir()] if p.name.startswith(".")]
+    assert left == []
+
+
+@contextmanager
+def watched(run: Path, copies: Path) -> Iterator[list[Path]]:
+    """Copies of the run's directory as a SIGKILL would leave it, just before each step of writing files."""
+    taken: list[Path] = []
+    lock = threading.Lock()
+
+    def before(owner: Any, name: str) -> None:
+        real = getattr(owner, name)
+
+        def step(*arguments: Any, **options: Any) -> Any:
+            with lock:
+                if run.exists():
+                    copy = copies / f"{len(taken):03d}"
+                    shutil.copytree(run, copy, ignore=shutil.ignore_patterns("tensorboard"))
+                    taken.append(copy)
+            return real(*arguments, **options)
+
+        patch.setattr(owner, name, step)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for owner, name in ((os, "fsync"), (Path, "replace"), (Path, "rename"), (checkpoint.shutil, "rmtree")):
+            before(owner, name)
+        yield taken
+
+
+@pytest.mark.slow
+def test_killed_at_every_step_of_writing(tmp_path: Path) -> None:
+    """Wherever the files stand when the power goes, the run goes on to the same end."""
+    run = tmp_path / "r"
+    with watched(run, tmp_path) as taken:
+        train(tiny(run, generations=3, checkpoint=tiny().checkpoint.__class__(keep=1)))
+    assert len(taken) > 30
+    for copy in taken:
+        if (copy / "experiment.yaml").exists():
+            resume(copy)
+            same_run(run, copy)
+
+
+def test_killed_at_some_steps_of_writing(tmp_path: Path) -> None:
+    run = tmp_path / "r"
+    with watched(run, tmp_path) as taken:
+        train(tiny(run, generations=3, checkpoint=tiny().checkpoint.__class__(keep=1)))
+    whole = [copy for copy in taken if (copy / "experiment.yaml").exists()]
+    for i in np.random.default_rng(0).choice(len(whole), 6, replace=False):
+        resume(whole[i])
+        same_run(run, whole[i])
+
+
+# --------------------------------------------------------------------------------------- damage
+
+
+def damage(run: Path, generation: int, how: str) -> None:
+    path = run / "checkpoints" / f"{generation:08d}"
+    if how == "truncated":
+        data = (path / "shard-0000.safetensors").read_bytes()
+        (path / "shard-0000.safetensors").write_bytes(data[: len(data) // 2])
+    elif how == "foreign":
+        (path / "manifest.json").write_text('{"format": "something else"}')
+    else:
+        shutil.rmtree(path)
+        path.mkdir()
+
+
+@pytest.mark.parametrize("how", ["truncated", "foreign", "empty"])
+def test_a_damaged_checkpoint_falls_back(six: Path, tmp_path: Path, how: str) -> None:
+    run = tmp_path / "r"
+    stop(run, Signals(3, "evolve"))
+    damage(run, 3, how)
+    outcome = shoal("resume", run)
+    assert outcome.code == 0
+    assert "skipping a damaged checkpoint" in outcome.out
+    assert "generation 4/6" in outcome.out
+    same_run(six, run)
+
+
+def test_nothing_whole_to_go_on_from(tmp_path: Path) -> None:
+    run = tmp_path / "r"
+    stop(run, Signals(1, "evolve"))
+    for generation in (0, 1):
+        damage(run, generation, "truncated")
+    before = (run / "lineage.jsonl").read_bytes()
+    outcome = shoal("resume", run)
+    assert outcome.code == 2
+    assert "holds no whole checkpoint to resume from" in outcome.err
+    assert (run / "lineage.jsonl").read_bytes() == before
+
+
+def test_a_damaged_champion_is_written_anew(six: Path, tmp_path: Path) -> None:
+    run = tmp_path / "r"
+    stop(run, Signals(2, "evolve"))
+    shutil.rmtree(run / "champion")
+    resume(run)
+    same_run(six, run)
+
+
+def test_records_that_ran_ahead_or_end_in_the_middle(six: Path, tmp_path: Path) -> None:
+    """As a kill leaves them: two generations further than the last whole checkpoint, and half of a third."""
+    run = tmp_path / "r"
+    shutil.copytree(six, run)
+    (run / "result.json").unlink()
+    for generation in (4, 5):
+        shutil.rmtree(run / "checkpoints" / f"{generation:08d}")
+    for path in (run / "lineage.jsonl", run / "metrics.jsonl", *(run / "tensorboard").iterdir()):
+        data = path.read_bytes()
+        path.write_bytes(data + data[:17])
+    assert shoal("resume", run).code == 0
+    same_run(six, run)
+    same_curves(six, run)
+
+
+def test_a_run_that_begins_again_has_no_curves_of_the_first_time(six: Path, tmp_path: Path) -> None:
+    run = tmp_path / "r"
+    shutil.copytree(six, run)
+    (run / "result.json").unlink()
+    shutil.rmtree(run / "checkpoints")
+    assert shoal("resume", run).code == 0
+    same_curves(six, run)
+
+
+def same_curves(a: Path, b: Path) -> None:
+    """Assert that the scalars of two runs are equal, each generation once; of the speed, its steps."""
+    one, other = curves(a), curves(b)
+    speed = "population/steps_per_second"
+    assert [step for step, _ in one.pop(speed)] == [step for step, _ in other.pop(speed)]
+    np.testing.assert_equal(other, one)
+
+
+# --------------------------------------------------------------------------------------- refusals
+
+
+def test_nothing_to_resume(six: Path, tmp_path: Path) -> None:
+    for run, message in (
+        (tmp_path, f"{tmp_path} holds no run: there is no experiment.yaml in it"),
+        (tmp_path / "nowhere", "holds no run"),
+        (six, f"{six} has done its 6 generations; raise them with --generations"),
+    ):
+        outcome = shoal("resume", run)
+        assert (outcome.code, outcome.out) == (2, "")
+        assert message in outcome.err
+    for given in ("0", "3", "6"):
+        outcome = shoal("resume", six, "--generations", given)
+        assert outcome.code == 2
+        assert ("at least 1" if given == "0" else "has done its 6 generations") in outcome.err
+    assert (six / "result.json").exists()
+
+
+def test_a_refused_resume_changes_nothing(six: Path) -> None:
+    def state() -> dict[str, bytes]:
+        return {str(p): p.read_bytes() for p in six.rglob("*") if p.is_file()}
+
+    before = state()
+    assert shoal("resume", six).code == 2
+    assert state() == before
+
+
+def test_another_structure_does_not_fit(tmp_path: Path) -> None:
+    """An experiment file that was changed by hand between two sittings."""
+    run = tmp_path / "r"
+    stop(run, Signals(1, "evolve"))
+    text = (run / "experiment.yaml").read_text()
+    (run / "experiment.yaml").write_text(text.replace("population: 4", "population: 6"))
+    outcome = shoal("resume", run)
+    assert outcome.code == 2
+    assert "made by another experiment" in outcome.err
+
+
+# --------------------------------------------------------------------------------------- host environments
+
+
+HOST = {"env": "gym:CartPole-v1", "env_options": {"max_episode_steps": 20}, "generations": 4}
+
+
+def test_host_environments_go_on_with_fresh_episodes(tmp_path: Path) -> None:
+    run = tmp_path / "r"
+    with pytest.raises(Interrupted):
+        train(tiny(run, **HOST), [Signals(1, "train")])
+    before = rows(run / "lineage.jsonl")
+    outcome = shoal("resume", run)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "host environments cannot be saved: the run goes on with fresh episodes" in outcome.out
+    lineage = rows(run / "lineage.jsonl")
+    assert lineage[: len(before)] == before
+    assert [(r["generation"], r["uid"]) for r in lineage] == [(g, u) for g in range(4) for u in range(4)]
+    assert [r["steps"] for r in lineage] == [64 * (g + 1) for g in range(4) for _ in range(4)]
+    carried = {r["uid"]: r for r in lineage if r["generation"] == 1}
+    for r in lineage[8:12]:  # a member that neither copied nor explored keeps its hyperparameters over the gap
+        if carried[r["uid"]]["parent"] == r["uid"]:
+            assert r["hyper"] == carried[r["uid"]]["hyper"]
+
+
+def test_host_environments_are_deterministic_until_stopped(tmp_path: Path) -> None:
+    for name in "ab":
+        train(tiny(tmp_path / name, **HOST))
+    same_run(tmp_path / "a", tmp_path / "b")
+
+
+def test_ctrl_c_spares_the_workers_of_a_run(tmp_path: Path) -> None:
+    """A terminal sends it to every process; worker environments live until their generation has ended."""
+    run = tmp_path / "r"
+    options = {"vectorization": "async", "max_episode_steps": 20}
+    with start(*flags(run, **HOST | {"env_options": options, "generations": 500})) as process:
+        say(process, "generation 2/500")
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (3, "")
+    assert generations(run)[-1] + 1 == len(rows(run / "metrics.jsonl"))

@@ -1,0 +1,100 @@
+"""Figure 2 of the PBT paper, against closed forms and an independent simulation."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from shoal.commands import toy
+from shoal.core.types import BadInput
+
+STEPS = np.arange(toy.STEPS + 1)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return {row.title: row for row in toy.table(60)}
+
+
+def test_grid_search_in_closed_form():
+    path = toy.run("grid", seed=0)
+    shrunk = 0.9 * 0.96**STEPS
+    np.testing.assert_allclose(path.theta[:, 0], np.stack([shrunk, np.full_like(shrunk, 0.9)], 1))
+    np.testing.assert_allclose(path.theta[:, 1], np.stack([np.full_like(shrunk, 0.9), shrunk], 1))
+    np.testing.assert_allclose(path.q, np.tile((1.2 - 0.81 - shrunk**2)[:, None], 2))
+    assert path.q[-1] == pytest.approx([0.39, 0.39], abs=1e-6) and not path.copied.any()
+
+
+def test_exploit_only_by_hand():
+    """The worse one takes the weights of the better one at every tenth step, and keeps its own h."""
+    path = toy.run("exploit", seed=3)
+    theta, h = np.full((2, 2), 0.9), np.eye(2)
+    for step in STEPS[1:]:
+        theta = theta - 0.04 * h * theta
+        if step % 10 == 0:
+            q = 1.2 - (theta**2).sum(1)
+            winner = int(path.copied[step].argmin()) if q[0] == q[1] else int(q.argmax())
+            theta = theta[[winner, winner]]
+        np.testing.assert_allclose(path.theta[step], theta)
+    assert np.all(path.hyper == h) and path.copied[10].sum() == 1
+
+
+def test_explore_only_never_copies():
+    path = toy.run("explore", seed=1)
+    assert not path.copied.any()
+    changes = np.flatnonzero((np.diff(path.hyper, axis=0) != 0).any((1, 2))) + 1
+    assert set(changes) <= set(range(10, 201, 10)) and len(changes) > 10  # at the bounds a step may be clipped to none
+    assert path.hyper.min() >= 0 and path.hyper.max() <= 1
+
+
+def test_published_and_simulated_numbers(rows):
+    """Means over 500 seeds of an independent simulation; here 60 seeds, so within four standard errors of any draws."""
+    assert rows["Grid search"].mean == pytest.approx(0.39, abs=1e-6)
+    assert rows["Exploit only, copying h too"].mean == pytest.approx(0.39, abs=1e-6)
+    assert rows["Exploit only"].mean == pytest.approx(1.2, abs=1e-3) and rows["Exploit only"].std < 1e-6
+    assert rows["PBT"].mean == pytest.approx(1.187, abs=0.02)
+    assert rows["Explore only"].mean == pytest.approx(1.143, abs=0.045)
+    assert rows["Explore only"].low == pytest.approx(0.965, abs=0.18)
+
+
+def test_both_members_win_ties():
+    first_copies = {tuple(toy.run("pbt", seed).copied[10].tolist()) for seed in range(12)}
+    assert first_copies == {(True, False), (False, True)}
+
+
+def test_runs_repeat_and_seeds_differ():
+    one, again, other = toy.run("pbt", 5), toy.run("pbt", 5), toy.run("pbt", 6)
+    assert all(np.array_equal(a, b) for a, b in zip(one, again, strict=True))
+    assert not np.array_equal(one.q, other.q)
+
+
+@pytest.mark.parametrize(("suffix", "head"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_figure(tmp_path, suffix, head):
+    path = tmp_path / "new folder" / f"toy.{suffix}"
+    toy.figure(path)
+    assert path.read_bytes().startswith(head) and path.stat().st_size > 10_000
+
+
+def test_main_prints_every_arm_and_saves_the_figure(tmp_path, capsys):
+    toy.main(tmp_path / "toy.png", 2, Console())
+    printed = capsys.readouterr().out
+    assert all(arm.title in printed for arm in toy.ARMS.values()) and "0.390" in printed
+    assert (tmp_path / "toy.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "seeds", "words"), [("toy.gif", 1, r"\.png"), ("toy", 1, r"\.png"), ("a.png", 0, "--seeds 0")]
+)
+def test_bad_flags(tmp_path, name, seeds, words):
+    with pytest.raises(BadInput, match=words):
+        toy.main(tmp_path / name, seeds, Console())
+    assert not list(tmp_path.iterdir())
+
+
+def test_evolution_imports_neither_jax_nor_plotting():
+    heavy = "{'jax', 'scipy', 'matplotlib', 'rich'}"
+    imports = "import sys, shoal.commands.toy, shoal.methods.pbt.evolver"
+    code = f"{imports}; assert not {heavy} & set(sys.modules), {heavy} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,388 @@
+"""One little world, written as a device environment and as a gymnasium environment: both rollouts must tell the same story.
+
+The reference is a loop in plain Python. The policy that acts in it has a memory, steps since its episode began, so that
+a memory which is not cleared at an episode's end shows too. All numbers are multiples of 1/8: no rounding anywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from shoal.agents.policy import policy
+from shoal.core.types import ActionSpace, Agent, Continuous, Discrete, Member, MultiDiscrete, Rollout, Spec
+from shoal.environments.device import DeviceEnvironment
+from shoal.environments.host import gymnasium_environment
+from shoal.environments.probes import endless_reward
+from shoal.methods.independent import independent
+from shoal.population.shard import MemberShard
+
+N, T, B, E = 4, 11, 2, 3
+SPACES: dict[str, ActionSpace] = {
+    "discrete": Discrete(3),
+    "multi_discrete": MultiDiscrete((3, 2)),
+    "continuous": Continuous((0.0, -1.0), (4.0, 1.0)),
+}
+
+
+class Taste(NamedTuple):
+    """What tells the members apart."""
+
+    choice: Any = 0.0
+
+
+# ------------------------------------------------------------------------------- the world, three times over
+# An observation is the time t since the episode's beginning. The action gives a push: its number, the sum of its numbers,
+# or the sum of its two components within their bounds. A reward is t / 4 + push. Beyond t = 2 a push above 1.5 terminates;
+# t = 4 truncates.
+
+
+def device_world(kind: str) -> DeviceEnvironment:
+    def reset(key: jax.Array) -> tuple[Any, jax.Array]:
+        return jnp.int32(0), jnp.zeros(1)
+
+    def step(key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, ...]:
+        push, t = action.astype(jnp.float32).sum(), state + 1
+        return t, t.astype(jnp.float32)[None], t.astype(jnp.float32) / 4 + push, (t > 2) & (push > 1.5), t == 4
+
+    return DeviceEnvironment(Spec((1,), "float32", SPACES[kind]), reset, step)
+
+
+class HostWorld(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 9, (1,), np.float32)
+
+    def __init__(self, kind: str):
+        self.action_space = {
+            "discrete": gymnasium.spaces.Discrete(3, start=4),  # gymnasium's choices may begin anywhere
+            "multi_discrete": gymnasium.spaces.MultiDiscrete([3, 2]),
+            "continuous": gymnasium.spaces.Box(np.float32([0, -1]), np.float32([4, 1])),
+        }[kind]
+        self.offset = 4 if kind == "discrete" else 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.t, self.total = 0, 0.0
+        return np.zeros(1, np.float32), {"result": {"twice": -1.0}}
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action)
+        push, self.t = float(np.sum(action)) - self.offset, self.t + 1
+        reward = self.t / 4 + push
+        self.total += reward
+        info = {"result": {"twice": 2 * self.total}}
+        return np.full(1, self.t, np.float32), reward, self.t > 2 and push > 1.5, self.t == 4, info
+
+
+def choose(kind: str, obs: float, memory: float, choice: float) -> Any:
+    """The policy, as the agent below has it."""
+    if kind == "discrete":
+        return int(obs + memory + choice) % 3
+    if kind == "multi_discrete":
+        return [int(obs + memory + choice) % 3, int(obs + choice) % 2]
+    return [(memory - choice) / 2, obs / 4 - choice]
+
+
+def push_of(kind: str, action: Any) -> float:
+    if kind != "continuous":
+        return float(np.sum(action))
+    first, second = (min(max(x, -1.0), 1.0) for x in action)
+    return (first * 2 + 2) + second
+
+
+@dataclass
+class Story:
+    """What a member lives through in one environment, step by step."""
+
+    kind: str
+    choice: float
+    t: int = 0
+    total: float = 0.0
+    length: int = 0
+    steps: list[tuple] = field(default_factory=list)
+    episodes: list[tuple[float, int]] = field(default_factory=list)
+
+    def step(self) -> None:
+        memory = self.t  # the policy counts its own steps: as many as the world's, when it is cleared as it should be
+        action = choose(self.kind, self.t, memory, self.choice)
+        push, obs = push_of(self.kind, action), self.t
+        self.t += 1
+        reward, terminated, truncated = self.t / 4 + push, self.t > 2 and push > 1.5, self.t == 4
+        self.steps.append((obs, action, reward, self.t, terminated, truncated, memory))
+        self.total, self.length = self.total + reward, self.length + 1
+        if terminated or truncated:
+            self.episodes.append((self.total, self.length))
+            self.t, self.total, self.length = 0, 0.0, 0
+
+
+traces = {"update": 0, "act": 0}
+
+
+def recorder(kind: str) -> Agent:
+    """An agent that learns its last rollout by heart; it counts how often it is traced."""
+    space = SPACES[kind]
+    dtype = jnp.float32 if kind == "continuous" else jnp.int32
+
+    def policy(obs: jax.Array, memory: jax.Array, choice: Any) -> jax.Array:
+        obs = obs[..., 0]
+        if kind == "discrete":
+            return (obs + memory + choice).astype(jnp.int32) % 3
+        if kind == "multi_discrete":
+            parts = (obs + memory + choice).astype(jnp.int32) % 3, (obs + choice).astype(jnp.int32) % 2
+            return jnp.stack(parts, -1)
+        return jnp.stack([(memory - choice) / 2, obs / 4 - choice], -1)
+
+    def init(key: jax.Array, hyper: Taste) -> Member:
+        def zeros(*shape: int, dtype: Any = jnp.float32) -> jax.Array:
+            return jnp.zeros((T, B, *shape), dtype)
+
+        ends = [zeros(dtype=bool), zeros(dtype=bool)]
+        rollout = Rollout(zeros(1), zeros(*space.shape, dtype=dtype), zeros(), zeros(1), *ends, zeros())
+        return Member((hyper.choice, rollout), (), ())
+
+    def act(learned: Any, hyper: Taste, obs: jax.Array, carry: jax.Array, key: jax.Array) -> Any:
+        traces["act"] += 1
+        return policy(obs, carry, hyper.choice), carry + 1, carry
+
+    def greedy(learned: Any, obs: jax.Array, carry: jax.Array) -> Any:
+        return policy(obs, carry, learned[0]), carry + 1
+
+    def update(member: Member, hyper: Taste, rollout: Rollout, key: jax.Array) -> Any:
+        traces["update"] += 1
+        return Member((hyper.choice, rollout), (), ()), {"reward": rollout.reward.sum()}
+
+    return Agent(init, act, greedy, update, jnp.zeros, Taste(), {}, T, B)
+
+
+# ------------------------------------------------------------------------------------------------ the tests
+
+
+@pytest.fixture(params=["device", "host"])
+def rollouts(request: pytest.FixtureRequest) -> Any:
+    """Opens an shard in either rollouts."""
+    opened = []
+
+    def open_shard(kind: str, fitness: str, agent: Agent | None = None, **settings: Any) -> MemberShard:
+        if request.param == "device":
+            world: Any = device_world(kind)
+        else:
+            world = gymnasium_environment("shoal-test/World-v0", {"kind": kind})
+        learner = independent(agent or recorder(kind))
+        shard = MemberShard(world, learner, np.arange(N), 0, fitness=fitness, **settings)
+        shard.begin({} if agent else {"choice": np.arange(N, dtype=np.float32)})
+        opened.append(shard)
+        return shard
+
+    gymnasium.register("shoal-test/World-v0", HostWorld)
+    yield open_shard
+    for shard in opened:
+        shard.close()
+    del gymnasium.registry["shoal-test/World-v0"]
+
+
+@pytest.mark.parametrize("kind", SPACES)
+def test_rollouts_and_episodes(rollouts, kind):
+    """Two generations, the second of two iterations: the last rollout of each, and the episodes that ended in it."""
+    shard = rollouts(kind, "training")
+    stories = [Story(kind, float(i)) for i in range(N)]
+    for generation, iterations in enumerate((1, 2)):
+        metrics = shard.train(generation, iterations, chunk=1)
+        shard.evaluate(generation)
+        cards = shard.cards()
+        _, rollout = jax.tree.map(np.asarray, shard.population.members.learned)
+        for i, story in enumerate(stories):
+            story.episodes.clear()
+            for _ in range(iterations * T):
+                story.step()
+            names = ("obs", "action", "reward", "next_obs", "terminated", "truncated", "extras")
+            for name, expected in zip(names, zip(*story.steps[-T:], strict=True), strict=True):
+                for b in range(B):
+                    got = getattr(rollout, name)[i, :, b]
+                    np.testing.assert_array_equal(got.reshape(np.shape(expected)), expected, err_msg=f"{i} {name}")
+            returns, lengths = np.array(story.episodes).T
+            rewards = [step[2] for step in story.steps[-iterations * T :]]
+            assert metrics["reward"][i] == B * sum(rewards) / iterations
+            assert cards.episodes[i] == B * len(returns)
+            np.testing.assert_allclose(cards.fitness[i], returns.mean(), rtol=1e-6)
+            np.testing.assert_allclose(metrics["episode/return"][i], returns.mean(), rtol=1e-6)
+            np.testing.assert_allclose(metrics["episode/length"][i], lengths.mean(), rtol=1e-6)
+            np.testing.assert_allclose(cards.deviation[i], np.tile(returns, B).std(ddof=1), rtol=1e-4, atol=1e-6)
+    ends = [step[4:6] for story in stories for step in story.steps]
+    assert (True, False) in ends and (False, True) in ends
+    np.testing.assert_array_equal(shard.cards().steps, [3 * T * B] * N)
+
+
+def test_later_generations_trace_nothing(rollouts):
+    """Whatever their hyperparameters, iterations and copies."""
+    shard = rollouts("discrete", "evaluation", episodes=E, greedy=False)
+    seen = {}
+    for generation in range(3):
+        shard.train(generation, 1 + generation, chunk=2)
+        shard.evaluate(generation)
+        seen = seen or dict(traces)
+        choice = np.float32([generation, 0.5, 1, 2])
+        shard.adopt(np.array([generation, 1, 2, 0]), {"choice": choice}, {})
+    assert traces == seen
+
+
+@pytest.mark.parametrize("greedy", [True, False])
+def test_evaluation(rollouts, greedy):
+    """Whole episodes from their beginning; each of them counted once."""
+    shard = rollouts("continuous", "evaluation", episodes=E, greedy=greedy)
+    shard.evaluate(0)
+    stories = [Story("continuous", float(i)) for i in range(N)]
+    for story in stories:
+        while not story.episodes:
+            story.step()
+    np.testing.assert_array_equal(shard.cards().fitness, [story.episodes[0][0] for story in stories])
+    np.testing.assert_array_equal(shard.cards().episodes, [E] * N)
+    assert shard.evaluation_steps == E * sum(story.episodes[0][1] for story in stories)
+    champion, _ = shard.snapshot(2)  # every place of the shard plays the one champion, with the champion's own numbers
+    returns = shard.test(champion, {"choice": 2.0}, (1, 2), 5)
+    np.testing.assert_array_equal(returns, [stories[2].episodes[0][0]] * 5)
+
+
+@pytest.mark.parametrize("fitness", ["evaluation", "training"])
+def test_a_member_that_has_diverged_harms_nobody(rollouts, fitness):
+    """Its actions are no numbers; no environment gets to see them, and it has no fitness."""
+    shard = rollouts("continuous", fitness, episodes=E)
+    choice = np.float32([0, 1, np.nan, 3])
+    shard.begin({"choice": choice})
+    metrics = shard.train(0, 1, 1)
+    shard.evaluate(0)
+    np.testing.assert_array_equal(np.isnan(shard.cards().fitness), np.isnan(choice))
+    assert not metrics["steps/broken"].any()
+
+
+@pytest.mark.parametrize("rollouts", ["host"], indirect=True)
+def test_an_environment_that_leaves_the_numbers_begins_anew(rollouts):
+    """Its episode has no return, and neither has its member in that generation; nobody else notices."""
+    shard = rollouts("discrete", "training")
+    shard.train(0, 1, 1)
+    shard.rollouts._training._envs.envs[2 * B].unwrapped.t = np.nan
+    told = []
+    for generation in (1, 2):
+        metrics = shard.train(generation, 1, 1)
+        shard.evaluate(generation)
+        told.append((metrics["steps/broken"], shard.cards().fitness))
+    np.testing.assert_allclose(told[0][0], [0, 0, 1 / (T * B), 0])
+    np.testing.assert_array_equal(np.isnan(told[0][1]), [False, False, True, False])
+    assert not told[1][0].any() and np.isfinite(told[1][1]).all()
+
+
+@pytest.mark.parametrize("fitness", ["evaluation", "training"])
+@pytest.mark.parametrize("rollouts", ["host"], indirect=True)
+def test_fitness_is_the_objective(rollouts, fitness):
+    """Of the episode that ended, not of the one that the same step began."""
+    shard = rollouts("discrete", fitness, episodes=E, objective="result.twice")
+    shard.train(0, 1, 1)
+    shard.evaluate(0)
+    stories = [Story("discrete", float(i)) for i in range(N)]
+    for story in stories:
+        for _ in range(T):
+            story.step()
+    np.testing.assert_array_equal(shard.cards().fitness, [2 * story.episodes[0][0] for story in stories])
+
+
+@pytest.mark.parametrize("fitness", ["training", "evaluation"])
+def test_an_lstm_remembers_an_episode_and_no_longer(rollouts, fitness):
+    """Across rollouts of one step each, in training; from its beginning, in every evaluation."""
+    agent = policy(Spec((1,), "float32", SPACES["continuous"]), layers=(), recurrent=5)
+    loud = agent._replace(init=lambda *x: jax.tree.map(lambda w: 20 * w, agent.init(*x)))
+    shard = rollouts("continuous", fitness, loud, episodes=E)
+    greedy = jax.jit(agent.greedy)
+
+    def episode(learned: Any) -> float:
+        t, total, carry, done = 0, 0.0, agent.carry((1,)), False
+        while not done:
+            action, carry = greedy(learned, np.full((1, 1), t, np.float32), carry)
+            push, t = push_of("continuous", np.asarray(action)[0]), t + 1
+            total, done = total + t / 4 + push, (t > 2 and push > 1.5) or t == 4
+        return total
+
+    expected = [episode(shard.snapshot(i)[0]) for i in range(N)]
+    assert np.std(expected) > 0.01
+    for generation in range(2):
+        shard.train(generation, 9, 4)
+        shard.evaluate(generation)
+        np.testing.assert_allclose(shard.cards().fitness, expected, rtol=1e-5)
+
+
+def test_step_limit(rollouts):
+    """An evaluation that is cut short counts what it has seen."""
+    shard = rollouts("discrete", "evaluation", episodes=E, step_limit=2)
+    shard.evaluate(0)
+    stories = [Story("discrete", float(i)) for i in range(N)]
+    for story in stories:
+        story.step(), story.step()
+    np.testing.assert_array_equal(shard.cards().fitness, [story.total for story in stories])
+
+
+def test_an_episode_under_a_copy_does_not_count(rollouts):
+    """Member 0 copies member 1 amid an episode: that one is not judged, the next ones are."""
+    shard = rollouts("discrete", "training")
+    keeper, child = Story("discrete", 1.0), Story("discrete", 0.0)
+    shard.train(0, 1, 1)
+    shard.adopt(np.array([1, 1, 2, 3]), {"choice": np.float32([1, 1, 2, 3])}, {})
+    shard.train(1, 2, 1)
+    shard.evaluate(1)
+    for t in range(3 * T):
+        if t == T:
+            assert child.t, "an episode must be under way"
+            child.choice = 1.0
+            child.episodes.clear(), keeper.episodes.clear()
+        child.step(), keeper.step()
+    cards = shard.cards()
+    np.testing.assert_array_equal(cards.episodes[:2], [B * (len(child.episodes) - 1), B * len(keeper.episodes)])
+    expected = [np.mean([total for total, _ in episodes]) for episodes in (child.episodes[1:], keeper.episodes)]
+    np.testing.assert_allclose(cards.fitness[:2], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("limit", "child", "keeper"),
+    [
+        (5, 1, 2),  # of the second generation's two episodes, the first began before the copy
+        (T, 1, 1),  # the copy falls between two episodes: nothing to leave out
+        (T + 1, 0, 1),  # nothing that ended had begun after the copy
+    ],
+)
+def test_nobody_is_judged_by_its_predecessor(limit, child, keeper):
+    """Episodes of so many steps, with a reward of 1 for each."""
+    shard = MemberShard(endless_reward(limit), independent(recorder("discrete")), np.arange(2), 0, fitness="training")
+    hyper = {"choice": np.zeros(2, np.float32)}
+    shard.begin(hyper)
+    shard.train(0, 1, 1)
+    shard.adopt(np.array([1, 1]), hyper, {})
+    shard.train(1, 1, 1)
+    shard.evaluate(1)
+    np.testing.assert_array_equal(shard.cards().episodes, [B * child, B * keeper])
+    np.testing.assert_array_equal(shard.cards().fitness, [limit if child else np.nan, limit])
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_every_episode_begins_anew(fresh):
+    """Or, where a reset is dear, with a start that each environment draws once per rollout. Episodes of one step."""
+
+    def reset(key: jax.Array) -> tuple[Any, jax.Array]:
+        return (), jax.random.uniform(key, (1,))
+
+    def step(key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, ...]:
+        return (), jnp.zeros(1), jnp.float32(0), jnp.bool(True), jnp.bool(False)
+
+    world = DeviceEnvironment(Spec((1,), "float32", SPACES["discrete"]), reset, step, fresh)
+    shard = MemberShard(world, independent(recorder("discrete")), np.arange(2), 0, fitness="training")
+    shard.begin({"choice": np.zeros(2, np.float32)})
+    seen = []
+    for generation in range(2):
+        shard.train(generation, 1, 1)
+        seen.append(np.asarray(shard.population.members.learned[1].obs)[..., 0])
+    starts = np.concatenate(seen, 1)  # [N, 2 T, B]
+    if not fresh:  # the first of a rollout began in the one before
+        assert (np.diff(starts[:, 1 : T + 1], axis=1) == 0).all()
+        starts = starts[:, [0, T, T + 1]]
+    assert len(np.unique(starts)) == starts.size

@@ -1,0 +1,233 @@
+"""Plain data to dataclasses and back; YAML as people write it; the line that a message is about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+
+from shoal.core.schema import build, call, line_of, parse, plain, read_yaml, write_yaml
+from shoal.core.types import BadInput
+
+
+@dataclass(frozen=True)
+class Inner:
+    size: int = 1
+
+
+@dataclass(frozen=True)
+class Outer:
+    count: int = 1
+    rate: float = 0.1
+    name: str = "a"
+    on: bool = False
+    kind: Literal["red", "green"] = "red"
+    maybe: int | None = None
+    widths: tuple[int, ...] = (1,)
+    pair: tuple[float, float] = (0.0, 1.0)
+    rules: Mapping[str, float] = field(default_factory=dict)
+    table: list[dict[str, float]] | None = None
+    inner: Inner = Inner()
+    anything: Any = None
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"count": 3.0}, Outer(count=3)),
+        ({"rate": 2}, Outer(rate=2.0)),
+        ({"maybe": None}, Outer()),
+        ({"maybe": 4}, Outer(maybe=4)),
+        ({"widths": [8, 16.0]}, Outer(widths=(8, 16))),
+        ({"widths": []}, Outer(widths=())),
+        ({"pair": [1, 2]}, Outer(pair=(1.0, 2.0))),
+        ({"rules": {"a": 1}}, Outer(rules={"a": 1.0})),
+        ({"table": [{"a": 1}, {"a": 2.5}]}, Outer(table=[{"a": 1.0}, {"a": 2.5}])),
+        ({"inner": {"size": 2}}, Outer(inner=Inner(2))),
+        ({"inner": Inner(2)}, Outer(inner=Inner(2))),
+        ({"anything": ["1e-4", 3]}, Outer(anything=["1e-4", 3])),
+    ],
+)
+def test_takes_values_where_nothing_is_lost(given: dict[str, Any], expected: Outer) -> None:
+    made = build(Outer, given, "")
+    assert made == expected
+    for name in given:
+        assert type(getattr(made, name)) is type(getattr(expected, name))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"coutn": 1}, "the experiment: 'coutn' does not exist; did you mean count?"),
+        ({"inner": {"sise": 1}}, "inner: 'sise' does not exist; did you mean size?"),
+        ({"count": 1.5}, "count = 1.5: must be a whole number"),
+        ({"count": True}, "count = True: must be a whole number"),
+        ({"count": "many"}, "count = 'many': must be a whole number"),
+        ({"count": float("inf")}, "count = inf: must be a whole number"),
+        ({"rate": "fast"}, "rate = 'fast': must be a number"),
+        ({"rate": False}, "rate = False: must be a number"),
+        ({"rate": float("nan")}, "rate = nan: must be a finite number"),
+        ({"name": 5}, "name = 5: must be text"),
+        ({"on": 1}, "on = 1: must be true or false"),
+        ({"kind": "gren"}, "kind: 'gren' does not exist; did you mean green?"),
+        ({"widths": 8}, "widths = 8: must be a list"),
+        ({"widths": [8, "a"]}, "widths.1 = 'a': must be a whole number"),
+        ({"pair": [1, 2, 3]}, "pair = [1, 2, 3]: must be a list of 2"),
+        ({"rules": {"a": "b"}}, "rules.a = 'b': must be a number"),
+        ({"rules": [1]}, "rules = [1]: must be a mapping"),
+        ({"table": [{"a": "b"}]}, "table.0.a = 'b': must be a number"),
+        ({"inner": 5}, "inner: must be a mapping of fields to values"),
+        ([1], "the experiment: must be a mapping of fields to values"),
+    ],
+)
+def test_says_what_is_wrong_and_where(given: Any, message: str) -> None:
+    with pytest.raises(BadInput) as error:
+        build(Outer, given, "")
+    assert str(error.value) == message
+
+
+def test_prefix_names_the_place() -> None:
+    with pytest.raises(BadInput, match=r"^config\.inner: 'x' does not exist"):
+        build(Outer, {"inner": {"x": 1}}, "config.")
+
+
+# Ten times the one before, twelve times over.
+BOMB = "a: &a [1,1,1,1,1,1,1,1,1,1]\n" + "".join(
+    f"{chr(98 + i)}: &{chr(98 + i)} [{','.join(['*' + chr(97 + i)] * 10)}]\n" for i in range(12)
+)
+
+
+@pytest.mark.parametrize("text", ["1e-4", "1E-4", "1.0e-4", "+1e-4", ".1e-3", "0.0001", "1.e-4"])
+def test_numbers_need_no_dot(text: str) -> None:
+    assert read_yaml(f"x: {text}") == {"x": 1e-4}
+
+
+@pytest.mark.parametrize("text", ["e4", "1e", "1-4", "v1e4", "'1e-4'", "1e-4x"])
+def test_other_text_stays_text(text: str) -> None:
+    assert read_yaml(f"x: {text}") == {"x": text.strip("'")}
+
+
+@pytest.mark.parametrize(
+    "value", [1e-4, 3e300, -1e-300, 0.1, 7, "1e-4", "12", "true", "null", "a: b", [1, [2.5]], {"a": {}}]
+)
+def test_yaml_round_trip(value: Any) -> None:
+    back = read_yaml(write_yaml({"x": value}))["x"]
+    assert back == value
+    assert type(back) is type(value)
+
+
+def test_plain_knows_tuples_and_numpy() -> None:
+    given = {"a": (1, np.float32(0.5)), "b": np.int64(3), "c": np.bool_(True)}
+    assert plain(given) == {"a": [1, 0.5], "b": 3, "c": True}
+    assert [type(v) for v in (*plain(given)["a"], plain(given)["b"])] == [int, float, int]
+
+
+def test_parse_finds_lines() -> None:
+    values, lines = parse("# comment\na: 1\nb:\n  c: 2\n  d: {e: 3}\nf:\n- g: 1\n- g: 2\n")
+    assert values == {"a": 1, "b": {"c": 2, "d": {"e": 3}}, "f": [{"g": 1}, {"g": 2}]}
+    assert lines == {"a": 2, "b": 3, "b.c": 4, "b.d": 5, "b.d.e": 5, "f": 6, "f.0": 7, "f.0.g": 7, "f.1": 8, "f.1.g": 8}
+
+
+def test_dates_are_text_and_so_are_names() -> None:
+    assert read_yaml("a: 2020-99-99\non: 2020-01-01\n1: no\n=: =") == {
+        "a": "2020-99-99",
+        "on": "2020-01-01",
+        "1": False,
+        "=": "=",
+    }
+
+
+def test_aliases_and_merges() -> None:
+    assert read_yaml("a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}\nc: [*a, *a]") == {
+        "a": {"x": 1, "y": 2},
+        "b": {"x": 1, "y": 3},
+        "c": [{"x": 1, "y": 2}] * 2,
+    }
+
+
+def test_parse_of_nothing() -> None:
+    assert parse("") == (None, {})
+    assert parse("# only a comment\n") == (None, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1\nb: [1", "line 2: not valid YAML"),
+        ("a: 1\n\tb: 2", "line 2: not valid YAML"),
+        ("a: b: c", "line 1: not valid YAML"),
+        ("a: \x00", "not valid YAML"),
+        ("a: !!python/object:os.system x", "line 1: not valid YAML"),
+        ("a: 1\nb: 2\na: 3", "a is given twice, in lines 1 and 3"),
+        ("s:\n  a: 1\n  a: 1", "s.a is given twice, in lines 2 and 3"),
+        ("a: &a [*a]", "line 1: not valid YAML: its aliases repeat too much"),
+        ("&a {<<: *a}", "line 1: not valid YAML: its aliases repeat too much"),
+        ("x: 1\ny: " + "[" * 100_000, "line 2: not valid YAML: more than 50 levels deep"),
+        ("{a: " * 100_000, "line 1: not valid YAML: more than 50 levels deep"),
+        ("- " * 100_000, "line 1: not valid YAML: more than 50 levels deep"),
+        (BOMB, "line 1: not valid YAML: its aliases repeat too much"),
+        ("a: 1\nb: !!int x", "line 2: not valid YAML: 'x' is no int"),
+        ("a: !!int ''", "line 1: not valid YAML: '' is no int"),
+        ("a: !!bool x", "line 1: not valid YAML: 'x' is no bool"),
+        ("a: !!float 1:x", "line 1: not valid YAML: '1:x' is no float"),
+        ("a: 0x_", "line 1: not valid YAML: '0x_' is no int"),
+        ("a: 1\nb: " + "9" * 5000, f"line 2: not valid YAML: '{'9' * 39} is no int"),
+        ("a: 0x" + "f" * 5000, "line 1: not valid YAML: a whole number is beyond 64 bits"),
+        ("a: 9223372036854775808", "line 1: not valid YAML: a whole number is beyond 64 bits"),
+        ("a: !!timestamp x", "line 1: not valid YAML: !!timestamp is not plain data"),
+        ("a: !!set {x}", "line 1: not valid YAML: !!set is not plain data"),
+        ("a: !x b", "line 1: not valid YAML: !x is not plain data"),
+        ('a: 1\nb: "x\\0"', "line 2: not valid YAML: text with a character that no file can hold"),
+        ('"\\ud800": 1', "line 1: not valid YAML: text with a character that no file can hold"),
+        ("? [a]\n: b", "line 1: not valid YAML: a name must be text"),
+        ("a: <<", "line 1: not valid YAML"),
+        ("<<: 3", "line 1: not valid YAML"),
+    ],
+)
+def test_parse_refuses(text: str, message: str) -> None:
+    with pytest.raises(BadInput) as error:
+        parse(text)
+    assert str(error.value).startswith(message)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        ("population = 1: must be more", 1),
+        ("space: 'learning_rat' does not exist; did you mean agent?", 4),
+        ("space.discount: low = 1 must be below high = 0", 6),
+        ("space.discount: a range that says nothing of its fields", 5),
+        ("select: truncation: bottom = 2 must lie between 0 and 1", 9),
+        ("config.minibatches = 3 does not divide (config.rollout 16 x config.environments 2)", 11),
+        ("config.layers.0 = 'a': must be a whole number", 13),
+        ("the experiment: 'populaton' does not exist; did you mean population?", 14),
+        ("interval = 0: must be at least 1; an agent and its population", None),
+        ("nothing of the kind", None),
+        ("", None),
+    ],
+)
+def test_line_of(message: str, line: int | None) -> None:
+    text = (
+        "population: 1\nagent: ppo\nspace:\n  learning_rat: [0, 1]\n  discount:\n    low: 1\n"
+        "select:\n  name: truncation\n  bottom: 2\n"
+        "config:\n  minibatches: 3\n  rollout: 16\n  layers: [a]\npopulaton: 3\n"
+    )
+    assert line_of(message, parse(text)[1]) == line
+
+
+def test_call_tells_wrong_options_from_errors_inside() -> None:
+    def wants(a: int, b: int = 2) -> int:
+        return a + b
+
+    def fails(a: int) -> int:
+        raise TypeError("inside")
+
+    assert call("agent", wants, 1, b=3) == 4
+    with pytest.raises(BadInput, match=r"agent does not take \{'c': 3\}: got an unexpected keyword argument 'c'"):
+        call("agent", wants, 1, c=3)
+    with pytest.raises(TypeError, match="inside"):
+        call("agent", fails, 1)

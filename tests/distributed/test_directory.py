@@ -1,0 +1,595 @@
+"""A directory that workers share: what they publish, what others read, and whose a name is."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shoal.core import atomic
+from shoal.core.atomic import create_file, seal, unseal
+from shoal.core.types import BadInput
+from shoal.core.workshop import Workshop
+from shoal.distributed import lease
+from shoal.distributed.directory import Lost, Published, Workspace, worth_keeping
+from shoal.distributed.rows import FIELDS, sound
+
+COLUMNS, SIZE, N = ["uid", "fitness"], 1000, 3
+
+
+@pytest.fixture(autouse=True)
+def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leases that are void after a second."""
+    monkeypatch.setattr(lease, "BEAT", 0.05)
+    monkeypatch.setattr(lease, "PATIENCE", 0.6)
+
+
+class Seen:
+    """A worker of a test, and what it noted."""
+
+    def __init__(self, path: Path, name: str | None = None, keep: int = 2, every: int = 1):
+        self.notes: list[str] = []
+        self.space = Workspace(path, keep, lambda: None, self.notes.append, every)
+        self.space.join(name)
+
+    def publish(self, generation: int) -> None:
+        self.space.publish(generation, COLUMNS, rows(self.space.slot, generation), states(self.space.slot, generation))
+
+    def visible(self, generation: int = 10**6) -> list[Published]:
+        return self.space.visible(generation, COLUMNS, SIZE)
+
+
+@pytest.fixture
+def join(tmp_path: Path) -> Iterator[Callable[..., Seen]]:
+    made: list[Seen] = []
+
+    def make(name: str | None = None, keep: int = 2) -> Seen:
+        made.append(Seen(tmp_path, name, keep))
+        return made[-1]
+
+    yield make
+    for worker in made:
+        worker.space.leave()
+
+
+def rows(slot: int, generation: int) -> np.ndarray:
+    return np.stack([slot * N + np.arange(N), [0.1 * generation, math.nan, -math.inf]], 1)
+
+
+def states(slot: int, generation: int) -> list[np.ndarray]:
+    return [np.random.default_rng((slot, generation, row)).integers(0, 256, SIZE, np.uint8) for row in range(N)]
+
+
+def published(path: Path, worker: str) -> list[str]:
+    return sorted(p.name for p in (path / "published" / worker).iterdir() if not p.name.endswith(".work"))
+
+
+# --------------------------------------------------------------------------------------- names and numbers
+
+
+def test_new_workers_get_numbers_of_their_own(join):
+    names = [(w.space.name, w.space.slot) for w in (join(), join("gpu-7"), join(), join("5"), join(), join())]
+    assert names == [("0", 0), ("gpu-7", 1), ("2", 2), ("5", 3), ("4", 4), ("6", 6)]
+
+
+def test_a_worker_that_comes_back_keeps_its_number(join):
+    join("a")
+    worker = join("b")
+    worker.space.leave()
+    join("c")
+    again = join("b")
+    assert (again.space.name, again.space.slot) == ("b", 1)
+
+
+def test_many_at_once(tmp_path):
+    with ThreadPoolExecutor(16) as pool:
+        workers = list(pool.map(lambda _: Seen(tmp_path), range(16)))
+    assert sorted(w.space.slot for w in workers) == list(range(16))
+    assert len({w.space.name for w in workers}) == 16
+    for worker in workers:
+        worker.space.leave()
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", ".a", "a b", "x" * 65, "-a"])
+def test_names_that_are_none(tmp_path, name):
+    with pytest.raises(BadInput, match=r"^worker = "):
+        Seen(tmp_path, name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_directory_that_cannot_be_used(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(BadInput, match=r"^workspace: .*file cannot be used: Not a directory"):
+        Seen(tmp_path / "file")
+
+
+def test_a_read_only_directory(tmp_path, monkeypatch):
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(BadInput, match="cannot be used: Read-only file system"):
+        Seen(tmp_path)
+
+
+# ---------------------------------------------------------------------------------------------------- leases
+
+
+def test_a_name_is_one_workers(join):
+    join("a")
+    with pytest.raises(BadInput, match=rf"^worker = a: it is at work, as process {os.getpid()} on "):
+        join("a")
+    join("b")
+
+
+def test_a_name_that_was_given_back(join, tmp_path):
+    join("a").space.leave()
+    assert not list((tmp_path / "leases").iterdir())
+    began = time.monotonic()
+    assert not join("a").notes
+    assert time.monotonic() - began < 0.5
+
+
+def test_the_lease_of_a_process_of_this_machine_that_is_gone(join, tmp_path):
+    """SIGKILL leaves the lease behind; nobody has to wait for it."""
+    left_behind(tmp_path / "leases" / "a", lease._realm())
+    assert not join("a").notes
+
+
+def left_behind(file: Path, realm: str) -> None:
+    """The lease of a process of this machine that is gone."""
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    file.parent.mkdir()
+    file.write_text(f"{socket.gethostname()} {gone.pid} {realm} 123")
+
+
+@pytest.mark.parametrize("theirs", ["another container", "another start", "nobody can tell"])
+def test_a_process_that_cannot_be_seen_from_here_is_watched(join, tmp_path, monkeypatch, theirs):
+    """Containers may share the name of their machine; a process id says nothing of who is alive in another one."""
+    if theirs == "nobody can tell":
+        monkeypatch.setattr(lease, "_realm", lambda: lease.UNKNOWN)
+    boot, _, namespace = lease._realm().partition(":")
+    realms = {"another container": f"{boot}:{namespace}0", "another start": f"0{boot}:{namespace}"}
+    left_behind(tmp_path / "leases" / "a", realms.get(theirs, lease.UNKNOWN))
+    worker = join("a")
+    assert worker.notes == [f"worker a may be at work on {socket.gethostname()}: watching for 0.6 s"]
+
+
+def test_the_lease_of_another_machine_is_watched(join, tmp_path):
+    (tmp_path / "leases").mkdir()
+    file = tmp_path / "leases" / "a"
+    file.write_text("elsewhere 1 123")
+    os.utime(file, (2**33, 2**33))  # its clock is two centuries ahead, and means nothing
+    began = time.monotonic()
+    worker = join("a")
+    assert 0.6 <= time.monotonic() - began < 3
+    assert worker.notes == ["worker a may be at work on elsewhere: watching for 0.6 s"]
+    assert file.read_text().startswith(socket.gethostname())
+
+
+def test_a_worker_elsewhere_that_is_alive(tmp_path, join):
+    (tmp_path / "leases").mkdir()
+    file, stop = tmp_path / "leases" / "a", threading.Event()
+    file.write_text("elsewhere 77 123")
+
+    def beat() -> None:
+        while not stop.wait(0.1):
+            os.utime(file)
+
+    thread = threading.Thread(target=beat)
+    thread.start()
+    try:
+        with pytest.raises(BadInput, match="it is at work, as process 77 on elsewhere"):
+            join("a")
+    finally:
+        stop.set()
+        thread.join()
+    assert file.read_text() == "elsewhere 77 123"
+
+
+def test_of_two_that_claim_a_dead_name_one_gets_it(tmp_path):
+    (tmp_path / "leases").mkdir()
+    (tmp_path / "leases" / "a").write_text("elsewhere 1 123")
+
+    def claim(_: int) -> Seen | BadInput:
+        try:
+            return Seen(tmp_path, "a")
+        except BadInput as error:
+            return error
+
+    with ThreadPoolExecutor(8) as pool:
+        got = list(pool.map(claim, range(8)))
+    holders = [worker for worker in got if isinstance(worker, Seen)]
+    assert len(holders) == 1
+    assert all("it is at work" in str(error) for error in got if isinstance(error, BadInput))
+    holders[0].publish(0)
+    holders[0].space.leave()
+    assert not list((tmp_path / "leases").iterdir())
+
+
+def test_a_worker_that_was_taken_for_dead_stops(join, tmp_path):
+    """It was paused for long, and somebody else goes on in its name."""
+    paused = join("a")
+    paused.publish(0)
+    (tmp_path / "leases" / "a").rename(tmp_path / "leases" / ".a.aside")
+    (tmp_path / "leases" / "a").write_text("elsewhere 1 123")
+    Workshop(tmp_path / "published" / "a", "other").open()
+    with pytest.raises(OSError, match="another process has taken over as worker a"):
+        paused.visible()
+    with pytest.raises(FileNotFoundError):
+        paused.publish(1)
+    assert published(tmp_path, "a") == ["00000000.json", "00000000.states"]
+    paused.space.leave()
+    assert (tmp_path / "leases" / "a").read_text() == "elsewhere 1 123"
+
+
+def test_waiting_stays_open_to_signals(tmp_path):
+    (tmp_path / "leases").mkdir()
+    (tmp_path / "leases" / "a").write_text("elsewhere 1 123")
+
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Workspace(tmp_path, 2, stop, lambda message: None).join("a")
+
+
+# ------------------------------------------------------------------------------------------------ publishing
+
+
+def test_what_is_published_is_read(join):
+    a, b = join("a"), join("b")
+    a.publish(4)
+    (card,) = b.visible()
+    assert (card.worker, card.generation, card.columns, card.size) == ("a", 4, COLUMNS, SIZE)
+    np.testing.assert_array_equal(card.rows, rows(0, 4))
+    for row, state in enumerate(states(0, 4)):
+        np.testing.assert_array_equal(b.space.read(card, row), state)
+    assert not a.visible() and not a.notes + b.notes
+
+
+@pytest.mark.parametrize(("generation", "seen"), [(1, None), (2, 2), (3, 2), (4, 2), (5, 5), (9, 5)])
+def test_nobody_looks_into_the_future(join, generation, seen):
+    a, b = join("a", keep=9), join("b")
+    a.publish(2)
+    a.publish(5)
+    assert [card.generation for card in b.visible(generation)] == ([] if seen is None else [seen])
+
+
+def test_a_card_comes_after_its_states(join, tmp_path, monkeypatch):
+    worker, order = join("a"), []
+    replace = Path.replace
+    monkeypatch.setattr(Path, "replace", lambda a, b: (order.append(Path(b).name), replace(a, b))[1])
+    worker.publish(3)
+    assert order == ["00000003.states", "00000003.json"]
+
+
+def test_the_directory_does_not_grow(join, tmp_path):
+    worker, bound = join("a", keep=3), 3 * (1 + math.log2(300 / 3))
+    for generation in range(300):
+        worker.publish(generation)
+        names = published(tmp_path, "a")
+        assert len(names) <= 2 * bound + 2
+        assert {f"{g:08d}.json" for g in range(max(0, generation - 2), generation + 1)} <= set(names)
+        assert sorted({n[:8] for n in names if "json" in n}) == sorted({n[:8] for n in names if "states" in n})
+    assert "00000000.json" in names
+
+
+@pytest.mark.parametrize("keep", [1, 2, 3, 7])
+def test_what_was_dropped_is_never_missed(keep):
+    """What stays has been there all along, and a latecomer finds something not much older than it needs."""
+    for newest in range(200):
+        kept = [g for g in range(newest + 1) if worth_keeping(g, newest, keep)]
+        assert kept[-keep:] == list(range(max(0, newest - keep + 1), newest + 1)) and kept[0] == 0
+        assert len(kept) <= keep * (2 + math.log2(1 + newest / keep))
+        for g in kept:
+            assert all(worth_keeping(g, earlier, keep) for earlier in range(g, newest))
+        for g in range(newest + 1):
+            found = max(k for k in kept if k <= g)
+            assert g - found < max(1, 2 * (newest - found) / keep)
+
+
+@pytest.mark.parametrize("every", [1, 3, 10])
+def test_what_is_published_now_and_then_stays_as_long(tmp_path, every):
+    """Of every third or tenth generation, old ones stay as they do where all are published."""
+    worker, other = Seen(tmp_path, "a", every=every), Seen(tmp_path, "b")
+    shown = range(every - 1, 40 * every, every)
+    for generation in shown:
+        worker.publish(generation)
+    kept = [shown[i] for i in range(40) if worth_keeping(i, 39, 2)]
+    assert [int(name[:8]) for name in published(tmp_path, "a") if name.endswith("json")] == kept
+    assert [card.generation for card in other.visible(every)] == [every - 1]
+    for seen in (worker, other):
+        seen.space.leave()
+
+
+def test_what_was_published_is_not_lived_again(join):
+    """Others may have copied it. Whatever else lies there under this name counts for nothing."""
+    worker, uid = join("a"), np.arange(N)
+    worker.publish(4)
+    worker.space.check_past(5, uid)
+    with pytest.raises(BadInput, match=r"^worker = a: .* its generation 4, .* end before generation 3; go on under"):
+        worker.space.check_past(3, uid)
+    worker.space.check_past(3, uid + N)
+
+
+def test_a_full_disk(join, tmp_path, monkeypatch):
+    worker, other = join("a"), join("b")
+    worker.publish(0)
+
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for call in range(2):  # of the states; of the card
+        calls = iter(range(9))
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                atomic.os, "fsync", lambda fd, call=call, calls=calls: full(fd) if next(calls) == call else None
+            )
+            with pytest.raises(OSError, match="No space left"):
+                worker.publish(1)
+        assert [card.generation for card in other.visible()] == [0]
+        assert not [name for name in published(tmp_path, "a") if name.startswith(".")]
+    worker.publish(1)
+    assert [card.generation for card in other.visible()] == [1]
+
+
+# ----------------------------------------------------------------------------------------- what others find
+
+
+def spoil(path: Path, how: str) -> None:
+    data = path.read_bytes()
+    if how == "torn":
+        path.write_bytes(data[: len(data) // 2])
+    elif how == "empty":
+        path.write_bytes(b"")
+    elif how == "a bit":
+        path.write_bytes(data[:700] + bytes([data[700] ^ 4]) + data[701:] if len(data) > 700 else data[:-9])
+    elif how == "foreign":
+        path.write_bytes(b'{"rows": []}')
+    elif how == "a folder":
+        path.unlink()
+        path.mkdir()
+    else:
+        assert how == "gone"
+        path.unlink()
+
+
+@pytest.mark.parametrize("how", ["torn", "empty", "a bit", "foreign", "a folder"])
+def test_a_damaged_card_is_skipped_for_an_older_one(join, tmp_path, how):
+    a, b = join("a"), join("b")
+    a.publish(3)
+    a.publish(4)
+    spoil(tmp_path / "published" / "a" / "00000004.json", how)
+    for _ in range(3):
+        assert [card.generation for card in b.visible()] == [3]
+    assert len(b.notes) == 1 and b.notes[0].startswith("skipping a damaged card: ") and "00000004.json" in b.notes[0]
+    a.publish(5)
+    assert [card.generation for card in b.visible()] == [5]
+
+
+@pytest.mark.parametrize(
+    "change", [{"rows": "x"}, {"checksums": [1]}, {"generation": 2}, {"size": None}, {"columns": []}]
+)
+def test_a_card_that_makes_no_sense(join, tmp_path, change):
+    a, b = join("a"), join("b")
+    a.publish(3)
+    path = tmp_path / "published" / "a" / "00000003.json"
+    path.write_bytes(seal(unseal(path) | change))
+    assert not b.visible()
+    assert len(b.notes) == 1 and "00000003.json" in b.notes[0]
+
+
+@pytest.mark.parametrize("how", ["torn", "empty", "a bit", "foreign", "gone", "a folder"])
+def test_states_that_are_not_what_the_card_says(join, tmp_path, how):
+    a, b = join("a"), join("b")
+    a.publish(3)
+    a.publish(4)
+    card = b.visible()[0]
+    path = tmp_path / "published" / "a" / "00000004.states"
+    spoil(path, how)
+    row = 2 if how == "torn" else 0
+    with pytest.raises(Lost):
+        b.space.read(card, row)
+    assert [card.generation for card in b.visible()] == [3]
+    np.testing.assert_array_equal(b.space.read(b.visible()[0], row), states(0, 3)[row])
+    assert len(b.notes) == (how != "gone"), b.notes
+
+
+def test_what_was_forgotten_since_is_looked_for_anew(join):
+    a, b = join("a", keep=1), join("b")
+    a.publish(1)
+    card = b.visible()[0]
+    a.publish(2)
+    with pytest.raises(Lost):
+        b.space.read(card, 0)
+    assert [card.generation for card in b.visible()] == [2]
+    assert not b.notes
+
+
+def test_foreign_things_are_left_alone(join, tmp_path):
+    a, b = join("a"), join("b")
+    a.publish(3)
+    (tmp_path / "published" / "file").write_text("x")
+    (tmp_path / "published" / "empty").mkdir()
+    (tmp_path / "published" / "a" / "notes.txt").write_text("x")
+    (tmp_path / "published" / "a" / "99999999.json.bak").write_text("x")
+    (tmp_path / "README").write_text("x")
+    assert [card.generation for card in b.visible()] == [3] and not b.notes
+    a.publish(4)
+    assert (tmp_path / "published" / "a" / "notes.txt").exists()
+
+
+def test_cards_of_another_experiment(join, tmp_path):
+    a, b = join("a"), join("b")
+    a.publish(3)
+    assert not b.space.visible(9, [*COLUMNS, "hyper.discount"], SIZE)
+    assert b.notes == ["skipping generation 3 of worker a: it is of another experiment"]
+    a.publish(4)
+    assert not b.space.visible(9, COLUMNS, SIZE + 1)
+
+
+def test_a_copied_folder_is_read_as_it_is(join, tmp_path):
+    """Whose members they are is for the reader to see."""
+    a, b = join("a"), join("b")
+    a.publish(3)
+    shutil.copytree(tmp_path / "published" / "a", tmp_path / "published" / "copy")
+    assert [(c.worker, c.rows[0, 0]) for c in b.visible()] == [("a", 0.0), ("copy", 0.0)]
+
+
+def test_what_a_killed_writer_left(join, tmp_path):
+    a, b = join("a"), join("b")
+    a.space.leave()
+    left = tmp_path / "published" / "a" / ".killed.work"
+    left.mkdir()
+    (left / "00000001.states").write_bytes(b"half")
+    assert not b.visible()
+    again = join("a")
+    again.publish(1)
+    assert published(tmp_path, "a") == ["00000001.json", "00000001.states"] and not left.exists()
+
+
+# ------------------------------------------------------------------------------------------- the experiment
+
+
+def test_all_train_the_same(join, tmp_path):
+    a, b = join("a"), join("b")
+    asked: list[str] = []
+    a.space.agree("one", lambda path: pytest.fail("nobody was there before"))
+    b.space.agree("one, too", lambda path: asked.append(path.read_text()) or [])  # type: ignore[func-returns-value]
+    assert asked == ["one"]
+    with pytest.raises(
+        BadInput, match=r"belongs to another experiment, which differs in seed, hyper\.discount; compare "
+    ):
+        b.space.agree("two", lambda path: ["seed", "hyper.discount"])
+    assert (tmp_path / "experiment.yaml").read_text() == "one"
+
+
+def test_create_file(tmp_path):
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda i: create_file(tmp_path / "f", str(i).encode() * 5000), range(32)))
+    assert made.count(True) == 1
+    assert (tmp_path / "f").read_text() == str(made.index(True)) * 5000
+    assert [p.name for p in tmp_path.iterdir()] == ["f"]
+
+
+def test_sealed(tmp_path):
+    (tmp_path / "f").write_bytes(seal({"a": [1, None, "x"]}))
+    assert unseal(tmp_path / "f") == {"a": [1, None, "x"]}
+    text = json.loads((tmp_path / "f").read_text())
+    (tmp_path / "f").write_text(json.dumps(text | {"a": [2, None, "x"]}))
+    with pytest.raises(atomic.Damaged, match="f is corrupted"):
+        unseal(tmp_path / "f")
+
+
+# --------------------------------------------------------------------------------------- what somebody forged
+
+
+@pytest.mark.parametrize(
+    "make", [lambda p: p.write_bytes(b"\xff\xfe"), Path.mkdir, os.mkfifo, lambda p: p.symlink_to("x")]
+)
+def test_a_worker_lives_on_among_slots_that_cannot_be_read(join, tmp_path, make):
+    join("a")
+    make(tmp_path / "slots" / "0005")
+    assert join("b").space.slot == 6
+    join("a" * 2).publish(0)
+
+
+def test_no_number_left(join, tmp_path):
+    join("a")
+    (tmp_path / "slots" / "9999").write_text("z")
+    with pytest.raises(BadInput, match="has no number left"):
+        join("b")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(lambda p: p.write_bytes(b"\xff\xfe \xff"), Path.mkdir, os.mkfifo, lambda p: p.symlink_to("x")),
+        *(lambda p, holder=holder: p.write_text(f"h {holder} x") for holder in ("\u00b2", "9" * 5000, "-1")),
+    ],
+)
+def test_a_lease_that_nobody_can_have_is_broken(join, tmp_path, make):
+    join("a").space.leave()
+    make(tmp_path / "leases" / "a")
+    worker = join("a")
+    worker.publish(0)
+    assert [p.name for p in (tmp_path / "leases").iterdir()] == ["a"]
+
+
+CARD = {"generation": 3, "columns": COLUMNS, "rows": [[1, 2.0]] * 3, "size": SIZE, "checksums": [1, 2, 3]}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"generation": 4}, {"columns": 2}, {"columns": None}, {"rows": 3}, {"rows": [[1, 2], [3]]}, {"rows": []}),
+        *({"rows": [[10**400, 1]] * 3}, {"size": "x"}, {"size": 1e400}, {"checksums": [None] * 3}, {"checksums": [1]}),
+        *({"rows": [["x", 1]] * 3}, {"rows": [[[1], 1]] * 3}, {"columns": ["a"]}, {"size": -1}),
+    ],
+)
+def test_forged_cards_are_skipped(join, tmp_path, changes):
+    join("b").publish(2)
+    (tmp_path / "published" / "b" / "00000003.json").write_bytes(seal(CARD | changes))
+    a = join("a")
+    assert [card.generation for card in a.visible()] in ([2], [])  # of one that fits no other, none is believed
+    assert len(a.notes) == 1
+
+
+def test_what_is_no_card_in_the_place_of_one(join, tmp_path):
+    join("b").publish(2)
+    a, folder = join("a"), tmp_path / "published" / "b"
+    os.mkfifo(folder / "00000003.json")
+    (folder / "00000004.json").mkdir()
+    (folder / "00000005.json").write_text("[" * 100_000)
+    (tmp_path / "published" / os.fsdecode(b"\xff")).mkdir()
+    (card,) = a.visible()
+    assert card.generation == 2 and len(a.notes) == 3
+    (folder / "00000002.states").unlink()
+    os.mkfifo(folder / "00000002.states")
+    with pytest.raises(Lost):
+        a.space.read(card, 0)
+
+
+def test_folders_where_a_worker_cleans_up(join, tmp_path):
+    a = join("a", keep=1)
+    (tmp_path / "published" / "a" / "00000001.json").mkdir()
+    a.publish(3)
+    assert published(tmp_path, "a") == ["00000003.json", "00000003.states"]
+
+
+NAMES = [*FIELDS, "hyper.x"]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [(name, x) for name in ("uid", "generation", "steps") for x in (math.nan, math.inf, -1, 0.5, 2.0**60)]
+    + [("hyper.x", math.nan), ("hyper.x", math.inf), ("generation", 4)],
+)
+def test_numbers_that_are_no_cards(column, value):
+    rows = np.array([[7, 3, 100, math.nan, -math.inf, 2, 0, 0.5]] * 2)
+    assert sound(rows, NAMES, 3)
+    rows[1, NAMES.index(column)] = value
+    assert not sound(rows, NAMES, 3)
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_an_experiment_that_is_no_file(join, tmp_path, make):
+    a = join("a")
+    make(tmp_path / "experiment.yaml")
+    with pytest.raises(BadInput, match=r"^workspace: .*experiment\.yaml is no file$"):
+        a.space.agree("one", lambda path: pytest.fail("it cannot be read"))

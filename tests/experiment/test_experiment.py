@@ -1,0 +1,456 @@
+"""One dataclass that is the file, the flags and the Python argument; errors that say where."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.runs import tiny
+
+from shoal.core.schema import plain, read_yaml
+from shoal.core.types import BadInput, Cards, Range, Selection
+from shoal.experiment import experiment as files
+from shoal.experiment import registry
+from shoal.experiment.experiment import (
+    Checkpoint,
+    Experiment,
+    Fitness,
+    assign,
+    blame,
+    dump,
+    from_dict,
+    load,
+    to_dict,
+    with_flags,
+)
+from shoal.experiment.resolve import build_run
+from shoal.methods.pbt.explore import EXPLORERS, Explorer, Gaussian, Mutate, Perturb
+from shoal.methods.pbt.select import SELECTORS, Selector, Threshold, Truncation
+
+EVERYTHING = Experiment(
+    env="gym:CartPole-v1",
+    method={"name": "pbt"},
+    agent="ppo",
+    population=6,
+    generations=3,
+    interval=100,
+    select=Threshold(threshold_std=0.5),
+    explore=Mutate(change_range=(1.5, 3.0), rules={"discount": "mutate_discount"}),
+    memory="copy",
+    shards=3,
+    exchange="mpi",
+    transfer="collective",
+    start_after=200,
+    seed=7,
+    run_dir="runs/x y",
+    fitness=Fitness("training", 3, "sampled", "episode.r", 50),
+    checkpoint=Checkpoint(2, 5),
+    final_episodes=9,
+    hyper={"epochs": 2.0, "clip_range": 1e-7},
+    space={
+        "learning_rate": Range(1e-5, 1e-2, "log", start=3e-4),
+        "discount": Range(0.9, 0.999, "one_minus_log"),
+        "entropy_coefficient": Range(choices=(0.0, 0.01), ordered=True),
+    },
+    config={"layers": (8, 8), "activation": "relu"},
+    env_options={"vectorization": "async", "max_episode_steps": 20},
+)
+
+
+def selector_of(experiment: Experiment) -> Any:
+    return registry.selector(experiment.select)
+
+
+def explorer_of(experiment: Experiment) -> Any:
+    return registry.explorer(experiment.explore)
+
+
+@dataclass(frozen=True)
+class Mine(Selector):
+    """A selector of one's own, with an option."""
+
+    count: int = 1
+
+    def __call__(self, key: Any, cards: Cards, mine: np.ndarray) -> Selection:
+        return Selection(mine, np.zeros(len(mine), bool))
+
+
+def my_selection(key: Any, cards: Cards, mine: np.ndarray) -> Selection:
+    return Selection(mine, np.zeros(len(mine), bool))
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "e.yaml"
+    path.write_text(text)
+    return path
+
+
+# --------------------------------------------------------------------------------------- round trips
+
+
+@pytest.mark.parametrize("experiment", [Experiment(), EVERYTHING, tiny()], ids=["usual", "everything", "tiny"])
+def test_file_round_trip(tmp_path: Path, experiment: Experiment) -> None:
+    back = load(written(tmp_path, dump(experiment)))
+    assert plain(to_dict(back)) == plain(to_dict(experiment))
+    assert dump(back) == dump(experiment)
+    assert (back.fitness, back.checkpoint, back.hyper) == (experiment.fitness, experiment.checkpoint, experiment.hyper)
+    for name, r in (experiment.space or {}).items():
+        assert files.as_range(name, back.space[name]) == r  # type: ignore[index]
+    assert selector_of(back) == selector_of(experiment)
+    assert explorer_of(back) == explorer_of(experiment)
+
+
+def test_everything_says_more_than_the_defaults() -> None:
+    usual = Experiment()
+    same = [f.name for f in fields(Experiment) if getattr(usual, f.name) == getattr(EVERYTHING, f.name)]
+    assert same == ["workspace", "worker", "schedule"]
+
+
+def test_schedule_round_trip(tmp_path: Path) -> None:
+    given = replace(tiny(), space={}, schedule=[{"learning_rate": 1e-4}, {"learning_rate": 2e-4}])
+    assert load(written(tmp_path, dump(given))).schedule == given.schedule
+
+
+@pytest.mark.parametrize("kind", SELECTORS.values())
+def test_selectors_as_name_mapping_and_object(kind: type[Selector]) -> None:
+    name = next(n for n, k in SELECTORS.items() if k is kind)
+    assert selector_of(Experiment(select=name)) == selector_of(Experiment(select={"name": name})) == kind()
+    assert selector_of(from_dict(read_yaml(dump(Experiment(select=kind()))))) == kind()
+
+
+@pytest.mark.parametrize("kind", EXPLORERS.values())
+def test_explorers_as_name_mapping_and_object(kind: type[Explorer]) -> None:
+    name = next(n for n, k in EXPLORERS.items() if k is kind)
+    assert explorer_of(Experiment(explore=name)) == explorer_of(Experiment(explore={"name": name})) == kind()
+    assert explorer_of(from_dict(read_yaml(dump(Experiment(explore=kind()))))) == kind()
+
+
+def test_options_of_components() -> None:
+    chosen = Experiment(select={"name": "truncation", "bottom": 0.4}, explore={"name": "perturb", "factors": [0.5, 2]})
+    assert selector_of(chosen) == Truncation(bottom=0.4)
+    assert explorer_of(chosen) == Perturb(factors=(0.5, 2.0))
+
+
+def test_components_of_ones_own() -> None:
+    here = __name__
+    assert selector_of(Experiment(select=f"{here}:Mine")) == Mine()
+    assert selector_of(Experiment(select={"name": f"{here}:Mine", "count": 3})) == Mine(3)
+    assert selector_of(Experiment(select=f"{here}:my_selection")) is my_selection
+    assert selector_of(Experiment(select=my_selection)) is my_selection
+    for given in (Mine(3), my_selection):
+        assert selector_of(from_dict(read_yaml(dump(Experiment(select=given))))) == given
+    with pytest.raises(BadInput, match=r"select: .*:Mine does not take \{'cuont': 3\}"):
+        selector_of(Experiment(select={"name": f"{here}:Mine", "cuont": 3}))
+    with pytest.raises(BadInput, match="select: nowhere:x cannot be imported"):
+        selector_of(Experiment(select="nowhere:x"))
+
+
+@pytest.mark.parametrize("text", ["[1e-5, 1e-2, log]", "{low: 1e-5, high: 1e-2, scale: log}", "[1.0e-5, 0.01, log]"])
+def test_ranges_as_list_and_mapping(tmp_path: Path, text: str) -> None:
+    read = load(written(tmp_path, f"space:\n  learning_rate: {text}"))
+    assert files.as_range("learning_rate", read.space["learning_rate"]) == Range(1e-5, 1e-2, "log")  # type: ignore[index]
+
+
+def test_numbers_without_a_dot(tmp_path: Path) -> None:
+    read = load(written(tmp_path, "interval: 1e4\nhyper: {learning_rate: 1e-4}\nenv_options: {gravity: 1e1}"))
+    assert (read.interval, read.hyper, read.env_options) == (10_000, {"learning_rate": 1e-4}, {"gravity": 10.0})
+    assert type(read.interval) is int
+
+
+def test_resolved_experiment_is_the_same_run() -> None:
+    """What a run writes holds every default, and resolves to itself."""
+    resolved = build_run(tiny()).experiment
+    again = build_run(from_dict(read_yaml(dump(resolved)))).experiment
+    assert dump(again) == dump(resolved)
+    assert resolved.env == "gymnax:CartPole-v1"
+    assert resolved.hyper.keys() | resolved.space.keys() == set(build_run(tiny()).agent.hyper._fields)  # type: ignore[union-attr]
+    assert resolved.config["activation"] == "tanh"
+
+
+# --------------------------------------------------------------------------------------- flags
+
+
+def test_flags_win_where_they_are_given() -> None:
+    assert with_flags(EVERYTHING, population=9, seed=None) == replace(EVERYTHING, population=9)
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "find"),
+    [
+        ("population", "6", lambda e: e.population == 6),
+        ("interval", "1e4", lambda e: e.interval == 10_000),
+        ("hyper.discount", "1e-1", lambda e: e.hyper["discount"] == 0.1),
+        ("hyper", "{epochs: 3}", lambda e: e.hyper == {"epochs": 3.0}),
+        ("select.bottom", "0.4", lambda e: selector_of(e) == Truncation(bottom=0.4)),
+        ("select", "{name: truncation, top: 0.1}", lambda e: selector_of(e) == Truncation(top=0.1)),
+        ("explore.factors", "[0.5, 2]", lambda e: explorer_of(e) == Perturb(factors=(0.5, 2.0))),
+        ("explore", "gaussian", lambda e: explorer_of(e) == Gaussian()),
+        ("config.layers", "[4]", lambda e: e.config["layers"] == [4]),
+        ("fitness.episodes", "3", lambda e: e.fitness == Fitness(episodes=3)),
+        ("fitness.objective", "null", lambda e: e.fitness.objective is None),
+        ("space.discount", "[0.8, 0.9]", lambda e: files.as_range("", e.space["discount"]) == Range(0.8, 0.9)),
+        ("run_dir", "a/b", lambda e: e.run_dir == "a/b"),
+        ("run_dir", "'1e5'", lambda e: e.run_dir == "1e5"),
+    ],
+)
+def test_set(path: str, text: str, find: Any) -> None:
+    changed = assign(Experiment(), path, text)
+    assert find(changed)
+    other = {k: v for k, v in to_dict(changed).items() if k != path.split(".")[0]}
+    assert other == {k: v for k, v in to_dict(Experiment()).items() if k in other}
+
+
+def test_set_leaves_the_original_alone() -> None:
+    given = Experiment(hyper={"epochs": 2.0}, config={"layers": [8]}, select={"name": "truncation"}, space={})
+    before = dump(given)
+    for path, text in (
+        ("hyper.discount", "0.5"),
+        ("config.layers", "[4]"),
+        ("select.bottom", "0.5"),
+        ("space.x", "[0, 1]"),
+    ):
+        assign(given, path, text)
+    with pytest.raises(BadInput):
+        assign(given, "hyper.a.b", "1")
+    assert dump(given) == before
+    assert Experiment() == Experiment(hyper={}, env_options={})
+
+
+def test_set_reaches_into_a_range() -> None:
+    changed = assign(EVERYTHING, "space.learning_rate.low", "1e-6")
+    assert files.as_range("", changed.space["learning_rate"]) == Range(1e-6, 1e-2, "log", start=3e-4)  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "message"),
+    [
+        ("populaton", "3", "the experiment: 'populaton' does not exist; did you mean population?"),
+        ("fitness.episode", "3", "fitness: 'episode' does not exist; did you mean episodes?"),
+        ("env.name", "x", "--set env.name: env has no fields"),
+        ("population.x", "1", "--set population.x: population has no fields"),
+        ("population", "[1", "--set population=[1: line 1: not valid YAML"),
+        ("population", "x", "population = 'x': must be a whole number"),
+    ],
+)
+def test_set_refuses(path: str, text: str, message: str) -> None:
+    with pytest.raises(BadInput, match=re.escape(message)):
+        assign(Experiment(), path, text)
+
+
+# --------------------------------------------------------------------------------------- errors
+
+# Names that lead to nothing of use, and what is said of them.
+NO_OBJECTS = [
+    ("..x:y", "'..x:y' cannot be imported: write module:name"),
+    ("':y'", "':y' cannot be imported: write module:name"),
+    ("os:system", "os:system is none: what goes here is called with (key, "),
+    ("sys:exit", "sys:exit is none"),
+    ("builtins:int", "builtins:int is none"),
+    ("broken_syntax:x", "broken_syntax:x cannot be imported: "),
+    ("broken_exit:x", "broken_exit:x cannot be imported: SystemExit: 3 (broken_exit.py, line 2)"),
+    ("broken_error:x", "broken_error:x cannot be imported: ZeroDivisionError: division by zero (broken_error.py, line"),
+    ("broken_error:Never", "broken_error:Never cannot be imported: ZeroDivisionError"),
+]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def broken_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Modules that cannot be imported, each in a way of its own."""
+    folder = tmp_path_factory.mktemp("modules")
+    texts = {"syntax": "def (", "exit": "import sys\nsys.exit(3)\n", "error": "\n1 / 0\n"}
+    for name, text in texts.items():
+        (folder / f"broken_{name}.py").write_text(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        yield
+
+
+# (file, line, what the message must hold)
+BAD: list[tuple[str, int, str]] = [
+    ("env: CartPole-v1\npopulaton: 4", 2, "'populaton' does not exist; did you mean population?"),
+    ("population: four", 1, "population = 'four': must be a whole number"),
+    ("\n\npopulation: 0", 3, "population = 0: must be at least 1"),
+    ("generations: 0", 1, "generations = 0: must be at least 1"),
+    ("interval: 0", 1, "interval = 0: must be at least 1"),
+    ("start_after: -1", 1, "start_after = -1: must be at least 0"),
+    ("seed: -1", 1, "seed = -1: must be at least 0"),
+    ("seed: 2147483648", 1, "seed = 2147483648: must be at most 2147483647"),
+    ("population: 1000000000000", 1, "population = 1000000000000: must be at most 1000000"),
+    ("generations: 1e8", 1, "generations = 100000000: must be at most 99999999"),
+    ("fitness:\n  episodes: 1e12", 2, "fitness.episodes = 1000000000000: must be at most 2147483647"),
+    ("checkpoint:\n  keep: 1e18", 2, "must be at most 2147483647"),
+    ("population: 1\ninterval: !!int x", 2, "'x' is no int"),
+    ("population: 1\ninterval: " + "9" * 5000, 2, "is no int"),
+    ('seed: 1\nrun_dir: "a\\0b"', 2, "text with a character that no file can hold"),
+    ("env: 2020-99-99\npopulation: 0", 2, "population = 0: must be at least 1"),
+    *((f"seed: 1\nselect: {name}", 2, f"select: {told}") for name, told in NO_OBJECTS),
+    *((f"seed: 1\nexplore: {{name: {name}}}", 2, f"explore: {told}") for name, told in NO_OBJECTS),
+    ("method: os:system", 1, "method: os:system is none: what goes here has agents, own_agents, copies"),
+    ("select: {name: os:getcwd, x: 3}", 1, "select: os:getcwd does not take {'x': 3}"),
+    ("final_episodes: 0", 1, "final_episodes = 0"),
+    ("fitness:\n  episodes: 0", 2, "fitness.episodes = 0: must be at least 1"),
+    ("fitness:\n  step_limit: 0", 2, "fitness.step_limit = 0"),
+    ("fitness:\n  source: trainig", 2, "fitness.source: 'trainig' does not exist; did you mean training?"),
+    ("checkpoint:\n  keep: 0", 2, "checkpoint.keep = 0: must be at least 1"),
+    ("checkpoint:\n  every: 0", 2, "checkpoint.every = 0"),
+    ("agent: ppo\npopulation: 1", 2, "selection by Truncation needs at least 2; for a single agent write select: keep"),
+    ("select: tournement", 1, "select: 'tournement' does not exist; did you mean tournament?"),
+    ("select:\n  name: truncaton", 1, "select: 'truncaton' does not exist; did you mean truncation?"),
+    ("select:\n  bottom: 0.2", 1, "select: needs a name"),
+    ("select:\n  name: truncation\n  botom: 0.2", 3, "select: 'botom' does not exist; did you mean bottom"),
+    ("select:\n  name: truncation\n  bottom: 2", 3, "bottom = 2.0"),
+    ("select:\n  name: truncation\n  donors: topp", 3, "'topp' does not exist; did you mean top?"),
+    ("select: [truncation]", 1, "select = ['truncation']: write one of truncation"),
+    ("explore: pertub", 1, "explore: 'pertub' does not exist; did you mean perturb?"),
+    ("explore:\n  name: perturb\n  factors: [1]", 3, "factors = (1.0,)"),
+    ("explore:\n  name: mutate\n  change_range: [1, 2, 3]", 3, "explore.change_range = [1, 2, 3]: must be a list of 2"),
+    ("hyper:\n  discount: high", 2, "hyper.discount = 'high': must be a number"),
+    ("hyper:\n  discount: .nan", 2, "hyper.discount = nan: must be a finite number"),
+    ("space:\n  discount: [0.9, 0.8]", 2, "low = 0.9 must be below high = 0.8"),
+    ("space:\n  learning_rate: [0, 1, log]", 2, "space.learning_rate: a log scale needs low > 0, not 0"),
+    (
+        "space:\n  learning_rate:\n    low: 1e-5\n    high: 1e-2\n    scale: lg",
+        5,
+        "'lg' does not exist; did you mean log?",
+    ),
+    ("space:\n  discount: 0.9", 2, "write [low, high], [low, high, scale] or a mapping"),
+    ("space:\n  discount: [0.9]", 2, "write [low, high]"),
+    ("space:\n  epochs: {low: 1.5, high: 4, integer: true}", 2, "must be whole numbers"),
+    ("hyper:\n  discount: 0.9\nspace:\n  discount: [0.8, 0.9]", 2, "either fixed or tuned"),
+    ("space:\n  discount: [0.8, 0.9]\nschedule:\n- discount: 0.8", 3, "follows a schedule or tunes a space"),
+    ("run_dir: 5", 1, "run_dir = 5: must be text"),
+    ("env: a\nconfig: [1]", 2, "config = [1]: must be a mapping"),
+    ("config: {layers: [8]}\nenv: x: y", 2, "not valid YAML"),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "message"), BAD, ids=[text.replace("\n", " ") for text, _, _ in BAD])
+def test_every_error_names_file_line_and_field(tmp_path: Path, text: str, line: int, message: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(BadInput) as error:
+        load(path)
+    assert str(error.value).startswith(f"{path}, line {line}: ")
+    assert message in str(error.value)
+    assert str(error.value).count(str(path)) == 1
+    assert "\n" not in str(error.value)
+
+
+# What only building the parts of a run can find; the file is then named by whoever builds.
+BUILT: list[tuple[str, int, str]] = [
+    ("env: CartPol-v1", 1, "env: 'CartPol-v1' does not exist; did you mean gymnax:CartPole-v1"),
+    ("env: gymnx:CartPole-v1", 1, "env: there is no suite 'gymnx'; choose one of gymnax"),
+    ("env: gym:CartPol-v1", 1, "env: 'gym:CartPol-v1' does not exist; did you mean gym:CartPole-v1"),
+    ("env: shoal.commands.toy:nothing", 1, "env: shoal.commands.toy:nothing cannot be imported"),
+    ("env: shoal.core.keys:words\nenv_options:\n  key: [1]", 3, "env_options: shoal.core.keys:words does not take"),
+    ("env: builtins:dict", 1, "env: builtins:dict gives a dict; it must give a DeviceEnvironment"),
+    ("env_options:\n  gravty: 1", 2, "env_options: 'gravty' does not exist; did you mean gravity?"),
+    ("agent: pp", 1, "agent: 'pp' does not exist; did you mean ppo?"),
+    ("agent: 3", 1, "agent = 3: write one of ppo"),
+    ("agent: shoal.nothing:x", 1, "agent: shoal.nothing:x cannot be imported"),
+    ("agent: ..x:y", 1, "agent: '..x:y' cannot be imported: write module:name"),
+    ("agent: os:system", 1, "agent: os:system failed: TypeError: "),
+    ("agent: sys:exit", 1, "agent: sys:exit failed: SystemExit: "),
+    ("agent: builtins:repr", 1, "agent: builtins:repr gives a str; it must give an Agent"),
+    ("env: broken_syntax:x", 1, "env: broken_syntax:x cannot be imported: "),
+    ("env: broken_exit.inner:x", 1, "env: broken_exit.inner:x cannot be imported: SystemExit: 3"),
+    ("env: sys:exit\nenv_options: {}", 2, "env_options: sys:exit failed: SystemExit"),
+    ("env: ..x:y", 1, "env: there is no suite '..x'"),
+    ("explore: os.path:join", 1, "explore: it failed: TypeError: "),
+    ("explore: builtins:isinstance", 1, "explore: "),
+    ("config:\n  rollout: 1e12", 2, "config.rollout = 1000000000000: must be at most 2147483647"),
+    ("config:\n  layers: [8, 1e18]", 2, "must be at most 2147483647"),
+    ("hyper:\n  lerning_rate: 1e-4", 2, "hyper: 'lerning_rate' does not exist; did you mean learning_rate"),
+    ("space:\n  discout: [0.8, 0.9]", 2, "space: 'discout' does not exist; did you mean discount?"),
+    ("schedule:\n- discount: 0.9\n- discout: 0.9", 3, "'discout' does not exist; did you mean discount?"),
+    ("config:\n  layer: [8]", 2, "config: 'layer' does not exist; did you mean layers?"),
+    ("config:\n  layers: [0]", 2, "config.layers = [0]"),
+    ("config:\n  rollout: 0", 2, "config.rollout = 0: must be at least 1"),
+    ("config:\n  environments: 3\n  minibatches: 5", 3, "config.minibatches = 5 does not divide"),
+    ("config:\n  activation: tahn", 2, "'tahn' does not exist; did you mean tanh?"),
+    ("fitness:\n  objective: a.b", 2, "fitness.objective: device environments have no info"),
+    (
+        "explore:\n  name: mutate\n  rules: {discout: mutate_float}",
+        1,
+        "'discout' does not exist; did you mean discount?",
+    ),
+    ("interval: 1e15", 1, "interval = 1000000000000000: must be less than"),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "message"), BUILT, ids=[text.replace("\n", " ") for text, _, _ in BUILT])
+def test_errors_of_building_name_them_too(tmp_path: Path, text: str, line: int, message: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(BadInput) as error, blame(path):
+        build_run(load(path))
+    assert str(error.value).startswith(f"{path}, line {line}: ")
+    assert message in str(error.value)
+
+
+def test_flags_are_not_blamed_on_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path, "hyper:\n  epochs: 2\npopulation: 4\nagent: ppo")
+    for message in ("population = 1: too few for an agent", "hyper.epochs = 0: too few"):
+        with pytest.raises(BadInput) as error, blame(path, ["population", "hyper.epochs"], always=False):
+            raise BadInput(message)
+        assert str(error.value) == message
+    with pytest.raises(BadInput, match=r", line 4: agent: "), blame(path, ["population"], always=False):
+        raise BadInput("agent: no such thing")
+    with pytest.raises(BadInput, match=r"^run_dir: exists$"), blame(path, always=False):
+        raise BadInput("run_dir: exists")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\xff\xfe\x00", "not a text file"),
+        (b"- a\n- b", "the experiment: must be a mapping"),
+        (b"3", "must be a mapping"),
+    ],
+)
+def test_foreign_files(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "e.yaml"
+    path.write_bytes(content)
+    with pytest.raises(BadInput, match=message):
+        load(path)
+
+
+def test_missing_file_names_its_neighbour(tmp_path: Path) -> None:
+    written(tmp_path, "").rename(tmp_path / "cartpole.yaml")
+    with pytest.raises(BadInput, match=r"carpole\.yaml: No such file or directory; did you mean cartpole\.yaml\?"):
+        load(tmp_path / "carpole.yaml")
+    with pytest.raises(BadInput, match=r"No such file or directory$"):
+        load(tmp_path / "no" / "where.yaml")
+    with pytest.raises(BadInput, match="Is a directory"):
+        load(tmp_path)
+
+
+def test_empty_file_is_the_usual_experiment(tmp_path: Path) -> None:
+    assert load(written(tmp_path, "")) == Experiment()
+
+
+def test_default_run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = Experiment(env="gym:ALE/Pong-v5", seed=3)
+    assert files.default_run_dir(given) == "runs/ALE-Pong-v5-ppo-3"
+    (tmp_path / "runs/ALE-Pong-v5-ppo-3").mkdir(parents=True)
+    assert files.default_run_dir(given) == "runs/ALE-Pong-v5-ppo-3-2"
+
+
+def test_shipped_experiments_are_sound() -> None:
+    found = sorted((Path(__file__).parents[2] / "experiments").glob("*.yaml"))
+    assert found
+    for path in found:
+        assert asdict(load(path).fitness)
+
+
+def test_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    from shoal.environments import registry
+
+    monkeypatch.setattr(registry, "installed", lambda suite: suite != "brax")
+    for env in ("brax:ant", "ant"):
+        with pytest.raises(BadInput, match=r"^env: .* needs the package brax: pip install 'shoal\[brax\]'$"):
+            build_run(tiny(env=env))

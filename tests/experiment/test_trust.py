@@ -1,0 +1,45 @@
+"""What a run's file names is imported only where its user says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.runs import tiny
+
+from shoal.core.types import BadInput
+from shoal.experiment.trust import check_trust
+from shoal.methods.pbt.select import Truncation
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"env": "mine:world"},
+        {"env": "subprocess:getoutput", "env_options": {"cmd": "echo"}},  # what is installed runs too
+        {"env": "gym:mine:World-v0"},
+        {"agent": "mine:agent"},
+        {"method": {"name": "mine:Method", "x": 1}},
+        {"select": "os:system"},
+        {"explore": {"name": "mine:Explore"}},
+    ],
+)
+def test_code_is_refused(changes: dict[str, Any]) -> None:
+    (place,) = set(changes) - {"env_options"}
+    with pytest.raises(BadInput, match=rf"^{place} = .*: the run names code, .* add --trust-code"):
+        check_trust(tiny(**changes), False)
+    check_trust(tiny(**changes), False, {"env", "agent"} - {place})
+    check_trust(tiny(**changes), True)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"env": "gymnax:CartPole-v1", "agent": "ppo", "select": {"name": "truncation", "top": 0.5}},
+        {"env": "gym:CartPole-v1", "method": "seeds"},
+        {"env": lambda: None, "agent": lambda spec: None, "select": Truncation()},  # given in Python
+        {"env": "object:world"},  # it was: there is no name to import it by
+    ],
+)
+def test_what_is_shoals_or_given_is_not(changes: dict[str, Any]) -> None:
+    check_trust(tiny(**changes), False)

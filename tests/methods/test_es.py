@@ -1,0 +1,244 @@
+"""Evolution strategies: ranks, the gradient and the steps of both optimisers against NumPy by hand."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from shoal.agents.policy import policy
+from shoal.core.types import Agent, Cards, Discrete, Learner, Member, Population, Rollout, Spec
+from shoal.distributed.synchronous import share_of
+from shoal.methods.es.evolver import Decay, centred_ranks, openai_es
+from shoal.methods.es.learner import EsHyper, frozen
+
+M, SIZE = 8, 6
+UID = np.arange(M, dtype=np.uint32)
+KEY = jax.random.key(3)
+START = np.linspace(-1, 1, SIZE, dtype=np.float32)
+
+
+class Learned(NamedTuple):
+    params: Any
+
+
+def point(size: int = SIZE) -> Agent:
+    """A policy whose parameters are two vectors; it is never asked to act."""
+
+    def init(key: Any, hyper: Any) -> Member:
+        start = jnp.linspace(-1, 1, size)
+        return Member(Learned({"a": start[:2], "b": start[2:].reshape(-1, 2)}), (), ())
+
+    def nothing(*arguments: Any) -> Any:
+        raise AssertionError
+
+    return Agent(init, nothing, nothing, nothing, lambda shape: (), (), {}, 1, 1)
+
+
+def begin(learner: Learner, members: int = M, **values: float) -> Population:
+    hyper = jax.tree.map(lambda x: jnp.full(members, x, jnp.float32), EsHyper()._replace(**values))
+    return learner.init(KEY, jnp.arange(members, dtype=jnp.uint32), hyper)
+
+
+def flat(params: Any) -> np.ndarray:
+    return np.concatenate([np.asarray(params["a"]), np.asarray(params["b"]).reshape(-1)])
+
+
+def rows_of(learner: Learner, population: Population, rows: Any, uid: Any, key: Any = KEY) -> np.ndarray:
+    """The parameters of members, [R, P]."""
+    found = jax.jit(learner.drawn.actors)(population, jnp.asarray(rows), jnp.asarray(uid, jnp.uint32), key).params
+    return np.stack([flat(jax.tree.map(lambda x, i=i: x[i], found)) for i in range(len(rows))])
+
+
+def mean_of(learner: Learner, population: Population) -> np.ndarray:
+    return flat(learner.drawn.mean(population).params)
+
+
+# ----------------------------------------------------------------------------------------------- ranks
+
+
+def test_centred_ranks() -> None:
+    """By hand: 4 members at ranks 0 to 3, shared out evenly from -1/2 to 1/2."""
+    np.testing.assert_allclose(centred_ranks(np.array([3.0, -1.0, 7.0, 0.0])), [1 / 6, -0.5, 0.5, -1 / 6], rtol=1e-6)
+
+
+def test_ties_share_the_mean_of_their_ranks() -> None:
+    """Ranks 1, 2 and 3 of 0 to 4 are tied: each counts as 2, the middle."""
+    np.testing.assert_allclose(centred_ranks(np.array([5.0, 5.0, 9.0, 5.0, 1.0])), [0, 0, 0.5, 0, -0.5], atol=1e-7)
+    assert (centred_ranks(np.full(6, 2.5)) == 0).all()
+
+
+def test_what_is_not_finite_ranks_last() -> None:
+    weights = centred_ranks(np.array([np.nan, 1.0, np.inf, 2.0, -np.inf]))
+    np.testing.assert_allclose(weights, [-0.25, 0.25, -0.25, 0.5, -0.25])
+
+
+@pytest.mark.parametrize("count", [2, 3, 7, 100])
+def test_ranks_sum_up_to_nothing(count: int) -> None:
+    fitness = np.random.default_rng(count).integers(0, 5, count).astype(np.float64)
+    assert abs(centred_ranks(fitness).sum(dtype=np.float64)) < 1e-5
+
+
+# ------------------------------------------------------------------------------------------ members
+
+
+def test_members_are_mirrored_perturbations_of_the_mean() -> None:
+    learner = frozen(point(), "adam", 4)
+    population = begin(learner, sigma=0.1)
+    members = rows_of(learner, population, np.arange(M + 2), [*UID, M - 1, M - 1])
+    np.testing.assert_allclose(members[0:M:2] + members[1:M:2], np.tile(2 * START, (M // 2, 1)), atol=1e-6)
+    assert len(np.unique(members[:M], axis=0)) == M
+    np.testing.assert_allclose(members[M:], np.tile(START, (2, 1)), rtol=1e-6)  # the mean, and what fills up
+
+
+def test_perturbations_have_the_deviation_sigma() -> None:
+    learner = frozen(point(400), "adam", 4)
+    population = begin(learner, 100, sigma=0.2)
+    members = rows_of(learner, population, np.arange(100), np.arange(100))
+    steps = members[::2] - np.linspace(-1, 1, 400)
+    count = steps.size
+    assert abs(steps.mean()) < 4 * 0.2 / count**0.5
+    assert abs(steps.std() / 0.2 - 1) < 4 / (2 * count) ** 0.5
+    correlations = np.corrcoef(steps)[np.triu_indices(50, 1)]
+    assert np.abs(correlations).max() < 5 / 400**0.5
+
+
+def test_a_member_is_the_same_wherever_it_is_measured() -> None:
+    """Its key and uid say all of it, not its row, nor who is beside it."""
+    learner = frozen(point(), "adam", 4)
+    whole = rows_of(learner, begin(learner), np.arange(M), UID)
+    part = rows_of(learner, begin(learner, 2), [0, 1], [4, 5])
+    np.testing.assert_array_equal(part, whole[4:6])
+    assert not np.isclose(rows_of(learner, begin(learner), np.arange(M), UID, jax.random.key(4)), whole).any()
+
+
+# ----------------------------------------------------------------------------------------- steps
+
+
+def gradient(members: np.ndarray, mean: np.ndarray, weights: np.ndarray, sigma: float, decay: float) -> np.ndarray:
+    """Algorithm 2: the weighted mean of perturbations over sigma, less the decay of weights. All in float64."""
+    noise = (members - mean) / sigma
+    return (weights[:, None] * noise).mean(0) / sigma - decay * mean
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 32])
+@pytest.mark.parametrize("members", [M, 40])
+def test_sgd_with_momentum(chunk: int, members: int) -> None:
+    learner = frozen(point(), "sgd", chunk)
+    population = begin(learner, members, sigma=0.1, learning_rate=0.03, momentum=0.8, weight_decay=0.01)
+    uid, mean, velocity = np.arange(members), START.astype(np.float64), np.zeros(SIZE)
+    for generation in range(3):
+        key, weights = jax.random.key(generation), np.random.default_rng(generation).normal(size=members)
+        drawn = rows_of(learner, population, uid, uid, key).astype(np.float64)
+        velocity = 0.8 * velocity + gradient(drawn, mean, weights, 0.1, 0.01)
+        mean = mean + 0.03 * velocity
+        step = jax.jit(learner.drawn.recombine)
+        population, metrics = step(population, jnp.asarray(uid, jnp.uint32), jnp.asarray(weights, jnp.float32), key)
+        np.testing.assert_allclose(mean_of(learner, population), mean, rtol=2e-4, atol=2e-5)
+    np.testing.assert_allclose(metrics["step/norm"], 0.03 * np.linalg.norm(velocity), rtol=1e-3)
+
+
+def test_adam() -> None:
+    """Kingma & Ba 2015, algorithm 1."""
+    learner = frozen(point(), "adam", 4)
+    population = begin(learner, sigma=0.1, learning_rate=0.03, momentum=0.7, weight_decay=0.01)
+    mean, first, second = START.astype(np.float64), np.zeros(SIZE), np.zeros(SIZE)
+    for generation in range(4):
+        key, weights = jax.random.key(generation), np.random.default_rng(generation).normal(size=M)
+        g = gradient(rows_of(learner, population, UID, UID, key).astype(np.float64), mean, weights, 0.1, 0.01)
+        first, second = 0.7 * first + 0.3 * g, 0.999 * second + 0.001 * g**2
+        t = generation + 1
+        mean = mean + 0.03 * (first / (1 - 0.7**t)) / (np.sqrt(second / (1 - 0.999**t)) + 1e-8)
+        weights = jnp.asarray(weights, jnp.float32)
+        population, _ = jax.jit(learner.drawn.recombine)(population, jnp.asarray(UID), weights, key)
+        np.testing.assert_allclose(mean_of(learner, population), mean, rtol=1e-3, atol=1e-4)
+
+
+def test_the_gradient_of_a_quadratic() -> None:
+    """Of f(x) = -|x - c|^2 / 2, whose smoothed gradient is c - x, the mean of many estimates is that, within its error."""
+    learner, sigma, runs = frozen(point(), "sgd", 8), 0.3, 400
+    start = begin(learner, sigma=sigma, learning_rate=1.0, momentum=0.0, weight_decay=0.0)
+    c = np.array([0.5, -1, 2, 0, 1, -2])
+
+    @jax.jit
+    def estimate(key: jax.Array) -> jax.Array:
+        found = learner.drawn.actors(start, jnp.arange(M), jnp.asarray(UID), key).params
+        x = jnp.concatenate([found["a"], found["b"].reshape(M, -1)], 1)
+        fitness = -0.5 * jnp.square(x - jnp.asarray(c, jnp.float32)[None]).sum(1)
+        after = learner.drawn.recombine(start, jnp.asarray(UID), fitness, key)[0].shared.policy.params
+        return jnp.concatenate([after["a"], after["b"].reshape(-1)]) - jnp.asarray(START)
+
+    estimates = np.stack([estimate(key) for key in jax.random.split(KEY, runs)])
+    error = estimates.std(0, ddof=1) / runs**0.5
+    assert (np.abs(estimates.mean(0) - (c - START)) < 4 * error).all()
+    assert (error < 0.2).all()  # or it would say nothing
+
+
+def test_observations_without_a_shape_are_normalised_as_any() -> None:
+    """A single number is as good as a vector of one."""
+    obs = np.random.default_rng(0).normal(3, 2, (M, 2)).astype(np.float32)
+    rows, alive, seen = jnp.arange(M) - 4, jnp.ones((M, 2), bool), []
+    for shape in ((), (1,)):
+        for known in (False, True):
+            agent = policy(Spec(shape, "float32", Discrete(2)), layers=(4,), normalise_observations=known)
+            learner = frozen(agent, "adam", 4)
+            assert (learner.drawn.watch is not None) == known
+        step = Rollout(obs.reshape(M, 2, *shape), *[()] * 6)
+        seen.append([x.ravel() for x in jax.tree.leaves(learner.drawn.watch(begin(learner).shared, rows, step, alive))])
+    for one, other in zip(*seen, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert any(len(x) == 1 and np.isclose(x[0], obs[4].mean()) for x in seen[0])
+
+
+def test_no_weights_no_step() -> None:
+    learner = frozen(point(), "adam", 4)
+    population = begin(learner, weight_decay=0.0)
+    after, _ = jax.jit(learner.drawn.recombine)(population, jnp.asarray(UID), jnp.zeros(M), KEY)
+    np.testing.assert_allclose(mean_of(learner, after), START, rtol=1e-6)
+
+
+# ------------------------------------------------------------------------------------------- the evolver
+
+
+def cards(fitness: list[float], steps: int, hyper: dict[str, Any], episodes: int = 2) -> Cards:
+    n = len(fitness)
+    zeros, x = np.zeros(n, np.int64), np.array(fitness, np.float64)
+    return Cards(np.arange(n), zeros, np.full(n, steps), x, zeros + np.nan, np.full(n, episodes), hyper, zeros)
+
+
+def test_decays_end_where_they_are_told() -> None:
+    evolver = openai_es({"sigma": 0.4, "learning_rate": 0.1}, {"sigma": Decay(0.5, 0.15)})
+    state, hyper = evolver.init((0,), np.arange(2))
+    seen = []
+    for _ in range(4):
+        state, decision = evolver.decide((0,), state, cards([1, 2], 10, hyper), np.arange(2))
+        hyper = decision.hyper
+        seen.append(hyper["sigma"].tolist())
+        assert hyper["learning_rate"].tolist() == [np.float32(0.1)] * 2
+    np.testing.assert_allclose(seen, [[0.2] * 2, [0.15] * 2, [0.15] * 2, [0.15] * 2])
+    np.testing.assert_allclose(decision.weights, [-0.5, 0.5])
+
+
+def test_the_cap_follows_the_length_of_episodes() -> None:
+    """Twice the mean length of the generation's own episodes: steps are counted since the run began."""
+    evolver = openai_es({"episode_cap": 1000.0}, {}, adaptive_cap=True)
+    state, hyper = evolver.init((0,), np.arange(3))
+    state, decision = evolver.decide((0,), state, cards([1, 2, 3], 20, hyper), np.arange(3))
+    assert decision.hyper["episode_cap"].tolist() == [20] * 3  # 60 steps in 6 episodes
+    state, decision = evolver.decide((0,), state, cards([1, 2, 3], 51, hyper), np.arange(3))
+    assert decision.hyper["episode_cap"].tolist() == [31] * 3  # 93 in 6: 15.5
+
+
+def test_what_is_told_of_members_and_mean() -> None:
+    hyper = {"sigma": np.full(4, 0.1, np.float32)}
+    members = cards([3, 9, np.nan, 6], 25, hyper)
+    mean = cards([5], 0, {"sigma": hyper["sigma"][:1]})
+    shared = share_of(members, mean, {"loss": np.array([1, np.nan, 3, np.nan])}, 7, False)
+    told = {name: float(x[0]) for name, x in shared.metrics.items()}
+    expected = {"loss": 2, "returns/mean": 6, "returns/variance": 6, "returns/max": 9, "returns/min": 3, "mean/rank": 3}
+    assert told == expected
+    assert shared.cards.steps.tolist() == [100]
+    assert shared.members is members

@@ -1,0 +1,166 @@
+"""The evolver: first hyperparameters, inheritance, and who explores."""
+
+import numpy as np
+import pytest
+
+from shoal.core.types import BadInput, Cards, Range, Selection
+from shoal.methods.pbt import explore, select
+from shoal.methods.pbt.evolver import keep, pbt
+
+SPACE = {
+    "learning_rate": Range(1e-5, 1e-2, "log"),
+    "discount": Range(0.9, 0.999, "one_minus_log"),
+    "epochs": Range(1, 10, integer=True, start=4),
+}
+START = {"learning_rate": 3e-4, "clip": 0.2, "discount": 0.99, "epochs": 2.0}
+
+
+def population(fitness=range(8), steps=1000) -> Cards:
+    fitness = np.array(fitness, np.float64)
+    n = len(fitness)
+    uid = np.arange(n) + 20
+    hyper = keep(SPACE, START).init((0, 0), uid)[1]
+    steps = np.broadcast_to(steps, n).astype(np.int64)
+    deviation, episodes = np.full(n, 0.1), np.full(n, 5)
+    return Cards(uid, steps // 1000, steps, fitness, deviation, episodes, hyper, np.zeros(n, np.int64))
+
+
+def decide(evolver, cards, generation=1, mine=None):
+    mine = np.arange(len(cards.uid)) if mine is None else mine
+    return evolver.decide((0, generation), (), cards, mine)[1]
+
+
+def test_first_hyperparameters():
+    uid = np.arange(400)
+    state, hyper = keep(SPACE, START).init((0, 0), uid)
+    assert (
+        state == ()
+        and set(hyper) == set(START)
+        and all(x.dtype == np.float32 and x.shape == (400,) for x in hyper.values())
+    )
+    assert set(hyper["clip"].tolist()) == {np.float32(0.2)}  # not tuned: the agent's own value
+    assert set(hyper["epochs"].tolist()) == {4}  # tuned, with a start
+    decades = np.histogram(np.log10(hyper["learning_rate"]), [-5, -4, -3, -2])[0]
+    assert decades.sum() == 400 and decades.min() > 90  # tuned: from the prior
+    unit = [(np.log10(hyper["learning_rate"]) + 5) / 3, (np.log10(1 - hyper["discount"]) + 1) / -2]
+    assert abs(np.corrcoef(unit)[0, 1]) < 0.25  # each has draws of its own
+
+
+def test_first_hyperparameters_depend_on_the_uid_alone():
+    evolver = keep(SPACE, START)
+    everybody = evolver.init((0, 0), np.arange(10))[1]
+    some = evolver.init((0, 0), np.array([7, 3]))[1]
+    other_seed = evolver.init((1, 0), np.arange(10))[1]
+    assert all(some[name].tolist() == x[[7, 3]].tolist() for name, x in everybody.items())
+    assert other_seed["discount"].tolist() != everybody["discount"].tolist()
+
+
+def test_children_explore_what_their_parents_have():
+    cards = population()
+    cards.hyper["learning_rate"].clip(2e-5, 5e-3, out=cards.hyper["learning_rate"])  # away from the reflecting bounds
+    decision = decide(pbt(select.Truncation(), explore.Perturb(resample_probability=0.0), SPACE, START), cards)
+    assert decision.parents[2:].tolist() == [2, 3, 4, 5, 6, 7] and set(decision.parents[:2]) <= {6, 7}
+    rate, parent = decision.hyper["learning_rate"], cards.hyper["learning_rate"][decision.parents]
+    assert np.all(np.isclose(rate[:2] / parent[:2], 0.8) | np.isclose(rate[:2] / parent[:2], 1.2))
+    assert rate[2:].tobytes() == cards.hyper["learning_rate"][2:].tobytes()
+    assert decision.hyper["clip"].tolist() == cards.hyper["clip"].tolist()
+    assert all(x.dtype == np.float32 for x in decision.hyper.values())
+
+
+def test_without_exploration_children_have_exactly_the_parents_values():
+    cards = population()
+    decision = decide(pbt(select.WinnerTakesAll(), explore.Keep(), SPACE, START), cards)
+    for name, x in decision.hyper.items():
+        assert x.tobytes() == np.full(8, cards.hyper[name][7]).tobytes()
+
+
+def test_copies_are_of_what_the_cards_show():
+    """A -> B -> C in one generation: C inherits B's old values, not A's."""
+
+    def chain(key, cards, mine):
+        return Selection(np.array([0, 0, 1])[mine], np.array([False, True, True])[mine])
+
+    cards = population(range(3))
+    decision = decide(pbt(chain, explore.Keep(), SPACE, START), cards)
+    assert decision.hyper["discount"].tolist() == cards.hyper["discount"][[0, 0, 1]].tolist()
+
+
+@pytest.mark.parametrize("explorer", [explore.Perturb(), explore.Resample(), explore.Gaussian(), explore.Mutate(1.0)])
+def test_where_nobody_copies_nothing_changes_by_a_bit(explorer):
+    cards = population(fitness=[np.nan] * 8)
+    cards.hyper["discount"][:2] = np.nan, 0.5  # not even what lies outside the range
+    decision = decide(pbt(select.Truncation(), explorer, SPACE, START), cards)
+    assert decision.parents.tolist() == list(range(8))
+    assert all(x.tobytes() == cards.hyper[name].tobytes() for name, x in decision.hyper.items())
+
+
+def test_twins_part():
+    cards = population(fitness=[1, 1, 9, 1])
+    decision = decide(pbt(select.WinnerTakesAll(), explore.Gaussian(), SPACE, START), cards)
+    assert decision.parents.tolist() == [2, 2, 2, 2]
+    children = {tuple(decision.hyper[name][i] for name in SPACE) for i in (0, 1, 3)}
+    assert len(children) == 3
+
+
+def test_every_process_decides_the_same():
+    cards, evolver = population(), pbt(select.Tournament(), explore.Perturb(), SPACE, START)
+    everybody = decide(evolver, cards)
+    for mine in (np.array([0, 1, 2]), np.array([7, 4]), np.array([3])):
+        some = decide(evolver, cards, mine=mine)
+        assert some.parents.tolist() == everybody.parents[mine].tolist()
+        assert all(x.tolist() == everybody.hyper[name][mine].tolist() for name, x in some.hyper.items())
+
+
+def test_generations_differ_and_repeat():
+    cards, evolver = population(), pbt(select.Tournament(), explore.Perturb(), SPACE, START)
+    runs = [[decide(evolver, cards, generation).parents.tolist() for generation in range(6)] for _ in range(2)]
+    assert runs[0] == runs[1] and len({tuple(parents) for parents in runs[0]}) > 1
+
+
+def test_start_after_counts_the_steps_of_each_member():
+    cards = population(fitness=[0, 1, 2, 9], steps=[4999, 5000, 6000, 0])
+    decision = decide(pbt(select.WinnerTakesAll(), explore.Perturb(), SPACE, START, start_after=5000), cards)
+    assert decision.parents.tolist() == [0, 3, 3, 3]
+    assert decision.hyper["discount"][0] == cards.hyper["discount"][0]
+    everybody = pbt(select.Keep(explore=True), explore.Resample(), SPACE, START, start_after=5000)
+    changed = decide(everybody, cards).hyper["discount"] != cards.hyper["discount"]
+    assert changed.tolist() == [False, True, True, False]
+
+
+def test_keep_is_the_control():
+    cards = population(fitness=[np.nan, 1, 2, 3])
+    decision = decide(keep(SPACE, START), cards)
+    assert decision.parents.tolist() == [0, 1, 2, 3]
+    assert all(x.tobytes() == cards.hyper[name].tobytes() for name, x in decision.hyper.items())
+
+
+def test_errors_come_at_construction():
+    with pytest.raises(BadInput, match=r"space\.discount"):
+        pbt(select.Tournament(), explore.Perturb(), {"discount": Range(0.9, 1.0, "one_minus_log")}, {})
+    with pytest.raises(BadInput, match=r"rules.*'discout'.*did you mean discount"):
+        pbt(select.Tournament(), explore.Mutate(rules={"discout": "mutate_float"}), SPACE, START)
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        None,
+        "ab",
+        (np.arange(4),),
+        (np.arange(3), np.zeros(3, bool)),
+        (np.arange(4) + 1, np.zeros(4, bool)),
+        (np.arange(4) - 1, np.zeros(4, bool)),
+        (np.arange(4.0), np.zeros(4, bool)),
+        (np.arange(4), np.zeros(4)),
+    ],
+)
+def test_a_selector_that_gives_no_choice(chosen):
+    evolver = pbt(lambda key, cards, mine: chosen, explore.Keep(), SPACE, START)
+    with pytest.raises(BadInput, match=r"^select: "):
+        decide(evolver, population(range(4)))
+
+
+@pytest.mark.parametrize("changed", [None, {}, {"x": np.ones(1), "y": np.ones(1)}])
+def test_an_explorer_that_gives_no_hyperparameters(changed):
+    with pytest.raises(BadInput, match="it must give a dict of all hyperparameters"):
+        pbt(select.Keep(), lambda key, hyper, space, uid: changed, {}, {"x": 1.0})

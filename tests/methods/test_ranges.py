@@ -1,0 +1,181 @@
+"""Ranges: what is refused, what is drawn, and how values move."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from shoal.core.types import BadInput, Range
+from shoal.methods.ranges import at_bound, nearest, perturb, sample, shift, validate
+
+LINEAR = Range(-2.0, 2.0)
+LOG = Range(1e-5, 1e-2, "log")
+DISCOUNT = Range(0.9, 0.999, "one_minus_log")
+WHOLE = Range(1, 5, integer=True)
+ORDERED = Range(choices=(32, 64, 128, 256), ordered=True)
+UNORDERED = Range(choices=(0.1, 0.5, 0.7))
+EVERY = (LINEAR, LOG, DISCOUNT, WHOLE, Range(1, 100, "log", integer=True), ORDERED, UNORDERED)
+
+
+def uniform(n: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).random(n)
+
+
+def moved(r: Range, x: list[float], factor: float | list[float], u: float = 0.0) -> list[float]:
+    return perturb(r, np.array(x, np.float32), np.broadcast_to(factor, len(x)), np.full(len(x), u)).tolist()
+
+
+@pytest.mark.parametrize("r", EVERY)
+def test_good_ranges_are_accepted(r):
+    validate("x", r)
+
+
+@pytest.mark.parametrize(
+    ("r", "words"),
+    [
+        (Range(), "give both bounds"),
+        (Range(low=1.0), "give both bounds"),
+        (Range(2.0, 1.0), "low = 2 must be below high = 1"),
+        (Range(1.0, 1.0), "below"),
+        (Range(float("nan"), 1.0), "finite"),
+        (Range(0.0, float("nan")), "below"),
+        (Range(0.0, float("inf")), "finite"),
+        (Range(0.0, 1e39), "finite float32"),
+        (Range(1.0, 1.0 + 1e-9), "float32"),
+        (Range(0.0, 1.0, "log"), "log scale needs low > 0"),
+        (Range(-1.0, 1.0, "log"), "log scale needs low > 0"),
+        (Range(0.9, 1.0, "one_minus_log"), "high < 1"),
+        (Range(-0.1, 0.9, "one_minus_log"), "0 <= low"),
+        (Range(0.0, 1.0, "cubic"), "linear, log, one_minus_log"),
+        (Range(0.5, 3, integer=True), "whole numbers"),
+        (Range(1, 3.5, integer=True), "whole numbers"),
+        (Range(0, 2**30, integer=True), "whole numbers"),
+        (Range(0.0, 1.0, ordered=True), "ordered"),
+        (Range(choices=()), "at least two"),
+        (Range(choices=(1.0,)), "at least two"),
+        (Range(choices=(1.0, 1.0)), "different"),
+        (Range(choices=(1.0, float("nan"))), "float32"),
+        (Range(choices=(1.0, 1e39)), "float32"),
+        (Range(0.0, 1.0, choices=(1.0, 2.0)), "not both"),
+        (Range(choices=(1.0, 2.0), scale="log"), "neither a scale"),
+        (Range(0.0, 1.0, start=1.5), "start = 1.5 lies outside"),
+        (Range(0.0, 1.0, start=float("nan")), "outside"),
+        (Range(1, 5, integer=True, start=2.5), "whole number"),
+        (Range(choices=(1.0, 2.0), start=3.0), "not one of the choices"),
+    ],
+)
+def test_bad_ranges_are_refused(r, words):
+    with pytest.raises(BadInput, match=r"^space\.learning_rate: ") as refusal:
+        validate("learning_rate", r)
+    assert words in str(refusal.value)
+
+
+def test_the_prior_is_uniform_in_the_own_scale():
+    x = sample(LOG, uniform(20000))
+    decades = np.histogram(np.log10(x), [-5, -4, -3, -2])[0] / len(x)
+    assert decades == pytest.approx([1 / 3] * 3, abs=0.015)  # drawn linearly, the top decade would hold 90 %
+    unit = {
+        "linear": (sample(LINEAR, uniform(2000)) + 2) / 4,
+        "one_minus_log": np.log10((1 - sample(DISCOUNT, uniform(2000)).astype(float)) / 0.1) / -2,
+    }
+    for values in unit.values():
+        assert stats.kstest(values, "uniform").pvalue > 0.01
+
+
+def test_each_whole_number_is_equally_likely():
+    x = sample(WHOLE, uniform(10000))
+    values, counts = np.unique(x, return_counts=True)
+    assert values.tolist() == [1, 2, 3, 4, 5]
+    assert stats.chisquare(counts).pvalue > 0.01
+    values, counts = np.unique(sample(UNORDERED, uniform(9000)), return_counts=True)
+    assert stats.chisquare(counts).pvalue > 0.01 and len(values) == 3
+
+
+def test_log_scaled_whole_numbers_follow_their_logarithm():
+    x = sample(Range(1, 8, "log", integer=True), uniform(20000))
+    expected = [np.log((k + 1) / k) / np.log(9) for k in range(1, 9)]
+    assert [np.mean(x == k) for k in range(1, 9)] == pytest.approx(expected, abs=0.012)
+
+
+@pytest.mark.parametrize("r", EVERY)
+def test_the_extremes_of_the_draw_are_valid(r):
+    ends = sample(r, np.array([0.0, np.nextafter(1.0, 0.0)]))
+    allowed = [r.low, r.high] if r.choices is None else [r.choices[0], r.choices[-1]]
+    assert ends == pytest.approx(np.float32(allowed))
+    assert ends.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    "r", [Range(0.1, 0.9), Range(0.7, 0.9999, "one_minus_log"), Range(3e-5, 3e-3, "log"), Range(0.0, 1 - 1e-12)]
+)
+def test_float32_does_not_round_out_of_bounds(r):
+    for x in (sample(r, np.array([0.0, np.nextafter(1.0, 0.0)])), nearest(r, np.array([r.low, r.high, -9.0, 9.0]))):
+        assert np.all((x.astype(np.float64) >= r.low) & (x.astype(np.float64) <= r.high))
+
+
+def test_nearest():
+    assert nearest(WHOLE, np.array([0.0, 2.4, 3.6, 99.0])).tolist() == [1, 2, 4, 5]
+    assert nearest(ORDERED, np.array([0.0, 60.0, 1e9])).tolist() == [32, 64, 256]
+
+
+def test_factors_apply_in_the_own_scale():
+    assert moved(LINEAR, [1.0, -1.0], 1.2) == pytest.approx([1.2, -1.2])
+    assert moved(LOG, [1e-3, 1e-4], [0.8, 1.2]) == pytest.approx([8e-4, 1.2e-4])
+    assert moved(DISCOUNT, [0.99, 0.99], [1.2, 0.8]) == pytest.approx([0.988, 0.992])
+    assert moved(LOG, [1e-3], 1.0) == [np.float32(1e-3)]
+
+
+def test_reflection_at_the_bounds():
+    assert moved(LINEAR, [2.0, 1.9, -2.0], 1.2) == pytest.approx([1.6, 1.72, -1.6])
+    assert moved(Range(0.0, 1.0), [0.9], 1.2) == pytest.approx([0.92])  # a probability of 1.08 comes back
+    assert moved(LOG, [1e-2, 1e-5], [1.25, 0.8]) == pytest.approx([0.8e-2, 1.25e-5])
+    assert moved(DISCOUNT, [0.999, 0.9], [0.8, 1.25]) == pytest.approx([1 - 0.00125, 1 - 0.08])
+    assert moved(Range(1.0, 2.0), [1.5], 100.0) == pytest.approx([2.0])  # 150 is reflected 149 times
+
+
+def test_zero_is_not_absorbing():
+    assert moved(Range(0.0, 1.0), [0.0, 0.0], [1.2, 0.8]) == pytest.approx([0.01, 0.01])
+    assert moved(Range(-1.0, 1.0), [0.0, 0.0], [1.2, 0.8]) == pytest.approx([0.02, -0.02])
+    assert moved(DISCOUNT, [0.9], 1.0) == pytest.approx([0.9])
+
+
+def test_whole_numbers_always_move():
+    assert moved(WHOLE, [1, 2, 4], 1.2) == [2, 3, 5]
+    assert moved(WHOLE, [1, 2, 4, 5], 0.8) == [2, 1, 3, 4]
+    assert moved(WHOLE, [5], 1.2) == [4]  # reflected
+    assert moved(Range(1, 1000, "log", integer=True), [1, 1000, 100], [0.8, 1.2, 1.2]) == [2, 833, 120]
+    assert moved(Range(0, 1, integer=True), [0, 0, 1, 1], [0.8, 1.2, 0.8, 1.2]) == [1, 1, 0, 0]
+
+
+def test_ordered_choices_move_to_a_neighbour():
+    assert moved(ORDERED, [32, 64, 128], 1.2) == [64, 128, 256]
+    assert moved(ORDERED, [256, 128, 64], 0.8) == [128, 64, 32]
+    assert moved(ORDERED, [32, 256], [9.0, 0.1]) == [64, 128]  # however large the factor
+    assert moved(ORDERED, [256, 32], [1.2, 0.8]) == [128, 64]  # and turn round at the ends
+    assert moved(Range(choices=(3, 1), ordered=True), [3, 1, 3, 1], [1.2, 1.2, 0.8, 0.8]) == [1, 3, 1, 3]
+
+
+def test_unordered_choices_are_redrawn_from_the_others():
+    x = np.full(4000, 0.5, np.float32)
+    values, counts = np.unique(perturb(UNORDERED, x, np.full(4000, 1.2), uniform(4000)), return_counts=True)
+    assert values.tolist() == np.float32([0.1, 0.7]).tolist()
+    assert stats.chisquare(counts).pvalue > 0.01
+
+
+def test_shift_steps_in_the_unit_scale():
+    def shifted(r: Range, x: float, step: float) -> float:
+        return float(shift(r, np.float32([x]), np.array([step]), np.zeros(1))[0])
+
+    assert shifted(LINEAR, 0.0, 0.25) == pytest.approx(1.0)
+    assert shifted(LOG, 1e-4, 1 / 3) == pytest.approx(1e-3)
+    assert shifted(DISCOUNT, 0.99, -0.5) == pytest.approx(0.9)
+    assert shifted(LOG, 1e-3, 1e4) == pytest.approx(1e-2)  # clipped
+    assert shifted(WHOLE, 3, 0.01) == 4 and shifted(WHOLE, 5, 0.01) == 4  # a small step still moves
+    assert shifted(ORDERED, 32, 2 / 3) == 128
+
+
+def test_at_bound():
+    assert at_bound(LOG, np.float32([1e-5, 1.1e-5, 2e-5, 1e-3, 0.999e-2])).tolist() == [True, True, False, False, True]
+    assert at_bound(DISCOUNT, np.float32([0.9, 0.95, 0.999])).tolist() == [True, False, True]
+    assert at_bound(WHOLE, np.float32([1, 2, 5])).tolist() == [True, False, True]
+    assert at_bound(ORDERED, np.float32([32, 64, 256])).tolist() == [True, False, True]
+    assert not at_bound(UNORDERED, np.float32([0.1, 0.7])).any()

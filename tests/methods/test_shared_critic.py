@@ -1,0 +1,144 @@
+"""Actors that share critics and a memory, as CEM-RL trains them, against NumPy."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from support.joint import (
+    OTHER,
+    SETTINGS,
+    SPEC,
+    N,
+    Reference,
+    batch_of,
+    begin,
+    hyper_of,
+    normal,
+    rollout,
+    rows,
+)
+from support.tiny import same
+
+from shoal.agents.td3 import td3
+from shoal.core import tree
+from shoal.core.types import Learner, Population, Rollout
+from shoal.methods import shared_critic
+from shoal.methods.cem_rl.learner import cem_rl
+
+
+def test_joint_update_against_the_reference():
+    """Members of unequal hyperparameters, so that none can stand for another; those of the critics are the first's."""
+    made = made_cem(trained=N)
+    own = {"target_noise": [0.5, 0.1, 1.0], "noise_clip": [0.3, 0.5, 0.2], "tau": [0.3, 0.5, 0.1]}
+    own |= {"policy_learning_rate": [0.02, 0.05, 0.01], "critic_learning_rate": [0.05, 9.0, 9.0]}
+    start = begin(made, **own, policy_delay=[2.0, 1.0, 1.0])
+    update = jax.jit(shared_critic.joint_update(shared_critic.networks_of(td3(SPEC, **SETTINGS), "")))
+    actors, critic = start.members.learned, start.shared.critic
+    expected = Reference(actors, critic)
+    for i in range(4):
+        keys = jax.random.split(jax.random.key(i), N)
+        actors, critic, metrics = update(actors, critic, start.hyper, batch_of(i), keys)
+        told = expected.improve(start.hyper, batch_of(i), normal(keys))
+        expected.check(actors, critic)
+        for name, x in metrics.items():
+            np.testing.assert_allclose(x, [t[name] for t in told], rtol=1e-3, err_msg=name)
+        np.testing.assert_array_equal(actors.updates, np.full(N, i + 1))
+
+
+# ----------------------------------------------------------------------------------------------- CEM-RL
+
+
+@functools.cache
+def made_cem(**options: Any) -> Learner:
+    settings = SETTINGS | {"capacity": 20}
+    made = cem_rl(td3(SPEC, **settings), N, **options)
+    jitted = {name: jax.jit(getattr(made.drawn, name)) for name in ("improve", "watch")}
+    return made._replace(init=jax.jit(made.init), drawn=made.drawn._replace(**jitted))
+
+
+def watched(made: Learner, population: Population) -> Population:
+    """With a memory that is full."""
+    memory = population.shared.memory
+    steps = jax.tree.map(lambda x: x.reshape(-1, 1, *x.shape[3:])[:20], rollout(0))
+    memory = memory._replace(steps=memory.steps._replace(**steps._replace(extras=())._asdict()), filled=jnp.full(1, 20))
+    return population._replace(shared=population.shared._replace(memory=memory))
+
+
+@pytest.mark.parametrize("trained", [1, 2, 3])
+def test_members_that_are_not_trained_stay_as_they_are(trained):
+    made = made_cem(trained=trained)
+    start = watched(made, begin(made, policy_delay=1.0))
+    end, metrics = made.drawn.improve(start, jax.random.key(0))
+    split = [
+        jax.tree.map(lambda x, s=s: x[s], (start.members, end.members)) for s in (slice(trained), slice(trained, N))
+    ]
+    for before, after in zip(*[rows(x.learned.policy) for x in split[0]], strict=True):
+        assert not same(before, after)
+    assert same(*split[1])
+    assert same(start.shared.memory, end.shared.memory) and same(start.shared.distribution, end.shared.distribution)
+    assert not same(start.shared.critic, end.shared.critic)
+    for x in metrics.values():
+        assert np.isfinite(x[:trained]).all() and np.isnan(x[trained:]).all() and x.shape == (N,)
+
+
+def test_an_actor_that_diverges_does_not_take_the_critics_along():
+    """Nor the other actors; its own share of the batch is left out of what the critics learn from."""
+    made = made_cem(trained=3)
+    start = watched(made, begin(made, policy_delay=1.0))
+    actors = start.members.learned
+    lost = jax.tree.map(lambda x: x.at[1].set(jnp.nan), (actors.policy, actors.target_policy))
+    actors = actors._replace(policy=lost[0], target_policy=lost[1])
+    end, _ = made.drawn.improve(start._replace(members=start.members._replace(learned=actors)), jax.random.key(0))
+    np.testing.assert_array_equal(tree.finite(end.members.learned), [True, False, True])
+    critics = jax.tree.map(lambda x: x[None], end.shared.critic)
+    assert tree.finite(critics)[0] and not same(end.shared.critic.critics, start.shared.critic.critics)
+
+
+def test_trained_by_default():
+    made = made_cem()
+    end, _ = made.drawn.improve(watched(made, begin(made, policy_delay=1.0)), jax.random.key(0))
+    np.testing.assert_array_equal(end.members.learned.updates, [1, 0, 0])
+
+
+def test_the_cross_entropy_method_alone():
+    drawn = cem_rl(td3(SPEC, **SETTINGS), N, trained=0).drawn
+    assert drawn.improve is None and drawn.watch is None
+    assert drawn.updates(hyper_of(made_cem()), 10**6, 100) == 0
+
+
+@pytest.mark.parametrize("name", [x for x in made_cem().agent.hyper._fields if x != "update_ratio"])
+def test_every_hyperparameter_of_cem_rl_takes_effect(name):
+    made = made_cem(trained=2)
+
+    def after(**values: float) -> Any:
+        now = watched(made, begin(made, **{"policy_delay": 1.0} | values))
+        for i in range(2):
+            now, _ = made.drawn.improve(now, jax.random.key(i))
+        return now.members, now.shared.critic
+
+    usual = float(hyper_of(made, policy_delay=1.0)._asdict()[name][0])
+    assert not same(after(), after(**{name: OTHER.get(name, usual / 2)}))
+
+
+def steps_of(rng: np.random.Generator, *shape: int) -> Rollout:
+    obs, next_obs = rng.normal(size=(2, *shape, 2)).astype(np.float32)
+    action = rng.uniform(-1, 1, (*shape, 2)).astype(np.float32)
+    terminated, truncated = rng.random((2, *shape)) < 0.3
+    return Rollout(obs, action, rng.normal(size=shape).astype(np.float32), next_obs, terminated, truncated, ())
+
+
+def test_members_are_watched_and_the_mean_is_not():
+    """Rows below 0 are members; what lives on after its end does not count, and what is not finite neither."""
+    made, rng = made_cem(), np.random.default_rng(0)
+    start = begin(made)
+    steps, alive = steps_of(rng, 4, 2), np.array([[True, False], [True, True], [False, True], [True, True]])
+    steps.next_obs[2, 1, 0] = np.nan
+    end = made.drawn.watch(start.shared, np.array([-3, -1, -2, 0]), steps, alive)
+    assert end.memory.filled.tolist() == [3]
+    np.testing.assert_array_equal(end.memory.steps.reward[:3, 0], [steps.reward[0, 0], *steps.reward[1]])
+    assert same(end._replace(memory=()), start.shared._replace(memory=()))

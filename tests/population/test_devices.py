@@ -1,0 +1,188 @@
+"""Members over devices: where they lie changes nothing that they do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from support.tiny import close, hyper_of, leaves, make_agent, walk
+
+from shoal.methods.independent import independent
+from shoal.population import devices as machine_devices
+from shoal.population.devices import Layout, covered
+from shoal.population.shard import MemberShard
+
+
+@pytest.mark.parametrize(("members", "devices"), [(1, 1), (2, 2), (3, 1), (5, 1), (8, 2)])
+def test_as_many_devices_as_divide_the_members(members, devices):
+    assert len(jax.devices()) == 2
+    layout = Layout(members)
+    assert layout.devices == devices
+    placed = layout.place(np.arange(members, dtype=np.float32))
+    assert len(placed.sharding.device_set) == devices
+    assert {shard.data.shape for shard in placed.addressable_shards} == {(members // devices,)}
+    assert len(layout.place(np.float32(1), members=False).sharding.device_set) == devices
+
+
+def test_layouts_on_six_devices():
+    code = (
+        "import jax; jax.config.update('jax_num_cpu_devices', 6)\n"
+        "from shoal.population.devices import Layout; print([Layout(n).devices for n in (1, 2, 3, 4, 5, 6, 7, 8, 9, 12)])"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"XLA_FLAGS": ""}
+    )
+    assert out.stdout.strip() == "[1, 2, 3, 4, 5, 6, 1, 4, 3, 6]"
+
+
+def test_a_program_is_traced_once_and_refuses_other_shapes():
+    traces = []
+
+    def double(x: jax.Array, factor: jax.Array) -> jax.Array:
+        traces.append(x.shape)
+        return x * factor
+
+    layout = Layout(4)
+    program = layout.program(double, True, False)
+    x, factor = layout.place(np.arange(4, dtype=np.float32)), layout.place(np.float32(2), False)
+    for _ in range(3):
+        np.testing.assert_array_equal(program(x, factor), [0, 2, 4, 6])
+    assert traces == [(2,)]  # the two members of one device
+    assert program.compiling[1] > program.compiling[0] > 0
+    with pytest.raises(TypeError):
+        program(layout.place(np.arange(8, dtype=np.float32)), factor)
+    with pytest.raises(TypeError):
+        program(layout.place(np.arange(4)), factor)
+
+
+def test_compiling_side_by_side_counts_once():
+    assert covered([(5.0, 6.0), (1.0, 3.0), (2.0, 2.5), (2.0, 4.0), (5.5, 7.0)]) == 3 + 2
+    assert covered([]) == 0
+
+
+def test_a_gather_crosses_devices():
+    layout = Layout(4)
+    take = layout.gather(lambda x, rows: x[rows], True, False)
+    rows = layout.place(np.int32([3, 0, 0, 1]), False)
+    moved = take(layout.place(np.arange(8, dtype=np.float32).reshape(4, 2)), rows)
+    np.testing.assert_array_equal(moved, [[6, 7], [0, 1], [0, 1], [2, 3]])
+    assert len(moved.sharding.device_set) == 2
+
+
+def test_donated_memory_is_taken_over():
+    layout = Layout(2)
+    program = layout.program(lambda x: x + jnp.float32(1), True, donate=(0,))
+    x = layout.place(np.zeros(2, np.float32))
+    assert program(x)[0] == 1 and x.is_deleted()
+
+
+class Run:
+    """Two generations with a copy between devices, and how they end."""
+
+    def __init__(self) -> None:
+        agent = make_agent("ppo", layers=(), normalise_observations=False)  # quick to compile
+        self.hyper = hyper_of("ppo", agent, 4)._asdict()
+        self.hyper["learning_rate"] = np.float32([1e-3, 2e-3, 3e-3, 4e-3])
+        self.shard = MemberShard(walk(), independent(agent), np.arange(4), 0, fitness="training")
+
+    def go(self, chunk: int) -> list[np.ndarray]:
+        self.shard.begin(self.hyper)
+        metrics = []
+        for generation in range(2):
+            metrics.append(self.shard.train(generation, 3, chunk))
+            self.shard.evaluate(generation)
+            metrics.append(self.shard.cards().fitness)
+            self.shard.adopt(np.array([3, 1, 2, 0]), self.hyper, {})
+        return leaves((self.shard.population, self.shard.rollouts.state(), metrics))
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return Run()
+
+
+def test_one_device_and_two_give_the_same(run, monkeypatch):
+    one = jax.devices()[:1]
+    monkeypatch.setattr(jax, "devices", lambda: one)
+    alone = Run()
+    assert (alone.shard.devices, run.shard.devices) == (1, 2)
+    close(run.go(3), alone.go(3), rtol=1e-4, atol=1e-5)  # not bit for bit: batches of other sizes round differently
+
+
+def test_the_size_of_a_chunk_changes_nothing(run):
+    for a, b in zip(run.go(1), run.go(2), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_everything_again_is_the_same(run):
+    for a, b in zip(run.go(3), run.go(3), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_seconds_side_by_side_count_once():
+    assert covered([(1.0, 3.0), (2.0, 2.5), (2.0, 5.0), (7.0, 8.0), (0.0, 0.0)]) == 5.0
+
+
+# ------------------------------------------------------------------------------- several processes on a machine
+
+
+class Machine:
+    """Cores and GPUs of a test, and what `prepare` does with them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path, cores: int, gpus: int = 0):
+        self.kept: set[int] | None = None
+        self.settings: dict[str, Any] = {}
+        for gpu in range(gpus):
+            (folder / str(gpu)).mkdir()
+        monkeypatch.setattr(machine_devices, "GPUS", folder)
+        monkeypatch.setattr(machine_devices.os, "sched_getaffinity", lambda pid: set(range(cores)), raising=False)
+        monkeypatch.setattr(machine_devices.os, "sched_setaffinity", self.keep, raising=False)
+        monkeypatch.setattr(machine_devices.jax.config, "update", self.settings.__setitem__)
+        monkeypatch.delenv("XLA_FLAGS", raising=False)
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "all")  # so that it is put back
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+
+    def keep(self, pid: int, cores: list[int]) -> None:
+        self.kept = set(cores)
+
+
+@pytest.mark.parametrize(
+    ("cores", "size", "expected"),
+    [(8, 1, [None]), (8, 2, [{0, 1, 2, 3}, {4, 5, 6, 7}]), (5, 2, [{0, 1}, {2, 3, 4}]), (2, 3, [{0}, {0}, {1}])],
+)
+def test_each_process_keeps_to_its_share_of_the_cores(monkeypatch, tmp_path, cores, size, expected):
+    for rank in range(size):
+        with monkeypatch.context() as patch:
+            machine = Machine(patch, tmp_path, cores)
+            machine_devices.prepare((rank, size), (rank, size))
+            assert machine.kept == expected[rank]
+            assert machine.settings["jax_num_cpu_devices"] == len(expected[rank] or range(cores))
+
+
+def test_a_launcher_that_bound_the_ranks_is_heeded(monkeypatch, tmp_path):
+    machine = Machine(monkeypatch, tmp_path, cores=4)
+    machine_devices.prepare(neighbour=(3, 8), sharer=(0, 1))
+    assert machine.kept is None and machine.settings["jax_num_cpu_devices"] == 4
+
+
+@pytest.mark.parametrize(("visible", "expected"), [(None, "0 1 2 0 1"), ("5,7", "5 7 5 7 5")])
+def test_each_process_takes_a_gpu_of_its_own(monkeypatch, tmp_path, visible, expected):
+    given = []
+    for rank in range(5):
+        with monkeypatch.context() as patch:
+            folder = tmp_path / str(rank)
+            folder.mkdir()
+            Machine(patch, folder, cores=8, gpus=3)
+            if visible:
+                patch.setenv("CUDA_VISIBLE_DEVICES", visible)
+            machine_devices.prepare((rank, 5), (rank, 5))
+            given.append(os.environ["CUDA_VISIBLE_DEVICES"])
+    assert " ".join(given) == expected

@@ -1,0 +1,103 @@
+"""Rows that are appended as a run goes, and cut back when it resumes."""
+
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+
+import pytest
+
+from shoal.records.jsonl import Lines
+
+
+def row(generation: int, uid: int = 0) -> dict[str, int]:
+    return {"generation": generation, "uid": uid}
+
+
+def read(path: Path) -> list[dict[str, int]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def write(path: Path, rows: list[dict[str, int]], before: int = 9) -> None:
+    lines = Lines(path, before, path.parent)
+    try:
+        lines.write(rows)
+    finally:
+        lines.close()
+
+
+def test_appends(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    lines = Lines(path, 0, tmp_path)
+    assert path.read_text() == ""
+    lines.write([row(0, 0), row(0, 1)])
+    lines.write([row(1, 0)])
+    lines.sync()
+    lines.close()
+    assert path.read_text() == '{"generation": 0, "uid": 0}\n{"generation": 0, "uid": 1}\n{"generation": 1, "uid": 0}\n'
+
+
+def test_goes_on_with_what_is_there(tmp_path: Path) -> None:
+    write(tmp_path / "a", [row(0)])
+    write(tmp_path / "a", [row(1)])
+    assert read(tmp_path / "a") == [row(0), row(1)]
+
+
+@pytest.mark.parametrize("before", [0, 1, 2, 5])
+def test_cut_back(tmp_path: Path, before: int) -> None:
+    path = tmp_path / "a"
+    write(path, [row(g, u) for g in range(4) for u in range(2)])
+    write(path, [row(9)], before=before)
+    assert read(path) == [*[row(g, u) for g in range(min(before, 4)) for u in range(2)], row(9)]
+
+
+@pytest.mark.parametrize("cut", range(1, 28))
+def test_half_a_last_line_is_dropped(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "a"
+    write(path, [row(0), row(1)])
+    path.write_bytes(path.read_bytes()[:-cut])
+    write(path, [row(2)], before=2)
+    assert read(path) == ([row(0), row(1), row(2)] if cut == 1 else [row(0), row(2)])
+
+
+def test_foreign_lines_are_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    foreign = b'\n5\nnull\n[1]\n{}\n{"generation": "x"}\n{"generation": null}\n\xff\xfe\n'
+    path.write_bytes(foreign + b'{"generation": 1, "uid": 2}\n')
+    write(path, [], before=5)
+    assert read(path) == [row(1, 2)]
+
+
+def test_cutting_back_a_missing_file(tmp_path: Path) -> None:
+    write(tmp_path / "a", [row(3)], before=3)
+    assert read(tmp_path / "a") == [row(3)]
+
+
+def test_cutting_back_is_atomic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a"
+    write(path, [row(0), row(1)])
+
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write(path, [], before=1)
+    assert read(path) == [row(0), row(1)]
+    assert [p.name for p in tmp_path.iterdir()] == ["a"]
+
+
+def test_who_has_lost_the_file_appends_to_none(tmp_path: Path) -> None:
+    """Another process has taken over the run, and has cut back its lines."""
+    path = tmp_path / "a"
+    late = Lines(path, 0, tmp_path)
+    late.write([row(0), row(1)])
+    now = Lines(path, 1, tmp_path)
+    late.write([row(2)])
+    now.write([row(1, 7)])
+    late.sync()
+    for lines in (late, now):
+        lines.close()
+    assert read(path) == [row(0), row(1, 7)]
+    assert [p.name for p in tmp_path.iterdir()] == ["a"]

@@ -1,0 +1,270 @@
+"""The report of methods whose members copy nobody: what its figures draw is what the files say."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.synthetic_run import write_drawn, write_dvd, write_run, write_seeds
+from test_report import SECTIONS, Page, report
+from test_workspace import worker
+
+from shoal.report.charts import Axis
+from shoal.report.page import write_report
+from shoal.report.search import smoothed
+
+DRAWN = ("fitness", "steps", "hyperparameters", "throughput", "experiment")
+DVD = ("fitness", "behaviour", "hyperparameters", "throughput", "members", "experiment")
+SEEDS = ("fitness", "hyperparameters", "throughput", "members", "experiment")
+OF_COPYING = re.compile(r"cop(y|ied|ies|ying)\b|lineage|founder|family|took over|perturbed|population of 1", re.I)
+
+
+def rows(run: Path, name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / name).read_text().splitlines()]
+
+
+def metric(run: Path, name: str) -> list[float | None]:
+    """One number of each generation, as the file says it."""
+    return [row["members"][name][0] for row in rows(run, "metrics.jsonl")]
+
+
+def chart(page: Page, title: str) -> dict[str, list[float | None]]:
+    """The lines of a plot by name."""
+    (found,) = [a for _, a in page.tags if "data-chart" in a and a.get("aria-label") == title and "hidden" not in a]
+    data = json.loads(found["data-chart"] or "")
+    return dict(zip(data["names"], data["lines"], strict=True))
+
+
+def same(drawn: list[float | None], told: list[Any]) -> None:
+    """Equal but for the digits that the page leaves out; None where None."""
+    expected = [np.nan if value is None else float(value) for value in told]
+    assert [np.nan if x is None else x for x in drawn] == pytest.approx(expected, rel=1e-4, nan_ok=True)
+
+
+def path_of(text: str, title: str, kind: str) -> np.ndarray:
+    """The points of the one line of a kind in a plot, in units of the drawing."""
+    svg = text.split(f"<title>{title}</title>", 1)[1].split("</svg>", 1)[0]
+    (data,) = re.findall(rf'<path class="{kind}" d="M([^"]*)"', svg)
+    steps = [[int(x) for x in part.split()] for part in data.split("l")]
+    return np.cumsum(steps, axis=0)
+
+
+@pytest.mark.parametrize("method", ["es", "cem_rl"])
+@pytest.mark.parametrize("diverged", [0.0, 0.3])
+def test_drawn_numbers_are_those_of_the_files(tmp_path: Path, method: str, diverged: float) -> None:
+    run = write_drawn(tmp_path / "run", method, diverged=diverged)
+    text, page = report(run, DRAWN)
+    lines = chart(page, "Returns of the mean and of the members")
+    same(lines["the mean"], [row["fitness"] for row in rows(run, "lineage.jsonl")])
+    for name, kind in (("members: best", "max"), ("average", "mean"), ("worst", "min")):
+        same(lines[name], metric(run, f"returns/{kind}"))
+    variance = [np.nan if x is None else x for x in metric(run, "returns/variance")]
+    same(lines["deviation"], list(np.sqrt(variance)))
+    ranks = metric(run, "mean/rank")
+    same(chart(page, "Rank of the mean")["rank"], ranks)
+    known = [x for x in ranks if x is not None]
+    first = f"ranked first in {known.count(1.0)} of {len(known)} generations; its median rank is"
+    assert f"{first} {np.median(known):g} of 33" in page.words
+    assert "says nothing about the way up" in page.words
+    same(chart(page, "Steps of the mean")["Steps of the mean"], metric(run, "step/norm"))
+    if method == "es":
+        same(chart(page, "Gradient")["Gradient"], metric(run, "gradient/norm"))
+        return
+    same(chart(page, "Deviation of the distribution")["deviation"], metric(run, "distribution/deviation"))
+    noise = np.sqrt([x or np.nan for x in metric(run, "distribution/noise")])
+    same(chart(page, "Deviation of the distribution")["of the added noise"], list(noise))
+    title = "Elites that gradient steps produced"  # of generations in which there were any
+    same(chart(page, title)[title], [None, None, *metric(run, "elites/trained")[2:]])
+
+
+def test_what_is_drawn_lies_where_it_should(tmp_path: Path) -> None:
+    """The line of ranks: the first on top, the last of 33 at the bottom, along the steps of all members."""
+    run = write_drawn(tmp_path / "run", "es", 32, 20)
+    text, _ = report(run, DRAWN)
+    points = path_of(text, "Rank of the mean", "median")
+    steps = np.array([row["steps"] for row in rows(run, "lineage.jsonl")])
+    ranks = np.array(metric(run, "mean/rank"), float)
+    assert points[:, 0] == pytest.approx(2000 * steps / steps[-1], abs=1)
+    assert points[:, 1] == pytest.approx(1000 * (ranks - 1) / 32, abs=1)
+
+
+def test_the_bands(tmp_path: Path) -> None:
+    """From worst to best, and a deviation around the average that does not leave it."""
+    run = write_drawn(tmp_path / "run", "es", 32, 5)
+    text, page = report(run, DRAWN)
+    plot = next(a for _, a in page.tags if a.get("aria-label") == "Returns of the mean and of the members")
+    data = json.loads(plot["data-chart"] or "")
+    low, high, average, variance = (
+        np.array(metric(run, f"returns/{name}"), float) for name in ("min", "max", "mean", "variance")
+    )
+    ends = {
+        "band": (low, high),
+        "inner": (np.maximum(average - variance**0.5, low), np.minimum(average + variance**0.5, high)),
+    }
+    for kind, (bottom, top) in ends.items():
+        svg = text.split("<title>Returns of the mean and of the members</title>", 1)[1]
+        outline = re.findall(rf'<path class="{kind}" d="M([^"]*)Z"', svg)[0].split("L")
+        y = 1 - np.array([int(point.split()[1]) for point in outline]) / 1000
+        values = data["low"] + y * (data["high"] - data["low"])
+        near = 2e-3 * (data["high"] - data["low"])
+        assert values == pytest.approx(np.r_[top, bottom[::-1]], abs=near)
+
+
+@pytest.mark.parametrize(
+    ("method", "population", "generations", "more"),
+    [
+        ("es", 32, 20, {"finished": False}),
+        ("cem_rl", 10, 1, {}),
+        ("es", 2, 1, {"finished": False}),
+        ("cem_rl", 4, 6, {"diverged": 1.0}),
+        ("es", 1024, 2500, {"decay": 0.999, "diverged": 0.01}),
+    ],
+)  # fmt: skip
+def test_any_drawn_run_has_a_page(
+    tmp_path: Path, method: str, population: int, generations: int, more: dict[str, Any]
+) -> None:
+    text, page = report(write_drawn(tmp_path / "run", method, population, generations, **more), DRAWN)
+    assert not OF_COPYING.search(page.words.split("env: CartPole")[0])
+    assert f"method {method}" in page.words
+    assert f"{population * generations:,} members drawn in all" in page.words
+    assert f"{population:,} members were drawn around it" in page.words
+    assert ("No returns yet" in page.words) == (more.get("diverged") == 1.0)
+    assert ("Bold lines are means over" in page.words) == (generations > 200)
+    assert len(text) < 1_500_000
+    assert text.count("<title>") == text.count("<svg role=") + 1 == text.count("<desc>") + 1
+
+
+def test_hyperparameters_that_decay(tmp_path: Path) -> None:
+    run = write_drawn(tmp_path / "run", "es", decay=0.9)
+    _, page = report(run, DRAWN)
+    same(chart(page, "sigma")["sigma"], [row["hyper"]["sigma"] for row in rows(run, "lineage.jsonl")])
+    assert "It went from 0.05 to 0.006754." in page.words and "Not tuned: learning_rate 0.02." in page.words
+
+
+def test_nobody_learned_by_gradient(tmp_path: Path) -> None:
+    """Before the memory is full enough, and where nobody is trained at all, no share of theirs is told."""
+    run = write_drawn(tmp_path / "run", "cem_rl", 10, 2)
+    (run / "experiment.yaml").write_text("method: {name: cem_rl, trained: 0}\npopulation: 10\n")
+    _, page = report(run, DRAWN)
+    assert "gradient steps" not in page.words and "10 members were drawn around it" in page.words
+
+
+@pytest.mark.parametrize("window", [3, 5])
+def test_smoothing(window: int) -> None:
+    values = np.array([1.0, 4.0, np.nan, 2.0, 8.0, 0.0])
+    half = window // 2
+    expected = [np.nanmean(values[max(at - half, 0) : at + half + 1]) for at in range(len(values))]
+    expected[2] = np.nan
+    assert smoothed(values, window) == pytest.approx(expected, nan_ok=True)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.5])
+def test_diversity_is_that_of_the_files(tmp_path: Path, missing: float) -> None:
+    run = write_dvd(tmp_path / "run", missing=missing)
+    text, page = report(run, DVD)
+    assert not OF_COPYING.search(page.words.split("env: CartPole")[0])
+    same(chart(page, "Determinant")["determinant"], metric(run, "diversity/determinant"))
+    chosen = [row["hyper"]["diversity"] for row in rows(run, "lineage.jsonl")[::5]]
+    same(chart(page, "What diversity counted")["diversity"], chosen)
+    assert f"0 in {chosen.count(0.0)}, 0.5 in {chosen.count(0.5)} of 12 generations." in page.words
+    entry = [r for r in rows(run, "metrics.jsonl") if r["members"]["diversity/to 0"][0] is not None][-1]
+    matrix = np.array([entry["members"][f"diversity/to {at}"] for at in range(5)])
+    cells = re.findall(r'<b style="--v:(\d+)%" title="members (\d) and (\d): [\d.]+">([\d.]+)</b>', text)
+    assert [(int(a), int(b)) for _, a, b, _ in cells] == [(a, b) for a in range(5) for b in range(5)]
+    assert [float(word) for *_, word in cells] == pytest.approx(matrix.ravel(), abs=0.0051)
+    assert [int(shade) for shade, *_ in cells] == pytest.approx(100 * matrix.ravel() / matrix.max(), abs=0.51)
+    apart = np.where(np.eye(5, dtype=bool), np.inf, matrix)
+    a, b = sorted(np.unravel_index(apart.argmin(), apart.shape))
+    assert f"In generation {entry['generation']} members {a} and {b} behaved most alike" in page.words
+
+
+@pytest.mark.parametrize(
+    ("population", "generations", "more"),
+    [(2, 1, {}), (5, 3, {"missing": 1.0}), (40, 700, {}), (100, 2, {}), (4, 6, {"arms": (0.3,)})],
+)
+def test_any_diverse_run_has_a_page(tmp_path: Path, population: int, generations: int, more: dict[str, Any]) -> None:
+    text, page = report(write_dvd(tmp_path / "run", population, generations, **more), DVD)
+    fields = re.findall(r'title="members (\d+) and (\d+):', text)
+    assert len(fields) == (0 if more.get("missing") else min(population, 60) ** 2)
+    assert ("40 more are left out" in page.words) == (population == 100)
+    assert ("0.3 in every generation." in page.words) == ("arms" in more)
+    assert ("A bandit chooses" in page.words) == ("arms" not in more)
+    assert len(text) < 2_000_000
+
+
+def test_choices_in_a_long_run(tmp_path: Path) -> None:
+    """The areas of both arms fill the figure, each as high as the share of its choices in that stretch."""
+    run = write_dvd(tmp_path / "run", 2, 500)
+    text, _ = report(run, DVD)
+    svg = text.split("<title>What diversity counted</title>", 1)[1].split("</svg>", 1)[0]
+    outline = re.findall(r'<path class="area c0" d="M([^"]*)Z"', svg)[0].split("L")
+    top = 1 - np.array([int(point.split()[1]) for point in outline[: len(outline) // 2 : 2]]) / 1000
+    chosen = np.array([row["hyper"]["diversity"] for row in rows(run, "lineage.jsonl")[::2]])
+    assert top == pytest.approx((chosen.reshape(50, 10) == 0).mean(axis=1), abs=1e-3)
+
+
+def test_determinants_that_float32_does_not_hold(tmp_path: Path) -> None:
+    run = write_dvd(tmp_path / "run", 30, 4)
+    entries = rows(run, "metrics.jsonl")
+    for entry in entries:
+        entry["members"]["diversity/determinant"] = [0.0] * 30
+    (run / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    _, page = report(run, DVD)
+    same(chart(page, "Determinant")["determinant"], list(np.exp(metric(run, "diversity/log_determinant"))))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_the_control(tmp_path: Path, finished: bool) -> None:
+    _, page = report(write_seeds(tmp_path / "run", finished=finished), SEEDS)
+    assert "This is the control" in page.words and "learned by ppo" in page.words
+    words = page.words.split("env: CartPole")[0]
+    assert not OF_COPYING.search(words), OF_COPYING.search(words)
+
+
+def test_a_workspace_of_the_control(tmp_path: Path) -> None:
+    for slot, name in enumerate(("a", "b")):
+        run = worker(tmp_path, name, slot, 4, copying=False)
+        text = (run / "experiment.yaml").read_text()
+        (run / "experiment.yaml").write_text(text + "method: seeds\n")
+    _, page = report(tmp_path, SEEDS)
+    assert "8 agents learned side by side" in page.words and "This is the control" in page.words
+
+
+def test_the_usual_method_is_said_too(tmp_path: Path) -> None:
+    _, page = report(write_run(tmp_path / "run", 4, 3), SECTIONS)
+    assert "method pbt" in page.words
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), "text", [], {}, [None], [1, 2, 3], [{}], -1, True])
+@pytest.mark.parametrize("write", [write_drawn, write_dvd, write_seeds])
+def test_odd_values_anywhere(tmp_path: Path, write: Any, value: object) -> None:
+    run = write(tmp_path / "run", generations=4)
+    entries = rows(run, "metrics.jsonl")
+    for at, entry in enumerate(entries[:3]):
+        for field in list(entry["members"])[at % 2 :: 2]:
+            entry["members"][field] = value
+    entries[3]["members"] = value
+    (run / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    write_report(run)
+    for method in (value, {"name": value}, {"name": "cem_rl", "trained": value}, {"name": "dvd", "arms": value}):
+        (run / "result.json").write_text(json.dumps({"method": value, "population": value}))
+        (run / "experiment.yaml").write_text(f"method: {json.dumps(method)}\npopulation: {json.dumps(value)}")
+        write_report(run)
+
+
+def test_hostile_method_names_stay_text(tmp_path: Path) -> None:
+    evil = "</script><img src=x onerror=alert(1)>\"'"
+    run = write_run(tmp_path / "run", 4, 3)
+    result = json.loads((run / "result.json").read_text())
+    (run / "result.json").write_text(json.dumps(result | {"method": evil}))
+    text, page = report(run)
+    assert evil in page.words and "img" not in {tag for tag, _ in page.tags} and evil in unescape(text)
+
+
+def test_an_axis_may_run_down() -> None:
+    assert Axis(33, 1).place([1, 17, 33]) == pytest.approx([1, 0.5, 0])

@@ -1,0 +1,137 @@
+"""The runs of all workers of a directory as one, and at a glance."""
+
+from __future__ import annotations
+
+import json
+import signal
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from support.synthetic_run import write_run
+
+from shoal.core.types import BadInput
+from shoal.report import workspace
+from shoal.report.page import write_report
+from shoal.report.workspace import is_workspace, read_workspace, watch_workspace
+
+COUNT = 4  # members of a worker
+
+
+def worker(path: Path, name: str, slot: int, generations: int, **more: Any) -> Path:
+    """A worker's run, with the numbers that its slot gives its members."""
+    run = write_run(path / "workers" / name, COUNT, generations, seed=slot, **more)
+    (path / "slots").mkdir(exist_ok=True)
+    (path / "slots" / f"{slot:04d}").write_text(name)
+    for file in ("lineage.jsonl", "metrics.jsonl"):
+        rows = [json.loads(line) for line in (run / file).read_text().splitlines()]
+        for row in rows:
+            for names in (row, row.get("champion") or {}):
+                for key in ("uid", "parent"):
+                    if key in names:
+                        names[key] += COUNT * slot
+        (run / file).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    if (run / "result.json").exists():
+        result = json.loads((run / "result.json").read_text())
+        result["champion"]["uid"] += COUNT * slot
+        (run / "result.json").write_text(json.dumps(result))
+    return run
+
+
+def test_all_members_of_all_workers(tmp_path: Path) -> None:
+    runs = [worker(tmp_path, name, slot, 12 + slot) for slot, name in enumerate(("b", "a", "c"))]
+    assert is_workspace(tmp_path) and not is_workspace(runs[0])
+    whole = read_workspace(tmp_path)
+    assert whole.lineage.uids.tolist() == list(range(12))
+    assert whole.lineage.generations.tolist() == list(range(14))
+    assert whole.lineage.present.sum() == COUNT * (12 + 13 + 14)
+    results = [json.loads((run / "result.json").read_text()) for run in runs]
+    assert whole.result["environment_steps"] == sum(r["environment_steps"] for r in results)
+    assert whole.result["seconds"] == max(r["seconds"] for r in results)
+    best = max((r["champion"] for r in results), key=lambda c: c["selection_fitness"])
+    assert whole.result["champion"] == best and whole.champion == (best["uid"], best["generation"])
+    metrics = [[json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()] for run in runs]
+    for entry in whole.metrics:
+        parts = [rows[entry["generation"]] for rows in metrics if entry["generation"] < len(rows)]
+        assert entry["steps"] == sum(p["steps"] for p in parts)
+        assert entry["timing"]["train"] == max(p["timing"]["train"] for p in parts)
+        assert entry["timing"]["steps_per_second"] == pytest.approx(sum(p["timing"]["steps_per_second"] for p in parts))
+
+
+def test_a_workspace_at_work(tmp_path: Path) -> None:
+    worker(tmp_path, "a", 0, 5)
+    worker(tmp_path, "b", 1, 3, finished=False)
+    (tmp_path / "workers" / "c").mkdir()
+    (tmp_path / "workers" / "c" / "experiment.yaml").write_text("population: 4\n")
+    whole = read_workspace(tmp_path)
+    assert not whole.result and whole.champion is not None
+    uid, generation = whole.champion
+    latest = {4: whole.lineage.fitness[4, :4].max(), 2: whole.lineage.fitness[2, 4:].max()}
+    assert whole.lineage.fitness[generation, uid] == max(latest.values())
+    page = write_report(tmp_path)
+    assert page == tmp_path / "report.html" and "12" in page.read_text()
+
+
+def test_nobody_has_begun(tmp_path: Path) -> None:
+    for name in ("workers", "slots"):
+        (tmp_path / name).mkdir()
+    with pytest.raises(BadInput, match="no worker has begun yet"):
+        read_workspace(tmp_path)
+
+
+def test_at_a_glance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker(tmp_path, "a", 0, 5)
+    worker(tmp_path, "b", 1, 3, finished=False)
+    worker(tmp_path, "silent", 2, 2, finished=False)
+    (tmp_path / "workers" / "new").mkdir()
+    (tmp_path / "workers" / "new" / "experiment.yaml").write_text("generations: 7\n")
+    (tmp_path / "leases").mkdir()
+    for name in ("b", "new"):
+        (tmp_path / "leases" / name).touch()
+    looks: list[int] = []
+
+    def look(seconds: float) -> None:
+        looks.append(1)
+        if len(looks) == 60:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(workspace.time, "sleep", look)
+    console = Console(file=StringIO(), width=120)
+    watch_workspace(tmp_path, console)
+    assert len(looks) == 60
+    shown = {line.split()[0]: line for line in console.file.getvalue().splitlines() if line.strip()}  # type: ignore[attr-defined]
+    assert "5/5" in shown["a"] and "done" in shown["a"]
+    assert "3/3" in shown["b"] and "at work" in shown["b"]
+    assert "stopped" in shown["silent"] and "0/7" in shown["new"]
+
+
+def test_nothing_to_watch(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="is not a workspace"):
+        watch_workspace(tmp_path, Console())
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        *(("experiment.yaml", text) for text in ("population: many", "population: [1]\ngenerations: {}", "[", "")),
+        *(
+            ("metrics.jsonl", text)
+            for text in ('{"timing": 3}', '{"generation": 0, "timing": [1], "champion": 4}', "[[")
+        ),
+        *(
+            ("result.json", text)
+            for text in ('{"champion": {"uid": 1}}', '{"champion": {"selection_fitness": "x"}}', "3")
+        ),
+    ],
+)
+def test_a_worker_whose_files_say_nothing_of_use(tmp_path: Path, name: str, text: str) -> None:
+    """The page and the live table are about the others then."""
+    for folder in ("slots", "workers"):
+        (tmp_path / folder).mkdir()
+    for worker in ("a", "b"):
+        write_run(tmp_path / "workers" / worker, population=4, generations=3)
+    (tmp_path / "workers" / "a" / name).write_text(text)
+    assert write_report(tmp_path).read_text().startswith("<!")
+    Console(file=StringIO()).print(workspace._view(tmp_path))

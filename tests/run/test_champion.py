@@ -1,0 +1,212 @@
+"""The best member ever seen: never one without a fitness, kept apart, and able to act."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from support.runs import at_work, tiny
+
+from shoal.core.types import BadInput, Cards, Continuous, Discrete, MultiDiscrete, Spec
+from shoal.environments.spaces import to_bounds
+from shoal.experiment.experiment import dump
+from shoal.experiment.resolve import build_run, make_agent
+from shoal.run import checkpoint
+from shoal.run.champion import Best, load_champion, save
+
+NAN, INF = math.nan, math.inf
+
+
+def cards(fitness: list[float], generation: int = 0) -> Cards:
+    n = len(fitness)
+    whole, nothing = np.arange(n) + 10, np.full(n, NAN)
+    hyper = {"learning_rate": np.arange(n, dtype=np.float32) / 8}
+    return Cards(whole, np.full(n, generation), whole, np.array(fitness), nothing, whole, hyper, np.zeros(n, int))
+
+
+def challenge(best: Best, fitness: list[float], generation: int = 0) -> bool:
+    row = best.challenge(cards(fitness, generation))
+    if row is not None:
+        best.learned = {"from": (generation, row)}
+    return row is not None
+
+
+# --------------------------------------------------------------------------------------- who it is
+
+
+def test_the_best_is_remembered() -> None:
+    best = Best()
+    assert challenge(best, [1.0, 5.0, 3.0])
+    assert not challenge(best, [4.0, 4.9, 0.0], 1)
+    assert (best.uid, best.generation, best.fitness, best.learned) == (11, 0, 5.0, {"from": (0, 1)})
+    assert best.hyper == {"learning_rate": 0.125}
+    assert challenge(best, [4.0, 4.9, 6.0], 2)
+    assert (best.uid, best.generation, best.fitness, best.learned) == (12, 2, 6.0, {"from": (2, 2)})
+
+
+@pytest.mark.parametrize("bad", [NAN, INF, -INF])
+def test_no_champion_without_a_fitness(bad: float) -> None:
+    best = Best()
+    assert not challenge(best, [bad, bad, bad])
+    assert best == Best()
+    assert challenge(best, [bad, -1e300, bad], 1)
+    assert best.uid == 11
+    assert not challenge(best, [bad, bad, bad], 2)
+    assert (best.uid, best.generation) == (11, 1)
+
+
+def test_of_equals_the_latest() -> None:
+    """It has trained longest."""
+    best = Best()
+    for generation in range(3):
+        assert challenge(best, [1.0, 7.0, 7.0], generation)
+    assert (best.uid, best.generation) == (11, 2)
+
+
+def test_the_row_of_a_new_champion() -> None:
+    """What it has learned is for the caller to bring, and only then."""
+    best = Best()
+    rows = [best.challenge(cards(f)) for f in ([1.0, 2.0], [0.0, 1.0], [NAN, NAN], [3.0, 2.0])]
+    assert rows == [1, None, None, 0]
+    assert best.learned is None
+
+
+# --------------------------------------------------------------------------------------- files
+
+
+SPACES = {
+    "discrete": Discrete(3, start=-4),
+    "multi_discrete": MultiDiscrete((2, 3), (5, -5)),
+    "continuous": Continuous((-2.0, 0.0, -np.inf), (2.0, 10.0, np.inf)),
+    "integers": Continuous((-200.0, 0.0), (200.0, 10.0), "int16"),
+}
+
+
+def champion_of(folder: Path, spec: Spec, fitness: float = 3.5, **settings: Any) -> Any:
+    """A run directory that holds an untrained champion; its agent and weights."""
+    experiment = replace(tiny(), hyper={}, space={}, **settings)
+    agent = make_agent(experiment, spec)
+    learned = jax.tree.map(np.asarray, agent.init(jax.random.key(4), agent.hyper).learned)
+    folder.mkdir(exist_ok=True)
+    (folder / "experiment.yaml").write_text(dump(experiment))
+    with at_work(folder) as workshop:
+        save(folder / "champion", Best(learned, 2, 5, fitness, {"discount": 0.5}), spec, workshop)
+    return agent, learned
+
+
+@pytest.mark.parametrize("kind", SPACES)
+@pytest.mark.parametrize("shape", [(4,), (2, 3), ()])
+def test_acts_as_it_learned(tmp_path: Path, kind: str, shape: tuple[int, ...]) -> None:
+    """On one observation or several, as the agent does, within the environment's own bounds."""
+    spec = Spec(shape, "float32", SPACES[kind])
+    agent, learned = champion_of(tmp_path, spec)
+    champion = load_champion(tmp_path)
+    assert (champion.uid, champion.generation, champion.fitness) == (2, 5, 3.5)
+    assert champion.hyper == {"discount": 0.5}
+    assert champion.spec == spec
+    obs = np.random.default_rng(0).normal(scale=100, size=(7, *shape)).astype(np.float32)
+    expected = to_bounds(spec.action, np.asarray(agent.greedy(learned, obs, ())[0]))
+    actions = champion.act(obs)
+    np.testing.assert_allclose(actions, expected, rtol=1e-5)
+    np.testing.assert_allclose(np.stack([champion.act(x) for x in obs]), expected, rtol=1e-4, atol=1e-5)
+    assert isinstance(actions, np.ndarray)
+    assert actions.shape == (7, *spec.action.shape)
+    assert actions.dtype == spec.action.native
+    start = getattr(spec.action, "start", None)
+    assert start is None or ((actions >= np.array(start)).all() and (actions < np.array(start) + 3).all())
+    assert champion.act(obs[0]).shape == spec.action.shape
+    assert champion.act(obs[0].tolist()).shape == spec.action.shape
+    assert champion.act(obs[0].astype(np.float64)).shape == spec.action.shape
+
+
+def test_remembers_until_it_is_reset(tmp_path: Path) -> None:
+    """One episode, then two side by side."""
+    memory = {"agent": "shoal.agents.policy:policy", "config": {"layers": [], "recurrent": 3}}
+    agent, learned = champion_of(tmp_path, Spec((2,), "float32", Continuous((-1.0,) * 4, (1.0,) * 4)), **memory)
+    champion = load_champion(tmp_path, trust_code=True)
+    obs = np.random.default_rng(0).normal(size=(5, 2, 2)).astype(np.float32)
+    expected, carry = [], agent.carry((2,))
+    for x in obs:
+        action, carry = agent.greedy(learned, x, carry)
+        expected.append(action)
+    for _ in range(2):
+        champion.reset()
+        np.testing.assert_allclose([champion.act(x[0]) for x in obs], np.stack(expected)[:, 0], rtol=1e-4)
+    with pytest.raises(
+        BadInput, match=r"obs has the shape \(2, 2\); .* remembers other episodes: call reset\(\) first"
+    ):
+        champion.act(obs[0])
+    champion.reset()
+    np.testing.assert_allclose([champion.act(x) for x in obs], expected, rtol=1e-4)
+    forgetful = [champion.reset() or champion.act(x) for x in obs]
+    assert not np.allclose(forgetful[1:], expected[1:], rtol=1e-2)
+
+
+def test_continuous_actions_reach_and_keep_the_bounds(tmp_path: Path) -> None:
+    space = Continuous((-2.0, 0.0), (2.0, 10.0))
+    _, learned = champion_of(tmp_path, Spec((1,), "float32", space))
+    champion = load_champion(tmp_path)
+    champion.learned = jax.tree.map(lambda x: x * 1e4, learned)
+    actions = champion.act(np.array([[-1e3], [1e3]]))
+    assert set(actions[:, 0].tolist()) <= {-2.0, 2.0}
+    assert set(actions[:, 1].tolist()) <= {0.0, 10.0}
+
+
+def test_observations_of_another_shape(tmp_path: Path) -> None:
+    champion_of(tmp_path, Spec((4,), "float32", Discrete(2)))
+    champion = load_champion(tmp_path)
+    for obs in (np.zeros(3), np.zeros((2, 3)), np.zeros(()), np.zeros((4, 1))):
+        with pytest.raises(BadInput, match=r"this champion takes \(4,\), or a batch of them"):
+            champion.act(obs)
+
+
+def test_the_best_with_the_lowest_fitness_there_is(tmp_path: Path) -> None:
+    champion_of(tmp_path, Spec((4,), "float32", Discrete(2)), fitness=-1e300)
+    assert load_champion(tmp_path).fitness == -1e300
+
+
+def test_no_champion_yet(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(BadInput, match="holds no champion; is it a run directory"):
+            load_champion(folder)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "state.safetensors"])
+@pytest.mark.parametrize("content", [None, b"", b"{}", b"\xff\x00"])
+def test_damaged_champion(tmp_path: Path, name: str, content: bytes | None) -> None:
+    champion_of(tmp_path, Spec((4,), "float32", Discrete(2)))
+    path = tmp_path / "champion" / name
+    path.unlink() if content is None else path.write_bytes(content)
+    with pytest.raises(BadInput, match="champion"):
+        load_champion(tmp_path)
+
+
+def test_champion_of_another_experiment(tmp_path: Path) -> None:
+    champion_of(tmp_path, Spec((4,), "float32", Discrete(2)))
+    (tmp_path / "experiment.yaml").write_text(dump(tiny(config={"layers": [16]})))
+    with pytest.raises(BadInput, match="made by another experiment"):
+        load_champion(tmp_path)
+    (tmp_path / "experiment.yaml").unlink()
+    with pytest.raises(BadInput, match=r"holds no run: there is no experiment\.yaml in it"):
+        load_champion(tmp_path)
+
+
+def test_a_checkpoint_is_no_champion(tmp_path: Path) -> None:
+    champion_of(tmp_path, Spec((4,), "float32", Discrete(2)))
+    with at_work(tmp_path) as workshop:
+        checkpoint.write(tmp_path / "champion", {"x": np.zeros(1)}, {"generation": 3}, workshop)
+    with pytest.raises(BadInput, match="champion"):
+        load_champion(tmp_path)
+
+
+def test_what_builds_in_a_run_builds_from_its_files(tmp_path: Path) -> None:
+    """The spec survives the manifest: the champion's agent is the run's."""
+    for env in ("CartPole-v1", "Pendulum-v1"):
+        parts = build_run(tiny(env=env))
+        champion_of(tmp_path, parts.environment.spec)
+        assert load_champion(tmp_path).spec == parts.environment.spec

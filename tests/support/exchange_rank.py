@@ -1,0 +1,46 @@
+"""One rank of the exchange's contract: `mpiexec -n R python exchange_rank.py TRANSFER DIR`; each writes what it has."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+from stub_shard import StubShard, decide, key_of
+
+from shoal.distributed.mpi import Mpi
+from shoal.distributed.synchronous import Crew
+
+POPULATION = 12
+
+
+def main(transfer: str, folder: Path) -> None:
+    exchange = Mpi(transfer, lambda: None)
+    uid = np.array_split(np.arange(POPULATION), exchange.size)[exchange.rank]
+    shard = StubShard(uid)
+    crew = Crew(exchange, shard)
+    shared = crew.share({"loss": uid / 9}, stop=exchange.rank == exchange.size - 1)
+    evolved = crew.evolve(shared, decide, champion=POPULATION - 1)
+    cards = shared.cards
+    (folder / f"{exchange.rank}.json").write_text(
+        json.dumps(
+            {
+                "rank": exchange.rank,
+                "uid": cards.uid.tolist(),
+                "fitness": [repr(x) for x in cards.fitness.tolist()],
+                "rate": cards.hyper["rate"].tolist(),
+                "loss": shared.metrics["loss"].tolist(),
+                "evaluation_steps": shared.evaluation_steps,
+                "stop": shared.stop,
+                "states": [key_of(state).hex() for state in shard.states],
+                "own_rate": shard.hyper["rate"].tolist(),
+                "champion": None if evolved.champion is None else key_of((evolved.champion, ())).hex(),
+                "said": exchange.broadcast(f"from {exchange.rank}: é" * 1000)[:9],
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,214 @@
+"""Workers without learning that share a directory, and a hand that harms them: `python puppets.py DIR FAULTS SEED`.
+
+Each puppet reads what others have published, records, saves and publishes, as a worker of Shoal's does between two
+intervals, as fast as the disk lets it. Fitness is drawn anew whenever a generation is lived, and a state is a function of
+whose it is, when, and of that fitness: so whatever is read can be judged, and every record of a copy names one life.
+
+The driver kills puppets (and starts them again under their names), pauses them, replaces them by others while they are
+paused, and tears, flips, deletes, duplicates and delays their files. A puppet that crashes, reads a state that is not
+what its card says, or goes back behind what it has published ends with a message. Prints what was done and what came of
+it as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+import traceback
+import uuid
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from shoal.core.atomic import write_file
+from shoal.core.types import BadInput, Discrete, Spec
+from shoal.distributed import lease
+from shoal.distributed.directory import Lost, Workspace
+from shoal.experiment.experiment import Experiment
+from shoal.run.champion import Best
+from shoal.run.rundir import RunDirectory
+
+WORKERS, MEMBERS, SIZE, KEEP = 4, 3, 20_000, 3
+COLUMNS = ["uid", "generation", "fitness"]
+SPEC = Spec((1,), "float32", Discrete(2))
+REPLACED, REFUSED, CRASHED = 7, 8, 9
+lease.BEAT, lease.PATIENCE = 0.05, 0.5
+
+
+def state(uid: float, generation: float, fitness: float) -> np.ndarray:
+    seed = int(uid), int(generation), int(fitness * 2**53)
+    return np.random.default_rng(seed).integers(0, 256, SIZE, np.uint8)
+
+
+def puppet(path: Path, name: str) -> None:
+    """One worker, for ever; SIGTERM ends it after a generation."""
+    stop: list[int] = []
+    signal.signal(signal.SIGTERM, lambda *_: stop.append(1))
+    space = Workspace(path, KEEP, lambda: None, lambda message: None)
+    space.join(name)
+    files = RunDirectory(path / "workers" / name, KEEP, space.workshop)
+    saved = files.checkpoints.generations()
+    uid = space.slot * MEMBERS + np.arange(MEMBERS)
+    space.check_past(max(saved, default=-1) + 1, uid)
+    if (files.path / "experiment.yaml").exists():
+        files.reopen(Experiment(), max(saved, default=-1) + 1, Best(), SPEC)
+    else:
+        files.create(Experiment())
+    draw, counts, generation = random.Random(uuid.uuid4().int), Counter(), max(saved, default=-1) + 1
+    while not stop:
+        fitness = np.array([draw.random() for _ in uid])
+        own = np.stack([uid, np.full(MEMBERS, generation), fitness], 1).astype(np.float64)
+        parents = own.copy()
+        for card in space.visible(generation, COLUMNS, SIZE):
+            assert card.generation <= generation, f"{card.worker} is ahead: {card.generation} > {generation}"
+            row = draw.randrange(MEMBERS)
+            try:
+                found = space.read(card, row)
+            except Lost:
+                counts["lost"] += 1
+                continue
+            assert (found == state(*card.rows[row])).all(), f"a state of {card.worker} is not what its card says"
+            parents[draw.randrange(MEMBERS)] = card.rows[row]
+            counts["adopted"] += 1
+        files.lineage.write([record(*rows) for rows in zip(own, parents, strict=True)])
+        files.metrics.write([{"generation": generation}])
+        files.save(generation, {"run": {"generation": np.int64(generation)}}, {}, 1, None, SPEC)
+        space.publish(generation, COLUMNS, own, [state(*row) for row in own])
+        generation += 1
+        time.sleep(draw.random() * 0.004)
+    files.close()
+    space.leave()
+    write_file(path / "workers" / f"{name}.counts", json.dumps(counts).encode())
+
+
+def record(own: np.ndarray, parent: np.ndarray) -> dict[str, object]:
+    """A line of the lineage."""
+    told = {"uid": int(own[0]), "generation": int(own[1]), "fitness": own[2]}
+    of_parent = {"parent": int(parent[0]), "parent_generation": int(parent[1]), "parent_fitness": parent[2]}
+    return told | of_parent | {"explored": False, "hyper": {}}
+
+
+def launch(path: Path, name: str) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        puppet(path, name)
+    except BaseException as error:
+        if isinstance(error, BadInput) and "it is at work" in str(error):
+            os._exit(REFUSED)
+        if isinstance(error, OSError) and f"-{os.getpid()} " in (path / "replaced").read_text():
+            os._exit(REPLACED)
+        (path / f"crash-{name}-{os.getpid()}").write_text(traceback.format_exc())
+        os._exit(CRASHED)
+    os._exit(0)
+
+
+def replace(path: Path, name: str, alive: dict[str, int], draw: random.Random) -> None:
+    """Stop a puppet, have another take over its name, and let the first one go on."""
+    late, held = alive[name], path / "leases" / name
+    os.kill(late, signal.SIGSTOP)
+    with open(path / "replaced", "a") as file:
+        file.write(f"-{late} ")
+    before, end = held.read_text() if held.exists() else "", time.monotonic() + 20
+    alive[name] = launch(path, name)
+    while not held.exists() or held.read_text() == before:
+        assert time.monotonic() < end, f"nobody takes over {name}"
+        time.sleep(0.01)
+    time.sleep(draw.random() * 0.3)
+    os.kill(late, signal.SIGCONT)
+    code = os.waitstatus_to_exitcode(os.waitpid(late, 0)[1])
+    assert code in (REPLACED, REFUSED), f"{name} went on with {code} when it had lost its name"
+
+
+def harm(path: Path, kind: str, draw: random.Random, later: list) -> bool:
+    """Do something to a random published file. Whether there was one."""
+    files = [p for p in (path / "published").rglob("0*") if p.is_file()]
+    if not files:
+        return False
+    file = draw.choice(files)
+    try:
+        data = file.read_bytes()
+        if kind == "tear":
+            os.truncate(file, draw.randrange(max(1, len(data))))
+        elif kind == "flip" and data:
+            place = draw.randrange(len(data))
+            with open(file, "r+b") as opened:
+                opened.seek(place)
+                opened.write(bytes([data[place] ^ (1 << draw.randrange(8))]))
+        elif kind == "delete":
+            file.unlink()
+        elif kind == "duplicate":
+            other = path / "published" / draw.choice([file.parent.name, "copy", "0", "1"])
+            other.mkdir(exist_ok=True)
+            shutil.copy(file, other / f"{draw.randrange(10**8):08d}{file.suffix}")
+        elif kind == "delay":
+            aside = path / f"aside-{draw.random()}"
+            file.rename(aside)
+            later.append((time.monotonic() + draw.random() * 0.2, lambda: aside.replace(file)))
+    except FileNotFoundError:  # forgotten by its worker in the meantime
+        return False
+    return True
+
+
+def main(path: Path, faults: int, seed: int) -> None:
+    draw, counts = random.Random(seed), Counter()
+    names = [f"w{i}" for i in range(WORKERS)]
+    (path / "replaced").touch()
+    alive = {name: launch(path, name) for name in names}
+    later: list = []
+    while sum(counts.values()) < faults:
+        time.sleep(draw.random() * 0.05)
+        for entry in [e for e in later if e[0] <= time.monotonic()]:
+            later.remove(entry)
+            entry[1]()
+        kind = draw.choice(["kill"] * 6 + ["pause"] * 2 + ["replace", "tear", "flip", "delete", "duplicate", "delay"])
+        name = draw.choice(names)
+        if kind == "kill":
+            os.kill(alive[name], signal.SIGKILL)
+            os.waitpid(alive[name], 0)
+            time.sleep(draw.random() * 0.02)
+            alive[name] = launch(path, name)
+        elif kind == "pause":
+            pid = alive[name]
+            os.kill(pid, signal.SIGSTOP)
+            later.append((time.monotonic() + draw.random() * 0.3, lambda pid=pid, name=name: resume(alive, name, pid)))
+        elif kind == "replace":
+            replace(path, name, alive, draw)
+        elif not harm(path, kind, draw, later):
+            continue
+        counts[kind] += 1
+    for _, finish in later:
+        finish()
+    time.sleep(0.5)
+    for pid in alive.values():
+        os.kill(pid, signal.SIGTERM)
+    ended = {name: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for name, pid in alive.items()}
+    done = {name: max(int(p.name) for p in (path / "workers" / name / "checkpoints").glob("0*")) for name in names}
+    seen = [json.loads(p.read_text()) for p in (path / "workers").glob("*.counts")]
+    print(
+        json.dumps(
+            {
+                "faults": dict(counts),
+                "ended": ended,
+                "crashes": [p.read_text() for p in path.glob("crash-*")],
+                "generations": done,
+                "adopted": sum(c.get("adopted", 0) for c in seen),
+            }
+        )
+    )
+
+
+def resume(alive: dict[str, int], name: str, pid: int) -> None:
+    if alive[name] == pid:
+        os.kill(pid, signal.SIGCONT)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,66 @@
+"""An shard of numbers, so that whose state went where can be told; and a decision whose result is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shoal.core.types import Cards, Decision
+
+SHAPES = {"a": ((3,), np.float32), "b": ((), np.int32), "c": ((2, 5), np.uint8)}
+
+
+def state_of(uid: int) -> tuple[dict[str, np.ndarray], tuple[()]]:
+    draw = np.random.default_rng(uid)
+    return {name: draw.integers(0, 200, shape).astype(dtype) for name, (shape, dtype) in SHAPES.items()}, ()
+
+
+def hyper_of(uid: np.ndarray) -> dict[str, np.ndarray]:
+    return {"rate": (uid / 7).astype(np.float32), "discount": (1 / (uid + 2)).astype(np.float32)}
+
+
+def key_of(state: Any) -> bytes:
+    return b"".join(np.ascontiguousarray(x).tobytes() for _, x in sorted(state[0].items()))
+
+
+class StubShard:
+    """Members `uid`, with the states that `state_of` gives them."""
+
+    def __init__(self, uid: np.ndarray, generation: int = 0):
+        self.uid, self.generation = uid, generation
+        self.states = [state_of(int(u)) for u in uid]
+        self.hyper = hyper_of(uid)
+        self.evaluation_steps = 100 + int(uid[0])
+
+    def cards(self) -> Cards:
+        n = len(self.uid)
+        fitness = np.where(self.uid % 5 == 4, np.nan, self.uid / 3)
+        whole = np.full(n, self.generation)
+        return Cards(self.uid, whole, 10 + self.uid, fitness, fitness / 7, whole + 8, self.hyper, np.zeros(n, np.int64))
+
+    def card_of_mean(self) -> None:
+        return None
+
+    def snapshot(self, row: int) -> Any:
+        return self.states[row]
+
+    def snapshot_shape(self) -> Any:
+        return self.states[0]
+
+    def adopt(self, parents: np.ndarray, hyper: dict[str, np.ndarray], foreign: dict[int, Any]) -> None:
+        assert all(parents[row] == row for row in foreign)
+        self.states = [foreign.get(i, self.states[p]) for i, p in enumerate(parents)]
+        self.hyper = hyper
+
+
+def decide(cards: Cards, mine: np.ndarray) -> tuple[str, Decision]:
+    """Every third member copies the one 4 uids further on, in a circle among those to be seen."""
+    m = len(cards.uid)
+    parents = np.where(cards.uid[mine] % 3 == 0, (mine + 4) % m, mine)
+    return "state", Decision(parents, {name: values[parents] for name, values in cards.hyper.items()})
+
+
+def expected(uid: np.ndarray) -> list[int]:
+    """Whose states the members have after `decide`, when all of them, uid 0 and up, are to be seen."""
+    return [int((u + 4) % len(uid)) if u % 3 == 0 else int(u) for u in uid]

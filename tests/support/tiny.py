@@ -1,0 +1,109 @@
+"""Small things that several tests share: agents of every kind, an environment with honest ends, comparisons."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import fields
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shoal.core.types import ActionSpace, Agent, BadInput, Spec
+from shoal.environments.device import DeviceEnvironment
+from shoal.environments.probes import match
+from shoal.methods.methods import AGENTS
+
+ACTIONS = ("discrete", "multi_discrete", "continuous")
+
+# The structure of a small agent: those of these settings that its Config knows.
+SMALL = {"layers": (8,), "environments": 2, "rollout": 8, "minibatches": 2}
+SMALL |= {"normalise_observations": True}  # not of rewards: it uses a discount of its own, which would hide another
+# Per agent: further settings, and hyperparameters under which every one of them has something to do.
+REPLAY = {"capacity": 64, "warm_up": 4, "batch": 16}
+SETTINGS: dict[str, dict[str, Any]] = {"td3": REPLAY, "sac": REPLAY, "dqn": REPLAY}
+LIVE: dict[str, dict[str, float]] = {
+    "ppo": {"learning_rate": 0.03, "max_gradient_norm": 0.05},
+    "td3": {"target_noise": 0.5, "noise_clip": 0.3},
+    "sac": {},
+    "dqn": {"max_gradient_norm": 0.05, "tau": 0.5, "target_period": 2, "epsilon": 0.5, "epsilon_updates": 20},
+}
+
+
+def space_of(actions: str) -> ActionSpace:
+    return match(actions).spec.action
+
+
+def make_agent(
+    name: str, actions: str = "discrete", obs: tuple[int, ...] = (2,), dtype: str = "float32", **settings: Any
+) -> Agent:
+    """A small agent for such observations and actions. Raises BadInput where it does not have them."""
+    module, _, factory = AGENTS[name].partition(":")
+    module = importlib.import_module(module)
+    known = {field.name for field in fields(module.Config)}
+    small = {k: v for k, v in SMALL.items() if k in known} | SETTINGS.get(name, {}) | settings
+    return getattr(module, factory)(Spec(obs, dtype, space_of(actions)), **small)
+
+
+def kinds() -> list[tuple[str, str]]:
+    """Every agent with every kind of actions that it has."""
+    found = []
+    for name in AGENTS:
+        for actions in ACTIONS:
+            try:
+                make_agent(name, actions)
+            except BadInput as error:
+                assert "action" in str(error), error
+            else:
+                found.append((name, actions))
+    assert {name for name, _ in found} == set(AGENTS), "an agent that accepts no action space at all"
+    return found
+
+
+def hyper_of(name: str, agent: Agent, members: int) -> Any:
+    """Live hyperparameters, equal for all members: float32 [N] each."""
+    hyper = agent.hyper._replace(**LIVE.get(name, {}))
+    return jax.tree.map(lambda x: np.full(members, x, np.float32), hyper)
+
+
+def walk(actions: str = "discrete") -> DeviceEnvironment:
+    """A point on a line: actions push it, noise too. It terminates beyond 1.5 and is truncated after 6 steps."""
+
+    def reset(key: jax.Array) -> tuple[Any, jax.Array]:
+        x = jax.random.uniform(key, (), jnp.float32, -1, 1)
+        return (x, jnp.int32(0)), jnp.stack([x, jnp.float32(0)])
+
+    def step(key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, ...]:
+        x, time = state
+        push = action.astype(jnp.float32).sum() - (0 if actions == "continuous" else 0.5)
+        x, time = x + 0.5 * push + 0.1 * jax.random.normal(key), time + 1
+        obs = jnp.stack([x, time.astype(jnp.float32) / 6])
+        return (x, time), obs, -jnp.abs(x), jnp.abs(x) > 1.5, time >= 6
+
+    return DeviceEnvironment(Spec((2,), "float32", space_of(actions)), reset, step)
+
+
+def leaves(tree: Any) -> list[np.ndarray]:
+    """The leaves on the host; keys as their numbers."""
+    data = jax.tree.map(lambda x: jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x, tree)
+    return [np.asarray(x) for x in jax.tree.leaves(data)]
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two trees are equal bit for bit (NaN equals NaN)."""
+    a, b = leaves(a), leaves(b)
+    return len(a) == len(b) and all(
+        x.dtype == y.dtype and np.array_equal(x, y, x.dtype.kind == "f") for x, y in zip(a, b, strict=True)
+    )
+
+
+def member(tree: Any, row: Any) -> Any:
+    """One member, or several, of leaves [N, ...]."""
+    return jax.tree.map(lambda x: x[row], tree)
+
+
+def close(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-6) -> None:
+    """Assert that two trees are nearly equal."""
+    for x, y in zip(leaves(a), leaves(b), strict=True):
+        np.testing.assert_allclose(x, y, rtol=rtol, atol=atol)

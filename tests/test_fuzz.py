@@ -1,0 +1,256 @@
+"""Files that went wrong in thousands of ways, the same ones in each test run: they are taken, or refused in one line."""
+
+from __future__ import annotations
+
+import json
+import random
+import zlib
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import asdict, replace
+from io import StringIO
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from support.mutations import at_most, mutated_bytes, mutated_json, mutated_text, replaced, restored
+from support.runs import at_work, tiny
+from support.synthetic_run import write_run
+
+from shoal.core.atomic import seal
+from shoal.core.types import BadInput, Discrete, Spec
+from shoal.core.workshop import Workshop
+from shoal.experiment.experiment import check, load, of_run
+from shoal.experiment.resolve import build_run, make_learner
+from shoal.report.lineage import print_schedule
+from shoal.report.page import write_report
+from shoal.run.champion import Best, best_of, load_champion
+from shoal.run.rundir import RunDirectory, Told, told_by
+
+SECONDS = 20.0  # none of these takes one
+EXPERIMENTS = [
+    """# every field
+env: gymnax:CartPole-v1
+method: {name: pbt}
+agent: ppo
+population: 4
+generations: 2
+interval: 64
+select: {name: truncation, bottom: 0.25, top: 0.25, donors: above}
+explore: {name: perturb, factors: [0.8, 1.25], resample_probability: 0.1}
+memory: own
+shards: 2
+exchange: local
+transfer: point_to_point
+start_after: 10
+seed: 3
+run_dir: runs/x
+fitness: {source: evaluation, episodes: 2, actions: greedy, step_limit: 60}
+checkpoint: {every: 1, keep: 3}
+final_episodes: 8
+hyper:
+  epochs: 2
+  max_gradient_norm: 0.5
+space:
+  learning_rate: [1e-5, 1e-2, log]
+  discount: {low: 0.9, high: 0.999, scale: one_minus_log, start: 0.99}
+  clip_range:
+    choices: [0.1, 0.2, 0.4]
+    ordered: true
+config: {layers: [8], rollout: 16, environments: 2, minibatches: 2, activation: tanh, normalise_observations: true}
+env_options: {max_steps_in_episode: 50, gravity: 9.8}
+""",
+    """env: Pendulum-v1
+agent: td3
+population: 4
+memory: copy
+select: tournament
+explore: {name: mutate, mutation_rate: 0.5, change_range: [1.1, 1.5], rules: {tau: mutate_float}}
+space: {tau: [0.001, 0.1, log], policy_delay: {low: 1, high: 4, integer: true}}
+config: {layers: [8, 8], rollout: 16, environments: 2, warm_up: 32, capacity: 64, batch: 8, updates_per_step: 1}
+interval: 64
+generations: 3
+""",
+    """env: gym:CartPole-v1
+method: {name: es, optimiser: adam, sigma_decay: 0.99, chunk: 8, adaptive_cap: true}
+population: 8
+interval: 64
+hyper: {sigma: 0.05, learning_rate: 0.02}
+config: {layers: [8]}
+exchange: directory
+workspace: shared/x
+worker: one
+env_options: {max_episode_steps: 50, vectorization: sync}
+""",
+    """env: Pendulum-v1
+method: {name: cem_rl, trained: 2, elites: 2, variance: 1e-3, noise_decay: 0.9, mirrored: false}
+population: 4
+config: {layers: [8], warm_up: 16, capacity: 64, batch: 8, rollout: 8}
+""",
+    """env: CartPole-v1
+agent: dqn
+method: seeds
+population: 2
+fitness:
+  source: training
+schedule:
+- {learning_rate: 1e-3, epsilon: 0.1}
+- learning_rate: 1e-4
+  epsilon: 0.05
+config: {layers: [8], n_step: 2, network: mlp, warm_up: 8, capacity: 64, batch: 8, rollout: 8}
+""",
+    """env: Pendulum-v1
+method: {name: dvd, arms: [0, 0.5], probes: 4, redraw: 2}
+population: 3
+config: {layers: [8], warm_up: 8, capacity: 64, batch: 8, rollout: 8}
+""",
+]
+
+
+def taken(reader: Callable[..., Any], *arguments: Any) -> Any:
+    """What a reader gives, or None where it refuses in one line."""
+    try:
+        with at_most(SECONDS):
+            return reader(*arguments)
+    except BadInput as error:
+        assert str(error)
+        return None
+
+
+@pytest.mark.parametrize("batch", range(10))
+def test_mutated_experiments(tmp_path: Path, batch: int) -> None:
+    path, built = tmp_path / "e.yaml", 0
+    for case in range(200):
+        draw = random.Random(200 * batch + case)
+        path.write_bytes(mutated_text(draw, draw.choice(EXPERIMENTS)))
+        experiment = taken(load, path)
+        if experiment is not None and built < 2:
+            parts = taken(build_run, experiment)
+            if parts is not None:
+                parts.shard.close()
+            built += 1
+    assert built
+
+
+# ----------------------------------------------------------------------------------------------- runs
+
+FORMATS = cycle(("csv", "yaml", "json"))
+SPEC = Spec((4,), "float32", Discrete(2))
+CHAMPION, STATE = "champion/state.safetensors", "checkpoints/00000002/run.safetensors"
+
+
+AGENT = make_learner(tiny(), SPEC)[1].agent
+LEARNED = jax.tree.map(
+    lambda x: np.zeros(x.shape, x.dtype),
+    jax.eval_shape(lambda: AGENT.init(jax.random.key(0), AGENT.hyper)).learned,
+)
+PARTS = {"run": {"champion": LEARNED, "evolution": ()}, "shard-0000": {"counters": np.arange(4)}}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that is made of NumPy's numbers."""
+    path = write_run(tmp_path_factory.mktemp("fuzz") / "run", population=4, generations=3)
+    result = (path / "result.json").read_bytes()
+    best = Best(LEARNED, 1, 2, 30.0, {name: float(x) for name, x in AGENT.hyper._asdict().items()})
+    with at_work(path) as workshop:
+        files = RunDirectory(path, 3, workshop)
+        files.reopen(tiny(), 3, Best(), SPEC)
+        for generation in (1, 2):
+            files.save(generation, PARTS, asdict(Told(3.5, 512, best.about())), 2, best, SPEC)
+        files.close()
+    (path / "result.json").write_bytes(result)
+    return path
+
+
+def evaluate(run: Path) -> Any:
+    return load_champion(run)
+
+
+def report(run: Path) -> Any:
+    return write_report(run).read_text(encoding="utf-8")
+
+
+def schedule(run: Path) -> Any:
+    """In all formats, one after another."""
+    print_schedule(run, next(FORMATS), out := StringIO())
+    return out.getvalue().encode()
+
+
+def resume(run: Path) -> Any:
+    """All that is read before a run goes on."""
+    experiment = of_run(run)
+    check(experiment)
+    files = RunDirectory(run, experiment.checkpoint.keep, Workshop(run, "resume"))
+    notes: list[str] = []
+    state, manifest = files.checkpoints.load(files.checkpoints.newest(notes.append), PARTS)
+    told = told_by(manifest, "")
+    best = Best() if told.champion is None else replace(best_of(told.champion, ""), learned=state["run"]["champion"])
+    with closing(files):
+        files.reopen(experiment, manifest["generation"] + 1, best, SPEC)
+    return manifest["generation"]
+
+
+READERS = {
+    "experiment.yaml": (report, schedule, evaluate, resume),
+    "lineage.jsonl": (report, schedule, resume),
+    "metrics.jsonl": (report, schedule, resume),
+    "result.json": (report, schedule),
+    "champion/manifest.json": (evaluate,),
+    CHAMPION: (evaluate,),
+    "checkpoints/00000002/manifest.json": (resume,),
+    STATE: (resume,),
+}
+
+
+def mutate(draw: random.Random, run: Path, name: str) -> None:
+    """Change a file of a run; what has checksums gets right ones, half of the time."""
+    path = run / name
+    forged, kind = draw.random() < 0.5, draw.random()
+    if kind < 0.1:
+        replaced(draw, path)
+    elif kind < 0.3 or name == "experiment.yaml":
+        data = path.read_bytes()
+        path.write_bytes(mutated_text(draw, data.decode()) if name.endswith("yaml") else mutated_bytes(draw, data))
+    elif name.endswith(".jsonl"):
+        lines = path.read_text().splitlines()
+        at = draw.randrange(len(lines))
+        lines[at] = json.dumps(mutated_json(draw, json.loads(lines[at])))
+        path.write_text("\n".join(lines) + "\n")
+    elif name.endswith(".json"):
+        content = json.loads(path.read_text())
+        content.pop("manifest_crc32", None)
+        content = mutated_json(draw, content)
+        sealed = name.endswith("manifest.json") and isinstance(content, dict)
+        path.write_bytes(seal(content) if sealed else json.dumps(content).encode())
+    else:
+        data = _mutated_arrays(draw, path.read_bytes())
+        path.write_bytes(data)
+    if forged and path.is_file() and name.endswith(".safetensors"):
+        manifest = json.loads((path.parent / "manifest.json").read_text())
+        manifest.pop("manifest_crc32")
+        about = manifest["parts"][path.stem] if "parts" in manifest else manifest
+        about |= {"bytes": path.stat().st_size, "crc32": zlib.crc32(path.read_bytes())}
+        (path.parent / "manifest.json").write_bytes(seal(manifest))
+
+
+def _mutated_arrays(draw: random.Random, data: bytes) -> bytes:
+    """A safetensors file whose header says something else."""
+    size = int.from_bytes(data[:8], "little")
+    header = json.dumps(mutated_json(draw, json.loads(data[8 : 8 + size]))).encode()
+    return draw.choice((len(header), size, 0, 2**63)).to_bytes(8, "little") + header + data[8 + size :]
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_mutated_runs(run: Path, name: str) -> None:
+    """What has checksums is not always taken; a report shows what it can."""
+    refused = 0
+    for case in range(25):
+        with restored(run):
+            mutate(random.Random(case), run, name)
+            for reader in READERS[name]:
+                refused += taken(reader, run) is None
+    assert refused or "/" not in name
