@@ -178,7 +178,7 @@ def test_noise_of_actions():
     assert abs(np.corrcoef(action.T)[0, 1]) < 0.03
     still, _, _ = agent().act(learned, hyper(exploration_noise=0), obs[:3], (), jax.random.key(0))
     greedy, carry = agent().greedy(learned, obs[:3], ())
-    np.testing.assert_array_equal(still, greedy)
+    np.testing.assert_allclose(still, greedy, rtol=1e-6)  # compiled apart: the last bit may differ
     np.testing.assert_allclose(greedy, np.broadcast_to(mean, (3, 2)), rtol=1e-4)
     assert carry == ()
 
