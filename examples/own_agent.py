@@ -53,7 +53,17 @@ def reinforce(spec: Spec, environments: int = 8, rollout: int = 128) -> Agent:
         return Member((optax.apply_updates(params, change), state), (), ()), {"loss/policy": value}
 
     space = {"learning_rate": Range(1e-4, 1.0, "log"), "discount": Range(0.5, 0.999, "one_minus_log")}
-    return Agent(init, act, greedy, update, lambda shape: (), Hyper(), space, rollout, environments)
+    return Agent(
+        init=init,
+        act=act,
+        greedy=greedy,
+        update=update,
+        carry=lambda shape: (),
+        hyper=Hyper(),
+        space=space,
+        rollout=rollout,
+        environments=environments,
+    )
 
 
 def main() -> None:

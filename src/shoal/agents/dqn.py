@@ -1,5 +1,17 @@
 """Deep Q-learning (Mnih et al. 2015), with double targets (van Hasselt et al. 2016, arXiv 1509.06461) and n-step
-returns as options, for one member."""
+returns as options, for one member.
+
+One update (algorithm 1 of Mnih et al.), on a batch of transitions (s, a, r, s') from replay memory, with the network Q
+and its target network Q'; equations of van Hasselt et al.:
+
+    y = r + γ max over a' of Q'(s', a')                                equation 3
+    y = r + γ Q'(s', argmax over a' of Q(s', a'))                      equation 4, where `double`
+    descend mean of huber(y - Q(s, a))                                 by Adam
+    every `target_period` updates:
+        Q' = Q' + τ (Q - Q')                                           a copy where τ = 1, the default
+
+With `n_step`, r is the discounted sum of n rewards, s' the observation n steps later, and γ is γ^n.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +46,9 @@ class Config(Replay):
     batch: int = 64
     """transitions per update"""
     double: bool = True
-    """choose the target's action by the online network, so that its noise is not taken for value"""
+    """choose the action of the target by the online network, which overestimates less"""
     n_step: int = 1
-    """steps of reward in a target before the target network takes over"""
+    """rewards that a target sums up before it adds the value of the target network"""
 
 
 class Hyper(NamedTuple):
@@ -44,8 +56,8 @@ class Hyper(NamedTuple):
 
     learning_rate: Any = 3e-4  # of Adam
     discount: Any = 0.99  # gamma
-    tau: Any = 1.0  # share by which the target network follows when it moves
-    target_period: Any = 200.0  # updates between two moves of the target network
+    tau: Any = 1.0  # step of the target network towards the online one, as a share of their difference
+    target_period: Any = 200.0  # updates between two steps of the target network
     epsilon: Any = 0.05  # probability of a random action, in the end
     epsilon_updates: Any = 5_000.0  # updates in which that probability falls from 1
     max_gradient_norm: Any = 10.0
@@ -84,7 +96,7 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
     head = MLP(config.layers, choices, config.activation)
 
     def values(params: Any, obs: jax.Array) -> jax.Array:
-        """Of every action, [..., choices]."""
+        """The value of every action, [..., choices]."""
         return head.apply(params["head"], features.apply(params["features"], obs))
 
     def optimiser(hyper: Hyper) -> optax.GradientTransformation:
@@ -94,7 +106,7 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         memory_key, features_key, head_key = jax.random.split(key, 3)
         x, first = features.init_with_output(features_key, jnp.zeros((1, *spec.obs_shape), spec.obs_dtype))
         params = {"features": first, "head": head.init(head_key, x)}
-        learned = Learned(params, params, optimiser(hyper).init(params), jnp.int32(0))
+        learned = Learned(params=params, target=params, optimiser=optimiser(hyper).init(params), updates=jnp.int32(0))
         return Member(learned, *off_policy.begin(spec, config, memory_key))
 
     def act(learned: Learned, hyper: Hyper, obs: jax.Array, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
@@ -109,7 +121,7 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         return jnp.argmax(values(learned.params, obs), -1).astype(jnp.int32), carry
 
     def improve(learned: Learned, hyper: Hyper, batch: Batch, key: jax.Array) -> tuple[Learned, dict[str, jax.Array]]:
-        """One update, and every `hyper.target_period` times a move of the target network (algorithm 1)."""
+        """One update, and at every `hyper.target_period`-th one a step of the target network (algorithm 1)."""
         after = values(learned.target, batch.next_obs)
         chosen = jnp.argmax(values(learned.params, batch.next_obs) if config.double else after, -1)
         target = batch.reward + batch.bootstrap * _at(after, chosen)
@@ -124,26 +136,21 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         due = updates % jnp.round(hyper.target_period).astype(jnp.int32) == 0
         moved = towards(learned.target, params, jnp.where(due, hyper.tau, 0.0))
         metrics = {"loss/critic": error, "value/mean": value.mean(), "value/target": target.mean()}
-        return Learned(params, moved, state, updates), metrics
+        return Learned(params=params, target=moved, optimiser=state, updates=updates), metrics
 
-    limits = off_policy.limits(config) | {"target_period": (1.0, 1e9), "epsilon": (0.0, 1.0)}
-    update = off_policy.from_memory(config, improve, config.n_step)
-    return Agent(
-        init,
-        act,
-        greedy,
-        update,
-        lambda shape: (),
-        Hyper(),
-        SPACE,
-        config.rollout,
-        config.environments,
-        limits,
-        config.warm_up,
-        off_policy=True,
+    return off_policy.agent(
+        config,
+        improve,
+        config.n_step,
+        init=init,
+        act=act,
+        greedy=greedy,
+        hyper=Hyper(),
+        space=SPACE,
+        limits={"target_period": (1.0, 1e9), "epsilon": (0.0, 1.0)},
     )
 
 
 def _at(values: jax.Array, action: jax.Array) -> jax.Array:
-    """The value [...] of an action [...] among [..., choices]; a product, whose gradient needs no scatter."""
+    """The value [...] of each action [...], of values [..., choices]. A product, whose gradient needs no scatter."""
     return jnp.sum(values * jax.nn.one_hot(action, values.shape[-1]), -1)

@@ -1,4 +1,10 @@
-"""A policy and nothing else: no rule of its own trains it, whoever perturbs its weights from outside does."""
+"""A policy without an update of its own: a method that perturbs weights, such as `es`, trains it.
+
+x, carry = network(normalised obs, carry)      the carry is the state of an LSTM, where there is one
+action = tanh(x)                               continuous
+action ~ softmax(x), greedy: argmax(x)         discrete, multi-discrete
+update: nothing
+"""
 
 from __future__ import annotations
 
@@ -30,9 +36,9 @@ class Config:
     activation: str = "tanh"
     """tanh, relu, elu, swish or gelu"""
     recurrent: int = 0
-    """units of an LSTM between the hidden layers and the output, a memory within an episode; 0: none"""
+    """units of an LSTM between the hidden layers and the output, whose state lasts for an episode; 0: none"""
     normalise_observations: bool = False
-    """divide observations by their deviation, around their mean, as far as those are known"""
+    """subtract the running mean of the observations, and divide by their running deviation"""
 
 
 class Hyper(NamedTuple):
@@ -40,7 +46,7 @@ class Hyper(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """What a copy of a policy copies. Whoever trains it updates `observations` too, statistics of [*obs_shape]."""
+    """What a copy of a policy copies. The method that trains it also updates `observations`, of shape [*obs_shape]."""
 
     params: Any
     observations: Any  # Statistics; empty where nothing is normalised
@@ -94,7 +100,7 @@ def policy(spec: Spec, **settings: Any) -> Agent:
             obs = normalise(learned.observations, scaled(obs))
         return network.apply(learned.params, obs, memory)[::-1]
 
-    if config.network == "nature_cnn":  # too much work for a loop over members to matter, on a CPU; batched it is slow
+    if config.network == "nature_cnn":  # on a CPU convolutions of many members are slow as one batch
         forward = batching.per_member(forward)
 
     def act(learned: Learned, hyper: Hyper, obs: jax.Array, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
@@ -110,4 +116,14 @@ def policy(spec: Spec, **settings: Any) -> Agent:
     def update(member: Member, hyper: Hyper, rollout: Rollout, key: jax.Array) -> tuple[Member, dict[str, jax.Array]]:
         return member, {}
 
-    return Agent(init, act, greedy, update, carry, Hyper(), {}, rollout=1, environments=1)
+    return Agent(
+        init=init,
+        act=act,
+        greedy=greedy,
+        update=update,
+        carry=carry,
+        hyper=Hyper(),
+        space={},
+        rollout=1,
+        environments=1,
+    )

@@ -1,4 +1,19 @@
-"""Proximal policy optimisation (Schulman et al. 2017, arXiv 1707.06347), clipped objective, for one member."""
+"""Proximal policy optimisation (Schulman et al. 2017, arXiv 1707.06347), clipped objective, for one member.
+
+One update learns from a rollout of T steps in B environments, with the policy pi and the critic V:
+
+    δ[t] = r[t] + γ V(s[t+1]) - V(s[t])                                equation 12
+    A[t] = δ[t] + γ λ A[t+1]                                           equation 11
+    pi_old, V_old = pi, V
+    repeat `epochs` times, for each of `minibatches` random parts of the T x B steps:
+        ratio = pi(a|s) / pi_old(a|s)
+        L_clip = mean of min(ratio A, clip(ratio, 1 - ε, 1 + ε) A)     equation 7
+        L_value = mean of (V(s) - (V_old(s) + A))² / 2
+        ascend L_clip - c1 L_value + c2 entropy(pi)                    equation 9, by Adam
+
+Where an episode ends, A[t+1] counts as 0; where it terminates, V(s[t+1]) does too. With `clip_values`, L_value is the
+larger of itself and that of V(s) clipped to V_old(s) ± ε.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +51,7 @@ class Config:
     """parts that the rollout's T x B steps are split into at each epoch; of more than one step each, where advantages are
     normalised"""
     normalise_observations: bool = False
-    """divide observations by their running deviation, around their running mean"""
+    """subtract the running mean of the observations, and divide by their running deviation"""
     normalise_rewards: bool = False
     """divide rewards by the running deviation of the discounted return"""
     normalise_advantages: bool = True
@@ -50,7 +65,7 @@ class Hyper(NamedTuple):
 
     learning_rate: Any = 3e-4  # of Adam
     discount: Any = 0.99  # gamma
-    gae_lambda: Any = 0.95  # trace of the advantage estimation
+    gae_lambda: Any = 0.95  # lambda of generalised advantage estimation
     clip_range: Any = 0.2  # of the probability ratio, and of the values
     entropy_coefficient: Any = 0.01
     value_coefficient: Any = 0.5
@@ -116,7 +131,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
     critic = MLP(config.layers, 1, config.activation)
 
     def optimiser(hyper: Hyper) -> optax.GradientTransformation:
-        # Built from the hyperparameters at every use: a learning rate of yesterday cannot survive in it.
+        # Built from the hyperparameters at every use, so that a new learning rate takes effect at once.
         return optax.chain(
             optax.clip_by_global_norm(hyper.max_gradient_norm), optax.adam(hyper.learning_rate, eps=1e-5)
         )
@@ -125,7 +140,12 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         policy_key, critic_key = jax.random.split(key)
         x = flatten(jnp.zeros((1, *spec.obs_shape)), spec.obs_shape)
         params = {"policy": policy.init(policy_key, x), "critic": critic.init(critic_key, x)}
-        learned = Learned(params, optimiser(hyper).init(params), empty(spec.obs_shape), empty(()))
+        learned = Learned(
+            params=params,
+            optimiser=optimiser(hyper).init(params),
+            observations=empty(spec.obs_shape),
+            returns=empty(()),
+        )
         return Member(learned, memory=(), own=jnp.zeros(config.environments))
 
     def features(statistics: Statistics, obs: jax.Array) -> jax.Array:
@@ -210,14 +230,21 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         # The statistics that the policy acted with: the ratio of an unchanged policy is then exactly one.
         obs = features(learned.observations, rollout.obs)
         next_obs = features(learned.observations, rollout.next_obs)
-        # What is left out has no advantage of its own, and passes none on.
+        # Steps that are left out have an advantage of 0, and add nothing to those before them.
         value, next_value = (
             jnp.where(kept, critic.apply(learned.params["critic"], x)[..., 0], 0.0) for x in (obs, next_obs)
         )
         advantage = generalised_advantages(
             reward, value, next_value, terminated, truncated, hyper.discount, hyper.gae_lambda
         )
-        batch = Batch(obs, rollout.action, rollout.extras, value, advantage, kept.astype(jnp.float32))
+        batch = Batch(
+            obs=obs,
+            action=rollout.action,
+            log_prob=rollout.extras,
+            value=value,
+            advantage=advantage,
+            kept=kept.astype(jnp.float32),
+        )
         batch = jax.tree.map(lambda x: x.reshape(steps, *x.shape[2:]), batch)
         learned, metrics = improve(learned, hyper, batch, key)
 
@@ -230,5 +257,14 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         return Member(learned, (), sums), metrics
 
     return Agent(
-        init, act, greedy, learn, lambda shape: (), Hyper(), SPACE, config.rollout, config.environments, LIMITS
+        init=init,
+        act=act,
+        greedy=greedy,
+        update=learn,
+        carry=lambda shape: (),
+        hyper=Hyper(),
+        space=SPACE,
+        rollout=config.rollout,
+        environments=config.environments,
+        limits=LIMITS,
     )

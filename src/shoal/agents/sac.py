@@ -1,4 +1,16 @@
-"""Soft actor-critic with a learned temperature (Haarnoja et al. 2018, arXiv 1812.05905), for one member."""
+"""Soft actor-critic with a learned temperature (Haarnoja et al. 2018, arXiv 1812.05905), for one member.
+
+One update (algorithm 1), on a batch of transitions (s, a, r, s') from replay memory, with the policy pi, the critics Q1
+and Q2, their target networks Q1', Q2', the temperature α and the target entropy H; the three gradient steps start from
+the same weights:
+
+    a' ~ pi(.|s'), b ~ pi(.|s)
+    y = r + γ (min(Q1'(s', a'), Q2'(s', a')) - α log pi(a'|s'))        equation 3
+    descend mean of (Q1(s, a) - y)² / 2 + (Q2(s, a) - y)² / 2          equation 5, by Adam
+    descend mean of α log pi(b|s) - min(Q1(s, b), Q2(s, b))            equation 9, in pi, by Adam
+    descend mean of -α (log pi(b|s) + H)                               equation 18, in log α, by Adam
+    each Q' = Q' + τ (Q - Q')
+"""
 
 from __future__ import annotations
 
@@ -28,7 +40,7 @@ class Config(Replay):
     activation: str = "relu"
     """tanh, relu, elu, swish or gelu"""
     initial_temperature: float = 1.0
-    """what the temperature (alpha) starts from, before it is learned"""
+    """the temperature (alpha) before the first update"""
 
 
 class Hyper(NamedTuple):
@@ -95,9 +107,15 @@ def sac(spec: Spec, **settings: Any) -> Agent:
         params = actor.init(actor_key, obs)
         critics = jax.vmap(critic.init, (0, None))(jnp.stack(critic_keys), jnp.concatenate([obs, action], -1))
         temperature = jnp.log(jnp.float32(config.initial_temperature))
-        policy_state, critic_state, temperature_state = map(ADAM.init, (params, critics, temperature))
         learned = Learned(
-            params, critics, critics, temperature, policy_state, critic_state, temperature_state, jnp.int32(0)
+            policy=params,
+            critics=critics,
+            target_critics=critics,
+            log_temperature=temperature,
+            policy_optimiser=ADAM.init(params),
+            critic_optimiser=ADAM.init(critics),
+            temperature_optimiser=ADAM.init(temperature),
+            updates=jnp.int32(0),
         )
         return Member(learned, *off_policy.begin(spec, config, memory_key))
 
@@ -144,14 +162,14 @@ def sac(spec: Spec, **settings: Any) -> Agent:
             hyper.temperature_learning_rate, gradient, learned.log_temperature, learned.temperature_optimiser
         )
         learned = Learned(
-            params,
-            critics,
-            towards(learned.target_critics, critics, hyper.tau),
-            log_temperature,
-            policy_optimiser,
-            critic_optimiser,
-            temperature_optimiser,
-            learned.updates + 1,
+            policy=params,
+            critics=critics,
+            target_critics=towards(learned.target_critics, critics, hyper.tau),
+            log_temperature=log_temperature,
+            policy_optimiser=policy_optimiser,
+            critic_optimiser=critic_optimiser,
+            temperature_optimiser=temperature_optimiser,
+            updates=learned.updates + 1,
         )
         return learned, {
             "loss/critic": loss,
@@ -161,17 +179,4 @@ def sac(spec: Spec, **settings: Any) -> Agent:
             "policy/temperature": temperature,
         }
 
-    return Agent(
-        init,
-        act,
-        greedy,
-        off_policy.from_memory(config, improve),
-        lambda shape: (),
-        Hyper(),
-        SPACE,
-        config.rollout,
-        config.environments,
-        off_policy.limits(config),
-        config.warm_up,
-        off_policy=True,
-    )
+    return off_policy.agent(config, improve, init=init, act=act, greedy=greedy, hyper=Hyper(), space=SPACE)

@@ -1,4 +1,15 @@
-"""Twin delayed deep deterministic policy gradient (Fujimoto et al. 2018, arXiv 1802.09477), for one member."""
+"""Twin delayed deep deterministic policy gradient (Fujimoto et al. 2018, arXiv 1802.09477), for one member.
+
+One update (algorithm 1), on a batch of transitions (s, a, r, s') from replay memory, with the policy pi, the critics Q1
+and Q2, and their target networks pi', Q1', Q2':
+
+    a' = clip(pi'(s') + clip(noise, -c, c), -1, 1)                     equation 14
+    y = r + γ min(Q1'(s', a'), Q2'(s', a'))                            equation 10
+    descend mean of (y - Q1(s, a))² + mean of (y - Q2(s, a))²          by Adam
+    every `policy_delay` updates:
+        ascend mean of Q1(s, pi(s)) in the parameters of pi            equation 1, by Adam
+        each target' = target' + τ (its network - target')
+"""
 
 from __future__ import annotations
 
@@ -70,13 +81,13 @@ class Learned(NamedTuple):
 
 
 class Networks(NamedTuple):
-    """What TD3 learns with, as one member or as a population whose actors share their critics.
+    """The networks of TD3, for one member or for a population whose actors share their critics.
 
     init:   (key) -> (policy, critics), parameters
     policy: (policy, obs [..., *obs shape]) -> actions [..., A] in [-1, 1]
     values: (critics, obs [batch, ...], action) -> of both critics, [2, batch]
-    climb:  (critics, obs [batch, ...], action) -> of the first critic, which policies climb, [batch]
-    noise:  (hyper, key, shape) -> what smooths the target policy
+    climb:  (critics, obs [batch, ...], action) -> of the first critic, which policies ascend, [batch]
+    noise:  (hyper, key, shape) -> clipped normal noise that smooths the target policy
     """
 
     spec: Spec
@@ -118,11 +129,11 @@ def networks(spec: Spec, config: Config) -> Networks:
         raw = hyper.target_noise * jax.random.normal(key, shape)
         return jnp.clip(raw, -hyper.noise_clip, hyper.noise_clip)
 
-    return Networks(spec, config, init, policy, values, climb, noise)
+    return Networks(spec=spec, config=config, init=init, policy=policy, values=values, climb=climb, noise=noise)
 
 
 def targets(networks: Networks, critics: Any, batch: Batch, next_action: jax.Array) -> jax.Array:
-    """What the values of a batch are drawn to, [batch]; `critics` are the target critics."""
+    """The target values of a batch, [batch]; `critics` are the target critics."""
     next_action = jnp.clip(next_action, -1, 1)  # equation 14, with its noise already in it
     next_value = networks.values(critics, batch.next_obs, next_action).min(0)  # equation 10
     return batch.reward + batch.bootstrap * next_value
@@ -137,8 +148,10 @@ def descend_critics(
     target: jax.Array,
     counts: jax.Array | bool = True,
 ) -> tuple[Any, Any, jax.Array, jax.Array]:
-    """One step of both critics towards `target` [batch] where it `counts` [batch]: the new ones, their optimiser, the
-    loss, values [2, batch]."""
+    """One step of both critics towards `target` [batch], from those transitions that `counts` [batch] marks.
+
+    Returns the new critics, their optimiser state, the loss, and the values [2, batch].
+    """
 
     def loss(params: Any) -> tuple[jax.Array, jax.Array]:
         value = networks.values(params, batch.obs, batch.action)
@@ -150,7 +163,7 @@ def descend_critics(
 
 
 def is_due(updates: jax.Array, policy_delay: jax.Array) -> jax.Array:
-    """Whether the update of this number is one of the policy and the targets too."""
+    """Whether the update with this number also updates the policy and the target networks."""
     return updates % jnp.round(policy_delay).astype(jnp.int32) == 0
 
 
@@ -162,7 +175,15 @@ def td3(spec: Spec, **settings: Any) -> Agent:
     def init(key: jax.Array, hyper: Hyper) -> Member:
         network_key, memory_key = jax.random.split(key)
         params, critics = net.init(network_key)
-        learned = Learned(params, critics, params, critics, ADAM.init(params), ADAM.init(critics), jnp.int32(0))
+        learned = Learned(
+            policy=params,
+            critics=critics,
+            target_policy=params,
+            target_critics=critics,
+            policy_optimiser=ADAM.init(params),
+            critic_optimiser=ADAM.init(critics),
+            updates=jnp.int32(0),
+        )
         return Member(learned, *off_policy.begin(spec, config, memory_key))
 
     def act(learned: Learned, hyper: Hyper, obs: jax.Array, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
@@ -199,19 +220,14 @@ def td3(spec: Spec, **settings: Any) -> Agent:
             target_critics=towards(learned.target_critics, learned.critics, hyper.tau),
         )
 
-    update = off_policy.from_memory(config, improve)
-    return Agent(
-        init,
-        act,
-        greedy,
-        update,
-        lambda shape: (),
-        Hyper(),
-        SPACE,
-        config.rollout,
-        config.environments,
-        off_policy.limits(config) | {"policy_delay": (1.0, 1e6)},
-        config.warm_up,
-        off_policy=True,
+    return off_policy.agent(
+        config,
+        improve,
+        init=init,
+        act=act,
+        greedy=greedy,
+        hyper=Hyper(),
+        space=SPACE,
+        limits={"policy_delay": (1.0, 1e6)},
         parts=net,
     )

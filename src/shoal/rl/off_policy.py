@@ -1,4 +1,4 @@
-"""Learning from replay memory: what TD3, SAC and DQN share around the update that tells them apart."""
+"""Learning from replay memory: all that TD3, SAC and DQN have in common, which is everything but one update."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 
 from shoal.core import tree
-from shoal.core.types import BadInput, Hyper, Member, PyTree, Rollout
+from shoal.core.types import Agent, BadInput, Hyper, Member, PyTree, Rollout
 from shoal.rl import replay_memory as ring
 from shoal.rl.batching import per_member, repeat
 from shoal.rl.steps import usable
@@ -51,20 +51,15 @@ def check(config: Any) -> None:
         raise BadInput(f"config.warm_up = {config.warm_up} does not fit into config.capacity = {config.capacity}")
 
 
-def limits(config: Replay) -> dict[str, tuple[float, float]]:
-    """What the hyperparameters of learning from memory can be at all."""
-    return {"update_ratio": (0.0, float(config.updates_per_step)), "discount": (0.0, 1.0), "tau": (0.0, 1.0)}
-
-
 class Own(NamedTuple):
-    """What a copy does not copy."""
+    """State of a member that is never copied."""
 
     owed: jax.Array  # float32, the fraction of an update that is still to be made
-    mark: jax.Array  # uint32, tells this member's steps in a memory from those of others
+    mark: jax.Array  # uint32, marks the steps of this member in a memory
 
 
 def begin(spec: Spec, config: Replay, key: jax.Array) -> tuple[ring.Memory, Own]:
-    """An empty memory of `config.capacity` steps, rounded up to whole rollouts, and nothing owed."""
+    """An empty memory of `config.capacity` steps, rounded up to whole rollouts, and no update owed."""
     rollouts = -(-config.capacity // (config.rollout * config.environments))
     memory = ring.empty(spec, rollouts * config.rollout, config.environments)
     mark = jax.random.bits(key)
@@ -72,9 +67,10 @@ def begin(spec: Spec, config: Replay, key: jax.Array) -> tuple[ring.Memory, Own]
 
 
 def from_memory(config: Replay, improve: Callable, n: int = 1) -> Callable:
-    """The `update` of an agent: store the rollout, then make the updates that it is worth, each on a batch of its own.
+    """The `update` of an agent: store the rollout, then make `hyper.update_ratio` updates per step of it.
 
-    improve: (learned, hyper, batch, key) -> (learned, metrics). n: steps of a transition.
+    improve: (learned, hyper, batch, key) -> (learned, metrics), one update; each gets a batch of its own.
+    n: steps of a transition.
     """
     steps = config.rollout * config.environments
     bound = steps * config.updates_per_step
@@ -104,7 +100,31 @@ def from_memory(config: Replay, improve: Callable, n: int = 1) -> Callable:
     return update
 
 
-ADAM = optax.scale_by_adam()  # a direction; the length of the step is the learning rate of now
+def agent(
+    config: Replay,
+    improve: Callable,
+    n: int = 1,
+    limits: dict[str, tuple[float, float]] | None = None,
+    **fields: Any,
+) -> Agent:
+    """An agent that learns from memory; `improve` and `n` as for `from_memory`.
+
+    limits: of hyperparameters that not every such agent has. fields: those of `Agent` that differ between agents.
+    """
+    common = {"update_ratio": (0.0, float(config.updates_per_step)), "discount": (0.0, 1.0), "tau": (0.0, 1.0)}
+    return Agent(
+        update=from_memory(config, improve, n),
+        carry=lambda shape: (),
+        rollout=config.rollout,
+        environments=config.environments,
+        limits=common | (limits or {}),
+        warm_up=config.warm_up,
+        off_policy=True,
+        **fields,
+    )
+
+
+ADAM = optax.scale_by_adam()  # a direction only; `descend` multiplies it by the learning rate
 
 
 def descend(learning_rate: jax.Array, gradient: PyTree, params: PyTree, optimiser: PyTree) -> tuple[PyTree, PyTree]:
