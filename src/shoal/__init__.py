@@ -5,6 +5,7 @@ from __future__ import annotations
 TYPE_CHECKING = False  # that of typing, whose import the command need not wait for before it heeds signals
 
 if TYPE_CHECKING:
+    from shoal.commands.evaluate import evaluate
     from shoal.core.types import (
         Agent,
         BadInput,
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     )
     from shoal.environments.device import DeviceEnvironment
     from shoal.experiment.experiment import Experiment, Fitness
+    from shoal.records.recorder import Generation, Recorder
     from shoal.run.champion import Champion, load_champion
     from shoal.run.loop import Result, resume, train
 
@@ -33,12 +35,15 @@ __all__ = [
     "Discrete",
     "Experiment",
     "Fitness",
+    "Generation",
     "Member",
     "MultiDiscrete",
     "Range",
+    "Recorder",
     "Result",
     "Selection",
     "Spec",
+    "evaluate",
     "load_champion",
     "resume",
     "train",
@@ -54,12 +59,15 @@ _HOMES = {
     "Discrete": "shoal.core.types",
     "Experiment": "shoal.experiment.experiment",
     "Fitness": "shoal.experiment.experiment",
+    "Generation": "shoal.records.recorder",
     "Member": "shoal.core.types",
     "MultiDiscrete": "shoal.core.types",
     "Range": "shoal.core.types",
+    "Recorder": "shoal.records.recorder",
     "Result": "shoal.run.loop",
     "Selection": "shoal.core.types",
     "Spec": "shoal.core.types",
+    "evaluate": "shoal.commands.evaluate",
     "load_champion": "shoal.run.champion",
     "resume": "shoal.run.loop",
     "train": "shoal.run.loop",

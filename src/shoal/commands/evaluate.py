@@ -18,7 +18,7 @@ from shoal.population.shard import MemberShard
 from shoal.run.champion import load_champion
 
 
-def evaluate(run: Path, episodes: int = 100, seed: int = 0, trust_code: bool = False) -> dict[str, Any]:
+def evaluate(run: str | Path, episodes: int = 100, seed: int = 0, trust_code: bool = False) -> dict[str, Any]:
     """Statistics of the champion's returns on `episodes` fresh episodes, beside the fitness it was selected for.
 
     trust_code: import what the run names, where it is not Shoal's.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,10 @@ from shoal.population.compiled import keep_whole
 from shoal.rl.batching import AXIS
 
 GPUS = Path("/proc/driver/nvidia/gpus")
+STARTED = (
+    "JAX was used before Shoal, and so has one device: members train on one of {cores} cores. To use all of them, train "
+    "before anything else uses JAX, or begin with jax.config.update('jax_num_cpu_devices', {cores})"
+)
 OF_POPULATION: Any = Population._make((True, False, True))  # which of its leaves have the member axis
 
 
@@ -35,8 +39,11 @@ def prepare(neighbour: tuple[int, int] = (0, 1), sharer: tuple[int, int] = (0, 1
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus)))).split(",")
         os.environ["CUDA_VISIBLE_DEVICES"] = visible[rank % len(visible)]
     if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
-        with contextlib.suppress(RuntimeError):  # JAX is in use already: its devices stay as they are
+        try:
             jax.config.update("jax_num_cpu_devices", cores)
+        except RuntimeError:  # JAX is in use already: its devices stay as they are
+            if cores > 1 and jax.default_backend() == "cpu" and len(jax.devices()) == 1:
+                warnings.warn(STARTED.format(cores=cores), stacklevel=2)
     own = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shoal" / "compiled"
     keep_whole(own)
     if getattr(jax.config, "jax_compilation_cache_dir", None) is None:

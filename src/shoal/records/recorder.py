@@ -48,8 +48,9 @@ class Recorder:
     def progress(self, generation: int, phase: str, fraction: float) -> None:
         """`phase` (train, evaluate, evolve, champion) of a generation is `fraction` done."""
 
-    def generation(self, event: Generation) -> None:
-        """A generation has ended."""
+    def generation(self, event: Generation) -> bool | None:
+        """A generation has ended. Return True to end the run after it; it can be resumed."""
+        return None
 
     def note(self, message: str) -> None:
         """Something the user should know."""

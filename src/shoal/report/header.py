@@ -20,7 +20,9 @@ def title(run: Run) -> str:
 def header(run: Run) -> str:
     """The key facts, and the story in a few sentences for those who do not know the method."""
     table, result = run.lineage, run.result
-    status = {"done": "finished", "interrupted": "interrupted"}.get(str(result.get("status")), "in progress")
+    status = {"done": "finished", "stopped": "finished", "interrupted": "interrupted"}.get(
+        str(result.get("status")), "in progress"
+    )
     done, planned = len(table.generations), number(run.experiment.get("generations"))
     steps = number(result.get("environment_steps", _latest(run, "steps")))
     if np.isnan(steps) and done:

@@ -36,9 +36,15 @@ from shoal.run.result import Result, summarise
 from shoal.run.rundir import RunDirectory, Told, told_by
 
 
-def train(experiment: Experiment, recorders: Sequence[Recorder] = ()) -> Result:
-    """Run an experiment from its start. Raises BadInput, Interrupted after a signal, Failed when the disk is full."""
-    with _Run(recorders).at_work() as run:
+def train(experiment: Experiment, recorders: Sequence[Recorder] = (), progress: bool = False) -> Result:
+    """Run an experiment from its start.
+
+    recorders: hear of every generation, and may end the run after one; it can be resumed then.
+    progress: show the table that the command shows.
+
+    Raises BadInput, Interrupted after a signal, Failed when the disk is full.
+    """
+    with _Run(_with_display(recorders, progress)).at_work() as run:
         run.build(experiment)
         if run.begun:
             run.restore()
@@ -52,18 +58,19 @@ def resume(
     generations: int | None = None,
     recorders: Sequence[Recorder] = (),
     trust_code: bool = False,
+    progress: bool = False,
     **given: Any,
 ) -> Result:
     """Continue a run from its newest whole checkpoint, up to `generations` if that is given.
 
-    trust_code: import what the run names, where it is not Shoal's.
+    trust_code: import what the run names, where it is not Shoal's. recorders, progress: as those of `train`.
     given: env, agent, select or explore, where the run was started with objects that no name leads to.
 
     With device environments the result equals that of a run that was never stopped, bit for bit; with host environments
     fresh episodes begin. Raises BadInput when there is nothing to continue, and what `train` raises.
     """
     file = Path(run_dir) / "experiment.yaml"
-    with _Run(recorders).at_work() as run:
+    with _Run(_with_display(recorders, progress)).at_work() as run:
         experiment = replace(of_run(file.parent), run_dir=str(run_dir), **given)
         check_trust(experiment, trust_code)
         if generations is not None:
@@ -75,6 +82,16 @@ def resume(
             run.build(experiment)
         run.restore()
         return run.go()
+
+
+def _with_display(recorders: Sequence[Recorder], progress: bool) -> Sequence[Recorder]:
+    if not progress:
+        return recorders
+    from rich.console import Console
+
+    from shoal.records.console import Display
+
+    return [*recorders, Display(Console())]
 
 
 class _Run:
@@ -246,30 +263,34 @@ class _Run:
 
     def _generations(self, saver: ThreadPoolExecutor) -> dict[str, Any]:
         saving: Future | None = None
+        done = self._first
         for recorder in self._attention.recorders:
             recorder.start(self.parts, self._files.path, self._first)
         try:
             for generation in range(self._first, self._experiment.generations):
                 self._generation = generation
-                improved, stop, publish = self._one_generation()
+                improved, stop, enough, publish = self._one_generation()
+                done = generation + 1
                 if saving is not None:
                     self._await(saving)
-                stop = stop and generation + 1 < self._experiment.generations
-                saving = saver.submit(self._save, publish, *self._to_save(generation, improved, stop))
+                stop = stop and done < self._experiment.generations
+                saving = saver.submit(self._save, publish, *self._to_save(generation, improved, stop or enough))
                 if stop:
                     raise Interrupted(self._files.path, agreed=True, leading=self._leading)
+                if enough:
+                    break
         finally:
             if saving is not None:
                 self._await(saving)  # an interrupted run can be resumed from it, so a failure to write it matters more
-        summary = self._summary()
+        summary = self._summary(done)
         if self._leading:
             self._files.write("result.json", json.dumps(plain(summary), indent=1))
         self._exchange.broadcast("done")
         return summary
 
-    def _one_generation(self) -> tuple[bool, bool, Callable[[], None]]:
-        """Train, evaluate, share, decide, adopt, record. Returns whether there is a new champion, whether to stop, and
-        what shows the generation to others once it is saved."""
+    def _one_generation(self) -> tuple[bool, bool, bool, Callable[[], None]]:
+        """Train, evaluate, share, decide, adopt, record. Returns whether there is a new champion, whether a signal has
+        come, whether a recorder wants no more, and what shows the generation to others once it is saved."""
         shard, generation = self.parts.shard, self._generation
         begin = time.perf_counter()
         self._attention.enter(self._generation, "train")
@@ -305,13 +326,14 @@ class _Run:
         changes = evolved.parents, evolved.hyper, explored
         metrics = shared.metrics | {name: np.full(len(cards.uid), x, np.float32) for name, x in evolved.metrics.items()}
         event = Generation(generation, cards, *changes, metrics, steps, shared.evaluation_steps, self._best, timing)
+        enough = False
         if self._leading:
             self._files.lineage.write(lineage_rows(event))
-            for recorder in self._attention.recorders:
-                recorder.generation(event)
+            enough = any([recorder.generation(event) for recorder in self._attention.recorders])  # noqa: C419 all of them hear of it
             timing["record"] = time.perf_counter() - end
             self._files.metrics.write([metrics_row(event)])
-        return champion is not None, shared.stop, evolved.publish
+        enough = self._exchange.broadcast("enough" if enough else "") == "enough"
+        return champion is not None, shared.stop, enough, evolved.publish
 
     def _chunk(self) -> int:
         """Iterations per call, so that the run can be watched and stopped about twice a second."""
@@ -356,7 +378,7 @@ class _Run:
             time.sleep(0.0005)
         saving.result()
 
-    def _summary(self) -> dict[str, Any]:
+    def _summary(self, done: int) -> dict[str, Any]:
         """The champion plays fresh episodes; then everything that result.json holds."""
         experiment, learned, hyper = self._experiment, self._best.learned, self._best.hyper
         shared = self._crew.share({}, False)
@@ -367,7 +389,7 @@ class _Run:
             evaluation = statistics(self.parts.shard.test(learned, hyper, key, experiment.final_episodes))
         compiling = self.parts.shard.compile_seconds
         steps = shared.evaluation_steps
-        return summarise(experiment, shared.cards, self._best, evaluation, steps, self._elapsed(), compiling)
+        return summarise(experiment, shared.cards, self._best, done, evaluation, steps, self._elapsed(), compiling)
 
     def _elapsed(self) -> float:
         """Seconds of this run, those before it was resumed included."""

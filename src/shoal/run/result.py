@@ -18,6 +18,7 @@ class Result:
 
     run_dir: Path
     summary: dict[str, Any]
+    """its `status` is done, or stopped where a recorder has ended the run before its last generation"""
     leading: bool = True
     """whether this is the process that writes the records"""
 
@@ -34,12 +35,16 @@ def summarise(
     experiment: Experiment,
     cards: Cards,
     best: Best,
+    done: int,
     evaluation: dict[str, Any] | None,
     evaluation_steps: int,
     seconds: float,
     compile_seconds: float,
 ) -> dict[str, Any]:
-    """Everything that result.json holds. evaluation: of the champion on fresh episodes; None where there is none."""
+    """Everything that result.json holds.
+
+    done: generations so far. evaluation: of the champion on fresh episodes; None where there is none.
+    """
     champion = {
         "uid": best.uid,
         "generation": best.generation,
@@ -48,12 +53,12 @@ def summarise(
         "hyper": best.hyper,
     }
     return {
-        "status": "done",
+        "status": "done" if done == experiment.generations else "stopped",
         "env": str(experiment.env),
         "method": method_name(experiment),
         "agent": str(experiment.agent),
         "population": experiment.population,
-        "generations": experiment.generations,
+        "generations": done,
         "seed": experiment.seed,
         "fitness": {str(u): finite_or_none(f) for u, f in zip(cards.uid, cards.fitness, strict=True)},
         "champion": champion if evaluation is not None else None,

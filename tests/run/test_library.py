@@ -1,0 +1,72 @@
+"""What Python has and the command has not: a display on demand, and recorders that end a run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.runs import mpiexec, same_run, tiny
+
+import shoal
+from shoal import Generation, Recorder, evaluate, resume, train
+
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
+
+class Until(Recorder):
+    """Ends the run after a generation; a second one hears of that too."""
+
+    def __init__(self, generation: int):
+        self._last, self.heard = generation, -1
+
+    def generation(self, event: Generation) -> bool:
+        self.heard = event.generation
+        return event.generation == self._last
+
+
+def test_everything_has_its_home() -> None:
+    for name in shoal.__all__:
+        assert getattr(shoal, name).__name__ == name
+
+
+def test_a_recorder_ends_the_run_and_it_goes_on(tmp_path: Path) -> None:
+    first, second = Until(0), Until(9)
+    result = train(tiny(tmp_path / "run", generations=3), [first, second])
+    assert (first.heard, second.heard) == (0, 0)
+    assert (result.summary["status"], result.summary["generations"]) == ("stopped", 1)
+    assert result.summary["champion"] is not None
+    assert resume(tmp_path / "run").summary["status"] == "done"
+    train(tiny(tmp_path / "whole", generations=3))
+    same_run(tmp_path / "whole", tmp_path / "run")
+
+
+def test_a_recorder_may_end_it_with_the_last_generation(tmp_path: Path) -> None:
+    assert train(tiny(tmp_path / "run"), [Until(1)]).summary["status"] == "done"
+
+
+def test_the_display_is_shown_on_demand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train(tiny(tmp_path / "a"))
+    assert capsys.readouterr().out == ""
+    train(tiny(tmp_path / "b"), progress=True)
+    assert "generation 1/2" in capsys.readouterr().out
+    resume(tmp_path / "b", generations=3, progress=True)
+    assert "generation 3/3" in capsys.readouterr().out
+    assert evaluate(str(tmp_path / "b"), episodes=2)["episodes"] == 2
+
+
+def test_all_ranks_of_mpi_stop_together(tmp_path: Path) -> None:
+    pytest.importorskip("mpi4py")
+    support = Path(__file__).parents[1]
+    code = (
+        f"import sys; sys.path[:0] = [{str(support)!r}]\n"
+        "from run.test_library import Until; from support.runs import tiny\n"
+        "from pathlib import Path; from shoal import train\n"
+        f"result = train(tiny(Path({str(tmp_path / 'run')!r}), generations=4, exchange='mpi'), [Until(1)])\n"
+        "print(result.summary['generations'])"
+    )
+    done = subprocess.run(mpiexec(2, sys.executable, "-c", code), capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["2", "2"], done.stderr
+    assert json.loads((tmp_path / "run/result.json").read_text())["status"] == "stopped"
