@@ -1,1 +1,1 @@
-"""The parts that algorithms share: returns, running statistics."""
+"""What algorithms share: networks, advantages, replay memory, running statistics, diversity."""

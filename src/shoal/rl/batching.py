@@ -1,7 +1,7 @@
-"""How functions of one member meet the member axis, where a plain `vmap` would be slow.
+"""Running functions of one member for all members, where a plain `vmap` would be slow.
 
-On a CPU members are taken one after another: the weights of one stay in the cache, and a branch not taken costs nothing.
-On an accelerator they are batched. Agents use these three and need not know where they run.
+On a CPU members run one after another: the weights of one remain in the cache, and a branch that is not taken costs
+nothing. On an accelerator they are batched. Agents call `per_member`, `repeat` and `when`, the same on every device.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from jax.custom_batching import custom_vmap
 from shoal.core import tree
 from shoal.core.types import PyTree
 
-AXIS = "members"  # what the devices of a program stand in a row along
-TILES = 4  # parts that an accelerator splits the members into, to leave out those that have nothing to do
+AXIS = "members"  # name of the mesh axis that the devices of a program form
+TILES = 4  # parts that an accelerator splits the members into, so that it can skip parts that have nothing to do
 
 
 def _one_by_one() -> bool:
@@ -25,7 +25,7 @@ def _one_by_one() -> bool:
 
 
 def per_member(function: Callable) -> Callable:
-    """`function(state, *arguments) -> (state, result)`, laid over the member axis in the way that suits the device.
+    """`function(state, *arguments) -> (state, result)`, which under `vmap` runs in the way that is fast on this device.
 
     It must not close over traced values.
     """
@@ -33,7 +33,7 @@ def per_member(function: Callable) -> Callable:
 
 
 def _in_turn(function: Callable) -> Callable:
-    """One member after another, each state changed where it lies: to stack new ones doubles the memory traffic."""
+    """One member after another, each state updated in place: stacking new ones would double the memory traffic."""
 
     @custom_vmap
     def one(state: PyTree, *arguments: PyTree) -> tuple[PyTree, PyTree]:
@@ -70,7 +70,7 @@ def repeat(count: jax.Array, body: Callable, state: PyTree, *arguments: PyTree) 
         def masked(i: jax.Array, state: PyTree) -> PyTree:
             return tree.where(i < count, every(i, state, *arguments), state)
 
-        # What all of them do needs no mask, which would cost as much memory traffic as an optimiser.
+        # Repetitions that all members make need no mask, which would cost as much memory traffic as an optimiser.
         common = count.min()
         state = jax.lax.fori_loop(0, common, lambda i, state: every(i, state, *arguments), state)
         state = jax.lax.fori_loop(common, count.max(), masked, state)
@@ -80,7 +80,7 @@ def repeat(count: jax.Array, body: Callable, state: PyTree, *arguments: PyTree) 
 
 
 def when(due: jax.Array, function: Callable, state: PyTree, *arguments: PyTree) -> PyTree:
-    """`function(state, *arguments)` where `due`, else `state`: members that are not due do not pay for those that are."""
+    """`function(state, *arguments)` where `due`, else `state`; members that are not due cost nothing, or little."""
 
     @custom_vmap
     def choose(due: jax.Array, state: PyTree, *arguments: PyTree) -> PyTree:
@@ -107,8 +107,10 @@ def when(due: jax.Array, function: Callable, state: PyTree, *arguments: PyTree) 
 
 
 def spread(tree: PyTree, axis: int = 0) -> PyTree:
-    """Lay an axis of every leaf over the devices of a program in which all of them have all the data, so that each does a
-    share of what follows. Elsewhere, or where they do not divide the axis, nothing."""
+    """Split an axis of every leaf over the devices, where each of them holds all the data, so that each computes a part.
+
+    Returns the tree unchanged in other programs, or where the number of devices does not divide the axis.
+    """
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty or mesh.size == 1 or mesh.manual_axes:
         return tree

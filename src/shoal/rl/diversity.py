@@ -1,6 +1,6 @@
-"""How different policies behave: the volume that their behaviours span (Parker-Holder et al. 2020, arXiv 2002.00632).
+"""How differently policies behave: the volume that their behaviours span (Parker-Holder et al. 2020, arXiv 2002.00632).
 
-A policy's embedding is what it does in some states (section 3.1). Distances are means over its entries, not sums, so that
+A policy's embedding is its actions in some states (section 3.1). Distances are means over its entries, not sums, so that
 the kernel is as wide for long embeddings as for short ones: with actions in [-1, 1] it lies between 1 and exp(-2).
 """
 
@@ -13,11 +13,11 @@ JITTER = 1e-4  # share of the identity in the kernel: between equal policies its
 
 
 def squared_distances(embeddings: jax.Array) -> jax.Array:
-    """Mean squared differences of embeddings [N, D]: [N, N]. Infinite to those that are not finite."""
-    sound = jnp.isfinite(embeddings).all(-1)
-    known = jnp.where(sound[:, None], embeddings, 0.0)
-    squared = jnp.square(known[:, None] - known[None]).mean(-1)
-    comparable = (sound[:, None] & sound[None]) | jnp.eye(len(sound), dtype=bool)
+    """Mean squared differences of embeddings [N, D]: [N, N]. Infinite between an embedding that is not finite and others."""
+    finite = jnp.isfinite(embeddings).all(-1)
+    embeddings = jnp.where(finite[:, None], embeddings, 0.0)
+    squared = jnp.square(embeddings[:, None] - embeddings[None]).mean(-1)
+    comparable = (finite[:, None] & finite[None]) | jnp.eye(len(finite), dtype=bool)
     return jnp.where(comparable, squared, jnp.inf)
 
 
@@ -27,9 +27,10 @@ def kernel(squared: jax.Array) -> jax.Array:
 
 
 def log_determinant(kernel: jax.Array) -> jax.Array:
-    """Of a kernel [N, N]: 0 where all differ, and never less than (N - 1) log(JITTER), where all are the same.
+    """The logarithm of the determinant of a kernel [N, N].
 
-    By elimination, and not by LAPACK, whose last bits differ with environment variables.
+    0 where all members differ much; at least (N - 1) log(JITTER), where all are the same. Computed by elimination: the
+    last bits of LAPACK's results depend on environment variables.
     """
 
     def eliminate(rest: jax.Array, i: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -1,4 +1,4 @@
-"""Networks (flax.linen) and the distributions over actions that their outputs stand for."""
+"""Networks (flax.linen), and the distributions over actions that their outputs define."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ ACTIVATIONS: dict[str, Callable] = {"tanh": nn.tanh, "relu": nn.relu, "elu": nn.
 
 @functools.cache
 def orthogonal(scale: float) -> Callable:
-    """The orthogonal initialiser, uniform over all such matrices: as many reflections as rows or columns, whichever are
-    fewer (Stewart 1980, doi 10.1137/0717034).
+    """The orthogonal initialiser, uniform over all such matrices, by one reflection per row, or per column where there are
+    fewer columns (Stewart 1980, doi 10.1137/0717034).
 
-    Not by LAPACK, whose last bits differ with environment variables and threads, and whose batches can hang on a CPU.
-    One matrix is drawn after another, and sums go along the last axis: so none depends on what is drawn beside it.
+    Without LAPACK: its last bits depend on environment variables and threads, and its batches can hang on a CPU.
+    Matrices are sampled one after another, with sums along the last axis, so that none depends on the size of the batch.
     """
 
     def draw(key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:
@@ -41,7 +41,7 @@ def orthogonal(scale: float) -> Callable:
 
 
 def _orthonormal(key: jax.Array, rows: int, columns: int) -> jax.Array:
-    """[rows, columns], rows <= columns."""
+    """A random matrix with orthonormal rows, [rows, columns]; rows <= columns."""
     normal, column = jax.random.normal(key, (rows, columns)), jnp.arange(columns)
 
     def reflect(k: jax.Array, q: jax.Array) -> jax.Array:
@@ -81,7 +81,8 @@ def hidden(x: jax.Array, layers: tuple[int, ...], activation: str) -> jax.Array:
 class Conv(nn.Module):
     """A convolution without padding, [..., H, W, C] -> [..., H', W', features], as one product with its patches.
 
-    Of many members it stays a batch of matrix products, where a convolution would become a grouped one, which is slow.
+    For many members that is a batch of matrix products; under `vmap` a convolution would become a grouped one, which is
+    slow.
     """
 
     features: int
@@ -95,7 +96,7 @@ class Conv(nn.Module):
         down, right = ((n - size) // stride + 1 for n in (height, width))
         kernel = self.param("kernel", orthogonal(2**0.5), (size**2 * channels, self.features))
         bias = self.param("bias", nn.initializers.zeros, (self.features,))
-        if size % stride == 0:  # blocks of the stride's size become channels: fewer, larger pieces to put together
+        if size % stride == 0:  # blocks of the stride's size become channels: fewer and larger slices
             blocks = size // stride
             x = x[..., : stride * (down + blocks - 1), : stride * (right + blocks - 1), :]
             x = _split(x, stride)
@@ -124,12 +125,12 @@ def flatten(obs: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 
 
 def scaled(obs: jax.Array) -> jax.Array:
-    """Observations as float32; whole numbers of 8 bits, which are images, as shares of 255."""
+    """Observations as float32; those of uint8, which are images, divided by 255."""
     return obs.astype(jnp.float32) / 255 if obs.dtype == jnp.uint8 else obs.astype(jnp.float32)
 
 
 class Features(nn.Module):
-    """What a network sees of an observation: [..., *shape] -> [..., F].
+    """The input of a network's hidden layers, from observations: [..., *shape] -> [..., F].
 
     kind: `mlp` (the numbers as they are) or `nature_cnn` (the convolutions of Mnih et al. 2015, for images).
     """
@@ -206,8 +207,10 @@ LOG_STD = (-10.0, 2.0)
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
 def held_within(x: jax.Array, low: float, high: float) -> jax.Array:
-    """x, clipped. A gradient that descends reaches x from beyond a bound where it leads back, and only there: a plain
-    clip would leave for ever what has once got out."""
+    """Clip x [...] to [low, high]. Beyond a bound x keeps the gradients that lead it back, for descent, and only those.
+
+    A plain clip has no gradient there, so that x could never come back.
+    """
     return jnp.clip(x, low, high)
 
 
@@ -224,7 +227,7 @@ held_within.defvjp(_held_forwards, _held_backwards)
 
 
 class Normal(NamedTuple):
-    """A diagonal Gaussian; mean and log_std [..., A]. Actions are meant for [-1, 1], where the environment clips them."""
+    """A diagonal Gaussian; mean and log_std [..., A]. The environment clips actions to [-1, 1]."""
 
     mean: jax.Array
     log_std: jax.Array
@@ -265,19 +268,19 @@ Distribution = Categorical | MultiCategorical | Normal
 
 
 def categorical(logits: jax.Array) -> Categorical:
-    """A choice from any real numbers [..., n]."""
+    """A distribution over n choices, from unnormalised logits [..., n]."""
     return Categorical(jax.nn.log_softmax(logits))
 
 
 def outputs(space: ActionSpace) -> int:
-    """How many numbers a network gives for an action: one for every choice, or for every component."""
+    """The number of outputs that a network needs for an action: one per choice, or per component."""
     if isinstance(space, Discrete):
         return space.n
     return sum(space.nvec) if isinstance(space, MultiDiscrete) else len(space.low)
 
 
 def choice(space: Discrete | MultiDiscrete, logits: jax.Array) -> Categorical | MultiCategorical:
-    """A choice, or several, from any real numbers [..., outputs(space)]."""
+    """A distribution over one choice, or several, from unnormalised logits [..., outputs(space)]."""
     if isinstance(space, Discrete):
         return categorical(logits)
     splits = [sum(space.nvec[: i + 1]) for i in range(len(space.nvec) - 1)]

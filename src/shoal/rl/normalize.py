@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 
 class Statistics(NamedTuple):
-    """Mean and variance [...] of all that was seen, and how many that were."""
+    """Mean and variance [...] of all values so far, and their number `total`."""
 
     mean: jax.Array
     variance: jax.Array
@@ -17,12 +17,12 @@ class Statistics(NamedTuple):
 
 
 def empty(shape: tuple[int, ...]) -> Statistics:
-    """Nothing seen; until then mean 0 and variance 1, which change nothing."""
+    """Statistics of no values: mean 0 and variance 1, which change nothing."""
     return Statistics(jnp.zeros(shape), jnp.ones(shape), jnp.float32(0))
 
 
 def take_in(statistics: Statistics, batch: jax.Array, counts: jax.Array) -> Statistics:
-    """Take in those of a batch [A, B, ...] for which `counts` [A, B], if any (Chan et al. 1979, parallel variance)."""
+    """Add those values of a batch [A, B, ...] that `counts` [A, B] marks (Chan et al. 1979, parallel variance)."""
     mask, n = counts.reshape(*counts.shape, *[1] * (batch.ndim - 2)), counts.sum().astype(jnp.float32)
     divisor = jnp.maximum(n, 1.0)
 
@@ -50,9 +50,10 @@ def normalise(statistics: Statistics, x: jax.Array, clip: float = 10.0) -> jax.A
 def running_returns(
     carried: jax.Array, reward: jax.Array, done: jax.Array, discount: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Discounted sums of past rewards, whose variance scales the rewards.
+    """Discounted sums of past rewards; rewards are scaled by their variance.
 
-    carried [B], reward and done [T, B]. Returns (carried [B], the sum at each step [T, B]); an episode's end restarts.
+    carried [B]: the sums so far; reward and done [T, B]. Returns the sums to carry on [B], 0 after an episode's end, and
+    the sum at each step [T, B].
     """
 
     def forwards(total: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:

@@ -1,7 +1,7 @@
 """Replay memory: a ring of raw transitions on the device, sampled as n-step transitions.
 
-Nothing that a hyperparameter has touched is stored: discount and reward scale act when a batch is drawn, so that a new
-value of either holds for old transitions too.
+Nothing stored depends on a hyperparameter: discount and reward scale apply when a batch is sampled, so that a new value
+of either holds for old transitions too.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class Memory(NamedTuple):
-    """The last S steps of each of B environments of one member, but for those that cannot be learned from."""
+    """The last S steps of each of B environments of one member, without those that cannot be learned from."""
 
     steps: Rollout  # leaves [S, B, ...]; no extras
     position: jax.Array  # int32 [B], the slot that is written next
-    filled: jax.Array  # int32 [B], slots that hold something
-    owner: jax.Array  # uint32, a mark of the member that wrote the newest slot
+    filled: jax.Array  # int32 [B], slots that hold a step
+    owner: jax.Array  # uint32, the mark of the member that wrote the newest slot
 
 
 class Batch(NamedTuple):
@@ -33,25 +33,33 @@ class Batch(NamedTuple):
     action: jax.Array
     reward: jax.Array  # discounted sum of the steps between
     next_obs: jax.Array
-    bootstrap: jax.Array  # what the value of `next_obs` counts: discount ** steps, 0 after a termination
+    bootstrap: jax.Array  # weight of the value of `next_obs`: discount ** steps, 0 after a termination
 
 
 def empty(spec: Spec, slots: int, environments: int) -> Memory:
-    """Room for `slots` steps of each environment."""
+    """A memory without steps, which can hold `slots` steps of each environment."""
     shape = (slots, environments)
     obs = jnp.zeros((*shape, *spec.obs_shape), spec.obs_dtype)
     action = jnp.zeros((*shape, *spec.action.shape), spec.action.dtype)
     flags = jnp.zeros(shape, bool)
-    steps = Rollout(obs, action, jnp.zeros(shape, jnp.float32), obs, flags, flags, ())
+    steps = Rollout(
+        obs=obs,
+        action=action,
+        reward=jnp.zeros(shape, jnp.float32),
+        next_obs=obs,
+        terminated=flags,
+        truncated=flags,
+        extras=(),
+    )
     nothing = jnp.zeros(environments, jnp.int32)
     return Memory(steps, nothing, nothing, jnp.uint32(0))
 
 
 def store(memory: Memory, rollout: Rollout, kept: jax.Array, owner: jax.Array) -> Memory:
-    """Write those of `owner`'s T steps that are `kept` [T, B] over the oldest, each environment's one after another.
+    """Write the steps of `owner` that are `kept` [T, B] over the oldest ones, each environment's one after another.
 
-    Where a step is left out, the episode is cut before it. Likewise where somebody else wrote the newest slot, in a memory
-    that was copied: no transition leads from a parent's steps to its child's.
+    The episode is truncated before a step that is left out, and where another member wrote the newest slot, as in a
+    memory that was copied: no transition leads from a parent's steps to its child's.
     """
     slots, (length, environments) = memory.steps.reward.shape[0], kept.shape
     column = jnp.arange(environments)
@@ -61,8 +69,8 @@ def store(memory: Memory, rollout: Rollout, kept: jax.Array, owner: jax.Array) -
     rollout = rollout._replace(truncated=rollout.truncated | ~followed, extras=())
 
     count, place = kept.sum(0, dtype=jnp.int32), jnp.cumsum(kept, 0, dtype=jnp.int32) - 1
-    written = kept & (place >= (count - slots)[None])  # of more steps than there is room for, the last ones stay
-    nowhere = slots + jnp.arange(length, dtype=jnp.int32)[:, None]  # no such slots: what should go there is dropped
+    written = kept & (place >= (count - slots)[None])  # where there are more steps than slots, only the last ones
+    nowhere = slots + jnp.arange(length, dtype=jnp.int32)[:, None]  # slots that do not exist: these writes are dropped
     slot = jnp.where(written, (memory.position[None] + place) % slots, nowhere)
 
     def write(ring: jax.Array, new: jax.Array) -> jax.Array:
@@ -74,23 +82,23 @@ def store(memory: Memory, rollout: Rollout, kept: jax.Array, owner: jax.Array) -
 
 
 def starts(memory: Memory, n: int) -> jax.Array:
-    """Steps of each environment from which n are known, int32 [B]."""
+    """The number of steps of each environment at which a transition of n steps can start, int32 [B]."""
     return jnp.maximum(memory.filled - (n - 1), 0)
 
 
 def sample(memory: Memory, key: jax.Array, shape: tuple[int, ...], n: int, discount: jax.Array) -> Batch:
-    """Draw transitions of `n` steps uniformly; leaves [*shape, ...].
+    """Sample transitions of `n` steps uniformly; leaves [*shape, ...].
 
-    A transition is shorter where its episode ends: after a termination nothing is bootstrapped, after a truncation the
-    value of the last observation before the reset is. There must be a step from which n are known.
+    A transition is shorter where its episode ends. After a termination it does not bootstrap; after a truncation it
+    does, from the last observation before the reset. `starts` must be above 0 for some environment.
     """
     slots, environments = memory.steps.reward.shape
     flat = jax.tree.map(lambda x: x.reshape(slots * environments, *x.shape[2:]), memory.steps)
     ends = jnp.cumsum(starts(memory, n))
-    drawn = jax.random.randint(key, shape, 0, jnp.maximum(ends[-1], 1))
-    column = jnp.searchsorted(ends[:-1], drawn, side="right", method="compare_all")
+    chosen = jax.random.randint(key, shape, 0, jnp.maximum(ends[-1], 1))
+    column = jnp.searchsorted(ends[:-1], chosen, side="right", method="compare_all")
     first_slot = memory.position - memory.filled - (ends - starts(memory, n))
-    start = first_slot[column] + drawn
+    start = first_slot[column] + chosen
 
     def at(k: jax.Array | int) -> jax.Array:
         return (start + k) % slots * environments + column
@@ -106,4 +114,10 @@ def sample(memory: Memory, key: jax.Array, shape: tuple[int, ...], n: int, disco
         alive &= ~(flat.terminated[here] | flat.truncated[here])
     end = at(last)
     bootstrap = jnp.where(flat.terminated[end], 0.0, factor)
-    return Batch(flat.obs[first], flat.action[first], reward, flat.next_obs[end], bootstrap)
+    return Batch(
+        obs=flat.obs[first],
+        action=flat.action[first],
+        reward=reward,
+        next_obs=flat.next_obs[end],
+        bootstrap=bootstrap,
+    )
