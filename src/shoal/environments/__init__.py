@@ -1,1 +1,1 @@
-"""Where members act: device environments (JAX) and host environments (gymnasium), found by id."""
+"""Environments: on the device (JAX) and on the host (gymnasium), found by id."""

@@ -26,8 +26,8 @@ class DeviceEnvironment(NamedTuple):
 
     reset: (key) -> (state, obs)
     step:  (key, state, action) -> (state, obs, reward, terminated, truncated)
-    fresh_resets: a new start for every episode; without it (where a reset is as dear as a step) each environment
-        draws one start per rollout
+    fresh_resets: every episode has a new start; without it (where a reset is expensive) each environment has one start
+        per rollout
 
     Continuous actions arrive within the bounds that the spec names.
     """
@@ -39,8 +39,7 @@ class DeviceEnvironment(NamedTuple):
 
 
 def step_once(environment: DeviceEnvironment, key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
-    """What the environment's `step` returns, but where observation or reward are not finite, NaN is the reward and the
-    episode is truncated: nothing better can come of it."""
+    """The environment's `step`; where observation or reward are not finite, the reward is NaN and the episode truncated."""
     state, obs, reward, terminated, truncated = environment.step(key, state, action)
     broken = ~(jnp.isfinite(obs).all() & jnp.isfinite(reward))
     return state, obs, jnp.where(broken, jnp.nan, reward), terminated, truncated | broken
@@ -49,7 +48,7 @@ def step_once(environment: DeviceEnvironment, key: jax.Array, state: PyTree, act
 def auto_reset(
     environment: DeviceEnvironment, key: jax.Array, state: PyTree, action: jax.Array, start: PyTree
 ) -> tuple[PyTree, TimeStep]:
-    """One step; where the episode ends, `start` takes over: state and observation of the next one."""
+    """One step; where the episode ends, it continues from `start`, the (state, observation) that begins the next one."""
     state, final_obs, reward, terminated, truncated = step_once(environment, key, state, action)
     done = terminated | truncated
     state, obs = jax.tree.map(lambda new, old: jnp.where(done, new, old), start, (state, final_obs))
@@ -57,34 +56,34 @@ def auto_reset(
 
 
 @contextmanager
-def _foreign() -> Iterator[None]:
-    """Third-party environments mix dtypes and ranks; ours need not, so strictness is lifted around them alone."""
+def _lenient() -> Iterator[None]:
+    """Third-party environments mix dtypes and ranks: JAX allows that inside this context, and only there."""
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         yield
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Importing and loading brax prints, and warns that it is not maintained."""
+    """Suppress what brax prints, and its warning that it is not maintained."""
     with redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
 def _like(values: PyTree, shapes: PyTree) -> PyTree:
-    """Python numbers in a start state become arrays of the dtype that a step returns."""
+    """A start state with its Python numbers as arrays, of the dtypes that a step returns."""
     return jax.tree.map(lambda x, s: jnp.asarray(x, s.dtype), values, shapes)
 
 
 def import_gymnax() -> Any:
-    """The package gymnax; what it draws with, which takes longer to import than all else, is loaded when it draws."""
+    """The package gymnax; its plotting packages, which take longest to import, are loaded at their first use."""
     for name in ("seaborn", "matplotlib.pyplot"):
         _postpone(name)
     return importlib.import_module("gymnax")
 
 
 def _postpone(name: str) -> None:
-    """Import a module without running it; that happens when something of it is first asked for."""
+    """Import a module without running it; it runs when one of its attributes is first read."""
     if name in sys.modules or importlib.util.find_spec(name.partition(".")[0]) is None:
         return
     spec = importlib.util.find_spec(name)
@@ -97,7 +96,7 @@ def _postpone(name: str) -> None:
 
 
 class _Postponed(ModuleType):
-    """Not importlib's LazyLoader: its modules are already run by a second import statement."""
+    """A module that runs at its first use. (Modules of importlib's LazyLoader already run at a second import.)"""
 
     def __getattr__(self, name: str) -> Any:
         self.__class__ = ModuleType  # type: ignore[assignment]
@@ -107,10 +106,10 @@ class _Postponed(ModuleType):
 
 
 def gymnax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
-    """An environment of gymnax. Options are fields of its parameters, `max_steps_in_episode` among them."""
+    """An environment of gymnax. Options are the fields of its parameters, such as `max_steps_in_episode`."""
     gymnax = import_gymnax()
     try:
-        with _foreign():
+        with _lenient():
             env, params = gymnax.make(name)
     except OSError as error:  # MNISTBandit downloads its images
         raise BadInput(f"env: gymnax:{name} needs data that cannot be downloaded: {error}") from error
@@ -121,13 +120,13 @@ def gymnax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
     params = params.replace(**options)
 
     def raw_step(key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
-        with _foreign():
+        with _lenient():
             obs, state, reward, terminated, _ = env.step_env(key, state, action, params)
             truncated = jnp.asarray(env.is_truncated(state, params))
             return state, obs.astype(jnp.float32), reward.astype(jnp.float32), jnp.asarray(terminated), truncated
 
     def reset(key: jax.Array) -> tuple[PyTree, jax.Array]:
-        with _foreign():
+        with _lenient():
             obs, state = env.reset_env(key, params)
             return _like(state, shapes), obs.astype(jnp.float32)
 
@@ -137,7 +136,7 @@ def gymnax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
 
     key = jax.random.key(0)
     try:
-        with _foreign():
+        with _lenient():
             space = _gymnax_space(env.action_space(params), name)
             first = jax.eval_shape(lambda k: env.reset_env(k, params), key)
             action = jnp.zeros(space.shape, jnp.float32 if isinstance(space, Continuous) else jnp.int32)
@@ -171,12 +170,12 @@ def brax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
         raise BadInput(f"env: brax:{name} does not accept env_options {options}: {error}") from error
 
     def reset(key: jax.Array) -> tuple[PyTree, jax.Array]:
-        with _foreign():
+        with _lenient():
             state = env.reset(key)
             return (state, jnp.int32(0)), state.obs
 
     def step(key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
-        with _foreign():
+        with _lenient():
             inner, time = env.step(state[0], action), state[1] + 1
             return (inner, time), inner.obs, inner.reward, inner.done > 0, time >= limit
 

@@ -1,4 +1,4 @@
-"""An environment's code is not Shoal's: what it raises, or returns in other shapes than it said, is told with its name."""
+"""Environments are code of other people: whatever they raise, and wrong shapes, become errors that name them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shoal.environments.registry import Environment
 
 @contextmanager
 def blamed(env: str, failed: str) -> Iterator[None]:
-    """Raises BadInput for whatever is raised inside; `failed`: what it kept the environment from."""
+    """Raises BadInput for every exception inside; `failed`: what the environment could not do, for the message."""
     try:
         yield
     except BadInput:
@@ -28,7 +28,7 @@ def blamed(env: str, failed: str) -> Iterator[None]:
 
 
 def guarded(environment: Environment, env: str) -> Environment:
-    """The same environment, which raises BadInput where its code fails. On the device that costs compilation nothing."""
+    """The same environment, which raises BadInput where its code fails. On the device this happens at compilation only."""
     spec = environment.spec
     for what, shape in (("observation", spec.obs_shape), ("action", spec.action.shape)):
         if 0 in shape:
@@ -77,7 +77,7 @@ def _types(tree: PyTree) -> list[Any]:
 
 
 class _Vector:
-    """Copies of a host environment."""
+    """A `Vector` that raises BadInput where the environment's code fails."""
 
     def __init__(self, open_copies: Callable[..., Vector], n: int, objective: str | None, env: str, spec: Spec):
         self._env, self._spec = env, spec

@@ -1,4 +1,4 @@
-"""Environments that run outside the device: gymnasium, many copies behind one flat step."""
+"""Environments that run on the host: gymnasium, many copies that step together."""
 
 from __future__ import annotations
 
@@ -18,26 +18,29 @@ from shoal.core.types import ActionSpace, BadInput, Continuous, Discrete, MultiD
 
 
 class Vector(Protocol):
-    """Several copies of one environment that step together and reset themselves."""
+    """Several copies of one environment, which step together and reset automatically."""
 
     def reset(self, seeds: list[int]) -> np.ndarray:
-        """Start every copy anew, each with its seed: obs [n, ...]."""
+        """Reset every copy, each with its seed. Returns obs [n, ...]."""
 
     def step(self, action: np.ndarray) -> tuple[TimeStep, np.ndarray | None]:
-        """One step of every copy: the time step, every leaf [n, ...], and the objective [n] where one is named."""
+        """One step of every copy. Returns the time step, every leaf [n, ...], and the objective [n] where one is named."""
 
     def close(self) -> None: ...
 
 
 class HostEnvironment(NamedTuple):
-    """How to open `n` copies of an environment; `objective`: a dotted key into the info of an episode's last step."""
+    """An environment on the host.
+
+    open: (n, objective) -> n copies; `objective`: a dotted key into the info of an episode's last step, or None
+    """
 
     spec: Spec
     open: Callable[[int, str | None], Vector]
 
 
 def gymnasium_environment(name: str, options: dict[str, Any]) -> HostEnvironment:
-    """Any id that gymnasium knows; options go to `open_one`, but `vectorization`: sync (default) or async."""
+    """An environment of gymnasium, by id. Options are those of `open_one`, and `vectorization`: sync (default) or async."""
     import gymnasium
 
     options = dict(options)
@@ -45,11 +48,11 @@ def gymnasium_environment(name: str, options: dict[str, Any]) -> HostEnvironment
     if vectorization not in ("sync", "async"):
         raise BadInput(f"env_options.vectorization = {vectorization!r}: choose sync or async")
 
-    registered = registry().get(name)  # sent along, for worker processes know gymnasium's own ids only
+    registered = registry().get(name)  # passed to worker processes, where only gymnasium's own ids are registered
     home = os.getpid()
 
     def make() -> Any:
-        if os.getpid() != home:  # Ctrl-C reaches every process of a terminal; when workers end is for the run to say
+        if os.getpid() != home:  # Ctrl-C reaches every process of a terminal; the run ends its workers itself
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         _tame_mujoco(registered)
         return open_one(registered or name, **options)
@@ -72,12 +75,12 @@ def gymnasium_environment(name: str, options: dict[str, Any]) -> HostEnvironment
 
 
 def _try_out(make: Callable[[], Any], what: str) -> tuple[Any, Any]:
-    """An environment, closed again, and its first observation. Raises BadInput where it cannot be had."""
+    """An environment, closed again, and its first observation. Raises BadInput where that fails."""
     import gymnasium
 
     doing = "cannot be made"
     try:
-        with warnings.catch_warnings():  # gymnasium warns of what follows as an error
+        with warnings.catch_warnings():  # gymnasium warns of what it then raises
             warnings.simplefilter("ignore")
             env = make()
             doing = "failed at reset"
@@ -91,7 +94,7 @@ def _try_out(make: Callable[[], Any], what: str) -> tuple[Any, Any]:
 
 
 def registry() -> dict[str, Any]:
-    """What gymnasium knows by id, Atari's games among it where ale-py is installed."""
+    """The environments of gymnasium by id, with Atari's games where ale-py is installed."""
     import gymnasium
 
     with contextlib.suppress(ImportError):
@@ -100,9 +103,9 @@ def registry() -> dict[str, Any]:
 
 
 def open_one(env: Any, **options: Any) -> Any:
-    """One environment, by id or specification, as agents see it: what is no array is flattened into one.
+    """One environment, by id or specification, with observations flattened into one array where they are not one.
 
-    Options go to `gymnasium.make`, and of Atari's games to `_atari`, unless `obs_type` asks for what the console gives.
+    Options go to `gymnasium.make`; for Atari's games to `_atari`, unless `obs_type` asks for the console's own output.
     """
     import gymnasium
 
@@ -119,21 +122,21 @@ def _atari(
 ) -> Any:
     """The screen in grey, uint8 [frame_stack, 84, 84], at every `frameskip`-th frame (Machado et al. 2018).
 
-    `max_episode_steps` are those of the agent.
+    max_episode_steps: counted in steps of the agent
     """
     import ale_py
     from gymnasium import make, wrappers
 
-    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # every console would introduce itself on the terminal
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # otherwise every console prints its version
     made: Any = wrappers.AtariPreprocessing(make(env, frameskip=1, **options), frame_skip=frameskip)
     made = wrappers.FrameStackObservation(made, frame_stack)
     return made if max_episode_steps is None else wrappers.TimeLimit(made, max_episode_steps)
 
 
 def _tame_mujoco(registered: Any) -> None:
-    """Without this, MuJoCo tells every copy's warnings on the terminal, and writes MUJOCO_LOG.TXT where one stands."""
+    """Send MuJoCo's warnings to a logger; otherwise it prints those of every copy, and writes MUJOCO_LOG.TXT."""
     if "mujoco" in str(getattr(registered, "entry_point", "")):
-        with contextlib.suppress(ImportError):  # gymnasium says better what is missing
+        with contextlib.suppress(ImportError):  # gymnasium then says what is missing
             import mujoco
 
             mujoco.set_mju_user_warning(logging.getLogger("shoal.mujoco").info)
@@ -146,9 +149,9 @@ class _Gymnasium:
         same_step = vector.AutoresetMode.SAME_STEP
         if vectorization == "sync":
             self._envs: Any = vector.SyncVectorEnv([make] * n, autoreset_mode=same_step)
-        else:  # not forked from this process: it has JAX's threads, and a child without them may hang
+        else:  # not forked: this process has JAX's threads, and a forked child may hang without them
             start = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-            # What ends a worker is raised here too; said by gymnasium, it would fill the terminal once per worker.
+            # The error of a worker is raised here too; gymnasium would also print it, once per worker.
             warnings.filterwarnings("ignore", ".*ERROR: ", UserWarning, r"gymnasium\.vector\.async_vector_env")
             self._envs = vector.AsyncVectorEnv([make] * n, autoreset_mode=same_step, context=start)
         self._dtype, self._objective = spec.obs_dtype, objective.split(".") if objective else None
@@ -158,7 +161,7 @@ class _Gymnasium:
         obs, _ = self._envs.reset(seed=seeds)
         return obs.astype(self._dtype)
 
-    @np.errstate(over="ignore")  # what is too large for float32 becomes infinite, and that is dealt with
+    @np.errstate(over="ignore")  # numbers too large for float32 become infinite, which is handled below
     def step(self, action: np.ndarray) -> tuple[TimeStep, np.ndarray | None]:
         obs, reward, terminated, truncated, info = self._envs.step(action.astype(self._action_dtype))
         obs, reward = obs.astype(self._dtype), reward.astype(np.float32)
@@ -176,7 +179,7 @@ class _Gymnasium:
         return step, self._read_objective(info, done) if self._objective else None
 
     def _restart(self, obs: np.ndarray, lost: np.ndarray) -> np.ndarray:
-        """New episodes in place of those that are `lost` [n]: an environment that has left the numbers may never end."""
+        """Begin new episodes in place of those that are `lost` [n], which might never end. Returns obs [n, ...]."""
         if not lost.any():
             return obs
         return self._envs.reset(options={"reset_mask": lost})[0].astype(self._dtype)
@@ -188,11 +191,11 @@ class _Gymnasium:
         path = f"fitness.objective = {'.'.join(self._objective or ())}"
         values: Any = info.get("final_info", {})
         for part in self._objective or ():
-            known = values if isinstance(values, dict) else {}
-            if part not in known or not known[f"_{part}"][done].all():  # the mask tells which environments have it
-                names = ", ".join(k for k in known if not k.startswith("_"))
+            found = values if isinstance(values, dict) else {}
+            if part not in found or not found[f"_{part}"][done].all():  # the mask of the environments that have it
+                names = ", ".join(k for k in found if not k.startswith("_"))
                 raise BadInput(f"{path}: the info of an episode's end has no {part!r}, only: {names}")
-            values = known[part]
+            values = found[part]
         if np.shape(values) != done.shape or values.dtype.kind not in "biuf":
             raise BadInput(f"{path}: is not one number in the info of an episode's end")
         result[done] = values[done]

@@ -1,4 +1,4 @@
-"""Tiny environments whose right answer is known: what an algorithm gets wrong shows in seconds."""
+"""Tiny environments with known answers, which show within seconds what an algorithm gets wrong."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def one_step_value() -> DeviceEnvironment:
 
 
 def delayed_reward() -> DeviceEnvironment:
-    """Two steps, the observation tells which; reward 1 at the end: the values are `discount` and 1."""
+    """Two steps, with observations 0 and 1; reward 1 at the end: the values are `discount` and 1."""
 
     def reset(key: jax.Array) -> tuple[Any, jax.Array]:
         return jnp.int32(0), jnp.zeros(1)
@@ -40,7 +40,7 @@ def delayed_reward() -> DeviceEnvironment:
 
 
 def endless_reward(limit: int = 5) -> DeviceEnvironment:
-    """Reward 1 for ever, truncated at `limit` steps: the value is 1 / (1 - discount), for truncation bootstraps."""
+    """Reward 1 at every step, truncated at `limit` steps: the value is 1 / (1 - discount), as truncation bootstraps."""
 
     def reset(key: jax.Array) -> tuple[Any, jax.Array]:
         return jnp.int32(0), jnp.zeros(1)
@@ -52,9 +52,9 @@ def endless_reward(limit: int = 5) -> DeviceEnvironment:
 
 
 def recall(delay: int = 3) -> DeviceEnvironment:
-    """The first observation, -1 or 1, tells the action after `delay` more steps that earns 1; between them comes 0.
+    """The first observation, -1 or 1, says which action, `delay` steps later, has reward 1; observations between are 0.
 
-    No policy without a memory earns more than 0.5.
+    A policy without memory gets at most 0.5 in the mean.
     """
     if delay < 1:
         raise BadInput(f"env_options.delay = {delay}: must be at least 1")
@@ -73,10 +73,10 @@ def recall(delay: int = 3) -> DeviceEnvironment:
 
 
 def fork() -> DeviceEnvironment:
-    """A point between two goals, at -1 and 1, that earns how far it gets from the middle: both goals are worth as much.
+    """A point between two goals, at -1 and 1, which are worth the same: a step's reward is its gain in distance from 0.
 
-    It starts at 0.25, so that the way to the left is longer and leads downhill at first: who follows the return goes
-    right, and it takes a reason of its own to go left.
+    It starts at 0.25: the way to the left is longer, and its first rewards are negative. An agent that maximises the
+    return goes right; to go left it must also be rewarded for behaving differently.
     """
 
     def reset(key: jax.Array) -> tuple[Any, jax.Array]:
@@ -93,7 +93,7 @@ def fork() -> DeviceEnvironment:
 
 
 def match(actions: str = "discrete") -> DeviceEnvironment:
-    """One step; the observation, -1 or 1, tells the action that earns 1, every other earns 0 or less.
+    """One step; the observation, -1 or 1, says which action has reward 1; every other has 0 or less.
 
     actions: discrete (0 or 1), multi_discrete (both of two choices), or continuous (the observation, within [-2, 2]).
     """

@@ -13,7 +13,7 @@ from shoal.environments.host import HostEnvironment
 
 Environment = DeviceEnvironment | HostEnvironment
 
-BRAX = (  # listed here, for importing brax takes seconds
+BRAX = (  # listed here, because importing brax takes seconds
     *("ant", "halfcheetah", "hopper", "humanoid", "humanoidstandup", "inverted_double_pendulum"),
     *("inverted_pendulum", "pusher", "reacher", "swimmer", "walker2d"),
 )
@@ -22,12 +22,12 @@ SUITES = {"gymnax": "gymnax", "brax": "brax", "gym": "gymnasium"}
 
 
 def installed(suite: str) -> bool:
-    """Whether the package of a suite is there."""
+    """Whether the package of a suite is installed."""
     return importlib.util.find_spec(SUITES[suite]) is not None
 
 
 def names(suite: str) -> list[str]:
-    """All names of a suite; empty when it is not installed."""
+    """The names of all environments of a suite; none where it is not installed."""
     if not installed(suite):
         return []
     if suite == "gymnax":
@@ -48,7 +48,7 @@ def names(suite: str) -> list[str]:
 
 
 def resolve(env: str) -> str:
-    """The full id of `env`, checked to exist. Raises BadInput with the nearest ids."""
+    """The full id of `env`. Raises BadInput, with the nearest ids, where it does not exist."""
     suite, colon, name = env.partition(":")
     if colon and suite not in SUITES:
         if _importable(suite):
@@ -97,5 +97,5 @@ def _importable(module: str) -> bool:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):
         return False
-    except (Exception, SystemExit):  # a package around it fails: importing it says how
+    except (Exception, SystemExit):  # a parent package fails; the later import says how
         return True

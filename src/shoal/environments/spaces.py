@@ -1,4 +1,4 @@
-"""Actions between what an agent gives (choices from 0, numbers about [-1, 1]) and what an environment takes."""
+"""From the actions of an agent (choices from 0, numbers around [-1, 1]) to those of an environment."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from shoal.core.types import ActionSpace, Continuous
 
 
 def to_bounds(space: ActionSpace, action: Any) -> Any:
-    """Choices, counted from the start of the space; numbers, stretched from [-1, 1] onto its bounds and clipped to them.
+    """Actions [..., *space.shape] of NumPy or JAX, in the space of the environment.
 
-    Takes NumPy and JAX arrays [..., *space.shape]. An open end is taken to be 2 from the other one, and where both are
-    open the action passes unchanged. What an environment wants in integers is rounded to the nearest. What is not finite,
-    of a member that has diverged, counts as 0: not every environment would survive it.
+    Choices are counted from the start of the space. Numbers are scaled from [-1, 1] to its bounds and clipped to them:
+    an infinite bound counts as 2 away from the other one, and where both are infinite the action is not scaled. Integers
+    are rounded to the nearest. A number that is not finite, of a member that has diverged, counts as 0, because some
+    environments would crash.
     """
 
     def along(x: np.ndarray) -> np.ndarray:
@@ -25,7 +26,7 @@ def to_bounds(space: ActionSpace, action: Any) -> Any:
         return action + along(np.asarray(space.start, np.int32))
     xp = np if isinstance(action, np.ndarray) else jnp
     action = xp.where(xp.isfinite(action), action, np.float32(0))
-    with np.errstate(over="ignore"):  # of bounds near the end of float32: what is infinite is clipped
+    with np.errstate(over="ignore"):  # bounds near the end of float32 overflow to infinity, which is clipped
         low, high = -_at_most(-np.asarray(space.low)), _at_most(np.asarray(space.high))
         below = np.where(np.isfinite(low), low, np.where(np.isfinite(high), high - 2, np.float32(-1))) / 2
         above = np.where(np.isfinite(high), high, np.where(np.isfinite(low), low + 2, np.float32(1))) / 2
@@ -36,6 +37,6 @@ def to_bounds(space: ActionSpace, action: Any) -> Any:
 
 
 def _at_most(bound: np.ndarray) -> np.ndarray:
-    """The largest float32 numbers that are not above a bound of float64."""
+    """The largest float32 numbers that are not above the float64 bounds [A]."""
     nearest = bound.astype(np.float32)
     return np.where(nearest > bound, np.nextafter(nearest, np.float32(-np.inf)), nearest)

@@ -1,4 +1,4 @@
-"""The device rollouts: acting, stepping and learning in one compiled program per generation."""
+"""Rollouts in device environments: acting, stepping and learning in one compiled program per generation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from shoal.population.rollouts.search import actors_at, chunks_of
 
 
 class World(NamedTuple):
-    """What the environments of N members remember between two calls; every leaf is [N, B, ...]."""
+    """The state of the environments of N members between two calls; every leaf is [N, B, ...]."""
 
     state: PyTree
     obs: jax.Array
@@ -54,7 +54,7 @@ class DeviceRollouts:
         self._greedy = greedy
         self._layout = layout
         self._begin = layout.program(self._reset, True, False)
-        members, own = (True, False), (True, True, True)  # of a population, its `shared` being everybody's
+        members, own = (True, False), (True, True, True)  # `shared` has no member axis
         self._train = layout.program(
             self._train_members, members, *own, True, False, False, False, out=(members, *own), donate=(0, 1, 2, 3)
         )
@@ -71,7 +71,7 @@ class DeviceRollouts:
         world = jax.eval_shape(self._reset, uid, key)
 
         def train() -> None:
-            with suppress(Exception):  # whatever is wrong is raised where the program is called
+            with suppress(Exception):  # errors are raised where the program is called
                 self._train.compile(*self._train_arguments(population, world, uid, key))
 
         def test() -> None:
@@ -79,7 +79,7 @@ class DeviceRollouts:
                 self._test.compile(*self._test_arguments(population, jax.random.split(key, (len(uid), episodes))))
 
         for work in (train, test):
-            threading.Thread(target=work).start()  # no daemon: to leave a compiler in the middle is to crash
+            threading.Thread(target=work).start()  # no daemon: the process would crash if it ended while compiling
 
     def sibling(self) -> DeviceRollouts:
         """The rollouts of other members, with the same programs."""
@@ -88,7 +88,7 @@ class DeviceRollouts:
     # ------------------------------------------------------------------------------------------- training
 
     def begin(self, uid: np.ndarray, key: jax.Array) -> None:
-        """Start every environment anew."""
+        """Reset every environment."""
         self.world = self._begin(self._layout.place(uid), self._layout.place(key, members=False))
 
     def train(
@@ -191,7 +191,7 @@ class DeviceRollouts:
         return World(state, obs, self._learner.agent.carry(shape), begin(jnp, *shape))
 
     def overwrite(self, copied: np.ndarray) -> None:
-        """The weights of the members where `copied` [N] are no longer those that began their episodes."""
+        """Members where `copied` [N] have new weights: their episodes under way no longer count."""
         assert self.world is not None
         progress = self.world.progress
         carry = forget(self.world.carry, self._learner.agent.carry(progress.counts.shape), copied)
@@ -204,7 +204,7 @@ class DeviceRollouts:
         return population, self._layout.place(keys), np.int32(self._step_limit)
 
     def evaluate(self, population: Population, keys: jax.Array, pause: Callable) -> tuple[np.ndarray, np.ndarray]:
-        """Whole episodes of frozen members: keys [N, E], one per episode. Returns their returns and lengths [N, E]."""
+        """Whole episodes without learning; keys [N, E], one per episode. Returns the returns and lengths [N, E]."""
         returns, lengths = self._test(*self._test_arguments(population, keys))
         pause(returns, 0)
         return np.asarray(returns), np.asarray(lengths)
@@ -215,16 +215,16 @@ class DeviceRollouts:
     def measure(
         self, population: Population, uid: np.ndarray, key: jax.Array, keys: jax.Array, cap: int, pause: Callable
     ) -> tuple[PyTree, np.ndarray, np.ndarray]:
-        """Whole episodes of members drawn with `key`, and of the mean; keys [E], the same for all.
+        """Whole episodes of members that are sampled with `key`, and of the mean; keys [E], the same for all.
 
-        cap: steps after which an episode is ended. Returns what the population shares after it has watched them, and
-        returns and lengths [N + 1, E], those of the mean last.
+        cap: steps after which an episode is ended. Returns the population's `shared`, updated with the steps of these
+        episodes, and returns and lengths [N + 1, E], those of the mean last.
         """
         place = self._layout.place
         limit = np.int32(min(cap, self._step_limit))
         shared, *played = self._measure(population, place(uid), key, place(keys, False), limit)
         pause(played, 0)
-        # Every device has measured the mean beside its own members, with the same result.
+        # Every device has measured the mean too, with the same result.
         parts = [np.asarray(x).reshape(self._layout.devices, -1, len(keys)) for x in played]
         return shared, *(np.concatenate([x[:, :-1].reshape(-1, len(keys)), x[0, -1:]]) for x in parts)
 
@@ -250,7 +250,10 @@ class DeviceRollouts:
     def _play(
         self, population: Population, keys: jax.Array, limit: jax.Array, shared: PyTree = (), rows: Any = None
     ) -> tuple[jax.Array, jax.Array, PyTree]:
-        """Returns and lengths [N, E] of whole episodes with keys [N, E]; and `shared`, after watching them as `rows`."""
+        """Whole episodes with keys [N, E]. Returns returns and lengths [N, E], and `shared`, updated with the steps.
+
+        rows: those of the policies, counted from the mean, for `Drawn.watch`
+        """
         environment, drawn = self._environment, self._learner.drawn
         watch = drawn.watch if drawn is not None and rows is not None else None
         step_all = jax.vmap(jax.vmap(lambda *arguments: step_once(environment, *arguments)))
@@ -287,11 +290,11 @@ class DeviceRollouts:
     # ---------------------------------------------------------------------------------------------- state
 
     def state(self) -> PyTree:
-        """Everything that the environments remember, for a checkpoint."""
+        """The state of all environments, for a checkpoint."""
         return self.world
 
     def restore(self, state: PyTree) -> None:
         self.world = self._layout.place(state)
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """There is nothing to close."""

@@ -1,4 +1,4 @@
-"""Counting episodes: what a generation's training episodes returned."""
+"""Statistics of episodes: returns and lengths of a generation's training episodes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Outcome(NamedTuple):
 class Progress(NamedTuple):
     """The episodes under way, each [N, B]: return and length so far, and whether they count.
 
-    An episode that began under weights which a copy has overwritten does not: nobody is judged by its predecessor.
+    An episode that began with weights which a copy has overwritten does not count: it measures the member's old weights.
     """
 
     total: Any
@@ -34,7 +34,7 @@ class Progress(NamedTuple):
 
 
 def no_outcome(xp: Any, members: int) -> Outcome:
-    """Nothing finished yet; `xp` is NumPy or jax.numpy."""
+    """No episodes; `xp` is NumPy or jax.numpy."""
     zeros = xp.zeros(members, np.float32)
     return Outcome(zeros, zeros, zeros, zeros)
 
@@ -46,7 +46,10 @@ def begin(xp: Any, members: int, environments: int) -> Progress:
 
 
 def advance(xp: Any, progress: Progress, reward: Any, done: Any) -> tuple[Progress, Any, Any, Any]:
-    """One step of [N, B] environments. Returns progress, and return, length and `counts` of episodes that ended."""
+    """One step of [N, B] environments.
+
+    Returns progress; return and length so far [N, B]; and where an episode ended that counts, bool [N, B].
+    """
     total, length = progress.total + reward, progress.length + np.float32(1)
     counted = done & progress.counts
     zero = np.float32(0)
@@ -55,12 +58,12 @@ def advance(xp: Any, progress: Progress, reward: Any, done: Any) -> tuple[Progre
 
 
 def disown(progress: Progress, copied: np.ndarray) -> np.ndarray:
-    """New `counts` [N, B] after copies: no longer the episodes that are under way where a member was `copied` [N]."""
+    """New `counts` [N, B] after copies: episodes under way of members that were overwritten (`copied` [N]) do not count."""
     return np.asarray(progress.counts) & ~(copied[:, None] & (np.asarray(progress.length) > 0))
 
 
 def forget(carry: PyTree, fresh: PyTree, copied: np.ndarray) -> PyTree:
-    """Policies' memories [N, B, ...] after copies: `fresh` where those of a `copied` member's predecessor are not finite."""
+    """Recurrent state [N, B, ...] after copies: `fresh` where it is not finite and the member was overwritten (`copied`)."""
     if not jax.tree.leaves(carry):
         return carry
     lost = ~np.asarray(tree.finite(carry, 2)) & copied[:, None]
@@ -73,7 +76,7 @@ def broken(rollout: Rollout) -> jax.Array:
 
 
 def merge(xp: Any, outcome: Outcome, value: Any, length: Any, counted: Any) -> Outcome:
-    """Take in finished episodes [T, N, B] where `counted` (Chan et al. 1979: exact for any split of the episodes)."""
+    """Add the finished episodes [T, N, B] that `counted` marks (Chan et al. 1979: exact for any split of the episodes)."""
     mask = counted.astype(np.float32)
     n = mask.sum((0, 2))
     divisor = xp.maximum(n, np.float32(1))
@@ -96,14 +99,14 @@ def no_metrics(xp: Any, names: Iterable[str], members: int) -> dict[str, Any]:
 
 
 def add_metrics(xp: Any, sums: dict[str, Any], metrics: dict[str, Any]) -> dict[str, Any]:
-    """Take in the metrics [N] of one iteration; NaN says that there was nothing to measure."""
+    """Add the metrics [N] of one iteration; NaN where there was nothing to measure."""
     seen = {name: ~xp.isnan(x) for name, x in metrics.items()}
     new = {name: (xp.where(seen[name], x, np.float32(0)), seen[name]) for name, x in metrics.items()}
     return {name: sums[name] + xp.stack([total, count.astype(np.float32)], -1) for name, (total, count) in new.items()}
 
 
 def mean_metrics(sums: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Means [N] over the iterations that had something to measure; NaN where none had."""
+    """Means [N] over the iterations in which there was something to measure; NaN where there were none."""
     totals = {name: np.asarray(x) for name, x in sums.items()}
     none = np.float32(np.nan)
     return {
@@ -112,8 +115,10 @@ def mean_metrics(sums: dict[str, Any]) -> dict[str, np.ndarray]:
 
 
 def summarise(value: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean, sample standard deviation (NaN below two) and number of the returns [N, E], in float64; all NaN where one of
-    a member's is not finite."""
+    """Mean, sample standard deviation and number [N] of the returns [N, E], in float64.
+
+    The deviation is NaN for fewer than two; both are NaN where a return of the member is not finite.
+    """
     value = np.where(np.isfinite(value), np.asarray(value, np.float64), np.nan)
     count = np.full(len(value), value.shape[1])
     deviation = value.std(1, ddof=1) if value.shape[1] > 1 else np.full(len(value), np.nan)

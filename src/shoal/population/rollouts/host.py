@@ -48,9 +48,9 @@ class HostRollouts:
     ):
         self._environment, self._learner, self._layout, self._step_limit = environment, learner, layout, step_limit
         self._objective = objective
-        kept = (True, False)  # what is learned: by members, and by all of them
+        kept = (True, False)  # (learned, shared): with and without the member axis
         self._act = layout.program(self._act_members, (*kept, True), True, True, True, False, False)
-        # What is learned is not donated: with off-policy agents, old weights act while new ones are computed.
+        # Weights are not donated: off-policy agents act with the old ones while new ones are computed.
         self._update = layout.program(
             self._update_members, kept, True, True, True, True, False, out=(kept, True, True), donate=(1,)
         )
@@ -68,7 +68,7 @@ class HostRollouts:
         self.programs = (self._act, self._update, self._test, self._perform, self._actors, self._watch)
 
     def sibling(self) -> HostRollouts:
-        """The rollouts of other members, with the same programs and simulators of its own."""
+        """The rollouts of other members, with the same programs and with their own simulators."""
         other = copy.copy(self)
         other._training = other._testing = None
         return other
@@ -76,7 +76,7 @@ class HostRollouts:
     # ------------------------------------------------------------------------------------------- training
 
     def begin(self, uid: np.ndarray, key: Seed) -> None:
-        """Start every environment anew, each from its own seed."""
+        """Reset every environment, each with its own seed."""
         shape = (len(uid), self._learner.agent.environments)
         self._training = self._training or self._environment.open(shape[0] * shape[1], self._objective)
         seeds = [seed for u in uid for seed in words(derive(key, int(u)), shape[1])]
@@ -84,13 +84,14 @@ class HostRollouts:
         self._carry = jax.tree.map(np.asarray, self._learner.agent.carry(shape))
         self._progress = begin(np, *shape)
 
-    @np.errstate(over="ignore", invalid="ignore")  # of returns that are too large for float32: they are not finite
+    @np.errstate(over="ignore", invalid="ignore")  # returns too large for float32 become infinite
     def train(
         self, population: Population, uid: np.ndarray, key: jax.Array, iterations: int, chunk: int, pause: Callable
     ) -> tuple[Population, dict[str, np.ndarray], Outcome]:
-        """`iterations` times a rollout and an update; see `DeviceRollouts.train`. `pause` comes after each update.
+        """`iterations` times a rollout and an update; see `DeviceRollouts.train`. `pause` is called after each update.
 
-        An off-policy agent acts one update behind, so that environments step while the device learns.
+        An off-policy agent acts with the weights before the last update, so that environments step while the device
+        learns.
         """
         place, hyper, off_policy = self._layout.place, population.hyper, self._learner.agent.off_policy
         who = place(uid)
@@ -142,7 +143,7 @@ class HostRollouts:
         return vector.step(to_bounds(self._environment.spec.action, flat))
 
     def _restart(self, carry: PyTree, done: np.ndarray) -> PyTree:
-        """A policy's memory ends with its episode."""
+        """The recurrent state of policies, fresh where an episode is `done`."""
         if not jax.tree.leaves(carry):
             return carry
         return jax.tree.map(np.asarray, tree.where(jnp.asarray(done), self._learner.agent.carry(done.shape), carry))
@@ -164,14 +165,14 @@ class HostRollouts:
         return (members.learned, shared), (members.memory, members.own), metrics
 
     def overwrite(self, copied: np.ndarray) -> None:
-        """The weights of the members where `copied` [N] are no longer those that began their episodes."""
+        """See `DeviceRollouts.overwrite`."""
         self._progress = self._progress._replace(counts=disown(self._progress, copied))
         self._carry = forget(self._carry, self._learner.agent.carry(self._obs.shape[:2]), copied)
 
     # ----------------------------------------------------------------------------------------- evaluation
 
     def evaluate(self, population: Population, keys: jax.Array, pause: Callable) -> tuple[np.ndarray, np.ndarray]:
-        """Whole episodes of frozen members: keys [N, E], one per episode. Returns their returns and lengths [N, E]."""
+        """See `DeviceRollouts.evaluate`."""
         return self._play(self._test, population, keys, self._step_limit, lambda *_: None, pause)
 
     def measure(
@@ -211,7 +212,7 @@ class HostRollouts:
     def _play(
         self, act: Program, population: Population, keys: jax.Array, limit: int, watch: Callable, pause: Callable
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns and lengths [N, E] of whole episodes with keys [N, E]; `watch` sees every step and who is alive."""
+        """Returns and lengths [N, E] of whole episodes with keys [N, E]; `watch` gets every step, and which are alive."""
         place, shape = self._layout.place, keys.shape
         if self._testing is None or self._testing[1] != keys.size:
             self._close_testing()
@@ -253,7 +254,7 @@ class HostRollouts:
     # ---------------------------------------------------------------------------------------------- state
 
     def state(self) -> PyTree:
-        """Nothing: simulators outside the device cannot be saved, so a resumed run begins fresh episodes."""
+        """Nothing: simulators on the host cannot be saved, so a resumed run begins new episodes."""
         return ()
 
     def restore(self, state: PyTree) -> None:
@@ -273,6 +274,6 @@ class HostRollouts:
 
 @jax.jit
 def _seeds_and_act_keys(keys: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Of episodes with keys [N, E]: a seed for each of their resets [N * E], and what each member acts with [N]."""
+    """For episodes with keys [N, E]: a seed for each reset [N * E], and a key for the actions of each member [N]."""
     bits = jax.vmap(jax.random.bits)(stream(keys, "reset").reshape(-1))
     return (bits >> 1).astype(jnp.int32), stream(keys[:, 0], "act")
