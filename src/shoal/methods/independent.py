@@ -9,7 +9,7 @@ from shoal.core.types import Agent, Hyper, Learner, Population, PyTree, Rollout
 
 
 def independent(agent: Agent) -> Learner:
-    """N members of one agent. What a member does never depends on another: PBT, random search, many seeds."""
+    """N members of one agent, none of which depends on another: PBT, random search, many seeds."""
 
     def init(key: jax.Array, uid: jax.Array, hyper: Hyper) -> Population:
         return Population(jax.vmap(agent.init)(member_keys(key, uid), hyper), (), hyper)
@@ -24,4 +24,4 @@ def independent(agent: Agent) -> Learner:
         members, metrics = jax.vmap(agent.update)(population.members, population.hyper, rollout, keys)
         return population._replace(members=members), metrics
 
-    return Learner(init, act, greedy, update, agent)
+    return Learner(init=init, act=act, greedy=greedy, update=update, agent=agent)

@@ -17,14 +17,14 @@ AGENTS = {name: f"shoal.agents.{name}:{name}" for name in ("ppo", "td3", "sac", 
 
 
 class Method(Protocol):
-    """What makes a method.
+    """A method: the traits and functions that each must have.
 
-    agents: those that it trains, by name, where they can be imported; the first is the usual one
-    own_agents: whether agents of one's own will do
-    copies: whether members copy one another, so that there is something to select and to explore
-    tunes: whether the members may have hyperparameters of their own
+    agents: the agents that it trains, name to `module:factory`; the first is the default
+    own_agents: whether it also trains agents of the user's own
+    copies: whether members copy one another, so that `select` and `explore` apply
+    tunes: whether members may differ in hyperparameters
     pools: whether workers of a shared directory measure one population together, instead of having one each
-    chosen: hyperparameters that the method decides, each with the option that says how
+    chosen: hyperparameters that the method itself sets, each with the option that says how
     """
 
     agents: ClassVar[dict[str, str]]
@@ -35,15 +35,15 @@ class Method(Protocol):
     chosen: ClassVar[dict[str, str]]
 
     def learner(self, agent: Agent, population: int) -> Learner:
-        """What trains the members. Raises BadInput where the options do not fit."""
+        """The learner of the members. Raises BadInput where the options do not fit."""
 
     def evolver(
         self, select: Select, explore: Explore, space: dict[str, Range], start: dict[str, float], start_after: int
     ) -> Evolver:
-        """What happens between generations."""
+        """The evolver, which decides between generations."""
 
     def space(self, agent: Agent) -> dict[str, Range]:
-        """What is tuned where the experiment does not say."""
+        """The hyperparameters that are tuned where the experiment has no `space`."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Pbt:
 
 @dataclass(frozen=True)
 class Seeds(Pbt):
-    """The control: independent members that differ in their seeds and, where a space is given, in hyperparameters."""
+    """The control: independent members that differ in their seeds and, with a `space`, in hyperparameters."""
 
     copies: ClassVar[bool] = False
 
@@ -109,10 +109,10 @@ class _Fixed:
 
 @dataclass(frozen=True)
 class Es(_Fixed):
-    """Evolution strategies (OpenAI-ES): one policy, moved towards those of its perturbations that do well."""
+    """Evolution strategies (OpenAI-ES): one policy, moved towards its perturbations with high returns."""
 
     optimiser: Literal["adam", "sgd"] = "adam"
-    """what turns the estimated gradient into a step"""
+    """the optimiser that makes a step from the estimated gradient: adam or sgd"""
     sigma_decay: float = 1.0
     """factor of hyper.sigma after each generation"""
     sigma_end: float = 0.0
@@ -124,7 +124,7 @@ class Es(_Fixed):
     adaptive_cap: bool = False
     """end episodes at twice the mean length of those of the generation before"""
     chunk: int = 32
-    """members that a device measures at a time: what they take of its memory does not grow with the population"""
+    """members that a device measures at a time; memory depends on this, not on the population"""
 
     agents: ClassVar[dict[str, str]] = {"policy": "shoal.agents.policy:policy"}
     own_agents: ClassVar[bool] = True
@@ -158,20 +158,20 @@ class Es(_Fixed):
 
 @dataclass(frozen=True)
 class CemRl(_Fixed):
-    """CEM-RL: actors drawn around a mean, half of which learn from one critic and one memory before they are measured."""
+    """CEM-RL: actors sampled around a mean; half of them learn from shared critics and memory before all are measured."""
 
     trained: int | None = None
     """how many members make TD3 updates, by default half; 0: the cross-entropy method alone"""
     elites: int | None = None
-    """how many of the best make the next mean, by default half"""
+    """how many of the best members form the next mean, by default half"""
     variance: float = 1e-3
     """of each parameter at first, and of the noise that is added to it"""
     noise_end: float = 1e-5
-    """what that noise falls to"""
+    """the value that this noise decays to"""
     noise_decay: float = 0.95
-    """share of it that is left after each generation"""
+    """factor of this noise after each generation"""
     mirrored: bool = False
-    """draw members in pairs on opposite sides of the mean"""
+    """sample members in pairs, on opposite sides of the mean"""
 
     agents: ClassVar[dict[str, str]] = {"td3": AGENTS["td3"]}
 
@@ -193,14 +193,14 @@ class CemRl(_Fixed):
 
 @dataclass(frozen=True)
 class Dvd(_Fixed):
-    """DvD: actors with one critic and one memory, rewarded for behaving differently from one another."""
+    """DvD: actors with shared critics and memory, rewarded for behaving differently from one another."""
 
     arms: tuple[float, ...] = (0.0, 0.5)
-    """what diversity may count beside return: a bandit chooses for each generation; a single one is always taken"""
+    """possible weights of diversity against return; a bandit chooses one for each generation"""
     probes: int = 20
     """states in which behaviours are compared"""
     redraw: int = 20
-    """updates after which other states are drawn"""
+    """updates after which new states are sampled"""
 
     agents: ClassVar[dict[str, str]] = {"td3": AGENTS["td3"]}
     chosen: ClassVar[dict[str, str]] = {"diversity": "arms"}

@@ -1,8 +1,8 @@
-"""The space of the hyperparameters: drawing and moving values inside their `Range`.
+"""The space of the hyperparameters: sampling and perturbing values within their `Range`.
 
-Every range has a scale of its own: the logarithm of x for `log`, minus the logarithm of 1 - x for `one_minus_log`.
-In that scale the bounds lie at 0 and 1 (the *unit scale*), the prior is uniform, and values that a perturbation has
-thrown out are reflected. All functions take and return N values; they compute in float64 and return float32.
+Every range has a scale: the logarithm of x for `log`, minus the logarithm of 1 - x for `one_minus_log`. In that scale,
+with the bounds at 0 and 1 (the *unit scale*), the prior is uniform, and a perturbation beyond a bound is reflected.
+All functions take and return N values; they compute in float64 and return float32.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WHOLE = 2**24  # the largest whole number up to which float32 holds them all
 
 
 def validate(name: str, r: Range) -> None:
-    """Raise `BadInput` unless `r` can be drawn from and moved in."""
+    """Raise `BadInput` unless `r` is a valid range."""
 
     def fail(problem: str) -> NoReturn:
         raise BadInput(f"space.{name}: {problem}")
@@ -61,10 +61,10 @@ def validate(name: str, r: Range) -> None:
 
 
 def sample(r: Range, u: np.ndarray) -> np.ndarray:
-    """Values from the prior, by `u` uniform in [0, 1): uniform in the range's own scale; `start` plays no part."""
+    """Values from the prior, which is uniform in the scale of the range, from `u` uniform in [0, 1). Ignores `start`."""
     if r.choices is not None:
         return _choices(r)[(u * len(r.choices)).astype(int)]
-    if r.integer:  # a bin [k, k + 1) for each whole number, so that the last one gets its share
+    if r.integer:  # a bin [k, k + 1) for each whole number, the last one included
         _, high = _bounds(r)
         return nearest(r, np.floor(_from_unit(replace(r, high=high + 1), u)))
     return nearest(r, _from_unit(r, u))
@@ -81,9 +81,9 @@ def nearest(r: Range, x: np.ndarray) -> np.ndarray:
 def perturb(r: Range, x: np.ndarray, factor: np.ndarray, u: np.ndarray) -> np.ndarray:
     """`x` times `factor` (in `one_minus_log`: 1 - x times `factor`), reflected at the bounds.
 
-    Whole numbers move by at least 1. Ordered choices move to the neighbour above or below; unordered ones are redrawn
-    from the other values by `u` uniform in [0, 1), whatever the factor. A linear value near 0 moves as if it were a
-    twentieth of the range, so that 0 does not hold it for ever.
+    Whole numbers change by at least 1. Ordered choices change to the neighbour above or below; unordered ones to another
+    choice, from `u` uniform in [0, 1), for any factor. A linear value near 0 changes as if it were a twentieth of the
+    range, because 0 times any factor is 0.
     """
     if r.choices is not None:
         return shift(r, x, np.sign(factor - 1) / (len(r.choices) - 1), u)
@@ -98,7 +98,7 @@ def perturb(r: Range, x: np.ndarray, factor: np.ndarray, u: np.ndarray) -> np.nd
 
 
 def shift(r: Range, x: np.ndarray, step: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """`x` moved by `step` in the unit scale and clipped; whole numbers and choices as in `perturb`."""
+    """`x` plus `step` in the unit scale, clipped; whole numbers and choices as in `perturb`."""
     if r.choices is not None:
         index, last = _index(r, x), len(r.choices) - 1
         if r.ordered:
@@ -111,7 +111,7 @@ def shift(r: Range, x: np.ndarray, step: np.ndarray, u: np.ndarray) -> np.ndarra
 
 
 def at_bound(r: Range, x: np.ndarray) -> np.ndarray:
-    """bool [N]: within 2 % of a bound in the range's own scale, so that a wider range may hold better values."""
+    """bool [N]: within 2 % of a bound in the unit scale, so that a wider range might have better values."""
     if r.choices is not None:
         ends = (0, len(r.choices) - 1) if r.ordered else ()
         return np.isin(_index(r, x), ends)
@@ -119,7 +119,7 @@ def at_bound(r: Range, x: np.ndarray) -> np.ndarray:
 
 
 def _land(r: Range, x: np.ndarray, moved: np.ndarray, direction: np.ndarray) -> np.ndarray:
-    """The valid value at `moved`; a whole number that rounding holds at `x` goes one on, or back at a bound."""
+    """The valid values nearest to `moved`; a whole number that would remain `x` changes by 1, back at a bound."""
     y = nearest(r, moved)
     if not r.integer:
         return y

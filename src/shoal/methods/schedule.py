@@ -1,4 +1,4 @@
-"""Following a known schedule of hyperparameters: nobody copies, nobody explores."""
+"""Following a given schedule of hyperparameters, without copies and without exploring."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from shoal.core.types import Cards, Decision, Evolver, Seed
 
 
 def scheduled(rows: list[dict[str, float]]) -> Evolver:
-    """Every member trains generation g with `rows[g]`, and with the last row once they run out."""
+    """Every member trains generation g with `rows[g]`, and with the last row after the end."""
 
     def values(generation: int, members: int) -> dict[str, np.ndarray]:
         row = rows[min(generation, len(rows) - 1)]

@@ -1,8 +1,8 @@
 """TD3 of many actors with one pair of critics and one replay memory: what CEM-RL and DvD have in common.
 
-The critics learn from a batch of each actor, which bootstraps through that actor's own target policy: their loss is the
-mean over all of these transitions. Every actor climbs the first critic. What belongs to the critics alone, their
-learning rate and `tau`, and the policy delay, which all wait for, is taken from the first actor.
+The critics learn from a batch of each actor, with targets from that actor's own target policy: their loss is the mean over
+all these transitions. Every actor ascends the first critic. The critics' learning rate and `tau`, and the policy delay, are
+those of the first actor.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ METRICS = ("loss/critic", "value/mean", "value/target")  # of a joint update, [N
 
 
 class Actor(NamedTuple):
-    """What a member has of its own; acts like what `td3` has learned."""
+    """The state of one member; td3's `greedy` takes it like its own `Learned`."""
 
     policy: Any
     target_policy: Any
@@ -37,7 +37,7 @@ class Actor(NamedTuple):
 
 
 class Critic(NamedTuple):
-    """What all actors share; leaves are stacked, [2, ...]."""
+    """The critics that all actors share; leaves are stacked, [2, ...]."""
 
     critics: Any
     target_critics: Any
@@ -46,7 +46,7 @@ class Critic(NamedTuple):
 
 
 def networks_of(agent: Agent, method: str) -> Networks:
-    """What an agent that must be TD3 is made of. Raises BadInput."""
+    """The networks of an agent. Raises BadInput where it is not TD3."""
     if not isinstance(agent.parts, Networks):
         raise BadInput(f"method = {method}: trains the actors of td3; take agent: td3")
     return agent.parts
@@ -54,35 +54,35 @@ def networks_of(agent: Agent, method: str) -> Networks:
 
 def new_actor(policy: PyTree) -> Actor:
     """An actor that begins with these parameters."""
-    return Actor(policy, policy, ADAM.init(policy), jnp.int32(0))
+    return Actor(policy=policy, target_policy=policy, policy_optimiser=ADAM.init(policy), updates=jnp.int32(0))
 
 
 def new_critic(critics: PyTree) -> Critic:
     """Critics that begin with these parameters."""
-    return Critic(critics, critics, ADAM.init(critics), jnp.int32(0))
+    return Critic(critics=critics, target_critics=critics, optimiser=ADAM.init(critics), updates=jnp.int32(0))
 
 
 def batches(memory: Memory, keys: jax.Array, shape: tuple[int, ...], discount: jax.Array) -> Batch:
-    """Transitions of one step for each of N actors, drawn with its own key and discount: leaves [*shape, N, batch, ...].
+    """Transitions of one step for each of N actors, each with its key [N] and discount [N].
 
-    shape: (..., batch)
+    shape: (..., batch). Returns leaves [..., N, batch, *].
     """
     axis = len(shape) - 1
     return jax.vmap(lambda key, d: ring.sample(memory, key, shape, 1, d), out_axes=axis)(keys, discount)
 
 
 def no_bonus(policies: PyTree, *_: Any) -> jax.Array:
-    """What policies are rewarded with besides their values: nothing."""
+    """The default bonus of `joint_update`: none."""
     return jnp.float32(0)
 
 
 def joint_update(net: Networks, bonus: Callable = no_bonus, value_weight: Callable = lambda hyper: 1.0) -> Callable:
-    """One update of all actors and of the critics that they share.
+    """The function that makes one update of all actors and of the critics that they share:
 
     (actors [N], critic, hyper [N], batch [N, batch, ...], keys [N], *arguments) -> (actors, critic, metrics [N])
 
-    bonus: (policies [N], hyper, *arguments) -> a number that all policies climb together, beside their values
-    value_weight: (hyper) -> [N], what the values count for each of them
+    bonus: (policies [N], hyper, *arguments) -> a number that all policies maximise together, beside their values
+    value_weight: (hyper) -> [N], the weight of the values for each policy
     """
 
     def update(
@@ -93,7 +93,7 @@ def joint_update(net: Networks, bonus: Callable = no_bonus, value_weight: Callab
         next_action = jax.vmap(net.policy)(actors.target_policy, batch.next_obs) + noise
         flat, next_action = jax.tree.map(_flat, (batch, next_action))
         target = targets(net, critic.target_critics, flat, next_action)
-        counts = tree.finite(next_action)[None]  # an actor that has diverged does not take the critics with it
+        counts = tree.finite(next_action)[None]  # leaves out actors that have diverged
         critics, optimiser, loss, value = descend_critics(
             net, first.critic_learning_rate, critic.critics, critic.optimiser, flat, target, counts
         )
@@ -110,8 +110,8 @@ def joint_update(net: Networks, bonus: Callable = no_bonus, value_weight: Callab
             *arguments,
         )
         each = (len(keys), -1)
-        told = jnp.broadcast_to(loss, len(keys)), value.mean(0).reshape(each).mean(-1), target.reshape(each).mean(-1)
-        return actors, critic, dict(zip(METRICS, told, strict=True))
+        values = value.mean(0).reshape(each).mean(-1), target.reshape(each).mean(-1)
+        return actors, critic, dict(zip(METRICS, (jnp.broadcast_to(loss, len(keys)), *values), strict=True))
 
     def improve_policies(
         actors: Actor, critic: Critic, hyper: Hyper, obs: jax.Array, *arguments: Any
@@ -135,5 +135,5 @@ def joint_update(net: Networks, bonus: Callable = no_bonus, value_weight: Callab
 
 
 def _flat(x: jax.Array) -> jax.Array:
-    """The batches of all actors as one: [N, batch, ...] -> [N * batch, ...]."""
+    """The batches of all actors as one batch: [N, batch, ...] -> [N * batch, ...]."""
     return x.reshape(-1, *x.shape[2:])

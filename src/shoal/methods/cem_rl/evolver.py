@@ -1,4 +1,4 @@
-"""The cross-entropy method (as CEM-RL uses it, arXiv 1810.01222): what each member counts for the next distribution."""
+"""The cross-entropy method (as in CEM-RL, arXiv 1810.01222): the weight of each member in the next distribution."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from shoal.core.types import BadInput, Cards, Decision, Evolver, Seed
 
 
 def cem(start: dict[str, float], elites: int | None = None) -> Evolver:
-    """Weights by the logarithm of the rank; hyperparameters stay as they are.
+    """Weights by the logarithm of the rank; hyperparameters do not change.
 
     start: values of all hyperparameters. elites: how many members count, by default half of them
     """
@@ -23,16 +23,16 @@ def cem(start: dict[str, float], elites: int | None = None) -> Evolver:
         hyper = {name: values[mine] for name, values in cards.hyper.items()}
         weights = log_ranks(cards.fitness, count)
         returns = np.where(weights > 0, cards.fitness, 0.0)
-        told = {"elites/return": float((weights * returns).sum()) if weights.any() else np.nan}
-        return state, Decision(mine, hyper, weights, told)
+        metrics = {"elites/return": float((weights * returns).sum()) if weights.any() else np.nan}
+        return state, Decision(mine, hyper, weights, metrics)
 
     return Evolver(init, decide)
 
 
 def log_ranks(fitness: np.ndarray, elites: int) -> np.ndarray:
-    """log(elites + 1) - log(rank) [M], in sum 1; 0 for the others, and for those whose fitness is not finite.
+    """Weights [M], proportional to log(elites + 1) - log(rank), with sum 1; 0 for all but elites of finite fitness.
 
-    Members of equal fitness share what their ranks are worth. Where no fitness is finite, everything is 0.
+    Members of equal fitness have the mean of their weights. Where no fitness is finite, all weights are 0.
     """
     finite = np.isfinite(fitness)
     worth = np.maximum(np.log(elites + 1) - np.log(np.arange(1, len(fitness) + 1)), 0.0)

@@ -1,7 +1,12 @@
-"""CEM-RL (Pourchot & Sigaud 2019, arXiv 1810.01222): actors drawn around a mean, half of which learn from one critic.
+"""CEM-RL (Pourchot & Sigaud 2019, arXiv 1810.01222, algorithm 1): actors sampled around a mean, half of which learn.
 
-A generation: draw the actors; those that are trained make TD3 updates against the shared critics; all are measured, which
-fills the shared memory; the weights of the best move mean and variance of the distribution they came from.
+each actor ~ N(mean, diag(variance))
+half of the actors, with the shared critics, make TD3 updates from the shared memory
+measure all actors; their steps go to the memory
+w = proportional to log(elites + 1) - log(rank), 0 for all but the elites, with sum 1
+mean' = sum of w actor                                               equation 1
+variance = sum of w (actor - mean)² + noise; mean = mean'            equation 2
+noise = noise_decay noise + (1 - noise_decay) noise_end
 """
 
 from __future__ import annotations
@@ -23,11 +28,11 @@ from shoal.rl.steps import usable
 if TYPE_CHECKING:
     from shoal.core.types import PyTree
 
-CHUNK = 64  # rows that are measured at a time, at most
+CHUNK = 64  # largest number of rows that are measured at a time
 
 
 class Hyper(NamedTuple):
-    """The numbers of TD3 but for exploration noise, as what explores is the parameters; equal for all members."""
+    """The hyperparameters of TD3 without exploration noise, as sampled parameters explore; equal for all members."""
 
     policy_learning_rate: Any = 1e-3  # of Adam
     critic_learning_rate: Any = 1e-3
@@ -48,7 +53,7 @@ class Distribution(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """What the population has in common."""
+    """The state that all members share."""
 
     distribution: Distribution
     critic: shared_critic.Critic
@@ -65,13 +70,13 @@ def cem_rl(
     noise_decay: float = 0.95,
     mirrored: bool = False,
 ) -> Learner:
-    """The learner of N = `population` actors of `agent`, which is TD3; its critics and its memory all of them share.
+    """The learner of N = `population` actors of `agent`, which is TD3; all of them share its critics and its memory.
 
     trained:     how many members learn before they are measured, by default half
     variance:    of each parameter at first, and of the noise that is added to it (sigma in the paper's table)
-    noise_end:   what that noise falls to
-    noise_decay: the share of it that is left after a generation
-    mirrored:    members i and i + N / 2 deviate from the mean by opposite steps; by default one of each pair learns
+    noise_end:   the value that this noise decays to
+    noise_decay: the factor of its decay, per generation
+    mirrored:    members i and i + N / 2 deviate from the mean in opposite directions; by default one of each pair learns
 
     Raises BadInput where they do not fit.
     """
@@ -129,34 +134,33 @@ def cem_rl(
         return Population(Member(members, (), ()), common._replace(critic=critic), population.hyper), metrics
 
     def updates(hyper: Hyper, steps: int, last: int) -> int:
-        """As many as the generation before made environment steps, times `update_ratio` (algorithm 1)."""
+        """`update_ratio` times the environment steps of the generation before (algorithm 1)."""
         return int(last * float(hyper.update_ratio[0])) if trained and steps >= settings.warm_up else 0
 
     def watch(common: Shared, rows: jax.Array, step: Rollout, alive: jax.Array) -> Shared:
-        kept = alive & (rows < 0)[:, None] & usable(step)  # the mean is measured, but adds nothing
-        apart = step._replace(
-            truncated=jnp.ones_like(step.truncated), extras=()
-        )  # neighbours do not follow one another
-        flat, kept = jax.tree.map(lambda x: x.reshape(-1, 1, *x.shape[2:]), (apart, kept))
+        kept = alive & (rows < 0)[:, None] & usable(step)  # the mean is measured, but its steps are not learned from
+        # Steps that are neighbours in the memory come from different episodes: each is a transition of its own.
+        single = step._replace(truncated=jnp.ones_like(step.truncated), extras=())
+        flat, kept = jax.tree.map(lambda x: x.reshape(-1, 1, *x.shape[2:]), (single, kept))
         return common._replace(memory=ring.store(common.memory, flat, kept, common.memory.owner))
 
     def recombine(population: Population, uid: jax.Array, weights: jax.Array, key: jax.Array) -> tuple[Population, Any]:
-        """Equations 1 and 2: of the actors as they are after their training, around the OLD mean."""
+        """Equations 1 and 2, with the actors as they are after training; the variance is around the old mean."""
         distribution = population.shared.distribution
         mean, noise = distribution.mean, distribution.noise
         actors = population.members.learned.policy
 
         def total(x: jax.Array) -> jax.Array:
             w = weights.reshape(-1, *[1] * (x.ndim - 1))
-            return jnp.where(w > 0, w * x, 0.0).sum(0)  # a diverged actor counts nothing, its NaN neither
+            return jnp.where(w > 0, w * x, 0.0).sum(0)  # leaves out the NaN of a diverged actor
 
         new = Distribution(
             jax.tree.map(total, actors),
             jax.tree.map(lambda x, m: total(jnp.square(x - m[None])) + noise, actors, mean),
             noise_decay * noise + (1 - noise_decay) * noise_end,
         )
-        some = (weights > 0).any()  # else nobody could be measured, and there is nothing to move to
-        new = jax.tree.map(lambda a, b: jnp.where(some, a, b), new, distribution)
+        any_fitness = (weights > 0).any()  # else the distribution does not change
+        new = jax.tree.map(lambda a, b: jnp.where(any_fitness, a, b), new, distribution)
         metrics = {
             "elites/trained": jnp.where(population.members.learned.updates > 0, weights, 0.0).sum(),
             "step/norm": _norm(jax.tree.map(jnp.subtract, new.mean, mean)),
@@ -177,14 +181,14 @@ def cem_rl(
         limits=agent.limits | {"update_ratio": (0.0, 1e6)},
     )
     drawn = Drawn(
-        draw,
-        actors,
-        improve if trained else None,
-        updates,
-        watch if trained else None,
-        recombine,
-        mean,
-        min(population + 1, CHUNK),
+        draw=draw,
+        actors=actors,
+        improve=improve if trained else None,
+        updates=updates,
+        watch=watch if trained else None,
+        recombine=recombine,
+        mean=mean,
+        chunk=min(population + 1, CHUNK),
     )
     return independent(one)._replace(init=init, together=True, drawn=drawn)
 
@@ -197,7 +201,7 @@ def _normal(key: jax.Array, like: PyTree) -> PyTree:
 
 
 def _norm(x: PyTree) -> jax.Array:
-    """The length of a tree as one vector."""
+    """The Euclidean norm of a tree as one vector."""
     return jnp.sqrt(sum((jnp.square(leaf).sum() for leaf in jax.tree.leaves(x)), start=jnp.float32(0)))
 
 

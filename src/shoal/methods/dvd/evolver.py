@@ -1,4 +1,4 @@
-"""How much diversity counts, chosen anew for each generation (DvD, arXiv 2002.00632, section 4: adaptive exploration)."""
+"""The weight of diversity, chosen for each generation by a bandit (DvD, arXiv 2002.00632, section 4)."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ import numpy as np
 from shoal.core.keys import derive, draws
 from shoal.core.types import BadInput, Cards, Decision, Evolver, Seed
 
-State = dict[
-    str, np.ndarray
-]  # wins and losses int64 [arms]; the arm that was pulled; the best fitness before it, or NaN
+# wins and losses int64 [arms]; arm: the one of this generation; best: the best fitness of the one before, or NaN
+State = dict[str, np.ndarray]
 
 
 def bandit(start: dict[str, float], arms: Sequence[float] = (0.0, 0.5)) -> Evolver:
-    """Thompson sampling of `hyper.diversity`, equal for all members: an arm wins where the best fitness rises.
+    """Thompson sampling of `hyper.diversity`, equal for all members: an arm wins when the best fitness rises.
 
-    start: values of all other hyperparameters. arms: what the weight may be; a single one is always taken
+    start: values of all other hyperparameters. arms: the values to choose from
     """
     if not arms or not all(0 <= arm <= 1 for arm in arms):
         raise BadInput(f"method.arms = {list(arms)}: needs numbers, each within 0 and 1")
@@ -35,13 +34,13 @@ def bandit(start: dict[str, float], arms: Sequence[float] = (0.0, 0.5)) -> Evolv
         return state, hyper(state, values, len(uid))
 
     def decide(key: Seed, state: State, cards: Cards, mine: np.ndarray) -> tuple[State, Decision]:
-        known = cards.fitness[np.isfinite(cards.fitness)]
-        if not np.isnan(state["best"]):  # the first generation has nothing to rise above
-            won = bool(len(known)) and bool(known.max() > state["best"])
+        finite = cards.fitness[np.isfinite(cards.fitness)]
+        if not np.isnan(state["best"]):  # in the first generation there is no fitness to compare with
+            won = bool(len(finite)) and bool(finite.max() > state["best"])
             side = "wins" if won else "losses"
             state = state | {side: state[side] + (np.arange(len(arms)) == state["arm"])}
-        if len(known):
-            state = state | {"best": np.array(known.max(), np.float64)}
+        if len(finite):
+            state = state | {"best": np.array(finite.max(), np.float64)}
         state = pull(key, state)
         values = {name: x[mine] for name, x in cards.hyper.items()}
         return state, Decision(mine, hyper(state, values, len(mine)))
@@ -50,9 +49,9 @@ def bandit(start: dict[str, float], arms: Sequence[float] = (0.0, 0.5)) -> Evolv
 
 
 def thompson(key: Seed, wins: np.ndarray, losses: np.ndarray) -> int:
-    """The arm whose chance of winning, drawn from its posterior Beta(1 + wins, 1 + losses), is the highest.
+    """The arm whose probability of winning, sampled from its posterior Beta(1 + wins, 1 + losses), is the highest.
 
-    Such a number is the one of rank 1 + wins among 1 + wins + losses uniform ones.
+    Such a sample is the (1 + wins)-th smallest of 1 + wins + losses uniform numbers.
     """
     chances = []
     for arm, (won, lost) in enumerate(zip(wins, losses, strict=True)):

@@ -1,7 +1,13 @@
-"""DvD-TD3 (Parker-Holder et al. 2020, arXiv 2002.00632): actors with shared critics that are to behave differently.
+"""DvD-TD3 (Parker-Holder et al. 2020, arXiv 2002.00632): actors with shared critics, rewarded for behaving differently.
 
-They climb (1 - w) times the sum of their values and w times the logarithm of the determinant of a kernel between their
-behaviours, with w = `hyper.diversity`. A behaviour is the actions in some states out of the memory, the probes.
+One update, for actors pi[1..N] and probe states x from the shared memory, with λ = `hyper.diversity`:
+
+    descend the loss of the critics, over a batch of each actor          as TD3
+    b[i] = pi[i](x), the behaviour of an actor
+    K[i, j] = exp(-|b[i] - b[j]|² / 2), with the mean over entries       equation 5
+    every `policy_delay` updates:
+        ascend (1 - λ) sum over i of Q1(s, pi[i](s)) + λ log det K
+        move the target networks                                         as TD3
 """
 
 from __future__ import annotations
@@ -24,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Hyper(NamedTuple):
-    """The numbers of TD3, and what diversity counts beside values."""
+    """The hyperparameters of TD3, and the weight of diversity against values."""
 
     policy_learning_rate: Any = 1e-3  # of Adam
     critic_learning_rate: Any = 1e-3
@@ -35,11 +41,11 @@ class Hyper(NamedTuple):
     noise_clip: Any = 0.5  # its largest size
     policy_delay: Any = 2.0  # updates of the critics for each of the policies
     update_ratio: Any = 1.0  # joint updates per step of a member: each of them takes a batch of every actor
-    diversity: Any = 0.5  # lambda, within [0, 1]; the values count 1 - lambda
+    diversity: Any = 0.5  # lambda, within [0, 1]; the weight of the values is 1 - lambda
 
 
 class Shared(NamedTuple):
-    """What the population has in common."""
+    """The state that all members share."""
 
     critic: shared_critic.Critic
     memory: ring.Memory  # [S, N * B, ...]: the steps of all members side by side
@@ -47,14 +53,14 @@ class Shared(NamedTuple):
 
 
 def dvd(agent: Agent, population: int, *, probes: int = 20, redraw: int = 20) -> Learner:
-    """The learner of N = `population` actors of `agent`, which is TD3; its critics and its memory all of them share.
+    """The learner of N = `population` actors of `agent`, which is TD3; all of them share its critics and its memory.
 
-    Of a rollout, T steps in B environments of every member, it makes T x B x `update_ratio` joint updates: every actor
-    learns as often as in a run of its own, as in the paper. `config.capacity` and `config.warm_up` count the steps of
+    After a rollout of T steps in B environments of every member it makes T x B x `update_ratio` joint updates: every
+    actor learns as often as if it were alone, as in the paper. `config.capacity` and `config.warm_up` count the steps of
     all members.
 
     probes: states in which behaviours are compared
-    redraw: updates after which other states are drawn; at the latest there are others after the next rollout
+    redraw: updates after which new states are sampled; each rollout also brings new ones
 
     Raises BadInput where they do not fit.
     """
@@ -75,9 +81,9 @@ def dvd(agent: Agent, population: int, *, probes: int = 20, redraw: int = 20) ->
 
     def bonus(policies: PyTree, hyper: Hyper, states: jax.Array) -> jax.Array:
         embeddings, weight = behaviours(policies, states), hyper.diversity[:, None]
-        still = jax.lax.stop_gradient(embeddings)
-        climbing = still + weight * (embeddings - still)  # every member climbs with the weight of its own
-        return diversity.log_determinant(diversity.kernel(diversity.squared_distances(climbing)))
+        constant = jax.lax.stop_gradient(embeddings)
+        weighted = constant + weight * (embeddings - constant)  # same values; gradients times each member's weight
+        return diversity.log_determinant(diversity.kernel(diversity.squared_distances(weighted)))
 
     joint = shared_critic.joint_update(net, bonus, lambda hyper: 1 - hyper.diversity)
 
@@ -114,7 +120,7 @@ def dvd(agent: Agent, population: int, *, probes: int = 20, redraw: int = 20) ->
         return Population(Member(actors, (), ()), common, hyper), metrics
 
     def compared(actors: shared_critic.Actor, states: jax.Array) -> dict[str, jax.Array]:
-        """How different the members are; distances are root mean squares of differences between actions."""
+        """Diversity of the members; distances are root mean squares of differences between actions."""
         squared = diversity.squared_distances(behaviours(actors.policy, states))
         volume, distance = diversity.log_determinant(diversity.kernel(squared)), jnp.sqrt(squared)
         return {
@@ -134,7 +140,7 @@ def dvd(agent: Agent, population: int, *, probes: int = 20, redraw: int = 20) ->
 
 
 def side_by_side(rollout: Rollout) -> Rollout:
-    """The environments of all members as those of one: [N, T, B, ...] -> [T, N * B, ...]."""
+    """A rollout of all members as one of a single member: [N, T, B, ...] -> [T, N * B, ...]."""
 
     def join(x: jax.Array) -> jax.Array:
         x = jnp.moveaxis(x, 0, 1)

@@ -1,4 +1,4 @@
-"""OpenAI's evolution strategies (Salimans et al. 2017, arXiv 1703.03864): what each perturbation counts."""
+"""OpenAI's evolution strategies (Salimans et al. 2017, arXiv 1703.03864): the weight of each perturbation."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def openai_es(start: dict[str, float], decays: dict[str, Decay], adaptive_cap: b
 
 
 def centred_ranks(fitness: np.ndarray) -> np.ndarray:
-    """Ranks [M] from -0.5, the worst, to 0.5; those of equal fitness are averaged; what is not finite is worst."""
+    """Ranks [M] from -0.5, the worst, to 0.5; equal fitness has the mean of its ranks; non-finite fitness is worst."""
     x = np.where(np.isfinite(fitness), fitness, -np.inf)
     ordered = np.sort(x)
     below, upto = np.searchsorted(ordered, x, "left"), np.searchsorted(ordered, x, "right")

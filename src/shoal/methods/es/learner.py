@@ -1,7 +1,13 @@
-"""Policies without gradients: one policy, the mean, and members that are perturbations of it.
+"""Evolution strategies (Salimans et al. 2017, arXiv 1703.03864, algorithm 2): one policy, the mean, and members that are
+perturbations of it.
 
-Evolution strategies (Salimans et al. 2017, arXiv 1703.03864, algorithm 2). A member is nothing but its key: its
-perturbation is drawn when it is measured, and drawn again when it counts, wherever it was measured.
+    members 2k and 2k + 1 = mean + sigma ε[k], mean - sigma ε[k]         with ε[k] ~ N(0, 1)
+    w = centred ranks of their returns, in [-0.5, 0.5]
+    gradient = (sum of (w[2k] - w[2k + 1]) ε[k]) / (N sigma) - weight_decay mean
+    ascend gradient by Adam, or SGD with momentum
+
+A member is stored as its key only: its perturbation is sampled when it is measured, and again for the gradient, in
+whichever process that is.
 """
 
 from __future__ import annotations
@@ -38,20 +44,20 @@ LIMITS = {
     "weight_decay": (0.0, 1e9),
     "episode_cap": (1.0, 1e9),
 }
-BLOCKS = 8  # parts of the population whose contributions to a step are summed up on their own, on any device
+BLOCKS = 8  # parts of the population that are summed up separately, so that sums do not depend on the devices
 SPACE = {"sigma": Range(0.005, 0.5, "log"), "learning_rate": Range(1e-3, 0.3, "log")}
 
 
 class Shared(NamedTuple):
-    """What all members have in common."""
+    """The state that all members share."""
 
-    policy: PyTree  # the mean, as an agent has it: `params`, and statistics of observations where it has them
+    policy: PyTree  # the mean, as the agent's `learned`: `params`, and statistics of observations where it has them
     optimiser: PyTree
-    seen: PyTree  # those statistics, and what this generation adds to them: nobody acts by it before the next one
+    seen: PyTree  # these statistics with this generation's observations, for the next generation
 
 
 def frozen(agent: Agent, optimiser: str, chunk: int) -> Learner:
-    """Evolution strategies over `agent`, of which nothing but `learned.params` is perturbed.
+    """Evolution strategies over `agent`; only its `learned.params` are perturbed.
 
     optimiser: adam or sgd, with momentum. chunk: members that are measured at a time.
     """
@@ -84,7 +90,7 @@ def frozen(agent: Agent, optimiser: str, chunk: int) -> Learner:
         return every._replace(params=jax.vmap(unravel)(sides))
 
     def recombine(population: Population, uid: jax.Array, weights: jax.Array, key: jax.Array) -> tuple[Population, Any]:
-        """One step along the estimated gradient, which is drawn from members in order of uid, an even one first."""
+        """One step along the estimated gradient; `uid` and `weights` [M] in order of uid, beginning with an even one."""
         (policy, state, seen), hyper = population.shared, _first(population.hyper)
         flat, unravel = ravel_pytree(policy.params)
         pairs, weights = uid[::2] // 2, weights[::2] - weights[1::2]
@@ -95,8 +101,8 @@ def frozen(agent: Agent, optimiser: str, chunk: int) -> Learner:
         parts = spread(tuple(x.reshape(blocks, count, width) for x in padded))
 
         def add(total: jax.Array, part: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
-            drawn = jax.vmap(noise, (None, 0, None))(key, part[0], flat.size)
-            return total + part[1] @ drawn, None
+            directions = jax.vmap(noise, (None, 0, None))(key, part[0], flat.size)
+            return total + part[1] @ directions, None
 
         sums = jax.vmap(lambda block: jax.lax.scan(add, jnp.zeros_like(flat), block)[0])(parts)
         total = jax.lax.scan(lambda total, x: (total + x, None), jnp.zeros_like(flat), sums)[0]  # always in this order
@@ -111,8 +117,8 @@ def frozen(agent: Agent, optimiser: str, chunk: int) -> Learner:
         return population._replace(shared=Shared(policy, state, seen)), metrics
 
     def watch(shared: Shared, rows: jax.Array, step: Rollout, alive: jax.Array) -> Shared:
-        """Statistics of observations are those of the mean's episodes, which everybody who measures sees alike."""
-        row = jnp.argmax(rows == 0)[None]  # alone, so that it does not matter who is measured beside it
+        """Statistics of observations are those of the mean's episodes, which are the same in every process."""
+        row = jnp.argmax(rows == 0)[None]  # this row only: the others differ between processes
         obs = scaled(step.obs[row])
         seen = alive[row] & (rows[row] == 0)[:, None] & tree.finite(obs, 2)
         return shared._replace(seen=normalize.take_in(shared.seen, obs, seen))
@@ -134,5 +140,5 @@ def frozen(agent: Agent, optimiser: str, chunk: int) -> Learner:
 
 
 def _first(hyper: Hyper) -> Hyper:
-    """The numbers of the generation, from those of its members [N]."""
+    """The hyperparameters of the generation, from those of its members [N], which are equal."""
     return jax.tree.map(lambda x: x[0], hyper)

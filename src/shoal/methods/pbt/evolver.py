@@ -19,7 +19,7 @@ def pbt(
 ) -> Evolver:
     """The evolver that applies `select` to the cards, then `explore` to what the children inherit.
 
-    space: the hyperparameters that are tuned; each member draws its first ones from them, or begins at their `start`
+    space: the hyperparameters that are tuned; a member's first values are sampled from their ranges, or are their `start`
     start: first values of all other hyperparameters
     start_after: environment steps before which a member neither copies nor explores
     """
@@ -46,7 +46,7 @@ def pbt(
                 hyper[name][rows] = values
         return state, Decision(parents, hyper)
 
-    # An explorer that cannot serve this space says so now, not after the first interval.
+    # Try the explorer now, so that an error comes before the first interval.
     usual = init((), np.zeros(1, np.int64))[1]
     changed = call_own("it", explore, (), usual, space, np.zeros(1, np.int64))
     if not isinstance(changed, dict) or changed.keys() != usual.keys():
@@ -55,7 +55,7 @@ def pbt(
 
 
 def _checked(selection: Any, visible: int, members: int) -> tuple[np.ndarray, np.ndarray]:
-    """Parents and who explores, as a selector chose them. Raises BadInput where that is no choice."""
+    """Parents int64 [N], and which members explore, bool [N]. Raises BadInput where a selector returned anything else."""
     if not isinstance(selection, tuple) or len(selection) != 2:
         raise BadInput(f"select: it gave a {type(selection).__name__}; it must give a Selection")
     parents, explores = (np.asarray(x) for x in selection)
@@ -66,5 +66,5 @@ def _checked(selection: Any, visible: int, members: int) -> tuple[np.ndarray, np
 
 
 def keep(space: dict[str, Range], start: dict[str, float]) -> Evolver:
-    """The control: nobody copies and nobody explores. Many seeds or, over a space, random search."""
+    """The control: no member copies or explores. Many seeds or, with a space, random search."""
     return pbt(selectors.Keep(), explorers.Keep(), space, start)

@@ -1,8 +1,8 @@
 """Explorers: new hyperparameters from inherited ones. Each is a frozen dataclass, called as
 `(key, hyper [N], space, uid [N]) -> hyper [N]`.
 
-Only the names in `space` change; the others pass through. Every hyperparameter of every child has draws of its own,
-which depend on the key, the name and the uid alone: two children of one parent part at once.
+Only the names in `space` change. Every hyperparameter of every child has its own random numbers, which depend only on the
+key, the name and the uid: two children of one parent differ at once.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Rule = Literal["mutate_float", "mutate_discount"]
 
 @dataclass(frozen=True)
 class Explorer:
-    """Hands each hyperparameter in the space to `change`, with four uniform draws per child."""
+    """Calls `change` for each hyperparameter in the space, with four uniform random numbers per child."""
 
     def change(self, name: str, r: Range, x: np.ndarray, u: np.ndarray) -> np.ndarray:
-        """New values float32 [N] from the inherited `x` [N], by `u` uniform in [0, 1) [N, 4]."""
+        """New values, float32 [N], from the inherited `x` [N] and random numbers `u` [N, 4], uniform in [0, 1)."""
         raise NotImplementedError
 
     def __call__(
@@ -40,12 +40,12 @@ class Explorer:
 
 @dataclass(frozen=True)
 class Perturb(Explorer):
-    """Multiplies by a random factor, or sometimes draws afresh (PBT, arXiv 1711.09846)."""
+    """Multiplies by a random factor, or sometimes samples a new value (PBT, arXiv 1711.09846)."""
 
     factors: tuple[float, ...] = (0.8, 1.2)
-    """one of these, drawn anew for each hyperparameter of each child"""
+    """the factor is one of these, chosen at random for each hyperparameter of each child"""
     resample_probability: float = 0.1
-    """probability of a fresh draw from the range instead (Ray Tune: 0.25, which resamples most children of many values)"""
+    """probability of a new value from the range instead (Ray Tune: 0.25)"""
 
     def __post_init__(self) -> None:
         if not self.factors or not all(0 < f < np.inf for f in self.factors) or set(self.factors) == {1.0}:
@@ -60,7 +60,7 @@ class Perturb(Explorer):
 
 @dataclass(frozen=True)
 class Resample(Explorer):
-    """Draws every hyperparameter of a child afresh from its range (fastpbrl, arXiv 2206.08888)."""
+    """Samples every hyperparameter of a child from its range (fastpbrl, arXiv 2206.08888)."""
 
     def change(self, name: str, r: Range, x: np.ndarray, u: np.ndarray) -> np.ndarray:
         return sample(r, u[:, 0])
@@ -71,7 +71,7 @@ class Mutate(Explorer):
     """Changes some hyperparameters by a random factor (DexPBT, arXiv 2305.12127; defaults as in Isaac Lab).
 
     `mutate_float` multiplies or divides by a factor from `change_range`, each with probability 1/2; `mutate_discount`
-    does so to 1 - x, with a factor from `discount_range`. A one_minus_log range calls for the latter.
+    does so to 1 - x, with a factor from `discount_range`, and is the rule of ranges with the scale one_minus_log.
     """
 
     mutation_rate: float = 0.25
@@ -81,7 +81,7 @@ class Mutate(Explorer):
     discount_range: tuple[float, float] = (1.1, 1.2)
     """smallest and largest factor of mutate_discount"""
     rules: Mapping[str, Rule] = field(default_factory=dict)
-    """mutate_float or mutate_discount for a hyperparameter, against the habit of its scale"""
+    """mutate_float or mutate_discount for a hyperparameter, where not the one of its scale"""
 
     def __post_init__(self) -> None:
         _probability("mutate", "mutation_rate", self.mutation_rate)

@@ -2,11 +2,12 @@
 
 What holds for all of them:
 
-- Only members whose weights fit one another (equal `shape` on their cards) are compared; a member alone keeps its own.
-- NaN and infinite fitness rank last and never become parents; whoever has none copies one who has. Where no fitness is
-  finite there is nothing to select by: everybody keeps weights and hyperparameters. (`Keep` looks at no fitness.)
-- Equal fitness is ranked by lot, so that it neither always nor never copies. The best is never overwritten.
-- A member's lot depends on the key and its uid alone: every process decides the same, whatever the order of the cards.
+- Only members whose weights have equal shapes (`shape` on their cards) are compared; a single one keeps its weights.
+- Members with NaN or infinite fitness rank last, never become parents, and copy a member with finite fitness. Where no
+  fitness is finite, all members keep weights and hyperparameters. (`Keep` does not look at fitness.)
+- Members of equal fitness are ranked at random, so that they sometimes copy. The best is never overwritten.
+- A member's random numbers depend only on the key and its uid: every process decides the same, in any order of the
+  cards.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from shoal.core.types import BadInput, Cards, Seed, Selection
 
 
 class Rivals(NamedTuple):
-    """Members whose weights fit one another, ordered by uid. At least one of them has finite fitness.
+    """Members whose weights have equal shapes, ordered by uid. At least one of them has finite fitness.
 
     fitness:   float64 [n], -inf where it is not finite
     deviation: float64 [n], sample standard deviation of the episodes behind the fitness
-    episodes:  int64 [n], how many those were
+    episodes:  int64 [n], the number of these episodes
     finite:    bool [n]
-    rank:      int64 [n], 0 is the best; equal fitness by lot, non-finite last
-    luck:      float64 [n], uniform in [0, 1): with it each member draws its parent or opponent
+    rank:      int64 [n], 0 is the best; equal fitness in random order, non-finite last
+    luck:      float64 [n], uniform in [0, 1): chooses each member's parent or opponent
     """
 
     fitness: np.ndarray
@@ -41,12 +42,12 @@ class Rivals(NamedTuple):
 
 @dataclass(frozen=True)
 class Selector:
-    """Splits the cards into groups of rivals and lets `choose` decide within each."""
+    """Splits the cards into groups of rivals, and calls `choose` for each group."""
 
     needs: ClassVar[int] = 2  # the smallest population that the selector makes sense for
 
     def choose(self, rivals: Rivals) -> tuple[np.ndarray, np.ndarray]:
-        """parents int64 [n] (indices into the rivals) and explore bool [n]."""
+        """Returns parents int64 [n] (indices into the rivals) and explore bool [n]."""
         raise NotImplementedError
 
     def __call__(self, key: Seed, cards: Cards, mine: np.ndarray) -> Selection:
@@ -62,15 +63,15 @@ class Selector:
 
 @dataclass(frozen=True)
 class Truncation(Selector):
-    """The worst members copy uniformly drawn members from the top and explore (PBT, arXiv 1711.09846).
+    """The worst members copy random members from the top, and explore (PBT, arXiv 1711.09846).
 
-    Both fractions are rounded down, but at least one member is replaced and at least one is a donor. Of members with
-    non-finite fitness all are replaced, however many they are.
+    Both fractions are rounded down, but at least one member is replaced and at least one is a donor. All members with
+    non-finite fitness are replaced too.
     fastpbrl (arXiv 2206.08888) uses bottom = 0.4 with donors = above.
     """
 
     bottom: float = 0.25
-    """fraction of the population that is replaced, and whoever diverged beside it"""
+    """fraction of the population that is replaced; diverged members are replaced too"""
     top: float = 0.25
     """fraction of the population that donates, with donors = top"""
     donors: Literal["top", "above"] = "top"
@@ -103,9 +104,9 @@ class WinnerTakesAll(Selector):
 
 @dataclass(frozen=True)
 class Tournament(Selector):
-    """Each member draws an opponent, and copies it and explores if the opponent is better (PBT's binary tournament).
+    """Each member has a random opponent; if that is better, it copies it and explores (PBT's binary tournament).
 
-    Opponents are drawn from the others with finite fitness, so that a diverged member always finds a parent.
+    Opponents have finite fitness, so that a diverged member always finds a parent.
     """
 
     def choose(self, rivals: Rivals) -> tuple[np.ndarray, np.ndarray]:
@@ -117,9 +118,9 @@ class Tournament(Selector):
 class Threshold(Selector):
     """Members clearly below the mean copy members clearly above it and explore (DexPBT, Isaac Lab).
 
-    With mean and standard deviation over the finite fitness, a member is below or above when it is off the mean by more
-    than both thresholds. When none is above, a member below keeps its weights and explores; a diverged one, whose
-    weights are worth nothing, then copies any member with finite fitness.
+    Mean and standard deviation are those of the finite fitness. A member is below or above when its distance from the
+    mean exceeds both thresholds. When none is above, a member below keeps its weights and explores; a diverged one then
+    copies a random member with finite fitness.
     """
 
     threshold_std: float = 0.1
@@ -135,10 +136,12 @@ class Threshold(Selector):
             )
 
     def choose(self, rivals: Rivals) -> tuple[np.ndarray, np.ndarray]:
-        known = rivals.fitness[rivals.finite]
-        with np.errstate(over="ignore", invalid="ignore"):  # fitness near the ends of float64: nobody is beyond
-            margin = max(self.threshold_std * known.std(), self.threshold_abs)
-            mean = np.clip(known.mean(), known.min(), known.max())  # rounding must not put equal members off their mean
+        finite = rivals.fitness[rivals.finite]
+        with np.errstate(over="ignore", invalid="ignore"):  # overflow, with fitness near the ends of float64: no copies
+            margin = max(self.threshold_std * finite.std(), self.threshold_abs)
+            mean = np.clip(
+                finite.mean(), finite.min(), finite.max()
+            )  # rounding must not move the mean away from equal members
             below, above = rivals.fitness < mean - margin, rivals.fitness > mean + margin
         itself = np.arange(len(below))
         if above.any():
@@ -151,11 +154,11 @@ class Threshold(Selector):
 
 @dataclass(frozen=True)
 class TTest(Selector):
-    """Each member draws an opponent, and copies it and explores if it is better beyond doubt (PBT's t-test selection).
+    """Each member has a random opponent; if that is significantly better, it copies it and explores (PBT's t-test).
 
-    Better: higher fitness by Welch's t-test, with the fitness as the mean of the episodes. With fewer than two episodes
-    on either side there is no evidence, and no copy; when neither side varies, any difference counts. Opponents are
-    drawn as in a tournament; a diverged member copies its opponent without a test.
+    Better: higher mean return of its episodes, by Welch's t-test. With fewer than two episodes of either member there
+    is no copy; when the returns of neither vary, any difference is significant. Opponents as in a tournament; a diverged
+    member copies its opponent without a test.
     """
 
     p: float = 0.05
@@ -169,19 +172,19 @@ class TTest(Selector):
         from scipy.stats import ttest_ind_from_stats
 
         opponents, itself = _opponents(rivals), np.arange(len(rivals.rank))
-        known = rivals.finite & (rivals.episodes >= 2)
-        tested = known & known[opponents]
+        enough = rivals.finite & (rivals.episodes >= 2)
+        tested = enough & enough[opponents]
         a, b = ([part[rows[tested]] for part in rivals[:3]] for rows in (opponents, itself))
-        doubt = np.ones(len(itself))
+        p = np.ones(len(itself))
         with np.errstate(all="ignore"):  # no variance: p is 0, or NaN where the means are equal too; overflow: 1 or NaN
-            doubt[tested] = ttest_ind_from_stats(*a, *b, equal_var=False).pvalue
+            p[tested] = ttest_ind_from_stats(*a, *b, equal_var=False).pvalue
         better = rivals.fitness[opponents] > rivals.fitness
-        return _copying(np.where(better & (~rivals.finite | (doubt < self.p)), opponents, itself))
+        return _copying(np.where(better & (~rivals.finite | (p < self.p)), opponents, itself))
 
 
 @dataclass(frozen=True)
 class Keep(Selector):
-    """Nobody copies: the control, many independent runs."""
+    """No member copies: the control, many independent runs."""
 
     needs: ClassVar[int] = 1
 
@@ -205,14 +208,14 @@ SELECTORS: dict[str, type[Selector]] = {
 def _rivals(key: Seed, cards: Cards, rows: np.ndarray) -> Rivals:
     finite = np.isfinite(cards.fitness[rows])
     fitness = np.where(finite, cards.fitness[rows], -np.inf)
-    luck, lot = draws(key, cards.uid[rows], 2).T
+    luck, tie_break = draws(key, cards.uid[rows], 2).T
     rank = np.empty(len(rows), np.int64)
-    rank[np.lexsort((lot, -fitness))] = np.arange(len(rows))
+    rank[np.lexsort((tie_break, -fitness))] = np.arange(len(rows))
     return Rivals(fitness, cards.deviation[rows], cards.episodes[rows], finite, rank, luck)
 
 
 def _share(fraction: float, n: int) -> int:
-    """At least 1; the tiny addition keeps 0.57 x 100 from becoming 56."""
+    """A fraction of n, rounded down, at least 1; without the tiny addition 0.57 x 100 would become 56."""
     return max(1, int(fraction * n + 1e-9))
 
 
@@ -223,15 +226,15 @@ def _draw(pool: np.ndarray, luck: np.ndarray) -> np.ndarray:
 
 def _opponents(rivals: Rivals) -> np.ndarray:
     """For each member one of the others with finite fitness, uniformly; itself where there is none."""
-    known = np.flatnonzero(rivals.finite)
+    finite = np.flatnonzero(rivals.finite)
     opponents = np.arange(len(rivals.rank))
     for i in opponents:
-        others = known[known != i]
+        others = finite[finite != i]
         if len(others):
             opponents[i] = _draw(others, rivals.luck[i])
     return opponents
 
 
 def _copying(parents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Whoever copies explores."""
+    """Parents, and which members explore: those that copy."""
     return parents, parents != np.arange(len(parents))
