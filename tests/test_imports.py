@@ -25,7 +25,7 @@ LAYERS: dict[str, set[str]] = {
     "experiment": {"core", "environments", "methods", "population", "distributed"},
     "distributed": {"core", "population", "experiment"},
     "records": {"core", "experiment", "run"},
-    "report": {"core", "records"},
+    "report": {"core", "experiment", "records", "run"},
     "run": {"core", "environments", "population", "experiment", "distributed", "records"},
 }
 ABOVE = {"__init__", "__main__", "cli", "commands"}  # may import everything below, and nothing below imports them

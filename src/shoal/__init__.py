@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from shoal.environments.device import DeviceEnvironment
     from shoal.experiment.experiment import Experiment, Fitness
     from shoal.records.recorder import Generation, Recorder
+    from shoal.report.load_run import LoadedRun, load_run
     from shoal.run.champion import Champion, load_champion
     from shoal.run.loop import Result, resume, train
 
@@ -36,6 +37,7 @@ __all__ = [
     "Experiment",
     "Fitness",
     "Generation",
+    "LoadedRun",
     "Member",
     "MultiDiscrete",
     "Range",
@@ -45,6 +47,7 @@ __all__ = [
     "Spec",
     "evaluate",
     "load_champion",
+    "load_run",
     "resume",
     "train",
 ]
@@ -60,6 +63,7 @@ _HOMES = {
     "Experiment": "shoal.experiment.experiment",
     "Fitness": "shoal.experiment.experiment",
     "Generation": "shoal.records.recorder",
+    "LoadedRun": "shoal.report.load_run",
     "Member": "shoal.core.types",
     "MultiDiscrete": "shoal.core.types",
     "Range": "shoal.core.types",
@@ -69,6 +73,7 @@ _HOMES = {
     "Spec": "shoal.core.types",
     "evaluate": "shoal.commands.evaluate",
     "load_champion": "shoal.run.champion",
+    "load_run": "shoal.report.load_run",
     "resume": "shoal.run.loop",
     "train": "shoal.run.loop",
 }

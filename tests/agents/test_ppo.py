@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 from shoal.agents.ppo import ppo
 from shoal.core.types import Agent, BadInput, Continuous, Discrete, Member, Rollout, Spec
+from shoal.rl.networks import Features
 
 SPACES = {"discrete": Discrete(3), "continuous": Continuous((-1.0, -1.0), (1.0, 1.0))}
 T, B = 6, 4
@@ -244,6 +246,24 @@ def test_reward_normalisation_makes_the_scale_irrelevant():
             member, _ = agent.update(member, hyper(agent, epochs=2), scaled, jax.random.key(i))
         ends.append(flat(member.learned.params))
     np.testing.assert_allclose(ends[0], ends[1], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("network", ["nature_cnn", lambda spec: nn.Sequential([Features(spec.obs_shape), nn.Dense(5)])])
+def test_images(network):
+    """Bytes from the environment to a network in policy and critic each; every layer learns."""
+    spec = Spec(shape := (36, 40, 1), "uint8", SPACES["discrete"])
+    agent = ppo(spec, network=network, layers=(), environments=B, rollout=T, minibatches=2)
+    member = jax.jit(agent.init)(jax.random.key(0), agent.hyper)
+    obs, next_obs = np.random.default_rng(0).integers(256, size=(2, T, B, *shape), dtype=np.uint8)
+    action, _, extras = jax.vmap(agent.act, (None, None, 0, None, None))(
+        member.learned, agent.hyper, obs, (), jax.random.key(0)
+    )
+    rollout = Reference(linear("discrete"), "discrete", True, True).rollout
+    rollout = rollout._replace(obs=obs, next_obs=next_obs, action=action, extras=extras)
+    end, metrics = jax.jit(agent.update)(member, hyper(agent), rollout, jax.random.key(1))
+    assert np.isfinite(metrics["loss/value"])
+    for before, after in zip(jax.tree.leaves(member.learned.params), jax.tree.leaves(end.learned.params), strict=True):
+        assert (before != after).any()
 
 
 def test_unfitting_minibatches():

@@ -22,11 +22,12 @@ from shoal.methods.pbt.select import Truncation
         {"method": {"name": "mine:Method", "x": 1}},
         {"select": "os:system"},
         {"explore": {"name": "mine:Explore"}},
+        {"config": {"network": "mine:network"}},
     ],
 )
 def test_code_is_refused(changes: dict[str, Any]) -> None:
     (place,) = set(changes) - {"env_options"}
-    with pytest.raises(BadInput, match=rf"^{place} = .*: the run names code, .* add --trust-code"):
+    with pytest.raises(BadInput, match=rf"^{place}(\.network)? = .*: the run names code, .* add --trust-code"):
         check_trust(tiny(**changes), False)
     check_trust(tiny(**changes), False, {"env", "agent"} - {place})
     check_trust(tiny(**changes), True)

@@ -1,12 +1,16 @@
 """Networks and distributions, against SciPy and linear algebra."""
 
+import sys
+import types
+
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
 
-from shoal.core.types import BadInput, Continuous, Discrete, MultiDiscrete
+from shoal.core.types import BadInput, Continuous, Discrete, MultiDiscrete, Spec
 from shoal.rl import networks
 from shoal.rl.networks import (
     MLP,
@@ -18,9 +22,9 @@ from shoal.rl.networks import (
     Policy,
     SquashedNormal,
     categorical,
-    check_network,
     flatten,
     held_within,
+    make_network,
 )
 
 LOGITS = np.float32([[2, -1, 0.5, 0], [0, 0, 30, -30]])
@@ -261,9 +265,13 @@ def test_features_of_vectors():
     assert flatten(np.zeros((3, 0), np.float32), (0,)).shape == (3, 0)
 
 
+def images(shape: tuple[int, ...]) -> Spec:
+    return Spec(shape, "uint8", Discrete(2))
+
+
 @pytest.mark.parametrize("shape", [(84, 84, 4), (4, 84, 84), (210, 160, 3), (36, 36, 1), (3, 36, 50)])
 def test_images_that_the_convolutions_take(shape):
-    check_network("nature_cnn", shape)
+    make_network("nature_cnn", images(shape))
     dtype = jnp.zeros((1, *shape), jnp.uint8)
     assert min(
         jax.eval_shape(lambda: Features(shape, "nature_cnn").init_with_output(jax.random.key(0), dtype))[0].shape
@@ -273,16 +281,35 @@ def test_images_that_the_convolutions_take(shape):
 @pytest.mark.parametrize("shape", [(), (4,), (84, 84), (35, 84, 3), (84, 35, 3), (3, 84, 35), (10, 10, 4), (84, 4, 84)])
 def test_images_that_the_convolutions_do_not_take(shape):
     with pytest.raises(BadInput) as error:
-        check_network("nature_cnn", shape)
+        make_network("nature_cnn", images(shape))
     assert str(error.value) == (
         f"config.network = nature_cnn: takes images of at least 36 x 36, not observations {shape}"
     )
-    check_network("mlp", shape)
+    make_network("mlp", images(shape))
 
 
 def test_unknown_network():
     with pytest.raises(BadInput, match="config.network: 'nature_cn' does not exist; did you mean nature_cnn?"):
-        check_network("nature_cn", (84, 84, 4))
+        make_network("nature_cn", images((84, 84, 4)))
+
+
+def sums(spec: Spec) -> nn.Module:
+    """A network of one's own: its one feature is the sum of the numbers."""
+    axes = tuple(range(-len(spec.obs_shape), 0))
+    return nn.Sequential([lambda obs: obs.astype(jnp.float32).sum(axes)[..., None]])
+
+
+def test_a_network_of_ones_own(monkeypatch):
+    """The factory, or its name; what gives something else is refused."""
+    monkeypatch.setitem(sys.modules, "mine", types.SimpleNamespace(sums=sums))
+    obs = np.ones((3, 5, 2), np.uint8)
+    for network in (sums, "mine:sums"):
+        assert make_network(network, images((5, 2))).apply({}, obs).tolist() == [[10]] * 3
+    unfit = {5: "write mlp, nature_cnn or", lambda spec: 3: "gives a int", "mine:none": "cannot be imported"}
+    unfit |= {lambda spec: nn.Sequential([jnp.sum]): r"must give an array \[2, features\]"}
+    for network, told in unfit.items():
+        with pytest.raises(BadInput, match=f"config.network.*{told}"):
+            make_network(network, images((5, 2)))
 
 
 def test_what_is_held_within_bounds_can_come_back():

@@ -11,7 +11,7 @@ import pytest
 from support.runs import mpiexec, same_run, tiny
 
 import shoal
-from shoal import Generation, Recorder, evaluate, resume, train
+from shoal import Generation, Recorder, evaluate, load_run, resume, train
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -55,6 +55,9 @@ def test_the_display_is_shown_on_demand(tmp_path: Path, capsys: pytest.CaptureFi
     resume(tmp_path / "b", generations=3, progress=True)
     assert "generation 3/3" in capsys.readouterr().out
     assert evaluate(str(tmp_path / "b"), episodes=2)["episodes"] == 2
+    run = load_run(tmp_path / "b")
+    assert run.experiment.generations == run.result["generations"] == len(run.metrics) == 3
+    assert run.champion.uid == run.result["champion"]["uid"]
 
 
 def test_all_ranks_of_mpi_stop_together(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ import optax
 from shoal.core.schema import build
 from shoal.core.types import Agent, BadInput, Discrete, Member, Range
 from shoal.rl import off_policy
-from shoal.rl.networks import MLP, Features, check_activation, check_network
+from shoal.rl.networks import MLP, check_activation, make_network
 from shoal.rl.off_policy import Replay, towards
 
 if TYPE_CHECKING:
@@ -41,8 +41,9 @@ class Config(Replay):
     """widths of the hidden layers"""
     activation: str = "relu"
     """tanh, relu, elu, swish or gelu"""
-    network: str = "mlp"
-    """what comes before the hidden layers: mlp (nothing) or nature_cnn (convolutions over an image)"""
+    network: Any = "mlp"
+    """what comes before the hidden layers: mlp (nothing), nature_cnn (convolutions over an image), or module:factory of
+    your own"""
     batch: int = 64
     """transitions per update"""
     double: bool = True
@@ -87,12 +88,11 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
     if not isinstance(spec.action, Discrete):
         raise BadInput("agent = dqn: needs one discrete action; take td3 or sac for continuous actions, ppo for others")
     check_activation(config.activation)
-    check_network(config.network, spec.obs_shape)
     off_policy.check(config)
     if not 1 <= config.n_step <= config.rollout:
         raise BadInput(f"config.n_step = {config.n_step}: must be from 1 to config.rollout = {config.rollout}")
     choices = spec.action.n
-    features = Features(spec.obs_shape, config.network)
+    features = make_network(config.network, spec)
     head = MLP(config.layers, choices, config.activation)
 
     def values(params: Any, obs: jax.Array) -> jax.Array:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from shoal.core.schema import build
 from shoal.core.types import ActionSpace, Agent, BadInput, Continuous, Member, Rollout
 from shoal.rl import batching
-from shoal.rl.networks import Features, check_activation, check_network, choice, hidden, orthogonal, outputs, scaled
+from shoal.rl.networks import check_activation, choice, hidden, make_network, orthogonal, outputs, scaled
 from shoal.rl.normalize import empty, normalise
 
 if TYPE_CHECKING:
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 class Config:
     """The structure of a policy: what fixes shapes, equal for all members."""
 
-    network: str = "mlp"
-    """what comes before the hidden layers: mlp (nothing) or nature_cnn (convolutions over an image)"""
+    network: Any = "mlp"
+    """what comes before the hidden layers: mlp (nothing), nature_cnn (convolutions over an image), or module:factory of
+    your own"""
     layers: tuple[int, ...] = (64, 64)
     """widths of the hidden layers"""
     activation: str = "tanh"
@@ -58,14 +59,14 @@ class Network(nn.Module):
     The carry is the LSTM's (c, h), each [B, recurrent]; `()` where there is none.
     """
 
-    shape: tuple[int, ...]
+    features: nn.Module
     space: ActionSpace
     config: Config
 
     @nn.compact
     def __call__(self, obs: jax.Array, carry: Any) -> tuple[jax.Array, Any]:
         config = self.config
-        x = hidden(Features(self.shape, config.network)(obs), config.layers, config.activation)
+        x = hidden(self.features(obs), config.layers, config.activation)
         if config.recurrent:
             carry, x = nn.OptimizedLSTMCell(config.recurrent, recurrent_kernel_init=orthogonal(1.0))(carry, x)
         return nn.Dense(outputs(self.space), kernel_init=orthogonal(0.01))(x), carry
@@ -78,13 +79,12 @@ def policy(spec: Spec, **settings: Any) -> Agent:
     the settings do not fit.
     """
     config = build(Config, settings, "config.")
-    check_network(config.network, spec.obs_shape)
     check_activation(config.activation)
     if any(width < 1 for width in config.layers):
         raise BadInput(f"config.layers = {list(config.layers)}: every width must be at least 1")
     if config.recurrent < 0:
         raise BadInput(f"config.recurrent = {config.recurrent}: must be at least 0")
-    network = Network(spec.obs_shape, spec.action, config)
+    network = Network(make_network(config.network, spec), spec.action, config)
 
     def carry(shape: tuple[int, ...]) -> Any:
         if not config.recurrent:
@@ -100,7 +100,7 @@ def policy(spec: Spec, **settings: Any) -> Agent:
             obs = normalise(learned.observations, scaled(obs))
         return network.apply(learned.params, obs, memory)[::-1]
 
-    if config.network == "nature_cnn":  # on a CPU convolutions of many members are slow as one batch
+    if config.network != "mlp":  # on a CPU convolutions of many members are slow as one batch
         forward = batching.per_member(forward)
 
     def act(learned: Learned, hyper: Hyper, obs: jax.Array, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:

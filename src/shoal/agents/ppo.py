@@ -27,7 +27,7 @@ import optax
 from shoal.core.schema import build
 from shoal.core.types import Agent, BadInput, Member, Range, Rollout
 from shoal.rl.advantages import generalised_advantages
-from shoal.rl.networks import MLP, Policy, check_activation, flatten, scaled
+from shoal.rl.networks import MLP, Policy, check_activation, make_network, scaled
 from shoal.rl.normalize import Statistics, empty, normalise, running_returns, take_in
 from shoal.rl.steps import usable, without
 
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 class Config:
     """The structure of a PPO agent: what fixes shapes, equal for all members."""
 
+    network: Any = "mlp"
+    """what comes before the hidden layers: mlp (nothing), nature_cnn (convolutions over an image), or module:factory of
+    your own; policy and critic have one each"""
     layers: tuple[int, ...] = (64, 64)
     """widths of the hidden layers of policy and critic, which are separate networks"""
     activation: str = "tanh"
@@ -127,8 +130,9 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
             f"config.minibatches = {config.minibatches}: a minibatch of one step has no advantage over its own mean, so "
             f"that nothing is learned; take fewer, or config.normalise_advantages: false"
         )
-    policy = Policy(spec.action, config.layers, config.activation)
-    critic = MLP(config.layers, 1, config.activation)
+    network = make_network(config.network, spec)
+    policy = Policy(spec.action, config.layers, config.activation, network)
+    critic = MLP(config.layers, 1, config.activation, features=network)
 
     def optimiser(hyper: Hyper) -> optax.GradientTransformation:
         # Built from the hyperparameters at every use, so that a new learning rate takes effect at once.
@@ -138,8 +142,8 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
 
     def init(key: jax.Array, hyper: Hyper) -> Member:
         policy_key, critic_key = jax.random.split(key)
-        x = flatten(jnp.zeros((1, *spec.obs_shape)), spec.obs_shape)
-        params = {"policy": policy.init(policy_key, x), "critic": critic.init(critic_key, x)}
+        obs = jnp.zeros((1, *spec.obs_shape), spec.obs_dtype)
+        params = {"policy": policy.init(policy_key, obs), "critic": critic.init(critic_key, obs)}
         learned = Learned(
             params=params,
             optimiser=optimiser(hyper).init(params),
@@ -148,18 +152,16 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         )
         return Member(learned, memory=(), own=jnp.zeros(config.environments))
 
-    def features(statistics: Statistics, obs: jax.Array) -> jax.Array:
-        if config.normalise_observations:
-            obs = normalise(statistics, scaled(obs))
-        return flatten(obs, spec.obs_shape)
+    def seen(statistics: Statistics, obs: jax.Array) -> jax.Array:
+        return normalise(statistics, scaled(obs)) if config.normalise_observations else obs
 
     def act(learned: Learned, hyper: Hyper, obs: jax.Array, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
-        distribution = policy.apply(learned.params["policy"], features(learned.observations, obs))
+        distribution = policy.apply(learned.params["policy"], seen(learned.observations, obs))
         action = distribution.sample(key)
         return action, carry, distribution.log_prob(action)
 
     def greedy(learned: Learned, obs: jax.Array, carry: Any) -> tuple[jax.Array, Any]:
-        return policy.apply(learned.params["policy"], features(learned.observations, obs)).mode(), carry
+        return policy.apply(learned.params["policy"], seen(learned.observations, obs)).mode(), carry
 
     def loss(params: Any, hyper: Hyper, batch: Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
         def mean(x: jax.Array) -> jax.Array:
@@ -223,13 +225,13 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         terminated, truncated = rollout.terminated.astype(jnp.float32), rollout.truncated.astype(jnp.float32)
         reward, returns = rollout.reward, learned.returns
         if config.normalise_rewards:
-            sums, seen = running_returns(sums, reward, jnp.maximum(terminated, truncated), hyper.discount)
-            returns = take_in(returns, seen, kept)
+            sums, returned = running_returns(sums, reward, jnp.maximum(terminated, truncated), hyper.discount)
+            returns = take_in(returns, returned, kept)
             reward = jnp.clip(reward * jax.lax.rsqrt(returns.variance + 1e-8), -10, 10)
 
         # The statistics that the policy acted with: the ratio of an unchanged policy is then exactly one.
-        obs = features(learned.observations, rollout.obs)
-        next_obs = features(learned.observations, rollout.next_obs)
+        obs = seen(learned.observations, rollout.obs)
+        next_obs = seen(learned.observations, rollout.next_obs)
         # Steps that are left out have an advantage of 0, and add nothing to those before them.
         value, next_value = (
             jnp.where(kept, critic.apply(learned.params["critic"], x)[..., 0], 0.0) for x in (obs, next_obs)

@@ -193,6 +193,7 @@ def to_dict(experiment: Experiment) -> dict[str, Any]:
         values[name] = name_of(values[name])
     for name in ("method", "select", "explore"):
         values[name] = component_data(values[name], name)
+    values["config"] = {k: name_of(v) if callable(v) else v for k, v in experiment.config.items()}
     if experiment.space is not None:
         values["space"] = {name: range_data(as_range(name, r)) for name, r in experiment.space.items()}
     return {k: v for k, v in values.items() if v is not None}

@@ -10,11 +10,12 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from shoal.core.schema import call_own, import_from
 from shoal.core.suggestions import unknown
 from shoal.core.types import BadInput, Continuous, Discrete, MultiDiscrete
 
 if TYPE_CHECKING:
-    from shoal.core.types import ActionSpace
+    from shoal.core.types import ActionSpace, Spec
 
 ACTIVATIONS: dict[str, Callable] = {"tanh": nn.tanh, "relu": nn.relu, "elu": nn.elu, "swish": nn.swish, "gelu": nn.gelu}
 
@@ -58,16 +59,17 @@ def _orthonormal(key: jax.Array, rows: int, columns: int) -> jax.Array:
 
 
 class MLP(nn.Module):
-    """Dense layers with orthogonal weights: [..., I] -> [..., outputs]."""
+    """Dense layers with orthogonal weights, after `features`: [..., I] -> [..., outputs]."""
 
     layers: tuple[int, ...]
     outputs: int
     activation: str = "tanh"
     output_scale: float = 1.0
+    features: Callable = lambda x: x
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        x = hidden(x, self.layers, self.activation)
+        x = hidden(self.features(x), self.layers, self.activation)
         return nn.Dense(self.outputs, kernel_init=orthogonal(self.output_scale))(x)
 
 
@@ -153,13 +155,30 @@ class Features(nn.Module):
 NETWORKS = ("mlp", "nature_cnn")
 
 
-def check_network(kind: str, shape: tuple[int, ...]) -> None:
-    """Raise BadInput for a kind of network that does not exist, or cannot see observations of this shape."""
-    if kind not in NETWORKS:
-        raise BadInput(unknown("config.network", kind, NETWORKS))
-    sides = shape[1:] if shape and shape[0] < shape[-1] else shape[:-1]  # the other one counts channels
-    if kind == "nature_cnn" and (len(shape) != 3 or min(sides) < 36):
-        raise BadInput(f"config.network = nature_cnn: takes images of at least 36 x 36, not observations {shape}")
+def make_network(network: Any, spec: Spec) -> nn.Module:
+    """What comes before the hidden layers: observations [..., *shape] -> [..., F]. Raises BadInput.
+
+    network: a name in NETWORKS, module:factory, or the factory: it takes the spec and returns such a flax module.
+    """
+    shape = spec.obs_shape
+    if network in NETWORKS:
+        sides = shape[1:] if shape and shape[0] < shape[-1] else shape[:-1]  # the other one counts channels
+        if network == "nature_cnn" and (len(shape) != 3 or min(sides) < 36):
+            raise BadInput(f"config.network = nature_cnn: takes images of at least 36 x 36, not observations {shape}")
+        return Features(shape, network)
+    if isinstance(network, str) and ":" not in network:
+        raise BadInput(unknown("config.network", network, [*NETWORKS, "module:factory"]))
+    factory = import_from(network, "config.network") if isinstance(network, str) else network
+    if not callable(factory):
+        raise BadInput(f"config.network = {network!r}: write {', '.join(NETWORKS)} or module:factory of your own")
+    made = call_own("config.network", factory, spec)
+    if not isinstance(made, nn.Module):
+        raise BadInput(f"config.network gives a {type(made).__name__}; it must give a flax.linen.Module")
+    obs = jax.ShapeDtypeStruct((2, *shape), spec.obs_dtype)
+    seen = call_own("config.network", jax.eval_shape, made.init_with_output, jax.random.key(0), obs)[0]
+    if getattr(seen, "shape", ())[:-1] != (2,):
+        raise BadInput(f"config.network gives {seen} for 2 observations; it must give an array [2, features]")
+    return made
 
 
 class Categorical(NamedTuple):
@@ -288,16 +307,17 @@ def choice(space: Discrete | MultiDiscrete, logits: jax.Array) -> Categorical | 
 
 
 class Policy(nn.Module):
-    """An MLP that gives a distribution over the actions of a space: obs [..., I] -> Distribution."""
+    """An MLP, after `features`, that gives a distribution over the actions of a space: obs -> Distribution."""
 
     space: ActionSpace
     layers: tuple[int, ...]
     activation: str = "tanh"
+    features: Callable = lambda x: x
 
     @nn.compact
     def __call__(self, x: jax.Array) -> Distribution:
         width = outputs(self.space)
-        x = MLP(self.layers, width, self.activation, output_scale=0.01)(x)
+        x = MLP(self.layers, width, self.activation, output_scale=0.01)(self.features(x))
         if isinstance(self.space, Continuous):
             log_std = held_within(self.param("log_std", nn.initializers.zeros, (width,)), *LOG_STD)
             return Normal(x, jnp.broadcast_to(log_std, x.shape))

@@ -110,7 +110,7 @@ def load_champion(run: str | Path, trust_code: bool = False, **given: Any) -> Ch
         manifest = checkpoint.read_manifest(folder)
         spec, best = _spec(folder, manifest.get("spec")), best_of(manifest, f"{folder}: ")
         experiment = replace(of_run(run), **given)
-        check_trust(experiment, trust_code, ["agent", "method"])
+        check_trust(experiment, trust_code, ["agent", "method", "config.network"])
         agent = make_learner(experiment, spec)[1].agent
         learned = jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned
         best.learned, _ = checkpoint.read(folder, learned)

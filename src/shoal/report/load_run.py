@@ -1,0 +1,160 @@
+"""A run on disk, as tables and one figure: `load_run`, for notebooks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from shoal.report.data import RunData
+from shoal.report.lineage import Run, number, read_run
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from shoal.experiment.experiment import Experiment
+    from shoal.run.champion import Champion
+
+Table = Any  # a pandas DataFrame, or a dict of NumPy columns
+
+
+def load_run(run_dir: str | Path, trust_code: bool = False) -> LoadedRun:
+    """What a run has written so far. Raises BadInput where there is no run.
+
+    trust_code: import the agent or method that the run names for its champion, where it is not one of Shoal's.
+    """
+    return LoadedRun(Path(run_dir), read_run(Path(run_dir)), trust_code)
+
+
+@dataclass(frozen=True, repr=False)
+class LoadedRun:
+    """A run, as it was when it was loaded.
+
+    Tables are pandas DataFrames where pandas is installed, and else dicts from a column's name to a NumPy array.
+    """
+
+    run_dir: Path
+    _run: Run
+    _trust_code: bool = False
+
+    def __repr__(self) -> str:
+        generations = len(self._run.lineage.generations)
+        return f"<run {self.run_dir}: {self._run.method}, {generations} generations>"
+
+    @cached_property
+    def lineage(self) -> Table:
+        """One row for each member and generation.
+
+        Columns: generation, uid, parent (whose weights it goes on with), parent_generation, explored, fitness,
+        returns_std, episodes, steps, then every hyperparameter, and every metric of the members, such as loss/policy.
+        NaN where nothing was recorded.
+        """
+        lineage, data = self._run.lineage, RunData(self._run)
+        shape = lineage.present.shape
+        told = [members for entry in self._run.metrics if isinstance(members := entry.get("members"), dict)]
+        columns = {name: data.measured(name) for members in told for name in members}
+        columns = lineage.hyper | columns  # [G, N] each
+        first = {
+            "generation": np.broadcast_to(lineage.generations[:, None], shape),
+            "uid": np.broadcast_to(lineage.uids, shape),
+            "parent": lineage.parents,
+            "parent_generation": lineage.parent_generations,
+        }
+        first |= {name: getattr(lineage, name) for name in ("explored", "fitness", "returns_std", "episodes", "steps")}
+        return _table({name: values[lineage.present] for name, values in (first | columns | first).items()})
+
+    @cached_property
+    def metrics(self) -> Table:
+        """One row for each generation.
+
+        Columns: generation, steps, evaluation_steps, copies, and fitness/best, fitness/median, champion/fitness,
+        timing/train, ... as metrics.jsonl groups them. What it tells of single members is in `lineage`.
+        """
+        rows = [_flat(entry) for entry in self._run.metrics]
+        columns = {name: np.array([number(row.get(name)) for row in rows]) for row in rows for name in row}
+        whole = {name: columns[name].astype(np.int64) for name in ("generation", "steps") if name in columns}
+        return _table(columns | whole)
+
+    @property
+    def experiment(self) -> Experiment:
+        """What was run. Raises BadInput where the file was changed to something that is none."""
+        from shoal.experiment.experiment import of_run
+
+        return of_run(self.run_dir)
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """What result.json says; empty as long as the run goes on."""
+        return self._run.result
+
+    @property
+    def champion(self) -> Champion:
+        """The best member so far, ready to act. Raises BadInput as long as there is none."""
+        from shoal.run.champion import load_champion
+
+        return load_champion(self.run_dir, self._trust_code)
+
+    def plot(self) -> Figure:
+        """Fitness of all members and the champion's lineage among them; under it the same for each hyperparameter.
+
+        A notebook shows the figure; elsewhere `plot().savefig("run.png")`.
+        """
+        lineage, space = self._run.lineage, self._run.space
+        figure = Picture(figsize=(8, 3 + 1.8 * len(space)), layout="constrained")
+        axes = figure.subplots(1 + len(space), 1, sharex=True, squeeze=False)[:, 0]
+        self._curves(axes[0], lineage.fitness, "fitness")
+        for axis, (name, entry) in zip(axes[1:], space.items(), strict=True):
+            self._curves(axis, lineage.hyper[name], name)
+            if entry.scale == "log":
+                axis.set_yscale("log")
+        axes[0].set_title(self._run.name)
+        if axes[0].lines:
+            axes[0].legend(frameon=False, loc="lower right")
+        axes[-1].set_xlabel("generation")
+        return figure
+
+    def _curves(self, axis: Axes, values: np.ndarray, name: str) -> None:
+        """[G, N] One line for each member, and one along the champion's lineage."""
+        lineage = self._run.lineage
+        axis.set_ylabel(name.replace("_", " "))
+        axis.spines[["top", "right"]].set_visible(False)
+        if not lineage.uids.size:
+            return
+        lines = axis.plot(lineage.generations, values, color="0.75", linewidth=0.8)
+        lines[0].set_label("members")
+        rows, columns = lineage.trace(*self._run.champion) if self._run.champion else (np.empty(0, int),) * 2
+        axis.plot(lineage.generations[rows], values[rows, columns], color="C0", label="the champion's lineage")
+
+
+class Picture(Figure):
+    """A figure that a notebook shows, and once: one of pyplot would be shown by itself, and as a cell's value too."""
+
+    def _repr_png_(self) -> bytes:
+        data = BytesIO()
+        self.savefig(data, format="png")
+        return data.getvalue()
+
+
+def _flat(entry: dict[str, Any]) -> dict[str, Any]:
+    """{"fitness": {"best": 1}} as {"fitness/best": 1}, without what is told of single members."""
+    flat: dict[str, Any] = {}
+    for name, value in entry.items():
+        if isinstance(value, dict):
+            flat |= {f"{name}/{key}": inner for key, inner in value.items() if name != "members"}
+        else:
+            flat[name] = value
+    return flat
+
+
+def _table(columns: dict[str, np.ndarray]) -> Table:
+    if find_spec("pandas") is None:
+        return columns
+    import pandas
+
+    return pandas.DataFrame(columns)
