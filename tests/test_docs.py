@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from shoal import cli
-from shoal.core.schema import parse
+from shoal.core.schema import descriptions, parse
 from shoal.core.types import Range
 from shoal.experiment.experiment import Checkpoint, Experiment, Fitness, check, from_dict, load
 from shoal.experiment.resolve import build_run
@@ -161,6 +161,22 @@ FIELDS = [row for kind in (Experiment, Fitness, Checkpoint, Range) for row in ro
 def test_every_field_is_described_with_its_default(name: str, default: Any) -> None:
     cells = f"| `{name}` | {as_written(default)} |".replace("|  |", "| |")
     assert cells in TEXTS["docs/experiments.md"]
+
+
+TEXT = [row for kind in (Experiment, Fitness, Checkpoint) for row in descriptions(kind).items()]
+
+
+@pytest.mark.parametrize(("name", "told"), TEXT)
+def test_a_field_is_described_as_in_the_code(name: str, told: str) -> None:
+    """But for links and for what is set as code."""
+    cell = re.search(rf"^\| `{name}` \|[^|]*\| (.*) \|$", TEXTS["docs/experiments.md"], re.MULTILINE)
+    assert cell is not None
+    assert re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", cell[1]).replace("`", "") == told.replace("`", "")
+
+
+@pytest.mark.parametrize(("field", "known"), [("method", METHODS), ("select", SELECTORS), ("explore", EXPLORERS)])
+def test_a_field_is_described_with_every_name(field: str, known: dict[str, type]) -> None:
+    assert set(known) <= set(re.findall(r"\w+", dict(TEXT)[field]))
 
 
 DESCRIBED = {name: path for kind in METHODS.values() for name, path in kind.agents.items()}

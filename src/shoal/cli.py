@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,16 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 from rich.console import Console
 from rich.markup import escape
-from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
+from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, UseAppendAction, arg
 from tyro.constructors import PrimitiveConstructorSpec
 
 from shoal.core.interrupts import described, on_signal
+from shoal.core.schema import descriptions
 from shoal.core.suggestions import shortened
 from shoal.core.types import BadInput
-from shoal.experiment.experiment import Experiment
-from shoal.methods.methods import METHODS
-from shoal.methods.pbt.explore import EXPLORERS
-from shoal.methods.pbt.select import SELECTORS
+from shoal.experiment.experiment import CHANGEABLE, Experiment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ First steps: `shoal train experiments/cartpole.yaml`, then `shoal report RUN` an
 `shoal COMMAND --help` explains a command."""
 
 USUAL = Experiment()
-AGENT = "that of the method: ppo, policy for es, td3 for cem_rl and dvd"
+DESCRIBED = descriptions(Experiment)
 Run = Annotated[Path, Positional, arg(metavar="RUN", help="a run directory", help_behavior_hint="")]
 Quiet = Annotated[
     bool, FlagCreatePairsOff, arg(help="no progress, only the outcome and warnings", help_behavior_hint="")
@@ -64,78 +64,66 @@ def _whole(text: str) -> int:
     raise ValueError(shortened(f"{text!r} is not a whole number"))
 
 
-def _flag(metavar: str, help: str, default: object) -> Any:
-    """A flag whose default is decided later: by the experiment file, or by the experiment's own."""
-    return arg(metavar=metavar, help=help, help_behavior_hint=f"(default: {default})")
+def _flag(metavar: str, field: str) -> Any:
+    """A flag that stands for a field of the experiment; without it the file decides, and then the field's default."""
+    default = getattr(USUAL, field)
+    hint = f"(default: {default})" if default is not None else ""
+    return arg(metavar=metavar, help=DESCRIBED[field], help_behavior_hint=hint)
 
 
-def train(
-    file: Annotated[
-        Path | None,
-        Positional,
-        arg(metavar="[EXPERIMENT]", help="an experiment file; flags win over it", help_behavior_hint=""),
-    ] = None,
-    env: Annotated[str | None, _flag("ID", "suite:name or a bare name, see `shoal envs`", USUAL.env)] = None,
-    method: Annotated[
-        str | None, _flag("NAME", f"how members learn from one another: {', '.join(METHODS)}", USUAL.method)
-    ] = None,
-    agent: Annotated[
-        str | None, _flag("NAME", "the algorithm: ppo, td3, sac, dqn, policy, or module:factory of yours", AGENT)
-    ] = None,
-    population: Annotated[int | None, WHOLE, _flag("N", "members that train side by side", USUAL.population)] = None,
-    generations: Annotated[
-        int | None, WHOLE, _flag("N", "how often the population trains, is measured and evolves", USUAL.generations)
-    ] = None,
-    interval: Annotated[
-        int | None, WHOLE, _flag("STEPS", "environment steps of each member per generation", USUAL.interval)
-    ] = None,
-    select: Annotated[str | None, _flag("NAME", f"who copies whom: {', '.join(SELECTORS)}", USUAL.select)] = None,
-    explore: Annotated[
-        str | None, _flag("NAME", f"how children's hyperparameters change: {', '.join(EXPLORERS)}", USUAL.explore)
-    ] = None,
-    seed: Annotated[int | None, WHOLE, _flag("N", "everything random derives from it", USUAL.seed)] = None,
-    run_dir: Annotated[str | None, _flag("PATH", "where the run is written", "runs/ENVIRONMENT-AGENT-SEED")] = None,
-    shards: Annotated[
-        int | None, WHOLE, _flag("N", "groups that train one after another in a process", "one per process")
-    ] = None,
-    exchange: Annotated[
-        Literal["local", "mpi", "directory"] | None,
-        _flag("NAME", "one process (local), the ranks that mpiexec starts, or workers that share --workspace", "local"),
-    ] = None,
-    workspace: Annotated[str | None, _flag("DIR", "the directory that workers share", "none")] = None,
-    worker: Annotated[
-        str | None, _flag("NAME", "this worker's name; one that was there before goes on", "a new one")
-    ] = None,
-    set: Annotated[
-        UseAppendAction[list[str]],
-        arg(
-            metavar="FIELD=VALUE",
-            help="any field of an experiment file by its path, several times if need be: "
-            "--set hyper.epochs=2 --set select.bottom=0.4",
-            help_behavior_hint="",
-        ),
-    ] = [],  # noqa: B006
-    quiet: Quiet = False,
-) -> int:
+@dataclass(frozen=True)
+class Flags:
+    """fields of an experiment file"""
+
+    env: Annotated[str | None, _flag("ID", "env")] = None
+    method: Annotated[str | None, _flag("NAME", "method")] = None
+    agent: Annotated[str | None, _flag("NAME", "agent")] = None
+    population: Annotated[int | None, WHOLE, _flag("N", "population")] = None
+    generations: Annotated[int | None, WHOLE, _flag("N", "generations")] = None
+    interval: Annotated[int | None, WHOLE, _flag("STEPS", "interval")] = None
+    select: Annotated[str | None, _flag("NAME", "select")] = None
+    explore: Annotated[str | None, _flag("NAME", "explore")] = None
+    seed: Annotated[int | None, WHOLE, _flag("N", "seed")] = None
+    run_dir: Annotated[str | None, _flag("PATH", "run_dir")] = None
+    shards: Annotated[int | None, WHOLE, _flag("N", "shards")] = None
+    exchange: Annotated[Literal["local", "mpi", "directory"] | None, _flag("NAME", "exchange")] = None
+    workspace: Annotated[str | None, _flag("DIR", "workspace")] = None
+    worker: Annotated[str | None, _flag("NAME", "worker")] = None
+
+    def given(self) -> dict[str, Any]:
+        """Those that are there."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+File = Annotated[
+    Path | None,
+    Positional,
+    arg(metavar="[EXPERIMENT]", help="an experiment file; flags win over it", help_behavior_hint=""),
+]
+Stated = Annotated[Flags, OmitArgPrefixes]
+Set = Annotated[
+    UseAppendAction[tuple[str, ...]],
+    arg(
+        metavar="FIELD=VALUE",
+        help="any field of an experiment file by its path, several times if need be: "
+        "--set hyper.epochs=2 --set select.bottom=0.4",
+        help_behavior_hint="",
+    ),
+]
+SetAgain = Annotated[
+    UseAppendAction[tuple[str, ...]],
+    arg(metavar="FIELD=VALUE", help=f"what may change in a run: {', '.join(CHANGEABLE)}", help_behavior_hint=""),
+]
+
+
+def train(file: File = None, flags: Stated = Flags(), set: Set = (), quiet: Quiet = False) -> int:
     """Train a population from a file, from flags, or both.
 
     Writes a run directory: records, checkpoints, the champion. Ctrl-C stops it so that `shoal resume` goes on exactly.
     """
-    from shoal.experiment.experiment import assign, blame, read, with_flags
+    from shoal.experiment.experiment import blame
 
-    _look_here()
-    experiment = read(file) if file else USUAL
-    flags = {"env": env, "agent": agent, "population": population, "generations": generations, "interval": interval}
-    flags |= {"method": method, "select": select, "explore": explore, "seed": seed, "run_dir": run_dir}
-    flags |= {"shards": shards, "exchange": exchange, "workspace": workspace, "worker": worker}
-    experiment = with_flags(experiment, **flags)
-    changed = [name for name, value in flags.items() if value is not None]
-    for assignment in set:
-        path, equals, value = assignment.partition("=")
-        if not equals:
-            raise BadInput(f"--set {assignment}: write FIELD=VALUE, such as --set hyper.discount=0.95")
-        experiment = assign(experiment, path, value)
-        changed.append(path)
+    experiment, changed = _experiment(file, flags, set)
 
     def run(recorders: Sequence[Recorder]) -> Result:
         from shoal.run.loop import train as start
@@ -146,17 +134,54 @@ def train(
     return _show(run, quiet)
 
 
+def _experiment(file: Path | None, flags: Flags, set: Sequence[str]) -> tuple[Experiment, list[str]]:
+    """What a file and flags say together, and the fields that are from flags."""
+    from shoal.experiment.experiment import read
+
+    _look_here()
+    experiment = replace(read(file) if file else USUAL, **flags.given())
+    experiment, changed = _assign(experiment, set)
+    return experiment, [*flags.given(), *changed]
+
+
+def _assign(experiment: Experiment, set: Sequence[str]) -> tuple[Experiment, list[str]]:
+    """The experiment with every FIELD=VALUE, and those fields."""
+    from shoal.experiment.experiment import assign
+
+    changed = []
+    for assignment in set:
+        path, equals, value = assignment.partition("=")
+        if not equals:
+            raise BadInput(f"--set {assignment}: write FIELD=VALUE, such as --set hyper.discount=0.95")
+        experiment = assign(experiment, path, value)
+        changed.append(path)
+    return experiment, changed
+
+
 def resume(
     run: Run,
-    generations: Annotated[int | None, WHOLE, _flag("N", "go on to this many generations in all", "as begun")] = None,
+    generations: Annotated[
+        int | None, WHOLE, arg(metavar="N", help="go on to this many generations in all", help_behavior_hint="")
+    ] = None,
+    set: SetAgain = (),
     trust_code: Trust = False,
     quiet: Quiet = False,
 ) -> int:
     """Continue a run that was stopped, or give a finished one more generations."""
+    from shoal.experiment.experiment import of_run
     from shoal.run.loop import resume as run_again
 
     _look_here(trust_code)
-    return _show(lambda recorders: run_again(run, generations, recorders, trust_code), quiet)
+    more: dict[str, Any] = {}
+    if set:
+        experiment, changed = _assign(of_run(run), set)
+        for path in changed:
+            if path not in CHANGEABLE:
+                raise BadInput(f"--set {path}: a run goes on as it was begun; may change: {', '.join(CHANGEABLE)}")
+            name = path.partition(".")[0]
+            more[name] = getattr(experiment, name)
+    generations = more.pop("generations", generations)
+    return _show(lambda recorders: run_again(run, generations, recorders, trust_code, **more), quiet)
 
 
 def evaluate(
@@ -226,9 +251,13 @@ def schedule(run: Run, format: Annotated[Literal["csv", "yaml", "json"], arg(hel
 
 def replay(
     run: Run,
-    run_dir: Annotated[str | None, _flag("PATH", "where the new run is written", "RUN-replay")] = None,
+    run_dir: Annotated[
+        str | None, arg(metavar="PATH", help="where the new run is written", help_behavior_hint="(default: RUN-replay)")
+    ] = None,
     population: Annotated[int, arg(metavar="N", help="agents to train, each on its own seeds")] = 1,
-    seed: Annotated[int | None, WHOLE, _flag("N", "its seed", "that of RUN, plus 1")] = None,
+    seed: Annotated[
+        int | None, WHOLE, arg(metavar="N", help="its seed", help_behavior_hint="(default: that of RUN, plus 1)")
+    ] = None,
     trust_code: Trust = False,
     quiet: Quiet = False,
 ) -> int:
@@ -273,14 +302,16 @@ def envs(
     return DONE
 
 
-def doctor(
-    file: Annotated[Path, Positional, arg(metavar="EXPERIMENT", help="an experiment file")],
-) -> int:
+def doctor(file: File = None, flags: Stated = Flags(), set: Set = ()) -> int:
     """Check an experiment before a long run, and say in plain words what was found."""
     from shoal.commands.doctor import examine
+    from shoal.experiment.experiment import blame
 
-    _look_here()
-    return DONE if examine(file, _console()) else BAD_INPUT
+    experiment, changed = _experiment(file, flags, set)
+    given = [(f"--{name.replace('_', '-')}", str(value)) for name, value in flags.given().items()]
+    again = [*([str(file)] if file else []), *chain(*given), *chain(*(("--set", part) for part in set))]
+    with blame(file, changed, always=False):
+        return DONE if examine(experiment, again, _console()) else BAD_INPUT
 
 
 COMMANDS = (train, resume, evaluate, play, report, schedule, replay, toy, envs, doctor)

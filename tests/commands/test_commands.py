@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +46,11 @@ def test_help(command: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_help_teaches_names_and_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     text = " ".join(shoal("train", "--help").out.replace("│", " ").split())
-    usual = replace(Experiment(), agent="that of the method: ppo, policy for es, td3 for cem_rl and dvd")
-    for name in ("env", "method", "agent", "population", "generations", "interval", "select", "explore", "seed"):
+    assert "by default that of the method: ppo, policy for es, td3 for cem_rl and dvd" in text
+    for name in ("env", "method", "population", "generations", "interval", "select", "explore", "seed"):
         help_text = re.search(rf"--{name} [A-Z]+ (.*?) --", text)
         assert help_text, name
-        assert f"(default: {getattr(usual, name)})" in help_text[1]
+        assert f"(default: {getattr(Experiment(), name)})" in help_text[1]
     for name in ("truncation", "winner_takes_all", "tournament", "threshold", "t_test", "keep"):
         assert name in re.search(r"--select (.*?) --", text)[1]  # type: ignore[index]
     for name in ("pbt", "es", "cem_rl", "dvd", "seeds"):

@@ -244,10 +244,10 @@ def ask(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "300")
 
-    def run(text: str) -> tuple[int, str]:
+    def run(text: str, *flags: str) -> tuple[int, str]:
         (tmp_path / "e.yaml").write_text(text)
         with pytest.raises(SystemExit) as stop:
-            main(["doctor", "e.yaml"])
+            main(["doctor", "e.yaml", *flags])
         said = capsys.readouterr()
         return int(str(stop.value.code)), said.out + said.err
 
@@ -266,6 +266,15 @@ def test_a_sound_file(ask: Callable[..., Any], tmp_path: Path) -> None:
         assert f" {topic} " in said
     assert all(line[0] in "✓!" for line in said.splitlines()[:-1]), "in a pipe a finding is a line, however long"
     assert [p.name for p in tmp_path.iterdir()] == ["e.yaml"], "the doctor leaves nothing behind"
+
+
+def test_flags_win_over_the_file(ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "dry_run", lambda parts: [])
+    code, said = ask(SOUND, "--population", "6", "--set", "hyper.epochs=2", "config.layers=[8]")
+    assert code == 0 and "6 " in said.splitlines()[0]
+    assert "shoal train e.yaml --population 6 --set hyper.epochs=2 --set 'config.layers=[8]'" in said
+    code, said = ask(SOUND, "--shards", "3")
+    assert code == 2 and "shards = 3" in said and "e.yaml" not in said
 
 
 def test_a_bad_file(ask: Callable[..., Any]) -> None:

@@ -53,6 +53,19 @@ def test_raised_generations_equal_a_longer_run(six: Path, tmp_path: Path) -> Non
     same_run(six, tmp_path / "r")
 
 
+def test_what_may_change_in_a_run(tmp_path: Path) -> None:
+    assert shoal(*flags(tmp_path / "r", "--quiet", generations=1)).code == 0
+    given = ["generations=3", "final_episodes=3", "checkpoint.keep=1", "checkpoint.every=2"]
+    assert shoal("resume", tmp_path / "r", "--quiet", "--set", *given).code == 0
+    assert generations(tmp_path / "r") == [2]
+    assert json.loads((tmp_path / "r/result.json").read_text())["champion"]["evaluation"]["episodes"] == 3
+    refused = shoal("resume", tmp_path / "r", "--set", "population=8")
+    assert (
+        refused.code == 2 and "--set population: a run goes on as it was begun; may change: generations," in refused.err
+    )
+    assert len(refused.err.splitlines()) == 1
+
+
 def test_the_comparison_would_notice(six: Path, tmp_path: Path) -> None:
     """`same_run` sees a single bit, a row, another seed."""
     shutil.copytree(six, tmp_path / "a")

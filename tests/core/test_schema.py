@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from shoal.core.schema import build, call, line_of, parse, plain, read_yaml, write_yaml
+from shoal.core.schema import build, call, descriptions, line_of, parse, plain, read_yaml, write_yaml
 from shoal.core.types import BadInput
 
 
@@ -231,3 +231,17 @@ def test_call_tells_wrong_options_from_errors_inside() -> None:
         call("agent", wants, 1, c=3)
     with pytest.raises(TypeError, match="inside"):
         call("agent", fails, 1)
+
+
+def test_descriptions_are_the_texts_under_the_fields() -> None:
+    class Described:
+        """Not this."""
+
+        one: int = 1
+        """the first,
+        in two lines"""
+        two: int = 2
+        three: int = 3
+        """the third"""
+
+    assert descriptions(Described) == {"one": "the first, in two lines", "three": "the third"}

@@ -26,7 +26,6 @@ from shoal.experiment.experiment import (
     from_dict,
     load,
     to_dict,
-    with_flags,
 )
 from shoal.experiment.resolve import build_run
 from shoal.methods.pbt.explore import EXPLORERS, Explorer, Gaussian, Mutate, Perturb
@@ -173,10 +172,6 @@ def test_resolved_experiment_is_the_same_run() -> None:
 
 
 # --------------------------------------------------------------------------------------- flags
-
-
-def test_flags_win_where_they_are_given() -> None:
-    assert with_flags(EVERYTHING, population=9, seed=None) == replace(EVERYTHING, population=9)
 
 
 @pytest.mark.parametrize(

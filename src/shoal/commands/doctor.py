@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import shlex
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import NormalDist
@@ -18,7 +19,7 @@ from shoal.commands import checks, toy
 from shoal.commands.checks import Finding, doubt, fine, problem
 from shoal.core.interrupts import Failed, Interrupted
 from shoal.core.types import BadInput
-from shoal.experiment.experiment import alone, load
+from shoal.experiment.experiment import Experiment, alone
 from shoal.experiment.resolve import Parts, build_run
 from shoal.population.devices import prepare
 from shoal.records.recorder import Generation, Recorder
@@ -31,9 +32,11 @@ ROLLOUTS, SEEDS = 4, 10  # of an interval of the dry run; of the toy
 COLORS = {"✓": "green", "!": "yellow", "✗": "bold red"}
 
 
-def examine(file: Path, console: Console) -> bool:
-    """Check the experiment in `file` and say what was found; whether it can be run. Raises BadInput for a bad file."""
-    experiment = load(file)
+def examine(experiment: Experiment, arguments: Sequence[str], console: Console) -> bool:
+    """Check an experiment and say what was found; whether it can be run. Raises BadInput for what is none.
+
+    arguments: those of `shoal train` that lead to it.
+    """
     prepare()
     parts = build_run(experiment)
     parts.shard.close()
@@ -55,7 +58,7 @@ def examine(file: Path, console: Console) -> bool:
     with console.status("a dry run of two short generations"):
         tell(list(dry_run(parts)))
     problems, doubts = marks.count("✗"), marks.count("!")
-    verdict = f"{problems} in the way of the run" if problems else f"it can be run: shoal train {file}"
+    verdict = f"{problems} in the way of the run" if problems else f"it can be run: shoal train {shlex.join(arguments)}"
     console.print(f"{verdict}{f'; {doubts} worth a thought' if doubts else ''}", highlight=False, soft_wrap=True)
     return not problems
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import re
@@ -10,6 +11,7 @@ import textwrap
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -73,6 +75,18 @@ def convert(hint: Any, value: Any, place: str) -> Any:
     if not isinstance(value, base) or (base is int and isinstance(value, bool)):
         raise BadInput(f"{place} = {value!r}: must be {WORDS.get(base, 'a list')}")
     return value
+
+
+def descriptions(kind: type) -> dict[str, str]:
+    """What the text under each field of a dataclass says of it."""
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(definition, ast.ClassDef)
+    found = {}
+    for statement, after in pairwise(definition.body):
+        match statement, after:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                found[name] = " ".join(text.split())
+    return found
 
 
 LONGEST = 300  # characters of what foreign code says of an error

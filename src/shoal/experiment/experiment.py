@@ -34,20 +34,24 @@ LIMITS = {
 }
 
 
+CHANGEABLE = ("generations", "final_episodes", "checkpoint.every", "checkpoint.keep", "transfer")  # in a run
+
+
 @dataclass(frozen=True)
 class Fitness:
     """How the fitness of a member is measured: its mean raw return."""
 
     source: Literal["evaluation", "training"] = "evaluation"
-    """whole episodes of the frozen member, or the training episodes of the interval, of which short ones weigh more"""
+    """evaluation: episodes without learning; training: the training episodes that ended within the interval, among which
+    short ones weigh more"""
     episodes: int = 8
-    """episodes per member and evaluation; the same seeds for all members, fresh ones in each generation"""
+    """episodes per member and evaluation: the same seeds for all members, new ones in each generation"""
     actions: Literal["greedy", "sampled"] = "greedy"
-    """whether evaluations act by the policy's mode or draw from it"""
+    """greedy: the mode of the policy; sampled: sampled from it"""
     objective: str | None = None
     """host environments: a dotted key into the info of an episode's last step, used instead of the return"""
     step_limit: int = 100_000
-    """steps after which an evaluation stops, should an environment never end"""
+    """steps after which an evaluation stops, for environments that never end"""
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ class Checkpoint:
     every: int = 1
     """generations between two checkpoints"""
     keep: int = 3
-    """how many of them stay on disk"""
+    """how many of them are kept on disk"""
 
 
 @dataclass(frozen=True)
@@ -65,11 +69,12 @@ class Experiment:
     """A population-based training run. File, flags and Python name the same fields."""
 
     env: Any = "CartPole-v1"
-    """suite:name, or a bare name for the fastest installed suite that has it (see `shoal envs`)"""
+    """the environment: suite:name, a bare name (the fastest installed suite that has it), or module:factory of your own"""
     method: Any = "pbt"
     """how members learn from one another: pbt, es, cem_rl, dvd, or seeds (not at all: the control)"""
     agent: Any = None
-    """the algorithm: ppo, td3, sac, dqn, or module:factory of your own; by default the one that goes with the method"""
+    """the algorithm: ppo, td3, sac, dqn, policy, or module:factory of your own; by default that of the method: ppo,
+    policy for es, td3 for cem_rl and dvd"""
     population: int = 8
     """members that train side by side"""
     generations: int = 20
@@ -81,33 +86,34 @@ class Experiment:
     explore: Any = "perturb"
     """how children's hyperparameters change: perturb, resample, mutate, gaussian or keep"""
     memory: Literal["own", "copy"] = "own"
-    """replay memory of a child (td3, sac, dqn): it keeps its own, or takes over its parent's"""
+    """replay memory of a child (td3, sac, dqn): it keeps its own, or takes over its parent's (copy)"""
     shards: int | None = None
     """groups of members that train together, one after another in each process; by default one per process"""
     exchange: Literal["local", "mpi", "directory"] = "local"
-    """how processes see each other: there is one (local), they are ranks of MPI, or workers that share a directory"""
+    """how processes see each other: there is one (local), they are the ranks that mpiexec starts (mpi), or workers that
+    share a workspace (directory)"""
     transfer: Literal["point_to_point", "collective"] = "point_to_point"
-    """how states travel between ranks: from parent to child, or all in one collective"""
+    """how states travel between ranks: point_to_point, from a parent to its children; collective, all of them at once"""
     workspace: str | None = None
-    """the directory that workers share"""
+    """the directory that workers share, with exchange: directory"""
     worker: str | None = None
-    """the name of this worker: one that was there before goes on; by default a new one"""
+    """the name of this worker; an earlier one of this name continues; by default a new worker, whose name is a number"""
     start_after: int = 0
     """environment steps of a member before it may copy or explore"""
     seed: int = 0
-    """everything random derives from it: same experiment, same seed, same run"""
+    """all random numbers derive from it: same experiment, same seed, same run"""
     run_dir: str | None = None
-    """where the run is written; by default runs/ENVIRONMENT-AGENT-SEED"""
+    """where the run is written; by default runs/ENVIRONMENT-AGENT-SEED, with a number behind it when that is taken"""
     fitness: Fitness = field(default_factory=Fitness)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     final_episodes: int = 100
-    """episodes on fresh seeds that the champion plays at the end"""
+    """episodes on new seeds that measure the champion at the end"""
     hyper: dict[str, float] = field(default_factory=dict)
     """fixed values of hyperparameters that are not tuned"""
     space: dict[str, Any] | None = None
-    """the ranges that are tuned, by hyperparameter; by default those that the agent suggests"""
+    """the ranges that are tuned; by default those that the agent suggests"""
     config: dict[str, Any] = field(default_factory=dict)
-    """the agent's structure: layer sizes, rollout length, environments per member, ..."""
+    """the structure of the agent, equal for all members: layer sizes, rollout length, environments per member, ..."""
     env_options: dict[str, Any] = field(default_factory=dict)
     """options of the environment, such as its time limit"""
     schedule: list[dict[str, float]] | None = None
@@ -308,8 +314,3 @@ def method_name(experiment: Experiment) -> str:
     """pbt, es, ..."""
     data = component_data(experiment.method, "method")
     return str(data["name"] if isinstance(data, dict) else data)
-
-
-def with_flags(experiment: Experiment, **flags: Any) -> Experiment:
-    """The experiment with every flag that was given."""
-    return replace(experiment, **{k: v for k, v in flags.items() if v is not None})

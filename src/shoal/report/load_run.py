@@ -117,6 +117,7 @@ class LoadedRun:
         if axes[0].lines:
             axes[0].legend(frameon=False, loc="lower right")
         axes[-1].set_xlabel("generation")
+        axes[-1].xaxis.get_major_locator().set_params(integer=True)
         return figure
 
     def _curves(self, axis: Axes, values: np.ndarray, name: str) -> None:
