@@ -14,11 +14,11 @@ from typing import Any, BinaryIO
 
 
 class Damaged(Exception):
-    """A file that is half-written, missing, foreign or corrupted; the message says which."""
+    """A file that is incomplete, missing, corrupted or not of Shoal; the message says which."""
 
 
 def write_file(path: Path, data: bytes, via: Path | None = None) -> None:
-    """Write a file so that its name never stands for half of it. via: the folder where it is made; the same by default."""
+    """Write a file: under its name there is the old or the new one, complete. via: the folder where it is made first."""
     temporary = (via or path.parent) / f".{path.name}.{uuid.uuid4().hex}"  # process ids repeat, in containers above all
     try:
         _write(temporary, data)
@@ -42,7 +42,7 @@ def create_file(path: Path, data: bytes) -> bool:
 
 
 def open_file(path: Path) -> BinaryIO:
-    """A regular file, to be read. Raises OSError for anything else: whoever reads a pipe may wait for ever."""
+    """A regular file, to be read. Raises OSError for anything else, because reading a pipe may block for ever."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)

@@ -1,7 +1,7 @@
-"""Where randomness comes from: all of it derives from (seed, generation, uid, purpose), so none is ever stored.
+"""Random keys: all of them derive from (seed, generation, uid, purpose), so none is ever stored.
 
-A JAX key is either drawn from, or it has children: a stream for each purpose, or numbers of one thing (iterations, members,
-steps), never both. `split(key)[i]` and `fold_in(key, i)` are the same child, so that numbers of two things would be one.
+A JAX key is used either for sampling or for child keys, and its children are either one for each purpose or numbered by one
+index (iteration, member, step). `split(key)[i]` and `fold_in(key, i)` are the same child: two indices would collide.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def draws(key: Seed, uid: np.ndarray, count: int) -> np.ndarray:
 
 
 def words(key: Seed, count: int) -> list[int]:
-    """`count` whole numbers below 2**31, for whoever takes nothing but a seed."""
+    """`count` integers below 2**31, for libraries that take an integer as seed."""
     return [int(word) >> 1 for word in np.random.SeedSequence(_entropy(key)).generate_state(count)]
 
 
@@ -37,17 +37,17 @@ def jax_key(key: Seed) -> jax.Array:
     """The JAX key of a derived key."""
     import jax
 
-    first, second = words(key, 2)  # one word alone would soon meet another generation's
+    first, second = words(key, 2)  # keys from a single 31-bit word would soon collide
     return jax.random.fold_in(jax.random.key(first), second)
 
 
 def stream(keys: jax.Array, purpose: str) -> jax.Array:
-    """Of each of these JAX keys [...] the one for a purpose."""
+    """The child of each JAX key [...] for a purpose."""
     return at(keys, np.uint32(_number(purpose)))
 
 
 def at(keys: PyTree, number: Any) -> PyTree:
-    """Of each of these JAX keys, a tree of leaves [...], the child with this number: all of them in one go."""
+    """The child of each JAX key with this number; keys: a tree of leaves [...]."""
     import jax
     import jax.numpy as jnp
 
@@ -76,5 +76,5 @@ def _number(purpose: str) -> int:
 
 
 def _entropy(key: Seed) -> Seed:
-    # NumPy pads its entropy with zeros, so that (1,) and (1, 0) would be one stream: the length tells them apart.
+    # NumPy pads its entropy with zeros, so that (1,) and (1, 0) would be one stream; the length makes them differ.
     return (*key, len(key))

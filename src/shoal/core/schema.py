@@ -89,7 +89,7 @@ def descriptions(kind: type) -> dict[str, str]:
     return found
 
 
-LONGEST = 300  # characters of what foreign code says of an error
+LONGEST = 300  # characters of an error message of other people's code
 
 
 def import_from(name: str, what: str) -> Any:

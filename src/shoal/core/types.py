@@ -1,6 +1,6 @@
-"""The vocabulary of Shoal: what its parts hand to one another.
+"""The types that the parts of Shoal exchange.
 
-Axes in every docstring: N members of an shard, M visible members, T time, B environments per member.
+Axes in every docstring: N members of a shard, M visible members, T time, B environments per member.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ ActionSpace = Discrete | MultiDiscrete | Continuous
 
 @dataclass(frozen=True)
 class Spec:
-    """All that an agent knows of an environment."""
+    """The shapes and types of an environment: all that an agent gets to know of it."""
 
     obs_shape: tuple[int, ...]
     obs_dtype: str
@@ -87,12 +87,10 @@ class Spec:
 
 
 class TimeStep(NamedTuple):
-    """What one step of an environment returns. `obs` is what to act on next: of a new episode where one has ended."""
+    """One step of an environment. `obs` is the observation to act on next: that of a new episode where one has ended."""
 
     obs: Array
-    reward: (
-        Array  # NaN where reward or observation were not finite, or too large for float32: that truncates the episode
-    )
+    reward: Array  # NaN where reward or observation were not finite in float32; the episode is then truncated
     terminated: Array
     truncated: Array
     final_obs: Array  # the observation before the automatic reset; equal to `obs` inside an episode
@@ -107,14 +105,14 @@ class Rollout(NamedTuple):
     next_obs: Array  # before the automatic reset
     terminated: Array
     truncated: Array
-    extras: PyTree  # what the agent's `act` wants to see again in `update`
+    extras: PyTree  # what `act` returned for `update`, such as log-probabilities
 
 
 # --------------------------------------------------------------------------------------------- agents
 
 
 class Member(NamedTuple):
-    """The state of one member, sorted by what a copy copies."""
+    """The state of one member, by what a child copies of it."""
 
     learned: PyTree  # copied to a child: parameters, targets, optimiser state, temperature, statistics
     memory: PyTree  # replay memory, `()` when there is none: copied only when the experiment says so
@@ -122,19 +120,19 @@ class Member(NamedTuple):
 
 
 class Agent(NamedTuple):
-    """The mathematics of one member: pure functions that know nothing of populations.
+    """The algorithm of one member, as pure functions. None of them depends on the population.
 
     init:   (key, hyper) -> Member
     act:    (learned, hyper, obs [B, ...], carry, key) -> (action [B, ...], carry, extras)
     greedy: (learned, obs [B, ...], carry) -> (action [B, ...], carry)
     update: (member, hyper, rollout, key) -> (member, metrics), metrics being a flat dict of float32 scalars
-    carry:  (batch shape) -> the policy's own memory at the start of an episode, `()` when it has none
+    carry:  (batch shape) -> the state of a recurrent policy at the start of an episode, `()` where there is none
     hyper:  default values; space: the ranges that PBT tunes by default
     rollout, environments: T and B, the steps and the environments of one iteration
-    limits: (lowest, highest) value that a hyperparameter can take at all, where something limits it
+    limits: (lowest, highest) possible value of a hyperparameter, where there are such limits
     warm_up: environment steps of a member before its first update
-    off_policy: it learns from what older weights did, so that acting need not wait for learning
-    parts: what learners that know this agent build on, where there are such
+    off_policy: it can learn from the steps of older weights, so that acting need not wait for learning
+    parts: what learners made for this agent need of it, such as its networks
     """
 
     init: Callable[..., Member]
@@ -171,8 +169,8 @@ class Drawn(NamedTuple):
         a whole number of pairs, where an even uid stands before the next one
     improve:   (population, key) -> (population, metrics [N]): one update of members before they are measured
     updates:   (hyper [N], steps so far, steps of the last generation) -> how many of them; plain numbers
-    watch:     (shared, rows [R], step, alive [R, E]) -> shared: what there is to learn from one step of R policies in E
-        episodes each, a Rollout of leaves [R, E, ...]; rows counted from the mean: members are below 0; None: nothing
+    watch:     (shared, rows [R], step, alive [R, E]) -> shared, updated with one step of R policies in E episodes each, a
+        Rollout of leaves [R, E, ...]; rows counted from the mean: members are below 0; None: nothing to learn from steps
     recombine: (population, uid [M], weights [M], key) -> (population, metrics, scalars): the step of the mean that an
         evolver's weights ask for; M members of all shards in order of uid, the key that has drawn them
     mean:      (population) -> what the mean has learned
@@ -197,14 +195,14 @@ class Drawn(NamedTuple):
 
 
 class Learner(NamedTuple):
-    """Lifts an agent to the population; the same functions as `Agent`, with a leading axis N.
+    """An agent for a whole population: the same functions as those of `Agent`, with a leading axis N.
 
     init:   (key, uid [N], hyper [N]) -> Population
     act:    (population, obs [N, B, ...], carry, keys [N]) -> (action, carry, extras)
     greedy: (population, obs [N, B, ...], carry) -> (action, carry)
     update: (population, rollout [N, T, B, ...], keys [N]) -> (population, metrics [N])
-    together: members learn from or with one another, so that all must be on one device
-    drawn: where members do not live on from generation to generation
+    together: members learn from one another, so that all must be on one device
+    drawn: where members live for one generation only
     """
 
     init: Callable[..., Population]
@@ -221,14 +219,14 @@ class Learner(NamedTuple):
 
 @dataclass(frozen=True)
 class Range:
-    """Where a hyperparameter may lie, and the scale in which it is drawn and perturbed.
+    """The range of a hyperparameter, and the scale in which it is sampled and perturbed.
 
     low, high: bounds, both included
     scale:     linear; log (values over decades, low > 0); one_minus_log (discounts and traces: 1 - x over decades)
     integer:   whole numbers only
     choices:   instead of bounds: the only values allowed
-    ordered:   choices have an order, so that a perturbation moves to a neighbour
-    start:     where every member starts; by default each draws its own from the range
+    ordered:   choices have an order, so that a perturbation changes to a neighbour
+    start:     the first value of every member; by default each has a random one from the range
     """
 
     low: float | None = None
@@ -244,16 +242,16 @@ class Range:
 
 
 class Cards(NamedTuple):
-    """What selection may see of M members. About a hundred bytes each; NumPy, so that any trainer can make one."""
+    """The data of M members that selection uses. About a hundred bytes each; NumPy, so that any trainer can make them."""
 
-    uid: np.ndarray  # int64 [M], who: a member keeps its uid for life
+    uid: np.ndarray  # int64 [M], the number of a member, which never changes
     generation: np.ndarray  # int64 [M]
     steps: np.ndarray  # int64 [M], environment steps trained
-    fitness: np.ndarray  # float64 [M], always maximised; NaN: diverged, or nothing measured
+    fitness: np.ndarray  # float64 [M], always maximised; NaN: diverged, or not measured
     deviation: np.ndarray  # float64 [M], sample standard deviation of the episodes behind the fitness, NaN below two
-    episodes: np.ndarray  # int64 [M], how many those were
+    episodes: np.ndarray  # int64 [M], the number of these episodes
     hyper: dict[str, np.ndarray]  # float32 [M] each
-    shape: np.ndarray  # int64 [M], equal for members whose weights fit one another
+    shape: np.ndarray  # int64 [M], equal for members whose weights have equal shapes
 
     def take(self, rows: np.ndarray) -> Cards:
         """The cards of some members."""
@@ -265,7 +263,7 @@ class Selection(NamedTuple):
     """What a selector decides for N members.
 
     parents: int64 [N], a row of the cards for each member; its own row: it keeps its weights
-    explore: bool [N], whose hyperparameters are perturbed
+    explore: bool [N], the members whose hyperparameters are perturbed
     """
 
     parents: np.ndarray
@@ -277,11 +275,11 @@ class Decision(NamedTuple):
 
     parents: np.ndarray  # int64 [N], rows of the cards
     hyper: dict[str, np.ndarray]  # float32 [N] each
-    weights: np.ndarray | None = None  # float32 [N]: what each counts for the mean that the next ones are drawn around
-    metrics: Mapping[str, float] = MappingProxyType({})  # what the evolver wants to be recorded
+    weights: np.ndarray | None = None  # float32 [N]: the weight of each in the mean of the next generation
+    metrics: Mapping[str, float] = MappingProxyType({})  # to be recorded
 
 
-Seed = tuple[int, ...]  # (seed, generation, purpose, ...): everything random in evolution derives from one
+Seed = tuple[int, ...]  # (seed, generation, purpose, ...): all random numbers of evolution derive from one
 
 
 class Select(Protocol):
@@ -291,7 +289,7 @@ class Select(Protocol):
 
 
 class Explore(Protocol):
-    """`hyper` float32 [N] each, as inherited; `uid` int64 [N] keys each member's own draws. Returns new values."""
+    """`hyper` float32 [N] each, as inherited; `uid` int64 [N] keys each member's random numbers. Returns new values."""
 
     def __call__(
         self, key: Seed, hyper: dict[str, np.ndarray], space: dict[str, Range], uid: np.ndarray
@@ -299,7 +297,7 @@ class Explore(Protocol):
 
 
 class Evolver(NamedTuple):
-    """What happens between generations. It sees cards, never agents.
+    """The decisions between generations. They depend on cards, never on agents.
 
     init:   (key, uid [N]) -> (state, hyper): the first hyperparameters, float32 [N] each; state: arrays to be saved
     decide: (key, state, cards [M], mine [N]) -> (state, Decision)
@@ -321,7 +319,7 @@ class Route(NamedTuple):
 
 
 class Exchange(Protocol):
-    """How the processes of a run see each other; all of them make the same calls in the same order.
+    """Communication between the processes of a run; all of them make the same calls in the same order.
 
     rank, size: which process this is, of how many. neighbour: the same among those on this machine; sharer: among those
     of them that may run on the same cores.
@@ -336,10 +334,13 @@ class Exchange(Protocol):
         """float64 [n, C] of every process, one below the other: [sum of n, C]."""
 
     def broadcast(self, text: str) -> str:
-        """What process 0 says."""
+        """The `text` of process 0."""
 
     def move(self, routes: Sequence[Route], provide: Callable[[int], np.ndarray], size: int) -> dict[int, np.ndarray]:
-        """The states that come here, uint8 [size] by row; `provide` gives those that leave. The same routes for all."""
+        """Send and receive states. The same `routes` in all processes; `provide`: row -> a state to send, uint8 [size].
+
+        Returns the received states, by row.
+        """
 
     def fail(self, message: str, code: int) -> None:
         """End all processes with this message and exit code."""

@@ -1,7 +1,7 @@
-"""Compiled programs on disk: entries are whole or not there, damaged ones are removed, and there is a bound on them.
+"""Compiled programs on disk: entries are complete or absent, damaged ones are removed, and their size is bounded.
 
-JAX's own cache writes in place and never over a file that is there, so that an entry torn by a kill is read, warned of
-and compiled past for ever; to bound it takes another package and a lock around every read.
+JAX's own cache writes in place and never overwrites: an entry that was cut off by a kill causes a warning and a new
+compilation for ever. A bound on its size would need another package, and a lock around every read.
 """
 
 from __future__ import annotations
@@ -63,9 +63,10 @@ class Entries:
 
 
 def keep_whole(own: Path | None) -> None:
-    """Have JAX keep its programs as `Entries` do, wherever the user has it keep them. own: the folder that is bounded.
+    """Let JAX store its programs in `Entries`, in the folder that the user has set. own: the folder that is bounded.
 
-    JAX has no public way in; these two functions are the same in 0.10 and 0.11. What it has opened stays as it is.
+    JAX has no public interface for this; the two functions are the same in 0.10 and 0.11. A cache that JAX has opened
+    already is not changed.
     """
     compilation_cache.get_file_cache = lambda path: _opened(path, own)
     compilation_cache.get_executable_and_time = _read_or_remove

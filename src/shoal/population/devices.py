@@ -1,4 +1,4 @@
-"""The devices of this process: how members are laid over them, and the programs that run there."""
+"""The devices of this process: how members are divided among them, and the programs that run there."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ def prepare(neighbour: tuple[int, int] = (0, 1), sharer: tuple[int, int] = (0, 1
 
 
 def _own_cores(rank: int, size: int) -> int:
-    """Keep to a share of the cores that this process may run on; how many those are."""
+    """Restrict this process to its share of the cores. Returns their number."""
     if not hasattr(os, "sched_getaffinity"):
         return max(1, (os.cpu_count() or 1) // size)
     cores = sorted(os.sched_getaffinity(0))
-    if size > 1:  # or the threads of all would wander over all cores
+    if size > 1:  # otherwise the threads of all processes would compete for all cores
         cores = cores[len(cores) * rank // size : len(cores) * (rank + 1) // size] or [cores[rank % len(cores)]]
         os.sched_setaffinity(0, cores)
     return len(cores)
 
 
 def free_memory() -> float | None:
-    """Bytes free on the devices; None where nobody says."""
+    """Bytes free on the devices; None where unknown."""
     stats = [device.memory_stats() for device in jax.devices()]
     if all(stats):
         return sum(s["bytes_limit"] - s["bytes_in_use"] for s in stats)
@@ -75,10 +75,10 @@ def free_memory() -> float | None:
 
 
 class Layout:
-    """The member axis laid over as many devices as divide it; each device runs its members on its own.
+    """The member axis, divided among the largest possible number of devices; each device runs its members independently.
 
-    together: all members on one device, because they learn from one another. side_by_side: how many of them, one after
-    another, belong on the same one; it divides the members.
+    together: all members on one device, because they learn from one another. side_by_side: the number of consecutive
+    members that must be on the same device; it divides the number of members.
     """
 
     def __init__(self, members: int, together: bool = False, side_by_side: int = 1):
@@ -132,7 +132,7 @@ class Program:
         self.compiling = (0.0, 0.0)  # from when to when, on the clock of time.perf_counter
 
     def compile(self, *arguments: PyTree) -> None:
-        """Get ready for arguments like these; a second call, or one from another thread, waits and does nothing."""
+        """Compile for arguments like these; a second call, or one from another thread, waits and does nothing."""
         with self._lock:
             if self._compiled is None:
                 start = time.perf_counter()
@@ -147,7 +147,7 @@ class Program:
 
 
 def covered(spans: list[tuple[float, float]]) -> float:
-    """Seconds that lie within at least one of the spans: what is done side by side counts once."""
+    """Seconds within at least one of the spans (start, end): parallel work counts once."""
     total, reached = 0.0, 0.0
     for start, end in sorted(spans):
         total += max(end - max(start, reached), 0.0)

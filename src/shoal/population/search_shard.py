@@ -1,4 +1,4 @@
-"""The shard of members that are drawn around one policy, the mean, anew in every generation."""
+"""A shard of members that are sampled around one policy, the mean, in every generation."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from shoal.population.devices import OF_POPULATION, covered
 from shoal.population.rollouts.episodes import add_metrics, mean_metrics, no_metrics, summarise
 from shoal.population.shard import MemberShard
 
-MEASURED = 4  # numbers that are measured of a member
+MEASURED = 4  # numbers per member in `measured`
 TEST = 16  # episodes that the champion plays at a time
 
 
 class SearchShard(MemberShard):
-    """N members whose learner is `drawn`. They learn from the episodes that measure them: those are their steps.
+    """N members of a learner with `drawn`. Learning uses the episodes that measure them; these count as their steps.
 
-    Whatever is kept, shown and handed on is of the mean.
+    Snapshots, cards for records, and the champion are those of the mean.
     """
 
     def __init__(self, *arguments: Any, **options: Any):
@@ -49,10 +49,10 @@ class SearchShard(MemberShard):
         super().begin(hyper, train=False)
 
     def begin_episodes(self, generation: int) -> None:
-        """There are none but those that measure."""
+        """Nothing to do: there are no training episodes."""
 
     def train(self, generation: int, iterations: int, chunk: int) -> dict[str, np.ndarray]:
-        """Draw the members and make the updates that are due; `chunk` of the `iterations` parts of them at a time."""
+        """Sample the members and make this generation's updates; `chunk` of the `iterations` parts of them at a time."""
         self._generation, place, n = generation, self._layout.place, len(self.uid)
         if self._draw is not None:
             self.population = self._draw(self.population, place(self.uid), self._draw_key())
@@ -84,7 +84,7 @@ class SearchShard(MemberShard):
         return jax.lax.fori_loop(first, first + count, body, (population, sums))
 
     def evaluate(self, generation: int) -> None:
-        """Measure every member and the mean; the same episodes for all of them, fresh ones in each generation."""
+        """Measure every member and the mean; the same episodes for all of them, new ones in each generation."""
         keys = jax.random.split(jax_key(self._key(generation, "evaluate")), self._episodes)
         cap = self._drawn.cap(self.population.hyper._replace(**self.hyper))
         measured = self.rollouts.measure(self.population, self.uid, self._draw_key(), keys, cap, self.pause)
@@ -96,17 +96,17 @@ class SearchShard(MemberShard):
         fitness, deviation, counted = summarise(returns)
         fitness = np.where(np.isfinite(fitness), fitness, np.nan)
         self._fitness, self._deviation, self._counted = fitness[:-1], deviation[:-1], counted[:-1]
-        if self._draw is not None:  # else they are as finite as their mean
+        if self._draw is not None:  # else they are finite where their mean is
             self._fitness = np.where(self._finite(self.population.members), self._fitness, np.nan)
         sound = bool(self._sound(self.population))
         self._of_mean = fitness[-1] if sound else np.nan, deviation[-1], counted[-1]
 
     def measured(self) -> np.ndarray:
-        """What the last `evaluate` found of each member, float64 [N, MEASURED]: steps, fitness, deviation, episodes."""
+        """The results of the last `evaluate`, float64 [N, MEASURED]: steps, fitness, deviation, episodes."""
         return np.stack([self._new_steps, self._fitness, self._deviation, self._counted], 1).astype(np.float64)
 
     def accept(self, generation: int, rows: np.ndarray, other: SearchShard) -> None:
-        """Go on from what somebody has `measured`, where this shard has not; the mean was measured by `other`."""
+        """Take the results `rows` of another process where this shard has not measured; those of the mean from `other`."""
         if self._measured_in != generation:
             self._measured_in, self._generation = generation, generation
             self._new_steps, self._counted = rows[:, 0].astype(np.int64), rows[:, 3].astype(np.int64)
@@ -116,7 +116,7 @@ class SearchShard(MemberShard):
         self.agree(other)
 
     def card_of_mean(self) -> Cards:
-        """The mean as if it were the only member; its steps are those of the members."""
+        """The card of the mean, as if it were the only member; its steps are those of all members."""
         fitness, deviation, counted = (np.array([x]) for x in self._of_mean)
         whole = self.cards()
         return whole.take(np.zeros(1, np.int64))._replace(
@@ -128,13 +128,13 @@ class SearchShard(MemberShard):
         )
 
     def recombine(self, uid: np.ndarray, weights: np.ndarray) -> dict[str, float]:
-        """The step of the mean that an evolver's weights ask for; `uid`, `weights` [M] are of all shards' members."""
+        """Update the mean with the weights of an evolver; `uid`, `weights` [M] are those of the members of all shards."""
         arguments = self._layout.place((uid.astype(np.uint32), weights.astype(np.float32)), False)
         self.population, metrics = self._recombine(self.population, *arguments, self._draw_key())
         return {name: float(x) for name, x in jax.device_get(metrics).items()}
 
     def agree(self, other: SearchShard) -> None:
-        """Go on with the mean of another shard, which has recombined the same members."""
+        """Take the mean of another shard, which has recombined the same members."""
         self.population = self.population._replace(shared=other.population.shared)
 
     def snapshot(self, row: int) -> PyTree:

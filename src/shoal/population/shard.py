@@ -1,4 +1,4 @@
-"""The vectorised shard: all of its members are one compiled program."""
+"""A shard of members that train as one compiled program."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from shoal.population.rollouts.host import HostRollouts
 class MemberShard:
     """N members of one learner in one environment.
 
-    uid: who its members are, [N]. fitness: `evaluation` (whole episodes of frozen members) or `training` (the episodes
-    of the interval). episodes: E, per member and evaluation. greedy: act without exploration noise in evaluations.
+    uid: of its members, [N]. fitness: `evaluation` (whole episodes without learning) or `training` (the episodes of the
+    interval). episodes: E, per member and evaluation. greedy: act without exploration noise in evaluations.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class MemberShard:
         self._resting = False
 
     def sibling(self, uid: np.ndarray) -> MemberShard:
-        """An shard of as many other members that runs the same programs."""
+        """A shard of the same size for other members, with the same programs."""
         other = copy.copy(self)
         other.uid, other.rollouts = np.asarray(uid, np.uint32), self.rollouts.sibling()
         return other
@@ -90,7 +90,7 @@ class MemberShard:
         return self._learner.init(key, uid, hyper)
 
     def begin_episodes(self, generation: int) -> None:
-        """Start every training environment anew."""
+        """Reset every training environment."""
         key = self._key(generation, "reset")
         if isinstance(self.rollouts, DeviceRollouts):
             self.rollouts.begin(self.uid, jax_key(key))
@@ -112,7 +112,7 @@ class MemberShard:
         }
 
     def evaluate(self, generation: int) -> None:
-        """Measure the fitness of every member; the same episodes for all of them, fresh ones in each generation."""
+        """Measure the fitness of every member; the same episodes for all of them, new ones in each generation."""
         if self._measure == "training":
             self._fitness, self._deviation, self._counted = _of_training(self._outcome)
         else:
@@ -125,7 +125,7 @@ class MemberShard:
         self._fitness = np.where(sound & np.isfinite(self._fitness), self._fitness, np.nan)
 
     def cards(self) -> Cards:
-        """What selection may see of the members."""
+        """The cards of the members."""
         n = len(self.uid)
         generation, shape = np.full(n, self._generation), np.zeros(n, np.int64)
         return Cards(
@@ -140,21 +140,21 @@ class MemberShard:
         )
 
     def card_of_mean(self) -> Cards | None:
-        """Of the policy that stands for all members, where they are drawn around one; here nobody does."""
+        """The card of the mean; None, because these members are not drawn around one."""
         return None
 
     def snapshot(self, row: int) -> PyTree:
-        """What a child would take over from this member, on the host: what it learned, and memory if that is copied."""
+        """What a child copies of this member, on the host: `learned`, and the memory where that is copied."""
         return jax.tree.map(np.asarray, self._snapshot(self._inheritance(), row))
 
     def snapshot_shape(self) -> PyTree:
-        """What a snapshot looks like, by shapes alone."""
+        """The shapes and types of a snapshot."""
         return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), self._inheritance())
 
     def adopt(self, parents: np.ndarray, hyper: dict[str, np.ndarray], foreign: dict[int, PyTree]) -> None:
-        """Children take over from their parents, all from one snapshot; then come the new hyperparameters.
+        """Children copy their parents, all from one snapshot; then the new hyperparameters are set.
 
-        parents: int64 [N], rows of this shard. foreign: by row of a child, the `snapshot` of a parent elsewhere.
+        parents: int64 [N], rows of this shard. foreign: row of a child -> the `snapshot` of a parent in another shard.
         """
         copied = parents != np.arange(len(self.uid))
         if copied.any():
@@ -171,7 +171,7 @@ class MemberShard:
             self.population = self.population._replace(hyper=self._hyper(hyper))
 
     def _inheritance(self, new: PyTree | None = None) -> PyTree:
-        """What copies copy, of all members; `new` takes its place."""
+        """What children copy, of all members; `new` replaces it."""
         members = self.population.members
         if new is not None:
             members = members._replace(learned=new[0], memory=new[1] if self._copy_memory else members.memory)
@@ -179,7 +179,7 @@ class MemberShard:
         return members.learned, members.memory if self._copy_memory else ()
 
     def test(self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int) -> np.ndarray:
-        """Returns [episodes] of one member on fresh episodes; every place of the shard plays some of them."""
+        """Returns [episodes] of one member on new episodes, which all rows of the shard share."""
         n = len(self.uid)
         broadcast = jax.tree.map(lambda x: np.broadcast_to(x, (n, *np.shape(x))), learned)
         members = self.population.members._replace(learned=self._layout.place(broadcast))
@@ -195,16 +195,16 @@ class MemberShard:
 
     @property
     def name(self) -> str:
-        """What its part of a checkpoint is called."""
+        """The name of its part of a checkpoint."""
         return f"shard-{self.uid[0] // len(self.uid):04d}"
 
     def state(self) -> dict[str, PyTree]:
-        """Everything that a checkpoint must hold to go on exactly, by shard."""
+        """The state for a checkpoint, from which the run continues exactly; by name of the shard."""
         counters = {"steps": self._steps, "evaluation_steps": np.int64(self.evaluation_steps), "fitness": self._fitness}
         return {self.name: {"population": self.population, "rollouts": self.rollouts.state(), "counters": counters}}
 
     def restore(self, states: dict[str, PyTree], generation: int) -> None:
-        """Go on from a `state` that was saved at the end of `generation`."""
+        """Continue from a `state` that was saved at the end of `generation`."""
         state = states[self.name]
         self.population = self._layout.place(state["population"], OF_POPULATION)
         self._steps, self._fitness = state["counters"]["steps"], state["counters"]["fitness"]
@@ -216,14 +216,14 @@ class MemberShard:
             self.begin_episodes(generation + 1)
 
     def rest(self) -> None:
-        """Leave the device and wait on the host."""
+        """Move the state from the device to the host."""
         if not self._resting:
             self.population = jax.device_get(self.population)
             self.rollouts.restore(jax.device_get(self.rollouts.state()))
             self._resting = True
 
     def wake(self) -> None:
-        """Come back to the device."""
+        """Move the state back to the device."""
         if self._resting:
             self.population = self._layout.place(self.population, OF_POPULATION)
             self.rollouts.restore(self._layout.place(self.rollouts.state()))
@@ -234,7 +234,7 @@ class MemberShard:
 
     @property
     def compile_seconds(self) -> float:
-        """Seconds in which something was traced and compiled so far."""
+        """Seconds of tracing and compiling so far."""
         return covered([p.compiling for p in (self._init, self._inherit, self._finite, *self.rollouts.programs)])
 
     @property
@@ -259,7 +259,7 @@ class MemberShard:
 
 
 def _of_training(outcome: Outcome) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Fitness, deviation and count of the interval's own episodes; NaN where none was finished."""
+    """Fitness, deviation and number of the interval's training episodes [N]; NaN where none ended."""
     n = np.asarray(outcome.episodes, np.float64)
     fitness = np.where(n > 0, np.asarray(outcome.mean, np.float64), np.nan)
     variance = np.asarray(outcome.squares, np.float64) / np.maximum(n - 1, 1)
@@ -267,5 +267,5 @@ def _of_training(outcome: Outcome) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _implant(inheritance: PyTree, row: jax.Array, state: PyTree) -> PyTree:
-    """The inheritance of all members, with another state at `row`."""
+    """What children copy, of all members, with another state at `row`."""
     return jax.tree.map(lambda x, new: x.at[row].set(new), inheritance, state)

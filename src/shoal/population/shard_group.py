@@ -14,7 +14,7 @@ from shoal.population.shard import MemberShard
 
 
 class ShardGroup:
-    """Shards of equal size, seen as one. While one is at work on an accelerator, the others wait on the host."""
+    """Shards of equal size, with the interface of one. While one uses the accelerator, the others wait on the host."""
 
     def __init__(self, first: MemberShard | SearchShard, uids: list[np.ndarray], pause: Callable):
         self._shards = [first, *(first.sibling(uid) for uid in uids[1:])]
@@ -76,7 +76,7 @@ class ShardGroup:
     def adopt(self, parents: np.ndarray, hyper: dict[str, np.ndarray], foreign: dict[int, PyTree]) -> None:
         rows, home = np.arange(len(parents)), np.arange(len(parents)) // self._size
         moved = {int(row): self.snapshot(int(parents[row])) for row in rows[home != parents // self._size]}
-        moved |= foreign  # all snapshots are taken before anybody changes
+        moved |= foreign  # all snapshots are taken before any member changes
         for i, shard in enumerate(self._shards):
             mine = rows[home == i]
             local = np.where([row in moved for row in mine], mine, parents[mine]) - mine[0]

@@ -1,4 +1,4 @@
-"""What a run shows in the terminal: a live table, or plain lines where nobody watches."""
+"""The terminal display of a run: a live table, or plain lines where the output is not a terminal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROWS = 12  # generations in view
 
 
 class Output(Console):
-    """Standard output, or error, of a command that goes on when nobody reads them any more, as with `| head`."""
+    """Standard output or error of a command, which continues when they are closed, as with `| head`."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True

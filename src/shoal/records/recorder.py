@@ -1,4 +1,4 @@
-"""What recorders are told of a run, and the rows that its files hold."""
+"""Recorders: the events of a run that they receive, and the rows of its files."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 class Generation(NamedTuple):
-    """What happened in one generation, as recorders see it."""
+    """The events of one generation."""
 
     generation: int
     cards: Cards  # after the interval, before the decision
-    parents: Cards  # [N], whose weights each member goes on with
-    hyper: dict[str, np.ndarray]  # float32 [N] each, with which it goes on
+    parents: Cards  # [N], of the members whose weights each member continues with
+    hyper: dict[str, np.ndarray]  # float32 [N] each, of the next interval
     explored: np.ndarray  # bool [N]
     metrics: dict[str, np.ndarray]  # [N] each
     steps: int  # environment steps of all members so far
@@ -30,7 +30,7 @@ class Generation(NamedTuple):
 
     @property
     def copied(self) -> np.ndarray:
-        """bool [N]: who goes on with the weights of another."""
+        """bool [N]: the members that copied another."""
         return self.parents.uid != self.cards.uid
 
     @property
@@ -40,7 +40,7 @@ class Generation(NamedTuple):
 
 
 class Recorder:
-    """Whoever wants to know how a run goes overrides what it wants to hear of; every method here does nothing."""
+    """Receives the events of a run. Every method here does nothing; a subclass overrides those that it needs."""
 
     def start(self, parts: Parts, run_dir: Path, generation: int) -> None:
         """A run begins at `generation`."""
@@ -65,7 +65,7 @@ def finite_or_none(value: float) -> float | None:
 
 
 def lineage_rows(event: Generation) -> list[dict[str, Any]]:
-    """One row per member: who it was, what it scored, whose weights it goes on with."""
+    """One row per member: its uid, fitness and hyperparameters, and the parent that it copies."""
     cards = event.cards
     return [
         {
