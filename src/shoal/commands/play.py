@@ -165,7 +165,7 @@ class _Host:
 
 
 class _Device:
-    """A device environment and whoever draws its states."""
+    """A device environment, and the painter of its states."""
 
     def __init__(self, environment: DeviceEnvironment, painter: Painter):
         self._reset, self._step = jax.jit(environment.reset), jax.jit(environment.step)

@@ -18,7 +18,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 class Interrupted(Exception):
     """The run was stopped by a signal and can be resumed from `run_dir`.
 
-    agreed: all processes of the run know. leading: this is the one to say so.
+    agreed: all processes of the run know. leading: this process reports it.
     """
 
     def __init__(self, run_dir: Path, agreed: bool = False, leading: bool = True):
@@ -62,7 +62,7 @@ def on_signal(handler: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def heeding() -> Iterator[Callable[[], None]]:
-    """A function that raises KeyboardInterrupt where a signal has come; so that it ends nothing half-way."""
+    """Gives a function that raises KeyboardInterrupt after a signal: the program stops only where it calls it."""
     heard = False
 
     def hear() -> None:

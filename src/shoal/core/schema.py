@@ -78,7 +78,7 @@ def convert(hint: Any, value: Any, place: str) -> Any:
 
 
 def descriptions(kind: type) -> dict[str, str]:
-    """What the text under each field of a dataclass says of it."""
+    """The description of each field of a dataclass: the text under it."""
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     assert isinstance(definition, ast.ClassDef)
     found = {}
@@ -104,7 +104,7 @@ def import_from(name: str, what: str) -> Any:
 
 
 def told(error: BaseException) -> str:
-    """What an error of code that is not Shoal's says, in one line: its kind, and where it happened."""
+    """An error of other people's code in one line: its kind, message and place."""
     text = textwrap.shorten(str(error), LONGEST, placeholder=" ...")
     place = traceback.extract_tb(error.__traceback__)[-1]
     if isinstance(error, (ImportError, SyntaxError)) or place.filename == __file__:

@@ -1,4 +1,4 @@
-"""Where files are made before they get their names; whoever closes it has ended all that its process still had in hand."""
+"""A folder in which a process makes files before it gives them their names; closing it stops that process's writes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from shoal.core.atomic import remove, write_file
 
 
 class Workshop:
-    """A folder of one process, beside the files of a place that it has to itself.
+    """A hidden folder of one process, beside the files of a place that belongs to this process.
 
-    Files come to the place by a rename out of here, and leave it by a rename to here. So whoever takes over the place
-    closes this folder and is alone from then on: a process that was stopped in the middle of anything, and goes on
-    later, finds nothing to rename and nowhere to rename to.
+    Files enter the place by a rename out of this folder, and leave it by a rename into it. A process that takes over the
+    place removes this folder; a paused process that continues later then finds nothing to rename, and no folder to
+    rename to, so that it cannot change the place any more.
     """
 
     def __init__(self, place: Path, name: str):
@@ -26,7 +26,7 @@ class Workshop:
     def open(self, check: Callable[[], None] = lambda: None) -> None:
         """Begin, once, and end what others have begun, or what they left when they were killed.
 
-        check: raises where somebody else has the place by now, who is to be left alone.
+        check: raises where another process has the place now.
         """
         if self._opened:
             return

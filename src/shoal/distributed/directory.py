@@ -1,11 +1,11 @@
-"""The exchange through a shared directory: workers publish what they have, read what others have, and never wait.
+"""The exchange through a shared directory: workers publish their members, read those of others, and never wait.
 
-Nothing here relies on clocks that agree, on locks, or on anybody else being alive: files appear all at once, under names
-that are never given twice to different workers, and a reader believes a checksum, not a name.
+It needs neither synchronised clocks nor locks, and no other worker needs to be running: files appear complete, no two
+workers ever have the same name, and readers verify checksums.
 
     experiment.yaml     what all workers train
     slots/0003          the worker with the number 3: its name
-    leases/NAME         who works under this name; its modification time moves as long as they do
+    leases/NAME         the process that works under this name; its modification time is updated while it runs
     published/NAME/     00000012.states and then 00000012.json, its card, for some generations; where the worker makes them
     workers/NAME/       the worker's own run directory
 """
@@ -36,11 +36,11 @@ NAME = re.compile(r"\w[\w.-]{0,63}")
 
 
 class Lost(Exception):
-    """A published state that is gone, or not what its card says."""
+    """A published state that is missing, or does not match its card."""
 
 
 class Published(NamedTuple):
-    """What a worker has published of one generation."""
+    """The members that a worker has published of one generation."""
 
     worker: str
     generation: int
@@ -53,9 +53,9 @@ class Published(NamedTuple):
 class Workspace:
     """A directory that workers share, as seen by one of them.
 
-    keep: of the published generations, how many of the newest stay; of older ones, see `worth_keeping`.
-    pause: called while waiting, and may raise. note: hears of what was skipped, once each.
-    every: how many generations lie between two that are published.
+    keep: the number of newest published generations that are kept; for older ones, see `worth_keeping`.
+    pause: called while waiting, and may raise. note: called once with a message for each card that is skipped.
+    every: generations between two that are published.
     """
 
     def __init__(self, path: Path, keep: int, pause: Callable[[], None], note: Callable[[str], None], every: int = 1):
@@ -69,7 +69,7 @@ class Workspace:
     # ------------------------------------------------------------------------------------------ joining
 
     def join(self, name: str | None) -> None:
-        """Become the worker of this name, or a new one. Raises BadInput when somebody else is at work under it."""
+        """Become the worker of this name, or a new one. Raises BadInput when another process works under it."""
         if name is not None and not NAME.fullmatch(name):
             raise BadInput(f"worker = {name}: write up to 64 letters, digits, and . _ - after the first")
         try:
@@ -85,7 +85,7 @@ class Workspace:
             raise BadInput(f"workspace: {self.path} cannot be used: {error.strerror or error}") from error
 
     def agree(self, text: str, differences: Callable[[Path], Sequence[str]]) -> None:
-        """Make `text` the experiment of this workspace, or hold it against the file that is. Raises BadInput."""
+        """Make `text` the experiment of this workspace, or compare it with the one that it has. Raises BadInput."""
         path = self.path / "experiment.yaml"
         if create_file(path, text.encode()):
             return
@@ -98,7 +98,7 @@ class Workspace:
                     f"compare {path}, or choose another workspace"
                 )
         except BadInput:
-            if not self._generations(self.name):  # it never was one of them
+            if not self._generations(self.name):  # it has published nothing
                 self.workshop.close()
                 (self.path / "published" / self.name).rmdir()
                 (self.path / "slots" / f"{self.slot:04d}").unlink()
@@ -112,7 +112,7 @@ class Workspace:
             self._lease = None
 
     def _claim(self, name: str | None) -> tuple[str, int]:
-        """A name and a number that no other worker has, or had."""
+        """A name and a number that no other worker has or had."""
         taken = {int(p.name): read_or_nothing(p) for p in (self.path / "slots").glob("[0-9]" * 4)}
         for slot, worker in taken.items():
             if worker == name:
@@ -125,12 +125,12 @@ class Workspace:
         worker = str(slot) if name is None else name
         if create_file(self.path / "slots" / f"{slot:04d}", worker.encode()):
             return worker, slot
-        return self._claim(name)  # somebody was faster
+        return self._claim(name)  # another process was faster
 
     # --------------------------------------------------------------------------------------- publishing
 
     def publish(self, generation: int, columns: list[str], rows: np.ndarray, states: Sequence[np.ndarray]) -> None:
-        """Show the members of a generation: the states, uint8 [size] each, and when they are there the card.
+        """Publish the members of a generation: first the states, uint8 [size] each, then the card.
 
         Raises OSError when the directory cannot be written by this process, or not any more.
         """
@@ -146,7 +146,7 @@ class Workspace:
         self.workshop.write(folder / f"{generation:08d}.json", seal(card))
         for old in self._generations(self.name):
             if not worth_keeping(old // self._every, generation // self._every, self._keep):
-                for suffix in ("json", "states"):  # what nobody can find any more, nobody begins to read
+                for suffix in ("json", "states"):  # the card first: without it, no reader opens the states
                     self.workshop.remove(folder / f"{old:08d}.{suffix}")
 
     def check_past(self, first: int, uid: np.ndarray) -> None:
@@ -163,7 +163,7 @@ class Workspace:
     # ------------------------------------------------------------------------------------------ reading
 
     def visible(self, generation: int, columns: list[str], size: int) -> list[Published]:
-        """Of every other worker the newest readable card that is not beyond `generation`, by name.
+        """The newest readable card of every other worker up to `generation`, by name.
 
         Only cards with these columns and states of this size are believed. Raises OSError where somebody else has this
         worker's name: it decides nothing any more.
@@ -179,7 +179,7 @@ class Workspace:
         return [card for card in cards if card not in foreign]
 
     def reject(self, card: Published, why: str) -> None:
-        """Never look at a card again."""
+        """Ignore a card from now on."""
         self._skip(
             card.worker, card.generation, f"skipping generation {card.generation} of worker {card.worker}: {why}"
         )
@@ -196,7 +196,7 @@ class Workspace:
                 return np.frombuffer(data, np.uint8)
             why = f"{path} does not match its card"
         except FileNotFoundError:
-            pass  # forgotten since the card was read
+            pass  # removed since the card was read
         except OSError as error:
             why = f"{path} cannot be read: {error.strerror}"
         self._skip(card.worker, card.generation, why)
@@ -232,7 +232,7 @@ class Workspace:
     def _generations(self, worker: str) -> list[int]:
         try:
             names = os.listdir(self.path / "published" / worker)
-        except OSError:  # foreign, or unreadable: nothing to see
+        except OSError:  # not a worker's folder, or unreadable
             return []
         return sorted(int(n[:8]) for n in names if re.fullmatch(r"[0-9]{8}\.json", n))
 

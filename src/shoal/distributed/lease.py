@@ -1,4 +1,4 @@
-"""Whose a name is, among processes that share nothing but a directory."""
+"""Leases of names, among processes that share only a directory."""
 
 from __future__ import annotations
 
@@ -15,31 +15,34 @@ from pathlib import Path
 from shoal.core.atomic import create_file, read_or_nothing, remove
 from shoal.core.types import BadInput
 
-BEAT = 2.0  # seconds between two signs of life
-PATIENCE = 20.0  # seconds without one, after which a lease is void
+BEAT = 2.0  # seconds between two renewals
+PATIENCE = 20.0  # seconds without a renewal after which a lease is void
 UNKNOWN = "unknown"
 
 
 class Lease:
-    """The right to work under a name. The holder moves the file's modification time; others watch it move.
+    """The right to work under a name. The holder updates the file's modification time again and again.
 
-    No clock is compared with another: a lease is void when its time has stood still for PATIENCE seconds of the watcher's
-    own clock, or its holder was a process that can be seen from here and is gone. Then it is renamed, which only one can do.
+    Clocks are not compared: a lease is void when its modification time has not changed for PATIENCE seconds of the
+    observer's own clock, or when its holder is known to have ended, as a process of this machine. The observer then
+    renames the file, which only one process can do.
     """
 
     def __init__(self, path: Path, pause: Callable[[], None], note: Callable[[str], None]):
-        """Raises BadInput when somebody is at work under this name. `pause` and `note`: see `Workspace`."""
+        """Raises BadInput when another process works under this name. `pause` and `note`: see `Workspace`."""
         self._path = path
         self._mine = f"{socket.gethostname()} {os.getpid()} {_realm()} {uuid.uuid4().hex}"
         while not create_file(path, self._mine.encode()):
             self._break(pause, note)
-        self._file = os.open(path, os.O_RDWR)  # whoever renames the file takes this along, and no sign of life misleads
+        self._file = os.open(
+            path, os.O_RDWR
+        )  # remains this file after a rename, so that a new lease is never renewed by mistake
         self._done = threading.Event()
         self._beats = threading.Thread(target=self._beat, name="lease", daemon=True)
         self._beats.start()
 
     def check(self) -> None:
-        """Raises OSError when somebody else has the name."""
+        """Raises OSError when another process has the name."""
         if self._holder() != self._mine:
             raise OSError(f"another process has taken over as worker {self._path.name}, which seemed to be gone")
 
@@ -56,7 +59,7 @@ class Lease:
         return read_or_nothing(self._path)
 
     def _break(self, pause: Callable[[], None], note: Callable[[str], None]) -> None:
-        """Do away with the lease of somebody who is gone. Raises BadInput when they are not."""
+        """Remove the lease of a process that has ended. Raises BadInput when it has not."""
         holder = self._holder()
         host, pid, realm = (*holder.split(), "", "", "")[:3]
         if not (realm == _realm() != UNKNOWN and re.fullmatch("[0-9]{1,9}", pid) and not _alive(int(pid))):
@@ -68,15 +71,15 @@ class Lease:
                 if self._moved() not in (before, None):
                     raise BadInput(f"worker = {self._path.name}: it is at work, as process {pid} on {host}")
                 if self._holder() != holder:
-                    return  # given back, or somebody else was faster: look again
+                    return  # given back, or another process was faster: try again
         self._remove(holder)
 
     def _remove(self, holder: str) -> None:
-        """Remove the lease, if it is this holder's still."""
+        """Remove the lease, if this process still holds it."""
         aside = self._path.with_name(f".{self._path.name}.{uuid.uuid4().hex}")
         with suppress(FileNotFoundError):
             self._path.rename(aside)
-            if read_or_nothing(aside) != holder:  # a new one, of somebody who was faster
+            if read_or_nothing(aside) != holder:  # a new one, of another process that was faster
                 with suppress(FileExistsError):
                     os.link(aside, self._path)
             remove(aside)
@@ -89,7 +92,7 @@ class Lease:
 
     def _beat(self) -> None:
         while not self._done.wait(BEAT):
-            with suppress(OSError):  # a disk that is full or away for a while
+            with suppress(OSError):  # a disk that is full or unavailable for a while
                 os.utime(self._file)
 
 
@@ -111,5 +114,5 @@ def _alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # somebody else's
+        pass  # of another process
     return True

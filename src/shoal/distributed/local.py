@@ -1,4 +1,4 @@
-"""The exchange of a run in one process: everybody is here."""
+"""The exchange of a run that is one process."""
 
 from __future__ import annotations
 
@@ -25,4 +25,4 @@ class Local:
         return {}
 
     def fail(self, message: str, code: int) -> None:
-        """Nobody else is to be told."""
+        """Nothing to do: there is no other process."""

@@ -1,4 +1,4 @@
-"""The exchange over MPI: one process per rank, all of them in step."""
+"""The exchange over MPI: one process per rank, all of them synchronous."""
 
 from __future__ import annotations
 
@@ -100,14 +100,14 @@ class Mpi:
         return {route.row: x for route, x in zip(into, received, strict=True)}
 
     def fail(self, message: str, code: int) -> None:
-        """End every rank; nobody waits for one that is gone."""
+        """End every rank, so that none waits for one that has failed."""
         if self.rank:
-            time.sleep(1)  # where all ranks fail alike, the first one speaks
+            time.sleep(1)  # where all ranks fail, only the first message is printed
         print(f"rank {self.rank} of {self.size}: {message}", file=sys.stderr, flush=True)
         self._comm.Abort(code)
 
     def _wait(self, request: Any) -> None:
-        # Not Wait: it would sit in the library, deaf to signals, and take a whole core.
+        # Not Wait: it would not return to Python for signals, and would use a whole core.
         while not request.Test():
             self._pause()
             time.sleep(0.0002)

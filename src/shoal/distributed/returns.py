@@ -1,10 +1,10 @@
-"""Measuring one population together through a shared directory: what travels are the returns of its members.
+"""Measuring one population together through a shared directory, in which workers exchange the returns of its members.
 
-    returns/00000012/0003.json     what the members of part 3 returned in generation 12
-    returns/00000012/0003.claim    somebody is at it
+    returns/00000012/0003.json     the returns of the members of part 3 in generation 12
+    returns/00000012/0003.claim    a worker measures this part
 
-Everybody draws the same members and measures whichever part nobody has taken. A claim is advice: whoever waits for a part
-for long measures it too, and finds the same returns. So nobody needs to be alive, and nobody is waited for.
+All workers sample the same members; each measures parts that no other has claimed. A claim is a hint only: a worker that has
+waited long for a part measures it too, with the same result. So no worker depends on another one.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import numpy as np
 
 from shoal.core.atomic import Damaged, create_file, remove, seal, unseal
 
-POLL = 0.02  # seconds between two looks for what others measure
-PATIENCE = 3.0  # times what a part has taken here, after which a claimed one is measured here too
+POLL = 0.02  # seconds between two checks for results of others
+PATIENCE = 3.0  # times the duration of a part here, after which a claimed one is measured here too
 
 
 class Returns:
@@ -62,7 +62,7 @@ class Returns:
         create_file(self._path(generation, part), seal(content))
 
     def read(self, generation: int, part: int, shape: tuple[int, int]) -> np.ndarray | None:
-        """What somebody has published; what is damaged is removed, to be measured again."""
+        """The published returns of a part; a damaged file is removed, so that the part is measured again."""
         path = self._path(generation, part)
         if not os.path.lexists(path):
             return None

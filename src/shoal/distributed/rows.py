@@ -1,4 +1,4 @@
-"""Cards and metrics as plain rows of numbers, the only form in which they travel: about 200 bytes per member."""
+"""Cards and metrics as rows of numbers, the form in which processes exchange them: about 200 bytes per member."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FIELDS = ("uid", "generation", "steps", "fitness", "deviation", "episodes", "sha
 
 
 def columns(cards: Cards) -> list[str]:
-    """What the numbers are that `to_rows` packs of cards alone."""
+    """The names of the columns that `to_rows` makes of cards alone."""
     return [*FIELDS, *(f"hyper.{name}" for name in sorted(cards.hyper))]
 
 
@@ -23,7 +23,7 @@ def to_rows(cards: Cards, metrics: dict[str, np.ndarray], extra: list[float]) ->
 
 
 def from_rows(rows: np.ndarray, like: Cards, metrics: dict[str, np.ndarray]) -> tuple[Cards, dict, np.ndarray]:
-    """What `to_rows` packed, of all processes; names and dtypes as in `like` and `metrics`. `extra` is [M, E]."""
+    """The cards, metrics and `extra` [M, E] in rows of `to_rows`; names and dtypes as in `like` and `metrics`."""
     columns = iter(rows.T)
     fields = {name: next(columns).astype(getattr(like, name).dtype) for name in FIELDS}
     hyper = {name: next(columns).astype(np.float32) for name in sorted(like.hyper)}
@@ -33,7 +33,7 @@ def from_rows(rows: np.ndarray, like: Cards, metrics: dict[str, np.ndarray]) -> 
 
 
 def sound(rows: np.ndarray, names: list[str], generation: int) -> bool:
-    """Whether rows that somebody else wrote, with these `columns`, can be the cards of a generation."""
+    """Whether rows that another worker wrote, with these `columns`, can be the cards of a generation."""
     whole = rows[:, [i for i, name in enumerate(names) if name in FIELDS and name not in ("fitness", "deviation")]]
     hyper = rows[:, [i for i, name in enumerate(names) if name not in FIELDS]]
     counted = (whole >= 0) & (whole < 2**53) & (whole == np.floor(whole))  # false for NaN
@@ -41,7 +41,7 @@ def sound(rows: np.ndarray, names: list[str], generation: int) -> bool:
 
 
 def routes(parents: np.ndarray, owner: np.ndarray, champion: int | None) -> list[Route]:
-    """Which states must travel: of every parent to each process with a child of it; the champion's to process 0.
+    """Which states must be sent: of every parent to each process with a child of it; the champion's to process 0.
 
     parents: int64 [M], rows; owner: int64 [M], the process of each row. The same list in every process.
     """

@@ -13,10 +13,10 @@ from shoal.population.shard_group import ShardGroup
 
 
 class Pool(ShardGroup):
-    """A group in which every worker has all shards, but measures only those that nobody else does.
+    """A group in which every worker has all shards, but measures only those that no other worker measures.
 
-    As members are drawn from keys, and the mean's step from returns, all workers go on with the same mean. The mean
-    itself is measured by each of them.
+    Members derive from keys, and the mean's step from the returns, so that all workers have the same mean. Each of them
+    measures the mean itself.
     """
 
     def __init__(self, first: SearchShard, uids: list[np.ndarray], pause: Callable, returns: Returns):

@@ -146,7 +146,7 @@ def _copies(event: Generation) -> str:
 
 
 def _troubles(event: Generation) -> dict[str, np.ndarray]:
-    """What is wrong, and with whom; it is told of the first ones."""
+    """Problems, and the uids of the members that have them."""
     cards = event.cards
     broken = event.metrics.get("steps/broken", np.zeros(len(cards.uid)))
     return {

@@ -1,4 +1,4 @@
-"""JSON, one object a line: appended as the run goes, cut back when it resumes."""
+"""JSON, one object per line: appended during the run, cut back when it resumes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from shoal.core.atomic import parse_json
 
 
 class Lines:
-    """A file of rows, of which those of earlier generations than `before` are kept.
+    """A file of rows; rows of generations before `before` are kept.
 
-    It is written anew, and stays open: whoever takes over the run does the same, and then what a process that has lost
-    it still appends goes to a file that has no name any more. via: the folder where the new one is made.
+    It is written as a new file, and remains open. A process that takes over the run does the same: what the replaced
+    process still appends goes to a file without a name. via: the folder where the new file is made.
     """
 
     def __init__(self, path: Path, before: int, via: Path):

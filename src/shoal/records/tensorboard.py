@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 COMMON = ("diversity/determinant", "diversity/log_determinant")  # metrics that all members have in common
 PAIRS = "diversity/to "  # so begin those of pairs of members: a matrix is no curve
-MEMBERS_SHOWN = 64  # beyond that a page of curves helps nobody, and writing them costs as much as training
+MEMBERS_SHOWN = 64  # more curves on a page cannot be read, and writing them takes as long as training
 
 
 class TensorBoard(Recorder):

@@ -67,7 +67,7 @@ def fitness(run_data: RunData) -> str:
 
 
 def lineage(run_data: RunData) -> str:
-    """The learning curve of the champion’s weights, whoever carried them."""
+    """The learning curve of the champion’s weights, through all members that had them."""
     if run_data.run.champion is None:
         return figure("No champion yet", "No member has a fitness that is a number.", "So no one leads.")
     values, x, moves = run_data.table.fitness, run_data.ends, run_data.moves
