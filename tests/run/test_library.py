@@ -7,11 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import flax.linen as nn
+import numpy as np
 import pytest
-from support.runs import mpiexec, same_run, tiny
+from support.runs import CONFIG, mpiexec, same_run, tiny
 
 import shoal
-from shoal import Generation, Recorder, evaluate, load_run, resume, train
+from shoal import BadInput, Generation, Recorder, Spec, evaluate, load_run, resume, train
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -58,6 +60,21 @@ def test_the_display_is_shown_on_demand(tmp_path: Path, capsys: pytest.CaptureFi
     run = load_run(tmp_path / "b")
     assert run.experiment.generations == run.result["generations"] == len(run.metrics) == 3
     assert run.champion.uid == run.result["champion"]["uid"]
+
+
+def dense(spec: Spec) -> nn.Module:
+    return nn.Sequential([nn.Dense(5), nn.relu])
+
+
+def test_a_network_of_ones_own(tmp_path: Path) -> None:
+    """The file names it, so that a run goes on where that name is trusted, or the network given again."""
+    config = CONFIG | {"network": dense}
+    train(tiny(tmp_path / "run", config=config, generations=1))
+    assert load_run(tmp_path / "run").experiment.config["network"] == f"{__name__}:dense"
+    with pytest.raises(BadInput, match="config.network = .*:dense: the run names code"):
+        resume(tmp_path / "run", generations=2)
+    result = resume(tmp_path / "run", generations=2, config=config)
+    assert result.champion.act(np.zeros(4)) in (0, 1)
 
 
 def test_all_ranks_of_mpi_stop_together(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def resume(
     """Continue a run from its newest whole checkpoint, up to `generations` if that is given.
 
     trust_code: import what the run names, where it is not Shoal's. recorders, progress: as those of `train`.
-    given: env, agent, select or explore, where the run was started with objects that no name leads to.
+    given: env, agent, select, explore or config, where the run was started with objects that no name leads to.
 
     With device environments the result equals that of a run that was never stopped, bit for bit; with host environments
     fresh episodes begin. Raises BadInput when there is nothing to continue, and what `train` raises.
