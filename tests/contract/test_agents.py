@@ -174,7 +174,7 @@ def test_weights_that_are_not_finite_stay_with_their_member(case):
     members = jax.tree.map(
         lambda x: jnp.asarray(x).at[1].set(np.nan) if x.dtype.kind == "f" else x, case.start.members.learned
     )
-    start = case.start._replace(members=case.start.members._replace(learned=members))
+    start = case.start._replace(members=case.start.members._replace(learned=learned))
     end = case.live(start=start)
     assert any(np.isnan(x).any() for x in leaves(member(end.population.members.learned, 1)) if x.dtype.kind == "f")
     assert same(member(end, OTHERS), member(case.end, OTHERS))
