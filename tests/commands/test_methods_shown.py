@@ -107,7 +107,7 @@ def test_live_view(method: str) -> None:
     event = SimpleNamespace(
         generation=0,
         timing={"steps_per_second": 10.0},
-        cards=SimpleNamespace(fitness=np.array([7.0]), uid=np.arange(1), hyper=hyper),
+        cards=SimpleNamespace(fitness=np.array([7.0]), uid=np.arange(1), episodes=np.ones(1), hyper=hyper),
         metrics={name: np.array([value]) for name, value in (metrics | {"returns/max": 9.0}).items()},
     )
     display.start(parts, Path("somewhere"), 0)  # type: ignore[arg-type]

@@ -390,8 +390,10 @@ def test_fitness_of_the_training_episodes(tmp_path: Path) -> None:
         members = lineage(run, metrics["generation"])
         assert metrics["evaluation_steps"] == 0
         for uid, row in members.items():
-            assert row["fitness"] == pytest.approx(metrics["members"]["episode/return"][uid], rel=1e-6)
-            assert 1 <= row["episodes"] <= 8
+            returned = metrics["members"]["episode/return"][uid]  # None where no episode has ended
+            assert row["fitness"] == (returned and pytest.approx(returned, rel=1e-6))
+            assert (row["episodes"] == 0) == (returned is None) and row["episodes"] <= 8
+    assert all(row["fitness"] for row in lineage(run, 0).values())
     assert result.summary["evaluation_steps"] == 0
     assert result.summary["champion"]["evaluation"]["episodes"] == 8
 

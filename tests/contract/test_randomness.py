@@ -155,6 +155,7 @@ def test_of_members_that_live_on(world: Any) -> None:
     """Two generations and the champion's test: who needs keys gets one of its own each time."""
     shard = MemberShard(world, independent(gambler()), np.arange(N), 0, episodes=E, greedy=False)
     on_device = isinstance(world, DeviceEnvironment)
+    phase("build")  # a host environment is tried out once
     shard.begin({"nothing": np.zeros(N, np.float32)})
     phases = [phase("begin")]
     for generation in range(2):

@@ -51,6 +51,7 @@ def test_nothing_is_left_to_lapack(kind: str) -> None:
         assert "lapack" not in program.as_text()
 
 
+@pytest.mark.slow  # where programs are compiled as thoroughly as those of users
 def test_environment_variables_and_cores_change_nothing(tmp_path: Path) -> None:
     """A run with an emptied environment, another kind of core for OpenBLAS and a single core; as many devices."""
     given = ("PATH", "PYTHONPATH", "XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR")

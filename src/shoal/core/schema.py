@@ -107,9 +107,10 @@ def told(error: BaseException) -> str:
     """An error of other people's code in one line: its kind, message and place."""
     text = textwrap.shorten(str(error), LONGEST, placeholder=" ...")
     place = traceback.extract_tb(error.__traceback__)[-1]
-    if isinstance(error, (ImportError, SyntaxError)) or place.filename == __file__:
+    here = place.filename == __file__  # raised by what has no lines of its own
+    if isinstance(error, (ImportError, SyntaxError)) or (here and isinstance(error, AttributeError)):
         return text
-    return f"{type(error).__name__}: {text} ({Path(place.filename).name}, line {place.lineno})"
+    return f"{type(error).__name__}: {text}{'' if here else f' ({Path(place.filename).name}, line {place.lineno})'}"
 
 
 def call(what: str, function: Callable, *arguments: Any, **options: Any) -> Any:
