@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from shoal.core import tree
 from shoal.core.schema import build
 from shoal.core.types import Agent, BadInput, Member, Range, Rollout
 from shoal.rl.advantages import generalised_advantages
@@ -212,9 +213,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
             (params, state), metrics = jax.lax.scan(minibatch, (params, state), parts)
             return params, state, jax.tree.map(lambda x: x.mean(0), metrics)
 
-        nothing = jax.tree.map(
-            lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(loss, learned.params, hyper, batch)[1]
-        )
+        nothing = tree.zeros(jax.eval_shape(loss, learned.params, hyper, batch)[1])
         epochs = jnp.round(hyper.epochs).astype(jnp.int32)
         params, state, metrics = jax.lax.fori_loop(0, epochs, epoch, (learned.params, learned.optimiser, nothing))
         return learned._replace(params=params, optimiser=state), metrics

@@ -37,6 +37,11 @@ def finite(tree: PyTree, axes: int = 1) -> jax.Array:
     return jnp.stack([of(x) for x in jax.tree.leaves(tree)]).all(0)
 
 
+def zeros(shapes: PyTree, *leading: int) -> PyTree:
+    """Zeros of these shapes and dtypes (of `jax.eval_shape`), with `leading` axes before them."""
+    return jax.tree.map(lambda x: jnp.zeros((*leading, *x.shape), x.dtype), shapes)
+
+
 def size_in_bytes(tree: PyTree) -> int:
     """Memory of all leaves; works on shapes alone (`jax.eval_shape`)."""
     return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))

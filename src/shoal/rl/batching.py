@@ -43,7 +43,7 @@ def _in_turn(function: Callable) -> Callable:
     def batched(size: int, in_batched: list, state: PyTree, *arguments: PyTree) -> Any:
         state, *arguments = _broadcast(size, in_batched, (state, *arguments))
         shapes = jax.eval_shape(function, *tree.take((state, *arguments), 0))[1]
-        results = jax.tree.map(lambda x: jnp.zeros((size, *x.shape), x.dtype), shapes)
+        results = tree.zeros(shapes, size)
 
         def turn(i: jax.Array, all_: PyTree) -> PyTree:
             new = function(*tree.take((all_[0], *arguments), i))

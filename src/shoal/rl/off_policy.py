@@ -83,8 +83,7 @@ def from_memory(config: Replay, improve: Callable, n: int = 1) -> Callable:
         learned: PyTree, hyper: Hyper, batches: ring.Batch, count: jax.Array, key: jax.Array
     ) -> tuple[PyTree, dict[str, jax.Array]]:
         shapes = jax.eval_shape(improve, learned, hyper, tree.take(batches, 0), key)[1]
-        nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-        learned, sums = repeat(count, body, (learned, nothing), hyper, batches, key)
+        learned, sums = repeat(count, body, (learned, tree.zeros(shapes)), hyper, batches, key)
         return learned, jax.tree.map(lambda x: x / count.astype(jnp.float32), sums)  # NaN where there was no update
 
     def update(member: Member, hyper: Hyper, rollout: Rollout, key: jax.Array) -> tuple[Member, dict[str, jax.Array]]:
