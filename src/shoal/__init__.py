@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # that of typing, whose import the command need not wait for before it heeds signals
+TYPE_CHECKING = False  # that of typing, whose import the command need not wait for before it handles signals
 
 if TYPE_CHECKING:
     from shoal.commands.evaluate import evaluate

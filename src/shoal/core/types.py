@@ -161,7 +161,7 @@ class Population(NamedTuple):
 class Drawn(NamedTuple):
     """What a learner adds where members are drawn around one policy, the mean, anew in every generation.
 
-    They learn from the episodes that measure them, and what their generation leaves behind is a new mean. An shard of
+    They learn from the episodes that measure them, and what their generation leaves behind is a new mean. A shard of
     N members measures rows 0 to N - 1, its members; row N, the mean; and rows above, which fill up and do not count.
 
     draw:      (population, uid [N], key) -> population: the members of a generation; None: they are drawn as `actors`

@@ -15,7 +15,7 @@ from shoal.distributed.synchronous import Decide, Evolved, Shared, share_of
 
 
 class Worker:
-    """An shard (a MemberShard or a Group) that decides for itself alone, with whoever can be seen; it never waits."""
+    """A shard (a MemberShard or a Group) that decides for itself alone, with whoever can be seen; it never waits."""
 
     def __init__(self, workspace: Workspace, shard: Any):
         self._workspace, self._shard = workspace, shard
@@ -37,7 +37,7 @@ class Worker:
         while True:
             others = self._others(cards, generation, names, packed[0].size)
             table = np.concatenate([rows, *(card.rows for card in others)])
-            order = np.argsort(table[:, 0], kind="stable")  # by uid, so that nobody's view is special
+            order = np.argsort(table[:, 0], kind="stable")  # by uid, so that the order is the same for every worker
             visible, _, _ = from_rows(table[order], cards, {})
             owner = np.repeat(np.arange(-1, len(others)), [len(rows), *(len(card.rows) for card in others)])
             start = np.flatnonzero(np.r_[True, owner[1:] != owner[:-1]])

@@ -1,4 +1,4 @@
-"""With whom a process trains its members: nobody, the ranks of MPI, or the workers of a shared directory."""
+"""The processes that train together: one alone, the ranks of MPI, or the workers of a shared directory."""
 
 from __future__ import annotations
 

@@ -21,13 +21,13 @@ class Shared(NamedTuple):
     cards: Cards  # of those who live on: the members, or the one policy that they are drawn around
     metrics: dict[str, np.ndarray]  # of these
     evaluation_steps: int
-    stop: bool  # somebody was told to stop
+    stop: bool  # a process has received a signal to stop
 
 
 def share_of(
     members: Cards, mean: Cards | None, metrics: dict[str, np.ndarray], evaluation_steps: int, stop: bool
 ) -> Shared:
-    """mean: the card of the policy that stands for all members, where they are drawn around one."""
+    """mean: the card of the mean, where members are drawn around one."""
     if mean is None:
         return Shared(members, members, metrics, evaluation_steps, stop)
     fitness = members.fitness[np.isfinite(members.fitness)]

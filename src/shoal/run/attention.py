@@ -1,4 +1,4 @@
-"""What a process heeds and shows while it is at work: signals, and how far it is."""
+"""Signals to a running process, and its progress for recorders."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATIENCE = 10.0  # seconds that a stopped run may take to end its generation ins
 
 
 class Attention:
-    """Between the recorders of a run and whoever works for it.
+    """Passes progress to the recorders of a run, and signals to its parts.
 
     stop: a signal has asked for an end. last_seconds: of training, in the last generation. iterations: of an interval.
     """

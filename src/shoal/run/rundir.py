@@ -123,7 +123,7 @@ class RunDirectory:
         self._workshop.write(self.path / name, text.encode())
 
     def reason(self, error: OSError) -> OSError:
-        """Why the run cannot be written: somebody else has it by now, or what the system says."""
+        """Why the run cannot be written: another process has it now, or the system's error."""
         lost = OSError(f"{self.path} was taken over by another process, or removed")
         return error if self._workshop.path.is_dir() else lost
 
