@@ -1,7 +1,7 @@
 """What a second rank brings: the same population over one and two ranks of MPI, one core each.
 
 PPO on CartPole, a population of 16 in two shards. One rank trains its shards one after another on one core; two ranks
-have an shard and a core each. Efficiency is the seconds of one rank over twice those of two; beside it stands one rank
+have a shard and a core each. Efficiency is the seconds of one rank over twice those of two; beside it stands one rank
 that has both cores. Medians over generations; exchange is what lies between the end of an evaluation and the adoption
 of what a decision copies, waiting for the slower rank included.
 

@@ -1,4 +1,4 @@
-"""What a copy copies and what it leaves, in an shard; for every agent."""
+"""What a copy copies and what it leaves, in a shard; for every agent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOVED_BY_RATES = {"params", "policy", "critics", "log_temperature"}  # by a grad
 
 
 class Case:
-    """An shard after its first generation, again and again; its programs are compiled once."""
+    """A shard after its first generation, again and again; its programs are compiled once."""
 
     def __init__(self, name: str, actions: str, **options: Any):
         self.agent = agent = make_agent(name, actions, **SETTINGS.get(name, {}))

@@ -64,7 +64,7 @@ def agent_of(method: str) -> str:
     return next(iter(METHODS[method].agents))
 
 
-# --------------------------------------------------------------------------------------- in an shard
+# --------------------------------------------------------------------------------------- in a shard
 
 
 class Lived(NamedTuple):

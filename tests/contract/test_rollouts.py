@@ -164,7 +164,7 @@ def recorder(kind: str) -> Agent:
 
 @pytest.fixture(params=["device", "host"])
 def rollouts(request: pytest.FixtureRequest) -> Any:
-    """Opens an shard in either rollouts."""
+    """Opens a shard in either rollouts."""
     opened = []
 
     def open_shard(kind: str, fitness: str, agent: Agent | None = None, **settings: Any) -> MemberShard:

@@ -1,4 +1,4 @@
-"""An shard of numbers, so that whose state went where can be told; and a decision whose result is known."""
+"""A shard of numbers, so that whose state went where can be told; and a decision whose result is known."""
 
 from __future__ import annotations
 
