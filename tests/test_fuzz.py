@@ -21,7 +21,8 @@ from support.runs import at_work, tiny
 from support.synthetic_run import write_run
 
 from shoal.core.atomic import seal
-from shoal.core.types import BadInput, Discrete, Spec
+from shoal.core.errors import BadInput
+from shoal.core.types import Discrete, Spec
 from shoal.core.workshop import Workshop
 from shoal.experiment.experiment import check, load, of_run
 from shoal.experiment.resolve import build_run, make_learner

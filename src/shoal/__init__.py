@@ -6,9 +6,9 @@ TYPE_CHECKING = False  # that of typing, whose import the command need not wait 
 
 if TYPE_CHECKING:
     from shoal.commands.evaluate import evaluate
+    from shoal.core.errors import BadInput
     from shoal.core.types import (
         Agent,
-        BadInput,
         Cards,
         Continuous,
         Discrete,
@@ -54,7 +54,7 @@ __all__ = [
 
 _HOMES = {
     "Agent": "shoal.core.types",
-    "BadInput": "shoal.core.types",
+    "BadInput": "shoal.core.errors",
     "Cards": "shoal.core.types",
     "Champion": "shoal.run.champion",
     "Continuous": "shoal.core.types",

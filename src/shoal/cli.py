@@ -17,10 +17,10 @@ from rich.markup import escape
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, UseAppendAction, arg
 from tyro.constructors import PrimitiveConstructorSpec
 
+from shoal.core.errors import BadInput
 from shoal.core.interrupts import described, on_signal
 from shoal.core.schema import descriptions
 from shoal.core.suggestions import shortened
-from shoal.core.types import BadInput
 from shoal.experiment.experiment import CHANGEABLE, Experiment
 
 if TYPE_CHECKING:

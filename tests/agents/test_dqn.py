@@ -15,7 +15,8 @@ from support.reference import Adam, B, Past, T, close, gradient, mlp, plain, sha
 from support.tiny import same
 
 from shoal.agents.dqn import dqn
-from shoal.core.types import Agent, BadInput, Discrete, Member, Spec
+from shoal.core.errors import BadInput
+from shoal.core.types import Agent, Discrete, Member, Spec
 
 SPACE = Discrete(3)
 HYPER = {"learning_rate": 0.05, "discount": 0.9, "tau": 0.4, "target_period": 2, "max_gradient_norm": 0.5}

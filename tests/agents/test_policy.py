@@ -11,7 +11,8 @@ import pytest
 
 from shoal.agents.policy import policy
 from shoal.core import tree
-from shoal.core.types import Agent, BadInput, Continuous, Discrete, Member, MultiDiscrete, Rollout, Spec
+from shoal.core.errors import BadInput
+from shoal.core.types import Agent, Continuous, Discrete, Member, MultiDiscrete, Rollout, Spec
 from shoal.methods.es.learner import EsHyper, frozen
 from shoal.methods.independent import independent
 from shoal.rl.normalize import Statistics

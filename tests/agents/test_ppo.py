@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from shoal.agents.ppo import ppo
-from shoal.core.types import Agent, BadInput, Continuous, Discrete, Member, Rollout, Spec
+from shoal.core.errors import BadInput
+from shoal.core.types import Agent, Continuous, Discrete, Member, Rollout, Spec
 from shoal.rl.networks import Features
 
 SPACES = {"discrete": Discrete(3), "continuous": Continuous((-1.0, -1.0), (1.0, 1.0))}

@@ -15,7 +15,8 @@ from support.reference import Adam, B, Past, T, close, gradient, key_of, mlp, pl
 from support.tiny import same
 
 from shoal.agents.sac import sac
-from shoal.core.types import Agent, BadInput, Continuous, Member, Spec
+from shoal.core.errors import BadInput
+from shoal.core.types import Agent, Continuous, Member, Spec
 
 SPACE = Continuous((-2.0, -1.0), (2.0, 3.0))
 SPEC = Spec(reference.OBS, "float32", SPACE)

@@ -129,7 +129,11 @@ PENDULUM = {"env": "gymnax:Pendulum-v1", "config": OFF_POLICY}
             "config.warm_up = 200: nothing would ever be learned, for a member makes 128 steps in all",
         ),
         ("td3", {"config": {"layers": [8]}}, "config.warm_up = 1000: nothing would ever be learned"),
-        ("sac", {"config": OFF_POLICY | {"warm_up": 65}}, "config.warm_up = 65 does not fit into config.capacity = 64"),
+        (
+            "sac",
+            {"config": OFF_POLICY | {"warm_up": 65}},
+            "config.warm_up = 65: does not fit into config.capacity = 64",
+        ),
         ("sac", {"config": OFF_POLICY | {"warm_up": -1}}, "config.warm_up = -1: must be at least 0"),
         ("td3", {"config": OFF_POLICY | {"batch": 0}}, "config.batch = 0: must be at least 1"),
         ("td3", {"config": OFF_POLICY | {"updates_per_step": 0}}, "config.updates_per_step = 0: must be at least 1"),

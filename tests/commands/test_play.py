@@ -20,7 +20,7 @@ from support.runs import COMMAND, at_work
 from shoal.cli import main
 from shoal.commands import play
 from shoal.core.atomic import write_file
-from shoal.core.types import BadInput
+from shoal.core.errors import BadInput
 from shoal.environments.probes import match
 from shoal.experiment.experiment import Experiment, Fitness, dump
 from shoal.experiment.resolve import build_run

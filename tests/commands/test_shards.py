@@ -17,8 +17,8 @@ from support.ancestry import check_ancestry
 from support.runs import COMMAND, flags, mpiexec, record, same_run, settings, shoal, tiny
 from support.runs import rows as lines
 
+from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed
-from shoal.core.types import BadInput
 from shoal.distributed.directory import Workspace
 from shoal.run.checkpoint import Checkpoints
 from shoal.run.loop import resume, train

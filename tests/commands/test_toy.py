@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from shoal.commands import toy
-from shoal.core.types import BadInput
+from shoal.core.errors import BadInput
 
 STEPS = np.arange(toy.STEPS + 1)
 

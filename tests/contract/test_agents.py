@@ -15,8 +15,9 @@ import pytest
 from support.tiny import close, hyper_of, kinds, leaves, make_agent, member, same, space_of
 
 from shoal.core import tree
+from shoal.core.errors import BadInput
 from shoal.core.keys import member_keys
-from shoal.core.types import BadInput, Continuous, Population, Rollout
+from shoal.core.types import Continuous, Population, Rollout
 from shoal.environments.spaces import to_bounds
 from shoal.methods.independent import independent
 

@@ -13,7 +13,8 @@ import pytest
 from scipy import stats
 from support.tiny import leaves, same
 
-from shoal.core.types import BadInput, Continuous, Discrete, MultiDiscrete, Spec, TimeStep
+from shoal.core.errors import BadInput
+from shoal.core.types import Continuous, Discrete, MultiDiscrete, Spec, TimeStep
 from shoal.environments import registry
 from shoal.environments.device import DeviceEnvironment, auto_reset
 from shoal.environments.host import HostEnvironment

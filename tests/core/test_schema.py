@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from shoal.core.schema import build, call, descriptions, line_of, parse, plain, read_yaml, write_yaml
-from shoal.core.types import BadInput
+from shoal.core.errors import BadField, BadInput, unknown
+from shoal.core.schema import build, call, descriptions, parse, plain, read_yaml, write_yaml
 
 
 @dataclass(frozen=True)
@@ -161,8 +161,8 @@ def test_parse_of_nothing() -> None:
         ("a: b: c", "line 1: not valid YAML"),
         ("a: \x00", "not valid YAML"),
         ("a: !!python/object:os.system x", "line 1: not valid YAML"),
-        ("a: 1\nb: 2\na: 3", "a is given twice, in lines 1 and 3"),
-        ("s:\n  a: 1\n  a: 1", "s.a is given twice, in lines 2 and 3"),
+        ("a: 1\nb: 2\na: 3", "line 3: a is given twice, in lines 1 and 3"),
+        ("s:\n  a: 1\n  a: 1", "line 3: s.a is given twice, in lines 2 and 3"),
         ("a: &a [*a]", "line 1: not valid YAML: its aliases repeat too much"),
         ("&a {<<: *a}", "line 1: not valid YAML: its aliases repeat too much"),
         ("x: 1\ny: " + "[" * 100_000, "line 2: not valid YAML: more than 50 levels deep"),
@@ -195,28 +195,35 @@ def test_parse_refuses(text: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "line"),
+    ("error", "message", "line"),
     [
-        ("population = 1: must be more", 1),
-        ("space: 'learning_rat' does not exist; did you mean agent?", 4),
-        ("space.discount: low = 1 must be below high = 0", 6),
-        ("space.discount: a range that says nothing of its fields", 5),
-        ("select: truncation: bottom = 2 must lie between 0 and 1", 9),
-        ("config.minibatches = 3 does not divide (config.rollout 16 x config.environments 2)", 11),
-        ("config.layers.0 = 'a': must be a whole number", 13),
-        ("the experiment: 'populaton' does not exist; did you mean population?", 14),
-        ("interval = 0: must be at least 1; an agent and its population", None),
-        ("nothing of the kind", None),
-        ("", None),
+        (BadField("population", "must be more", value=1), "population = 1: must be more", 1),
+        (unknown("space", "learning_rat", ["agent"]), "space: 'learning_rat' does not exist; choose from agent", 4),
+        (BadField("space.discount.low", "is high"), "space.discount.low: is high", 6),
+        (BadField("space.discount", "no range"), "space.discount: no range", 5),
+        (BadField("bottom", "is high", value=2).within("select"), "select.bottom = 2: is high", 9),
+        (BadField("config.layers.0", "no number", "take 8"), "config.layers.0: no number; take 8", 13),
+        (
+            unknown("", "populaton", ["population"]),
+            "the experiment: 'populaton' does not exist; did you mean population?",
+            14,
+        ),
+        (
+            BadField("interval", "too small, as is population"),
+            "interval: too small, as is population",
+            None,
+        ),
+        (BadField("env", "'gym:a.population' is none"), "env: 'gym:a.population' is none", None),
     ],
 )
-def test_line_of(message: str, line: int | None) -> None:
+def test_a_field_knows_its_line(error: BadField, message: str, line: int | None) -> None:
     text = (
         "population: 1\nagent: ppo\nspace:\n  learning_rat: [0, 1]\n  discount:\n    low: 1\n"
         "select:\n  name: truncation\n  bottom: 2\n"
         "config:\n  minibatches: 3\n  rollout: 16\n  layers: [a]\npopulaton: 3\n"
     )
-    assert line_of(message, parse(text)[1]) == line
+    assert str(error) == message
+    assert error.line_in(parse(text)[1]) == line
 
 
 def test_call_tells_wrong_options_from_errors_inside() -> None:
@@ -226,11 +233,11 @@ def test_call_tells_wrong_options_from_errors_inside() -> None:
     def fails(a: int) -> int:
         raise TypeError("inside")
 
-    assert call("agent", wants, 1, b=3) == 4
-    with pytest.raises(BadInput, match=r"agent does not take \{'c': 3\}: got an unexpected keyword argument 'c'"):
-        call("agent", wants, 1, c=3)
+    assert call("agent", "it", wants, 1, b=3) == 4
+    with pytest.raises(BadInput, match=r"agent: it does not take \{'c': 3\}: got an unexpected keyword argument 'c'"):
+        call("agent", "it", wants, 1, c=3)
     with pytest.raises(TypeError, match="inside"):
-        call("agent", fails, 1)
+        call("agent", "it", fails, 1)
 
 
 def test_descriptions_are_the_texts_under_the_fields() -> None:

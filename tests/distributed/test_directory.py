@@ -21,7 +21,7 @@ import pytest
 
 from shoal.core import atomic
 from shoal.core.atomic import create_file, seal, unseal
-from shoal.core.types import BadInput
+from shoal.core.errors import BadInput
 from shoal.core.workshop import Workshop
 from shoal.distributed import lease
 from shoal.distributed.directory import Lost, Published, Workspace, worth_keeping

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.runs import tiny
 
-from shoal.core.types import BadInput
+from shoal.core.errors import BadInput
 from shoal.experiment.trust import check_trust
 from shoal.methods.pbt.select import Truncation
 

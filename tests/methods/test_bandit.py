@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from shoal.core.types import BadInput, Cards
+from shoal.core.errors import BadInput
+from shoal.core.types import Cards
 from shoal.methods.dvd.evolver import bandit, thompson
 
 N = 4

@@ -14,7 +14,8 @@ from support.tiny import close, same
 
 from shoal.agents.ppo import ppo
 from shoal.agents.td3 import td3
-from shoal.core.types import BadInput, Cards, Continuous, Learner, Population, Spec
+from shoal.core.errors import BadInput
+from shoal.core.types import Cards, Continuous, Learner, Population, Spec
 from shoal.methods.cem_rl.evolver import cem, log_ranks
 from shoal.methods.cem_rl.learner import cem_rl
 

@@ -31,7 +31,8 @@ from support.tiny import member, same
 from shoal.agents.sac import sac
 from shoal.agents.td3 import td3
 from shoal.core import tree
-from shoal.core.types import BadInput, Learner
+from shoal.core.errors import BadInput
+from shoal.core.types import Learner
 from shoal.methods import shared_critic
 from shoal.methods.dvd.learner import dvd
 from shoal.rl import replay_memory as ring

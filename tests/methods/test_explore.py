@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from shoal.core.types import BadInput, Range
+from shoal.core.errors import BadInput
+from shoal.core.types import Range
 from shoal.methods.pbt.explore import Gaussian, Keep, Mutate, Perturb, Resample
 
 N = 4000
@@ -89,8 +90,8 @@ def test_mutate_rules_override_the_scale():
     ("rules", "r", "words"),
     [
         ({"gama": "mutate_discount"}, {"gamma": DISCOUNT}, r"rules.*'gama'.*did you mean gamma\?"),
-        ({"tau": "mutate_float"}, {"gamma": DISCOUNT}, "rules.*tuned.*'tau'.*choose from gamma"),
-        ({"tau": "mutate_float"}, {}, "rules.*tuned.*'tau'.*there are none"),
+        ({"tau": "mutate_float"}, {"gamma": DISCOUNT}, "rules.*'tau'.*choose from gamma"),
+        ({"tau": "mutate_float"}, {}, "rules.*'tau'.*there are none"),
         ({"tau": "mutate_discount"}, {"tau": Range(0.0, 1.0)}, "high < 1"),
         ({"tau": "mutate_discount"}, {"tau": Range(choices=(0.5, 0.7))}, "choices"),
     ],

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from shoal.core.types import BadInput, Range
+from shoal.core.errors import BadInput
+from shoal.core.types import Range
 from shoal.methods.ranges import at_bound, nearest, perturb, sample, shift, validate
 
 LINEAR = Range(-2.0, 2.0)

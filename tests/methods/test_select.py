@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from shoal.core.types import BadInput, Cards
+from shoal.core.errors import BadInput
+from shoal.core.types import Cards
 from shoal.methods.pbt.select import Keep, Threshold, Tournament, Truncation, TTest, WinnerTakesAll
 
 NAN, INF = float("nan"), float("inf")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.synthetic_run import write_run
 
-from shoal.core.types import BadInput
+from shoal.core.errors import BadInput
 from shoal.records.jsonl import read_lines
 from shoal.report.lineage import Lineage, read_run, schedule, tabulate
 

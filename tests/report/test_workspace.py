@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 from support.synthetic_run import write_run
 
-from shoal.core.types import BadInput
+from shoal.core.errors import BadInput
 from shoal.report import workspace
 from shoal.report.page import write_report
 from shoal.report.workspace import is_workspace, read_workspace, watch_workspace

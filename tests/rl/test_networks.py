@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from shoal.core.types import BadInput, Continuous, Discrete, MultiDiscrete, Spec
+from shoal.core.errors import BadInput
+from shoal.core.types import Continuous, Discrete, MultiDiscrete, Spec
 from shoal.rl import networks
 from shoal.rl.networks import (
     MLP,

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from support.runs import at_work, tiny
 
-from shoal.core.types import BadInput, Cards, Continuous, Discrete, MultiDiscrete, Spec
+from shoal.core.errors import BadInput
+from shoal.core.types import Cards, Continuous, Discrete, MultiDiscrete, Spec
 from shoal.environments.spaces import to_bounds
 from shoal.experiment.experiment import dump
 from shoal.experiment.resolve import build_run, make_agent

@@ -21,7 +21,7 @@ import pytest
 from support.runs import at_work
 
 from shoal.core.atomic import Damaged, seal, unseal, write_file
-from shoal.core.types import BadInput
+from shoal.core.errors import BadInput
 from shoal.core.workshop import Workshop
 from shoal.run import checkpoint
 from shoal.run.checkpoint import DATA, MANIFEST, Checkpoints, read, to_host

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.core.types import BadInput
+from shoal.core.errors import BadInput
 from shoal.run.lock import Lock
 
 HOLD = """

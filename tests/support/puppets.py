@@ -27,7 +27,8 @@ from pathlib import Path
 import numpy as np
 
 from shoal.core.atomic import write_file
-from shoal.core.types import BadInput, Discrete, Spec
+from shoal.core.errors import BadInput
+from shoal.core.types import Discrete, Spec
 from shoal.distributed import lease
 from shoal.distributed.directory import Lost, Workspace
 from shoal.experiment.experiment import Experiment

@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.core.types import ActionSpace, Agent, BadInput, Spec
+from shoal.core.errors import BadInput
+from shoal.core.types import ActionSpace, Agent, Spec
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.probes import match
 from shoal.methods.methods import AGENTS

@@ -22,8 +22,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from shoal.core.errors import BadField
 from shoal.core.schema import build
-from shoal.core.types import Agent, BadInput, Discrete, Member, Range
+from shoal.core.types import Agent, Discrete, Member, Range
 from shoal.rl import off_policy
 from shoal.rl.networks import MLP, check_activation, make_network
 from shoal.rl.off_policy import Replay, towards
@@ -86,11 +87,13 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
     """DQN for discrete actions; `settings` are the fields of `Config`. Raises BadInput where they do not fit."""
     config = build(Config, settings, "config.")
     if not isinstance(spec.action, Discrete):
-        raise BadInput("agent = dqn: needs one discrete action; take td3 or sac for continuous actions, ppo for others")
+        raise BadField(
+            "agent", "needs one discrete action", "take td3 or sac for continuous actions, ppo for others", value="dqn"
+        )
     check_activation(config.activation)
     off_policy.check(config)
     if not 1 <= config.n_step <= config.rollout:
-        raise BadInput(f"config.n_step = {config.n_step}: must be from 1 to config.rollout = {config.rollout}")
+        raise BadField("config.n_step", f"must be from 1 to config.rollout = {config.rollout}", value=config.n_step)
     choices = spec.action.n
     features = make_network(config.network, spec)
     head = MLP(config.layers, choices, config.activation)

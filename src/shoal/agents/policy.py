@@ -15,8 +15,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from shoal.core.errors import BadField
 from shoal.core.schema import build
-from shoal.core.types import ActionSpace, Agent, BadInput, Continuous, Member, Rollout
+from shoal.core.types import ActionSpace, Agent, Continuous, Member, Rollout
 from shoal.rl import batching
 from shoal.rl.networks import check_activation, choice, hidden, make_network, orthogonal, outputs, scaled
 from shoal.rl.normalize import empty, normalise
@@ -81,9 +82,9 @@ def policy(spec: Spec, **settings: Any) -> Agent:
     config = build(Config, settings, "config.")
     check_activation(config.activation)
     if any(width < 1 for width in config.layers):
-        raise BadInput(f"config.layers = {list(config.layers)}: every width must be at least 1")
+        raise BadField("config.layers", "every width must be at least 1", value=list(config.layers))
     if config.recurrent < 0:
-        raise BadInput(f"config.recurrent = {config.recurrent}: must be at least 0")
+        raise BadField("config.recurrent", "must be at least 0", value=config.recurrent)
     network = Network(make_network(config.network, spec), spec.action, config)
 
     def carry(shape: tuple[int, ...]) -> Any:

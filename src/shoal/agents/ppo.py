@@ -25,8 +25,9 @@ import jax.numpy as jnp
 import optax
 
 from shoal.core import tree
+from shoal.core.errors import BadField
 from shoal.core.schema import build
-from shoal.core.types import Agent, BadInput, Member, Range, Rollout
+from shoal.core.types import Agent, Member, Range, Rollout
 from shoal.rl.advantages import generalised_advantages
 from shoal.rl.networks import MLP, Policy, check_activation, make_network, scaled
 from shoal.rl.normalize import Statistics, empty, normalise, running_returns, take_in
@@ -116,20 +117,24 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
     config = build(Config, settings, "config.")
     for name in ("environments", "rollout", "minibatches"):
         if getattr(config, name) < 1:
-            raise BadInput(f"config.{name} = {getattr(config, name)}: must be at least 1")
+            raise BadField(f"config.{name}", "must be at least 1", value=getattr(config, name))
     if any(width < 1 for width in config.layers):
-        raise BadInput(f"config.layers = {list(config.layers)}: every width must be at least 1")
+        raise BadField("config.layers", "every width must be at least 1", value=list(config.layers))
     steps = config.rollout * config.environments
     check_activation(config.activation)
     if steps % config.minibatches:
-        raise BadInput(
-            f"config.minibatches = {config.minibatches} does not divide the {steps} steps of a rollout "
-            f"(config.rollout {config.rollout} x config.environments {config.environments})"
+        raise BadField(
+            "config.minibatches",
+            f"does not divide the {steps} steps of a rollout "
+            f"(config.rollout {config.rollout} x config.environments {config.environments})",
+            value=config.minibatches,
         )
     if config.normalise_advantages and steps == config.minibatches:
-        raise BadInput(
-            f"config.minibatches = {config.minibatches}: a minibatch of one step has no advantage over its own mean, so "
-            f"that nothing is learned; take fewer, or config.normalise_advantages: false"
+        raise BadField(
+            "config.minibatches",
+            "a minibatch of one step has no advantage over its own mean, so that nothing is learned",
+            "take fewer, or config.normalise_advantages: false",
+            value=config.minibatches,
         )
     network = make_network(config.network, spec)
     policy = Policy(spec.action, config.layers, config.activation, network)

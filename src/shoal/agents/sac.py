@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from shoal.core.errors import BadField
 from shoal.core.schema import build
-from shoal.core.types import Agent, BadInput, Continuous, Member, Range
+from shoal.core.types import Agent, Continuous, Member, Range
 from shoal.rl import off_policy
 from shoal.rl.networks import MLP, SquashedNormal, check_activation, flatten, held_within
 from shoal.rl.off_policy import ADAM, Replay, descend, towards
@@ -83,9 +84,11 @@ def sac(spec: Spec, **settings: Any) -> Agent:
     """SAC for continuous actions; `settings` are the fields of `Config`. Raises BadInput where they do not fit."""
     config = build(Config, settings, "config.")
     if not isinstance(spec.action, Continuous):
-        raise BadInput("agent = sac: needs continuous actions, and this environment's are discrete; take dqn or ppo")
+        raise BadField(
+            "agent", "needs continuous actions, and this environment's are discrete", "take dqn or ppo", value="sac"
+        )
     if not config.initial_temperature > 0:
-        raise BadInput(f"config.initial_temperature = {config.initial_temperature}: must be above 0")
+        raise BadField("config.initial_temperature", "must be above 0", value=config.initial_temperature)
     check_activation(config.activation)
     off_policy.check(config)
     size = spec.action.shape[0]

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from shoal.core.errors import BadField
 from shoal.core.schema import build
-from shoal.core.types import Agent, BadInput, Continuous, Member, Range
+from shoal.core.types import Agent, Continuous, Member, Range
 from shoal.rl import off_policy
 from shoal.rl.batching import when
 from shoal.rl.networks import MLP, check_activation, flatten
@@ -102,7 +103,9 @@ class Networks(NamedTuple):
 def networks(spec: Spec, config: Config) -> Networks:
     """The networks of TD3 for a spec. Raises BadInput where the settings or the actions do not fit."""
     if not isinstance(spec.action, Continuous):
-        raise BadInput("agent = td3: needs continuous actions, and this environment's are discrete; take dqn or ppo")
+        raise BadField(
+            "agent", "needs continuous actions, and this environment's are discrete", "take dqn or ppo", value="td3"
+        )
     check_activation(config.activation)
     off_policy.check(config)
     actor = MLP(config.layers, spec.action.shape[0], config.activation, output_scale=0.01)

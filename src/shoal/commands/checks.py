@@ -13,8 +13,9 @@ import jax
 import numpy as np
 
 from shoal.core import tree
+from shoal.core.errors import BadInput
 from shoal.core.suggestions import readable
-from shoal.core.types import BadInput, Cards, Explore, Range
+from shoal.core.types import Cards, Explore, Range
 from shoal.distributed.directory import probe, worth_keeping
 from shoal.environments.device import DeviceEnvironment
 from shoal.experiment.experiment import method_name

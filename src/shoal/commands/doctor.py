@@ -17,8 +17,8 @@ from rich.table import Table
 
 from shoal.commands import checks, toy
 from shoal.commands.checks import Finding, doubt, fine, problem
+from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed, Interrupted
-from shoal.core.types import BadInput
 from shoal.experiment.experiment import Experiment, alone
 from shoal.experiment.resolve import Parts, build_run
 from shoal.population.devices import prepare

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from shoal.core.errors import BadInput
 from shoal.core.keys import derive
-from shoal.core.types import BadInput
 from shoal.experiment.resolve import make_environment
 from shoal.experiment.trust import check_trust
 from shoal.methods.independent import independent

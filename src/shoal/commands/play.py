@@ -15,10 +15,11 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 
+from shoal.core.errors import BadInput
 from shoal.core.interrupts import heeding
 from shoal.core.keys import derive, jax_key, words
 from shoal.core.schema import told
-from shoal.core.types import BadInput, PyTree, Seed
+from shoal.core.types import PyTree, Seed
 from shoal.environments import host, registry
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.guard import blamed, guarded

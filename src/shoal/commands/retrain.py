@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from shoal.core.types import BadInput
+from shoal.core.errors import BadInput
 from shoal.experiment.experiment import alone, method_name, of_run
 from shoal.experiment.registry import method
 from shoal.experiment.trust import check_trust

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from shoal.core.errors import BadInput
 from shoal.core.keys import derive
-from shoal.core.types import BadInput, Cards, Explore, Range, Select
+from shoal.core.types import Cards, Explore, Range, Select
 from shoal.methods.pbt import explore, select
 from shoal.methods.pbt.evolver import pbt
 

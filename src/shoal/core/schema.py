@@ -17,8 +17,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import yaml
 
-from shoal.core.suggestions import unknown
-from shoal.core.types import BadInput
+from shoal.core.errors import BadField, BadInput, unknown
 
 WORDS = {
     int: "a whole number",
@@ -33,15 +32,18 @@ WORDS = {
 def build(kind: type, values: Any, prefix: str) -> Any:
     """A dataclass from plain data. Raises BadInput that names the field by its dotted path, `prefix` in front."""
     if not isinstance(values, dict):
-        raise BadInput(f"{prefix.rstrip('.') or 'the experiment'}: must be a mapping of fields to values")
+        raise BadField(prefix.rstrip("."), "must be a mapping of fields to values")
     known = {f.name: f for f in fields(kind)}
     hints = get_type_hints(kind)
     made = {}
     for name, value in values.items():
         if name not in known:
-            raise BadInput(unknown(prefix.rstrip(".") or "the experiment", str(name), known))
+            raise unknown(prefix.rstrip("."), str(name), known)
         made[name] = convert(hints[name], value, f"{prefix}{name}")
-    return kind(**made)
+    try:
+        return kind(**made)
+    except BadField as error:
+        raise error.within(prefix.rstrip(".")) from error
 
 
 def convert(hint: Any, value: Any, place: str) -> Any:
@@ -55,25 +57,25 @@ def convert(hint: Any, value: Any, place: str) -> Any:
         return None if value is None else convert(next(o for o in options if o is not type(None)), value, place)
     if base is Literal:
         if value not in options:
-            raise BadInput(unknown(place, str(value), [str(o) for o in options]))
+            raise unknown(place, str(value), [str(o) for o in options])
         return value
     if base in (tuple, list) and isinstance(value, (list, tuple)):
         if base is list or options[1:] == (Ellipsis,):
             options = options[:1] * len(value)
         if len(value) != len(options):
-            raise BadInput(f"{place} = {list(value)}: must be a list of {len(options)}")
+            raise BadField(place, f"must be a list of {len(options)}", value=list(value))
         return base(convert(o, x, f"{place}.{i}") for i, (o, x) in enumerate(zip(options, value, strict=True)))
     if isinstance(base, type) and issubclass(base, Mapping) and isinstance(value, Mapping):
         return {str(k): convert(options[1], x, f"{place}.{k}") for k, x in value.items()}
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         if base is float:
             if not abs(value) <= sys.float_info.max:  # NaN is not, and a whole number may be larger than any float
-                raise BadInput(f"{place} = {value}: must be a finite number")
+                raise BadField(place, "must be a finite number", value=value)
             return float(value)
         if base is int and (isinstance(value, int) or value.is_integer()):
             return int(value)
     if not isinstance(value, base) or (base is int and isinstance(value, bool)):
-        raise BadInput(f"{place} = {value!r}: must be {WORDS.get(base, 'a list')}")
+        raise BadField(place, f"must be {WORDS.get(base, 'a list')}", value=f"{value!r}")
     return value
 
 
@@ -96,11 +98,11 @@ def import_from(name: str, what: str) -> Any:
     """The object at module:name. Raises BadInput, whatever its module does when it is imported."""
     module, _, attribute = name.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), attribute)):
-        raise BadInput(f"{what}: {name!r} cannot be imported: write module:name")
+        raise BadField(what, f"{name!r} cannot be imported: write module:name")
     try:
         return getattr(importlib.import_module(module), attribute)
     except (Exception, SystemExit) as error:
-        raise BadInput(f"{what}: {name} cannot be imported: {told(error)}") from error
+        raise BadField(what, f"{name} cannot be imported: {told(error)}") from error
 
 
 def told(error: BaseException) -> str:
@@ -113,25 +115,25 @@ def told(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}{'' if here else f' ({Path(place.filename).name}, line {place.lineno})'}"
 
 
-def call(what: str, function: Callable, *arguments: Any, **options: Any) -> Any:
+def call(field: str, what: str, function: Callable, *arguments: Any, **options: Any) -> Any:
     """Call what the user named. Raises BadInput where it does not take these options; its own errors pass."""
     try:
         inspect.signature(function).bind(*arguments, **options)
     except TypeError as error:
-        raise BadInput(f"{what} does not take {options or 'no options'}: {error}") from error
+        raise BadField(field, f"{what} does not take {options or 'no options'}: {error}") from error
     except ValueError:  # a function without a signature, such as some of Python's own
         pass
     return function(*arguments, **options)
 
 
-def call_own(what: str, function: Callable, *arguments: Any, **options: Any) -> Any:
+def call_own(field: str, what: str, function: Callable, *arguments: Any, **options: Any) -> Any:
     """Call what the user named and has written. Raises BadInput where it does not take these options, or fails."""
     try:
-        return call(what, function, *arguments, **options)
+        return call(field, what, function, *arguments, **options)
     except BadInput:
         raise
     except (Exception, SystemExit) as error:
-        raise BadInput(f"{what} failed: {told(error)}") from error
+        raise BadField(field, f"{what} failed: {told(error)}") from error
 
 
 def plain(value: Any) -> Any:
@@ -210,13 +212,11 @@ def parse(text: str) -> tuple[Any, dict[str, int]]:
         seen.add(id(node))
         line = node.start_mark.line + 1
         if depth > DEEPEST or repeated > REPEATED:
-            raise BadInput(f"line {line}: not valid YAML: its aliases repeat too much")
+            raise BadInput("not valid YAML: its aliases repeat too much", line)
         if node.tag not in PLAIN:
-            raise BadInput(
-                f"line {line}: not valid YAML: {node.tag.replace('tag:yaml.org,2002:', '!!')} is not plain data"
-            )
+            raise BadInput(f"not valid YAML: {node.tag.replace('tag:yaml.org,2002:', '!!')} is not plain data", line)
         if isinstance(node, yaml.ScalarNode) and re.search("[\0\ud800-\udfff]", node.value):
-            raise BadInput(f"line {line}: not valid YAML: text with a character that no file can hold")
+            raise BadInput("not valid YAML: text with a character that no file can hold", line)
         if isinstance(node, yaml.SequenceNode):
             for i, item in enumerate(node.value):
                 lines[f"{path}.{i}"] = item.start_mark.line + 1
@@ -226,13 +226,13 @@ def parse(text: str) -> tuple[Any, dict[str, int]]:
         for key, value in node.value:
             line = key.start_mark.line + 1
             if not isinstance(key, yaml.ScalarNode):
-                raise BadInput(f"line {line}: not valid YAML: a name must be text")
+                raise BadInput("not valid YAML: a name must be text", line)
             if not key.tag.endswith(":merge"):
                 key.tag = "tag:yaml.org,2002:str"  # also where it looks like a number, or like yes and no
             walk(key, path, depth + 1)
             place = f"{path}.{key.value}" if path else key.value
             if place in lines:
-                raise BadInput(f"{place} is given twice, in lines {lines[place]} and {line}")
+                raise BadInput(f"{place} is given twice, in lines {lines[place]} and {line}", line)
             lines[place] = line
             walk(value, place, depth + 1)
 
@@ -244,20 +244,7 @@ def parse(text: str) -> tuple[Any, dict[str, int]]:
         walk(node, "", 0)
         return loader.construct_document(node), lines
     except yaml.MarkedYAMLError as error:
-        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        raise BadInput(f"{line}not valid YAML: {error.problem}") from error
+        mark = error.problem_mark
+        raise BadInput(f"not valid YAML: {error.problem}", mark.line + 1 if mark else None) from error
     except yaml.YAMLError as error:
         raise BadInput(f"not valid YAML: {str(error).splitlines()[0]}") from error
-
-
-def line_of(message: str, lines: dict[str, int]) -> int | None:
-    """The line that a message is about. It begins with a path, or quotes one, and may then name a field of it."""
-    words = [w.strip(".") for w in re.findall(r"[\w./-]+", message.partition(";")[0])]  # behind it stands advice
-    quoted = re.findall(r"'([^']*)'", message)
-    while words and words[0] not in lines and "." in words[0]:
-        words[0] = words[0].rpartition(".")[0]
-    for i, word in enumerate(words):
-        if word in lines and (i == 0 or "." in word or word in quoted):
-            fields = (f"{word}.{w}" for w in words[i + 1 :])
-            return lines[next((f for f in fields if f in lines), word)]
-    return None

@@ -18,20 +18,6 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     return [lower[k] for k, x in zip(found, likeness, strict=True) if x > 0.8 * likeness[0]]
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> str:
-    """«what» has no such name; which ones are near, or which there are."""
-    known = sorted(known)
-    near = nearest(name, known)
-    hint = (
-        f"did you mean {' or '.join(near)}?"
-        if near
-        else f"choose from {', '.join(known)}"
-        if known
-        else "there are none"
-    )
-    return f"{what}: {name!r} does not exist; {hint}"
-
-
 def readable(size: float) -> str:
     """A number of bytes in three digits."""
     for unit in ("B", "kB", "MB", "GB"):

@@ -12,21 +12,9 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from shoal.core.suggestions import shortened
-
 Array = Any  # of JAX where it is on the device, of NumPy where it is not
 PyTree = Any
 Hyper = Any  # a NamedTuple of float32 numbers, one class per agent; in a population every leaf is [N]
-
-
-class BadInput(Exception):
-    """The user asked for something impossible; the message says what, where, and what is allowed.
-
-    Where it quotes a long value, only the ends of that are shown.
-    """
-
-    def __str__(self) -> str:
-        return shortened(super().__str__())
 
 
 # --------------------------------------------------------------------------------------- environments

@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.core.atomic import Damaged, create_file, open_file, read_or_nothing, seal, unseal, write_file
-from shoal.core.types import BadInput
+from shoal.core.errors import BadField, BadInput
 from shoal.core.workshop import Workshop
 from shoal.distributed.lease import Lease
 
@@ -71,7 +71,7 @@ class Workspace:
     def join(self, name: str | None) -> None:
         """Become the worker of this name, or a new one. Raises BadInput when another process works under it."""
         if name is not None and not NAME.fullmatch(name):
-            raise BadInput(f"worker = {name}: write up to 64 letters, digits, and . _ - after the first")
+            raise BadField("worker", "write up to 64 letters, digits, and . _ - after the first", value=name)
         try:
             for folder in ("slots", "leases", "published", "workers"):
                 (self.path / folder).mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ class Workspace:
             self.workshop.open(self._lease.check)
         except OSError as error:
             self.leave()
-            raise BadInput(f"workspace: {self.path} cannot be used: {error.strerror or error}") from error
+            raise BadField("workspace", f"{self.path} cannot be used: {error.strerror or error}") from error
 
     def agree(self, text: str, differences: Callable[[Path], Sequence[str]]) -> None:
         """Make `text` the experiment of this workspace, or compare it with the one that it has. Raises BadInput."""
@@ -91,11 +91,12 @@ class Workspace:
             return
         try:
             if not path.is_file():
-                raise BadInput(f"workspace: {path} is no file")
+                raise BadField("workspace", f"{path} is no file")
             if found := differences(path):
-                raise BadInput(
-                    f"workspace: {self.path} belongs to another experiment, which differs in {', '.join(found)}; "
-                    f"compare {path}, or choose another workspace"
+                raise BadField(
+                    "workspace",
+                    f"{self.path} belongs to another experiment, which differs in {', '.join(found)}",
+                    f"compare {path}, or choose another workspace",
                 )
         except BadInput:
             if not self._generations(self.name):  # it has published nothing
@@ -121,7 +122,7 @@ class Workspace:
         while name is None and str(slot) in taken.values():
             slot += 1
         if slot > 9999:
-            raise BadInput(f"workspace: {self.path} has no number left for another worker")
+            raise BadField("workspace", f"{self.path} has no number left for another worker")
         worker = str(slot) if name is None else name
         if create_file(self.path / "slots" / f"{slot:04d}", worker.encode()):
             return worker, slot
@@ -155,9 +156,12 @@ class Workspace:
         for generation in reversed(self._generations(self.name)):
             with suppress(Damaged):
                 if generation >= first and np.array_equal(self._card(self.name, generation).rows[:, 0], uid):
-                    raise BadInput(
-                        f"worker = {self.name}: others may have copied its generation {generation}, and its own files "
-                        f"have lost that: they end before generation {first}; go on under another name"
+                    raise BadField(
+                        "worker",
+                        f"others may have copied its generation {generation}, and its own files have lost "
+                        f"that: they end before generation {first}",
+                        "go on under another name",
+                        value=self.name,
                     )
 
     # ------------------------------------------------------------------------------------------ reading

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from shoal.core.atomic import create_file, read_or_nothing, remove
-from shoal.core.types import BadInput
+from shoal.core.errors import BadField
 
 BEAT = 2.0  # seconds between two renewals
 PATIENCE = 20.0  # seconds without a renewal after which a lease is void
@@ -69,7 +69,7 @@ class Lease:
                 pause()
                 time.sleep(0.05)
                 if self._moved() not in (before, None):
-                    raise BadInput(f"worker = {self._path.name}: it is at work, as process {pid} on {host}")
+                    raise BadField("worker", f"it is at work, as process {pid} on {host}", value=self._path.name)
                 if self._holder() != holder:
                     return  # given back, or another process was faster: try again
         self._remove(holder)

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from shoal.core.types import BadInput, Route
+from shoal.core.errors import BadField
+from shoal.core.types import Route
 
 
 def library() -> str:
@@ -23,8 +24,8 @@ def _mpi() -> Any:
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:  # no package, or no library that it could load
-        raise BadInput(
-            f"exchange = mpi: needs the package mpi4py and an MPI library: pip install 'shoal[mpi]' ({error})"
+        raise BadField(
+            "exchange", f"needs the package mpi4py and an MPI library: pip install 'shoal[mpi]' ({error})", value="mpi"
         ) from error
     return MPI
 

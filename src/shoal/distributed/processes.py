@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from shoal.core.errors import BadField
 from shoal.core.schema import plain
-from shoal.core.types import BadInput, Exchange
+from shoal.core.types import Exchange
 from shoal.core.workshop import Workshop
 from shoal.distributed.asynchronous import Worker
 from shoal.distributed.directory import Workspace
@@ -82,7 +83,7 @@ class Company:
         if self._workspace is None:
             text = dump(experiment)
             if self.exchange.broadcast(text) != text:
-                raise BadInput("exchange = mpi: the processes were started with different experiments")
+                raise BadField("exchange", "the processes were started with different experiments", value="mpi")
         else:
             usual = Experiment()
             own = [name for name in OWN if not (self._pools and name == "shards")]

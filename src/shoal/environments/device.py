@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.core.suggestions import unknown
-from shoal.core.types import ActionSpace, BadInput, Continuous, Discrete, PyTree, Spec, TimeStep
+from shoal.core.errors import BadField, unknown
+from shoal.core.types import ActionSpace, Continuous, Discrete, PyTree, Spec, TimeStep
 
 
 class DeviceEnvironment(NamedTuple):
@@ -112,11 +112,11 @@ def gymnax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
         with _lenient():
             env, params = gymnax.make(name)
     except OSError as error:  # MNISTBandit downloads its images
-        raise BadInput(f"env: gymnax:{name} needs data that cannot be downloaded: {error}") from error
+        raise BadField("env", f"gymnax:{name} needs data that cannot be downloaded: {error}") from error
     known = [field.name for field in fields(params)]
     for option in options:
         if option not in known:
-            raise BadInput(unknown("env_options", option, known))
+            raise unknown("env_options", option, known)
     params = params.replace(**options)
 
     def raw_step(key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
@@ -142,7 +142,7 @@ def gymnax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
             action = jnp.zeros(space.shape, jnp.float32 if isinstance(space, Continuous) else jnp.int32)
             shapes = jax.eval_shape(lambda k: raw_step(k, env.reset_env(k, params)[1], action)[0], key)
     except (TypeError, ValueError) as error:
-        raise BadInput(f"env: gymnax:{name} does not accept env_options {options}: {error}") from error
+        raise BadField("env", f"gymnax:{name} does not accept env_options {options}: {error}") from error
     return DeviceEnvironment(Spec(first[0].shape, "float32", space), reset, step)
 
 
@@ -154,7 +154,9 @@ def _gymnax_space(space: Any, name: str) -> ActionSpace:
             np.broadcast_to(np.asarray(x, np.float32), space.shape).reshape(-1) for x in (space.low, space.high)
         )
         return Continuous(tuple(map(float, low)), tuple(map(float, high)))
-    raise BadInput(f"env: gymnax:{name} has the action space {type(space).__name__}; discrete and box are supported")
+    raise BadField(
+        "env", f"gymnax:{name} has the action space {type(space).__name__}", "discrete and box are supported"
+    )
 
 
 def brax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
@@ -167,7 +169,7 @@ def brax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
 
             env = envs.get_environment(name, **options)
     except (TypeError, ValueError, AssertionError) as error:
-        raise BadInput(f"env: brax:{name} does not accept env_options {options}: {error}") from error
+        raise BadField("env", f"brax:{name} does not accept env_options {options}: {error}") from error
 
     def reset(key: jax.Array) -> tuple[PyTree, jax.Array]:
         with _lenient():
@@ -181,8 +183,8 @@ def brax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
 
     obs = jax.eval_shape(reset, jax.random.key(0))[1]
     if not hasattr(obs, "shape"):
-        raise BadInput(
-            f"env: brax:{name} with env_options {options} gives several observations; choose one that is a vector"
+        raise BadField(
+            "env", f"brax:{name} with env_options {options} gives several observations", "choose one that is a vector"
         )
     space = Continuous((-1.0,) * env.action_size, (1.0,) * env.action_size)
     return DeviceEnvironment(Spec(obs.shape, "float32", space), reset, step, fresh_resets=False)

@@ -9,8 +9,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from shoal.core.errors import BadField, BadInput
 from shoal.core.schema import told
-from shoal.core.types import BadInput, PyTree, Spec, TimeStep
+from shoal.core.types import PyTree, Spec, TimeStep
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.host import HostEnvironment, Vector
 from shoal.environments.registry import Environment
@@ -24,7 +25,7 @@ def blamed(env: str, failed: str) -> Iterator[None]:
     except BadInput:
         raise
     except (Exception, SystemExit) as error:
-        raise BadInput(f"env: {env} {failed}: {told(error)}") from error
+        raise BadField("env", f"{env} {failed}: {told(error)}") from error
 
 
 def guarded(environment: Environment, env: str) -> Environment:
@@ -32,7 +33,7 @@ def guarded(environment: Environment, env: str) -> Environment:
     spec = environment.spec
     for what, shape in (("observation", spec.obs_shape), ("action", spec.action.shape)):
         if 0 in shape:
-            raise BadInput(f"env: {env} has an empty {what}, of shape {shape}: there is nothing to learn from")
+            raise BadField("env", f"{env} has an empty {what}, of shape {shape}: there is nothing to learn from")
     if isinstance(environment, HostEnvironment):
         return environment._replace(open=lambda n, objective: _Vector(environment.open, n, objective, env, spec))
     return _on_the_device(environment, env)
@@ -44,9 +45,10 @@ def _on_the_device(environment: DeviceEnvironment, env: str) -> DeviceEnvironmen
     def check(where: str, obs: jax.Array) -> None:
         given = jax.typeof(obs)
         if (given.shape, str(given.dtype)) != (spec.obs_shape, spec.obs_dtype):
-            raise BadInput(
-                f"env: {env} gives an observation of shape {given.shape} and type {given.dtype} at {where}; "
-                f"its spec says {spec.obs_shape} and {spec.obs_dtype}"
+            raise BadField(
+                "env",
+                f"{env} gives an observation of shape {given.shape} and type {given.dtype} at {where}",
+                f"its spec says {spec.obs_shape} and {spec.obs_dtype}",
             )
 
     def reset(key: jax.Array) -> tuple[PyTree, jax.Array]:
@@ -62,11 +64,11 @@ def _on_the_device(environment: DeviceEnvironment, env: str) -> DeviceEnvironmen
             reward, terminated, truncated = numbers
             for name, x in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
                 if np.shape(x):
-                    raise BadInput(
-                        f"env: {env} gives {name} of shape {np.shape(x)} at step; it must be a single number"
+                    raise BadField(
+                        "env", f"{env} gives {name} of shape {np.shape(x)} at step", "it must be a single number"
                     )
             if _types(after) != _types(state):
-                raise BadInput(f"env: {env} gives a state of other parts, shapes or types at step than at reset")
+                raise BadField("env", f"{env} gives a state of other parts, shapes or types at step than at reset")
         return after, obs, reward, terminated, truncated
 
     return environment._replace(reset=reset, step=step)
@@ -89,7 +91,9 @@ class _Vector:
             obs = self._vector.reset(seeds)
         if np.shape(obs)[1:] != self._spec.obs_shape:
             shape = np.shape(obs)[1:]
-            raise BadInput(f"env: {self._env} begins with an observation of shape {shape}, not {self._spec.obs_shape}")
+            raise BadField(
+                "env", f"{self._env} begins with an observation of shape {shape}, not {self._spec.obs_shape}"
+            )
         return obs
 
     def step(self, action: np.ndarray) -> tuple[TimeStep, np.ndarray | None]:

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from shoal.core.errors import BadField, BadInput
 from shoal.core.schema import told
-from shoal.core.types import ActionSpace, BadInput, Continuous, Discrete, MultiDiscrete, Spec, TimeStep
+from shoal.core.types import ActionSpace, Continuous, Discrete, MultiDiscrete, Spec, TimeStep
 
 
 class Vector(Protocol):
@@ -46,7 +47,7 @@ def gymnasium_environment(name: str, options: dict[str, Any]) -> HostEnvironment
     options = dict(options)
     vectorization = options.pop("vectorization", "sync")
     if vectorization not in ("sync", "async"):
-        raise BadInput(f"env_options.vectorization = {vectorization!r}: choose sync or async")
+        raise BadField("env_options.vectorization", "choose sync or async", value=f"{vectorization!r}")
 
     registered = registry().get(name)  # passed to worker processes, where only gymnasium's own ids are registered
     home = os.getpid()
@@ -57,13 +58,15 @@ def gymnasium_environment(name: str, options: dict[str, Any]) -> HostEnvironment
         _tame_mujoco(registered)
         return open_one(registered or name, **options)
 
-    env, first = _try_out(make, f"env: gym:{name} with env_options {options}")
+    env, first = _try_out(make, f"gym:{name} with env_options {options}")
     space = env.observation_space
     if not isinstance(space, gymnasium.spaces.Box):
-        raise BadInput(f"env: gym:{name} has the observation space {space}, which cannot be made one array of numbers")
+        raise BadField(
+            "env", f"gym:{name} has the observation space {space}, which cannot be made one array of numbers"
+        )
     if np.shape(first) != space.shape:
-        raise BadInput(
-            f"env: gym:{name} begins with an observation of shape {np.shape(first)}; its space says {space.shape}"
+        raise BadField(
+            "env", f"gym:{name} begins with an observation of shape {np.shape(first)}", f"its space says {space.shape}"
         )
     dtype = "uint8" if space.dtype == np.uint8 else "float32"
     spec = Spec(space.shape, dtype, _action_space(env.action_space, name))
@@ -87,9 +90,9 @@ def _try_out(make: Callable[[], Any], what: str) -> tuple[Any, Any]:
             with contextlib.closing(env):
                 first = env.reset(seed=0)[0] if isinstance(env.observation_space, gymnasium.spaces.Box) else None
     except gymnasium.error.DependencyNotInstalled as error:
-        raise BadInput(f"{what} needs a package that is missing: {error}") from error
+        raise BadField("env", f"{what} needs a package that is missing: {error}") from error
     except (Exception, SystemExit) as error:
-        raise BadInput(f"{what} {doing}: {told(error)}") from error
+        raise BadField("env", f"{what} {doing}: {told(error)}") from error
     return env, first
 
 
@@ -216,6 +219,8 @@ def _action_space(space: Any, name: str) -> ActionSpace:
         return MultiDiscrete((2,) * space.shape[0])
     if isinstance(space, spaces.Box) and len(space.shape) == 1:
         return Continuous(tuple(map(float, space.low)), tuple(map(float, space.high)), str(space.dtype))
-    raise BadInput(
-        f"env: gym:{name} has the action space {space}; these work: discrete, multi-discrete, multi-binary, flat box"
+    raise BadField(
+        "env",
+        f"gym:{name} has the action space {space}",
+        "these work: discrete, multi-discrete, multi-binary, flat box",
     )

@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from shoal.core.suggestions import unknown
-from shoal.core.types import ActionSpace, BadInput, Continuous, Discrete, MultiDiscrete, Spec
+from shoal.core.errors import BadField, unknown
+from shoal.core.types import ActionSpace, Continuous, Discrete, MultiDiscrete, Spec
 from shoal.environments.device import DeviceEnvironment
 
 _YES, _NO = jnp.bool(True), jnp.bool(False)
@@ -57,7 +57,7 @@ def recall(delay: int = 3) -> DeviceEnvironment:
     A policy without memory gets at most 0.5 in the mean.
     """
     if delay < 1:
-        raise BadInput(f"env_options.delay = {delay}: must be at least 1")
+        raise BadField("env_options.delay", "must be at least 1", value=delay)
 
     def reset(key: jax.Array) -> tuple[Any, jax.Array]:
         cue = jnp.where(jax.random.bernoulli(key), jnp.float32(1), jnp.float32(-1))
@@ -103,7 +103,7 @@ def match(actions: str = "discrete") -> DeviceEnvironment:
         "continuous": Continuous((-2.0,), (2.0,)),
     }
     if actions not in space:
-        raise BadInput(unknown("env_options.actions", actions, space))
+        raise unknown("env_options.actions", actions, space)
 
     def reset(key: jax.Array) -> tuple[Any, jax.Array]:
         sign = jnp.where(jax.random.bernoulli(key), jnp.float32(1), jnp.float32(-1))

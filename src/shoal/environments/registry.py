@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
+from shoal.core.errors import BadField
 from shoal.core.schema import call_own, import_from
 from shoal.core.suggestions import nearest
-from shoal.core.types import BadInput
 from shoal.environments.device import DeviceEnvironment, import_gymnax
 from shoal.environments.host import HostEnvironment
 
@@ -53,11 +53,11 @@ def resolve(env: str) -> str:
     if colon and suite not in SUITES:
         if _importable(suite):
             return env
-        raise BadInput(
-            f"env: there is no suite {suite!r}; choose one of {', '.join(SUITES)}, or module:factory of your own"
+        raise BadField(
+            "env", f"there is no suite {suite!r}", f"choose one of {', '.join(SUITES)}, or module:factory of your own"
         )
     if colon and not installed(suite):
-        raise BadInput(f"env: {env} needs the package {SUITES[suite]}: pip install 'shoal[{suite}]'")
+        raise BadField("env", f"{env} needs the package {SUITES[suite]}: pip install 'shoal[{suite}]'")
     if colon and (name in names(suite) or (suite == "gym" and ":" in name)):
         return env
     if not colon:
@@ -65,13 +65,13 @@ def resolve(env: str) -> str:
             if env in names(candidate):
                 return f"{candidate}:{env}"
         if env in BRAX:
-            raise BadInput(f"env: {env} needs the package brax: pip install 'shoal[brax]'")
+            raise BadField("env", f"{env} needs the package brax: pip install 'shoal[brax]'")
     if (name if colon else env).startswith("ALE/") and importlib.util.find_spec("ale_py") is None:
-        raise BadInput(f"env: {env} needs the package ale-py: pip install 'shoal[atari]'")
+        raise BadField("env", f"{env} needs the package ale-py: pip install 'shoal[atari]'")
     bare = {n: f"{s}:{n}" for s in ([suite] if colon else reversed(SUITES)) for n in names(s)}
     near = nearest(name if colon else env, bare)
     hint = f"did you mean {' or '.join(bare[n] for n in near)}?" if near else "`shoal envs` lists what is installed"
-    raise BadInput(f"env: {env!r} does not exist; {hint}")
+    raise BadField("env", f"{env!r} does not exist", hint)
 
 
 def make(env: str, options: dict[str, Any]) -> Environment:
@@ -89,7 +89,7 @@ def make(env: str, options: dict[str, Any]) -> Environment:
         from shoal.environments.host import gymnasium_environment
 
         return gymnasium_environment(name, options)
-    return call_own(f"env_options: {env}", import_from(env, "env"), **options)
+    return call_own("env_options", env, import_from(env, "env"), **options)
 
 
 def _importable(module: str) -> bool:

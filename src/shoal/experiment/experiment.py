@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import difflib
 import math
-import re
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
-from shoal.core.schema import build, line_of, parse, plain, read_yaml, write_yaml
-from shoal.core.types import BadInput
+from shoal.core.errors import BadField, BadInput
+from shoal.core.schema import build, parse, plain, read_yaml, write_yaml
 from shoal.experiment import registry
 from shoal.experiment.registry import as_range, component_data, name_of, range_data
 from shoal.methods.ranges import validate
@@ -164,25 +163,15 @@ def blame(path: Path | None, changed: Collection[str] = (), always: bool = True)
     try:
         yield
     except BadInput as error:
-        message = str(error.args[0])  # whole: long names have lines too
-        if path is None or message.startswith(str(path)) or not path.is_file():
+        if path is None or error.file is not None or not path.is_file():
             raise
-        if message.startswith("line "):
-            raise BadInput(f"{path}, {message}") from error
-        try:
-            lines = parse(path.read_text(encoding="utf-8"))[1]
-        except (BadInput, OSError):
-            lines = {}
-
-        def from_flags(place: str) -> bool:
-            return any(f"{place}.".startswith(f"{field}.") for field in changed)
-
-        subject = ".".join(re.findall(r"^[\w.]+|(?<=: ')[^']+", message)[:2])  # «place: 'name' ...» or «place = value»
-        if from_flags(subject):
-            raise
-        line = line_of(message, {place: line for place, line in lines.items() if not from_flags(place)})
-        if line or always:
-            raise BadInput(f"{path}{f', line {line}' if line else ''}: {message}") from error
+        if isinstance(error, BadField):
+            if any(f"{error.path}.".startswith(f"{field}.") for field in changed):
+                raise
+            with suppress(BadInput, OSError):
+                error.line = error.line_in(parse(path.read_text(encoding="utf-8"))[1])
+        if error.line is not None or always:
+            error.file = path
         raise
 
 
@@ -251,50 +240,55 @@ def check(experiment: Experiment) -> None:
     for name, (least, most) in LIMITS.items():
         value = attrgetter(name)(e)
         if value < least:
-            raise BadInput(f"{name} = {value}: must be at least {least}")
+            raise BadField(name, f"must be at least {least}", value=value)
         if value > most:
-            raise BadInput(f"{name} = {value}: must be at most {most}")
+            raise BadField(name, f"must be at most {most}", value=value)
     for name in ("run_dir", "workspace"):
         if "\0" in (getattr(e, name) or ""):
-            raise BadInput(f"{name} = {getattr(e, name)!r}: no path holds the character \\0")
+            raise BadField(name, "no path holds the character \\0", value=f"{getattr(e, name)!r}")
     if e.shards is not None and (e.shards < 1 or e.population % e.shards):
-        raise BadInput(f"shards = {e.shards}: must be at least 1 and divide population = {e.population}")
+        raise BadField("shards", f"must be at least 1 and divide population = {e.population}", value=e.shards)
     if (e.workspace is not None) != (e.exchange == "directory"):
-        raise BadInput("workspace: goes with exchange: directory, and neither without the other")
+        raise BadField("workspace", "goes with exchange: directory, and neither without the other")
     if e.exchange == "directory" and e.run_dir is not None:
-        raise BadInput("run_dir: the run of a worker lies in its workspace; leave run_dir out")
+        raise BadField("run_dir", "the run of a worker lies in its workspace", "leave run_dir out")
     if e.exchange != "directory" and e.worker is not None:
-        raise BadInput("worker: goes with exchange: directory")
+        raise BadField("worker", "goes with exchange: directory")
     for name, number in e.hyper.items():
         if not math.isfinite(number):
-            raise BadInput(f"hyper.{name} = {number}: must be a finite number")
+            raise BadField(f"hyper.{name}", "must be a finite number", value=number)
     both = sorted(set(e.hyper) & set(e.space or {}))
     if both:
-        raise BadInput(
-            f"hyper.{both[0]}: a hyperparameter is either fixed or tuned; remove it here, and to start a tuned one "
-            f"somewhere set space.{both[0]}.start"
+        raise BadField(
+            f"hyper.{both[0]}",
+            "a hyperparameter is either fixed or tuned",
+            f"remove it here, and to start a tuned one somewhere set space.{both[0]}.start",
         )
     for name, r in (e.space or {}).items():
         validate(name, as_range(name, r))
     if e.schedule and e.space:
-        raise BadInput("schedule: a run follows a schedule or tunes a space; to follow the schedule, write space: {}")
+        raise BadField(
+            "schedule", "a run follows a schedule or tunes a space", "to follow the schedule, write space: {}"
+        )
     selector, _ = registry.selector(e.select), registry.explorer(e.explore)
     method = registry.method(e.method)
     if not method.copies:
         _check_without_copies(e)
     elif e.population < (needs := getattr(selector, "needs", 1)):
-        raise BadInput(
-            f"population = {e.population}: selection by {type(selector).__name__} needs at least {needs}; "
-            f"for a single agent write select: keep"
+        raise BadField(
+            "population",
+            f"selection by {type(selector).__name__} needs at least {needs}",
+            "for a single agent write select: keep",
+            value=e.population,
         )
     for name in ("space", "schedule"):
         if getattr(e, name) and not method.tunes:
-            raise BadInput(
-                f"{name}: method {method_name(e)} tunes nothing; give hyperparameters fixed values under hyper"
+            raise BadField(
+                name, f"method {method_name(e)} tunes nothing", "give hyperparameters fixed values under hyper"
             )
     for name, option in method.chosen.items():
         if name in e.hyper:
-            raise BadInput(f"hyper.{name}: method {method_name(e)} chooses it by itself, among method.{option}")
+            raise BadField(f"hyper.{name}", f"method {method_name(e)} chooses it by itself, among method.{option}")
 
 
 def _check_without_copies(e: Experiment) -> None:
@@ -302,7 +296,7 @@ def _check_without_copies(e: Experiment) -> None:
     usual = Experiment()
     for name in ("select", "explore", "memory", "start_after"):
         if getattr(e, name) != getattr(usual, name):
-            raise BadInput(f"{name}: goes with method: pbt; with method {method_name(e)} no member copies another")
+            raise BadField(name, "goes with method: pbt", f"with method {method_name(e)} no member copies another")
 
 
 def agent_of(experiment: Experiment) -> Any:

@@ -6,9 +6,9 @@ import inspect
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
+from shoal.core.errors import BadField, unknown
 from shoal.core.schema import build, call_own, import_from, plain
-from shoal.core.suggestions import unknown
-from shoal.core.types import BadInput, Explore, Range, Select
+from shoal.core.types import Explore, Range, Select
 from shoal.methods.methods import METHODS, Method
 from shoal.methods.pbt.explore import EXPLORERS
 from shoal.methods.pbt.select import SELECTORS
@@ -40,26 +40,24 @@ def component(spec: Any, what: str) -> Any:
     registry = REGISTRIES[what]
     if not isinstance(spec, (str, dict)):
         if not _fits(spec, what):
-            raise BadInput(f"{what} = {spec!r}: write one of {', '.join(registry)}, or a mapping of name and options")
+            raise BadField(
+                what, f"write one of {', '.join(registry)}, or a mapping of name and options", value=f"{spec!r}"
+            )
         return spec
     options = dict(spec) if isinstance(spec, dict) else {"name": spec}
     name = options.pop("name", None)
     if name is None:
-        raise BadInput(f"{what}: needs a name, one of {', '.join(registry)}")
-    try:
-        if ":" not in str(name):
-            if name not in registry:
-                raise BadInput(unknown(what, str(name), registry))
-            return build(registry[name], options, f"{what}.")
-        target = import_object(str(name), what)
-        made = call_own(f"{what}: {name}", target, **options) if isinstance(target, type) or options else target
-        if not _fits(made, what):
-            use = f"is called with ({CALLED[what]})" if what in CALLED else f"has {', '.join(PARTS)}"
-            raise BadInput(f"{what}: {name} is none: what goes here {use}")
-        return made
-    except BadInput as error:
-        message = str(error)
-        raise BadInput(message if message.startswith(what) else f"{what}: {message}") from error
+        raise BadField(what, f"needs a name, one of {', '.join(registry)}")
+    if ":" not in str(name):
+        if name not in registry:
+            raise unknown(what, str(name), registry)
+        return build(registry[name], options, f"{what}.")
+    target = import_object(str(name), what)
+    made = call_own(what, str(name), target, **options) if isinstance(target, type) or options else target
+    if not _fits(made, what):
+        use = f"is called with ({CALLED[what]})" if what in CALLED else f"has {', '.join(PARTS)}"
+        raise BadField(what, f"{name} is none: what goes here {use}")
+    return made
 
 
 def _fits(made: Any, what: str) -> bool:
@@ -83,12 +81,12 @@ def as_range(name: str, value: Any) -> Range:
         return value
     if isinstance(value, (list, tuple)):
         if len(value) not in (2, 3):
-            raise BadInput(
-                f"space.{name}: write [low, high] or [low, high, scale], or a mapping of the fields of a range"
+            raise BadField(
+                f"space.{name}", "write [low, high] or [low, high, scale], or a mapping of the fields of a range"
             )
         value = dict(zip(("low", "high", "scale"), value, strict=False))
     if not isinstance(value, dict):
-        raise BadInput(f"space.{name} = {value!r}: write [low, high], [low, high, scale] or a mapping")
+        raise BadField(f"space.{name}", "write [low, high], [low, high, scale] or a mapping", value=f"{value!r}")
     return build(Range, value, f"space.{name}.")
 
 
@@ -102,7 +100,7 @@ def import_object(name: str, what: str) -> Any:
     """The object at module:name. Raises BadInput."""
     module, _, attribute = name.partition(":")
     if module == OBJECT:
-        raise BadInput(f"{what}: was given in Python as an object of its own ({attribute}); give it again: {what}=...")
+        raise BadField(what, f"was given in Python as an object of its own ({attribute})", f"give it again: {what}=...")
     return import_from(name, what)
 
 

@@ -12,9 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.core import tree
+from shoal.core.errors import BadField, unknown
 from shoal.core.schema import build, call, call_own, plain
-from shoal.core.suggestions import readable, unknown
-from shoal.core.types import Agent, BadInput, Evolver, Learner, Population, Spec
+from shoal.core.suggestions import readable
+from shoal.core.types import Agent, Evolver, Learner, Population, Spec
 from shoal.distributed.returns import Returns
 from shoal.distributed.shared_evaluation import Pool
 from shoal.environments import registry as environments
@@ -112,14 +113,16 @@ def _interval(experiment: Experiment, learner: Learner) -> tuple[int, int | None
         return SHOWN, None
     iterations = -(-experiment.interval // (agent.rollout * agent.environments))
     if iterations >= 2**31:
-        raise BadInput(f"interval = {experiment.interval}: must be less than 2**31 rollouts")
+        raise BadField("interval", "must be less than 2**31 rollouts", value=experiment.interval)
     steps = iterations * agent.rollout * agent.environments
     known = experiment.generations * steps * (experiment.population if learner.together else 1)
     if agent.warm_up > known:
         makes = "the members make" if learner.together else "a member makes"
-        raise BadInput(
-            f"config.warm_up = {agent.warm_up}: nothing would ever be learned, for {makes} {known} steps "
-            f"in all (generations {experiment.generations} x interval {experiment.interval})"
+        raise BadField(
+            "config.warm_up",
+            f"nothing would ever be learned, for {makes} {known} steps in all "
+            f"(generations {experiment.generations} x interval {experiment.interval})",
+            value=agent.warm_up,
         )
     return iterations, steps
 
@@ -135,9 +138,11 @@ def _with_shards(
     """Which members each shard of this process has."""
     count = experiment.shards or processes
     if count < processes:
-        raise BadInput(f"shards = {count}: each of the {processes} processes needs one; start fewer, or raise shards")
+        raise BadField(
+            "shards", f"each of the {processes} processes needs one", "start fewer, or raise shards", value=count
+        )
     if experiment.population % count:
-        raise BadInput(f"population = {experiment.population}: must be a multiple of its {count} shards")
+        raise BadField("population", f"must be a multiple of its {count} shards", value=experiment.population)
     members = first_uid + np.arange(experiment.population).reshape(count, -1)
     return replace(experiment, shards=count), list(np.array_split(members, processes)[process])
 
@@ -152,17 +157,25 @@ def make_learner(experiment: Experiment, spec: Spec) -> tuple[Experiment, Learne
     agent = make_agent(experiment, spec)
     learner = method.learner(agent, experiment.population)
     if (experiment.shards or 1) > 1 and learner.together:
-        raise BadInput(f"shards = {experiment.shards}: with method {name} members share a critic: it needs one shard")
+        raise BadField(
+            "shards", f"with method {name} members share a critic: it needs one shard", value=experiment.shards
+        )
     pairs = learner.drawn is not None and learner.drawn.in_pairs
     if pairs and experiment.population % (even := 2 * (experiment.shards or 1)):
-        raise BadInput(
-            f"population = {experiment.population}: method {name} perturbs in mirrored pairs; "
-            f"it must be a multiple of {even}{', two for each shard' if even > 2 else ''}"
+        raise BadField(
+            "population",
+            f"method {name} perturbs in mirrored pairs",
+            f"it must be a multiple of {even}{(', two for each shard' if even > 2 else '')}",
+            value=experiment.population,
         )
     if learner.drawn is not None and experiment.exchange == "directory" and not method.pools:
-        raise BadInput(f"exchange = directory: with method {name} members share a critic: they need one process")
+        raise BadField(
+            "exchange", f"with method {name} members share a critic: they need one process", value="directory"
+        )
     if learner.drawn is not None and experiment.fitness.source == "training":
-        raise BadInput(f"fitness.source = training: with method {name} members train in their evaluations alone")
+        raise BadField(
+            "fitness.source", f"with method {name} members train in their evaluations alone", value="training"
+        )
     return replace(experiment, config=_structure(experiment, method)), learner
 
 
@@ -176,7 +189,7 @@ def _structure(experiment: Experiment, method: Method) -> dict[str, Any]:
     for name, value in config.items():
         for number in value if isinstance(value, (list, tuple)) else [value]:
             if isinstance(number, int) and number > files.INT32:
-                raise BadInput(f"config.{name} = {plain(value)}: must be at most {files.INT32}")
+                raise BadField(f"config.{name}", f"must be at most {files.INT32}", value=plain(value))
     return config
 
 
@@ -184,33 +197,32 @@ def make_agent(experiment: Experiment, spec: Spec) -> Agent:
     """The agent that an experiment names, for an environment's spec. Raises BadInput."""
     name, method = agent_of(experiment), registry.method(experiment.method)
     if callable(name) and method.own_agents:
-        return call("config: the agent", name, spec, **experiment.config)
+        return call("config", "the agent", name, spec, **experiment.config)
     own = ", or module:factory of your own" if method.own_agents else ""
     if not isinstance(name, str):
-        raise BadInput(f"agent = {name!r}: write one of {', '.join(method.agents)}{own}")
+        raise BadField("agent", f"write one of {', '.join(method.agents)}{own}", value=f"{name!r}")
     if name not in method.agents and (":" not in name or not method.own_agents):
         others = [other for other, kind in METHODS.items() if name in kind.agents]
         if others or ":" in name:
             advice = f"; {name} goes with method {' or '.join(others)}" if others else ""
-            raise BadInput(
-                f"agent = {name}: method {method_name(experiment)} trains {', '.join(method.agents)}{own}{advice}"
+            raise BadField(
+                "agent", f"method {method_name(experiment)} trains {', '.join(method.agents)}{own}{advice}", value=name
             )
-        raise BadInput(unknown("agent", name, method.agents))
+        raise unknown("agent", name, method.agents)
     path = method.agents.get(name, name)
     factory = import_object(path, "agent")
     config = _structure(replace(experiment, agent=name), method)
     if name not in method.agents:
-        made = call_own(f"agent: {name}", factory, spec, **config)
+        made = call_own("agent", name, factory, spec, **config)
         if not isinstance(made, Agent):
-            raise BadInput(f"agent: {name} gives a {type(made).__name__}; it must give an Agent")
+            raise BadField("agent", f"{name} gives a {type(made).__name__}", "it must give an Agent")
         return made
     try:
-        return call(f"config: {name}", factory, spec, **config)
-    except BadInput as error:
-        if method.own_agents or not str(error).startswith("agent = "):
+        return call("config", name, factory, spec, **config)
+    except BadField as error:
+        if method.own_agents or error.field != "agent":
             raise  # else there is no other agent to take, whatever it advises
-        reason = str(error).removeprefix("agent = ").partition(";")[0].replace(":", "", 1)
-        raise BadInput(f"method = {method_name(experiment)}: {reason}") from error
+        raise BadField("method", f"{name} {error.problem}", value=method_name(experiment)) from error
 
 
 def make_environment(experiment: Experiment) -> tuple[Experiment, Environment]:
@@ -219,7 +231,7 @@ def make_environment(experiment: Experiment) -> tuple[Experiment, Environment]:
     if isinstance(env, (DeviceEnvironment, HostEnvironment)):
         environment: Environment = env
     elif callable(env):
-        environment = call("env_options: the environment", env, **experiment.env_options)
+        environment = call("env_options", "the environment", env, **experiment.env_options)
     elif str(env).startswith(f"{OBJECT}:"):
         environment = import_object(env, "env")
     else:
@@ -227,9 +239,11 @@ def make_environment(experiment: Experiment) -> tuple[Experiment, Environment]:
         environment = environments.make(experiment.env, experiment.env_options)
     if not isinstance(environment, (DeviceEnvironment, HostEnvironment)):
         kind = type(environment).__name__
-        raise BadInput(f"env: {env} gives a {kind}; it must give a DeviceEnvironment or a HostEnvironment")
+        raise BadField("env", f"{env} gives a {kind}", "it must give a DeviceEnvironment or a HostEnvironment")
     if experiment.fitness.objective and isinstance(environment, DeviceEnvironment):
-        raise BadInput("fitness.objective: device environments have no info; it works with host environments (gym:...)")
+        raise BadField(
+            "fitness.objective", "device environments have no info", "it works with host environments (gym:...)"
+        )
     return experiment, guarded(environment, str(name_of(experiment.env)))
 
 
@@ -239,15 +253,15 @@ def _with_numbers(experiment: Experiment, agent: Agent) -> Experiment:
     for place, names in (("hyper", experiment.hyper), ("space", experiment.space or {})):
         for name in names:
             if name not in known:
-                raise BadInput(unknown(place, name, known))
+                raise unknown(place, name, known)
     for i, row in enumerate(experiment.schedule or ()):
         for name in row:
             if name not in known:
-                raise BadInput(unknown(f"schedule.{i}", name, known))
+                raise unknown(f"schedule.{i}", name, known)
     for name, (low, high) in agent.limits.items():
         for place, value in _values_of(experiment, name):
             if not low <= value <= high:
-                raise BadInput(f"{place} = {value:g}: must lie within [{low:g}, {high:g}]")
+                raise BadField(place, f"must lie within [{low:g}, {high:g}]", value=f"{value:g}")
     space = experiment.space
     if space is None:
         usual = {} if experiment.schedule else registry.method(experiment.method).space(agent)
@@ -293,9 +307,12 @@ def check_memory(parts: Parts) -> None:
     if free is not None and need > free:
         share = replay_size(parts)
         advice = "lower config.capacity or population" if share > state / 2 else "lower population or config.layers"
-        raise BadInput(
-            f"population = {population}: {population} members take {readable(state)}, {readable(share)} of it replay "
-            f"memory, which makes {readable(need)} while they are saved, and {readable(free)} are free; {advice}"
+        raise BadField(
+            "population",
+            f"{population} members take {readable(state)}, {readable(share)} of it replay "
+            f"memory, which makes {readable(need)} while they are saved, and {readable(free)} are free",
+            advice,
+            value=population,
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from shoal.core.types import BadInput
+from shoal.core.errors import BadField
 from shoal.environments.registry import SUITES
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.registry import OBJECT
@@ -18,9 +18,12 @@ def check_trust(experiment: Experiment, trust_code: bool, places: Collection[str
         value = experiment.config.get("network") if place == "config.network" else getattr(experiment, place)
         name = value.get("name") if isinstance(value, dict) else value
         if isinstance(name, str) and _is_code(place, name) and not trust_code:
-            raise BadInput(
-                f"{place} = {name}: the run names code, and to load it is to run it; if you trust the run, and the current "
-                f"directory, where it is looked up too, add --trust-code (in Python: trust_code=True)"
+            raise BadField(
+                place,
+                "the run names code, and to load it is to run it",
+                "if you trust the run, and the current directory, where it is looked up too, "
+                "add --trust-code (in Python: trust_code=True)",
+                value=name,
             )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
-from shoal.core.types import BadInput
+from shoal.core.errors import BadField
 
 if TYPE_CHECKING:
     from shoal.core.types import Agent, Evolver, Explore, Learner, Range, Select
@@ -67,10 +67,7 @@ class Pbt:
     ) -> Evolver:
         from shoal.methods.pbt.evolver import pbt
 
-        try:
-            return pbt(select, explore, space, start, start_after)
-        except BadInput as error:
-            raise BadInput(f"explore: {error}") from error
+        return pbt(select, explore, space, start, start_after)
 
     def space(self, agent: Agent) -> dict[str, Range]:
         return agent.space
@@ -136,11 +133,11 @@ class Es(_Fixed):
         for name in ("sigma", "learning_rate"):
             factor, end = getattr(self, f"{name}_decay"), getattr(self, f"{name}_end")
             if not 0 < factor <= 1:
-                raise BadInput(f"method.{name}_decay = {factor:g}: must lie within (0, 1]")
+                raise BadField(f"method.{name}_decay", "must lie within (0, 1]", value=f"{factor:g}")
             if end < 0:
-                raise BadInput(f"method.{name}_end = {end:g}: must be at least 0")
+                raise BadField(f"method.{name}_end", "must be at least 0", value=f"{end:g}")
         if self.chunk < 1:
-            raise BadInput(f"method.chunk = {self.chunk}: must be at least 1")
+            raise BadField("method.chunk", "must be at least 1", value=self.chunk)
         return frozen(agent, self.optimiser, self.chunk)
 
     def evolver(
@@ -179,7 +176,7 @@ class CemRl(_Fixed):
         from shoal.methods.cem_rl.learner import cem_rl
 
         if self.elites is not None and not 1 <= self.elites <= population:
-            raise BadInput(f"method.elites = {self.elites}: must lie within 1 and population = {population}")
+            raise BadField("method.elites", f"must lie within 1 and population = {population}", value=self.elites)
         options = {name: getattr(self, name) for name in ("variance", "noise_end", "noise_decay", "mirrored")}
         return cem_rl(agent, population, trained=self.trained, **options)
 

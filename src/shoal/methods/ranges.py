@@ -12,7 +12,8 @@ from typing import NoReturn
 
 import numpy as np
 
-from shoal.core.types import BadInput, Range
+from shoal.core.errors import BadField
+from shoal.core.types import Range
 
 SCALES = ("linear", "log", "one_minus_log")
 _TINY, _HUGE = (float(bound) for bound in (np.finfo(np.float32).tiny, np.finfo(np.float32).max))
@@ -23,7 +24,7 @@ def validate(name: str, r: Range) -> None:
     """Raise `BadInput` unless `r` is a valid range."""
 
     def fail(problem: str) -> NoReturn:
-        raise BadInput(f"space.{name}: {problem}")
+        raise BadField(f"space.{name}", problem)
 
     if r.choices is not None:
         if r.low is not None or r.high is not None:

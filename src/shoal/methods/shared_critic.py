@@ -15,7 +15,8 @@ import jax.numpy as jnp
 
 from shoal.agents.td3 import Networks, descend_critics, is_due, targets
 from shoal.core import tree
-from shoal.core.types import Agent, BadInput
+from shoal.core.errors import BadField
+from shoal.core.types import Agent
 from shoal.rl import replay_memory as ring
 from shoal.rl.off_policy import ADAM, descend, towards
 
@@ -48,7 +49,7 @@ class Critic(NamedTuple):
 def networks_of(agent: Agent, method: str) -> Networks:
     """The networks of an agent. Raises BadInput where it is not TD3."""
     if not isinstance(agent.parts, Networks):
-        raise BadInput(f"method = {method}: trains the actors of td3; take agent: td3")
+        raise BadField("method", "trains the actors of td3", "take agent: td3", value=method)
     return agent.parts
 
 

@@ -18,8 +18,9 @@ import numpy as np
 import yaml
 
 from shoal.core.atomic import parse_json
+from shoal.core.errors import BadInput
 from shoal.core.schema import read_yaml
-from shoal.core.types import BadInput, Range
+from shoal.core.types import Range
 from shoal.records.jsonl import read_lines, read_text
 
 

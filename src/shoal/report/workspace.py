@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from shoal.core.errors import BadInput
 from shoal.core.interrupts import heeding
-from shoal.core.types import BadInput
 from shoal.records.jsonl import read_lines
 from shoal.report.lineage import Run, number, read_run, tabulate
 

@@ -10,9 +10,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from shoal.core.errors import BadField, unknown
 from shoal.core.schema import call_own, import_from
-from shoal.core.suggestions import unknown
-from shoal.core.types import BadInput, Continuous, Discrete, MultiDiscrete
+from shoal.core.types import Continuous, Discrete, MultiDiscrete
 
 if TYPE_CHECKING:
     from shoal.core.types import ActionSpace, Spec
@@ -164,20 +164,22 @@ def make_network(network: Any, spec: Spec) -> nn.Module:
     if network in NETWORKS:
         sides = shape[1:] if shape and shape[0] < shape[-1] else shape[:-1]  # the other one counts channels
         if network == "nature_cnn" and (len(shape) != 3 or min(sides) < 36):
-            raise BadInput(f"config.network = nature_cnn: takes images of at least 36 x 36, not observations {shape}")
+            raise BadField(
+                "config.network", f"takes images of at least 36 x 36, not observations {shape}", value="nature_cnn"
+            )
         return Features(shape, network)
     if isinstance(network, str) and ":" not in network:
-        raise BadInput(unknown("config.network", network, [*NETWORKS, "module:factory"]))
+        raise unknown("config.network", network, [*NETWORKS, "module:factory"])
     factory = import_from(network, "config.network") if isinstance(network, str) else network
     if not callable(factory):
-        raise BadInput(f"config.network = {network!r}: write {', '.join(NETWORKS)} or module:factory of your own")
-    made = call_own("config.network", factory, spec)
+        raise BadField("config.network", f"write {', '.join(NETWORKS)} or module:factory of your own", value=repr(network))
+    made = call_own("config.network", "it", factory, spec)
     if not isinstance(made, nn.Module):
-        raise BadInput(f"config.network gives a {type(made).__name__}; it must give a flax.linen.Module")
+        raise BadField("config.network", f"it gives a {type(made).__name__}", "it must give a flax.linen.Module")
     obs = jax.ShapeDtypeStruct((2, *shape), spec.obs_dtype)
-    seen = call_own("config.network", jax.eval_shape, made.init_with_output, jax.random.key(0), obs)[0]
+    seen = call_own("config.network", "it", jax.eval_shape, made.init_with_output, jax.random.key(0), obs)[0]
     if getattr(seen, "shape", ())[:-1] != (2,):
-        raise BadInput(f"config.network gives {seen} for 2 observations; it must give an array [2, features]")
+        raise BadField("config.network", f"it gives {seen} for 2 observations", "it must give an array [2, features]")
     return made
 
 
@@ -327,4 +329,4 @@ class Policy(nn.Module):
 def check_activation(name: str) -> None:
     """Raise BadInput for an activation that does not exist."""
     if name not in ACTIVATIONS:
-        raise BadInput(unknown("config.activation", name, ACTIVATIONS))
+        raise unknown("config.activation", name, ACTIVATIONS)

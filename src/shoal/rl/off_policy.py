@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import optax
 
 from shoal.core import tree
-from shoal.core.types import Agent, BadInput, Hyper, Member, PyTree, Rollout
+from shoal.core.errors import BadField
+from shoal.core.types import Agent, Hyper, Member, PyTree, Rollout
 from shoal.rl import replay_memory as ring
 from shoal.rl.batching import per_member, repeat
 from shoal.rl.steps import usable
@@ -42,13 +43,13 @@ def check(config: Any) -> None:
     """Raise BadInput where the settings do not fit together."""
     for name in ("environments", "rollout", "capacity", "batch", "updates_per_step"):
         if getattr(config, name) < 1:
-            raise BadInput(f"config.{name} = {getattr(config, name)}: must be at least 1")
+            raise BadField(f"config.{name}", "must be at least 1", value=getattr(config, name))
     if any(width < 1 for width in config.layers):
-        raise BadInput(f"config.layers = {list(config.layers)}: every width must be at least 1")
+        raise BadField("config.layers", "every width must be at least 1", value=list(config.layers))
     if config.warm_up < 0:
-        raise BadInput(f"config.warm_up = {config.warm_up}: must be at least 0")
+        raise BadField("config.warm_up", "must be at least 0", value=config.warm_up)
     if config.warm_up > config.capacity:
-        raise BadInput(f"config.warm_up = {config.warm_up} does not fit into config.capacity = {config.capacity}")
+        raise BadField("config.warm_up", f"does not fit into config.capacity = {config.capacity}", value=config.warm_up)
 
 
 class Own(NamedTuple):

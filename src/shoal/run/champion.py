@@ -11,8 +11,9 @@ import jax
 import numpy as np
 
 from shoal.core.atomic import Damaged
+from shoal.core.errors import BadInput
 from shoal.core.schema import build
-from shoal.core.types import ActionSpace, Agent, BadInput, Cards, Continuous, Discrete, MultiDiscrete, PyTree, Spec
+from shoal.core.types import ActionSpace, Agent, Cards, Continuous, Discrete, MultiDiscrete, PyTree, Spec
 from shoal.core.workshop import Workshop
 from shoal.environments.spaces import to_bounds
 from shoal.experiment.experiment import INT32, Experiment, of_run

@@ -19,7 +19,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from shoal.core.atomic import Damaged, read_file, seal, unseal, write_file
-from shoal.core.types import BadInput, PyTree
+from shoal.core.errors import BadInput
+from shoal.core.types import PyTree
 from shoal.core.workshop import Workshop
 
 DATA, MANIFEST = "state.safetensors", "manifest.json"

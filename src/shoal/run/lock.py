@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from shoal.core.types import BadInput
+from shoal.core.errors import BadField, BadInput
 
 NAME = ".lock"
 
@@ -50,7 +50,7 @@ class Lock:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             holder = os.pread(self._file, 200, 0).decode(errors="replace") or "another process"
-            raise BadInput(f"run_dir: {self._folder} is in use: {holder} is at work on it") from error
+            raise BadField("run_dir", f"{self._folder} is in use: {holder} is at work on it") from error
         except OSError as error:
             note(f"{self._folder}: no lock can be had here ({error.strerror}); let no second process train in it")
         try:

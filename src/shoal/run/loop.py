@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from shoal.core.errors import BadField, BadInput
 from shoal.core.interrupts import Failed, Interrupted, on_signal
 from shoal.core.keys import derive
 from shoal.core.schema import plain
-from shoal.core.types import BadInput, PyTree
+from shoal.core.types import PyTree
 from shoal.core.workshop import Workshop
 from shoal.distributed.processes import Company
 from shoal.experiment.experiment import Experiment, blame, check, default_run_dir, of_run
@@ -225,7 +226,7 @@ class _Run:
             except OSError as error:
                 if asked is None and path.exists():
                     continue  # somebody was faster
-                raise BadInput(f"run_dir: {path} cannot be written: {error.strerror}") from error
+                raise BadField("run_dir", f"{path} cannot be written: {error.strerror}") from error
             self._held.callback(lock.release)
             return path
 

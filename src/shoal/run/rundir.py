@@ -8,8 +8,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from shoal.core.errors import BadField, BadInput
 from shoal.core.schema import build
-from shoal.core.types import BadInput, PyTree, Spec
+from shoal.core.types import PyTree, Spec
 from shoal.core.workshop import Workshop
 from shoal.experiment.experiment import Experiment, dump
 from shoal.records.jsonl import Lines
@@ -46,15 +47,16 @@ class RunDirectory:
     def check_free(self, needed: int) -> None:
         """Raise BadInput where a run lies already, or where the disk has no room for `needed` bytes."""
         if (self.path / "experiment.yaml").exists():
-            raise BadInput(f"run_dir: {self.path} already holds a run; `shoal resume {self.path}` continues it")
+            raise BadField("run_dir", f"{self.path} already holds a run", f"`shoal resume {self.path}` continues it")
         if any((self.path / name).exists() for name in FILES):
-            raise BadInput(f"run_dir: {self.path} holds what is left of a run; remove it or choose another place")
+            raise BadField("run_dir", f"{self.path} holds what is left of a run", "remove it or choose another place")
         place = next(p for p in (self.path, *self.path.absolute().parents) if p.is_dir())
         free = shutil.disk_usage(place).free
         if needed > free:
-            raise BadInput(
-                f"run_dir: {self.path} needs about {needed / 1e9:.2g} GB for checkpoints and {free / 1e9:.2g} GB "
-                f"are free; make room, choose another place, or lower checkpoint.keep"
+            raise BadField(
+                "run_dir",
+                f"{self.path} needs about {needed / 1e9:.2g} GB for checkpoints and {free / 1e9:.2g} GB are free",
+                "make room, choose another place, or lower checkpoint.keep",
             )
 
     def create(self, experiment: Experiment) -> None:
@@ -67,7 +69,7 @@ class RunDirectory:
             self._open_lines(before=0)
         except OSError as error:
             self.discard()
-            raise BadInput(f"run_dir: {self.path} cannot be written: {error.strerror}") from error
+            raise BadField("run_dir", f"{self.path} cannot be written: {error.strerror}") from error
 
     def reopen(self, experiment: Experiment, first: int, best: Best, spec: Spec) -> None:
         """Cut everything back to what was known before generation `first`. Raises BadInput where folders are in the way."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from shoal.core.types import BadInput, Cards, Decision, Evolver, Seed
+from shoal.core.errors import BadField
+from shoal.core.types import Cards, Decision, Evolver, Seed
 
 
 def cem(start: dict[str, float], elites: int | None = None) -> Evolver:
@@ -13,7 +14,7 @@ def cem(start: dict[str, float], elites: int | None = None) -> Evolver:
     start: values of all hyperparameters. elites: how many members count, by default half of them
     """
     if elites is not None and elites < 1:
-        raise BadInput(f"method.elites = {elites}: must be at least 1")
+        raise BadField("method.elites", "must be at least 1", value=elites)
 
     def init(key: Seed, uid: np.ndarray) -> tuple[tuple[()], dict[str, np.ndarray]]:
         return (), {name: np.full(len(uid), value, np.float32) for name, value in start.items()}

@@ -18,8 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.core import tree
+from shoal.core.errors import BadField
 from shoal.core.keys import member_keys
-from shoal.core.types import Agent, BadInput, Drawn, Learner, Member, Population, Rollout
+from shoal.core.types import Agent, Drawn, Learner, Member, Population, Rollout
 from shoal.methods import shared_critic
 from shoal.methods.independent import independent
 from shoal.rl import replay_memory as ring
@@ -209,14 +210,14 @@ def _check(
     population: int, trained: int, variance: float, noise_end: float, noise_decay: float, mirrored: bool
 ) -> None:
     if population < 2:
-        raise BadInput(f"population = {population}: method cem_rl draws at least 2 members")
+        raise BadField("population", "method cem_rl draws at least 2 members", value=population)
     if not 0 <= trained <= population:
-        raise BadInput(f"method.trained = {trained}: must lie within 0 and population = {population}")
+        raise BadField("method.trained", f"must lie within 0 and population = {population}", value=trained)
     if mirrored and population % 2:
-        raise BadInput(f"population = {population}: method.mirrored draws members in pairs; take an even number")
+        raise BadField("population", "method.mirrored draws members in pairs", "take an even number", value=population)
     if not 0 < variance < np.inf:
-        raise BadInput(f"method.variance = {variance}: must be above 0")
+        raise BadField("method.variance", "must be above 0", value=variance)
     if not 0 <= noise_end < np.inf:
-        raise BadInput(f"method.noise_end = {noise_end}: must be at least 0")
+        raise BadField("method.noise_end", "must be at least 0", value=noise_end)
     if not 0 <= noise_decay <= 1:
-        raise BadInput(f"method.noise_decay = {noise_decay}: must lie within 0 and 1")
+        raise BadField("method.noise_decay", "must lie within 0 and 1", value=noise_decay)

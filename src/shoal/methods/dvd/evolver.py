@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from shoal.core.errors import BadField
 from shoal.core.keys import derive, draws
-from shoal.core.types import BadInput, Cards, Decision, Evolver, Seed
+from shoal.core.types import Cards, Decision, Evolver, Seed
 
 # wins and losses int64 [arms]; arm: the one of this generation; best: the best fitness of the one before, or NaN
 State = dict[str, np.ndarray]
@@ -19,7 +20,7 @@ def bandit(start: dict[str, float], arms: Sequence[float] = (0.0, 0.5)) -> Evolv
     start: values of all other hyperparameters. arms: the values to choose from
     """
     if not arms or not all(0 <= arm <= 1 for arm in arms):
-        raise BadInput(f"method.arms = {list(arms)}: needs numbers, each within 0 and 1")
+        raise BadField("method.arms", "needs numbers, each within 0 and 1", value=list(arms))
 
     def hyper(state: State, like: dict[str, np.ndarray], members: int) -> dict[str, np.ndarray]:
         return like | {"diversity": np.full(members, arms[int(state["arm"])], np.float32)}

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from shoal.core.errors import BadField
 from shoal.core.keys import member_keys
-from shoal.core.types import Agent, BadInput, Learner, Member, Population, Rollout
+from shoal.core.types import Agent, Learner, Member, Population, Rollout
 from shoal.methods import shared_critic
 from shoal.methods.independent import independent
 from shoal.rl import diversity
@@ -67,10 +68,10 @@ def dvd(agent: Agent, population: int, *, probes: int = 20, redraw: int = 20) ->
     net, n = shared_critic.networks_of(agent, "dvd"), population
     config = net.config
     if n < 2:
-        raise BadInput(f"population = {n}: method dvd compares members; it needs at least 2")
+        raise BadField("population", "method dvd compares members", "it needs at least 2", value=n)
     for name, value in (("probes", probes), ("redraw", redraw)):
         if value < 1:
-            raise BadInput(f"method.{name} = {value}: must be at least 1")
+            raise BadField(f"method.{name}", "must be at least 1", value=value)
     environments, steps = n * config.environments, config.rollout * config.environments
     slots = -(-config.capacity // (config.rollout * environments)) * config.rollout
     bound = steps * config.updates_per_step

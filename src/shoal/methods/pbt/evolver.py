@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from shoal.core.errors import BadField
 from shoal.core.keys import derive, draws
 from shoal.core.schema import call_own
-from shoal.core.types import BadInput, Cards, Decision, Evolver, Explore, Range, Seed, Select
+from shoal.core.types import Cards, Decision, Evolver, Explore, Range, Seed, Select
 from shoal.methods.pbt import explore as explorers
 from shoal.methods.pbt import select as selectors
 from shoal.methods.ranges import nearest, sample, validate
@@ -48,20 +49,20 @@ def pbt(
 
     # Try the explorer now, so that an error comes before the first interval.
     usual = init((), np.zeros(1, np.int64))[1]
-    changed = call_own("it", explore, (), usual, space, np.zeros(1, np.int64))
+    changed = call_own("explore", "it", explore, (), usual, space, np.zeros(1, np.int64))
     if not isinstance(changed, dict) or changed.keys() != usual.keys():
-        raise BadInput(f"it gave a {type(changed).__name__}; it must give a dict of all hyperparameters")
+        raise BadField("explore", f"it gave a {type(changed).__name__}", "it must give a dict of all hyperparameters")
     return Evolver(init, decide)
 
 
 def _checked(selection: Any, visible: int, members: int) -> tuple[np.ndarray, np.ndarray]:
     """Parents int64 [N], and which members explore, bool [N]. Raises BadInput where a selector returned anything else."""
     if not isinstance(selection, tuple) or len(selection) != 2:
-        raise BadInput(f"select: it gave a {type(selection).__name__}; it must give a Selection")
+        raise BadField("select", f"it gave a {type(selection).__name__}", "it must give a Selection")
     parents, explores = (np.asarray(x) for x in selection)
     whole = parents.dtype.kind in "iu" and explores.dtype.kind == "b" and parents.shape == explores.shape == (members,)
     if not whole or not ((parents >= 0) & (parents < visible)).all():
-        raise BadInput(f"select: of {members} members each needs a parent among the {visible} rows of the cards")
+        raise BadField("select", f"of {members} members each needs a parent among the {visible} rows of the cards")
     return parents, explores
 
 

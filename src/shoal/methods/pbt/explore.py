@@ -13,9 +13,9 @@ from typing import Literal
 
 import numpy as np
 
+from shoal.core.errors import BadField, unknown
 from shoal.core.keys import derive, draws
-from shoal.core.suggestions import unknown
-from shoal.core.types import BadInput, Range, Seed
+from shoal.core.types import Range, Seed
 from shoal.methods.ranges import perturb, sample, shift, validate
 
 Rule = Literal["mutate_float", "mutate_discount"]
@@ -49,8 +49,8 @@ class Perturb(Explorer):
 
     def __post_init__(self) -> None:
         if not self.factors or not all(0 < f < np.inf for f in self.factors) or set(self.factors) == {1.0}:
-            raise BadInput(f"perturb: factors = {self.factors} must be positive numbers, not all of them 1")
-        _probability("perturb", "resample_probability", self.resample_probability)
+            raise BadField("factors", "must be positive numbers, not all of them 1", value=self.factors)
+        _probability("resample_probability", self.resample_probability)
 
     def change(self, name: str, r: Range, x: np.ndarray, u: np.ndarray) -> np.ndarray:
         factor = np.array(self.factors)[(u[:, 1] * len(self.factors)).astype(int)]
@@ -84,14 +84,14 @@ class Mutate(Explorer):
     """mutate_float or mutate_discount for a hyperparameter, where not the one of its scale"""
 
     def __post_init__(self) -> None:
-        _probability("mutate", "mutation_rate", self.mutation_rate)
+        _probability("mutation_rate", self.mutation_rate)
         for which in ("change_range", "discount_range"):
             low, high = getattr(self, which)
             if not 1 <= low <= high < np.inf:
-                raise BadInput(f"mutate: {which} = {(low, high)} must be two numbers >= 1, the smaller first")
+                raise BadField(which, "must be two numbers >= 1, the smaller first", value=(low, high))
         for name, rule in self.rules.items():
             if rule not in ("mutate_float", "mutate_discount"):
-                raise BadInput(f"mutate: rules.{name} = {rule!r} is neither 'mutate_float' nor 'mutate_discount'")
+                raise BadField(f"rules.{name}", "is neither 'mutate_float' nor 'mutate_discount'", value=repr(rule))
 
     def __call__(
         self, key: Seed, hyper: dict[str, np.ndarray], space: dict[str, Range], uid: np.ndarray
@@ -99,7 +99,7 @@ class Mutate(Explorer):
         ruled = dict(space)
         for name, rule in self.rules.items():
             if name not in space:
-                raise BadInput(unknown("mutate.rules, among the tuned hyperparameters", name, space))
+                raise unknown("explore.rules", name, space)
             if (rule == "mutate_discount") != (space[name].scale == "one_minus_log"):
                 ruled[name] = replace(space[name], scale="one_minus_log" if rule == "mutate_discount" else "linear")
                 validate(f"{name} (under mutate.rules, {rule})", ruled[name])
@@ -121,7 +121,7 @@ class Gaussian(Explorer):
 
     def __post_init__(self) -> None:
         if not 0 < self.std < np.inf:
-            raise BadInput(f"gaussian: std = {self.std} must be positive")
+            raise BadField("std", "must be positive", value=self.std)
 
     def change(self, name: str, r: Range, x: np.ndarray, u: np.ndarray) -> np.ndarray:
         normal = np.sqrt(-2 * np.log1p(-u[:, 0])) * np.cos(2 * np.pi * u[:, 1])  # Box and Muller
@@ -145,6 +145,6 @@ EXPLORERS: dict[str, type[Explorer]] = {
 }
 
 
-def _probability(where: str, name: str, value: float) -> None:
+def _probability(name: str, value: float) -> None:
     if not 0 <= value <= 1:
-        raise BadInput(f"{where}: {name} = {value} must lie between 0 and 1")
+        raise BadField(name, "must lie between 0 and 1", value=value)

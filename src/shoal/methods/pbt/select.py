@@ -17,8 +17,9 @@ from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
+from shoal.core.errors import BadField
 from shoal.core.keys import draws
-from shoal.core.types import BadInput, Cards, Seed, Selection
+from shoal.core.types import Cards, Seed, Selection
 
 
 class Rivals(NamedTuple):
@@ -79,11 +80,11 @@ class Truncation(Selector):
 
     def __post_init__(self) -> None:
         if self.donors not in ("top", "above"):
-            raise BadInput(f"truncation: donors = {self.donors!r} is neither 'top' nor 'above'")
+            raise BadField("donors", "is neither 'top' nor 'above'", value=repr(self.donors))
         if not (0 < self.bottom < 1 and 0 < self.top < 1):
-            raise BadInput(f"truncation: bottom = {self.bottom} and top = {self.top} must lie between 0 and 1")
+            raise BadField("bottom", f"it and top = {self.top} must lie between 0 and 1", value=self.bottom)
         if self.donors == "top" and self.bottom + self.top > 1:
-            raise BadInput(f"truncation: bottom = {self.bottom} and top = {self.top} overlap; together at most 1")
+            raise BadField("bottom", f"overlaps with top = {self.top}", "together at most 1", value=self.bottom)
 
     def choose(self, rivals: Rivals) -> tuple[np.ndarray, np.ndarray]:
         n = len(rivals.rank)
@@ -130,9 +131,10 @@ class Threshold(Selector):
 
     def __post_init__(self) -> None:
         if not (self.threshold_std >= 0 and self.threshold_abs >= 0):
-            raise BadInput(
-                f"threshold: threshold_std = {self.threshold_std} and threshold_abs = {self.threshold_abs} "
-                "must not be negative"
+            raise BadField(
+                "threshold_std",
+                f"it and threshold_abs = {self.threshold_abs} must not be negative",
+                value=self.threshold_std,
             )
 
     def choose(self, rivals: Rivals) -> tuple[np.ndarray, np.ndarray]:
@@ -166,7 +168,7 @@ class TTest(Selector):
 
     def __post_init__(self) -> None:
         if not 0 < self.p < 1:
-            raise BadInput(f"t_test: p = {self.p} must lie between 0 and 1")
+            raise BadField("p", "must lie between 0 and 1", value=self.p)
 
     def choose(self, rivals: Rivals) -> tuple[np.ndarray, np.ndarray]:
         from scipy.stats import ttest_ind_from_stats

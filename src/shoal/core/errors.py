@@ -1,0 +1,67 @@
+"""What the user asked for and cannot have: in words, and where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from shoal.core.suggestions import nearest, shortened
+
+
+class BadInput(Exception):
+    """The user asked for something impossible; the message says what, where, and what is allowed.
+
+    file, line: where that stands, once it is known. Of long values in the message only the ends are shown.
+    """
+
+    def __init__(self, problem: str, line: int | None = None):
+        super().__init__(problem)
+        self.file: Path | None = None
+        self.line = line
+
+    def __str__(self) -> str:
+        line = None if self.line is None else f"line {self.line}"
+        where = ", ".join(str(part) for part in (self.file, line) if part is not None)
+        return shortened(f"{where}: {self.args[0]}" if where else self.args[0])
+
+
+class BadField(BadInput):
+    """A field of an experiment that cannot be as it is.
+
+    field:   its dotted path, such as `config.layers`; "" is the experiment itself
+    problem: what is wrong with it
+    advice:  what to do instead, where the problem does not say it
+    value:   what it has, as it is to be shown
+    name:    which name in it is wrong, where it is one
+    """
+
+    def __init__(self, field: str, problem: str, advice: str = "", *, value: object = None, name: str | None = None):
+        shown = "" if value is None else f" = {value}"
+        which = "" if name is None else f"{name!r} "
+        super().__init__(f"{field or 'the experiment'}{shown}: {which}{problem}{f'; {advice}' if advice else ''}")
+        self.field, self.problem, self.advice, self.value, self.name = field, problem, advice, value, name
+
+    @property
+    def path(self) -> str:
+        """What the file calls the place: the field, or the name in it."""
+        return ".".join(part for part in (self.field, self.name) if part)
+
+    def within(self, prefix: str) -> BadField:
+        """The same of a field of another one, with the path of that in front."""
+        field = ".".join(part for part in (prefix, self.field) if part)
+        return BadField(field, self.problem, self.advice, value=self.value, name=self.name)
+
+    def line_in(self, lines: Mapping[str, int]) -> int | None:
+        """The line of the place, or of what it lies in, among the lines of all dotted paths of a file."""
+        path = self.path
+        while path and path not in lines:
+            path = path.rpartition(".")[0]
+        return lines.get(path)
+
+
+def unknown(field: str, name: str, known: Iterable[str]) -> BadField:
+    """A name that does not exist in a field: which ones are near, or which there are."""
+    known = sorted(known)
+    near = nearest(name, known)
+    there = f"choose from {', '.join(known)}" if known else "there are none"
+    return BadField(field, "does not exist", f"did you mean {' or '.join(near)}?" if near else there, name=name)
