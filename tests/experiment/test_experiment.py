@@ -342,7 +342,7 @@ BUILT: list[tuple[str, int, str]] = [
     ("env: gymnx:CartPole-v1", 1, "env: there is no suite 'gymnx'; choose one of gymnax"),
     ("env: gym:CartPol-v1", 1, "env: 'gym:CartPol-v1' does not exist; did you mean gym:CartPole-v1"),
     ("env: shoal.commands.toy:nothing", 1, "env: shoal.commands.toy:nothing cannot be imported"),
-    ("env: shoal.core.keys:words\nenv_options:\n  key: [1]", 3, "env_options: shoal.core.keys:words does not take"),
+    ("env: shoal.core.keys:words\nenv_options:\n  key: [1]", 2, "env_options: shoal.core.keys:words does not take"),
     ("env: builtins:dict", 1, "env: builtins:dict gives a dict; it must give a DeviceEnvironment"),
     ("env_options:\n  gravty: 1", 2, "env_options: 'gravty' does not exist; did you mean gravity?"),
     ("agent: pp", 1, "agent: 'pp' does not exist; did you mean ppo?"),
