@@ -172,7 +172,9 @@ def make_network(network: Any, spec: Spec) -> nn.Module:
         raise unknown("config.network", network, [*NETWORKS, "module:factory"])
     factory = import_from(network, "config.network") if isinstance(network, str) else network
     if not callable(factory):
-        raise BadField("config.network", f"write {', '.join(NETWORKS)} or module:factory of your own", value=repr(network))
+        raise BadField(
+            "config.network", f"write {', '.join(NETWORKS)} or module:factory of your own", value=repr(network)
+        )
     made = call_own("config.network", "it", factory, spec)
     if not isinstance(made, nn.Module):
         raise BadField("config.network", f"it gives a {type(made).__name__}", "it must give a flax.linen.Module")
