@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -221,7 +222,7 @@ def test_written_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     files = sorted(os.listdir(run))
 
     def fail(*_: object) -> None:
-        raise OSError("no space")
+        raise OSError(errno.ENOSPC, "no space")
 
     monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(OSError, match="no space"):
