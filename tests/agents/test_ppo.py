@@ -268,7 +268,7 @@ def test_images(network):
 
 
 def test_unfitting_minibatches():
-    with pytest.raises(BadInput, match=r"minibatches = 5 does not divide the 24 steps"):
+    with pytest.raises(BadInput, match=r"minibatches = 5: does not divide the 24 steps"):
         linear("discrete", minibatches=5)
 
 

@@ -92,12 +92,12 @@ def refused(folder: Path, *arguments: object) -> str:
         ({"population": 1}, "population = 1: selection by Truncation needs at least 2; for a single agent"),
         ({"population": 0}, "population = 0: must be at least 1"),
         ({"generations": -1}, "generations = -1: must be at least 1"),
-        ({"config": {"minibatches": 5}}, "config.minibatches = 5 does not divide the 512 steps of a rollout"),
+        ({"config": {"minibatches": 5}}, "config.minibatches = 5: does not divide the 512 steps of a rollout"),
         ({"config": {"layrs": [8]}}, "config: 'layrs' does not exist; did you mean layers?"),
         ({"config": {"activation": "tahn"}}, "config.activation: 'tahn' does not exist; did you mean tanh?"),
         ({"select": "trunc"}, "select: 'trunc' does not exist; did you mean truncation?"),
         ({"select.botom": 0.3}, "select: 'botom' does not exist; did you mean bottom"),
-        ({"explore": {"name": "perturb", "factors": []}}, "explore: perturb: factors = () must be positive numbers"),
+        ({"explore": {"name": "perturb", "factors": []}}, "explore.factors = (): must be positive numbers"),
         ({"fitness.objective": "score"}, "fitness.objective: device environments have no info"),
         (
             {"env": "gym:Points-v0", "fitness.objective": "score.pionts"},
@@ -325,7 +325,7 @@ def test_an_error_about_a_method_names_its_line(tmp_path: Path, text: str, line:
 def test_an_error_in_a_file_names_its_line(tmp_path: Path) -> None:
     file = tmp_path / "e.yaml"
     file.write_text("population: 4\nconfig:\n  rollout: 16\n  minibatches: 5\n")
-    place = f"{file}, line 4: config.minibatches = 5 does not divide"
+    place = f"{file}, line 4: config.minibatches = 5: does not divide"
     assert refused(tmp_path, "train", file, "--run-dir", tmp_path / "r").startswith(place)
     file.write_text("popluation: 4\n")
     assert refused(tmp_path, "train", file).startswith(f"{file}, line 1: the experiment: 'popluation' does not exist")
