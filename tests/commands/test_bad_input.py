@@ -192,6 +192,7 @@ def test_impossible_learning_from_memory(tmp_path: Path, agent: str, changes: di
     assert told.startswith(message)
 
 
+@pytest.mark.slow
 def test_a_warm_up_that_a_run_just_ends(tmp_path: Path) -> None:
     """A member makes 128 steps: a warm-up of 128 leaves one round of updates, one of 129 is refused."""
     changes = PENDULUM | {"agent": "td3", "config": OFF_POLICY | {"capacity": 200, "warm_up": 129}}

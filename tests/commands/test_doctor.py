@@ -110,6 +110,7 @@ def test_too_little_memory_and_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     assert marks == ["✗", "!", "✓", "✓"]
 
 
+@pytest.mark.slow
 def test_the_checkpoint_is_as_large_as_foretold(tmp_path: Path) -> None:
     experiment = replace(BASE, generations=1, run_dir=str(tmp_path / "run"), final_episodes=1, config={})
     size = sum(part.stat().st_size for part in train(experiment).run_dir.glob("checkpoints/*/*.safetensors"))
@@ -206,6 +207,7 @@ def test_the_toy_is_found_to_work() -> None:
     assert [f.mark for f in doctor.rehearse_toy()] == ["✓"]
 
 
+@pytest.mark.slow
 def test_training_fitness_needs_episodes_that_end() -> None:
     findings = about(doctor.dry_run, env="Pendulum-v1", fitness=Fitness(source="training"))
     assert "no episode ended in 32; a member that ends none has no fitness" in marked(findings, "!")

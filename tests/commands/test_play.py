@@ -125,6 +125,7 @@ def test_grids_are_drawn_as_cells(env: Any, run_of: Callable[..., Path], tmp_pat
     assert len(frames(tmp_path / "film.gif")) >= 2  # a GIF keeps equal frames once
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of importing brax
 def test_brax_draws_its_own_physics(run_of: Callable[..., Path], tmp_path: Path) -> None:
     run, video = run_of("brax:inverted_pendulum", episode_length=3), tmp_path / "film.mp4"

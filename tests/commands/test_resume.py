@@ -147,6 +147,7 @@ def test_stopped_in_the_last_generation_or_the_last_test(six: Path, tmp_path: Pa
     same_run(six, tmp_path / "r")
 
 
+@pytest.mark.slow
 def test_rare_checkpoints(six: Path, tmp_path: Path) -> None:
     """Between two checkpoints a stopped run saves, an abandoned one goes back to the last."""
     every = tiny().checkpoint.__class__(every=4)
@@ -162,6 +163,7 @@ def test_rare_checkpoints(six: Path, tmp_path: Path) -> None:
         same_run(six, tmp_path / name)
 
 
+@pytest.mark.slow
 def test_stopped_again_and_again(six: Path, tmp_path: Path) -> None:
     run = tmp_path / "r"
     stop(run, Signals(0, "evolve", count=2))
@@ -206,7 +208,9 @@ def replaying(agent: str, memory: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("memory", ["own", "copy"])
-@pytest.mark.parametrize("agent", LEARNERS)
+@pytest.mark.parametrize(
+    "agent", [pytest.param(name, marks=[] if name == "dqn" else pytest.mark.slow) for name in LEARNERS]
+)
 def test_replay_memory_goes_on(tmp_path: Path, agent: str, memory: str) -> None:
     """Stopped during the warm-up, after a copy and when the ring is overwritten: as if it had never been."""
     whole, run = tmp_path / "whole", tmp_path / "r"

@@ -85,7 +85,7 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # ----------------------------------------------------------------------------------------- one process
 
 
-def test_islands_of_one_process(four: Path) -> None:
+def test_shards_of_one_process(four: Path) -> None:
     """Four parts of a checkpoint; children on other shards than their parents."""
     names = {p.name for p in (four / "checkpoints" / "00000002").iterdir()}
     assert names == {"manifest.json", "run.safetensors", *(f"shard-000{i}.safetensors" for i in range(4))}
@@ -93,7 +93,7 @@ def test_islands_of_one_process(four: Path) -> None:
     assert sum(row["parent"] != row["uid"] for row in lineage) == 9
 
 
-def test_islands_decide_as_one(four: Path, tmp_path: Path) -> None:
+def test_shards_decide_as_one(four: Path, tmp_path: Path) -> None:
     """A single shard gives the same decisions from the same first generation: cards know no shards."""
     train(tiny(tmp_path / "one", **RUN | {"shards": 1}))
     one, other = record(tmp_path / "one"), record(four)
@@ -102,7 +102,8 @@ def test_islands_decide_as_one(four: Path, tmp_path: Path) -> None:
         assert a["hyper"] == pytest.approx(b["hyper"]) and a["steps"] == b["steps"]
 
 
-def test_two_islands_and_four_resume_exactly(four: Path, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_two_shards_and_four_resume_exactly(four: Path, tmp_path: Path) -> None:
     train(tiny(tmp_path / "run", **RUN | {"generations": 1}))
     resume(tmp_path / "run", generations=3)
     same_run(tmp_path / "run", four)
@@ -149,6 +150,7 @@ def test_another_number_of_ranks_goes_on(four: Path, tmp_path: Path) -> None:
     same_run(tmp_path / "run", four)
 
 
+@pytest.mark.slow
 def test_a_signal_to_one_rank_stops_all(four: Path, tmp_path: Path) -> None:
     """And what they saved goes on as if nothing had been."""
     path = tmp_path / "run"
@@ -358,6 +360,7 @@ def test_a_full_disk_stops_a_worker_that_can_go_on(tmp_path: Path, monkeypatch: 
     same_run(tmp_path / "space" / "workers" / "a", tmp_path / "whole" / "workers" / "a")
 
 
+@pytest.mark.slow
 def test_two_workers_at_once(tmp_path: Path) -> None:
     """Side by side they see each other, and copy across; each decides for its own members only."""
     given = settings(generations=40, select="winner_takes_all")

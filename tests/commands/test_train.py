@@ -401,6 +401,7 @@ def test_fitness_of_the_training_episodes(tmp_path: Path) -> None:
 LONG = {"env": "shoal.environments.probes:endless_reward", "env_options": {"limit": 100}}
 
 
+@pytest.mark.slow
 def test_nothing_measured_yet(tmp_path: Path) -> None:
     """Training episodes that end in the fourth generation only: no champion before, yet checkpoints, and exact resume."""
     changes = {"generations": 5, "fitness": Fitness("training", 2, step_limit=60)}
