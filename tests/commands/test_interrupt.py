@@ -50,6 +50,13 @@ def test_too_late_to_change_how_it_ended(tmp_path: Path) -> None:
     assert process.stderr.startswith("shoal: ") and process.stderr.count("\n") == 1
 
 
+def catches(pid: int, sign: int) -> bool:
+    """Whether a process has a handler for a signal."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt"))
+    return bool(int(caught.split()[1], 16) >> (sign - 1) & 1)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
 def test_at_many_instants(tmp_path: Path, sign: int) -> None:
@@ -58,12 +65,16 @@ def test_at_many_instants(tmp_path: Path, sign: int) -> None:
     for i in range(10):
         run = tmp_path / str(i)
         with start(*flags(run, "--quiet", generations=500)) as process:
-            time.sleep(0.3 * (i + 1))  # Python itself takes a tenth of a second to begin
+            while not catches(process.pid, signal.SIGUSR1):  # until then it is Python that begins
+                time.sleep(0.01)
+            time.sleep(0.3 * i)
             os.killpg(process.pid, sign)
             out, err = process.communicate(timeout=100)
         codes.append(process.returncode)
         if process.returncode == 3:
-            assert (out, err) == (f"interrupted; go on with: shoal resume {run}\n", "")
+            *before, last = out.splitlines()
+            assert (last, err) == (f"interrupted; go on with: shoal resume {run}", "")
+            assert all(line.startswith("stopping: ") for line in before)
             assert (run / "experiment.yaml").exists()
         else:
             assert (process.returncode, out, err) == (128 + sign, "", "shoal: interrupted\n")
