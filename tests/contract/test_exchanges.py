@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.exchange_rank import POPULATION
 from support.runs import mpiexec
-from support.stub_shard import StubShard, decide, expected, hyper_of, key_of, state_of
+from support.stub_shard import POPULATION, StubShard, decide, expected, hyper_of, key_of, state_of
 
 from shoal.core.types import Cards
 from shoal.distributed.asynchronous import Worker

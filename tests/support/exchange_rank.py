@@ -7,12 +7,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from stub_shard import StubShard, decide, key_of
+from stub_shard import POPULATION, StubShard, decide, key_of
 
 from shoal.distributed.mpi import Mpi
 from shoal.distributed.synchronous import Crew
-
-POPULATION = 12
 
 
 def main(transfer: str, folder: Path) -> None:

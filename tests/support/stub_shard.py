@@ -8,6 +8,8 @@ import numpy as np
 
 from shoal.core.types import Cards, Decision
 
+POPULATION = 12
+
 SHAPES = {"a": ((3,), np.float32), "b": ((), np.int32), "c": ((2, 5), np.uint8)}
 
 
