@@ -42,13 +42,14 @@ PRODUCTS = "32 members [32,1,64] x [32,64,64]"
 
 
 def build(population: int, chunk: int | None = None) -> Any:
-    """The parts of a run."""
+    """A run, resolved, and its shard."""
+    from shoal.distributed.processes import make_shard
     from shoal.experiment.experiment import Experiment, Fitness
-    from shoal.experiment.resolve import build_run
+    from shoal.experiment.resolve import resolve
     from shoal.population.devices import prepare
 
     prepare()
-    return build_run(
+    resolved = resolve(
         Experiment(
             method={"name": "es"} | ({"chunk": chunk} if chunk else {}),
             env=ENV,
@@ -59,19 +60,20 @@ def build(population: int, chunk: int | None = None) -> Any:
             fitness=Fitness(episodes=1),
         )
     )
+    return resolved, make_shard(resolved, resolved.members()[0])
 
 
 def measure(population: int, seconds: float, chunk: int | None) -> dict[str, float]:
     """Generations of Shoal, the means of all members measured too; the host waits for all of it."""
-    parts = build(population, chunk)
-    times = [whole for _, whole in timed_generations(parts, seconds)]
-    steps, made = STEPS * (COMPILING + len(times)), parts.shard.cards().steps
+    resolved, shard = build(population, chunk)
+    times = [whole for _, whole in timed_generations(resolved, shard, seconds)]
+    steps, made = STEPS * (COMPILING + len(times)), shard.cards().steps
     assert (made == steps).all(), f"members made {made.min()} steps or more, not {steps}"
     return {
         "population": population,
         "generations_per_second": 1 / statistics.median(times),
         "best": 1 / min(times),
-        "devices": parts.shard.devices,
+        "devices": shard.devices,
     }
 
 

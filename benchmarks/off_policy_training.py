@@ -40,7 +40,6 @@ def settings(agent: str, warm_up: int) -> dict:
         "config": {"rollout": ROLLOUT, "warm_up": warm_up, "capacity": 100_000, "batch": 256, "layers": [256, 256]},
         "hyper": {"update_ratio": 1.0, **dict.fromkeys(rates, 1e-3 if agent == "td3" else 3e-4)},
         "fitness": {"source": "training"},
-        "select": "truncation",
     }
 
 
@@ -108,15 +107,14 @@ def clocks(agent: str, population: int, wait: bool, iterations: int, warm_up: in
     import jax
     import numpy as np
 
+    from shoal.distributed.processes import make_shard
     from shoal.experiment.experiment import from_dict
-    from shoal.experiment.resolve import build_run
+    from shoal.experiment.resolve import resolve
     from shoal.population.devices import prepare
 
     prepare()
-    parts = build_run(
-        from_dict({**settings(agent, warm_up), "population": population, "interval": ROLLOUT * iterations})
-    )
-    shard, spent = parts.shard, dict.fromkeys(("acting", "simulators", "updating"), 0.0)
+    parts = resolve(from_dict({**settings(agent, warm_up), "population": population, "interval": ROLLOUT * iterations}))
+    shard, spent = make_shard(parts, parts.members()[0]), dict.fromkeys(("acting", "simulators", "updating"), 0.0)
     first: list[float] = []
     rollouts = shard.rollouts
 

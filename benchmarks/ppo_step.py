@@ -31,29 +31,31 @@ LAYERS = (4, 64, 64)
 
 
 def build(population: int):
-    """The parts of a run of CartPole with PPO's defaults."""
+    """A run of CartPole with PPO's defaults, resolved, and its shard."""
+    from shoal.distributed.processes import make_shard
     from shoal.experiment.experiment import Experiment
-    from shoal.experiment.resolve import build_run
+    from shoal.experiment.resolve import resolve
     from shoal.population.devices import prepare
 
     prepare()
-    alone = {"select": "keep", "explore": "keep"} if population == 1 else {}
-    return build_run(Experiment(env="gymnax:CartPole-v1", population=population, interval=16 * STEPS, **alone))
+    method = "seeds" if population == 1 else "pbt"
+    resolved = resolve(Experiment(env="gymnax:CartPole-v1", method=method, population=population, interval=16 * STEPS))
+    return resolved, make_shard(resolved, resolved.members()[0])
 
 
 @functools.cache
 def measure(population: int, seconds: float) -> dict[str, float]:
     """Steps per second of training alone, and with evaluation, decision and adoption; microseconds per member."""
-    parts = build(population)
-    train, whole = zip(*timed_generations(parts, seconds), strict=True)
-    steps = parts.iterations * STEPS * population
+    resolved, shard = build(population)
+    train, whole = zip(*timed_generations(resolved, shard, seconds), strict=True)
+    steps = resolved.iterations * STEPS * population
     return {
         "train": steps / statistics.median(train),
         "best": steps / min(train),
         "whole": steps / statistics.median(whole),
-        "member": statistics.median(train) / parts.iterations / population * 1e6,
-        "compile": parts.shard.compile_seconds,
-        "devices": parts.shard.devices,
+        "member": statistics.median(train) / resolved.iterations / population * 1e6,
+        "compile": shard.compile_seconds,
+        "devices": shard.devices,
     }
 
 

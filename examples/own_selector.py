@@ -30,9 +30,10 @@ class RankLottery:
 
 
 def main() -> None:
-    # In an experiment file: select: {name: my_module:RankLottery, share: 0.5}
+    # In an experiment file: method: {name: pbt, select: {name: my_module:RankLottery, share: 0.5}}
     select = RankLottery(share=0.5)
-    result = train(Experiment(env="CartPole-v1", select=select, generations=GENERATIONS, interval=INTERVAL))
+    method = {"name": "pbt", "select": select}
+    result = train(Experiment(env="CartPole-v1", method=method, generations=GENERATIONS, interval=INTERVAL))
     print(f"with {select} the champion reaches {result.summary['champion']['evaluation']['mean']:.0f} of 500")
 
 

@@ -17,11 +17,11 @@ os.environ["MPLBACKEND"] = "Agg"
 import jax  # noqa: E402
 import optax  # noqa: E402
 
-from shoal.experiment.registry import component_data  # noqa: E402
-from shoal.experiment.resolve import Parts  # noqa: E402
+from shoal.distributed.processes import Processes  # noqa: E402
+from shoal.experiment.registry import method_data  # noqa: E402
+from shoal.experiment.resolve import Resolved  # noqa: E402
 from shoal.population.compiled import keep_whole  # noqa: E402
 from shoal.population.devices import Program  # noqa: E402
-from shoal.run import loop  # noqa: E402
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -43,28 +43,29 @@ def _bias_correction(*arguments, correct=optax.tree.bias_correction):
 
 optax.tree.bias_correction = _bias_correction
 
+SELECTION = ("name", "select", "explore", "start_after", "rows")  # what no program depends on
 PROGRAMS: dict[tuple[str, ...], Program] = {}
 
 
 @pytest.fixture
 def shared_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs of the same structure share what was compiled: tracing takes most of the time of a tiny run."""
-    build = loop.build_run
+    build = Processes.shard
 
-    def build_run(*arguments: Any) -> Parts:
-        parts = build(*arguments)
-        e = parts.experiment
-        shards = getattr(parts.shard, "_shards", [parts.shard])
+    def shard_of(processes: Processes, resolved: Resolved, *arguments: Any) -> Any:
+        whole = build(processes, resolved, *arguments)
+        e = resolved.experiment
+        shards = getattr(whole, "_shards", [whole])
         size = len(shards[0].uid)
-        method = component_data(e.method, "method")
-        options = [(k, v) for k, v in method.items() if k != "name"] if isinstance(method, dict) else []
-        learner = parts.learner.update.__module__, options
-        shapes = e.agent, e.config, e.population, size, e.fitness, e.final_episodes, e.memory
+        method = method_data(e.method)
+        options = [(k, v) for k, v in method.items() if k not in SELECTION] if isinstance(method, dict) else []
+        learner = resolved.learner.update.__module__, options
+        shapes = e.agent, e.config, e.population, size, e.fitness, e.final_episodes
         structure = repr((e.env, e.env_options, learner, shapes))
         for holder in (part for shard in shards for part in (shard, shard.rollouts)):
             for name, value in vars(holder).items():
                 if isinstance(value, Program):
                     setattr(holder, name, PROGRAMS.setdefault((structure, type(holder).__name__, name), value))
-        return parts
+        return whole
 
-    monkeypatch.setattr(loop, "build_run", build_run)
+    monkeypatch.setattr(Processes, "shard", shard_of)

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.runs import build_run
 
 from shoal import cli
 from shoal.core.schema import descriptions, parse
 from shoal.core.types import Range
 from shoal.experiment.experiment import Checkpoint, Experiment, Fitness, check, from_dict, load
-from shoal.experiment.resolve import build_run
 from shoal.methods.es.learner import EsHyper
-from shoal.methods.methods import METHODS
+from shoal.methods.methods import METHODS, Pbt
 from shoal.methods.pbt.explore import EXPLORERS
 from shoal.methods.pbt.select import SELECTORS
 
@@ -163,7 +163,7 @@ def test_every_field_is_described_with_its_default(name: str, default: Any) -> N
     assert cells in TEXTS["docs/experiments.md"]
 
 
-TEXT = [row for kind in (Experiment, Fitness, Checkpoint) for row in descriptions(kind).items()]
+TEXT = [row for kind in (Experiment, Fitness, Checkpoint, Pbt) for row in descriptions(kind).items()]
 
 
 @pytest.mark.parametrize(("name", "told"), TEXT)

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 import pytest
 from support.mutations import at_most, mutated_bytes, mutated_json, mutated_text, replaced, restored
-from support.runs import at_work, tiny
+from support.runs import at_work, build_run, tiny
 from support.synthetic_run import write_run
 
 from shoal.core.atomic import seal
@@ -25,7 +25,8 @@ from shoal.core.errors import BadInput
 from shoal.core.types import Discrete, Spec
 from shoal.core.workshop import Workshop
 from shoal.experiment.experiment import check, load, of_run
-from shoal.experiment.resolve import build_run, make_learner
+from shoal.experiment.resolve import make_learner
+from shoal.methods.methods import Pbt
 from shoal.report.lineage import print_schedule
 from shoal.report.page import write_report
 from shoal.run.champion import Best, best_of, load_champion
@@ -35,18 +36,19 @@ SECONDS = 20.0  # none of these takes one
 EXPERIMENTS = [
     """# every field
 env: gymnax:CartPole-v1
-method: {name: pbt}
 agent: ppo
 population: 4
 generations: 2
 interval: 64
-select: {name: truncation, bottom: 0.25, top: 0.25, donors: above}
-explore: {name: perturb, factors: [0.8, 1.25], resample_probability: 0.1}
-memory: own
+method:
+  name: pbt
+  select: {name: truncation, bottom: 0.25, top: 0.25, donors: above}
+  explore: {name: perturb, factors: [0.8, 1.25], resample_probability: 0.1}
+  memory: own
+  start_after: 10
 shards: 2
 exchange: local
 transfer: point_to_point
-start_after: 10
 seed: 3
 run_dir: runs/x
 fitness: {source: evaluation, episodes: 2, actions: greedy, step_limit: 60}
@@ -67,9 +69,11 @@ env_options: {max_steps_in_episode: 50, gravity: 9.8}
     """env: Pendulum-v1
 agent: td3
 population: 4
-memory: copy
-select: tournament
-explore: {name: mutate, mutation_rate: 0.5, change_range: [1.1, 1.5], rules: {tau: mutate_float}}
+method:
+  name: pbt
+  memory: copy
+  select: tournament
+  explore: {name: mutate, mutation_rate: 0.5, change_range: [1.1, 1.5], rules: {tau: mutate_float}}
 space: {tau: [0.001, 0.1, log], policy_delay: {low: 1, high: 4, integer: true}}
 config: {layers: [8, 8], rollout: 16, environments: 2, warm_up: 32, capacity: 64, batch: 8, updates_per_step: 1}
 interval: 64
@@ -93,14 +97,15 @@ config: {layers: [8], warm_up: 16, capacity: 64, batch: 8, rollout: 8}
 """,
     """env: CartPole-v1
 agent: dqn
-method: seeds
+method:
+  name: schedule
+  rows:
+  - {learning_rate: 1e-3, epsilon: 0.1}
+  - learning_rate: 1e-4
+    epsilon: 0.05
 population: 2
 fitness:
   source: training
-schedule:
-- {learning_rate: 1e-3, epsilon: 0.1}
-- learning_rate: 1e-4
-  epsilon: 0.05
 config: {layers: [8], n_step: 2, network: mlp, warm_up: 8, capacity: 64, batch: 8, rollout: 8}
 """,
     """env: Pendulum-v1
@@ -143,7 +148,7 @@ SPEC = Spec((4,), "float32", Discrete(2))
 CHAMPION, STATE = "champion/state.safetensors", "checkpoints/00000002/run.safetensors"
 
 
-AGENT = make_learner(tiny(), SPEC)[1].agent
+AGENT = make_learner(tiny(), SPEC, Pbt())[1].agent
 LEARNED = jax.tree.map(
     lambda x: np.zeros(x.shape, x.dtype),
     jax.eval_shape(lambda: AGENT.init(jax.random.key(0), AGENT.hyper)).learned,

@@ -17,11 +17,12 @@ from rich.markup import escape
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, UseAppendAction, arg
 from tyro.constructors import PrimitiveConstructorSpec
 
-from shoal.core.errors import BadInput
+from shoal.core.errors import BadField, BadInput
 from shoal.core.interrupts import described, on_signal
-from shoal.core.schema import descriptions
+from shoal.core.schema import descriptions, read_yaml
 from shoal.core.suggestions import shortened
 from shoal.experiment.experiment import CHANGEABLE, Experiment
+from shoal.methods.methods import Pbt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,8 +37,7 @@ OVERVIEW = """Train a population of reinforcement-learning agents that learn fro
 First steps: `shoal train experiments/cartpole.yaml`, then `shoal report RUN` and open the page it names.
 `shoal COMMAND --help` explains a command."""
 
-USUAL = Experiment()
-DESCRIBED = descriptions(Experiment)
+OF_METHOD = {"select": "method.select", "explore": "method.explore"}  # flags for options of a method
 Run = Annotated[Path, Positional, arg(metavar="RUN", help="a run directory", help_behavior_hint="")]
 Quiet = Annotated[
     bool, FlagCreatePairsOff, arg(help="no progress, only the outcome and warnings", help_behavior_hint="")
@@ -64,11 +64,11 @@ def _whole(text: str) -> int:
     raise ValueError(shortened(f"{text!r} is not a whole number"))
 
 
-def _flag(metavar: str, field: str) -> Any:
+def _flag(metavar: str, field: str, kind: type = Experiment) -> Any:
     """A flag that stands for a field of the experiment; without it the file decides, and then the field's default."""
-    default = getattr(USUAL, field)
+    default = kind.__dataclass_fields__[field].default  # type: ignore[attr-defined]
     hint = f"(default: {default})" if default is not None else ""
-    return arg(metavar=metavar, help=DESCRIBED[field], help_behavior_hint=hint)
+    return arg(metavar=metavar, help=descriptions(kind)[field], help_behavior_hint=hint)
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ class Flags:
     population: Annotated[int | None, WHOLE, _flag("N", "population")] = None
     generations: Annotated[int | None, WHOLE, _flag("N", "generations")] = None
     interval: Annotated[int | None, WHOLE, _flag("STEPS", "interval")] = None
-    select: Annotated[str | None, _flag("NAME", "select")] = None
-    explore: Annotated[str | None, _flag("NAME", "explore")] = None
+    select: Annotated[str | None, _flag("NAME", "select", Pbt)] = None
+    explore: Annotated[str | None, _flag("NAME", "explore", Pbt)] = None
     seed: Annotated[int | None, WHOLE, _flag("N", "seed")] = None
     run_dir: Annotated[str | None, _flag("PATH", "run_dir")] = None
     shards: Annotated[int | None, WHOLE, _flag("N", "shards")] = None
@@ -91,8 +91,8 @@ class Flags:
     worker: Annotated[str | None, _flag("NAME", "worker")] = None
 
     def given(self) -> dict[str, Any]:
-        """Those that are there."""
-        return {name: value for name, value in vars(self).items() if value is not None}
+        """Those that are there, by the field that each stands for."""
+        return {OF_METHOD.get(name, name): value for name, value in vars(self).items() if value is not None}
 
 
 File = Annotated[
@@ -106,7 +106,7 @@ Set = Annotated[
     arg(
         metavar="FIELD=VALUE",
         help="any field of an experiment file by its path, several times if need be: "
-        "--set hyper.epochs=2 --set select.bottom=0.4",
+        "--set hyper.epochs=2 --set method.select.bottom=0.4",
         help_behavior_hint="",
     ),
 ]
@@ -136,26 +136,28 @@ def train(file: File = None, flags: Stated = Flags(), set: Set = (), quiet: Quie
 
 def _experiment(file: Path | None, flags: Flags, set: Sequence[str]) -> tuple[Experiment, list[str]]:
     """What a file and flags say together, and the fields that are from flags."""
-    from shoal.experiment.experiment import read
+    from shoal.experiment.experiment import assign, read
 
     _look_here()
-    experiment = replace(read(file) if file else USUAL, **flags.given())
-    experiment, changed = _assign(experiment, set)
-    return experiment, [*flags.given(), *changed]
+    experiment = read(file) if file else Experiment()
+    given = flags.given() | _assignments(set)
+    for path, value in given.items():
+        experiment = assign(experiment, path, value)
+    return experiment, list(given)
 
 
-def _assign(experiment: Experiment, set: Sequence[str]) -> tuple[Experiment, list[str]]:
-    """The experiment with every FIELD=VALUE, and those fields."""
-    from shoal.experiment.experiment import assign
-
-    changed = []
+def _assignments(set: Sequence[str]) -> dict[str, Any]:
+    """The values of FIELD=VALUE, by field."""
+    given = {}
     for assignment in set:
         path, equals, value = assignment.partition("=")
         if not equals:
             raise BadInput(f"--set {assignment}: write FIELD=VALUE, such as --set hyper.discount=0.95")
-        experiment = assign(experiment, path, value)
-        changed.append(path)
-    return experiment, changed
+        try:
+            given[path] = read_yaml(value)
+        except BadInput as error:
+            raise BadInput(f"--set {assignment}: {error}") from error
+    return given
 
 
 def resume(
@@ -168,18 +170,16 @@ def resume(
     quiet: Quiet = False,
 ) -> int:
     """Continue a run that was stopped, or give a finished one more generations."""
-    from shoal.experiment.experiment import of_run
+    from shoal.experiment.experiment import assign, of_run
     from shoal.run.loop import resume as run_again
 
     _look_here(trust_code)
     more: dict[str, Any] = {}
-    if set:
-        experiment, changed = _assign(of_run(run), set)
-        for path in changed:
-            if path not in CHANGEABLE:
-                raise BadInput(f"--set {path}: a run goes on as it was begun; may change: {', '.join(CHANGEABLE)}")
-            name = path.partition(".")[0]
-            more[name] = getattr(experiment, name)
+    for path, value in _assignments(set).items():
+        if path not in CHANGEABLE:
+            raise BadField(path, "a run goes on as it was begun", f"may change: {', '.join(CHANGEABLE)}")
+        name = path.partition(".")[0]
+        more[name] = getattr(assign(replace(of_run(run), **more), path, value), name)
     generations = more.pop("generations", generations)
     return _show(lambda recorders: run_again(run, generations, recorders, trust_code, **more), quiet)
 
@@ -308,7 +308,7 @@ def doctor(file: File = None, flags: Stated = Flags(), set: Set = ()) -> int:
     from shoal.experiment.experiment import blame
 
     experiment, changed = _experiment(file, flags, set)
-    given = [(f"--{name.replace('_', '-')}", str(value)) for name, value in flags.given().items()]
+    given = [(f"--{name.replace('_', '-')}", str(value)) for name, value in vars(flags).items() if value is not None]
     again = [*([str(file)] if file else []), *chain(*given), *chain(*(("--set", part) for part in set))]
     with blame(file, changed, always=False):
         return DONE if examine(experiment, again, _console()) else BAD_INPUT

@@ -15,7 +15,7 @@ import imageio_ffmpeg
 import jax
 import numpy as np
 import pytest
-from support.runs import COMMAND, at_work
+from support.runs import COMMAND, at_work, build_run
 
 from shoal.cli import main
 from shoal.commands import play
@@ -23,7 +23,6 @@ from shoal.core.atomic import write_file
 from shoal.core.errors import BadInput
 from shoal.environments.probes import match
 from shoal.experiment.experiment import Experiment, Fitness, dump
-from shoal.experiment.resolve import build_run
 from shoal.run import champion
 
 TINY = {"layers": [4], "rollout": 4, "environments": 1, "minibatches": 1}

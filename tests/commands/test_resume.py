@@ -20,7 +20,8 @@ import pytest
 from support.runs import Signals, curves, flags, record, rows, same_run, settings, shoal, start, tiny
 
 from shoal.records.recorder import Recorder
-from shoal.run import attention, checkpoint, loop
+from shoal.run import checkpoint, control
+from shoal.run import start as beginning
 from shoal.run.loop import Interrupted, resume, train
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
@@ -100,7 +101,7 @@ def test_a_second_signal_abandons_the_generation(six: Path, tmp_path: Path, phas
 
 
 def test_a_long_generation_is_abandoned_at_once(six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "PATIENCE", 0.0)
+    monkeypatch.setattr(control, "PATIENCE", 0.0)
     run = tmp_path / "r"
     assert stop(run, Signals(2, "train")) == ["stopping: this generation is abandoned"]
     assert generations(run) == [0, 1]
@@ -121,13 +122,13 @@ def test_stopped_before_the_first_checkpoint(six: Path, tmp_path: Path, under_wa
 
 def test_stopped_before_anything_is_written(six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal while the parts are made leaves a run that can be resumed, as any other does."""
-    build = loop.build_run
+    resolve = beginning.resolve
 
-    def stopped_building(*arguments: Any) -> Any:
+    def stopped_resolving(*arguments: Any) -> Any:
         signal.raise_signal(signal.SIGTERM)
-        return build(*arguments)
+        return resolve(*arguments)
 
-    monkeypatch.setattr(loop, "build_run", stopped_building)
+    monkeypatch.setattr(beginning, "resolve", stopped_resolving)
     outcome = shoal(*flags(tmp_path / "r", generations=6))
     assert (outcome.code, outcome.err) == (3, "")
     assert f"shoal resume {tmp_path / 'r'}" in outcome.out
@@ -270,8 +271,8 @@ def test_a_run_at_work_is_left_to_its_process(six: Path, tmp_path: Path) -> None
 def test_runs_that_name_no_place_take_one_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where both of them have found the same one to be free."""
     monkeypatch.chdir(tmp_path)
-    find, stale = loop.default_run_dir, ["runs/CartPole-v1-ppo-0"]
-    monkeypatch.setattr(loop, "default_run_dir", lambda experiment: stale.pop() if stale else find(experiment))
+    find, stale = beginning._free_place, ["runs/CartPole-v1-ppo-0"]
+    monkeypatch.setattr(beginning, "_free_place", lambda resolved: stale.pop() if stale else find(resolved))
     other = Meanwhile(["train", "--quiet", *settings()])
     stale *= 2
     assert train(tiny(), [other]).run_dir == Path("runs/CartPole-v1-ppo-0")

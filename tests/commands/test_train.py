@@ -20,17 +20,16 @@ import jax
 import numpy as np
 import pytest
 from rich.console import Console
-from support.runs import SETTINGS, curves, flags, record, rows, same_run, shoal, start, tiny
+from support.runs import SETTINGS, build_run, curves, flags, record, rows, same_run, shoal, start, tiny
 from test_bad_input import Points
 
 from shoal.cli import main
 from shoal.core.types import Range
 from shoal.experiment.experiment import Fitness, load
-from shoal.experiment.resolve import build_run
 from shoal.methods.pbt.explore import EXPLORERS
 from shoal.methods.pbt.select import SELECTORS, Truncation
 from shoal.records.console import Display
-from shoal.records.recorder import Generation, Recorder
+from shoal.records.recorder import Generation, Recorder, Start
 from shoal.run.loop import resume, train
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
@@ -209,7 +208,7 @@ def test_a_run_goes_on_when_nobody_reads(tmp_path: Path, capfd: pytest.CaptureFi
 
 def test_an_interval_is_rounded_up_and_that_is_said(tmp_path: Path) -> None:
     parts, console = build_run(tiny(interval=65)), Console(file=StringIO(), width=200)
-    Display(console).start(parts, tmp_path, 0)
+    Display(console).start(Start(parts.resolved, 2, tmp_path, 0))
     assert "2 generations of 96 steps each" in console.file.getvalue()  # type: ignore[attr-defined]
     assert "interval 65 is rounded up to 96: whole rollouts" in console.file.getvalue()  # type: ignore[attr-defined]
     assert (parts.steps, parts.iterations) == (96, 3)
@@ -220,10 +219,9 @@ def test_live_view() -> None:
     console = Console(file=StringIO(), force_terminal=True, width=100, color_system=None)
     display = Display(console)
 
-    class Parts:
+    class Resolved:
         experiment, steps = tiny(generations=3), 64
         learner = type("Learner", (), {"drawn": None})
-        shard = type("Shard", (), {"devices": 2})
 
     class Event:
         generation, timing = 0, {"steps_per_second": 12345.6}
@@ -232,7 +230,7 @@ def test_live_view() -> None:
         parents = type("Cards", (), {"uid": np.array([1, 1, 1, 3])})
         copied, metrics = np.array([True, False, True, False]), {"steps/broken": np.float32([0, 0.1, 0, 1e-6])}
 
-    display.start(Parts(), Path("somewhere"), 0)  # type: ignore[arg-type]
+    display.start(Start(Resolved(), 2, Path("somewhere"), 0))  # type: ignore[arg-type]
     display.progress(0, "train", 0.5)
     display.generation(Event())  # type: ignore[arg-type]
     display.generation(Event())  # type: ignore[arg-type]

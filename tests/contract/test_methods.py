@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.joint import OTHER
-from support.runs import CONFIG, Signals, record, rows, same_run, shoal, tiny
+from support.runs import CONFIG, Signals, build_run, record, rows, same_run, shoal, tiny
 from support.tiny import LIVE, leaves, member, same, walk
 
 from shoal.core.interrupts import Interrupted
@@ -24,9 +24,7 @@ from shoal.distributed.synchronous import Crew
 from shoal.environments import registry
 from shoal.environments.device import DeviceEnvironment
 from shoal.experiment.experiment import dump, load
-from shoal.experiment.resolve import Parts
 from shoal.methods.methods import METHODS
-from shoal.run import loop
 from shoal.run.champion import load_champion
 from shoal.run.loop import resume, train
 
@@ -41,7 +39,7 @@ OF_AGENT: dict[str, dict[str, Any]] = {
     "td3": PENDULUM,
 }
 HYPER: dict[str, dict[str, float]] = {"cem_rl": {"update_ratio": 0.05}, "dvd": {"update_ratio": 0.25}}
-OPTIONS: dict[str, dict[str, Any]] = {"dvd": {"probes": 5, "redraw": 3}}
+OPTIONS: dict[str, dict[str, Any]] = {"dvd": {"probes": 5, "redraw": 3}, "schedule": {"rows": [{}]}}
 # Values other than usual, where half of that would do nothing.
 UNUSUAL = {"es": {"episode_cap": 7.0}, "cem_rl": OTHER | {"update_ratio": 0.1}, "dvd": OTHER | {"update_ratio": 0.4}}
 HOSTED = {"ppo": "gym:CartPole-v1", "policy": "gym:CartPole-v1", "td3": "gym:Pendulum-v1"}
@@ -79,7 +77,7 @@ class Case:
     """The shard of a method, again and again from its start; its programs are compiled once."""
 
     def __init__(self, **changes: Any):
-        self.parts: Parts = loop.build_run(tiny(**changes))
+        self.parts: Any = build_run(tiny(**changes))
         self.uid = self.parts.shard.uid
         self.evolution, self.hyper = self.parts.evolver.init((0,), self.uid)
 

@@ -12,9 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.runs import CONFIG, flags, same_run, tiny
+from support.runs import CONFIG, build_run, flags, same_run, tiny
 
-from shoal.experiment.resolve import build_run
 from shoal.population.rollouts.device import DeviceRollouts
 
 MAIN = "from shoal.cli import main; main()"

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.runs import tiny
+from support.runs import build_run, tiny
 
 from shoal.core.errors import BadField, BadInput
 from shoal.core.schema import plain, read_yaml
@@ -28,24 +28,27 @@ from shoal.experiment.experiment import (
     load,
     to_dict,
 )
-from shoal.experiment.resolve import build_run
+from shoal.experiment.resolve import resolve
+from shoal.methods.methods import Pbt, Schedule
 from shoal.methods.pbt.explore import EXPLORERS, Explorer, Gaussian, Mutate, Perturb
 from shoal.methods.pbt.select import SELECTORS, Selector, Threshold, Truncation
+from shoal.run import start
 
 EVERYTHING = Experiment(
     env="gym:CartPole-v1",
-    method={"name": "pbt"},
+    method=Pbt(
+        Threshold(threshold_std=0.5),
+        Mutate(change_range=(1.5, 3.0), rules={"discount": "mutate_discount"}),
+        start_after=200,
+        memory="copy",
+    ),
     agent="ppo",
     population=6,
     generations=3,
     interval=100,
-    select=Threshold(threshold_std=0.5),
-    explore=Mutate(change_range=(1.5, 3.0), rules={"discount": "mutate_discount"}),
-    memory="copy",
     shards=3,
     exchange="mpi",
     transfer="collective",
-    start_after=200,
     seed=7,
     run_dir="runs/x y",
     fitness=Fitness("training", 3, "sampled", "episode.r", 50),
@@ -63,11 +66,11 @@ EVERYTHING = Experiment(
 
 
 def selector_of(experiment: Experiment) -> Any:
-    return registry.selector(experiment.select)
+    return registry.method(experiment.method).select  # type: ignore[attr-defined]
 
 
 def explorer_of(experiment: Experiment) -> Any:
-    return registry.explorer(experiment.explore)
+    return registry.method(experiment.method).explore  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
@@ -108,46 +111,47 @@ def test_file_round_trip(tmp_path: Path, experiment: Experiment) -> None:
 def test_everything_says_more_than_the_defaults() -> None:
     usual = Experiment()
     same = [f.name for f in fields(Experiment) if getattr(usual, f.name) == getattr(EVERYTHING, f.name)]
-    assert same == ["workspace", "worker", "schedule"]
+    assert same == ["workspace", "worker"]
 
 
 def test_schedule_round_trip(tmp_path: Path) -> None:
-    given = replace(tiny(), space={}, schedule=[{"learning_rate": 1e-4}, {"learning_rate": 2e-4}])
-    assert load(written(tmp_path, dump(given))).schedule == given.schedule
+    given = tiny(schedule=[{"learning_rate": 1e-4}, {"learning_rate": 2e-4}])
+    assert load(written(tmp_path, dump(given))).method == given.method
+    assert registry.method(given.method) == Schedule(rows=({"learning_rate": 1e-4}, {"learning_rate": 2e-4}))
 
 
 @pytest.mark.parametrize("kind", SELECTORS.values())
 def test_selectors_as_name_mapping_and_object(kind: type[Selector]) -> None:
     name = next(n for n, k in SELECTORS.items() if k is kind)
-    assert selector_of(Experiment(select=name)) == selector_of(Experiment(select={"name": name})) == kind()
-    assert selector_of(from_dict(read_yaml(dump(Experiment(select=kind()))))) == kind()
+    assert selector_of(tiny(select=name)) == selector_of(tiny(select={"name": name})) == kind()
+    assert selector_of(from_dict(read_yaml(dump(tiny(select=kind()))))) == kind()
 
 
 @pytest.mark.parametrize("kind", EXPLORERS.values())
 def test_explorers_as_name_mapping_and_object(kind: type[Explorer]) -> None:
     name = next(n for n, k in EXPLORERS.items() if k is kind)
-    assert explorer_of(Experiment(explore=name)) == explorer_of(Experiment(explore={"name": name})) == kind()
-    assert explorer_of(from_dict(read_yaml(dump(Experiment(explore=kind()))))) == kind()
+    assert explorer_of(tiny(explore=name)) == explorer_of(tiny(explore={"name": name})) == kind()
+    assert explorer_of(from_dict(read_yaml(dump(tiny(explore=kind()))))) == kind()
 
 
 def test_options_of_components() -> None:
-    chosen = Experiment(select={"name": "truncation", "bottom": 0.4}, explore={"name": "perturb", "factors": [0.5, 2]})
+    chosen = tiny(select={"name": "truncation", "bottom": 0.4}, explore={"name": "perturb", "factors": [0.5, 2]})
     assert selector_of(chosen) == Truncation(bottom=0.4)
     assert explorer_of(chosen) == Perturb(factors=(0.5, 2.0))
 
 
 def test_components_of_ones_own() -> None:
     here = __name__
-    assert selector_of(Experiment(select=f"{here}:Mine")) == Mine()
-    assert selector_of(Experiment(select={"name": f"{here}:Mine", "count": 3})) == Mine(3)
-    assert selector_of(Experiment(select=f"{here}:my_selection")) is my_selection
-    assert selector_of(Experiment(select=my_selection)) is my_selection
+    assert selector_of(tiny(select=f"{here}:Mine")) == Mine()
+    assert selector_of(tiny(select={"name": f"{here}:Mine", "count": 3})) == Mine(3)
+    assert selector_of(tiny(select=f"{here}:my_selection")) is my_selection
+    assert selector_of(tiny(select=my_selection)) is my_selection
     for given in (Mine(3), my_selection):
-        assert selector_of(from_dict(read_yaml(dump(Experiment(select=given))))) == given
-    with pytest.raises(BadInput, match=r"select: .*:Mine does not take \{'cuont': 3\}"):
-        selector_of(Experiment(select={"name": f"{here}:Mine", "cuont": 3}))
-    with pytest.raises(BadInput, match="select: nowhere:x cannot be imported"):
-        selector_of(Experiment(select="nowhere:x"))
+        assert selector_of(from_dict(read_yaml(dump(tiny(select=given))))) == given
+    with pytest.raises(BadInput, match=r"method.select: .*:Mine does not take \{'cuont': 3\}"):
+        selector_of(tiny(select={"name": f"{here}:Mine", "cuont": 3}))
+    with pytest.raises(BadInput, match="method.select: nowhere:x cannot be imported"):
+        selector_of(tiny(select="nowhere:x"))
 
 
 @pytest.mark.parametrize("text", ["[1e-5, 1e-2, log]", "{low: 1e-5, high: 1e-2, scale: log}", "[1.0e-5, 0.01, log]"])
@@ -182,10 +186,10 @@ def test_resolved_experiment_is_the_same_run() -> None:
         ("interval", "1e4", lambda e: e.interval == 10_000),
         ("hyper.discount", "1e-1", lambda e: e.hyper["discount"] == 0.1),
         ("hyper", "{epochs: 3}", lambda e: e.hyper == {"epochs": 3.0}),
-        ("select.bottom", "0.4", lambda e: selector_of(e) == Truncation(bottom=0.4)),
-        ("select", "{name: truncation, top: 0.1}", lambda e: selector_of(e) == Truncation(top=0.1)),
-        ("explore.factors", "[0.5, 2]", lambda e: explorer_of(e) == Perturb(factors=(0.5, 2.0))),
-        ("explore", "gaussian", lambda e: explorer_of(e) == Gaussian()),
+        ("method.select.bottom", "0.4", lambda e: selector_of(e) == Truncation(bottom=0.4)),
+        ("method.select", "{name: truncation, top: 0.1}", lambda e: selector_of(e) == Truncation(top=0.1)),
+        ("method.explore.factors", "[0.5, 2]", lambda e: explorer_of(e) == Perturb(factors=(0.5, 2.0))),
+        ("method.explore", "gaussian", lambda e: explorer_of(e) == Gaussian()),
         ("config.layers", "[4]", lambda e: e.config["layers"] == [4]),
         ("fitness.episodes", "3", lambda e: e.fitness == Fitness(episodes=3)),
         ("fitness.objective", "null", lambda e: e.fitness.objective is None),
@@ -195,24 +199,29 @@ def test_resolved_experiment_is_the_same_run() -> None:
     ],
 )
 def test_set(path: str, text: str, find: Any) -> None:
-    changed = assign(Experiment(), path, text)
+    changed = assign(Experiment(), path, read_yaml(text))
     assert find(changed)
     other = {k: v for k, v in to_dict(changed).items() if k != path.split(".")[0]}
     assert other == {k: v for k, v in to_dict(Experiment()).items() if k in other}
 
 
 def test_set_leaves_the_original_alone() -> None:
-    given = Experiment(hyper={"epochs": 2.0}, config={"layers": [8]}, select={"name": "truncation"}, space={})
+    given = Experiment(
+        hyper={"epochs": 2.0},
+        config={"layers": [8]},
+        method={"name": "pbt", "select": {"name": "truncation"}},
+        space={},
+    )
     before = dump(given)
     for path, text in (
         ("hyper.discount", "0.5"),
         ("config.layers", "[4]"),
-        ("select.bottom", "0.5"),
+        ("method.select.bottom", "0.5"),
         ("space.x", "[0, 1]"),
     ):
-        assign(given, path, text)
+        assign(given, path, read_yaml(text))
     with pytest.raises(BadInput):
-        assign(given, "hyper.a.b", "1")
+        assign(given, "hyper.a.b", 1)
     assert dump(given) == before
     assert Experiment() == Experiment(hyper={}, env_options={})
 
@@ -430,10 +439,11 @@ def test_empty_file_is_the_usual_experiment(tmp_path: Path) -> None:
 
 def test_default_run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    given = Experiment(env="gym:ALE/Pong-v5", seed=3)
-    assert files.default_run_dir(given) == "runs/ALE-Pong-v5-ppo-3"
+    resolved = resolve(tiny())
+    given = resolved._replace(experiment=replace(resolved.experiment, env="gym:ALE/Pong-v5", seed=3))
+    assert start._free_place(given) == Path("runs/ALE-Pong-v5-ppo-3")
     (tmp_path / "runs/ALE-Pong-v5-ppo-3").mkdir(parents=True)
-    assert files.default_run_dir(given) == "runs/ALE-Pong-v5-ppo-3-2"
+    assert start._free_place(given) == Path("runs/ALE-Pong-v5-ppo-3-2")
 
 
 def test_shipped_experiments_are_sound() -> None:

@@ -27,7 +27,9 @@ from shoal.methods.pbt.select import Truncation
 )
 def test_code_is_refused(changes: dict[str, Any]) -> None:
     (place,) = set(changes) - {"env_options"}
-    with pytest.raises(BadInput, match=rf"^{place}(\.network)? = .*: the run names code, .* add --trust-code"):
+    with pytest.raises(
+        BadInput, match=rf"^(method\.)?{place}(\.network)? = .*: the run names code, .* add --trust-code"
+    ):
         check_trust(tiny(**changes), False)
     check_trust(tiny(**changes), False, {"env", "agent"} - {place})
     check_trust(tiny(**changes), True)

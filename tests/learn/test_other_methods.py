@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pytest
+from support.runs import build_run
 
 import shoal
 from shoal.environments import probes
 from shoal.experiment.experiment import Experiment, Fitness, load
-from shoal.experiment.resolve import Parts, build_run
 
 pytestmark = pytest.mark.slow
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -126,7 +126,7 @@ def ends(method: Any, population: int, warm_up: int, seed: int) -> np.ndarray:
     return _walk(parts)
 
 
-def _walk(parts: Parts) -> np.ndarray:
+def _walk(parts: Any) -> np.ndarray:
     population, environment = parts.shard.population, parts.environment
     keys = jax.random.split(jax.random.key(0), len(parts.shard.uid))  # the fork draws nothing
 

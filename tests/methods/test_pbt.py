@@ -157,7 +157,7 @@ def test_errors_come_at_construction():
 )
 def test_a_selector_that_gives_no_choice(chosen):
     evolver = pbt(lambda key, cards, mine: chosen, explore.Keep(), SPACE, START)
-    with pytest.raises(BadInput, match=r"^select: "):
+    with pytest.raises(BadInput, match=r"^method.select: "):
         decide(evolver, population(range(4)))
 
 

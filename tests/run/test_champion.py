@@ -10,13 +10,14 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from support.runs import at_work, tiny
+from support.runs import at_work, build_run, tiny
 
 from shoal.core.errors import BadInput
 from shoal.core.types import Cards, Continuous, Discrete, MultiDiscrete, Spec
 from shoal.environments.spaces import to_bounds
 from shoal.experiment.experiment import dump
-from shoal.experiment.resolve import build_run, make_agent
+from shoal.experiment.resolve import make_learner
+from shoal.methods.methods import Pbt
 from shoal.run import checkpoint
 from shoal.run.champion import Best, load_champion, save
 
@@ -91,7 +92,7 @@ SPACES = {
 def champion_of(folder: Path, spec: Spec, fitness: float = 3.5, **settings: Any) -> Any:
     """A run directory that holds an untrained champion; its agent and weights."""
     experiment = replace(tiny(), hyper={}, space={}, **settings)
-    agent = make_agent(experiment, spec)
+    agent = make_learner(experiment, spec, Pbt())[1].agent
     learned = jax.tree.map(np.asarray, agent.init(jax.random.key(4), agent.hyper).learned)
     folder.mkdir(exist_ok=True)
     (folder / "experiment.yaml").write_text(dump(experiment))

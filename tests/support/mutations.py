@@ -133,7 +133,7 @@ NAMES = [
         "name",
         "low",
         "fitness",
-        "schedule",
+        "rows",
         "<<",
         "",
     ),

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,10 +19,13 @@ from safetensors.numpy import load_file
 
 from shoal.cli import main
 from shoal.core.workshop import Workshop
+from shoal.distributed.processes import Processes
 from shoal.experiment.experiment import Checkpoint, Experiment, Fitness
+from shoal.experiment.resolve import resolve
 from shoal.records.recorder import Recorder
 
 COMMAND = (sys.executable, "-m", "shoal")  # in a process of its own
+OF_PBT = ("select", "explore", "start_after", "memory")
 CONFIG = {"layers": [8], "rollout": 16, "environments": 2, "minibatches": 2}
 SETTINGS = {
     **{"population": 4, "generations": 2, "interval": 64, "final_episodes": 8},
@@ -43,7 +47,27 @@ def tiny(run_dir: Path | None = None, **changes: Any) -> Experiment:
         "checkpoint": Checkpoint(),
         "run_dir": None if run_dir is None else str(run_dir),
     }
-    return Experiment(**settings | changes)
+    return Experiment(**settings | _methods(changes))
+
+
+def _methods(changes: dict[str, Any]) -> dict[str, Any]:
+    """Options of the method pbt under its name, and a schedule as the method that it is."""
+    options = {name: changes[name] for name in OF_PBT if name in changes}
+    changes = {name: value for name, value in changes.items() if name not in OF_PBT}
+    if options:
+        assert "method" not in changes
+        changes["method"] = {"name": "pbt"} | options
+    if "schedule" in changes:
+        changes["method"] = {"name": "schedule", "rows": changes.pop("schedule")}
+    return changes
+
+
+def build_run(experiment: Experiment) -> Any:
+    """All that an experiment names, and the shard of its members."""
+    resolved = resolve(experiment)
+    with Processes(experiment, lambda: None, lambda message: None) as processes:
+        shard = processes.shard(resolved, lambda result, done: None)
+    return SimpleNamespace(**resolved._asdict(), resolved=resolved, agent=resolved.agent, shard=shard)
 
 
 def flags(run_dir: Path, *more: str, **changes: Any) -> list[str]:
@@ -53,7 +77,8 @@ def flags(run_dir: Path, *more: str, **changes: Any) -> list[str]:
 
 def settings(**changes: Any) -> list[str]:
     """The fields of `tiny` as flags."""
-    return [part for name, value in (SETTINGS | changes).items() for part in ("--set", f"{name}={json.dumps(value)}")]
+    given = (SETTINGS | _methods(changes)).items()
+    return [part for name, value in given for part in ("--set", f"{name}={json.dumps(value)}")]
 
 
 def shoal(*arguments: object) -> Outcome:

@@ -18,13 +18,14 @@ from shoal.core.suggestions import readable
 from shoal.core.types import Cards, Explore, Range
 from shoal.distributed.directory import probe, worth_keeping
 from shoal.environments.device import DeviceEnvironment
-from shoal.experiment.experiment import method_name
-from shoal.experiment.registry import as_range, explorer, method, selector
-from shoal.experiment.resolve import COPIES_TO_SAVE, Parts, memory_needed, replay_size
+from shoal.experiment.registry import method_name
+from shoal.experiment.resolve import Resolved
+from shoal.methods.methods import Pbt, Schedule
 from shoal.methods.pbt import explore as explorers
 from shoal.methods.pbt import select as selectors
 from shoal.methods.ranges import at_bound, sample
-from shoal.population.devices import free_memory
+from shoal.population.devices import Layout, free_memory
+from shoal.run.memory import COPIES_TO_SAVE, memory_needed, replay_size
 
 REHEARSALS = 100  # of selection and exploration, on invented members
 
@@ -55,13 +56,14 @@ def problem(topic: str, text: str) -> Finding:
 # ------------------------------------------------------------------------------------------ the machine
 
 
-def size(parts: Parts) -> Iterator[Finding]:
+def size(resolved: Resolved) -> Iterator[Finding]:
     """How much there is to do, and whether the interval is what was written."""
-    e, steps = parts.experiment, parts.steps
+    e, steps = resolved.experiment, resolved.steps
     if steps is None:
         episodes, generations = _many(e.fitness.episodes, "episode"), _many(e.generations, "generation")
         yield fine(
-            "size", f"{e.population} × {e.agent} on {e.env} by {method_name(e)}, {generations} of {episodes} each"
+            "size",
+            f"{e.population} × {e.agent} on {e.env} by {method_name(e.method)}, {generations} of {episodes} each",
         )
         return
     total, generations = e.population * e.generations * steps, _many(e.generations, "generation")
@@ -69,13 +71,15 @@ def size(parts: Parts) -> Iterator[Finding]:
     yield fine("size", text)
     if steps != e.interval:
         say = doubt if steps > 1.25 * e.interval else fine
-        rollout = steps // parts.iterations
+        rollout = steps // resolved.iterations
         yield say("interval", f"{e.interval:,} is rounded up to {steps:,}: whole rollouts of {rollout:,} steps")
 
 
-def devices(parts: Parts) -> Iterator[Finding]:
+def devices(resolved: Resolved) -> Iterator[Finding]:
     """How the members are spread."""
-    e, used, present = parts.experiment, parts.shard.devices, len(jax.devices())
+    e, learner, uid = resolved.experiment, resolved.learner, resolved.members()[0]
+    pairs = learner.drawn is not None and learner.drawn.in_pairs
+    used, present = Layout(len(uid), learner.together, 2 if pairs else 1).devices, len(jax.devices())
     n = e.population
     kind = jax.devices()[0].platform.upper()
     text = f"{_many(n, 'member')} on {used} of {present} {kind} devices, {n // used} on each"
@@ -84,20 +88,22 @@ def devices(parts: Parts) -> Iterator[Finding]:
     else:
         full = math.ceil(n / present) * present
         yield doubt("devices", f"{text}: {n} does not divide over more; a population of {full} would use them all")
-    if not isinstance(parts.environment, DeviceEnvironment):
-        drawn = parts.learner.drawn
-        copies = n * parts.agent.environments if drawn is None else min(n + 1, drawn.chunk * used) * e.fitness.episodes
+    if not isinstance(resolved.environment, DeviceEnvironment):
+        drawn = resolved.learner.drawn
+        copies = (
+            n * resolved.agent.environments if drawn is None else min(n + 1, drawn.chunk * used) * e.fitness.episodes
+        )
         yield fine("environment", f"{copies} copies step outside the device: expect most of the time to go there")
 
 
-def storage(parts: Parts) -> Iterator[Finding]:
+def storage(resolved: Resolved) -> Iterator[Finding]:
     """Memory and disk."""
-    e, b, members = parts.experiment, parts.agent.environments, memory_needed(parts)
-    member, state = members // e.population, members + e.population * b * _world(parts)
-    spec = parts.environment.spec
+    e, b, members = resolved.experiment, resolved.agent.environments, memory_needed(resolved)
+    member, state = members // e.population, members + e.population * b * _world(resolved)
+    spec = resolved.environment.spec
     step = 2 * math.prod(spec.obs_shape) * np.dtype(spec.obs_dtype).itemsize + 4 * math.prod(spec.action.shape) + 16
-    need = 2 * state + 2 * e.population * parts.agent.rollout * b * step  # one more of each while it changes
-    replay = replay_size(parts)
+    need = 2 * state + 2 * e.population * resolved.agent.rollout * b * step  # one more of each while it changes
+    replay = replay_size(resolved)
     what = f"members, their replay memories ({readable(replay)}) and rollouts" if replay else "members and rollouts"
     need = max(need - replay, COPIES_TO_SAVE * members)  # memory is written in place, but saved from copies
     yield _fits("memory", f"about {readable(need)} for {what}", need, free_memory())
@@ -112,9 +118,9 @@ def storage(parts: Parts) -> Iterator[Finding]:
     yield _fits("disk", text, need, shutil.disk_usage(folder).free)
 
 
-def processes(parts: Parts) -> Iterator[Finding]:
+def processes(resolved: Resolved) -> Iterator[Finding]:
     """Whether the processes of the run will see one another."""
-    e = parts.experiment
+    e = resolved.experiment
     if e.exchange == "mpi":
         from shoal.distributed.mpi import library
 
@@ -132,7 +138,7 @@ def processes(parts: Parts) -> Iterator[Finding]:
     elif e.exchange == "directory":
         for works, text in probe(Path(e.workspace or "")):
             yield (fine if works else problem)("workspace", text)
-        members = memory_needed(parts) - (replay_size(parts) if e.memory == "own" else 0)
+        members = memory_needed(resolved) - (replay_size(resolved) if resolved.method.memory == "own" else 0)
         kept = sum(worth_keeping(g, e.generations - 1, e.checkpoint.keep) for g in range(e.generations))
         text = f"a worker publishes {readable(members)} per generation and keeps up to {kept} of them there"
         yield fine("workspace", text)
@@ -145,33 +151,34 @@ def _fits(topic: str, text: str, need: float, free: float | None) -> Finding:
     return say(topic, f"{text}; {readable(free)} are free")
 
 
-def _world(parts: Parts) -> int:
+def _world(resolved: Resolved) -> int:
     """Bytes that one device environment remembers."""
-    if not isinstance(parts.environment, DeviceEnvironment):
+    if not isinstance(resolved.environment, DeviceEnvironment):
         return 0
-    return tree.size_in_bytes(jax.eval_shape(parts.environment.reset, jax.random.key(0)))
+    return tree.size_in_bytes(jax.eval_shape(resolved.environment.reset, jax.random.key(0)))
 
 
 # ---------------------------------------------------------------------------------------------- evolution
 
 
-def evolution(parts: Parts) -> Iterator[Finding]:
+def evolution(resolved: Resolved) -> Iterator[Finding]:
     """Who will copy whom, how often, and whether it comes to that at all."""
-    e = parts.experiment
-    if e.schedule:
-        rows = len(e.schedule)
-        yield fine("schedule", f"{rows} generations of hyperparameters are followed; nobody copies or explores")
+    e = resolved.experiment
+    method = resolved.method
+    if isinstance(method, Schedule):
+        text = f"{_many(len(method.rows), 'generation')} of hyperparameters are followed; no member copies or explores"
+        yield fine("schedule", text)
         return
-    if not method(e.method).copies:
-        yield fine("selection", f"method {method_name(e)}: nobody copies")
+    if not isinstance(method, Pbt):
+        yield fine("selection", f"method {method_name(e.method)}: no member copies another")
         return
-    select = selector(e.select)
+    select = method.select
     if isinstance(select, selectors.Keep):
         way = "every member explores in place" if select.explore else "every member goes its own way: a control"
-        yield fine("selection", f"nobody copies; {way}")
+        yield fine("selection", f"no member copies another; {way}")
         return
     try:
-        counts, safe = _rehearse(parts)
+        counts, safe = _rehearse(resolved)
     except Exception as error:  # a selector of one's own
         yield problem("selection", f"the selector failed on invented cards: {type(error).__name__}: {error}")
         return
@@ -185,50 +192,59 @@ def evolution(parts: Parts) -> Iterator[Finding]:
         yield doubt("selection", text)
     if not safe:
         yield doubt("selection", "the best member can be overwritten (the champion is saved, but lost to the run)")
-    first = max(1, math.ceil(e.start_after / (parts.steps or 1)))
+    first = max(1, math.ceil(method.start_after / (resolved.steps or 1)))
     if e.generations == 1:
         yield doubt("evolution", "never takes effect: there is no second generation")
     elif e.generations <= first:
         generations = _many(e.generations, "generation")
-        yield doubt("evolution", f"never takes effect: {generations} end before start_after = {e.start_after:,} steps")
+        yield doubt(
+            "evolution", f"never takes effect: {generations} end before start_after = {method.start_after:,} steps"
+        )
     else:
         times = _many(e.generations - first, "time")
         yield fine("evolution", f"{times}, first after generation {first} of {e.generations}")
 
 
-def _rehearse(parts: Parts) -> tuple[list[int], bool]:
+def _rehearse(resolved: Resolved) -> tuple[list[int], bool]:
     """How many members copy when all of them clearly differ, and whether the best one never does."""
-    n, episodes = parts.experiment.population, parts.experiment.fitness.episodes
-    episodes = episodes if parts.experiment.fitness.source == "evaluation" else 10
+    method, n, episodes = resolved.method, resolved.experiment.population, resolved.experiment.fitness.episodes
+    assert isinstance(method, Pbt)
+    episodes = episodes if resolved.experiment.fitness.source == "evaluation" else 10
     rows, counts, safe = np.arange(n), [], True
-    hyper = {name: np.full(n, x, np.float32) for name, x in parts.agent.hyper._asdict().items()}
+    hyper = {name: np.full(n, x, np.float32) for name, x in resolved.agent.hyper._asdict().items()}
     deviation = np.full(n, 0.01 if episodes > 1 else np.nan)
     for i in range(REHEARSALS):
         fitness = np.random.default_rng(i).permutation(n).astype(np.float64)
-        steps, played, nothing = np.full(n, parts.steps or 1), np.full(n, episodes), np.zeros(n, np.int64)
+        steps, played, nothing = np.full(n, resolved.steps or 1), np.full(n, episodes), np.zeros(n, np.int64)
         cards = Cards(rows, nothing, steps, fitness, deviation, played, hyper, nothing)
-        parents = selector(parts.experiment.select)((i,), cards, rows).parents
+        parents = method.select((i,), cards, rows).parents
         counts.append(int((parents != rows).sum()))
         safe &= bool(parents[fitness.argmax()] == fitness.argmax())
     return counts, safe
 
 
-def hyperparameters(parts: Parts) -> Iterator[Finding]:
+def hyperparameters(resolved: Resolved) -> Iterator[Finding]:
     """What is tuned, and whether the ranges let it."""
-    e = parts.experiment
-    if e.schedule or not method(e.method).tunes:
+    e = resolved.experiment
+    if not resolved.method.tunes:
         return
-    space = {name: as_range(name, r) for name, r in (e.space or {}).items()}
+    space = e.space or {}
     fixed = ", ".join(f"{name} {value:g}" for name, value in e.hyper.items()) or "nothing"
     if not space:
         yield doubt("tuned", "nothing: space is empty, so that members differ by luck alone")
     else:
         yield fine("tuned", f"{', '.join(space)}; fixed: {fixed}")
-    explore = explorer(e.explore)
-    if space and isinstance(explore, explorers.Keep) and not isinstance(selector(e.select), selectors.Keep):
+    method = resolved.method
+    explore = method.explore if isinstance(method, Pbt) else explorers.Keep()
+    if (
+        space
+        and isinstance(method, Pbt)
+        and isinstance(explore, explorers.Keep)
+        and not isinstance(method.select, selectors.Keep)
+    ):
         yield doubt("exploration", "explore: keep copies values as they were drawn at the start, and finds no new")
     for name, r in space.items():
-        default = float(getattr(parts.agent.hyper, name))
+        default = float(getattr(resolved.agent.hyper, name))
         if r.start is not None and at_bound(r, np.array([r.start]))[0]:
             yield doubt(name, f"start = {r.start:g} lies at a bound: half of all perturbations come back from it")
         if r.low is not None and r.high is not None and not r.low <= default <= r.high:

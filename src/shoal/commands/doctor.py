@@ -20,8 +20,10 @@ from shoal.commands.checks import Finding, doubt, fine, problem
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed, Interrupted
 from shoal.experiment.experiment import Experiment, alone
-from shoal.experiment.resolve import Parts, build_run
+from shoal.experiment.registry import method_data
+from shoal.experiment.resolve import Resolved, resolve
 from shoal.population.devices import prepare
+from shoal.records.jsonl import read_lines
 from shoal.records.recorder import Generation, Recorder
 from shoal.run.loop import train
 
@@ -38,8 +40,7 @@ def examine(experiment: Experiment, arguments: Sequence[str], console: Console) 
     arguments: those of `shoal train` that lead to it.
     """
     prepare()
-    parts = build_run(experiment)
-    parts.shard.close()
+    resolved = resolve(experiment)
     marks = []
 
     def tell(findings: Iterable[Finding]) -> None:
@@ -52,11 +53,11 @@ def examine(experiment: Experiment, arguments: Sequence[str], console: Console) 
             marks.append(mark)
 
     for check in checks.CHECKS:
-        tell(check(parts))
+        tell(check(resolved))
     with console.status("the toy: does evolution work here?"):
         tell(list(rehearse_toy()))
     with console.status("a dry run of two short generations"):
-        tell(list(dry_run(parts)))
+        tell(list(dry_run(resolved)))
     problems, doubts = marks.count("✗"), marks.count("!")
     verdict = f"{problems} in the way of the run" if problems else f"it can be run: shoal train {shlex.join(arguments)}"
     console.print(f"{verdict}{f'; {doubts} worth a thought' if doubts else ''}", highlight=False, soft_wrap=True)
@@ -78,21 +79,24 @@ class _Watch(Recorder):
         self.events.append(event)
 
 
-def dry_run(parts: Parts) -> Iterator[Finding]:
+def dry_run(resolved: Resolved) -> Iterator[Finding]:
     """Two short generations of the whole run, in a directory that is thrown away."""
-    rollouts, watch = min(parts.iterations, ROLLOUTS), _Watch()
+    rollouts, watch = min(resolved.iterations, ROLLOUTS), _Watch()
     with tempfile.TemporaryDirectory(prefix="shoal-doctor-") as folder:
         short = replace(
-            alone(parts.experiment, parts.experiment.shards),
+            alone(resolved.experiment, resolved.experiment.shards),
             generations=2,
-            interval=rollouts * parts.steps // parts.iterations if parts.steps else parts.experiment.interval,
-            start_after=0,
+            interval=rollouts * resolved.steps // resolved.iterations
+            if resolved.steps
+            else resolved.experiment.interval,
+            method=_at_once(resolved.experiment.method),
             final_episodes=1,
             run_dir=str(Path(folder) / "run"),
-            config=parts.experiment.config | ({"warm_up": 0} if parts.agent.warm_up else {}),
+            config=resolved.experiment.config | ({"warm_up": 0} if resolved.agent.warm_up else {}),
         )
         try:
             train(short, [watch])
+            timings = [row["timing"] for row in read_lines(Path(str(short.run_dir)) / "metrics.jsonl")]
         except Interrupted as error:
             raise KeyboardInterrupt from error
         except BadInput:
@@ -103,15 +107,21 @@ def dry_run(parts: Parts) -> Iterator[Finding]:
         except Exception as error:  # whatever an environment or an agent of one's own raises
             yield problem("dry run", f"failed: {type(error).__name__}: {error}")
             return
-    yield _speed(parts, rollouts, watch.events)
-    yield from _noise(parts, rollouts, watch.events[-1])
+    yield _speed(resolved, rollouts, timings)
+    yield from _noise(resolved, rollouts, watch.events[-1])
 
 
-def _speed(parts: Parts, rollouts: int, events: list[Generation]) -> Finding:
-    e, (first, second) = parts.experiment, (event.timing for event in events)
+def _at_once(method: object) -> object:
+    """The method without `start_after`."""
+    data = method_data(method)
+    return data | {"start_after": 0} if isinstance(data, dict) and "start_after" in data else method
+
+
+def _speed(resolved: Resolved, rollouts: int, timings: list[dict[str, float]]) -> Finding:
+    e, (first, second) = resolved.experiment, timings
     phases = ("train", "evaluate", "evolve")
     compiling = max(sum(first[p] - second[p] for p in phases), 0.0)
-    training = second["train"] * (parts.iterations / rollouts if parts.steps else 1)
+    training = second["train"] * (resolved.iterations / rollouts if resolved.steps else 1)
     generation = training + second["evaluate"] + min(first["evolve"], second["evolve"]) + second["record"]
     rounds = math.ceil(e.final_episodes / (e.population * e.fitness.episodes))
     total = compiling + generation * e.generations + rounds * second["evaluate"]
@@ -119,17 +129,17 @@ def _speed(parts: Parts, rollouts: int, events: list[Generation]) -> Finding:
     return fine("time", f"{text}, {training / generation:.0%} of it training; the whole run about {_clock(total)}")
 
 
-def _noise(parts: Parts, rollouts: int, event: Generation) -> Iterator[Finding]:
+def _noise(resolved: Resolved, rollouts: int, event: Generation) -> Iterator[Finding]:
     """Whether fitness can be measured, and how well."""
-    e, cards = parts.experiment, event.cards
+    e, cards = resolved.experiment, event.cards
     fitness = cards.fitness[np.isfinite(cards.fitness)]
-    n, whole = len(fitness), parts.iterations * parts.agent.rollout
-    if parts.learner.drawn is not None:
+    n, whole = len(fitness), resolved.iterations * resolved.agent.rollout
+    if resolved.learner.drawn is not None:
         return
     lengths = event.metrics["episode/length"]
     length = float(np.nanmax(lengths)) if np.isfinite(lengths).any() else math.inf
     if e.fitness.source == "training" and length > whole / 2:
-        seen = f"no episode ended in {rollouts * parts.agent.rollout:,}"
+        seen = f"no episode ended in {rollouts * resolved.agent.rollout:,}"
         seen = f"episodes took up to {length:,.0f}" if length < math.inf else seen
         text = f"an interval is {whole:,} steps in each environment, and {seen}; a member that ends none has no fitness"
         yield doubt("fitness", f"{text}. Raise interval, or write fitness.source: evaluation")

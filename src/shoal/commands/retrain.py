@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from shoal.core.errors import BadInput
-from shoal.experiment.experiment import alone, method_name, of_run
-from shoal.experiment.registry import method
+from shoal.experiment.experiment import alone, of_run
+from shoal.experiment.registry import method, method_name
 from shoal.experiment.trust import check_trust
+from shoal.methods.methods import Schedule
 from shoal.records.recorder import Recorder
 from shoal.report.lineage import schedule
 from shoal.run.loop import Result, train
@@ -29,9 +30,11 @@ def replay(
     """
     experiment = of_run(run)
     check_trust(experiment, trust_code)
-    if not method(experiment.method).tunes:
-        raise BadInput(f"{run} has no schedule to follow: method {method_name(experiment)} tunes nothing")
-    tuned = sorted(experiment.space or (experiment.schedule or [{}])[0])
+    made = method(experiment.method)
+    followed = made.rows if isinstance(made, Schedule) else ()
+    if not (made.tunes or followed):
+        raise BadInput(f"{run} has no schedule to follow: method {method_name(experiment.method)} tunes nothing")
+    tuned = sorted(experiment.space or (followed[0] if followed else ()))
     if not tuned:
         raise BadInput(f"{run} has no schedule to follow: its space is empty, so that nothing was tuned")
     rows = [{name: row[name] for name in tuned} for row in schedule(run)]
@@ -42,11 +45,8 @@ def replay(
             alone(experiment),
             population=population,
             generations=len(rows),
-            method="pbt",
-            select="keep",
-            explore="keep",
+            method={"name": "schedule", "rows": rows},
             space={},
-            schedule=rows,
             seed=experiment.seed + 1 if seed is None else seed,
             run_dir=run_dir or f"{run}-replay",
         ),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from shoal.core.errors import BadField
+from shoal.core.errors import BadField, BadInput
+from shoal.core.interrupts import Failed, Interrupted
 from shoal.core.schema import plain
 from shoal.core.types import Exchange
 from shoal.core.workshop import Workshop
@@ -16,9 +18,11 @@ from shoal.distributed.asynchronous import Worker
 from shoal.distributed.directory import Workspace
 from shoal.distributed.local import Local
 from shoal.distributed.returns import Returns
+from shoal.distributed.shared_evaluation import Pool
 from shoal.distributed.synchronous import Crew
 from shoal.experiment.experiment import Experiment, dump, read, to_dict
-from shoal.experiment.registry import method
+from shoal.experiment.resolve import Resolved
+from shoal.population.search_shard import SearchShard
 from shoal.population.shard import MemberShard
 from shoal.population.shard_group import ShardGroup
 
@@ -26,25 +30,59 @@ from shoal.population.shard_group import ShardGroup
 OWN = ("generations", "run_dir", "workspace", "worker", "shards", "checkpoint", "final_episodes")
 
 
-class Company:
-    """What an experiment's `exchange` names. Raises BadInput where that cannot be had.
+class Processes:
+    """What an experiment's `exchange` names. What ends this process with an error ends those that are in step with it.
 
-    attend: called while waiting, and may raise. note: hears what the user should know.
+    attend: called while waiting, and may raise. note: called with what the user should know.
+    Raises BadInput where the exchange cannot be had.
     """
 
     def __init__(self, experiment: Experiment, attend: Callable[[], None], note: Callable[[str], None]):
         self.exchange: Exchange = Local()  # of the processes that are in step
         self._workspace: Workspace | None = None
-        self._pools, self._population = method(experiment.method).pools, experiment.population
-        self._attend = attend
+        self._pools = False
+        self._attend, self._note = attend, note
         if experiment.exchange == "mpi":
             from shoal.distributed.mpi import Mpi
 
             self.exchange = Mpi(experiment.transfer, attend)
-        elif experiment.exchange == "directory":
-            kept = experiment.checkpoint
-            self._workspace = Workspace(Path(experiment.workspace or ""), kept.keep, attend, note, kept.every)
-            self._workspace.join(experiment.worker)
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, where: object) -> None:
+        try:
+            match error:
+                case Interrupted(agreed=False):
+                    self.exchange.fail(str(error), 3)
+                case BadInput():
+                    self.exchange.fail(str(error), 2)
+                case Failed():
+                    self.exchange.fail(str(error), 1)
+                case Interrupted() | None:
+                    pass
+                case Exception():
+                    self.exchange.fail("".join(traceback.format_exception(error)), 1)
+        finally:
+            if self._workspace is not None:
+                self._workspace.leave()
+
+    def join(self, resolved: Resolved) -> Resolved:
+        """Agree with the others on the experiment; a worker gets its name. Raises BadInput where they train another."""
+        e = resolved.experiment
+        if e.exchange != "directory":
+            if self.exchange.broadcast(dump(e)) != dump(e):
+                raise BadField("exchange", "the processes were started with different experiments", value=e.exchange)
+            return resolved
+        self._pools = resolved.method.pools
+        space = Workspace(Path(e.workspace or ""), e.checkpoint.keep, self._attend, self._note, e.checkpoint.every)
+        self._workspace = space
+        space.join(e.worker)
+        usual = Experiment()
+        own = [name for name in OWN if not (self._pools and name == "shards")]
+        common = replace(e, **{name: getattr(usual, name) for name in own})
+        space.agree(dump(common), lambda path: _differences(common, read(path)))
+        return resolved._replace(experiment=replace(e, worker=space.name))
 
     @property
     def leading(self) -> bool:
@@ -52,21 +90,9 @@ class Company:
         return self.exchange.rank == 0
 
     @property
-    def worker(self) -> str | None:
-        """The name of this worker, where it is one."""
-        return self._workspace.name if self._workspace else None
-
-    @property
     def first_uid(self) -> int:
         """The number of this process's first member; populations that workers have each to themselves follow."""
-        return self._workspace.slot * self._population if self._workspace and not self._pools else 0
-
-    @property
-    def returns(self) -> Returns | None:
-        """Where workers measure one population together."""
-        if self._workspace is None or not self._pools:
-            return None
-        return Returns(self._workspace.path / "returns", self._workspace.slot, self._attend)
+        return 0 if self._workspace is None or self._pools else self._workspace.slot * self._size
 
     @property
     def run_dir(self) -> Path | None:
@@ -78,19 +104,18 @@ class Company:
         """Where a worker makes its files, for as long as it has its name."""
         return self._workspace.workshop if self._workspace else None
 
-    def agree(self, experiment: Experiment) -> None:
-        """Raise BadInput where the others train something else."""
-        if self._workspace is None:
-            text = dump(experiment)
-            if self.exchange.broadcast(text) != text:
-                raise BadField("exchange", "the processes were started with different experiments", value="mpi")
-        else:
-            usual = Experiment()
-            own = [name for name in OWN if not (self._pools and name == "shards")]
-            common = replace(experiment, **{name: getattr(usual, name) for name in own})
-            self._workspace.agree(dump(common), lambda path: _differences(common, read(path)))
+    def shard(self, resolved: Resolved, pause: Callable) -> MemberShard | ShardGroup:
+        """The members of this process. pause: called while waiting for the device; see `MemberShard`."""
+        self._size = resolved.experiment.population
+        uids = resolved.members(self.exchange.rank, self.exchange.size, self.first_uid)
+        first = make_shard(resolved, uids[0], pause)
+        if self._workspace is not None and self._pools:
+            assert isinstance(first, SearchShard)
+            returns = Returns(self._workspace.path / "returns", self._workspace.slot, self._attend)
+            return Pool(first, uids, pause, returns)
+        return ShardGroup(first, uids, pause) if len(uids) > 1 else first
 
-    def crew(self, shard: MemberShard | ShardGroup) -> Crew | Worker:
+    def members(self, shard: MemberShard | ShardGroup) -> Crew | Worker:
         """The members of this process among all."""
         if self._workspace is None or self._pools:
             return Crew(self.exchange, shard)
@@ -101,10 +126,24 @@ class Company:
         if self._workspace is not None:
             self._workspace.check_past(first, uid)
 
-    def leave(self) -> None:
-        """Let others know that this process is done."""
-        if self._workspace is not None:
-            self._workspace.leave()
+
+def make_shard(resolved: Resolved, uid: np.ndarray, pause: Callable = lambda result, done: None) -> MemberShard:
+    """A shard of these members, int64 [N]."""
+    e, fitness = resolved.experiment, resolved.experiment.fitness
+    kind = MemberShard if resolved.learner.drawn is None else SearchShard
+    return kind(
+        resolved.environment,
+        resolved.learner,
+        uid,
+        e.seed,
+        fitness=fitness.source,
+        episodes=fitness.episodes,
+        greedy=fitness.actions == "greedy",
+        step_limit=fitness.step_limit,
+        objective=fitness.objective,
+        copy_memory=resolved.method.memory == "copy",
+        pause=pause,
+    )
 
 
 def _differences(one: Experiment, other: Experiment) -> list[str]:

@@ -13,8 +13,7 @@ from typing import Any, Literal
 
 from shoal.core.errors import BadField, BadInput
 from shoal.core.schema import build, parse, plain, read_yaml, write_yaml
-from shoal.experiment import registry
-from shoal.experiment.registry import as_range, component_data, name_of, range_data
+from shoal.experiment.registry import as_range, method_data, method_name, name_of, range_data
 from shoal.methods.ranges import validate
 
 INT32, INT64 = 2**31 - 1, 2**63 - 1
@@ -23,7 +22,6 @@ LIMITS = {
     "population": (1, 1_000_000),
     "generations": (1, 99_999_999),
     "interval": (1, INT64),
-    "start_after": (0, INT64),
     "seed": (0, INT32),
     "final_episodes": (1, INT32),
     "fitness.episodes": (1, INT32),
@@ -31,8 +29,7 @@ LIMITS = {
     "checkpoint.every": (1, INT32),
     "checkpoint.keep": (1, INT32),
 }
-
-
+COMPONENTS = ("method", "method.select", "method.explore")  # a name, or a name with options
 CHANGEABLE = ("generations", "final_episodes", "checkpoint.every", "checkpoint.keep", "transfer")  # in a run
 
 
@@ -70,7 +67,8 @@ class Experiment:
     env: Any = "CartPole-v1"
     """the environment: suite:name, a bare name (the fastest installed suite that has it), or module:factory of your own"""
     method: Any = "pbt"
-    """how members learn from one another: pbt, es, cem_rl, dvd, or seeds (not at all: the control)"""
+    """how members learn from one another: pbt, es, cem_rl, dvd, seeds (not at all: the control) or schedule; its options
+    stand beside its name"""
     agent: Any = None
     """the algorithm: ppo, td3, sac, dqn, policy, or module:factory of your own; by default that of the method: ppo,
     policy for es, td3 for cem_rl and dvd"""
@@ -80,12 +78,6 @@ class Experiment:
     """how often the population trains, is measured and evolves"""
     interval: int = 8192
     """environment steps of each member per generation, rounded up to whole rollouts"""
-    select: Any = "truncation"
-    """who copies whom: truncation, winner_takes_all, tournament, threshold, t_test or keep"""
-    explore: Any = "perturb"
-    """how children's hyperparameters change: perturb, resample, mutate, gaussian or keep"""
-    memory: Literal["own", "copy"] = "own"
-    """replay memory of a child (td3, sac, dqn): it keeps its own, or takes over its parent's (copy)"""
     shards: int | None = None
     """groups of members that train together, one after another in each process; by default one per process"""
     exchange: Literal["local", "mpi", "directory"] = "local"
@@ -97,8 +89,6 @@ class Experiment:
     """the directory that workers share, with exchange: directory"""
     worker: str | None = None
     """the name of this worker; an earlier one of this name continues; by default a new worker, whose name is a number"""
-    start_after: int = 0
-    """environment steps of a member before it may copy or explore"""
     seed: int = 0
     """all random numbers derive from it: same experiment, same seed, same run"""
     run_dir: str | None = None
@@ -115,8 +105,6 @@ class Experiment:
     """the structure of the agent, equal for all members: layer sizes, rollout length, environments per member, ..."""
     env_options: dict[str, Any] = field(default_factory=dict)
     """options of the environment, such as its time limit"""
-    schedule: list[dict[str, float]] | None = None
-    """hyperparameters by generation, followed instead of evolving (`shoal replay` writes this)"""
 
 
 # ----------------------------------------------------------------------------------------------- files
@@ -186,8 +174,7 @@ def to_dict(experiment: Experiment) -> dict[str, Any]:
     values["fitness"], values["checkpoint"] = asdict(experiment.fitness), asdict(experiment.checkpoint)
     for name in ("env", "agent"):
         values[name] = name_of(values[name])
-    for name in ("method", "select", "explore"):
-        values[name] = component_data(values[name], name)
+    values["method"] = method_data(experiment.method)
     values["config"] = {k: name_of(v) if callable(v) else v for k, v in experiment.config.items()}
     if experiment.space is not None:
         values["space"] = {name: range_data(as_range(name, r)) for name, r in experiment.space.items()}
@@ -199,39 +186,27 @@ def dump(experiment: Experiment) -> str:
     return write_yaml(to_dict(experiment))
 
 
-def assign(experiment: Experiment, path: str, text: str) -> Experiment:
-    """Set one field by its dotted path, such as `hyper.discount`, to a value written as YAML."""
+def assign(experiment: Experiment, path: str, value: Any) -> Experiment:
+    """Set one field by its dotted path, such as `hyper.discount`. Raises BadInput."""
     place = values = plain(to_dict(experiment))  # a copy, down to its leaves
     *parents, last = path.split(".")
     for i, part in enumerate(parents):
-        if part in ("method", "select", "explore") and isinstance(place.get(part), str):
+        above = ".".join(parents[: i + 1])
+        if above in COMPONENTS and isinstance(place.get(part), str):
             place[part] = {"name": place[part]}
         inner = place.setdefault(part, {})
         if not isinstance(inner, dict):
-            raise BadInput(f"--set {path}: {'.'.join(parents[: i + 1])} has no fields")
+            raise BadField(path, f"{above} has no fields")
         place = inner
-    try:
-        place[last] = read_yaml(text)
-    except BadInput as error:
-        raise BadInput(f"--set {path}={text}: {error}") from error
+    if path == "method" and method_name(value) == method_name(experiment.method):
+        return experiment  # with the options that it has
+    place[last] = value
     return from_dict(values)
 
 
 def alone(experiment: Experiment, shards: int | None = 1) -> Experiment:
     """The same in one process."""
     return replace(experiment, shards=shards, exchange="local", workspace=None, worker=None)
-
-
-def default_run_dir(experiment: Experiment) -> str:
-    """runs/ENVIRONMENT-AGENT-SEED, with a number behind it when that is taken; METHOD where it is not pbt or seeds."""
-    env = str(name_of(experiment.env)).partition(":")[2] or str(experiment.env)
-    known = registry.method(experiment.method).tunes
-    who = str(name_of(agent_of(experiment))).split(":")[-1] if known else method_name(experiment)
-    base = Path("runs") / f"{env.replace('/', '-')}-{who}-{experiment.seed}"
-    path, number = base, 2
-    while path.exists():
-        path, number = base.with_name(f"{base.name}-{number}"), number + 1
-    return str(path)
 
 
 def check(experiment: Experiment) -> None:
@@ -266,45 +241,3 @@ def check(experiment: Experiment) -> None:
         )
     for name, r in (e.space or {}).items():
         validate(name, as_range(name, r))
-    if e.schedule and e.space:
-        raise BadField(
-            "schedule", "a run follows a schedule or tunes a space", "to follow the schedule, write space: {}"
-        )
-    selector, _ = registry.selector(e.select), registry.explorer(e.explore)
-    method = registry.method(e.method)
-    if not method.copies:
-        _check_without_copies(e)
-    elif e.population < (needs := getattr(selector, "needs", 1)):
-        raise BadField(
-            "population",
-            f"selection by {type(selector).__name__} needs at least {needs}",
-            "for a single agent write select: keep",
-            value=e.population,
-        )
-    for name in ("space", "schedule"):
-        if getattr(e, name) and not method.tunes:
-            raise BadField(
-                name, f"method {method_name(e)} tunes nothing", "give hyperparameters fixed values under hyper"
-            )
-    for name, option in method.chosen.items():
-        if name in e.hyper:
-            raise BadField(f"hyper.{name}", f"method {method_name(e)} chooses it by itself, among method.{option}")
-
-
-def _check_without_copies(e: Experiment) -> None:
-    """What only a method with parents and children has."""
-    usual = Experiment()
-    for name in ("select", "explore", "memory", "start_after"):
-        if getattr(e, name) != getattr(usual, name):
-            raise BadField(name, "goes with method: pbt", f"with method {method_name(e)} no member copies another")
-
-
-def agent_of(experiment: Experiment) -> Any:
-    """The agent that it names, or the one that goes with its method."""
-    return next(iter(registry.method(experiment.method).agents)) if experiment.agent is None else experiment.agent
-
-
-def method_name(experiment: Experiment) -> str:
-    """pbt, es, ..."""
-    data = component_data(experiment.method, "method")
-    return str(data["name"] if isinstance(data, dict) else data)

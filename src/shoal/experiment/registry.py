@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import asdict, is_dataclass
+from dataclasses import MISSING, asdict, fields, is_dataclass, replace
 from typing import Any
 
 from shoal.core.errors import BadField, unknown
 from shoal.core.schema import build, call_own, import_from, plain
-from shoal.core.types import Explore, Range, Select
+from shoal.core.types import Range
 from shoal.methods.methods import METHODS, Method
 from shoal.methods.pbt.explore import EXPLORERS
 from shoal.methods.pbt.select import SELECTORS
@@ -21,25 +21,40 @@ REGISTRIES: dict[str, dict[str, type]] = {"method": METHODS, "select": SELECTORS
 
 
 def method(spec: Any) -> Method:
-    """The method that an experiment names. Raises BadInput."""
-    return component(spec, "method")
+    """The method that an experiment names, with the selector and the explorer that it names in turn. Raises BadInput."""
+    made = component(spec, "method")
+    parts = {part: component(getattr(made, part), f"method.{part}") for part in CALLED if hasattr(made, part)}
+    return replace(made, **parts) if parts else made
 
 
-def selector(spec: Any) -> Select:
-    """The selector that an experiment names. Raises BadInput."""
-    return component(spec, "select")
+def method_name(spec: Any) -> str:
+    """pbt, es, ..., or module:name."""
+    data = component_data(spec, "method")
+    return str(data.get("name") if isinstance(data, dict) else data)
 
 
-def explorer(spec: Any) -> Explore:
-    """The explorer that an experiment names. Raises BadInput."""
-    return component(spec, "explore")
+def method_data(spec: Any) -> Any:
+    """How a file holds a method: with all its options."""
+    data = component_data(spec, "method")
+    options = dict(data) if isinstance(data, dict) else {"name": data}
+    if options.get("name") in METHODS:
+        usual = {f.name: f.default for f in fields(METHODS[options["name"]]) if f.default is not MISSING}
+        options = {"name": options["name"]} | usual | options
+    for part in CALLED:
+        if part in options:
+            options[part] = component_data(options[part], part)
+    return options if len(options) > 1 else data
 
 
 def component(spec: Any, what: str) -> Any:
-    """A method, selector or explorer from its name, from {name: ..., options}, from module:name, or as given in Python."""
-    registry = REGISTRIES[what]
+    """A method, selector or explorer from its name, from {name: ..., options}, from module:name, or as given in Python.
+
+    what: the field that it stands in.
+    """
+    kind = what.rpartition(".")[2]
+    registry = REGISTRIES[kind]
     if not isinstance(spec, (str, dict)):
-        if not _fits(spec, what):
+        if not _fits(spec, kind):
             raise BadField(
                 what, f"write one of {', '.join(registry)}, or a mapping of name and options", value=f"{spec!r}"
             )
@@ -54,20 +69,20 @@ def component(spec: Any, what: str) -> Any:
         return build(registry[name], options, f"{what}.")
     target = import_object(str(name), what)
     made = call_own(what, str(name), target, **options) if isinstance(target, type) or options else target
-    if not _fits(made, what):
-        use = f"is called with ({CALLED[what]})" if what in CALLED else f"has {', '.join(PARTS)}"
+    if not _fits(made, kind):
+        use = f"is called with ({CALLED[kind]})" if kind in CALLED else f"has {', '.join(PARTS)}"
         raise BadField(what, f"{name} is none: what goes here {use}")
     return made
 
 
-def _fits(made: Any, what: str) -> bool:
+def _fits(made: Any, kind: str) -> bool:
     """Whether an object can be a method, selector or explorer."""
-    if what not in CALLED:
+    if kind not in CALLED:
         return not isinstance(made, type) and all(hasattr(made, part) for part in PARTS)
     if isinstance(made, type) or not callable(made):
         return False
     try:
-        inspect.signature(made).bind(*CALLED[what].split(", "))
+        inspect.signature(made).bind(*CALLED[kind].split(", "))
     except TypeError:
         return False
     except ValueError:  # it has no signature, as some of Python's own functions
@@ -113,11 +128,12 @@ def name_of(value: Any) -> Any:
     return f"{OBJECT}:{getattr(value, '__qualname__', type(value).__qualname__)}"
 
 
-def component_data(value: Any, what: str) -> Any:
-    """How a file holds a component: as the user wrote it, or with the options it was made with."""
+def component_data(value: Any, kind: str) -> Any:
+    """How a file holds a method, selector or explorer: as the user wrote it, or with the options it was made with."""
     if isinstance(value, (str, dict)):
         return value
     if not is_dataclass(value) or isinstance(value, type):
         return name_of(value)
-    known = {kind: name for name, kind in REGISTRIES[what].items()}
-    return {"name": known.get(type(value)) or name_of(type(value)), **asdict(value)}
+    known = {cls: name for name, cls in REGISTRIES[kind].items()}
+    options = {f.name: getattr(value, f.name) for f in fields(value)}
+    return {"name": known.get(type(value)) or name_of(type(value)), **options}

@@ -1,228 +1,72 @@
-"""From an experiment to the parts of a run: environment, agent, learner, evolver, shard."""
+"""From an experiment to what it names: method, environment, agent and learner, evolver. Once per run."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from shoal.core import tree
 from shoal.core.errors import BadField, unknown
 from shoal.core.schema import build, call, call_own, plain
-from shoal.core.suggestions import readable
-from shoal.core.types import Agent, Evolver, Learner, Population, Spec
-from shoal.distributed.returns import Returns
-from shoal.distributed.shared_evaluation import Pool
+from shoal.core.types import Agent, Evolver, Learner, Range, Spec
 from shoal.environments import registry as environments
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.guard import guarded
 from shoal.environments.host import HostEnvironment
 from shoal.environments.registry import Environment
-from shoal.experiment import experiment as files
 from shoal.experiment import registry
-from shoal.experiment.experiment import Experiment, agent_of, method_name
-from shoal.experiment.registry import OBJECT, as_range, import_object, name_of
-from shoal.methods.methods import METHODS, Method
-from shoal.methods.schedule import scheduled
-from shoal.population.devices import free_memory
-from shoal.population.search_shard import SearchShard
-from shoal.population.shard import MemberShard
-from shoal.population.shard_group import ShardGroup
-
-COPIES_TO_SAVE = 3  # of the state in memory: the one at work, one that waits to be written, one as a file
-
+from shoal.experiment.experiment import INT32, Experiment, check
+from shoal.experiment.registry import OBJECT, as_range, import_object, method_name, name_of
+from shoal.methods.methods import METHODS, Method, check_limits
 
 PARTS = 8  # at most, of a population that several processes measure together
 SHOWN = 100  # parts that an interval is shown in where it is not made of rollouts
 
 
-class Parts(NamedTuple):
-    """Everything that a run is made of.
+class Resolved(NamedTuple):
+    """An experiment, and all that it names.
 
     iterations: rollouts that make an interval. steps: those of a member in it; None where whole episodes make one.
     """
 
-    experiment: Experiment  # resolved: every default filled in
+    experiment: Experiment  # every default filled in; `space` holds ranges
+    method: Method
     environment: Environment
-    agent: Agent
-    evolver: Evolver
     learner: Learner
-    shard: MemberShard | ShardGroup
+    evolver: Evolver
     iterations: int
     steps: int | None
 
+    @property
+    def agent(self) -> Agent:
+        return self.learner.agent
 
-def build_run(
-    experiment: Experiment,
-    pause: Callable = lambda result, done: None,
-    process: tuple[int, int] = (0, 1),
-    first_uid: int = 0,
-    returns: Returns | None = None,
-) -> Parts:
-    """Check an experiment and build its parts; nothing is written. Raises BadInput.
+    def members(self, process: int = 0, processes: int = 1, first: int = 0) -> list[np.ndarray]:
+        """The uids of each shard of a process, int64 [n] each; those of the population begin at `first`."""
+        every = first + np.arange(self.experiment.population).reshape(self.experiment.shards or 1, -1)
+        return list(np.array_split(every, processes)[process])
 
-    process: which one this is, of how many; it has its share of the shards. first_uid: of the population.
-    returns: where several processes measure the whole population together.
+
+def resolve(experiment: Experiment, processes: int = 1) -> Resolved:
+    """Check an experiment, and make what it names; nothing is written. Raises BadInput.
+
+    processes: how many share the shards of one population.
     """
-    files.check(experiment)
-    if returns is not None and experiment.shards is None:
-        experiment = replace(experiment, shards=_parts(experiment.population))
-    experiment, uids = _with_shards(experiment, *process, first_uid)
+    check(experiment)
+    method = registry.method(experiment.method)
     experiment, environment = make_environment(experiment)
-    experiment, learner = make_learner(experiment, environment.spec)
-    agent = learner.agent
-    experiment = _with_numbers(experiment, agent)
-    space = {name: as_range(name, r) for name, r in (experiment.space or {}).items()}
-    if experiment.schedule:
-        evolver = scheduled([experiment.hyper | row for row in experiment.schedule])
-    else:
-        select, explore = registry.selector(experiment.select), registry.explorer(experiment.explore)
-        method = registry.method(experiment.method)
-        evolver = method.evolver(select, explore, space, experiment.hyper, experiment.start_after)
-    fitness = experiment.fitness
-    kind = SearchShard if learner.drawn is not None else MemberShard
-    shard = kind(
-        environment,
-        learner,
-        uids[0],
-        experiment.seed,
-        fitness=fitness.source,
-        episodes=fitness.episodes,
-        greedy=fitness.actions == "greedy",
-        step_limit=fitness.step_limit,
-        objective=fitness.objective,
-        copy_memory=experiment.memory == "copy",
-        pause=pause,
-    )
-    every = ShardGroup(shard, uids, pause) if len(uids) > 1 else shard
-    if returns is not None and isinstance(shard, SearchShard):
-        every = Pool(shard, uids, pause, returns)
-    iterations, steps = _interval(experiment, learner)
-    return Parts(experiment, environment, agent, evolver, learner, every, iterations, steps)
+    experiment = _with_shards(experiment, method, processes)
+    experiment, learner = make_learner(experiment, environment.spec, method)
+    _check_parts(experiment, method, learner)
+    experiment = _with_numbers(experiment, method, learner.agent)
+    evolver = method.evolver(experiment.space or {}, experiment.hyper)
+    return Resolved(experiment, method, environment, learner, evolver, *_interval(experiment, learner))
 
 
-def _interval(experiment: Experiment, learner: Learner) -> tuple[int, int | None]:
-    """`iterations` and `steps` of Parts. Raises BadInput where nothing would be learned."""
-    agent = learner.agent
-    if learner.drawn is not None:
-        return SHOWN, None
-    iterations = -(-experiment.interval // (agent.rollout * agent.environments))
-    if iterations >= 2**31:
-        raise BadField("interval", "must be less than 2**31 rollouts", value=experiment.interval)
-    steps = iterations * agent.rollout * agent.environments
-    known = experiment.generations * steps * (experiment.population if learner.together else 1)
-    if agent.warm_up > known:
-        makes = "the members make" if learner.together else "a member makes"
-        raise BadField(
-            "config.warm_up",
-            f"nothing would ever be learned, for {makes} {known} steps in all "
-            f"(generations {experiment.generations} x interval {experiment.interval})",
-            value=agent.warm_up,
-        )
-    return iterations, steps
-
-
-def _parts(population: int) -> int:
-    """Into how many parts of whole pairs a population is cut for workers to choose from."""
-    return max(parts for parts in range(1, PARTS + 1) if population % (2 * parts) == 0 or parts == 1)
-
-
-def _with_shards(
-    experiment: Experiment, process: int, processes: int, first_uid: int
-) -> tuple[Experiment, list[np.ndarray]]:
-    """Which members each shard of this process has."""
-    count = experiment.shards or processes
-    if count < processes:
-        raise BadField(
-            "shards", f"each of the {processes} processes needs one", "start fewer, or raise shards", value=count
-        )
-    if experiment.population % count:
-        raise BadField("population", f"must be a multiple of its {count} shards", value=experiment.population)
-    members = first_uid + np.arange(experiment.population).reshape(count, -1)
-    return replace(experiment, shards=count), list(np.array_split(members, processes)[process])
-
-
-def make_learner(experiment: Experiment, spec: Spec) -> tuple[Experiment, Learner]:
-    """What trains the members, for an environment's spec; and the experiment with the agent's name and structure.
-
-    Raises BadInput.
-    """
-    method, name = registry.method(experiment.method), method_name(experiment)
-    experiment = replace(experiment, agent=agent_of(experiment))
-    agent = make_agent(experiment, spec)
-    learner = method.learner(agent, experiment.population)
-    if (experiment.shards or 1) > 1 and learner.together:
-        raise BadField(
-            "shards", f"with method {name} members share a critic: it needs one shard", value=experiment.shards
-        )
-    pairs = learner.drawn is not None and learner.drawn.in_pairs
-    if pairs and experiment.population % (even := 2 * (experiment.shards or 1)):
-        raise BadField(
-            "population",
-            f"method {name} perturbs in mirrored pairs",
-            f"it must be a multiple of {even}{(', two for each shard' if even > 2 else '')}",
-            value=experiment.population,
-        )
-    if learner.drawn is not None and experiment.exchange == "directory" and not method.pools:
-        raise BadField(
-            "exchange", f"with method {name} members share a critic: they need one process", value="directory"
-        )
-    if learner.drawn is not None and experiment.fitness.source == "training":
-        raise BadField(
-            "fitness.source", f"with method {name} members train in their evaluations alone", value="training"
-        )
-    return replace(experiment, config=_structure(experiment, method)), learner
-
-
-def _structure(experiment: Experiment, method: Method) -> dict[str, Any]:
-    """The settings of the agent, with every default of one that the method knows filled in. Raises BadInput."""
-    path = method.agents.get(experiment.agent) if isinstance(experiment.agent, str) else None
-    if path is None:
-        return dict(experiment.config)
-    kind = importlib.import_module(path.partition(":")[0]).Config
-    config = asdict(build(kind, experiment.config, "config."))
-    for name, value in config.items():
-        for number in value if isinstance(value, (list, tuple)) else [value]:
-            if isinstance(number, int) and number > files.INT32:
-                raise BadField(f"config.{name}", f"must be at most {files.INT32}", value=plain(value))
-    return config
-
-
-def make_agent(experiment: Experiment, spec: Spec) -> Agent:
-    """The agent that an experiment names, for an environment's spec. Raises BadInput."""
-    name, method = agent_of(experiment), registry.method(experiment.method)
-    if callable(name) and method.own_agents:
-        return call("config", "the agent", name, spec, **experiment.config)
-    own = ", or module:factory of your own" if method.own_agents else ""
-    if not isinstance(name, str):
-        raise BadField("agent", f"write one of {', '.join(method.agents)}{own}", value=f"{name!r}")
-    if name not in method.agents and (":" not in name or not method.own_agents):
-        others = [other for other, kind in METHODS.items() if name in kind.agents]
-        if others or ":" in name:
-            advice = f"; {name} goes with method {' or '.join(others)}" if others else ""
-            raise BadField(
-                "agent", f"method {method_name(experiment)} trains {', '.join(method.agents)}{own}{advice}", value=name
-            )
-        raise unknown("agent", name, method.agents)
-    path = method.agents.get(name, name)
-    factory = import_object(path, "agent")
-    config = _structure(replace(experiment, agent=name), method)
-    if name not in method.agents:
-        made = call_own("agent", name, factory, spec, **config)
-        if not isinstance(made, Agent):
-            raise BadField("agent", f"{name} gives a {type(made).__name__}", "it must give an Agent")
-        return made
-    try:
-        return call("config", name, factory, spec, **config)
-    except BadField as error:
-        if method.own_agents or error.field != "agent":
-            raise  # else there is no other agent to take, whatever it advises
-        raise BadField("method", f"{name} {error.problem}", value=method_name(experiment)) from error
+# ---------------------------------------------------------------------------------------- environments
 
 
 def make_environment(experiment: Experiment) -> tuple[Experiment, Environment]:
@@ -247,76 +91,157 @@ def make_environment(experiment: Experiment) -> tuple[Experiment, Environment]:
     return experiment, guarded(environment, str(name_of(experiment.env)))
 
 
-def _with_numbers(experiment: Experiment, agent: Agent) -> Experiment:
-    """Fill in what the agent supplies: its default hyperparameters, ranges and structure."""
-    known = agent.hyper._fields
-    for place, names in (("hyper", experiment.hyper), ("space", experiment.space or {})):
-        for name in names:
-            if name not in known:
-                raise unknown(place, name, known)
-    for i, row in enumerate(experiment.schedule or ()):
-        for name in row:
-            if name not in known:
-                raise unknown(f"schedule.{i}", name, known)
-    for name, (low, high) in agent.limits.items():
-        for place, value in _values_of(experiment, name):
-            if not low <= value <= high:
-                raise BadField(place, f"must lie within [{low:g}, {high:g}]", value=f"{value:g}")
-    space = experiment.space
-    if space is None:
-        usual = {} if experiment.schedule else registry.method(experiment.method).space(agent)
-        space = {k: r for k, r in usual.items() if k not in experiment.hyper}
-    hyper: dict[str, Any] = {k: float(v) for k, v in agent.hyper._asdict().items()}
-    chosen = registry.method(experiment.method).chosen
-    hyper = {k: float(experiment.hyper.get(k, v)) for k, v in hyper.items() if k not in space and k not in chosen}
-    return replace(experiment, space=space, hyper=hyper)
+# ------------------------------------------------------------------------------------ agents and learners
 
 
-def _values_of(experiment: Experiment, name: str) -> Iterator[tuple[str, float]]:
-    """Every number that an experiment gives for a hyperparameter, and where."""
-    if name in experiment.hyper:
-        yield f"hyper.{name}", experiment.hyper[name]
-    if name in (experiment.space or {}):
-        r = as_range(name, (experiment.space or {})[name])
-        for field, x in (("low", r.low), ("high", r.high), ("start", r.start)):
-            if x is not None:
-                yield f"space.{name}.{field}", x
-        for x in r.choices or ():
-            yield f"space.{name}.choices", x
-    for i, row in enumerate(experiment.schedule or ()):
-        if name in row:
-            yield f"schedule.{i}.{name}", row[name]
+def make_learner(experiment: Experiment, spec: Spec, method: Method) -> tuple[Experiment, Learner]:
+    """What trains the members, for an environment's spec; and the experiment with the agent's name and structure.
+
+    Raises BadInput.
+    """
+    agent = next(iter(method.agents)) if experiment.agent is None else experiment.agent
+    experiment, made = _make_agent(replace(experiment, agent=agent), spec, method)
+    return experiment, method.learner(made, experiment.population)
 
 
-def memory_needed(parts: Parts) -> int:
-    """Bytes that the state of the whole population takes on the devices, replay memory included."""
-    return tree.size_in_bytes(_population(parts))
+def _make_agent(e: Experiment, spec: Spec, method: Method) -> tuple[Experiment, Agent]:
+    """The agent, one of those that the method knows or of the user's own; and the experiment with its structure."""
+    if isinstance(e.agent, str) and e.agent in method.agents:
+        module, _, factory = method.agents[e.agent].partition(":")
+        home = importlib.import_module(module)
+        e = replace(e, config=_structure(home.Config, e.config))
+        try:
+            return e, call("config", e.agent, getattr(home, factory), spec, **e.config)
+        except BadField as error:
+            if method.own_agents or error.field != "agent":
+                raise  # else there is no other agent to take, whatever it advises
+            raise BadField("method", f"{e.agent} {error.problem}", value=method_name(e.method)) from error
+    if callable(e.agent) and method.own_agents:
+        return e, call("config", "the agent", e.agent, spec, **e.config)
+    if not (isinstance(e.agent, str) and ":" in e.agent and method.own_agents):
+        raise _no_agent(e, method)
+    made = call_own("agent", e.agent, import_object(e.agent, "agent"), spec, **e.config)
+    if not isinstance(made, Agent):
+        raise BadField("agent", f"{e.agent} gives a {type(made).__name__}", "it must give an Agent")
+    return e, made
 
 
-def replay_size(parts: Parts) -> int:
-    """Bytes of it that are replay memory."""
-    population = _population(parts)
-    return tree.size_in_bytes((population.members.memory, getattr(population.shared, "memory", ())))
+def _no_agent(e: Experiment, method: Method) -> BadField:
+    """What is wrong with an agent that the method cannot train."""
+    own = ", or module:factory of your own" if method.own_agents else ""
+    if not isinstance(e.agent, str):
+        return BadField("agent", f"write one of {', '.join(method.agents)}{own}", value=f"{e.agent!r}")
+    others = [other for other, kind in METHODS.items() if e.agent in kind.agents]
+    if not others and ":" not in e.agent:
+        return unknown("agent", e.agent, method.agents)
+    advice = f"; {e.agent} goes with method {' or '.join(others)}" if others else ""
+    there = f"method {method_name(e.method)} trains {', '.join(method.agents)}{own}{advice}"
+    return BadField("agent", there, value=e.agent)
 
 
-def check_memory(parts: Parts) -> None:
-    """Raise BadInput where the population does not fit into the memory of the devices."""
-    population, free = parts.experiment.population, free_memory()
-    state = memory_needed(parts)
-    need = state * (COPIES_TO_SAVE if jax.default_backend() == "cpu" else 1)
-    if free is not None and need > free:
-        share = replay_size(parts)
-        advice = "lower config.capacity or population" if share > state / 2 else "lower population or config.layers"
+def _structure(kind: type, given: dict[str, Any]) -> dict[str, Any]:
+    """An agent's settings with every default filled in. Raises BadInput."""
+    config = asdict(build(kind, given, "config."))
+    for name, value in config.items():
+        for number in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(number, int) and number > INT32:
+                raise BadField(f"config.{name}", f"must be at most {INT32}", value=plain(value))
+    return config
+
+
+# -------------------------------------------------------------------------------------- hyperparameters
+
+
+def _with_numbers(e: Experiment, method: Method, agent: Agent) -> Experiment:
+    """Fill in what the agent supplies: its default hyperparameters and ranges. Raises BadInput."""
+    known, name = agent.hyper._fields, method_name(e.method)
+    if e.space and not method.tunes:
+        raise BadField("space", f"method {name} tunes nothing", "give hyperparameters fixed values under hyper")
+    for place, names in (("hyper", e.hyper), ("space", e.space or {})):
+        for x in names:
+            if x not in known:
+                raise unknown(place, x, known)
+    for x, option in method.chosen.items():
+        if x in e.hyper:
+            raise BadField(f"hyper.{x}", f"method {name} chooses it by itself, among method.{option}")
+    for x, value in e.hyper.items():
+        check_limits(agent, f"hyper.{x}", x, value)
+    if e.space is None:
+        space = {x: r for x, r in method.space(agent).items() if x not in e.hyper}
+    else:
+        space = {x: as_range(x, r) for x, r in e.space.items()}
+    for x, r in space.items():
+        for end, value in _numbers(r):
+            check_limits(agent, f"space.{x}.{end}", x, value)
+    usual = agent.hyper._asdict() | e.hyper
+    hyper = {x: float(v) for x, v in usual.items() if x not in space and x not in method.chosen}
+    return replace(e, space=space, hyper=hyper)
+
+
+def _numbers(r: Range) -> Iterator[tuple[str, float]]:
+    """Every number in a range, with the field that it stands in."""
+    for end in ("low", "high", "start"):
+        if getattr(r, end) is not None:
+            yield end, getattr(r, end)
+    for value in r.choices or ():
+        yield "choices", value
+
+
+# ------------------------------------------------------------------------------------- shards, intervals
+
+
+def _with_shards(e: Experiment, method: Method, processes: int) -> Experiment:
+    """Fill in how many shards there are. Raises BadInput where there are not enough."""
+    shards = e.shards
+    if shards is None and e.exchange == "directory" and method.pools:  # pairs stay whole
+        shards = max(n for n in range(1, PARTS + 1) if e.population % (2 * n) == 0 or n == 1)
+    count = shards or processes
+    if count < processes:
         raise BadField(
-            "population",
-            f"{population} members take {readable(state)}, {readable(share)} of it replay "
-            f"memory, which makes {readable(need)} while they are saved, and {readable(free)} are free",
-            advice,
-            value=population,
+            "shards", f"each of the {processes} processes needs one", "start fewer, or raise shards", value=count
+        )
+    if e.population % count:
+        raise BadField("population", f"must be a multiple of its {count} shards", value=e.population)
+    return replace(e, shards=count)
+
+
+def _check_parts(e: Experiment, method: Method, learner: Learner) -> None:
+    """Raise BadInput where shards, exchange or fitness do not go with the way in which members learn."""
+    name, shards = method_name(e.method), e.shards or 1
+    if shards > 1 and learner.together:
+        raise BadField("shards", f"with method {name} members share a critic: it needs one shard", value=e.shards)
+    if learner.drawn is None:
+        return
+    if learner.drawn.in_pairs and e.population % (2 * shards):
+        many = ", two for each shard" if shards > 1 else ""
+        advice = f"it must be a multiple of {2 * shards}{many}"
+        raise BadField("population", f"method {name} perturbs in mirrored pairs", advice, value=e.population)
+    if e.exchange == "directory" and not method.pools:
+        raise BadField(
+            "exchange", f"with method {name} members share a critic: they need one process", value="directory"
+        )
+    if e.fitness.source == "training":
+        raise BadField(
+            "fitness.source", f"with method {name} members train in their evaluations alone", value="training"
         )
 
 
-def _population(parts: Parts) -> Population:
-    n = parts.experiment.population
-    hyper = jax.tree.map(lambda x: jax.ShapeDtypeStruct((n,), jnp.float32), parts.agent.hyper)
-    return jax.eval_shape(parts.learner.init, jax.random.key(0), jax.ShapeDtypeStruct((n,), jnp.uint32), hyper)
+def _interval(experiment: Experiment, learner: Learner) -> tuple[int, int | None]:
+    """`iterations` and `steps` of Resolved. Raises BadInput where nothing would be learned."""
+    agent = learner.agent
+    if learner.drawn is not None:
+        return SHOWN, None
+    iterations = -(-experiment.interval // (agent.rollout * agent.environments))
+    if iterations > INT32:
+        raise BadField("interval", "must be less than 2**31 rollouts", value=experiment.interval)
+    steps = iterations * agent.rollout * agent.environments
+    known = experiment.generations * steps * (experiment.population if learner.together else 1)
+    if agent.warm_up > known:
+        makes = "the members make" if learner.together else "a member makes"
+        raise BadField(
+            "config.warm_up",
+            f"nothing would ever be learned, for {makes} {known} steps in all "
+            f"(generations {experiment.generations} x interval {experiment.interval})",
+            value=agent.warm_up,
+        )
+    return iterations, steps

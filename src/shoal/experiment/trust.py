@@ -9,13 +9,16 @@ from shoal.environments.registry import SUITES
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.registry import OBJECT
 
-PLACES = ("env", "agent", "method", "select", "explore", "config.network")
+PLACES = ("env", "agent", "method", "method.select", "method.explore", "config.network")
 
 
 def check_trust(experiment: Experiment, trust_code: bool, places: Collection[str] = PLACES) -> None:
     """Raise BadInput where an experiment that was read from a run names code at these places, and it is not trusted."""
     for place in places:
-        value = experiment.config.get("network") if place == "config.network" else getattr(experiment, place)
+        field, _, inner = place.partition(".")
+        value = getattr(experiment, field)
+        if inner:
+            value = value.get(inner) if isinstance(value, dict) else None
         name = value.get("name") if isinstance(value, dict) else value
         if isinstance(name, str) and _is_code(place, name) and not trust_code:
             raise BadField(

@@ -5,13 +5,14 @@ The fields of a method are its options in an experiment file: `method: {name: es
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
-from shoal.core.errors import BadField
+from shoal.core.errors import BadField, unknown
 
 if TYPE_CHECKING:
-    from shoal.core.types import Agent, Evolver, Explore, Learner, Range, Select
+    from shoal.core.types import Agent, Evolver, Learner, Range
 
 AGENTS = {name: f"shoal.agents.{name}:{name}" for name in ("ppo", "td3", "sac", "dqn")}
 
@@ -25,6 +26,9 @@ class Method(Protocol):
     tunes: whether members may differ in hyperparameters
     pools: whether workers of a shared directory measure one population together, instead of having one each
     chosen: hyperparameters that the method itself sets, each with the option that says how
+    memory: replay memory of a child: its own, or a copy of its parent's
+
+    Its fields are its options. Where it has `select` or `explore`, these name a selector and an explorer.
     """
 
     agents: ClassVar[dict[str, str]]
@@ -33,61 +37,105 @@ class Method(Protocol):
     tunes: ClassVar[bool]
     pools: ClassVar[bool]
     chosen: ClassVar[dict[str, str]]
+    memory: Any
 
     def learner(self, agent: Agent, population: int) -> Learner:
         """The learner of the members. Raises BadInput where the options do not fit."""
 
-    def evolver(
-        self, select: Select, explore: Explore, space: dict[str, Range], start: dict[str, float], start_after: int
-    ) -> Evolver:
-        """The evolver, which decides between generations."""
+    def evolver(self, space: dict[str, Range], start: dict[str, float]) -> Evolver:
+        """The evolver, which decides between generations. space: what is tuned; start: the values of all else."""
 
     def space(self, agent: Agent) -> dict[str, Range]:
         """The hyperparameters that are tuned where the experiment has no `space`."""
 
 
 @dataclass(frozen=True)
-class Pbt:
-    """Population-based training: members copy better ones, and explore hyperparameters."""
+class Seeds:
+    """The control: independent members that differ in their seeds and, with a `space`, in hyperparameters."""
 
     agents: ClassVar[dict[str, str]] = AGENTS
     own_agents: ClassVar[bool] = True
-    copies: ClassVar[bool] = True
+    copies: ClassVar[bool] = False
     tunes: ClassVar[bool] = True
     pools: ClassVar[bool] = False
     chosen: ClassVar[dict[str, str]] = {}
+    memory: ClassVar[str] = "own"
 
     def learner(self, agent: Agent, population: int) -> Learner:
         from shoal.methods.independent import independent
 
         return independent(agent)
 
-    def evolver(
-        self, select: Select, explore: Explore, space: dict[str, Range], start: dict[str, float], start_after: int
-    ) -> Evolver:
-        from shoal.methods.pbt.evolver import pbt
-
-        return pbt(select, explore, space, start, start_after)
-
-    def space(self, agent: Agent) -> dict[str, Range]:
-        return agent.space
-
-
-@dataclass(frozen=True)
-class Seeds(Pbt):
-    """The control: independent members that differ in their seeds and, with a `space`, in hyperparameters."""
-
-    copies: ClassVar[bool] = False
-
-    def evolver(
-        self, select: Select, explore: Explore, space: dict[str, Range], start: dict[str, float], start_after: int
-    ) -> Evolver:
+    def evolver(self, space: dict[str, Range], start: dict[str, float]) -> Evolver:
         from shoal.methods.pbt.evolver import keep
 
         return keep(space, start)
 
     def space(self, agent: Agent) -> dict[str, Range]:
         return {}
+
+
+@dataclass(frozen=True)
+class Schedule(Seeds):
+    """Independent members that all follow one schedule of hyperparameters (`shoal replay` writes it)."""
+
+    rows: tuple[dict[str, float], ...] = ()
+    """hyperparameters by generation; after the last row, that one"""
+
+    tunes: ClassVar[bool] = False
+
+    def learner(self, agent: Agent, population: int) -> Learner:
+        if not self.rows:
+            raise BadField("method.rows", "needs the hyperparameters of at least one generation")
+        for i, row in enumerate(self.rows):
+            for name, value in row.items():
+                if name not in agent.hyper._fields:
+                    raise unknown(f"method.rows.{i}", name, agent.hyper._fields)
+                check_limits(agent, f"method.rows.{i}.{name}", name, value)
+        return super().learner(agent, population)
+
+    def evolver(self, space: dict[str, Range], start: dict[str, float]) -> Evolver:
+        from shoal.methods.schedule import scheduled
+
+        return scheduled([start | row for row in self.rows])
+
+
+@dataclass(frozen=True)
+class Pbt(Seeds):
+    """Population-based training: members copy better ones, and explore hyperparameters."""
+
+    select: Any = "truncation"
+    """who copies whom: truncation, winner_takes_all, tournament, threshold, t_test or keep"""
+    explore: Any = "perturb"
+    """how children's hyperparameters change: perturb, resample, mutate, gaussian or keep"""
+    start_after: int = 0
+    """environment steps of a member before it may copy or explore"""
+    memory: Literal["own", "copy"] = "own"  # type: ignore[misc]
+    """replay memory of a child (td3, sac, dqn): it keeps its own, or takes over its parent's (copy)"""
+
+    copies: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.start_after < 0:
+            raise BadField("start_after", "must be at least 0", value=self.start_after)
+
+    def learner(self, agent: Agent, population: int) -> Learner:
+        if population < (needs := getattr(self.select, "needs", 1)):
+            raise BadField(
+                "population",
+                f"selection by {type(self.select).__name__} needs at least {needs}",
+                "for a single agent write method: seeds",
+                value=population,
+            )
+        return super().learner(agent, population)
+
+    def evolver(self, space: dict[str, Range], start: dict[str, float]) -> Evolver:
+        from shoal.methods.pbt.evolver import pbt
+
+        return pbt(self.select, self.explore, space, start, self.start_after)
+
+    def space(self, agent: Agent) -> dict[str, Range]:
+        return agent.space
 
 
 @dataclass(frozen=True)
@@ -99,6 +147,7 @@ class _Fixed:
     tunes: ClassVar[bool] = False
     pools: ClassVar[bool] = False
     chosen: ClassVar[dict[str, str]] = {}
+    memory: ClassVar[str] = "own"
 
     def space(self, agent: Agent) -> dict[str, Range]:
         return {}
@@ -140,9 +189,7 @@ class Es(_Fixed):
             raise BadField("method.chunk", "must be at least 1", value=self.chunk)
         return frozen(agent, self.optimiser, self.chunk)
 
-    def evolver(
-        self, select: Select, explore: Explore, space: dict[str, Range], start: dict[str, float], start_after: int
-    ) -> Evolver:
+    def evolver(self, space: dict[str, Range], start: dict[str, float]) -> Evolver:
         from shoal.methods.es.evolver import Decay, openai_es
         from shoal.methods.es.learner import LIMITS
 
@@ -180,9 +227,7 @@ class CemRl(_Fixed):
         options = {name: getattr(self, name) for name in ("variance", "noise_end", "noise_decay", "mirrored")}
         return cem_rl(agent, population, trained=self.trained, **options)
 
-    def evolver(
-        self, select: Select, explore: Explore, space: dict[str, Range], start: dict[str, float], start_after: int
-    ) -> Evolver:
+    def evolver(self, space: dict[str, Range], start: dict[str, float]) -> Evolver:
         from shoal.methods.cem_rl.evolver import cem
 
         return cem(start, self.elites)
@@ -207,12 +252,17 @@ class Dvd(_Fixed):
 
         return dvd(agent, population, probes=self.probes, redraw=self.redraw)
 
-    def evolver(
-        self, select: Select, explore: Explore, space: dict[str, Range], start: dict[str, float], start_after: int
-    ) -> Evolver:
+    def evolver(self, space: dict[str, Range], start: dict[str, float]) -> Evolver:
         from shoal.methods.dvd.evolver import bandit
 
         return bandit(start, self.arms)
 
 
-METHODS: dict[str, Any] = {"pbt": Pbt, "seeds": Seeds, "es": Es, "cem_rl": CemRl, "dvd": Dvd}
+METHODS: dict[str, Any] = {"pbt": Pbt, "seeds": Seeds, "es": Es, "cem_rl": CemRl, "dvd": Dvd, "schedule": Schedule}
+
+
+def check_limits(agent: Agent, place: str, name: str, value: float) -> None:
+    """Raise BadInput where an agent's hyperparameter cannot have a value, given at `place`."""
+    low, high = agent.limits.get(name, (-math.inf, math.inf))
+    if not low <= value <= high:
+        raise BadField(place, f"must lie within [{low:g}, {high:g}]", value=f"{value:g}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,12 +15,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from shoal.experiment.experiment import method_name
+from shoal.experiment.registry import method_name
 from shoal.records.recorder import Recorder
 
 if TYPE_CHECKING:
-    from shoal.experiment.resolve import Parts
-    from shoal.records.recorder import Generation
+    from shoal.records.recorder import Generation, Start
 
 ROWS = 12  # generations in view
 
@@ -50,22 +48,23 @@ class Display(Recorder):
         self._columns = COPYING
         self._told: set[str] = set()
 
-    def start(self, parts: Parts, run_dir: Path, generation: int) -> None:
-        e = parts.experiment
+    def start(self, event: Start) -> None:
+        resolved, run_dir, generation = event.resolved, event.run_dir, event.generation
+        e = resolved.experiment
         self._total, self._done = e.generations, generation
         self._first, self._began = generation, time.monotonic()
-        name = method_name(e)
+        name = method_name(e.method)
         self._columns = COLUMNS.get(name, COPYING)
-        where = f"{parts.shard.devices} device{'s' * (parts.shard.devices > 1)}"
+        where = f"{event.devices} device{'s' * (event.devices > 1)}"
         how = "" if name == "pbt" else f" by {name}"
         episodes = f"{e.fitness.episodes} episode{'s' * (e.fitness.episodes > 1)}"
-        size = f"{parts.steps:,} steps each" if parts.steps else f"{episodes} each"
+        size = f"{resolved.steps:,} steps each" if resolved.steps else f"{episodes} each"
         self._say(
             f"[bold]{e.population} × {escape(str(e.agent))}{how}[/] on [bold]{escape(str(e.env))}[/], "
             f"{e.generations} generations of {size}, {where} → {escape(str(run_dir))}"
         )
-        if parts.steps and parts.steps != e.interval:
-            self._say(f"[dim]interval {e.interval:,} is rounded up to {parts.steps:,}: whole rollouts[/]")
+        if resolved.steps and resolved.steps != e.interval:
+            self._say(f"[dim]interval {e.interval:,} is rounded up to {resolved.steps:,}: whole rollouts[/]")
         if self._columns is DRAWN:
             self._say(
                 f"[dim]mean: return of the policy that members are drawn around; rank: its place among these "

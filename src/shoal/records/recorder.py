@@ -10,8 +10,17 @@ import numpy as np
 from shoal.core.types import Cards
 
 if TYPE_CHECKING:
-    from shoal.experiment.resolve import Parts
+    from shoal.experiment.resolve import Resolved
     from shoal.run.champion import Best
+
+
+class Start(NamedTuple):
+    """A run begins, or goes on."""
+
+    resolved: Resolved  # its experiment, and all that this names
+    devices: int  # on which the members of this process are
+    run_dir: Path
+    generation: int  # the first one to come
 
 
 class Generation(NamedTuple):
@@ -42,8 +51,8 @@ class Generation(NamedTuple):
 class Recorder:
     """Receives the events of a run. Every method here does nothing; a subclass overrides those that it needs."""
 
-    def start(self, parts: Parts, run_dir: Path, generation: int) -> None:
-        """A run begins at `generation`."""
+    def start(self, event: Start) -> None:
+        """A run begins, or goes on."""
 
     def progress(self, generation: int, phase: str, fraction: float) -> None:
         """`phase` (train, evaluate, evolve, champion) of a generation is `fraction` done."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,13 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shoal.core.atomic import write_file
-from shoal.experiment import registry
 from shoal.records.jsonl import read_lines
 from shoal.records.recorder import Recorder
 
 if TYPE_CHECKING:
-    from shoal.experiment.resolve import Parts
-    from shoal.records.recorder import Generation
+    from shoal.records.recorder import Generation, Start
 
 COMMON = ("diversity/determinant", "diversity/log_determinant")  # metrics that all members have in common
 PAIRS = "diversity/to "  # so begin those of pairs of members: a matrix is no curve
@@ -29,8 +26,8 @@ MEMBERS_SHOWN = 64  # more curves on a page cannot be read, and writing them tak
 class TensorBoard(Recorder):
     """Writes RUN/tensorboard. The horizontal axis is environment steps per member."""
 
-    def start(self, parts: Parts, run_dir: Path, generation: int) -> None:
-        method = registry.method(parts.experiment.method)
+    def start(self, event: Start) -> None:
+        run_dir, method = event.run_dir, event.resolved.method
         self._copies, self._tunes = method.copies, method.tunes
         told = read_lines(run_dir / "lineage.jsonl")  # of the generations before this start
         cut_back(run_dir / "tensorboard", max((row["steps"] for row in told if "steps" in row), default=0))
@@ -45,7 +42,7 @@ class TensorBoard(Recorder):
         return Writer(str(self._folder))
 
     def generation(self, event: Generation) -> None:
-        self._pool.submit(self._write, event._replace(best=replace(event.best)))
+        self._pool.submit(self._write, event)
 
     def _write(self, event: Generation) -> None:
         step = int(event.cards.steps.max())

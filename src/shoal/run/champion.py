@@ -17,6 +17,7 @@ from shoal.core.types import ActionSpace, Agent, Cards, Continuous, Discrete, Mu
 from shoal.core.workshop import Workshop
 from shoal.environments.spaces import to_bounds
 from shoal.experiment.experiment import INT32, Experiment, of_run
+from shoal.experiment.registry import method
 from shoal.experiment.resolve import make_learner
 from shoal.experiment.trust import check_trust
 from shoal.run import checkpoint
@@ -24,7 +25,7 @@ from shoal.run import checkpoint
 KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Discrete, MultiDiscrete, Continuous)}
 
 
-@dataclass
+@dataclass(frozen=True)
 class Best:
     """The highest fitness so far; of equal ones the latest, which has trained longest."""
 
@@ -34,22 +35,21 @@ class Best:
     fitness: float = -np.inf
     hyper: dict[str, float] = field(default_factory=dict)
 
-    def challenge(self, cards: Cards) -> int | None:
-        """The row of the best of these members if it is at least as good, and then its name; else None.
-
-        `learned` is for the caller to bring.
-        """
+    def beaten_by(self, cards: Cards) -> int | None:
+        """The row of the best of these members if it is at least as good, else None."""
         fitness = np.where(np.isfinite(cards.fitness), cards.fitness, -np.inf)
         row = int(np.argmax(fitness))
-        if not np.isfinite(fitness[row]) or fitness[row] < self.fitness:
-            return None
-        self.uid, self.generation = int(cards.uid[row]), int(cards.generation[row])
-        self.fitness, self.hyper = float(fitness[row]), {k: float(v[row]) for k, v in cards.hyper.items()}
-        return row
+        return row if np.isfinite(fitness[row]) and fitness[row] >= self.fitness else None
 
     def about(self) -> dict[str, Any]:
         """What a manifest says of it."""
         return {"uid": self.uid, "generation": self.generation, "fitness": self.fitness, "hyper": self.hyper}
+
+
+def best_at(cards: Cards, row: int, learned: PyTree) -> Best:
+    """The member at a row of the cards, with what it has learned."""
+    hyper = {name: float(x[row]) for name, x in cards.hyper.items()}
+    return Best(learned, int(cards.uid[row]), int(cards.generation[row]), float(cards.fitness[row]), hyper)
 
 
 class Champion:
@@ -111,10 +111,10 @@ def load_champion(run: str | Path, trust_code: bool = False, **given: Any) -> Ch
         manifest = checkpoint.read_manifest(folder)
         spec, best = _spec(folder, manifest.get("spec")), best_of(manifest, f"{folder}: ")
         experiment = replace(of_run(run), **given)
-        check_trust(experiment, trust_code, ["agent", "method", "config.network"])
-        agent = make_learner(experiment, spec)[1].agent
+        check_trust(experiment, trust_code, ["agent", "method", "method.select", "method.explore", "config.network"])
+        agent = make_learner(experiment, spec, method(experiment.method))[1].agent
         learned = jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned
-        best.learned, _ = checkpoint.read(folder, learned)
+        best = replace(best, learned=checkpoint.read(folder, learned)[0])
     except Damaged as error:
         raise BadInput(str(error)) from error
     return Champion(agent, spec, best, experiment)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-import traceback
-import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -16,42 +14,38 @@ from typing import Any
 
 import numpy as np
 
-from shoal.core.errors import BadField, BadInput
+from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed, Interrupted, on_signal
 from shoal.core.keys import derive
 from shoal.core.schema import plain
-from shoal.core.types import PyTree
-from shoal.core.workshop import Workshop
-from shoal.distributed.processes import Company
-from shoal.experiment.experiment import Experiment, blame, check, default_run_dir, of_run
-from shoal.experiment.resolve import build_run, check_memory, memory_needed
+from shoal.distributed.processes import Processes
+from shoal.distributed.synchronous import Evolved, Shared
+from shoal.experiment.experiment import Experiment, blame, of_run
 from shoal.experiment.trust import check_trust
-from shoal.population.devices import prepare
 from shoal.population.rollouts.episodes import statistics
-from shoal.records.recorder import Generation, Recorder, lineage_rows, metrics_row
-from shoal.run.attention import Attention
-from shoal.run.champion import Best, best_of
+from shoal.records.recorder import Generation, Recorder, Start, lineage_rows, metrics_row
+from shoal.run.champion import best_at
 from shoal.run.checkpoint import to_host
-from shoal.run.lock import Lock
+from shoal.run.control import Control
 from shoal.run.result import Result, summarise
-from shoal.run.rundir import RunDirectory, Told, told_by
+from shoal.run.rundir import Told
+from shoal.run.start import Context, State, begin, enter, restore, to_save
 
 
 def train(experiment: Experiment, recorders: Sequence[Recorder] = (), progress: bool = False) -> Result:
     """Run an experiment from its start.
 
-    recorders: hear of every generation, and may end the run after one; it can be resumed then.
+    recorders: receive every generation, and may end the run after one; it can be resumed then.
     progress: show the table that the command shows.
 
     Raises BadInput, Interrupted after a signal, Failed when the disk is full.
     """
-    with _Run(_with_display(recorders, progress)).at_work() as run:
-        run.build(experiment)
-        if run.begun:
-            run.restore()
-        else:
-            run.open()
-        return run.go()
+
+    def start(context: Context) -> State:
+        worker = context.processes.run_dir  # one that was here before goes on
+        return restore(context) if worker and (worker / "experiment.yaml").exists() else begin(context)
+
+    return _run(experiment, recorders, progress, start)
 
 
 def resume(
@@ -65,336 +59,194 @@ def resume(
     """Continue a run from its newest whole checkpoint, up to `generations` if that is given.
 
     trust_code: import what the run names, where it is not Shoal's. recorders, progress: as those of `train`.
-    given: env, agent, select, explore or config, where the run was started with objects that no name leads to.
+    given: env, agent, method or config, where the run was started with objects that no name leads to.
 
     With device environments the result equals that of a run that was never stopped, bit for bit; with host environments
     fresh episodes begin. Raises BadInput when there is nothing to continue, and what `train` raises.
     """
     file = Path(run_dir) / "experiment.yaml"
-    with _Run(_with_display(recorders, progress)).at_work() as run:
-        experiment = replace(of_run(file.parent), run_dir=str(run_dir), **given)
-        check_trust(experiment, trust_code)
-        if generations is not None:
-            experiment = replace(experiment, generations=generations)
-        if experiment.exchange == "directory":  # seen from here it may have another path
-            workspace, worker = file.absolute().parents[2], file.absolute().parent.name
-            experiment = replace(experiment, workspace=str(workspace), worker=worker, run_dir=None)
-        with blame(file, ["generations", *given], always=False):
-            run.build(experiment)
-        run.restore()
-        return run.go()
+    experiment = replace(of_run(file.parent), run_dir=str(run_dir), **given)
+    check_trust(experiment, trust_code)
+    if generations is not None:
+        experiment = replace(experiment, generations=generations)
+    if experiment.exchange == "directory":  # seen from here it may have another path
+        workspace, worker = file.absolute().parents[2], file.absolute().parent.name
+        experiment = replace(experiment, workspace=str(workspace), worker=worker, run_dir=None)
+    with blame(file, ["generations", *given], always=False):
+        return _run(experiment, recorders, progress, restore)
 
 
-def _with_display(recorders: Sequence[Recorder], progress: bool) -> Sequence[Recorder]:
+def _run(
+    experiment: Experiment, recorders: Sequence[Recorder], progress: bool, start: Callable[[Context], State]
+) -> Result:
+    """One run in one process, open to signals; in the end everything is given back."""
+    control = Control([*recorders, *_display(progress)])
+    with (
+        on_signal(control.interrupt),
+        Processes(experiment, control.attend, control.note) as processes,
+        ExitStack() as held,
+    ):
+        context = enter(experiment, control, processes, held)
+        return _to_the_end(context, start(context))
+
+
+def _display(progress: bool) -> list[Recorder]:
     if not progress:
-        return recorders
+        return []
     from rich.console import Console
 
     from shoal.records.console import Display
 
-    return [*recorders, Display(Console())]
+    return [Display(Console())]
 
 
-class _Run:
-    """One run in one process."""
-
-    def __init__(self, recorders: Sequence[Recorder]):
-        self._attention = Attention(recorders)
-        self._started = time.perf_counter()
-        self._best = Best()
-        self._first = 0
-        self._generation = 0
-        self._earlier_seconds = 0.0
-        self._steps = 0
-        self._first_uid = 0
-        self._built = False
-        self._held = ExitStack()
-        self._evolution: PyTree = ()
-        self._company = Company(Experiment(), self._attention.attend, self._attention.note)
-        self._run_dir = Path()
-
-    @contextmanager
-    def at_work(self) -> Iterator[_Run]:
-        """Open to signals; in the end everything is given back, and what ends this process ends those in step with it."""
-        with on_signal(self._attention.interrupt):
-            try:
-                with self._held:
-                    yield self
-            except Interrupted as error:
-                if not error.agreed:
-                    self._company.exchange.fail(str(error), 3)
-                raise
-            except (BadInput, Failed) as error:
-                self._company.exchange.fail(str(error), 2 if isinstance(error, BadInput) else 1)
-                raise
-            except Exception:
-                self._company.exchange.fail(traceback.format_exc(), 1)
-                raise
-            finally:
-                self._company.leave()
-                if self._built:
-                    self.parts.shard.close()
-
-    # ---------------------------------------------------------------------------------------- beginnings
-
-    def build(self, experiment: Experiment) -> None:
-        """The parts of the run; nothing of it is written."""
-        check(experiment)
-        self._company = company = Company(experiment, self._attention.attend, self._attention.note)
-        self._exchange, self._leading = company.exchange, company.leading
-        self._attention.leading = company.leading
-        if not self._leading:
-            self._attention.recorders = []
-        if company.worker is not None:
-            experiment = replace(experiment, worker=company.worker)
-        self._first_uid = company.first_uid
-        prepare(self._exchange.neighbour, self._exchange.sharer)
-        process = self._exchange.rank, self._exchange.size
-        self.parts = build_run(experiment, self._attention.pause, process, self._first_uid, company.returns)
-        self._built, self._experiment = True, self.parts.experiment
-        self._attention.iterations = self.parts.iterations
-        company.agree(self._experiment)
-        self._crew = company.crew(self.parts.shard)
-
-    @property
-    def begun(self) -> bool:
-        """Whether this is a worker that comes back."""
-        return self._company.run_dir is not None and (self._company.run_dir / "experiment.yaml").exists()
-
-    def open(self) -> None:
-        """A new run directory and a first population."""
-        self._place()
-        if self._leading:
-            self._files.check_free(memory_needed(self.parts) * (self._experiment.checkpoint.keep + 2))
-        check_memory(self.parts)
-        self._company.check_past(0, self.parts.shard.uid)
-        self._populate()
-        if self._leading:
-            self._files.create(self._stated())
-        self._exchange.broadcast("ready")
-
-    def restore(self) -> None:
-        """Everything as it was after the newest checkpoint."""
-        self._place()
-        run_dir = self._run_dir
-        self._populate()
-        newest = ""
-        if self._leading and self._files.checkpoints.generations():
-            newest = str(self._files.checkpoints.newest(self._attention.note))
-        if newest := self._exchange.broadcast(newest):
-            state, manifest = self._files.checkpoints.load(int(newest), self._state(template=True))
-            self._first = done = manifest["generation"] + 1
-            finished = (run_dir / "result.json").exists()
-            if done > self._experiment.generations or (done == self._experiment.generations and finished):
-                raise BadInput(f"{run_dir} has done its {done} generations; raise them with --generations")
-            told = told_by(manifest, f"{run_dir}: ")
-            self._earlier_seconds, self._steps = told.seconds, told.steps
-            if told.champion is not None:
-                self._best = replace(best_of(told.champion, f"{run_dir}: "), learned=state["run"]["champion"])
-            self._evolution = state["run"]["evolution"]
-            self.parts.shard.restore(state, manifest["generation"])
-            if not self.parts.shard.resumes_exactly:
-                self._attention.note("host environments cannot be saved: the run goes on with fresh episodes")
-        else:
-            self._attention.note("the run was stopped before its first checkpoint: it starts anew")
-        self._company.check_past(self._first, self.parts.shard.uid)
-        self._exchange.broadcast("read")
-        if self._leading:
-            try:
-                self._files.reopen(self._stated(), self._first, self._best, self.parts.environment.spec)
-            except OSError as error:
-                raise Failed(run_dir, error) from error
-        self._exchange.broadcast("ready")
-
-    def _place(self) -> None:
-        """Where the run lies, and a name for this attempt: process 0 decides both, and has the place to itself."""
-        run_dir = self._company.run_dir or (self._own() if self._leading else "")
-        path, attempt = self._exchange.broadcast(f"{run_dir}\n{uuid.uuid4().hex[:8]}").rsplit("\n", 1)
-        self._run_dir = self._attention.run_dir = Path(path)
-        workshop = self._company.workshop or Workshop(self._run_dir, attempt)
-        self._files = RunDirectory(self._run_dir, self._experiment.checkpoint.keep, workshop)
-        if self._leading:
-            self._held.callback(self._files.close)
-
-    def _own(self) -> Path:
-        """Keep other processes out of the run's place: the one that was asked for, or the next free one."""
-        asked = self._experiment.run_dir
-        while True:
-            path = Path(asked or default_run_dir(self._experiment))
-            try:
-                lock = Lock(path, self._attention.note, exist_ok=asked is not None)
-            except OSError as error:
-                if asked is None and path.exists():
-                    continue  # somebody was faster
-                raise BadField("run_dir", f"{path} cannot be written: {error.strerror}") from error
-            self._held.callback(lock.release)
-            return path
-
-    def _stated(self) -> Experiment:
-        """The experiment as its file says it; where a worker's run lies its workspace and name tell."""
-        return replace(self._experiment, run_dir=None if self._company.worker else str(self._run_dir))
-
-    def _populate(self) -> None:
-        uid = self._first_uid + np.arange(self._experiment.population)
-        self._evolution, hyper = self.parts.evolver.init(self._key("hyper"), uid)
-        self.parts.shard.begin({name: x[self.parts.shard.uid - self._first_uid] for name, x in hyper.items()})
-
-    # ---------------------------------------------------------------------------------------- the loop
-
-    def go(self) -> Result:
-        """Generation after generation, then the champion's last test."""
-        summary = None
+def _to_the_end(c: Context, state: State) -> Result:
+    """Generation after generation, then the champion's last test."""
+    summary = None
+    try:
         try:
-            try:
-                with ThreadPoolExecutor(1, "saver") as saver:
-                    summary = self._generations(saver)
-            finally:
-                for recorder in self._attention.recorders:
-                    recorder.finish(summary)
-        except OSError as error:
-            raise Failed(self._files.path, self._files.reason(error)) from error
-        except Interrupted:
-            raise
-        except Exception as error:
-            if isinstance(error, BadInput) and self._files.checkpoints.generations():
-                raise Failed(self._files.path, error) from error
-            self._files.discard_unborn()  # with what the recorders wrote
-            raise
-        return Result(self._files.path, summary, self._leading)
-
-    def _generations(self, saver: ThreadPoolExecutor) -> dict[str, Any]:
-        saving: Future | None = None
-        done = self._first
-        for recorder in self._attention.recorders:
-            recorder.start(self.parts, self._files.path, self._first)
-        try:
-            for generation in range(self._first, self._experiment.generations):
-                self._generation = generation
-                improved, stop, enough, publish = self._one_generation()
-                done = generation + 1
-                if saving is not None:
-                    self._await(saving)
-                stop = stop and done < self._experiment.generations
-                saving = saver.submit(self._save, publish, *self._to_save(generation, improved, stop or enough))
-                if stop:
-                    raise Interrupted(self._files.path, agreed=True, leading=self._leading)
-                if enough:
-                    break
+            with ThreadPoolExecutor(1, "saver") as saver:
+                summary = _generations(c, state, saver)
         finally:
+            for recorder in c.control.recorders:
+                recorder.finish(summary)
+    except OSError as error:
+        raise Failed(c.files.path, c.files.reason(error)) from error
+    except Interrupted:
+        raise
+    except Exception as error:
+        if isinstance(error, BadInput) and c.files.checkpoints.generations():
+            raise Failed(c.files.path, error) from error
+        c.files.discard_unborn()  # with what the recorders wrote
+        raise
+    return Result(c.files.path, summary, c.leading)
+
+
+def _generations(c: Context, state: State, saver: ThreadPoolExecutor) -> dict[str, Any]:
+    """The loop, and what result.json says of it."""
+    saving: Future | None = None
+    for recorder in c.control.recorders:
+        recorder.start(Start(c.resolved, c.shard.devices, c.files.path, state.done))
+    try:
+        for generation in range(state.done, c.experiment.generations):
+            before, (state, shared, evolved, event) = state, _live(c, state, generation)
+            enough = _record(c, event)
+            stop = shared.stop and state.done < c.experiment.generations
             if saving is not None:
-                self._await(saving)  # an interrupted run can be resumed from it, so a failure to write it matters more
-        summary = self._summary(done)
-        if self._leading:
-            self._files.write("result.json", json.dumps(plain(summary), indent=1))
-        self._exchange.broadcast("done")
-        return summary
+                _wait(c, saving)
+            saving = _save(c, state, saver, evolved, state.best is not before.best, stop or enough)
+            if stop:
+                raise Interrupted(c.files.path, agreed=True, leading=c.leading)
+            if enough:
+                break
+    finally:
+        if saving is not None:
+            _wait(c, saving)  # an interrupted run can be resumed from it, so a failure to write it matters more
+    summary = _test_champion(c, state)
+    if c.leading:
+        c.files.write("result.json", json.dumps(plain(summary), indent=1))
+    c.processes.exchange.broadcast("done")
+    return summary
 
-    def _one_generation(self) -> tuple[bool, bool, bool, Callable[[], None]]:
-        """Train, evaluate, share, decide, adopt, record. Returns whether there is a new champion, whether a signal has
-        come, whether a recorder wants no more, and what shows the generation to others once it is saved."""
-        shard, generation = self.parts.shard, self._generation
-        begin = time.perf_counter()
-        self._attention.enter(self._generation, "train")
-        self._attention.attend()  # before anything is compiled
-        metrics = shard.train(generation, self.parts.iterations, self._chunk())
-        trained = time.perf_counter()
-        self._attention.enter(self._generation, "evaluate")
-        shard.evaluate(generation)
-        evaluated = time.perf_counter()
-        self._attention.enter(self._generation, "evolve")
-        shared = self._crew.share(metrics, self._attention.stop)
-        cards = shared.cards
-        champion = self._best.challenge(cards)
-        decide = partial(self.parts.evolver.decide, self._key("decide"), self._evolution)
-        evolved = self._crew.evolve(shared, decide, champion)
-        self._evolution = evolved.evolution
-        if evolved.champion is not None:
-            self._best.learned = evolved.champion
-        end = time.perf_counter()
-        self._attention.last_seconds = trained - begin
-        explored = np.zeros(len(cards.uid), bool)
-        for name, values in evolved.hyper.items():
-            explored |= values != evolved.parents.hyper[name]
-        steps, before = int(cards.steps.sum()), self._steps
-        self._steps = steps
-        timing = {
-            "seconds": self._elapsed(),
-            "train": trained - begin,
-            "evaluate": evaluated - trained,
-            "evolve": end - evaluated,
-            "steps_per_second": (steps - before) / (end - begin),
-        }
-        changes = evolved.parents, evolved.hyper, explored
-        metrics = shared.metrics | {name: np.full(len(cards.uid), x, np.float32) for name, x in evolved.metrics.items()}
-        event = Generation(generation, cards, *changes, metrics, steps, shared.evaluation_steps, self._best, timing)
-        enough = False
-        if self._leading:
-            self._files.lineage.write(lineage_rows(event))
-            enough = any([recorder.generation(event) for recorder in self._attention.recorders])  # noqa: C419 all of them hear of it
-            timing["record"] = time.perf_counter() - end
-            self._files.metrics.write([metrics_row(event)])
-        enough = self._exchange.broadcast("enough" if enough else "") == "enough"
-        return champion is not None, shared.stop, enough, evolved.publish
 
-    def _chunk(self) -> int:
-        """Iterations per call, so that the run can be watched and stopped about twice a second."""
-        if not self._attention.last_seconds:
-            return -(-self.parts.iterations // 8)
-        return max(1, int(self.parts.iterations * 0.5 / self._attention.last_seconds))
+def _live(c: Context, state: State, generation: int) -> tuple[State, Shared, Evolved, Generation]:
+    """One generation of all members: train, evaluate, share, decide, adopt; and what there is to record of it."""
+    times = [time.perf_counter()]
+    c.control.enter(generation, "train")
+    c.control.attend()  # before anything is compiled
+    metrics = c.shard.train(generation, c.resolved.iterations, c.control.chunk)
+    times.append(time.perf_counter())
+    c.control.enter(generation, "evaluate")
+    c.shard.evaluate(generation)
+    times.append(time.perf_counter())
+    c.control.enter(generation, "evolve")
+    shared = c.members.share(metrics, c.control.stop)
+    champion = state.best.beaten_by(shared.cards)
+    decide = partial(c.resolved.evolver.decide, c.key(generation, "decide"), state.evolution)
+    evolved = c.members.evolve(shared, decide, champion)
+    times.append(time.perf_counter())
+    c.control.last_seconds = times[1] - times[0]
+    best = state.best if champion is None else best_at(shared.cards, champion, evolved.champion)
+    steps = int(shared.cards.steps.sum())
+    after = state._replace(done=generation + 1, evolution=evolved.evolution, best=best, steps=steps)
+    return after, shared, evolved, _event(c, after, shared, evolved, times, steps - state.steps)
 
-    # ---------------------------------------------------------------------------------------- saving
 
-    def _state(self, template: bool = False) -> dict[str, PyTree]:
-        """The parts of the state that this process saves; as a template, those that it reads."""
-        parts = self.parts.shard.state()
-        if self._leading or template:
-            learned = self.parts.shard.snapshot(0)[0] if template else self._best.learned
-            parts["run"] = {"champion": learned, "evolution": self._evolution}
-        return parts
+def _event(c: Context, state: State, shared: Shared, evolved: Evolved, times: list[float], steps: int) -> Generation:
+    """What there is to record of a generation; `steps`: those that were made in it."""
+    phases = dict(zip(("train", "evaluate", "evolve"), np.diff(times).tolist(), strict=True))
+    explored = np.zeros(len(shared.cards.uid), bool)
+    for name, values in evolved.hyper.items():
+        explored |= values != evolved.parents.hyper[name]
+    common = {name: np.full(len(shared.cards.uid), x, np.float32) for name, x in evolved.metrics.items()}
+    return Generation(
+        generation=state.done - 1,
+        cards=shared.cards,
+        parents=evolved.parents,
+        hyper=evolved.hyper,
+        explored=explored,
+        metrics=shared.metrics | common,
+        steps=state.steps,
+        evaluation_steps=shared.evaluation_steps,
+        best=state.best,
+        timing={"seconds": _elapsed(c, state), **phases, "steps_per_second": steps / (times[-1] - times[0])},
+    )
 
-    def _to_save(self, generation: int, improved: bool, stop: bool) -> tuple[Any, ...]:
-        due = stop or (generation + 1) % self._experiment.checkpoint.every == 0
-        due |= generation + 1 == self._experiment.generations
-        best, known = replace(self._best), self._best.generation >= 0
-        parts = to_host(self._state(template=not known)) if due else {}
-        if not self._leading:
-            parts.pop("run", None)
-        told = Told(self._elapsed(), self._steps, best.about() if known else None)
-        manifest = asdict(told) if self._leading else None
-        all_parts = 1 + (self._experiment.shards or 1)
-        new = best if improved and self._leading else None
-        return generation, parts, manifest, all_parts, new, self.parts.environment.spec
 
-    def _save(self, publish: Callable[[], None], generation: int, parts: dict[str, PyTree], *more: Any) -> None:
-        """Save a generation, and then show it: who is stopped in between does not go back behind what others have seen."""
-        self._files.save(generation, parts, *more)
+def _record(c: Context, event: Generation) -> bool:
+    """Tell the recorders, and write the lines of the generation. Whether a recorder wants no more of them."""
+    enough = False
+    if c.leading:
+        began = time.perf_counter()
+        c.files.lineage.write(lineage_rows(event))
+        answers = [recorder.generation(event) for recorder in c.control.recorders]
+        enough = any(answers)
+        timing = event.timing | {"record": time.perf_counter() - began}
+        c.files.metrics.write([metrics_row(event._replace(timing=timing))])
+    return c.processes.exchange.broadcast("enough" if enough else "") == "enough"
+
+
+def _save(c: Context, state: State, saver: ThreadPoolExecutor, evolved: Evolved, improved: bool, last: bool) -> Future:
+    """Write a checkpoint where one is due, and then show the generation to others, in a thread: who is stopped in
+    between does not go back behind what others have seen."""
+    generation, every = state.done - 1, c.experiment.checkpoint.every
+    due = last or state.done % every == 0 or state.done == c.experiment.generations
+    parts = to_host(to_save(c, state)) if due else {}
+    told = Told(_elapsed(c, state), state.steps, state.best.about() if state.best.generation >= 0 else None)
+    manifest = asdict(told) if c.leading else None
+    all_parts = 1 + (c.experiment.shards or 1)
+    best = state.best if improved and c.leading else None
+
+    def write() -> None:
+        c.files.save(generation, parts, manifest, all_parts, best, c.resolved.environment.spec)
         if parts:
-            publish()
+            evolved.publish()
 
-    def _await(self, saving: Future) -> None:
-        """Wait for a checkpoint; it may wait for other processes."""
-        while not saving.done():
-            if self._attention.abandon:
-                self._attention.attend()
-            time.sleep(0.0005)
-        saving.result()
+    return saver.submit(write)
 
-    def _summary(self, done: int) -> dict[str, Any]:
-        """The champion plays fresh episodes; then everything that result.json holds."""
-        experiment, learned, hyper = self._experiment, self._best.learned, self._best.hyper
-        shared = self._crew.share({}, False)
-        evaluation = None
-        if learned is not None and self._leading:
-            self._attention.enter(self._generation, "champion")
-            key = derive((experiment.seed,), "champion")
-            evaluation = statistics(self.parts.shard.test(learned, hyper, key, experiment.final_episodes))
-        compiling = self.parts.shard.compile_seconds
-        steps = shared.evaluation_steps
-        return summarise(experiment, shared.cards, self._best, done, evaluation, steps, self._elapsed(), compiling)
 
-    def _elapsed(self) -> float:
-        """Seconds of this run, those before it was resumed included."""
-        return time.perf_counter() - self._started + self._earlier_seconds
+def _wait(c: Context, saving: Future) -> None:
+    """Wait for a checkpoint; it may wait for other processes."""
+    while not saving.done():
+        if c.control.abandon:
+            c.control.attend()
+        time.sleep(0.0005)
+    saving.result()
 
-    def _key(self, purpose: str) -> tuple[int, ...]:
-        return derive((self._experiment.seed,), self._generation, purpose)
+
+def _test_champion(c: Context, state: State) -> dict[str, Any]:
+    """The champion plays fresh episodes; then everything that result.json holds."""
+    e, best = c.experiment, state.best
+    shared = c.members.share({}, False)
+    evaluation = None
+    if best.learned is not None and c.leading:
+        c.control.enter(state.done - 1, "champion")
+        key = derive((e.seed,), "champion")
+        evaluation = statistics(c.shard.test(best.learned, best.hyper, key, e.final_episodes))
+    compiling, seconds = c.shard.compile_seconds, _elapsed(c, state)
+    return summarise(e, shared.cards, best, state.done, evaluation, shared.evaluation_steps, seconds, compiling)
+
+
+def _elapsed(c: Context, state: State) -> float:
+    """Seconds of this run, those before it was resumed included."""
+    return time.perf_counter() - c.began + state.earlier

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core.types import Cards
-from shoal.experiment.experiment import Experiment, method_name
+from shoal.experiment.experiment import Experiment
+from shoal.experiment.registry import method_name
 from shoal.records.recorder import finite_or_none
 from shoal.run.champion import Best, Champion, load_champion
 
@@ -55,7 +56,7 @@ def summarise(
     return {
         "status": "done" if done == experiment.generations else "stopped",
         "env": str(experiment.env),
-        "method": method_name(experiment),
+        "method": method_name(experiment.method),
         "agent": str(experiment.agent),
         "population": experiment.population,
         "generations": done,

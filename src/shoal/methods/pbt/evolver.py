@@ -49,20 +49,24 @@ def pbt(
 
     # Try the explorer now, so that an error comes before the first interval.
     usual = init((), np.zeros(1, np.int64))[1]
-    changed = call_own("explore", "it", explore, (), usual, space, np.zeros(1, np.int64))
+    changed = call_own("method.explore", "it", explore, (), usual, space, np.zeros(1, np.int64))
     if not isinstance(changed, dict) or changed.keys() != usual.keys():
-        raise BadField("explore", f"it gave a {type(changed).__name__}", "it must give a dict of all hyperparameters")
+        raise BadField(
+            "method.explore", f"it gave a {type(changed).__name__}", "it must give a dict of all hyperparameters"
+        )
     return Evolver(init, decide)
 
 
 def _checked(selection: Any, visible: int, members: int) -> tuple[np.ndarray, np.ndarray]:
     """Parents int64 [N], and which members explore, bool [N]. Raises BadInput where a selector returned anything else."""
     if not isinstance(selection, tuple) or len(selection) != 2:
-        raise BadField("select", f"it gave a {type(selection).__name__}", "it must give a Selection")
+        raise BadField("method.select", f"it gave a {type(selection).__name__}", "it must give a Selection")
     parents, explores = (np.asarray(x) for x in selection)
     whole = parents.dtype.kind in "iu" and explores.dtype.kind == "b" and parents.shape == explores.shape == (members,)
     if not whole or not ((parents >= 0) & (parents < visible)).all():
-        raise BadField("select", f"of {members} members each needs a parent among the {visible} rows of the cards")
+        raise BadField(
+            "method.select", f"of {members} members each needs a parent among the {visible} rows of the cards"
+        )
     return parents, explores
 
 

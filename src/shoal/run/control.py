@@ -16,10 +16,11 @@ from shoal.records.recorder import Recorder
 PATIENCE = 10.0  # seconds that a stopped run may take to end its generation instead of abandoning it
 
 
-class Attention:
+class Control:
     """Passes progress to the recorders of a run, and signals to its parts.
 
     stop: a signal has asked for an end. last_seconds: of training, in the last generation. iterations: of an interval.
+    leading: this process writes the records.
     """
 
     def __init__(self, recorders: Sequence[Recorder]):
@@ -28,6 +29,12 @@ class Attention:
         self.last_seconds, self.iterations = 0.0, 1
         self.run_dir, self.leading = Path(), True
         self._generation, self._phase, self._began = 0, "", time.perf_counter()
+
+    def lead(self, leading: bool) -> None:
+        """Whether this process writes the records: a recorder receives the events of the whole run, or none."""
+        self.leading = leading
+        if not leading:
+            self.recorders = []
 
     def interrupt(self) -> None:
         """Called by a signal, in the middle of anything: it only leaves word for `attend`."""
@@ -63,6 +70,13 @@ class Attention:
             self._began = time.perf_counter()
         for recorder in self.recorders:
             recorder.progress(generation, phase, 0.0)
+
+    @property
+    def chunk(self) -> int:
+        """Iterations per call of the device, so that the run can be watched and stopped about twice a second."""
+        if not self.last_seconds:
+            return -(-self.iterations // 8)
+        return max(1, int(self.iterations * 0.5 / self.last_seconds))
 
     def note(self, message: str) -> None:
         """Something the user should know."""

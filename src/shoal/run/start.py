@@ -1,0 +1,188 @@
+"""How a run begins: the parts that stay, and the state that changes, new or from a checkpoint."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.core.errors import BadField, BadInput
+from shoal.core.interrupts import Failed
+from shoal.core.keys import derive
+from shoal.core.types import PyTree, Seed
+from shoal.core.workshop import Workshop
+from shoal.distributed.asynchronous import Worker
+from shoal.distributed.processes import Processes
+from shoal.distributed.synchronous import Crew
+from shoal.experiment.experiment import Experiment
+from shoal.experiment.registry import method_name, name_of
+from shoal.experiment.resolve import Resolved, resolve
+from shoal.population.devices import prepare
+from shoal.population.shard import MemberShard
+from shoal.population.shard_group import ShardGroup
+from shoal.run.champion import Best, best_of
+from shoal.run.control import Control
+from shoal.run.lock import Lock
+from shoal.run.memory import check_memory, memory_needed
+from shoal.run.rundir import RunDirectory, told_by
+
+
+@dataclass(frozen=True)
+class Context:
+    """What stays from the first generation of a run to its last."""
+
+    resolved: Resolved
+    processes: Processes
+    shard: MemberShard | ShardGroup  # the members of this process
+    members: Crew | Worker  # the same among those of all processes
+    files: RunDirectory
+    control: Control
+    began: float  # on the clock of `time.perf_counter`
+
+    @property
+    def experiment(self) -> Experiment:
+        return self.resolved.experiment
+
+    @property
+    def leading(self) -> bool:
+        """Whether this process writes the records."""
+        return self.processes.leading
+
+    def key(self, generation: int, purpose: str) -> Seed:
+        return derive((self.experiment.seed,), generation, purpose)
+
+
+class State(NamedTuple):
+    """What changes from generation to generation, beside the members."""
+
+    done: int  # generations
+    evolution: PyTree  # of the evolver
+    best: Best = Best()
+    steps: int = 0  # environment steps of all members
+    earlier: float = 0.0  # seconds of this run before it was resumed
+
+
+def enter(experiment: Experiment, control: Control, processes: Processes, held: ExitStack) -> Context:
+    """The parts of a run, with its place taken; nothing else is written. held: gives back what is taken, in the end.
+
+    Raises BadInput.
+    """
+    began = time.perf_counter()
+    control.lead(processes.leading)
+    exchange = processes.exchange
+    prepare(exchange.neighbour, exchange.sharer)
+    resolved = processes.join(resolve(experiment, exchange.size))
+    control.iterations = resolved.iterations
+    shard = processes.shard(resolved, control.pause)
+    held.callback(shard.close)
+    members = processes.members(shard)
+    run_dir = processes.run_dir or (_take_place(resolved, control, held) if processes.leading else "")
+    place, attempt = exchange.broadcast(f"{run_dir}\n{uuid.uuid4().hex[:8]}").rsplit("\n", 1)
+    control.run_dir = path = Path(place)
+    if processes.run_dir is None:  # else its workspace and name say it
+        resolved = resolved._replace(experiment=replace(resolved.experiment, run_dir=place))
+    files = RunDirectory(path, resolved.experiment.checkpoint.keep, processes.workshop or Workshop(path, attempt))
+    if processes.leading:
+        held.callback(files.close)
+    return Context(resolved, processes, shard, members, files, control, began)
+
+
+def _take_place(resolved: Resolved, control: Control, held: ExitStack) -> Path:
+    """Keep other processes out of the run's directory: the one that was asked for, or the next free one."""
+    asked = resolved.experiment.run_dir
+    while True:
+        path = Path(asked or _free_place(resolved))
+        try:
+            lock = Lock(path, control.note, exist_ok=asked is not None)
+        except OSError as error:
+            if asked is None and path.exists():
+                continue  # somebody was faster
+            raise BadField("run_dir", f"{path} cannot be written: {error.strerror}") from error
+        held.callback(lock.release)
+        return path
+
+
+def _free_place(resolved: Resolved) -> Path:
+    """runs/ENVIRONMENT-AGENT-SEED, with a number behind it when that is taken; METHOD where it tunes nothing."""
+    e = resolved.experiment
+    env = str(name_of(e.env)).partition(":")[2] or str(e.env)
+    who = str(name_of(e.agent)).split(":")[-1] if resolved.method.tunes else method_name(e.method)
+    base = Path("runs") / f"{env.replace('/', '-')}-{who}-{e.seed}"
+    path, number = base, 2
+    while path.exists():
+        path, number = base.with_name(f"{base.name}-{number}"), number + 1
+    return path
+
+
+def begin(c: Context) -> State:
+    """A new run directory and a first population. Raises BadInput."""
+    if c.leading:
+        c.files.check_free(memory_needed(c.resolved) * (c.experiment.checkpoint.keep + 2))
+    check_memory(c.resolved)
+    c.processes.check_past(0, c.shard.uid)
+    state = _first(c)
+    if c.leading:
+        c.files.create(c.experiment)
+    c.processes.exchange.broadcast("ready")
+    return state
+
+
+def restore(c: Context) -> State:
+    """Everything as it was after the newest checkpoint. Raises BadInput."""
+    state = _first(c)
+    newest = ""
+    if c.leading and c.files.checkpoints.generations():
+        newest = str(c.files.checkpoints.newest(c.control.note))
+    if newest := c.processes.exchange.broadcast(newest):
+        state = _load(c, int(newest), state)
+    else:
+        c.control.note("the run was stopped before its first checkpoint: it starts anew")
+    c.processes.check_past(state.done, c.shard.uid)
+    c.processes.exchange.broadcast("read")
+    if c.leading:
+        try:
+            c.files.reopen(c.experiment, state.done, state.best, c.resolved.environment.spec)
+        except OSError as error:
+            raise Failed(c.files.path, error) from error
+    c.processes.exchange.broadcast("ready")
+    return state
+
+
+def _first(c: Context) -> State:
+    """Members that have not trained."""
+    first = c.processes.first_uid
+    uid = first + np.arange(c.experiment.population)
+    evolution, hyper = c.resolved.evolver.init(c.key(0, "hyper"), uid)
+    c.shard.begin({name: x[c.shard.uid - first] for name, x in hyper.items()})
+    return State(0, evolution)
+
+
+def _load(c: Context, generation: int, first: State) -> State:
+    """The state after a generation, from its checkpoint."""
+    run_dir = c.files.path
+    parts, manifest = c.files.checkpoints.load(generation, to_save(c, first, template=True))
+    done, generations = manifest["generation"] + 1, c.experiment.generations
+    if done > generations or (done == generations and (run_dir / "result.json").exists()):
+        raise BadInput(f"{run_dir} has done its {done} generations; raise them with --generations")
+    told = told_by(manifest, f"{run_dir}: ")
+    best = Best()
+    if told.champion is not None:
+        best = replace(best_of(told.champion, f"{run_dir}: "), learned=parts["run"]["champion"])
+    c.shard.restore(parts, manifest["generation"])
+    if not c.shard.resumes_exactly:
+        c.control.note("host environments cannot be saved: the run goes on with fresh episodes")
+    return State(done, parts["run"]["evolution"], best, told.steps, told.seconds)
+
+
+def to_save(c: Context, state: State, template: bool = False) -> dict[str, PyTree]:
+    """The parts of a checkpoint that this process writes; as a template, those that it reads."""
+    parts = c.shard.state()
+    if c.leading or template:
+        learned = state.best.learned if state.best.generation >= 0 else c.shard.snapshot(0)[0]
+        parts["run"] = {"champion": learned, "evolution": state.evolution}
+    return parts
