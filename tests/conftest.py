@@ -3,7 +3,10 @@
 And one set of compiled programs for the many tiny runs of tests.
 """
 
+import gc
 import os
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,6 +37,22 @@ def pytest_configure(config: pytest.Config) -> None:
         jax.config.update(f"jax_{name}", value)
         os.environ[f"JAX_{name.upper()}"] = str(value)
     keep_whole(None)
+    gc.set_threshold(
+        50_000, 20, 50
+    )  # what JAX has traced stays: looking through it again and again takes a tenth of the time
+
+
+# Where one test runs for every agent or method, `make test` takes the quickest of each kind and `make learn` the others.
+THOROUGH = ("contract", "rl", "learn", "commands/test_methods_shown.py", "commands/test_evaluate.py")
+OTHERS = re.compile(r"\b(td3|sac|cem_rl|dvd|seeds|schedule)\b")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        _, _, case = item.name.partition("[")
+        place = item.path.relative_to(Path(__file__).parent).as_posix()
+        if place.startswith(THOROUGH) and OTHERS.search(case):
+            item.add_marker(pytest.mark.slow)
 
 
 def _bias_correction(*arguments, correct=optax.tree.bias_correction):

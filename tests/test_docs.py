@@ -106,8 +106,14 @@ def test_make_targets_exist() -> None:
     assert {"train", "test"} <= shown <= targets
 
 
+FILES = [
+    pytest.param(path, marks=pytest.mark.slow if path.stem == "brax-ant" else ())
+    for path in sorted(ROOT.glob("experiments/**/*.yaml"))
+]
+
+
 @pytest.mark.filterwarnings("ignore")  # of importing brax
-@pytest.mark.parametrize("path", sorted(ROOT.glob("experiments/**/*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_experiments_can_be_built(path: Path) -> None:
     if "ALE/" in path.read_text(encoding="utf-8"):
         pytest.importorskip("ale_py")

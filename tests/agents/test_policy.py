@@ -172,6 +172,7 @@ def test_observations_as_far_as_they_are_known():
     )
 
 
+@pytest.mark.slow
 def test_images_are_normalised_as_shares_of_255():
     """Before anything is known of them, and by what evolution strategies have seen of them since."""
     images = np.random.default_rng(0).integers(0, 256, (6, 2, 3), np.uint8)

@@ -168,6 +168,7 @@ def test_evaluate_from_a_cold_start(six: Path, tmp_path: Path) -> None:
     assert SCORE.fullmatch(out)
 
 
+@pytest.mark.slow
 def test_evaluate_without_spread(tmp_path: Path) -> None:
     """Equal returns, or a single episode, have no standard error; nothing says nan."""
     train(tiny(tmp_path / "r", env="shoal.environments.probes:endless_reward", population=2))
@@ -231,6 +232,7 @@ def test_replay_follows_the_schedule(six: Path, tmp_path: Path) -> None:
     assert json.loads((run / "result.json").read_text())["champion"] is not None
 
 
+@pytest.mark.slow
 def test_replay_beside_the_run_and_of_a_replay(six: Path, tmp_path: Path) -> None:
     """It asks for no selector: one that was given in Python has no name to find it by, and here nobody copies."""
     shutil.copytree(six, tmp_path / "r")

@@ -226,6 +226,7 @@ def test_a_failing_agent_is_in_the_way() -> None:
     assert "failed: RuntimeError: no gradient" in marked(about(doctor.dry_run, agent=failing_agent), "✗")
 
 
+@pytest.mark.slow
 def test_members_that_all_diverge_are_in_the_way() -> None:
     assert "4 of 4 members diverged at once" in marked(about(doctor.dry_run, env=diverging_environment), "✗")
 

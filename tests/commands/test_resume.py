@@ -208,10 +208,9 @@ def replaying(agent: str, memory: str) -> dict[str, Any]:
     return settings | {"select": {"name": "truncation", "bottom": 0.5, "top": 0.5}} | LEARNERS[agent]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", ["own", "copy"])
-@pytest.mark.parametrize(
-    "agent", [pytest.param(name, marks=[] if name == "dqn" else pytest.mark.slow) for name in LEARNERS]
-)
+@pytest.mark.parametrize("agent", LEARNERS)
 def test_replay_memory_goes_on(tmp_path: Path, agent: str, memory: str) -> None:
     """Stopped during the warm-up, after a copy and when the ring is overwritten: as if it had never been."""
     whole, run = tmp_path / "whole", tmp_path / "r"
@@ -228,6 +227,7 @@ def test_replay_memory_goes_on(tmp_path: Path, agent: str, memory: str) -> None:
     assert copies >= {0, 2, 3}, "nobody copies, so that memory has nothing to tell"
 
 
+@pytest.mark.slow
 def test_copied_memory_makes_another_run(tmp_path: Path) -> None:
     """So that the test above tells the two apart."""
     for memory in ("own", "copy"):
@@ -516,6 +516,7 @@ def test_a_refused_resume_changes_nothing(six: Path) -> None:
     assert state() == before
 
 
+@pytest.mark.slow
 def test_another_structure_does_not_fit(tmp_path: Path) -> None:
     """An experiment file that was changed by hand between two sittings."""
     run = tmp_path / "r"
@@ -557,6 +558,7 @@ def test_host_environments_are_deterministic_until_stopped(tmp_path: Path) -> No
     same_run(tmp_path / "a", tmp_path / "b")
 
 
+@pytest.mark.slow
 def test_ctrl_c_spares_the_workers_of_a_run(tmp_path: Path) -> None:
     """A terminal sends it to every process; worker environments live until their generation has ended."""
     run = tmp_path / "r"

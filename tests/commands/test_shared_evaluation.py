@@ -70,6 +70,7 @@ def test_workers_together_are_the_run_of_one_process(alone: Path, tmp_path: Path
     assert not list((tmp_path / "returns").rglob("*.claim"))
 
 
+@pytest.mark.slow
 def test_a_killed_worker_comes_back(alone: Path, tmp_path: Path) -> None:
     first = at_work(tmp_path, "a")
     began = time.monotonic()

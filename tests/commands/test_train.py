@@ -415,6 +415,7 @@ def test_nothing_measured_yet(tmp_path: Path) -> None:
     same_run(whole, stopped)
 
 
+@pytest.mark.slow
 def test_nobody_ever_had_a_fitness(tmp_path: Path) -> None:
     changes = LONG | {"fitness": {"source": "training", "episodes": 2, "step_limit": 60}}
     outcome = shoal(*flags(tmp_path / "r", **changes))
@@ -462,6 +463,7 @@ def test_diverged_members_are_replaced_and_never_champions(tmp_path: Path) -> No
 # --------------------------------------------------------------------------------------- no global state
 
 
+@pytest.mark.slow
 def test_two_runs_in_one_process_equal_two_processes(tmp_path: Path) -> None:
     for seed in (0, 1):
         train(tiny(tmp_path / f"here{seed}", seed=seed))

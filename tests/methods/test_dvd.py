@@ -51,7 +51,7 @@ def volume(policies: list[Any], states: np.ndarray) -> float:
     return float(np.linalg.slogdet(np.array(k) + JITTER * np.eye(N))[1])
 
 
-@pytest.mark.parametrize("weight", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize("weight", [0.0, 1.0])
 def test_dvd_against_the_reference(weight):
     """(1 - w) times the values and w times the volume, with probes and batches out of the one memory."""
     made = made_dvd(probes=5, redraw=1)
@@ -85,6 +85,7 @@ def test_dvd_against_the_reference(weight):
     np.testing.assert_allclose(metrics["diversity/distance"], matrix.sum(1) / (N - 1), rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_one_that_diverges_does_not_take_the_others_along():
     """Its actions are NaN, and so are rewards of another; the rest learns on, from what is finite, and stays different."""
     made = made_dvd(probes=5, redraw=1)
@@ -102,6 +103,7 @@ def test_one_that_diverges_does_not_take_the_others_along():
     assert np.isfinite(metrics["diversity/determinant"]).all()
 
 
+@pytest.mark.slow
 def test_all_members_fill_the_memory():
     """Every step of every member, and the oldest are overwritten."""
     made = made_dvd()
@@ -131,6 +133,7 @@ def test_dvd_number_of_updates(ratio, counts):
     assert found == counts
 
 
+@pytest.mark.slow
 def test_dvd_waits_until_it_is_warm():
     made = dvd(td3(SPEC, **SETTINGS | {"warm_up": N * T * B + 1}), N)
     now, counts = made.init(jax.random.key(0), UID, hyper_of(made)), []

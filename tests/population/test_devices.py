@@ -108,6 +108,7 @@ def run() -> Run:
     return Run()
 
 
+@pytest.mark.slow
 def test_one_device_and_two_give_the_same(run, monkeypatch):
     one = jax.devices()[:1]
     monkeypatch.setattr(jax, "devices", lambda: one)

@@ -235,6 +235,7 @@ def test_the_same_run_gives_the_same_page(tmp_path: Path) -> None:
     assert write_report(run).read_text() == write_report(run).read_text()
 
 
+@pytest.mark.slow
 def test_large_runs_stay_small(tmp_path: Path) -> None:
     text, page = report(write_run(tmp_path / "run", 80, 300))
     assert len(text) < 4_000_000

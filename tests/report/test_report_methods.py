@@ -185,7 +185,13 @@ def test_diversity_is_that_of_the_files(tmp_path: Path, missing: float) -> None:
 
 @pytest.mark.parametrize(
     ("population", "generations", "more"),
-    [(2, 1, {}), (5, 3, {"missing": 1.0}), (40, 700, {}), (100, 2, {}), (4, 6, {"arms": (0.3,)})],
+    [
+        (2, 1, {}),
+        (5, 3, {"missing": 1.0}),
+        pytest.param(40, 700, {}, marks=pytest.mark.slow),
+        (100, 2, {}),
+        (4, 6, {"arms": (0.3,)}),
+    ],
 )
 def test_any_diverse_run_has_a_page(tmp_path: Path, population: int, generations: int, more: dict[str, Any]) -> None:
     text, page = report(write_dvd(tmp_path / "run", population, generations, **more), DVD)

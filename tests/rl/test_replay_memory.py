@@ -148,6 +148,7 @@ def test_every_step_that_is_stored_is_drawn_as_often(rollouts, lost, n):
     assert stats.chisquare(counts).pvalue > 1e-3
 
 
+@pytest.mark.slow
 def test_draws_are_independent():
     """Place and environment, one transition and the next, one batch and the next."""
     life = Life(4, 3, 2, ends=0).live(2)

@@ -49,6 +49,7 @@ def test_a_recorder_may_end_it_with_the_last_generation(tmp_path: Path) -> None:
     assert train(tiny(tmp_path / "run"), [Until(1)]).summary["status"] == "done"
 
 
+@pytest.mark.slow
 def test_the_display_is_shown_on_demand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train(tiny(tmp_path / "a"))
     assert capsys.readouterr().out == ""
@@ -66,6 +67,7 @@ def dense(spec: Spec) -> nn.Module:
     return nn.Sequential([nn.Dense(5), nn.relu])
 
 
+@pytest.mark.slow
 def test_a_network_of_ones_own(tmp_path: Path) -> None:
     """The file names it, so that a run goes on where that name is trusted, or the network given again."""
     config = CONFIG | {"network": dense}
@@ -77,6 +79,7 @@ def test_a_network_of_ones_own(tmp_path: Path) -> None:
     assert result.champion.act(np.zeros(4)) in (0, 1)
 
 
+@pytest.mark.slow
 def test_all_ranks_of_mpi_stop_together(tmp_path: Path) -> None:
     pytest.importorskip("mpi4py")
     support = Path(__file__).parents[1]
