@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -227,7 +228,7 @@ def test_set_leaves_the_original_alone() -> None:
 
 
 def test_set_reaches_into_a_range() -> None:
-    changed = assign(EVERYTHING, "space.learning_rate.low", "1e-6")
+    changed = assign(EVERYTHING, "space.learning_rate.low", 1e-6)
     assert files.as_range("", changed.space["learning_rate"]) == Range(1e-6, 1e-2, "log", start=3e-4)  # type: ignore[index]
 
 
@@ -236,18 +237,23 @@ def test_set_reaches_into_a_range() -> None:
     [
         ("populaton", "3", "the experiment: 'populaton' does not exist; did you mean population?"),
         ("fitness.episode", "3", "fitness: 'episode' does not exist; did you mean episodes?"),
-        ("env.name", "x", "--set env.name: env has no fields"),
-        ("population.x", "1", "--set population.x: population has no fields"),
-        ("population", "[1", "--set population=[1: line 1: not valid YAML"),
+        ("env.name", "x", "env.name: env has no fields"),
+        ("population.x", "1", "population.x: population has no fields"),
         ("population", "x", "population = 'x': must be a whole number"),
     ],
 )
 def test_set_refuses(path: str, text: str, message: str) -> None:
     with pytest.raises(BadInput, match=re.escape(message)):
-        assign(Experiment(), path, text)
+        assign(Experiment(), path, read_yaml(text))
 
 
 # --------------------------------------------------------------------------------------- errors
+
+
+def of_pbt(text: str, line: int, message: str) -> tuple[str, int, str]:
+    """A case of an option of the method."""
+    return f"method:\n  name: pbt\n{textwrap.indent(text, '  ')}", line + 2, message
+
 
 # Names that lead to nothing of use, and what is said of them.
 NO_OBJECTS = [
@@ -282,7 +288,7 @@ BAD: list[tuple[str, int, str]] = [
     ("\n\npopulation: 0", 3, "population = 0: must be at least 1"),
     ("generations: 0", 1, "generations = 0: must be at least 1"),
     ("interval: 0", 1, "interval = 0: must be at least 1"),
-    ("start_after: -1", 1, "start_after = -1: must be at least 0"),
+    of_pbt("start_after: -1", 1, "start_after = -1: must be at least 0"),
     ("seed: -1", 1, "seed = -1: must be at least 0"),
     ("seed: 2147483648", 1, "seed = 2147483648: must be at most 2147483647"),
     ("population: 1000000000000", 1, "population = 1000000000000: must be at most 1000000"),
@@ -293,27 +299,32 @@ BAD: list[tuple[str, int, str]] = [
     ("population: 1\ninterval: " + "9" * 5000, 2, "is no int"),
     ('seed: 1\nrun_dir: "a\\0b"', 2, "text with a character that no file can hold"),
     ("env: 2020-99-99\npopulation: 0", 2, "population = 0: must be at least 1"),
-    *((f"seed: 1\nselect: {name}", 2, f"select: {told}") for name, told in NO_OBJECTS),
-    *((f"seed: 1\nexplore: {{name: {name}}}", 2, f"explore: {told}") for name, told in NO_OBJECTS),
+    *(of_pbt(f"select: {name}", 1, f"method.select: {told}") for name, told in NO_OBJECTS),
+    *(of_pbt(f"explore: {{name: {name}}}", 1, f"method.explore: {told}") for name, told in NO_OBJECTS),
     ("method: os:system", 1, "method: os:system is none: what goes here has agents, own_agents, copies"),
-    ("select: {name: os:getcwd, x: 3}", 1, "select: os:getcwd does not take {'x': 3}"),
+    of_pbt("select: {name: os:getcwd, x: 3}", 1, "method.select: os:getcwd does not take {'x': 3}"),
     ("final_episodes: 0", 1, "final_episodes = 0"),
     ("fitness:\n  episodes: 0", 2, "fitness.episodes = 0: must be at least 1"),
     ("fitness:\n  step_limit: 0", 2, "fitness.step_limit = 0"),
     ("fitness:\n  source: trainig", 2, "fitness.source: 'trainig' does not exist; did you mean training?"),
     ("checkpoint:\n  keep: 0", 2, "checkpoint.keep = 0: must be at least 1"),
     ("checkpoint:\n  every: 0", 2, "checkpoint.every = 0"),
-    ("agent: ppo\npopulation: 1", 2, "selection by Truncation needs at least 2; for a single agent write select: keep"),
-    ("select: tournement", 1, "select: 'tournement' does not exist; did you mean tournament?"),
-    ("select:\n  name: truncaton", 1, "select: 'truncaton' does not exist; did you mean truncation?"),
-    ("select:\n  bottom: 0.2", 1, "select: needs a name"),
-    ("select:\n  name: truncation\n  botom: 0.2", 3, "select: 'botom' does not exist; did you mean bottom"),
-    ("select:\n  name: truncation\n  bottom: 2", 3, "bottom = 2.0"),
-    ("select:\n  name: truncation\n  donors: topp", 3, "'topp' does not exist; did you mean top?"),
-    ("select: [truncation]", 1, "select = ['truncation']: write one of truncation"),
-    ("explore: pertub", 1, "explore: 'pertub' does not exist; did you mean perturb?"),
-    ("explore:\n  name: perturb\n  factors: [1]", 3, "factors = (1.0,)"),
-    ("explore:\n  name: mutate\n  change_range: [1, 2, 3]", 3, "explore.change_range = [1, 2, 3]: must be a list of 2"),
+    of_pbt("select: tournement", 1, "method.select: 'tournement' does not exist; did you mean tournament?"),
+    of_pbt("select:\n  name: truncaton", 1, "method.select: 'truncaton' does not exist; did you mean truncation?"),
+    of_pbt("select:\n  bottom: 0.2", 1, "method.select: needs a name"),
+    of_pbt(
+        "select:\n  name: truncation\n  botom: 0.2", 3, "method.select: 'botom' does not exist; did you mean bottom"
+    ),
+    of_pbt("select:\n  name: truncation\n  bottom: 2", 3, "bottom = 2.0"),
+    of_pbt("select:\n  name: truncation\n  donors: topp", 3, "'topp' does not exist; did you mean top?"),
+    of_pbt("select: [truncation]", 1, "method.select = ['truncation']: write one of truncation"),
+    of_pbt("explore: pertub", 1, "method.explore: 'pertub' does not exist; did you mean perturb?"),
+    of_pbt("explore:\n  name: perturb\n  factors: [1]", 3, "factors = (1.0,)"),
+    of_pbt(
+        "explore:\n  name: mutate\n  change_range: [1, 2, 3]",
+        3,
+        "method.explore.change_range = [1, 2, 3]: must be a list of 2",
+    ),
     ("hyper:\n  discount: high", 2, "hyper.discount = 'high': must be a number"),
     ("hyper:\n  discount: .nan", 2, "hyper.discount = nan: must be a finite number"),
     ("space:\n  discount: [0.9, 0.8]", 2, "low = 0.9 must be below high = 0.8"),
@@ -327,7 +338,6 @@ BAD: list[tuple[str, int, str]] = [
     ("space:\n  discount: [0.9]", 2, "write [low, high]"),
     ("space:\n  epochs: {low: 1.5, high: 4, integer: true}", 2, "must be whole numbers"),
     ("hyper:\n  discount: 0.9\nspace:\n  discount: [0.8, 0.9]", 2, "either fixed or tuned"),
-    ("space:\n  discount: [0.8, 0.9]\nschedule:\n- discount: 0.8", 3, "follows a schedule or tunes a space"),
     ("run_dir: 5", 1, "run_dir = 5: must be text"),
     ("env: a\nconfig: [1]", 2, "config = [1]: must be a mapping"),
     ("config: {layers: [8]}\nenv: x: y", 2, "not valid YAML"),
@@ -365,24 +375,24 @@ BUILT: list[tuple[str, int, str]] = [
     ("env: broken_exit.inner:x", 1, "env: broken_exit.inner:x cannot be imported: SystemExit: 3"),
     ("env: sys:exit\nenv_options: {}", 2, "env_options: sys:exit failed: SystemExit"),
     ("env: ..x:y", 1, "env: there is no suite '..x'"),
-    ("explore: os.path:join", 1, "explore: it failed: TypeError: "),
-    ("explore: builtins:isinstance", 1, "explore: "),
+    of_pbt("explore: os.path:join", 1, "method.explore: it failed: TypeError: "),
+    of_pbt("explore: builtins:isinstance", 1, "method.explore: "),
     ("config:\n  rollout: 1e12", 2, "config.rollout = 1000000000000: must be at most 2147483647"),
     ("config:\n  layers: [8, 1e18]", 2, "must be at most 2147483647"),
     ("hyper:\n  lerning_rate: 1e-4", 2, "hyper: 'lerning_rate' does not exist; did you mean learning_rate"),
     ("space:\n  discout: [0.8, 0.9]", 2, "space: 'discout' does not exist; did you mean discount?"),
-    ("schedule:\n- discount: 0.9\n- discout: 0.9", 3, "'discout' does not exist; did you mean discount?"),
+    (
+        "method:\n  name: schedule\n  rows:\n  - discount: 0.9\n  - discout: 0.9",
+        5,
+        "'discout' does not exist; did you mean discount?",
+    ),
     ("config:\n  layer: [8]", 2, "config: 'layer' does not exist; did you mean layers?"),
     ("config:\n  layers: [0]", 2, "config.layers = [0]"),
     ("config:\n  rollout: 0", 2, "config.rollout = 0: must be at least 1"),
     ("config:\n  environments: 3\n  minibatches: 5", 3, "config.minibatches = 5: does not divide"),
     ("config:\n  activation: tahn", 2, "'tahn' does not exist; did you mean tanh?"),
     ("fitness:\n  objective: a.b", 2, "fitness.objective: device environments have no info"),
-    (
-        "explore:\n  name: mutate\n  rules: {discout: mutate_float}",
-        3,
-        "'discout' does not exist; did you mean discount?",
-    ),
+    of_pbt("explore:\n  name: mutate\n  rules: {discout: mutate_float}", 3, "'discout' does not exist; did you mean"),
     ("interval: 1e15", 1, "interval = 1000000000000000: must be less than"),
 ]
 

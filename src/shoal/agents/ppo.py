@@ -61,7 +61,7 @@ class Config:
     """divide rewards by the running deviation of the discounted return"""
     normalise_advantages: bool = True
     """zero mean and unit variance of the advantages of each minibatch"""
-    clip_values: bool = True
+    clip_values: bool = False
     """keep the critic's new values within the clip range of the old ones"""
 
 

@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 from shoal.core.errors import BadField, BadInput
 from shoal.core.schema import build, parse, plain, read_yaml, write_yaml
-from shoal.experiment.registry import as_range, method_data, method_name, name_of, range_data
+from shoal.experiment.registry import as_range, method, method_data, method_name, name_of, range_data
+from shoal.methods.methods import Method
 from shoal.methods.ranges import validate
 
 INT32, INT64 = 2**31 - 1, 2**63 - 1
@@ -198,7 +199,7 @@ def assign(experiment: Experiment, path: str, value: Any) -> Experiment:
         if not isinstance(inner, dict):
             raise BadField(path, f"{above} has no fields")
         place = inner
-    if path == "method" and method_name(value) == method_name(experiment.method):
+    if path == "method" and value == method_name(experiment.method):
         return experiment  # with the options that it has
     place[last] = value
     return from_dict(values)
@@ -209,8 +210,8 @@ def alone(experiment: Experiment, shards: int | None = 1) -> Experiment:
     return replace(experiment, shards=shards, exchange="local", workspace=None, worker=None)
 
 
-def check(experiment: Experiment) -> None:
-    """What can be said of an experiment without building it. Raises BadInput."""
+def check(experiment: Experiment) -> Method:
+    """The method that an experiment names. Raises BadInput for all that is wrong whatever the environment and agent."""
     e = experiment
     for name, (least, most) in LIMITS.items():
         value = attrgetter(name)(e)
@@ -241,3 +242,4 @@ def check(experiment: Experiment) -> None:
         )
     for name, r in (e.space or {}).items():
         validate(name, as_range(name, r))
+    return method(e.method)

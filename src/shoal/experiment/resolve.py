@@ -17,7 +17,6 @@ from shoal.environments.device import DeviceEnvironment
 from shoal.environments.guard import guarded
 from shoal.environments.host import HostEnvironment
 from shoal.environments.registry import Environment
-from shoal.experiment import registry
 from shoal.experiment.experiment import INT32, Experiment, check
 from shoal.experiment.registry import OBJECT, as_range, import_object, method_name, name_of
 from shoal.methods.methods import METHODS, Method, check_limits
@@ -55,8 +54,7 @@ def resolve(experiment: Experiment, processes: int = 1) -> Resolved:
 
     processes: how many share the shards of one population.
     """
-    check(experiment)
-    method = registry.method(experiment.method)
+    method = check(experiment)
     experiment, environment = make_environment(experiment)
     experiment = _with_shards(experiment, method, processes)
     experiment, learner = make_learner(experiment, environment.spec, method)

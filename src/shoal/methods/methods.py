@@ -59,7 +59,7 @@ class Seeds:
     tunes: ClassVar[bool] = True
     pools: ClassVar[bool] = False
     chosen: ClassVar[dict[str, str]] = {}
-    memory: ClassVar[str] = "own"
+    memory = "own"
 
     def learner(self, agent: Agent, population: int) -> Learner:
         from shoal.methods.independent import independent
@@ -147,7 +147,7 @@ class _Fixed:
     tunes: ClassVar[bool] = False
     pools: ClassVar[bool] = False
     chosen: ClassVar[dict[str, str]] = {}
-    memory: ClassVar[str] = "own"
+    memory = "own"
 
     def space(self, agent: Agent) -> dict[str, Range]:
         return {}
