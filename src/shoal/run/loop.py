@@ -23,7 +23,9 @@ from shoal.core.schema import plain
 from shoal.core.types import PyTree
 from shoal.core.workshop import Workshop
 from shoal.distributed.processes import Company
+from shoal.environments.guard import callbacks_blamed
 from shoal.experiment.experiment import Experiment, blame, check, default_run_dir, of_run
+from shoal.experiment.registry import name_of
 from shoal.experiment.resolve import build_run, check_memory, memory_needed
 from shoal.experiment.trust import check_trust
 from shoal.population.devices import prepare
@@ -246,7 +248,8 @@ class _Run:
         summary = None
         try:
             try:
-                with ThreadPoolExecutor(1, "saver") as saver:
+                env = str(name_of(self._experiment.env))
+                with callbacks_blamed(env), ThreadPoolExecutor(1, "saver") as saver:
                     summary = self._generations(saver)
             finally:
                 for recorder in self._attention.recorders:
