@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, make_dataclass, replace
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from shlex import quote
@@ -19,14 +20,12 @@ from tyro.constructors import PrimitiveConstructorSpec
 
 from shoal.core.errors import BadField, BadInput
 from shoal.core.interrupts import described, on_signal
-from shoal.core.schema import descriptions, read_yaml
 from shoal.core.suggestions import shortened
-from shoal.experiment.experiment import CHANGEABLE, Experiment
-from shoal.methods.methods import Pbt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from shoal.experiment.experiment import Experiment
     from shoal.records.recorder import Recorder
     from shoal.run.loop import Result
 
@@ -64,11 +63,29 @@ def _whole(text: str) -> int:
     raise ValueError(shortened(f"{text!r} is not a whole number"))
 
 
-def _flag(metavar: str, field: str, kind: type = Experiment) -> Any:
+def _flag(metavar: str, field: str) -> Any:
     """A flag that stands for a field of the experiment; without it the file decides, and then the field's default."""
-    default = kind.__dataclass_fields__[field].default  # type: ignore[attr-defined]
+    defaults, described = _fields()
+    default = defaults[field]
     hint = f"(default: {default})" if default is not None else ""
-    return arg(metavar=metavar, help=descriptions(kind)[field], help_behavior_hint=hint)
+    return arg(metavar=metavar, help=described[field], help_behavior_hint=hint)
+
+
+@cache
+def _fields() -> tuple[dict[str, Any], dict[str, str]]:
+    """Defaults and descriptions of the fields that have flags. Only the commands that have them import them."""
+    from shoal.core.schema import descriptions
+    from shoal.experiment.experiment import Experiment
+    from shoal.methods.methods import Pbt
+
+    return vars(Pbt()) | vars(Experiment()), descriptions(Pbt) | descriptions(Experiment)
+
+
+def _changeable() -> Any:
+    """The help of what may be set when a run is resumed."""
+    from shoal.experiment.experiment import CHANGEABLE
+
+    return arg(metavar="FIELD=VALUE", help=f"what may change in a run: {', '.join(CHANGEABLE)}", help_behavior_hint="")
 
 
 @dataclass(frozen=True)
@@ -81,8 +98,8 @@ class Flags:
     population: Annotated[int | None, WHOLE, _flag("N", "population")] = None
     generations: Annotated[int | None, WHOLE, _flag("N", "generations")] = None
     interval: Annotated[int | None, WHOLE, _flag("STEPS", "interval")] = None
-    select: Annotated[str | None, _flag("NAME", "select", Pbt)] = None
-    explore: Annotated[str | None, _flag("NAME", "explore", Pbt)] = None
+    select: Annotated[str | None, _flag("NAME", "select")] = None
+    explore: Annotated[str | None, _flag("NAME", "explore")] = None
     seed: Annotated[int | None, WHOLE, _flag("N", "seed")] = None
     run_dir: Annotated[str | None, _flag("PATH", "run_dir")] = None
     shards: Annotated[int | None, WHOLE, _flag("N", "shards")] = None
@@ -110,10 +127,6 @@ Set = Annotated[
         help_behavior_hint="",
     ),
 ]
-SetAgain = Annotated[
-    UseAppendAction[tuple[str, ...]],
-    arg(metavar="FIELD=VALUE", help=f"what may change in a run: {', '.join(CHANGEABLE)}", help_behavior_hint=""),
-]
 
 
 def train(file: File = None, flags: Stated = Flags(), set: Set = (), quiet: Quiet = False) -> int:
@@ -136,7 +149,7 @@ def train(file: File = None, flags: Stated = Flags(), set: Set = (), quiet: Quie
 
 def _experiment(file: Path | None, flags: Flags, set: Sequence[str]) -> tuple[Experiment, list[str]]:
     """What a file and flags say together, and the fields that are from flags."""
-    from shoal.experiment.experiment import assign, read
+    from shoal.experiment.experiment import Experiment, assign, read
 
     _look_here()
     experiment = read(file) if file else Experiment()
@@ -148,6 +161,8 @@ def _experiment(file: Path | None, flags: Flags, set: Sequence[str]) -> tuple[Ex
 
 def _assignments(set: Sequence[str]) -> dict[str, Any]:
     """The values of FIELD=VALUE, by field."""
+    from shoal.core.schema import read_yaml
+
     given = {}
     for assignment in set:
         path, equals, value = assignment.partition("=")
@@ -165,12 +180,12 @@ def resume(
     generations: Annotated[
         int | None, WHOLE, arg(metavar="N", help="go on to this many generations in all", help_behavior_hint="")
     ] = None,
-    set: SetAgain = (),
+    set: Annotated[UseAppendAction[tuple[str, ...]], _changeable()] = (),
     trust_code: Trust = False,
     quiet: Quiet = False,
 ) -> int:
     """Continue a run that was stopped, or give a finished one more generations."""
-    from shoal.experiment.experiment import assign, of_run
+    from shoal.experiment.experiment import CHANGEABLE, assign, of_run
     from shoal.run.loop import resume as run_again
 
     _look_here(trust_code)
@@ -319,13 +334,10 @@ COMMANDS = (train, resume, evaluate, play, report, schedule, replay, toy, envs, 
 
 def main(arguments: list[str] | None = None) -> None:
     """Exits with 0 done, 1 failed, 2 bad input, 3 interrupted and resumable, 130 interrupted with nothing to resume."""
-    app = tyro.extras.SubcommandApp()
-    for command in COMMANDS:
-        app.command(command)
     given = _one_by_one(sys.argv[1:] if arguments is None else arguments)
     path = list(sys.path)
     try:
-        code = app.cli(prog="shoal", description=OVERVIEW, args=given)
+        code = _call(given)
     except BadInput as error:
         code = _say(" ".join(str(error).splitlines()), BAD_INPUT)
     except BrokenPipeError:  # whoever read the output has seen enough
@@ -338,6 +350,17 @@ def main(arguments: list[str] | None = None) -> None:
     finally:
         sys.path[:] = path
     sys.exit(code)
+
+
+def _call(given: list[str]) -> int:
+    """Call the subcommand that is asked for. Where there is none, SystemExit with the help, or with what is wrong."""
+    for command in COMMANDS:
+        if given[:1] == [command.__name__]:
+            return tyro.cli(command, prog=f"shoal {command.__name__}", args=given[1:])
+    overview = tyro.extras.SubcommandApp()
+    for command in COMMANDS:  # without their arguments, because their types and defaults take longest to import
+        overview.command(make_dataclass(command.__name__, (), namespace={"__doc__": command.__doc__}))
+    return overview.cli(prog="shoal", description=OVERVIEW, args=given)
 
 
 def _look_here(wanted: bool = True) -> None:

@@ -83,6 +83,7 @@ def refused(folder: Path, *arguments: object) -> str:
         ({"env": "gym:Strange-v0"}, "env: gym:Strange-v0 has the action space Tuple(Discrete(2), Discrete(2))"),
         ({"env": "gym:CartPole-v1", "env_options": {"gravity": 3}}, "env: gym:CartPole-v1 with env_options"),
         ({"env_options": {"gravty": 3}}, "env_options: 'gravty' does not exist; did you mean gravity?"),
+        ({"env_options": {"max_steps_in_episode": 10**12}}, "env_options.max_steps_in_episode = 1000000000000: must"),
         ({"agent": "ppoo"}, "agent: 'ppoo' does not exist; did you mean ppo?"),
         ({"hyper": {"discuont": 0.9}}, "hyper: 'discuont' does not exist; did you mean discount?"),
         ({"space": {"discuont": [0.8, 0.9]}}, "space: 'discuont' does not exist; did you mean discount?"),

@@ -59,16 +59,34 @@ def test_help_teaches_names_and_defaults(monkeypatch: pytest.MonkeyPatch) -> Non
         assert name in re.search(r"--explore (.*?) --", text)[1]  # type: ignore[index]
 
 
-def test_help_needs_no_jax() -> None:
+@pytest.mark.parametrize(("given", "more"), [(["train", "--help"], []), (["--help"], ["numpy", "typeguard"])])
+def test_help_imports_little(given: list[str], more: list[str]) -> None:
+    """To say which commands there are takes less than to say what one of them takes."""
+    heavy = ["jax", "flax", "optax", "gymnax", "gymnasium", "tensorboard", "matplotlib", "scipy", *more]
     code = (
         "import sys; from shoal.cli import main\n"
-        "try: main(['train', '--help'])\n"
+        f"try: main({given})\n"
         "except SystemExit: pass\n"
-        "heavy = {'jax', 'flax', 'optax', 'gymnax', 'gymnasium', 'tensorboard', 'matplotlib', 'scipy'}\n"
-        "print(heavy & set(sys.modules))"
+        f"print(set({heavy}) & set(sys.modules))"
     )
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert process.stdout.splitlines()[-1] == "set()"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([], "Expected one of {train, resume,"),
+        (["trian"], "Unrecognized options: trian"),
+        (["--quiet", "train"], "Unrecognized options: --quiet"),
+        (["train", "--popluation", "4"], "Perhaps you meant: --population N"),
+        (["train", "a", "b"], "For full helptext, run shoal train --help"),
+    ],
+)
+def test_what_no_command_takes(given: list[str], message: str) -> None:
+    outcome = shoal(*given)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert message in " ".join(outcome.err.replace("│", " ").split())
 
 
 def test_every_field_can_be_set() -> None:

@@ -348,7 +348,7 @@ def test_killed_at_random_moments(sixty: Path, tmp_path: Path, times: int) -> No
     assert not (run / "result.json").exists()
     assert shoal("resume", run, "--quiet").code == 0
     same_run(sixty, run)
-    same_curves(sixty, run, lost=times)
+    same_curves(sixty, run)
     left = [p for p in [*run.iterdir(), *(run / "checkpoints").iterdir()] if p.name.startswith(".")]
     assert left == []
 
@@ -473,19 +473,30 @@ def test_a_run_that_begins_again_has_no_curves_of_the_first_time(six: Path, tmp_
     same_curves(six, run)
 
 
-def same_curves(whole: Path, run: Path, lost: int = 0) -> None:
-    """Assert that the scalars of two runs are equal, each generation once; of the speed, its steps.
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.8])
+def test_points_that_a_kill_took_along_are_written_on_resume(six: Path, tmp_path: Path, share: float) -> None:
+    """TensorBoard is written behind the run, so that a kill leaves the beginning of it: here from no point to most."""
+    run = tmp_path / "r"
+    shutil.copytree(six, run)
+    (run / "result.json").unlink()
+    shutil.rmtree(run / "checkpoints" / "00000005")
+    (events,) = (run / "tensorboard").iterdir()
+    data = events.read_bytes()
+    events.write_bytes(data[: int(share * len(data))])
+    assert shoal("resume", run).code == 0
+    same_curves(six, run)
+    speeds = [value for _, value in curves(run)["population/steps_per_second"]]
+    assert speeds == pytest.approx([row["timing"]["steps_per_second"] for row in rows(run / "metrics.jsonl")])
 
-    lost: generations that the curves of `run` may lack: TensorBoard is written behind the run, and a kill may come first.
-    """
+
+def same_curves(whole: Path, run: Path) -> None:
+    """Assert that the scalars of two runs are equal, each generation once; of the speed, its steps."""
     one, other = curves(whole), curves(run)
     assert one.keys() == other.keys()
     for tag, points in other.items():
-        steps = [step for step, _ in points]
-        assert len(set(steps)) == len(steps) >= len(one[tag]) - lost
+        assert [step for step, _ in points] == [step for step, _ in one[tag]], tag
         if tag != "population/steps_per_second":
-            known = dict(one[tag])
-            np.testing.assert_equal([known[step] for step in steps], [value for _, value in points])
+            np.testing.assert_equal([value for _, value in points], [value for _, value in one[tag]], tag)
 
 
 # --------------------------------------------------------------------------------------- refusals

@@ -14,9 +14,13 @@ from gymnasium import spaces
 from support.runs import flags, shoal
 from support.tiny import walk
 
+from shoal.core.errors import BadInput
+from shoal.core.interrupts import Failed
 from shoal.core.types import Spec
 from shoal.environments.device import DeviceEnvironment
+from shoal.environments.guard import callbacks_blamed
 from shoal.environments.host import HostEnvironment
+from shoal.run.loop import resume
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -129,6 +133,10 @@ def own(ill: str = "") -> Any:
         return state, jnp.zeros(3) if ill == "reset shape" else obs.astype(jnp.int32) if ill == "reset type" else obs
 
     def step(key: jax.Array, state: Any, action: jax.Array) -> Any:
+        if ill == "callback":
+            number = jax.ShapeDtypeStruct((), jnp.float32)
+            x = jax.pure_callback(Callback.of_step, number, state[0], vmap_method="sequential")
+            state = (state[0] + x, state[1])
         if ill == "step" and state[0] > 0:
             return None
         if ill == "step nothing":
@@ -142,6 +150,19 @@ def own(ill: str = "") -> Any:
     if ill in ("vector make", "vector reset", "vector shape", "vector step"):
         return HostEnvironment(sound.spec, lambda n, objective: OwnVector(ill, n))
     return DeviceEnvironment(sound.spec, reset, step)
+
+
+class Callback:
+    """Python code that a compiled step calls; it fails from the call `since` on."""
+
+    since, calls = 1, 0
+
+    @classmethod
+    def of_step(cls, x: jax.Array) -> np.ndarray:
+        cls.calls += 1
+        if cls.calls >= cls.since:
+            raise ZeroDivisionError("of\nmy own")
+        return np.zeros((), np.float32)
 
 
 class OwnVector:
@@ -175,6 +196,7 @@ OF_ONES_OWN = {
     "step nothing": "failed at step: TypeError: cannot unpack non-iterable NoneType object (guard.py, line ",
     "step shape": "gives an observation of shape (1,) and type float32 at step; its spec says (2,) and float32",
     "reward": "gives reward of shape (2,) at step; it must be a single number",
+    "callback": "failed in a callback: ZeroDivisionError: of my own " + OWN,
     "state": "gives a state of other parts, shapes or types at step than at reset",
     "empty": "has an empty observation, of shape (0,): there is nothing to learn from",
     "vector make": "cannot be made: ZeroDivisionError: of my own " + OWN,
@@ -188,3 +210,29 @@ OF_ONES_OWN = {
 def test_of_ones_own(tmp_path: Path, ill: str) -> None:
     told = refused(f"{HERE}:own", tmp_path, env_options={"ill": ill})
     assert told.startswith(OF_ONES_OWN[ill]), told
+
+
+def test_a_callback_that_fails_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line, without the log of JAX; the run can go on, and in Python what was raised is the cause."""
+    env, run = f"{HERE}:own", tmp_path / "r"
+    monkeypatch.setattr(Callback, "calls", 0)
+    monkeypatch.setattr(Callback, "since", 10**9)
+    options = {"env": env, "env_options": {"ill": "callback"}}
+    assert shoal(*flags(run, "--quiet", **options, generations=1)).code == 0
+    monkeypatch.setattr(Callback, "since", 0)
+    outcome = shoal("resume", run, "--quiet", "--trust-code", "--generations", 2)
+    assert outcome.code == 1 and outcome.err.count("\n") == 1, outcome.err
+    assert outcome.err.startswith(f"shoal: env: {env} failed in a callback: ZeroDivisionError: of my own {OWN}")
+    assert outcome.err.endswith(f"; when that is mended, go on with: shoal resume {run}\n")
+    with pytest.raises(Failed) as failed:
+        resume(run, 2, trust_code=True)
+    assert isinstance(failed.value.__cause__, BadInput)
+    assert isinstance(failed.value.__cause__.__cause__, ZeroDivisionError)
+    monkeypatch.setattr(Callback, "since", 10**9)
+    assert shoal("resume", run, "--quiet", "--trust-code", "--generations", 2).code == 0
+
+
+def test_other_errors_of_the_device_are_not_the_environments() -> None:
+    """Too little memory, for one."""
+    with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"), callbacks_blamed("env"):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")

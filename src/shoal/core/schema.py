@@ -115,7 +115,7 @@ def told(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}{'' if here else f' ({Path(place.filename).name}, line {place.lineno})'}"
 
 
-def call(field: str, what: str, function: Callable, *arguments: Any, **options: Any) -> Any:
+def call(field: str, what: str, function: Callable, /, *arguments: Any, **options: Any) -> Any:
     """Call what the user named. Raises BadInput where it does not take these options; its own errors pass."""
     try:
         inspect.signature(function).bind(*arguments, **options)
@@ -126,7 +126,7 @@ def call(field: str, what: str, function: Callable, *arguments: Any, **options: 
     return function(*arguments, **options)
 
 
-def call_own(field: str, what: str, function: Callable, *arguments: Any, **options: Any) -> Any:
+def call_own(field: str, what: str, function: Callable, /, *arguments: Any, **options: Any) -> Any:
     """Call what the user named and has written. Raises BadInput where it does not take these options, or fails."""
     try:
         return call(field, what, function, *arguments, **options)

@@ -17,8 +17,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.core.errors import BadField, unknown
+from shoal.core.errors import BadField, BadInput, unknown
+from shoal.core.schema import told
 from shoal.core.types import ActionSpace, Continuous, Discrete, PyTree, Spec, TimeStep
+
+LARGEST = int(np.iinfo(np.int32).max)  # the whole numbers of JAX have 32 bits
 
 
 class DeviceEnvironment(NamedTuple):
@@ -105,6 +108,20 @@ class _Postponed(ModuleType):
         return getattr(self, name)
 
 
+@contextmanager
+def _accepted(env: str, options: dict[str, Any]) -> Iterator[None]:
+    """Raises BadInput where the options of an environment are too large, or make it fail inside."""
+    for name, value in options.items():
+        if isinstance(value, int) and not -LARGEST <= value <= LARGEST:
+            raise BadField(f"env_options.{name}", f"must lie within [{-LARGEST}, {LARGEST}]", value=value)
+    try:
+        yield
+    except BadInput:
+        raise
+    except Exception as error:
+        raise BadField("env", f"{env} does not accept env_options {options}: {told(error)}") from error
+
+
 def gymnax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
     """An environment of gymnax. Options are the fields of its parameters, such as `max_steps_in_episode`."""
     gymnax = import_gymnax()
@@ -135,14 +152,11 @@ def gymnax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
         return _like(state, shapes), obs, reward.reshape(()), terminated.reshape(()), truncated.reshape(())
 
     key = jax.random.key(0)
-    try:
-        with _lenient():
-            space = _gymnax_space(env.action_space(params), name)
-            first = jax.eval_shape(lambda k: env.reset_env(k, params), key)
-            action = jnp.zeros(space.shape, jnp.float32 if isinstance(space, Continuous) else jnp.int32)
-            shapes = jax.eval_shape(lambda k: raw_step(k, env.reset_env(k, params)[1], action)[0], key)
-    except (TypeError, ValueError) as error:
-        raise BadField("env", f"gymnax:{name} does not accept env_options {options}: {error}") from error
+    with _accepted(f"gymnax:{name}", options), _lenient():
+        space = _gymnax_space(env.action_space(params), name)
+        first = jax.eval_shape(lambda k: env.reset_env(k, params), key)
+        action = jnp.zeros(space.shape, jnp.float32 if isinstance(space, Continuous) else jnp.int32)
+        shapes = jax.eval_shape(lambda k: raw_step(k, env.reset_env(k, params)[1], action)[0], key)
     return DeviceEnvironment(Spec(first[0].shape, "float32", space), reset, step)
 
 
@@ -161,15 +175,10 @@ def _gymnax_space(space: Any, name: str) -> ActionSpace:
 
 def brax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
     """An environment of brax. Options: `backend` (spring), `episode_length` (1000), and those of the environment."""
-    options = {"backend": "spring", **options}
-    limit = options.pop("episode_length", 1000)
-    try:
-        with _quiet():
-            from brax import envs
-
-            env = envs.get_environment(name, **options)
-    except (TypeError, ValueError, AssertionError) as error:
-        raise BadField("env", f"brax:{name} does not accept env_options {options}: {error}") from error
+    given = {"backend": "spring", "episode_length": 1000, **options}
+    limit = given.pop("episode_length")
+    with _quiet():
+        from brax import envs
 
     def reset(key: jax.Array) -> tuple[PyTree, jax.Array]:
         with _lenient():
@@ -181,7 +190,9 @@ def brax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
             inner, time = env.step(state[0], action), state[1] + 1
             return (inner, time), inner.obs, inner.reward, inner.done > 0, time >= limit
 
-    obs = jax.eval_shape(reset, jax.random.key(0))[1]
+    with _accepted(f"brax:{name}", options), _quiet():
+        env = envs.get_environment(name, **given)
+        obs = jax.eval_shape(reset, jax.random.key(0))[1]
     if not hasattr(obs, "shape"):
         raise BadField(
             "env", f"brax:{name} with env_options {options} gives several observations", "choose one that is a vector"

@@ -42,11 +42,6 @@ class Generation(NamedTuple):
         """bool [N]: the members that copied another."""
         return self.parents.uid != self.cards.uid
 
-    @property
-    def drawn(self) -> bool:
-        """Is the one card that of the mean, around which members were drawn?"""
-        return "mean/rank" in self.metrics
-
 
 class Recorder:
     """Receives the events of a run. Every method here does nothing; a subclass overrides those that it needs."""

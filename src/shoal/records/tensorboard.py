@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shoal.core.atomic import write_file
 from shoal.records.jsonl import read_lines
-from shoal.records.recorder import Recorder
+from shoal.records.recorder import Recorder, lineage_rows, metrics_row
 
 if TYPE_CHECKING:
     from shoal.records.recorder import Generation, Start
@@ -23,16 +23,32 @@ PAIRS = "diversity/to "  # so begin those of pairs of members: a matrix is no cu
 MEMBERS_SHOWN = 64  # more curves on a page cannot be read, and writing them takes as long as training
 
 
+class Rows(NamedTuple):
+    """What the files of a run hold of one generation."""
+
+    lineage: list[dict[str, Any]]  # one row per member
+    metrics: dict[str, Any]
+
+    @property
+    def step(self) -> int:
+        """Environment steps per member so far."""
+        return max(row["steps"] for row in self.lineage)
+
+
 class TensorBoard(Recorder):
-    """Writes RUN/tensorboard. The horizontal axis is environment steps per member."""
+    """Writes RUN/tensorboard. The horizontal axis is environment steps per member.
+
+    It is written behind the run, so that a kill may lose the newest points: they are written when the run is resumed.
+    """
 
     def start(self, event: Start) -> None:
         run_dir, method = event.run_dir, event.resolved.method
         self._copies, self._tunes = method.copies, method.tunes
-        told = read_lines(run_dir / "lineage.jsonl")  # of the generations before this start
-        cut_back(run_dir / "tensorboard", max((row["steps"] for row in told if "steps" in row), default=0))
         self._folder = run_dir / "tensorboard"
         self._pool = ThreadPoolExecutor(1, "tensorboard")  # hundreds of scalars, written while the next interval runs
+        earlier = read_rows(run_dir)
+        written = cut_back(self._folder, max((rows.step for rows in earlier), default=0))
+        self._pool.submit(self._complete, earlier, written)
 
     @cached_property
     def _writer(self) -> Any:
@@ -42,46 +58,61 @@ class TensorBoard(Recorder):
         return Writer(str(self._folder))
 
     def generation(self, event: Generation) -> None:
-        self._pool.submit(self._write, event)
+        self._pool.submit(self._write_event, event)
 
-    def _write(self, event: Generation) -> None:
-        step = int(event.cards.steps.max())
-        add = self._writer.add_scalar
-        add("population/steps_per_second", event.timing["steps_per_second"], step)
-        add("champion/fitness", event.best.fitness, step)
-        if event.drawn:
-            self._write_drawn(event, step)
-        else:
-            self._write_members(event, step)
+    def _write_event(self, event: Generation) -> None:
+        rows = Rows(lineage_rows(event), metrics_row(event))
+        self._write(rows.step, self._scalars(rows))
+
+    def _complete(self, earlier: list[Rows], written: set[tuple[int, str]]) -> None:
+        """Write what is missing of earlier generations; `written`: the steps and tags that are there."""
+        for rows in earlier:
+            step = rows.step
+            missing = [(tag, x) for tag, x in self._scalars(rows) if (step, tag) not in written]
+            if missing:
+                self._write(step, missing)
+
+    def _write(self, step: int, points: Iterable[tuple[str, float]]) -> None:
+        for tag, value in points:
+            self._writer.add_scalar(tag, value, step)
         self._writer.flush()  # or a kill would take minutes of it along
 
-    def _write_members(self, event: Generation, step: int) -> None:
-        """The population as a whole, and its members."""
-        add = self._writer.add_scalar
-        fitness = event.cards.fitness[np.isfinite(event.cards.fitness)]
-        if len(fitness):
-            for name, kind in (("best", np.max), ("median", np.median), ("worst", np.min)):
-                add(f"population/fitness/{name}", float(kind(fitness)), step)
-        if self._copies:
-            add("population/copies", int(event.copied.sum()), step)
-        for name, values in event.cards.hyper.items():
-            add(f"population/hyper/{name}", float(np.median(values)), step)
-        for name in (name for name in COMMON if name in event.metrics):
-            add(name, float(event.metrics[name][0]), step)
-        own = {name: x for name, x in event.metrics.items() if name not in COMMON and not name.startswith(PAIRS)}
-        if self._tunes:
-            own |= {f"hyper/{name}": values for name, values in event.cards.hyper.items()}
-        for i, uid in enumerate(event.cards.uid[:MEMBERS_SHOWN]):
-            add(f"fitness/member{uid}", float(event.cards.fitness[i]), step)
-            for name, values in own.items():
-                add(f"{name}/member{uid}", float(values[i]), step)
+    def _scalars(self, rows: Rows) -> Iterator[tuple[str, float]]:
+        """The points of one generation: tags and values. NaN where there is no number."""
+        yield "population/steps_per_second", rows.metrics["timing"]["steps_per_second"]
+        yield "champion/fitness", _number(rows.metrics["champion"]["fitness"])
+        drawn = "mean/rank" in rows.metrics["members"]
+        yield from self._of_drawn(rows) if drawn else self._of_members(rows)
 
-    def _write_drawn(self, event: Generation, step: int) -> None:
+    def _of_members(self, rows: Rows) -> Iterator[tuple[str, float]]:
+        """The population as a whole, and its members."""
+        for kind in ("best", "median", "worst"):
+            if rows.metrics["fitness"][kind] is not None:
+                yield f"population/fitness/{kind}", rows.metrics["fitness"][kind]
+        if self._copies:
+            yield "population/copies", rows.metrics["copies"]
+        for name in rows.lineage[0]["hyper"]:
+            yield f"population/hyper/{name}", median(row["hyper"][name] for row in rows.lineage)
+        metrics = rows.metrics["members"]
+        for name in COMMON:
+            if name in metrics:
+                yield name, _number(metrics[name][0])
+        own = [name for name in metrics if name not in COMMON and not name.startswith(PAIRS)]
+        for i, row in enumerate(rows.lineage[:MEMBERS_SHOWN]):
+            yield f"fitness/member{row['uid']}", _number(row["fitness"])
+            for name in own:
+                yield f"{name}/member{row['uid']}", _number(metrics[name][i])
+            for name, value in row["hyper"].items() if self._tunes else ():
+                yield f"hyper/{name}/member{row['uid']}", value
+
+    def _of_drawn(self, rows: Rows) -> Iterator[tuple[str, float]]:
         """The mean and its members: one curve for each number."""
-        self._writer.add_scalar("mean/fitness", float(event.cards.fitness[0]), step)
-        hyper = {f"hyper/{name}": values for name, values in event.cards.hyper.items()}
-        for name, values in (event.metrics | hyper).items():
-            self._writer.add_scalar(name, float(values[0]), step)
+        (mean,) = rows.lineage
+        yield "mean/fitness", _number(mean["fitness"])
+        for name, values in rows.metrics["members"].items():
+            yield name, _number(values[0])
+        for name, value in mean["hyper"].items():
+            yield f"hyper/{name}", value
 
     def finish(self, result: dict[str, Any] | None) -> None:
         if hasattr(self, "_pool"):
@@ -90,17 +121,40 @@ class TensorBoard(Recorder):
             self._writer.close()
 
 
-def cut_back(folder: Path, last: int) -> None:
-    """Take out of event files whatever lies beyond step `last`, and what is half-written."""
+def read_rows(run_dir: Path) -> list[Rows]:
+    """The generations that the files of a run hold, in order."""
+    lineage: dict[int, list[dict[str, Any]]] = {}
+    for row in read_lines(run_dir / "lineage.jsonl"):
+        if isinstance(row.get("steps"), int):
+            lineage.setdefault(row["generation"], []).append(row)
+    metrics = {row["generation"]: row for row in read_lines(run_dir / "metrics.jsonl")}
+    return [Rows(rows, metrics[generation]) for generation, rows in lineage.items() if generation in metrics]
+
+
+def _number(value: float | None) -> float:
+    """JSON has no NaN."""
+    return math.nan if value is None else value
+
+
+def cut_back(folder: Path, last: int) -> set[tuple[int, str]]:
+    """Take out of event files whatever lies beyond step `last`, and what is half-written.
+
+    Returns step and tag of every point that stays.
+    """
+    left: set[tuple[int, str]] = set()
     for path in folder.glob("*tfevents*"):
-        data = path.read_bytes()
-        kept = b"".join(record for record, step in _records(data) if step <= last)
-        if kept != data:
-            write_file(path, kept, via=folder.parent)  # TensorBoard would read a half-written one here
+        data, kept = path.read_bytes(), []
+        for record, event in _records(data):
+            if event.step <= last:
+                kept.append(record)
+                left.update((event.step, value.tag) for value in event.summary.value)
+        if sum(map(len, kept)) < len(data):
+            write_file(path, b"".join(kept), via=folder.parent)  # TensorBoard would read a half-written one here
+    return left
 
 
-def _records(data: bytes) -> Iterator[tuple[bytes, int]]:
-    """The records of an event file and their steps, up to the first that is not whole."""
+def _records(data: bytes) -> Iterator[tuple[bytes, Any]]:
+    """The records of an event file and their events, up to the first that is not whole."""
     from google.protobuf.message import DecodeError
     from tensorboard.compat.proto.event_pb2 import Event
 
@@ -110,7 +164,7 @@ def _records(data: bytes) -> Iterator[tuple[bytes, int]]:
         if end > len(data):
             return
         try:
-            yield data[at:end], Event.FromString(data[at + 12 : end - 4]).step
+            yield data[at:end], Event.FromString(data[at + 12 : end - 4])
         except DecodeError:
             return
         at = end

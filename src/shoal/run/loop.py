@@ -20,7 +20,9 @@ from shoal.core.keys import derive
 from shoal.core.schema import plain
 from shoal.distributed.processes import Processes
 from shoal.distributed.synchronous import Evolved, Shared
+from shoal.environments.guard import callbacks_blamed
 from shoal.experiment.experiment import Experiment, blame, of_run
+from shoal.experiment.registry import name_of
 from shoal.experiment.trust import check_trust
 from shoal.population.rollouts.episodes import statistics
 from shoal.records.recorder import Generation, Recorder, Start, lineage_rows, metrics_row
@@ -105,7 +107,8 @@ def _to_the_end(c: Context, state: State) -> Result:
     summary = None
     try:
         try:
-            with ThreadPoolExecutor(1, "saver") as saver:
+            env = str(name_of(c.experiment.env))
+            with callbacks_blamed(env), ThreadPoolExecutor(1, "saver") as saver:
                 summary = _generations(c, state, saver)
         finally:
             for recorder in c.control.recorders:

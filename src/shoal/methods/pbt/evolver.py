@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from shoal.core.errors import BadField
@@ -37,30 +35,28 @@ def pbt(
         return (), hyper
 
     def decide(key: Seed, state: tuple[()], cards: Cards, mine: np.ndarray) -> tuple[tuple[()], Decision]:
-        parents, explores = _checked(select(derive(key, "select"), cards, mine), len(cards.uid), len(mine))
+        parents, explores = _selected(select, derive(key, "select"), cards, mine)
         ready = cards.steps[mine] >= start_after
         parents, explores = np.where(ready, parents, mine), explores & ready
         hyper = {name: values[parents] for name, values in cards.hyper.items()}
         if len(rows := np.flatnonzero(explores)):
             inherited = {name: values[rows] for name, values in hyper.items()}
-            for name, values in explore(derive(key, "explore"), inherited, space, cards.uid[mine[rows]]).items():
+            explored = _explored(explore, derive(key, "explore"), inherited, space, cards.uid[mine[rows]])
+            for name, values in explored.items():
                 hyper[name][rows] = values
         return state, Decision(parents, hyper)
 
     # Try the explorer now, so that an error comes before the first interval.
-    usual = init((), np.zeros(1, np.int64))[1]
-    changed = call_own("method.explore", "it", explore, (), usual, space, np.zeros(1, np.int64))
-    if not isinstance(changed, dict) or changed.keys() != usual.keys():
-        raise BadField(
-            "method.explore", f"it gave a {type(changed).__name__}", "it must give a dict of all hyperparameters"
-        )
+    _explored(explore, (), init((), np.zeros(1, np.int64))[1], space, np.zeros(1, np.int64))
     return Evolver(init, decide)
 
 
-def _checked(selection: Any, visible: int, members: int) -> tuple[np.ndarray, np.ndarray]:
-    """Parents int64 [N], and which members explore, bool [N]. Raises BadInput where a selector returned anything else."""
+def _selected(select: Select, key: Seed, cards: Cards, mine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Parents int64 [N], and which members explore, bool [N]. Raises BadInput where the selector fails, or gives else."""
+    selection = call_own("method.select", _name(select), select, key, cards, mine)
     if not isinstance(selection, tuple) or len(selection) != 2:
         raise BadField("method.select", f"it gave a {type(selection).__name__}", "it must give a Selection")
+    members, visible = len(mine), len(cards.uid)
     parents, explores = (np.asarray(x) for x in selection)
     whole = parents.dtype.kind in "iu" and explores.dtype.kind == "b" and parents.shape == explores.shape == (members,)
     if not whole or not ((parents >= 0) & (parents < visible)).all():
@@ -68,6 +64,26 @@ def _checked(selection: Any, visible: int, members: int) -> tuple[np.ndarray, np
             "method.select", f"of {members} members each needs a parent among the {visible} rows of the cards"
         )
     return parents, explores
+
+
+def _explored(
+    explore: Explore, key: Seed, hyper: dict[str, np.ndarray], space: dict[str, Range], uid: np.ndarray
+) -> dict[str, np.ndarray]:
+    """New values [N] of the same names. Raises BadInput where the explorer fails, or gives anything else."""
+    changed = call_own("method.explore", _name(explore), explore, key, hyper, space, uid)
+    if not isinstance(changed, dict) or changed.keys() != hyper.keys():
+        raise BadField(
+            "method.explore", f"it gave a {type(changed).__name__}", "it must give a dict of all hyperparameters"
+        )
+    numbers = {name: np.asarray(values) for name, values in changed.items()}
+    for name, x in numbers.items():
+        if x.dtype.kind not in "biuf" or x.shape not in ((), uid.shape):
+            raise BadField("method.explore", f"of {len(uid)} members each needs one number as its {name}")
+    return numbers
+
+
+def _name(part: Select | Explore) -> str:
+    return str(getattr(part, "__qualname__", type(part).__qualname__))
 
 
 def keep(space: dict[str, Range], start: dict[str, float]) -> Evolver:
