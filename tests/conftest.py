@@ -58,7 +58,7 @@ def shared_programs(monkeypatch: pytest.MonkeyPatch) -> None:
         size = len(shards[0].uid)
         method = component_data(e.method, "method")
         options = [(k, v) for k, v in method.items() if k != "name"] if isinstance(method, dict) else []
-        learner = parts.learner.update.__module__, options
+        learner = parts.learner.act.__module__, parts.learner.init.__module__, options
         shapes = e.agent, e.config, e.population, size, e.fitness, e.final_episodes, e.memory
         structure = repr((e.env, e.env_options, learner, shapes))
         for holder in (part for shard in shards for part in (shard, shard.rollouts)):

@@ -15,7 +15,7 @@ import numpy as np
 from shoal.core import tree
 from shoal.core.errors import BadInput
 from shoal.core.suggestions import readable
-from shoal.core.types import Cards, Explore, Range
+from shoal.core.types import Cards, Explore, Range, SearchLearner
 from shoal.distributed.directory import probe, worth_keeping
 from shoal.environments.device import DeviceEnvironment
 from shoal.experiment.experiment import method_name
@@ -85,8 +85,9 @@ def devices(parts: Parts) -> Iterator[Finding]:
         full = math.ceil(n / present) * present
         yield doubt("devices", f"{text}: {n} does not divide over more; a population of {full} would use them all")
     if not isinstance(parts.environment, DeviceEnvironment):
-        drawn = parts.learner.drawn
-        copies = n * parts.agent.environments if drawn is None else min(n + 1, drawn.chunk * used) * e.fitness.episodes
+        copies = n * parts.agent.environments
+        if isinstance(parts.learner, SearchLearner):
+            copies = min(n + 1, parts.learner.chunk * used) * e.fitness.episodes
         yield fine("environment", f"{copies} copies step outside the device: expect most of the time to go there")
 
 

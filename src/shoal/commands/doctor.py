@@ -19,6 +19,7 @@ from shoal.commands import checks, toy
 from shoal.commands.checks import Finding, doubt, fine, problem
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed, Interrupted
+from shoal.core.types import SearchLearner
 from shoal.experiment.experiment import Experiment, alone
 from shoal.experiment.resolve import Parts, build_run
 from shoal.population.devices import prepare
@@ -124,7 +125,7 @@ def _noise(parts: Parts, rollouts: int, event: Generation) -> Iterator[Finding]:
     e, cards = parts.experiment, event.cards
     fitness = cards.fitness[np.isfinite(cards.fitness)]
     n, whole = len(fitness), parts.iterations * parts.agent.rollout
-    if parts.learner.drawn is not None:
+    if isinstance(parts.learner, SearchLearner):
         return
     lengths = event.metrics["episode/length"]
     length = float(np.nanmax(lengths)) if np.isfinite(lengths).any() else math.inf

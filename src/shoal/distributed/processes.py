@@ -19,8 +19,7 @@ from shoal.distributed.returns import Returns
 from shoal.distributed.synchronous import Crew
 from shoal.experiment.experiment import Experiment, dump, read, to_dict
 from shoal.experiment.registry import method
-from shoal.population.shard import MemberShard
-from shoal.population.shard_group import ShardGroup
+from shoal.population.shard import Shard
 
 # What each worker of a directory decides for itself; all else must be equal.
 OWN = ("generations", "run_dir", "workspace", "worker", "shards", "checkpoint", "final_episodes")
@@ -90,7 +89,7 @@ class Company:
             common = replace(experiment, **{name: getattr(usual, name) for name in own})
             self._workspace.agree(dump(common), lambda path: _differences(common, read(path)))
 
-    def crew(self, shard: MemberShard | ShardGroup) -> Crew | Worker:
+    def crew(self, shard: Shard) -> Crew | Worker:
         """The members of this process among all."""
         if self._workspace is None or self._pools:
             return Crew(self.exchange, shard)

@@ -15,7 +15,7 @@ from shoal.core import tree
 from shoal.core.errors import BadField, unknown
 from shoal.core.schema import build, call, call_own, plain
 from shoal.core.suggestions import readable
-from shoal.core.types import Agent, Evolver, Learner, Population, Spec
+from shoal.core.types import Agent, Evolver, Learner, Population, SearchLearner, Spec
 from shoal.distributed.returns import Returns
 from shoal.distributed.shared_evaluation import Pool
 from shoal.environments import registry as environments
@@ -30,8 +30,9 @@ from shoal.experiment.registry import OBJECT, as_range, import_object, name_of
 from shoal.methods.methods import METHODS, Method
 from shoal.methods.schedule import scheduled
 from shoal.population.devices import free_memory
+from shoal.population.member_shard import MemberShard
 from shoal.population.search_shard import SearchShard
-from shoal.population.shard import MemberShard
+from shoal.population.shard import Shard
 from shoal.population.shard_group import ShardGroup
 
 COPIES_TO_SAVE = 3  # of the state in memory: the one at work, one that waits to be written, one as a file
@@ -51,8 +52,8 @@ class Parts(NamedTuple):
     environment: Environment
     agent: Agent
     evolver: Evolver
-    learner: Learner
-    shard: MemberShard | ShardGroup
+    learner: Learner | SearchLearner
+    shard: Shard
     iterations: int
     steps: int | None
 
@@ -84,32 +85,42 @@ def build_run(
         select, explore = registry.selector(experiment.select), registry.explorer(experiment.explore)
         method = registry.method(experiment.method)
         evolver = method.evolver(select, explore, space, experiment.hyper, experiment.start_after)
-    fitness = experiment.fitness
-    kind = SearchShard if learner.drawn is not None else MemberShard
-    shard = kind(
-        environment,
-        learner,
-        uids[0],
-        experiment.seed,
-        fitness=fitness.source,
-        episodes=fitness.episodes,
-        greedy=fitness.actions == "greedy",
-        step_limit=fitness.step_limit,
-        objective=fitness.objective,
-        copy_memory=experiment.memory == "copy",
-        pause=pause,
-    )
-    every = ShardGroup(shard, uids, pause) if len(uids) > 1 else shard
-    if returns is not None and isinstance(shard, SearchShard):
-        every = Pool(shard, uids, pause, returns)
+    shard = _make_shard(experiment, environment, learner, uids, pause, returns)
     iterations, steps = _interval(experiment, learner)
-    return Parts(experiment, environment, agent, evolver, learner, every, iterations, steps)
+    return Parts(experiment, environment, agent, evolver, learner, shard, iterations, steps)
 
 
-def _interval(experiment: Experiment, learner: Learner) -> tuple[int, int | None]:
+def _make_shard(
+    experiment: Experiment,
+    environment: Environment,
+    learner: Learner | SearchLearner,
+    uids: list[np.ndarray],
+    pause: Callable,
+    returns: Returns | None,
+) -> Shard:
+    """What trains the members `uids`, one array for each shard."""
+    fitness = experiment.fitness
+    usual: dict[str, Any] = {
+        "episodes": fitness.episodes,
+        "greedy": fitness.actions == "greedy",
+        "step_limit": fitness.step_limit,
+        "objective": fitness.objective,
+        "pause": pause,
+    }
+    if isinstance(learner, SearchLearner):
+        search = SearchShard(environment, learner, uids[0], experiment.seed, **usual)
+        if returns is not None:
+            return Pool(search, uids, pause, returns)
+        return ShardGroup(search, uids, pause) if len(uids) > 1 else search
+    usual |= {"fitness": fitness.source, "copy_memory": experiment.memory == "copy"}
+    members = MemberShard(environment, learner, uids[0], experiment.seed, **usual)
+    return ShardGroup(members, uids, pause) if len(uids) > 1 else members
+
+
+def _interval(experiment: Experiment, learner: Learner | SearchLearner) -> tuple[int, int | None]:
     """`iterations` and `steps` of Parts. Raises BadInput where nothing would be learned."""
     agent = learner.agent
-    if learner.drawn is not None:
+    if isinstance(learner, SearchLearner):
         return SHOWN, None
     iterations = -(-experiment.interval // (agent.rollout * agent.environments))
     if iterations >= 2**31:
@@ -147,7 +158,7 @@ def _with_shards(
     return replace(experiment, shards=count), list(np.array_split(members, processes)[process])
 
 
-def make_learner(experiment: Experiment, spec: Spec) -> tuple[Experiment, Learner]:
+def make_learner(experiment: Experiment, spec: Spec) -> tuple[Experiment, Learner | SearchLearner]:
     """What trains the members, for an environment's spec; and the experiment with the agent's name and structure.
 
     Raises BadInput.
@@ -156,11 +167,16 @@ def make_learner(experiment: Experiment, spec: Spec) -> tuple[Experiment, Learne
     experiment = replace(experiment, agent=agent_of(experiment))
     agent = make_agent(experiment, spec)
     learner = method.learner(agent, experiment.population)
+    if isinstance(learner, SearchLearner) != method.drawn:
+        kind = SearchLearner if method.drawn else Learner
+        raise BadField(
+            "method", f"it says drawn = {method.drawn}", f"its learner must be a {kind.__name__}", value=name
+        )
     if (experiment.shards or 1) > 1 and learner.together:
         raise BadField(
             "shards", f"with method {name} members share a critic: it needs one shard", value=experiment.shards
         )
-    pairs = learner.drawn is not None and learner.drawn.in_pairs
+    pairs = isinstance(learner, SearchLearner) and learner.pairs
     if pairs and experiment.population % (even := 2 * (experiment.shards or 1)):
         raise BadField(
             "population",
@@ -168,11 +184,11 @@ def make_learner(experiment: Experiment, spec: Spec) -> tuple[Experiment, Learne
             f"it must be a multiple of {even}{(', two for each shard' if even > 2 else '')}",
             value=experiment.population,
         )
-    if learner.drawn is not None and experiment.exchange == "directory" and not method.pools:
+    if method.drawn and experiment.exchange == "directory" and not method.pools:
         raise BadField(
             "exchange", f"with method {name} members share a critic: they need one process", value="directory"
         )
-    if learner.drawn is not None and experiment.fitness.source == "training":
+    if method.drawn and experiment.fitness.source == "training":
         raise BadField(
             "fitness.source", f"with method {name} members train in their evaluations alone", value="training"
         )
