@@ -200,6 +200,7 @@ READERS = {
     "lineage.jsonl": (report, schedule, resume),
     "metrics.jsonl": (report, schedule, resume),
     "result.json": (report, schedule),
+    "method.json": (report, resume),
     "champion/manifest.json": (evaluate,),
     CHAMPION: (evaluate,),
     "checkpoints/00000002/manifest.json": (resume,),

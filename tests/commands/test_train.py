@@ -45,7 +45,15 @@ def lineage(run: Path, generation: int) -> dict[int, dict[str, Any]]:
 
 
 def test_layout(six: Path) -> None:
-    expected = {"experiment.yaml", "lineage.jsonl", "metrics.jsonl", "tensorboard", "checkpoints", "champion"}
+    expected = {
+        "experiment.yaml",
+        "method.json",
+        "lineage.jsonl",
+        "metrics.jsonl",
+        "tensorboard",
+        "checkpoints",
+        "champion",
+    }
     assert {p.name for p in six.iterdir()} == expected | {"result.json", "report.html"}
     assert sorted(p.name for p in (six / "checkpoints").iterdir()) == ["00000003", "00000004", "00000005"]
     assert {p.name for p in (six / "champion").iterdir()} == {"manifest.json", "state.safetensors"}
@@ -57,7 +65,7 @@ def test_layout(six: Path) -> None:
 def test_result(six: Path) -> None:
     result = json.loads((six / "result.json").read_text())
     assert set(result) == {
-        *("status", "env", "method", "agent", "population", "generations", "seed", "fitness", "champion"),
+        *("status", "env", "method", "traits", "agent", "population", "generations", "seed", "fitness", "champion"),
         *("environment_steps", "evaluation_steps", "seconds", "compile_seconds"),
     }
     told = {k: result[k] for k in ("status", "env", "method", "agent", "population", "generations", "seed")}
@@ -222,7 +230,6 @@ def test_live_view() -> None:
 
     class Parts:
         experiment, steps = tiny(generations=3), 64
-        learner = type("Learner", (), {"drawn": None})
         shard = type("Shard", (), {"devices": 2})
 
     class Event:

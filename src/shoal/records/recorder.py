@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from shoal.core.types import Cards
+from shoal.experiment import registry
+from shoal.experiment.experiment import Experiment, method_name
 
 if TYPE_CHECKING:
     from shoal.experiment.resolve import Parts
@@ -18,7 +20,7 @@ class Generation(NamedTuple):
     """The events of one generation."""
 
     generation: int
-    cards: Cards  # after the interval, before the decision
+    cards: Cards  # of the members, or of the mean that they are drawn around; after the interval, before the decision
     parents: Cards  # [N], of the members whose weights each member continues with
     hyper: dict[str, np.ndarray]  # float32 [N] each, of the next interval
     explored: np.ndarray  # bool [N]
@@ -32,11 +34,6 @@ class Generation(NamedTuple):
     def copied(self) -> np.ndarray:
         """bool [N]: the members that copied another."""
         return self.parents.uid != self.cards.uid
-
-    @property
-    def drawn(self) -> bool:
-        """Is the one card that of the mean, around which members were drawn?"""
-        return "mean/rank" in self.metrics
 
 
 class Recorder:
@@ -62,6 +59,17 @@ class Recorder:
 def finite_or_none(value: float) -> float | None:
     """JSON has no NaN."""
     return float(value) if np.isfinite(value) else None
+
+
+def about_method(experiment: Experiment) -> dict[str, Any]:
+    """What whoever reads the records needs to know of the method, which they do not import."""
+    method = registry.method(experiment.method)
+    return {
+        "name": method_name(experiment),
+        "title": method.title,
+        "traits": {name: getattr(method, name) for name in ("drawn", "copies", "tunes")},
+        "story": method.story(experiment.population),
+    }
 
 
 def lineage_rows(event: Generation) -> list[dict[str, Any]]:

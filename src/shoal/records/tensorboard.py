@@ -30,8 +30,7 @@ class TensorBoard(Recorder):
     """Writes RUN/tensorboard. The horizontal axis is environment steps per member."""
 
     def start(self, parts: Parts, run_dir: Path, generation: int) -> None:
-        method = registry.method(parts.experiment.method)
-        self._copies, self._tunes = method.copies, method.tunes
+        self._method = registry.method(parts.experiment.method)
         told = read_lines(run_dir / "lineage.jsonl")  # of the generations before this start
         cut_back(run_dir / "tensorboard", max((row["steps"] for row in told if "steps" in row), default=0))
         self._folder = run_dir / "tensorboard"
@@ -52,7 +51,7 @@ class TensorBoard(Recorder):
         add = self._writer.add_scalar
         add("population/steps_per_second", event.timing["steps_per_second"], step)
         add("champion/fitness", event.best.fitness, step)
-        if event.drawn:
+        if self._method.drawn:
             self._write_drawn(event, step)
         else:
             self._write_members(event, step)
@@ -65,14 +64,14 @@ class TensorBoard(Recorder):
         if len(fitness):
             for name, kind in (("best", np.max), ("median", np.median), ("worst", np.min)):
                 add(f"population/fitness/{name}", float(kind(fitness)), step)
-        if self._copies:
+        if self._method.copies:
             add("population/copies", int(event.copied.sum()), step)
         for name, values in event.cards.hyper.items():
             add(f"population/hyper/{name}", float(np.median(values)), step)
         for name in (name for name in COMMON if name in event.metrics):
             add(name, float(event.metrics[name][0]), step)
         own = {name: x for name, x in event.metrics.items() if name not in COMMON and not name.startswith(PAIRS)}
-        if self._tunes:
+        if self._method.tunes:
             own |= {f"hyper/{name}": values for name, values in event.cards.hyper.items()}
         for i, uid in enumerate(event.cards.uid[:MEMBERS_SHOWN]):
             add(f"fitness/member{uid}", float(event.cards.fitness[i]), step)

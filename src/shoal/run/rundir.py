@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -14,11 +15,12 @@ from shoal.core.types import PyTree, Spec
 from shoal.core.workshop import Workshop
 from shoal.experiment.experiment import Experiment, dump
 from shoal.records.jsonl import Lines
+from shoal.records.recorder import about_method
 from shoal.run import champion as champions
 from shoal.run.champion import Best
 from shoal.run.checkpoint import Checkpoints
 
-FILES = ("experiment.yaml", "lineage.jsonl", "metrics.jsonl", "tensorboard", "checkpoints", "champion")
+FILES = ("experiment.yaml", "method.json", "lineage.jsonl", "metrics.jsonl", "tensorboard", "checkpoints", "champion")
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class RunDirectory:
 
     def reopen(self, experiment: Experiment, first: int, best: Best, spec: Spec) -> None:
         """Cut everything back to what was known before generation `first`. Raises BadInput where folders are in the way."""
-        for name in ("experiment.yaml", "lineage.jsonl", "metrics.jsonl", "result.json"):
+        for name in ("experiment.yaml", "method.json", "lineage.jsonl", "metrics.jsonl", "result.json"):
             if (self.path / name).is_dir():
                 raise BadInput(f"{self.path / name} is a folder, where a file of the run belongs; remove it")
         self._workshop.open()
@@ -117,8 +119,9 @@ class RunDirectory:
                 folder.rmdir()
 
     def write_experiment(self, experiment: Experiment) -> None:
-        """Write experiment.yaml."""
+        """Write experiment.yaml, which makes this folder a run, and method.json."""
         self.write("experiment.yaml", dump(experiment))
+        self.write("method.json", json.dumps(about_method(experiment), indent=1))
 
     def write(self, name: str, text: str) -> None:
         """Write a file of the run."""
