@@ -79,7 +79,7 @@ def measure(cell: Cell) -> dict[str, Any]:
 
     def updates(population: Any, count: jax.Array) -> Any:
         def one(i: jax.Array, population: Any) -> Any:
-            return learner.drawn.improve(population, jax.random.fold_in(jax.random.key(1), count + i))[0]
+            return learner.improve(population, jax.random.fold_in(jax.random.key(1), count + i))[0]
 
         return jax.lax.fori_loop(0, cell.steps, one, population)
 
@@ -126,7 +126,7 @@ def export(path: str) -> None:
         noise = [jax.random.normal(k, batch.action.shape[1:]) for k in jax.random.split(noise_key, COMPARED)]
         arrays |= {f"{i}/batch/{name}": np.asarray(x) for name, x in batch._asdict().items()}
         arrays[f"{i}/noise"] = np.stack(noise)
-        population, metrics = jax.jit(learner.drawn.improve)(population, key)
+        population, metrics = jax.jit(learner.improve)(population, key)
         arrays[f"{i}/loss"] = np.asarray(metrics["loss/critic"][0])
         put(i)
     np.savez(path, **arrays)

@@ -60,7 +60,7 @@ def build(population: int, chunk: int | None = None) -> Any:
             fitness=Fitness(episodes=1),
         )
     )
-    return resolved, make_shard(resolved, resolved.members()[0])
+    return resolved, make_shard(resolved, resolved.members())
 
 
 def measure(population: int, seconds: float, chunk: int | None) -> dict[str, float]:

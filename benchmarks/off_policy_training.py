@@ -114,7 +114,7 @@ def clocks(agent: str, population: int, wait: bool, iterations: int, warm_up: in
 
     prepare()
     parts = resolve(from_dict({**settings(agent, warm_up), "population": population, "interval": ROLLOUT * iterations}))
-    shard, spent = make_shard(parts, parts.members()[0]), dict.fromkeys(("acting", "simulators", "updating"), 0.0)
+    shard, spent = make_shard(parts, parts.members()), dict.fromkeys(("acting", "simulators", "updating"), 0.0)
     first: list[float] = []
     rollouts = shard.rollouts
 

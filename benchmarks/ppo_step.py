@@ -40,7 +40,7 @@ def build(population: int):
     prepare()
     method = "seeds" if population == 1 else "pbt"
     resolved = resolve(Experiment(env="gymnax:CartPole-v1", method=method, population=population, interval=16 * STEPS))
-    return resolved, make_shard(resolved, resolved.members()[0])
+    return resolved, make_shard(resolved, resolved.members())
 
 
 @functools.cache

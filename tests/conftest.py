@@ -78,7 +78,7 @@ def shared_programs(monkeypatch: pytest.MonkeyPatch) -> None:
         size = len(shards[0].uid)
         method = method_data(e.method)
         options = [(k, v) for k, v in method.items() if k not in SELECTION] if isinstance(method, dict) else []
-        learner = resolved.learner.update.__module__, options
+        learner = resolved.learner.act.__module__, resolved.learner.init.__module__, options
         shapes = e.agent, e.config, e.population, size, e.fitness, e.final_episodes
         structure = repr((e.env, e.env_options, learner, shapes))
         for holder in (part for shard in shards for part in (shard, shard.rollouts)):

@@ -164,7 +164,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     best = Best(LEARNED, 1, 2, 30.0, {name: float(x) for name, x in AGENT.hyper._asdict().items()})
     with at_work(path) as workshop:
         files = RunDirectory(path, 3, workshop)
-        files.reopen(tiny(), 3, Best(), SPEC)
+        files.reopen(tiny(), {}, 3, Best(), SPEC)
         for generation in (1, 2):
             files.save(generation, PARTS, asdict(Told(3.5, 512, best.about())), 2, best, SPEC)
         files.close()
@@ -196,7 +196,7 @@ def resume(run: Path) -> Any:
     told = told_by(manifest, "")
     best = Best() if told.champion is None else replace(best_of(told.champion, ""), learned=state["run"]["champion"])
     with closing(files):
-        files.reopen(experiment, manifest["generation"] + 1, best, SPEC)
+        files.reopen(experiment, {}, manifest["generation"] + 1, best, SPEC)
     return manifest["generation"]
 
 
@@ -205,6 +205,7 @@ READERS = {
     "lineage.jsonl": (report, schedule, resume),
     "metrics.jsonl": (report, schedule, resume),
     "result.json": (report, schedule),
+    "method.json": (report, resume),
     "champion/manifest.json": (evaluate,),
     CHAMPION: (evaluate,),
     "checkpoints/00000002/manifest.json": (resume,),

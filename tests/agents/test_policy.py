@@ -182,7 +182,7 @@ def test_images_are_normalised_as_shares_of_255():
         shared = learner.init(jax.random.key(0), jnp.arange(2), jax.tree.map(lambda x: np.ones(2), EsHyper())).shared
         first = learner.agent.greedy(shared.policy, obs, ())[0]
         step = Rollout(obs[None], *[None] * 6)
-        shared = learner.drawn.watch(shared, np.zeros(1, np.int32), step, np.ones((1, 6), bool))
+        shared = learner.watch(shared, np.zeros(1, np.int32), step, np.ones((1, 6), bool))
         then = shared.policy._replace(observations=shared.seen)
         told.append((first, shared.seen, learner.agent.greedy(then, obs, ())[0]))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5), *told)
@@ -194,7 +194,7 @@ def test_observations_that_are_not_finite_leave_statistics_alone():
     shared = learner.init(jax.random.key(0), jnp.arange(2), jax.tree.map(lambda x: np.ones(2), EsHyper())).shared
     obs = observations(1, 6, 4)
     step = Rollout(np.where(np.arange(6)[:, None] < 4, obs, np.float32(np.nan)), *[None] * 6)
-    shared = learner.drawn.watch(shared, np.zeros(1, np.int32), step, np.ones((1, 6), bool))
+    shared = learner.watch(shared, np.zeros(1, np.int32), step, np.ones((1, 6), bool))
     statistics = shared.seen
     np.testing.assert_allclose(statistics.mean, obs[0, :4].mean(0), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(statistics.variance, obs[0, :4].var(0), rtol=1e-4)

@@ -16,26 +16,28 @@ from support.runs import rows, shoal, tiny
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from shoal.core.types import Cards
-from shoal.distributed.synchronous import share_of
+from shoal.population.search_shard import mean_of
 from shoal.records.console import Display
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
+OWN = "support.own_method:Nearby"
 SMALL = {"layers": [8], "warm_up": 64, "batch": 8, "capacity": 2000}
 RUNS: dict[str, dict[str, Any]] = {
     "es": {"env": "CartPole-v1", "population": 8, "config.layers": [8], "method.sigma_decay": 0.9},
     "cem_rl": {"env": "Pendulum-v1", "population": 4, "config": SMALL, "hyper.update_ratio": 0.01},
     "dvd": {"env": "Pendulum-v1", "population": 3, "config": SMALL, "hyper.update_ratio": 0.1, "interval": 64},
+    OWN: {"env": "CartPole-v1", "population": 4, "config.layers": [8]},
     "seeds": {"env": "CartPole-v1", "population": 3, "interval": 64, "config": {"layers": [8], "rollout": 16}},
 }
-DRAWN = ("es", "cem_rl")
+DRAWN = ("es", "cem_rl", OWN)
 
 
 @pytest.fixture(scope="module", params=RUNS)
 def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, list[str]]:
     """A method, a run by it of three generations, and what the terminal said."""
     name: str = request.param
-    run = tmp_path_factory.mktemp(name) / "run"
+    run = tmp_path_factory.mktemp(name.split(":")[-1]) / "run"
     settings = {"method.name": name, "generations": 3, "final_episodes": 2, "fitness.episodes": 1} | RUNS[name]
     given = [part for field, value in settings.items() for part in ("--set", f"{field}={json.dumps(value)}")]
     outcome = shoal("train", "--run-dir", run, *given)
@@ -91,9 +93,12 @@ def test_the_page(shown: tuple[str, Path, list[str]]) -> None:
     name, run, _ = shown
     page = (run / "report.html").read_text()
     assert f"method {name} " in page
-    heading = {"es": "Rank of the mean", "cem_rl": "Deviation of the distribution", "dvd": "Who behaves like whom"}
+    heading = {"es": "Gradient", "cem_rl": "Deviation of the distribution", "dvd": "Who behaves like whom"}
+    heading[OWN] = "learned by a search nearby"
     assert heading.get(name, "This is the control") in page
     assert ("hyper" in page) and "Family tree" not in page
+    assert ("Rank of the mean" in page) == (name in DRAWN)
+    assert ("The best of all 4 became the next mean." in page) == (name == OWN)
 
 
 @pytest.mark.parametrize("method", RUNS)
@@ -103,12 +108,13 @@ def test_live_view(method: str) -> None:
 
     parts = SimpleNamespace(experiment=tiny(method=method, generations=3), steps=64, shard=SimpleNamespace(devices=1))
     hyper = {"diversity": np.array([0.5])}
-    metrics = {"mean/rank": 2.0, "diversity/determinant": 0.25, "returns/min": 1.0, "returns/mean": 5.0}
+    metrics = {"mean/rank": 2.0, "returns/min": 1.0, "returns/mean": 5.0, "returns/max": 9.0}
+    metrics = {"diversity/determinant": 0.25} if method == "dvd" else metrics if method in DRAWN else {}
     event = SimpleNamespace(
         generation=0,
         timing={"steps_per_second": 10.0},
         cards=SimpleNamespace(fitness=np.array([7.0]), uid=np.arange(1), episodes=np.ones(1), hyper=hyper),
-        metrics={name: np.array([value]) for name, value in (metrics | {"returns/max": 9.0}).items()},
+        metrics={name: np.array([value]) for name, value in metrics.items()},
     )
     display.start(parts, Path("somewhere"), 0)  # type: ignore[arg-type]
     display.generation(event)  # type: ignore[arg-type]
@@ -125,6 +131,5 @@ def test_live_view(method: str) -> None:
 def test_a_mean_that_cannot_be_measured_has_no_rank() -> None:
     cards = Cards(*(np.zeros(4, np.int64) for _ in range(3)), np.arange(4.0), *(np.zeros(4),) * 2, {}, np.zeros(4))
     for fitness, rank in ((1.5, 3), (9.0, 1), (np.nan, np.nan)):
-        mean = cards.take(np.zeros(1, np.int64))._replace(fitness=np.array([fitness]))
-        told = share_of(cards, mean, {}, 0, False).metrics["mean/rank"]
+        told = mean_of(cards, {}, fitness, 0.0, 1)[1]["mean/rank"]
         assert told == pytest.approx([rank], nan_ok=True)

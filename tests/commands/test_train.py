@@ -26,6 +26,7 @@ from test_bad_input import Points
 from shoal.cli import main
 from shoal.core.types import Range
 from shoal.experiment.experiment import Fitness, load
+from shoal.methods.methods import Pbt
 from shoal.methods.pbt.explore import EXPLORERS
 from shoal.methods.pbt.select import SELECTORS, Truncation
 from shoal.records.console import Display
@@ -44,7 +45,15 @@ def lineage(run: Path, generation: int) -> dict[int, dict[str, Any]]:
 
 
 def test_layout(six: Path) -> None:
-    expected = {"experiment.yaml", "lineage.jsonl", "metrics.jsonl", "tensorboard", "checkpoints", "champion"}
+    expected = {
+        "experiment.yaml",
+        "method.json",
+        "lineage.jsonl",
+        "metrics.jsonl",
+        "tensorboard",
+        "checkpoints",
+        "champion",
+    }
     assert {p.name for p in six.iterdir()} == expected | {"result.json", "report.html"}
     assert sorted(p.name for p in (six / "checkpoints").iterdir()) == ["00000003", "00000004", "00000005"]
     assert {p.name for p in (six / "champion").iterdir()} == {"manifest.json", "state.safetensors"}
@@ -56,7 +65,7 @@ def test_layout(six: Path) -> None:
 def test_result(six: Path) -> None:
     result = json.loads((six / "result.json").read_text())
     assert set(result) == {
-        *("status", "env", "method", "agent", "population", "generations", "seed", "fitness", "champion"),
+        *("status", "env", "method", "traits", "agent", "population", "generations", "seed", "fitness", "champion"),
         *("environment_steps", "evaluation_steps", "seconds", "compile_seconds"),
     }
     told = {k: result[k] for k in ("status", "env", "method", "agent", "population", "generations", "seed")}
@@ -221,7 +230,7 @@ def test_live_view() -> None:
 
     class Resolved:
         experiment, steps = tiny(generations=3), 64
-        learner = type("Learner", (), {"drawn": None})
+        method = Pbt()
 
     class Event:
         generation, timing = 0, {"steps_per_second": 12345.6}

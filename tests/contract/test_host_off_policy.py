@@ -15,7 +15,7 @@ from support.tiny import hyper_of, make_agent, member, same
 from shoal.core.types import Agent, Member, Rollout
 from shoal.environments.host import HostEnvironment, gymnasium_environment
 from shoal.methods.independent import independent
-from shoal.population.shard import MemberShard
+from shoal.population.member_shard import MemberShard
 
 N, T, B = 2, 3, 2
 

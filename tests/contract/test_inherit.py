@@ -12,7 +12,7 @@ from support.tiny import hyper_of, kinds, make_agent, member, same, walk
 
 from shoal.core import tree
 from shoal.methods.independent import independent
-from shoal.population.shard import MemberShard
+from shoal.population.member_shard import MemberShard
 from shoal.rl import replay_memory as ring
 
 N = 4

@@ -16,9 +16,10 @@ from support.joint import OTHER
 from support.runs import CONFIG, Signals, build_run, record, rows, same_run, shoal, tiny
 from support.tiny import LIVE, leaves, member, same, walk
 
+from shoal.core.errors import BadInput
 from shoal.core.interrupts import Interrupted
 from shoal.core.keys import at, derive, jax_key, stream
-from shoal.core.types import Cards, Population
+from shoal.core.types import Cards, Population, SearchLearner
 from shoal.distributed.local import Local
 from shoal.distributed.synchronous import Crew
 from shoal.environments import registry
@@ -161,21 +162,20 @@ def test_members_that_may_differ_are_apart(case: Case) -> None:
 
 def test_which_members_are_drawn(case: Case) -> None:
     """So that what is said of DRAWN leaves no method out."""
-    assert (case.parts.learner.drawn is not None) == (case.parts.experiment.method["name"] in DRAWN)
+    assert isinstance(case.parts.learner, SearchLearner) == (case.parts.experiment.method["name"] in DRAWN)
 
 
 @pytest.mark.parametrize("case", DRAWN, indirect=True)
 def test_a_draw_depends_on_its_uid_alone(case: Case) -> None:
     """Not on who else is drawn, nor in which row."""
-    learner, drawn = case.parts.learner, case.parts.learner.drawn
+    learner = case.parts.learner
+    assert isinstance(learner, SearchLearner)
 
     @jax.jit
     def actors(uid: jax.Array) -> Any:
         key, hyper = jax.random.key(1), jax.tree.map(lambda x: jnp.full(len(uid), x, jnp.float32), learner.agent.hyper)
         population = learner.init(jax.random.key(0), uid, hyper)
-        if drawn.draw is not None:
-            population = drawn.draw(population, uid, key)
-        return drawn.actors(population, jnp.arange(len(uid)), uid, key)
+        return learner.actors(learner.draw(population, uid, key), jnp.arange(len(uid)), uid, key)
 
     whole, pair, moved = (
         jax.tree.map(np.asarray, actors(jnp.array(uid, jnp.uint32))) for uid in ([0, 1, 2, 3], [2, 3], [2, 3, 0, 1])
@@ -183,6 +183,19 @@ def test_a_draw_depends_on_its_uid_alone(case: Case) -> None:
     assert same(pair, member(whole, slice(2, 4)))
     assert same(moved, member(whole, np.array([2, 3, 0, 1])))
     assert not same(member(whole, 0), member(whole, 2))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("DrawnButCopying", "its evolver decides whom members copy, but its learner draws them anew"),
+        ("LivingButWeighing", "its evolver weighs members for a mean"),
+        ("NotDrawn", "it says drawn = False; its learner must be a Learner"),
+    ],
+)
+def test_halves_that_do_not_fit(name: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=message):
+        train(tiny(tmp_path / "r", method=f"support.own_method:{name}", config={"layers": [8]}))
 
 
 # ------------------------------------------------------------------------------------------- divergence
@@ -201,9 +214,9 @@ def walk_for(reward: Callable[[jax.Array], jax.Array]) -> DeviceEnvironment:
 
 def parameters(case: Case, population: Population) -> np.ndarray:
     """Of the mean, as one vector."""
-    drawn = case.parts.learner.drawn
-    assert drawn is not None
-    return np.concatenate([x.reshape(-1) for x in leaves(drawn.mean(population)[0])])
+    learner = case.parts.learner
+    assert isinstance(learner, SearchLearner)
+    return np.concatenate([x.reshape(-1) for x in leaves(learner.mean(population)[0])])
 
 
 def wide(method: str, env: DeviceEnvironment) -> Case:
@@ -303,6 +316,11 @@ def test_the_records_are_whole(whole: Path, name: str) -> None:
     who = [0] if method in DRAWN else [0, 1, 2, 3]
     assert [(row["generation"], row["uid"]) for row in lineage] == [(g, u) for g in range(4) for u in who]
     assert (result["method"], result["agent"], result["population"]) == (method, agent_of(method), 4)
+    assert result["traits"] == {
+        "drawn": method in DRAWN, "copies": METHODS[method].copies, "tunes": METHODS[method].tunes
+    }  # fmt: skip
+    about = load(whole / "method.json")
+    assert (about["name"], about["traits"]) == (method, result["traits"]) and about["title"] and about["story"]
     assert result["fitness"] == {str(row["uid"]): row["fitness"] for row in lineage if row["generation"] == 3}
     assert all(row["hyper"].keys() == result["champion"]["hyper"].keys() for row in lineage)
     assert [row["episodes"] for row in lineage] == [2] * len(lineage)

@@ -16,13 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shoal.core.types import Agent, Discrete, Drawn, Learner, Member, Spec
+from shoal.core.types import Agent, Discrete, Member, SearchLearner, Spec
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.host import gymnasium_environment
 from shoal.methods.es.learner import frozen
 from shoal.methods.independent import independent
+from shoal.population.member_shard import MemberShard
 from shoal.population.search_shard import SearchShard
-from shoal.population.shard import MemberShard
 
 N, T, B, E = 4, 3, 2, 3
 LENGTH = 5  # steps of an episode
@@ -95,16 +95,14 @@ class HostWorld(gymnasium.Env):
         return np.zeros(1, np.float32), 0.0, False, self.t >= LENGTH, {}
 
 
-def tells(learner: Learner) -> Learner:
+def tells(learner: SearchLearner) -> SearchLearner:
     """What draws members tells its key too."""
-    drawn = learner.drawn
-    assert isinstance(drawn, Drawn)
 
     def actors(population: Any, rows: jax.Array, uid: jax.Array, key: jax.Array) -> Any:
         aloud("draw", key)
-        return drawn.actors(population, rows, uid, key)
+        return learner.actors(population, rows, uid, key)
 
-    return learner._replace(drawn=drawn._replace(actors=actors))
+    return learner._replace(actors=actors)
 
 
 @pytest.fixture(params=["device", "host"])

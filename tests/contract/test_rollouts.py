@@ -21,7 +21,7 @@ from shoal.environments.device import DeviceEnvironment
 from shoal.environments.host import gymnasium_environment
 from shoal.environments.probes import endless_reward
 from shoal.methods.independent import independent
-from shoal.population.shard import MemberShard
+from shoal.population.member_shard import MemberShard
 
 N, T, B, E = 4, 11, 2, 3
 SPACES: dict[str, ActionSpace] = {

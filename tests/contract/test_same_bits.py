@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 from support.runs import CONFIG, build_run, flags, same_run, tiny
 
+from shoal.core.types import Learner
+from shoal.population.member_shard import MemberShard
 from shoal.population.rollouts.device import DeviceRollouts
 
 MAIN = "from shoal.cli import main; main()"
@@ -37,15 +39,15 @@ def test_nothing_is_left_to_lapack(kind: str) -> None:
     hyper = learner.agent.hyper._replace(**{name: jnp.zeros(4) for name in learner.agent.hyper._fields})
     programs = [jax.jit(learner.init).lower(key, uid, hyper)]
     population = jax.eval_shape(learner.init, key, uid, hyper)
-    rollouts = parts.shard.rollouts
-    assert isinstance(rollouts, DeviceRollouts)
-    if learner.drawn is None:
+    if isinstance(learner, Learner):
+        assert isinstance(parts.shard, MemberShard)
+        rollouts = parts.shard.rollouts
+        assert isinstance(rollouts, DeviceRollouts)
         world = jax.eval_shape(rollouts._reset, uid, key)
         programs.append(jax.jit(rollouts._iterate).lower(population, world, uid, key, jnp.int32(0)))
     else:
-        programs.append(jax.jit(learner.drawn.recombine).lower(population, uid, jnp.zeros(4), key))
-        if learner.drawn.improve is not None:
-            programs.append(jax.jit(learner.drawn.improve).lower(population, key))
+        programs.append(jax.jit(learner.recombine).lower(population, uid, jnp.zeros(4), key))
+        programs.append(jax.jit(learner.improve).lower(population, key))
     for program in programs:
         assert "lapack" not in program.as_text()
 

@@ -15,7 +15,7 @@ from shoal.environments import probes
 from shoal.environments.device import DeviceEnvironment
 from shoal.experiment.experiment import Experiment, Fitness
 from shoal.methods.independent import independent
-from shoal.population.shard import MemberShard
+from shoal.population.member_shard import MemberShard
 from shoal.rl.networks import MLP
 
 N, DISCOUNT = 2, 0.9

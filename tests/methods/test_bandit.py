@@ -32,7 +32,6 @@ def live(evolver: Any, bests: list[float], seed: int = 0) -> list[dict[str, Any]
         )
         hyper = decision.hyper
         np.testing.assert_array_equal(decision.parents, np.arange(N))
-        assert decision.weights is None
         np.testing.assert_array_equal(hyper["discount"], np.full(N, 0.99, np.float32))
         states.append(state)
     return states

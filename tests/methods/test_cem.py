@@ -15,7 +15,7 @@ from support.tiny import close, same
 from shoal.agents.ppo import ppo
 from shoal.agents.td3 import td3
 from shoal.core.errors import BadInput
-from shoal.core.types import Cards, Continuous, Learner, Population, Spec
+from shoal.core.types import Cards, Continuous, Population, SearchLearner, Spec
 from shoal.methods.cem_rl.evolver import cem, log_ranks
 from shoal.methods.cem_rl.learner import cem_rl
 
@@ -65,7 +65,6 @@ def test_decisions(members, elites, count):
     zeros = np.zeros(members, np.int64)
     cards = Cards(uid, zeros, zeros, fitness, np.zeros(members), zeros, hyper, zeros)
     state, decision = evolver.decide((0, 1), state, cards, uid[::2])
-    np.testing.assert_array_equal(decision.parents, uid[::2])
     np.testing.assert_array_equal(decision.hyper["discount"], np.full(len(uid[::2]), 0.9, np.float32))
     assert decision.weights.shape == (members,) and decision.weights.dtype == np.float32
     np.testing.assert_allclose(decision.weights.sum(), 1, rtol=1e-6)
@@ -85,13 +84,13 @@ def test_elites_of_nobody():
 
 
 @functools.cache
-def learner(**options: Any) -> Learner:
+def learner(**options: Any) -> SearchLearner:
     made = cem_rl(td3(SPEC, **SETTINGS), N, **options)
-    jitted = {name: jax.jit(getattr(made.drawn, name)) for name in ("draw", "recombine")}
-    return made._replace(init=jax.jit(made.init), drawn=made.drawn._replace(**jitted))
+    jitted = {name: jax.jit(getattr(made, name)) for name in ("draw", "recombine")}
+    return made._replace(init=jax.jit(made.init), **jitted)
 
 
-def population(made: Learner) -> Population:
+def population(made: SearchLearner) -> Population:
     hyper = jax.tree.map(lambda x: np.full(N, x, np.float32), made.agent.hyper)
     return made.init(jax.random.key(0), UID, hyper)
 
@@ -115,7 +114,7 @@ def test_mean_and_variance(weights):
     learned = start.members.learned._replace(policy=trained, updates=jnp.array([5, 5, 0, 0, 0, 0], jnp.int32))
     start = start._replace(members=start.members._replace(learned=learned))
     old, x, w = one(start.shared.distribution.mean), flat(trained), weights.astype(np.float64)[:, None]
-    end, metrics = made.drawn.recombine(start, UID, weights, jax.random.key(0))
+    end, metrics = made.recombine(start, UID, weights, jax.random.key(0))
     new = end.shared.distribution
     np.testing.assert_allclose(one(new.mean), (w * x).sum(0), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(one(new.variance), (w * (x - old) ** 2).sum(0) + 1e-3, rtol=1e-4)
@@ -132,7 +131,7 @@ def test_noise_decays_to_its_end():
     now, expected = population(made), 1e-3
     for _ in range(5):
         before = now.shared.distribution
-        now, _ = made.drawn.recombine(now, UID, weights, jax.random.key(0))
+        now, _ = made.recombine(now, UID, weights, jax.random.key(0))
         shift = flat(now.members.learned.policy)[0] - one(before.mean)
         np.testing.assert_allclose(one(now.shared.distribution.variance), shift**2 + expected, rtol=1e-3)
         expected = 0.9 * expected + 0.1 * 1e-5
@@ -144,18 +143,18 @@ def test_diverged_actors_leave_no_trace():
     start = population(made)
     broken = jax.tree.map(lambda x: x.at[0].set(jnp.nan).at[5].set(jnp.inf), start.members.learned.policy)
     ill = start._replace(members=start.members._replace(learned=start.members.learned._replace(policy=broken)))
-    a, b = (made.drawn.recombine(x, UID, weights, jax.random.key(0))[0].shared for x in (start, ill))
+    a, b = (made.recombine(x, UID, weights, jax.random.key(0))[0].shared for x in (start, ill))
     assert same(a, b)
 
 
 def test_where_nobody_was_measured_nothing_moves():
     made = learner()
     start = population(made)
-    end, metrics = made.drawn.recombine(start, UID, np.zeros(N, np.float32), jax.random.key(0))
+    end, metrics = made.recombine(start, UID, np.zeros(N, np.float32), jax.random.key(0))
     assert same(end, start) and float(metrics["step/norm"]) == 0
 
 
-def widened(made: Learner, seed: int = 0) -> Population:
+def widened(made: SearchLearner, seed: int = 0) -> Population:
     """A population whose distribution is different in every parameter."""
     start, rng = population(made), np.random.default_rng(seed)
     variance = jax.tree.map(
@@ -170,7 +169,7 @@ def test_draws():
     made = learner()
     start = widened(made)
     mean, scale = one(start.shared.distribution.mean), np.sqrt(one(start.shared.distribution.variance))
-    drawn = [made.drawn.draw(start, UID, jax.random.key(i)) for i in range(300)]
+    drawn = [made.draw(start, UID, jax.random.key(i)) for i in range(300)]
     normal = np.concatenate([(flat(p.members.learned.policy) - mean) / scale for p in drawn])
     count = len(normal)
     assert np.abs(normal.mean(0)).max() < 5 / count**0.5
@@ -191,17 +190,15 @@ def test_draws():
 def test_a_member_depends_on_key_and_uid_alone():
     made = learner()
     start = widened(made)
-    a = made.drawn.draw(start, UID, jax.random.key(1))
-    b = made.drawn.draw(start, UID[::-1].copy(), jax.random.key(1))
+    a = made.draw(start, UID, jax.random.key(1))
+    b = made.draw(start, UID[::-1].copy(), jax.random.key(1))
     assert same(a.members, jax.tree.map(lambda x: x[::-1], b.members))
 
 
 def test_mirrored_pairs():
     made = learner(mirrored=True)
     start = widened(made)
-    steps = flat(made.drawn.draw(start, UID, jax.random.key(1)).members.learned.policy) - one(
-        start.shared.distribution.mean
-    )
+    steps = flat(made.draw(start, UID, jax.random.key(1)).members.learned.policy) - one(start.shared.distribution.mean)
     np.testing.assert_allclose(steps[: N // 2], -steps[N // 2 :], rtol=1e-3, atol=1e-5)
     for i in range(N // 2):
         for j in range(i):
@@ -213,18 +210,18 @@ def test_actors_of_rows():
     made = learner()
     start = widened(made)
     rows = np.arange(N + 2)
-    found = made.drawn.actors(start, rows, UID[np.minimum(rows, N - 1)], jax.random.key(0))
+    found = made.actors(start, rows, UID[np.minimum(rows, N - 1)], jax.random.key(0))
     assert same(jax.tree.map(lambda x: x[:N], found), start.members.learned)
     for row in (N, N + 1):
-        assert same(jax.tree.map(lambda x, row=row: x[row], found), made.drawn.mean(start))
-    assert same(made.drawn.mean(start).policy, start.shared.distribution.mean)
+        assert same(jax.tree.map(lambda x, row=row: x[row], found), made.mean(start))
+    assert same(made.mean(start).policy, start.shared.distribution.mean)
 
 
 def test_agents_act_with_what_members_and_mean_have():
     made, obs = learner(), np.random.default_rng(0).normal(size=(N, 3, 2)).astype(np.float32)
     start = widened(made)
     shape = jax.eval_shape(lambda: made.agent.init(jax.random.key(0), made.agent.hyper)).learned
-    assert jax.tree.structure(made.drawn.mean(start)) == jax.tree.structure(shape)
+    assert jax.tree.structure(made.mean(start)) == jax.tree.structure(shape)
     together = made.greedy(start, obs, ())[0]
     for i in range(N):
         learned = jax.tree.map(lambda x, i=i: x[i], start.members.learned)
@@ -239,7 +236,7 @@ def test_agents_act_with_what_members_and_mean_have():
 def test_number_of_updates(steps, last, ratio, count):
     made = learner()
     hyper = jax.tree.map(lambda x: np.full(N, x, np.float32), made.agent.hyper._replace(update_ratio=ratio))
-    assert made.drawn.updates(hyper, steps, last) == count
+    assert made.updates(hyper, steps, last) == count
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from shoal.agents.policy import policy
-from shoal.core.types import Agent, Cards, Discrete, Learner, Member, Population, Rollout, Spec
-from shoal.distributed.synchronous import share_of
+from shoal.core.types import Agent, Cards, Discrete, Member, Population, Rollout, SearchLearner, Spec
 from shoal.methods.es.evolver import Decay, centred_ranks, openai_es
 from shoal.methods.es.learner import EsHyper, frozen
+from shoal.population import search_shard
 
 M, SIZE = 8, 6
 UID = np.arange(M, dtype=np.uint32)
@@ -38,7 +38,7 @@ def point(size: int = SIZE) -> Agent:
     return Agent(init, nothing, nothing, nothing, lambda shape: (), (), {}, 1, 1)
 
 
-def begin(learner: Learner, members: int = M, **values: float) -> Population:
+def begin(learner: SearchLearner, members: int = M, **values: float) -> Population:
     hyper = jax.tree.map(lambda x: jnp.full(members, x, jnp.float32), EsHyper()._replace(**values))
     return learner.init(KEY, jnp.arange(members, dtype=jnp.uint32), hyper)
 
@@ -47,14 +47,14 @@ def flat(params: Any) -> np.ndarray:
     return np.concatenate([np.asarray(params["a"]), np.asarray(params["b"]).reshape(-1)])
 
 
-def rows_of(learner: Learner, population: Population, rows: Any, uid: Any, key: Any = KEY) -> np.ndarray:
+def rows_of(learner: SearchLearner, population: Population, rows: Any, uid: Any, key: Any = KEY) -> np.ndarray:
     """The parameters of members, [R, P]."""
-    found = jax.jit(learner.drawn.actors)(population, jnp.asarray(rows), jnp.asarray(uid, jnp.uint32), key).params
+    found = jax.jit(learner.actors)(population, jnp.asarray(rows), jnp.asarray(uid, jnp.uint32), key).params
     return np.stack([flat(jax.tree.map(lambda x, i=i: x[i], found)) for i in range(len(rows))])
 
 
-def mean_of(learner: Learner, population: Population) -> np.ndarray:
-    return flat(learner.drawn.mean(population).params)
+def mean_of(learner: SearchLearner, population: Population) -> np.ndarray:
+    return flat(learner.mean(population).params)
 
 
 # ----------------------------------------------------------------------------------------------- ranks
@@ -135,7 +135,7 @@ def test_sgd_with_momentum(chunk: int, members: int) -> None:
         drawn = rows_of(learner, population, uid, uid, key).astype(np.float64)
         velocity = 0.8 * velocity + gradient(drawn, mean, weights, 0.1, 0.01)
         mean = mean + 0.03 * velocity
-        step = jax.jit(learner.drawn.recombine)
+        step = jax.jit(learner.recombine)
         population, metrics = step(population, jnp.asarray(uid, jnp.uint32), jnp.asarray(weights, jnp.float32), key)
         np.testing.assert_allclose(mean_of(learner, population), mean, rtol=2e-4, atol=2e-5)
     np.testing.assert_allclose(metrics["step/norm"], 0.03 * np.linalg.norm(velocity), rtol=1e-3)
@@ -153,7 +153,7 @@ def test_adam() -> None:
         t = generation + 1
         mean = mean + 0.03 * (first / (1 - 0.7**t)) / (np.sqrt(second / (1 - 0.999**t)) + 1e-8)
         weights = jnp.asarray(weights, jnp.float32)
-        population, _ = jax.jit(learner.drawn.recombine)(population, jnp.asarray(UID), weights, key)
+        population, _ = jax.jit(learner.recombine)(population, jnp.asarray(UID), weights, key)
         np.testing.assert_allclose(mean_of(learner, population), mean, rtol=1e-3, atol=1e-4)
 
 
@@ -165,10 +165,10 @@ def test_the_gradient_of_a_quadratic() -> None:
 
     @jax.jit
     def estimate(key: jax.Array) -> jax.Array:
-        found = learner.drawn.actors(start, jnp.arange(M), jnp.asarray(UID), key).params
+        found = learner.actors(start, jnp.arange(M), jnp.asarray(UID), key).params
         x = jnp.concatenate([found["a"], found["b"].reshape(M, -1)], 1)
         fitness = -0.5 * jnp.square(x - jnp.asarray(c, jnp.float32)[None]).sum(1)
-        after = learner.drawn.recombine(start, jnp.asarray(UID), fitness, key)[0].shared.policy.params
+        after = learner.recombine(start, jnp.asarray(UID), fitness, key)[0].shared.policy.params
         return jnp.concatenate([after["a"], after["b"].reshape(-1)]) - jnp.asarray(START)
 
     estimates = np.stack([estimate(key) for key in jax.random.split(KEY, runs)])
@@ -185,9 +185,9 @@ def test_observations_without_a_shape_are_normalised_as_any() -> None:
         for known in (False, True):
             agent = policy(Spec(shape, "float32", Discrete(2)), layers=(4,), normalise_observations=known)
             learner = frozen(agent, "adam", 4)
-            assert (learner.drawn.watch is not None) == known
+            assert learner.watches == known
         step = Rollout(obs.reshape(M, 2, *shape), *[()] * 6)
-        seen.append([x.ravel() for x in jax.tree.leaves(learner.drawn.watch(begin(learner).shared, rows, step, alive))])
+        seen.append([x.ravel() for x in jax.tree.leaves(learner.watch(begin(learner).shared, rows, step, alive))])
     for one, other in zip(*seen, strict=True):
         np.testing.assert_array_equal(one, other)
     assert any(len(x) == 1 and np.isclose(x[0], obs[4].mean()) for x in seen[0])
@@ -196,7 +196,7 @@ def test_observations_without_a_shape_are_normalised_as_any() -> None:
 def test_no_weights_no_step() -> None:
     learner = frozen(point(), "adam", 4)
     population = begin(learner, weight_decay=0.0)
-    after, _ = jax.jit(learner.drawn.recombine)(population, jnp.asarray(UID), jnp.zeros(M), KEY)
+    after, _ = jax.jit(learner.recombine)(population, jnp.asarray(UID), jnp.zeros(M), KEY)
     np.testing.assert_allclose(mean_of(learner, after), START, rtol=1e-6)
 
 
@@ -235,10 +235,13 @@ def test_the_cap_follows_the_length_of_episodes() -> None:
 def test_what_is_told_of_members_and_mean() -> None:
     hyper = {"sigma": np.full(4, 0.1, np.float32)}
     members = cards([3, 9, np.nan, 6], 25, hyper)
-    mean = cards([5], 0, {"sigma": hyper["sigma"][:1]})
-    shared = share_of(members, mean, {"loss": np.array([1, np.nan, 3, np.nan])}, 7, False)
-    told = {name: float(x[0]) for name, x in shared.metrics.items()}
+    mean, metrics = search_shard.mean_of(members, {"loss": np.array([1, np.nan, 3, np.nan])}, 5.0, 0.5, 2)
+    told = {name: float(x[0]) for name, x in metrics.items()}
     expected = {"loss": 2, "returns/mean": 6, "returns/variance": 6, "returns/max": 9, "returns/min": 3, "mean/rank": 3}
     assert told == expected
-    assert shared.cards.steps.tolist() == [100]
-    assert shared.members is members
+    assert (mean.uid.tolist(), mean.steps.tolist(), mean.fitness.tolist()) == ([0], [100], [5])
+    assert (mean.deviation.tolist(), mean.episodes.tolist(), mean.hyper["sigma"].tolist()) == (
+        [0.5],
+        [2],
+        [np.float32(0.1)],
+    )

@@ -26,7 +26,7 @@ from support.tiny import same
 
 from shoal.agents.td3 import td3
 from shoal.core import tree
-from shoal.core.types import Learner, Population, Rollout
+from shoal.core.types import Population, Rollout, SearchLearner
 from shoal.methods import shared_critic
 from shoal.methods.cem_rl.learner import cem_rl
 
@@ -54,14 +54,14 @@ def test_joint_update_against_the_reference():
 
 
 @functools.cache
-def made_cem(**options: Any) -> Learner:
+def made_cem(**options: Any) -> SearchLearner:
     settings = SETTINGS | {"capacity": 20}
     made = cem_rl(td3(SPEC, **settings), N, **options)
-    jitted = {name: jax.jit(getattr(made.drawn, name)) for name in ("improve", "watch")}
-    return made._replace(init=jax.jit(made.init), drawn=made.drawn._replace(**jitted))
+    jitted = {name: jax.jit(getattr(made, name)) for name in ("improve", "watch")}
+    return made._replace(init=jax.jit(made.init), **jitted)
 
 
-def watched(made: Learner, population: Population) -> Population:
+def watched(made: SearchLearner, population: Population) -> Population:
     """With a memory that is full."""
     memory = population.shared.memory
     steps = jax.tree.map(lambda x: x.reshape(-1, 1, *x.shape[3:])[:20], rollout(0))
@@ -73,7 +73,7 @@ def watched(made: Learner, population: Population) -> Population:
 def test_members_that_are_not_trained_stay_as_they_are(trained):
     made = made_cem(trained=trained)
     start = watched(made, begin(made, policy_delay=1.0))
-    end, metrics = made.drawn.improve(start, jax.random.key(0))
+    end, metrics = made.improve(start, jax.random.key(0))
     split = [
         jax.tree.map(lambda x, s=s: x[s], (start.members, end.members)) for s in (slice(trained), slice(trained, N))
     ]
@@ -93,7 +93,7 @@ def test_an_actor_that_diverges_does_not_take_the_critics_along():
     actors = start.members.learned
     lost = jax.tree.map(lambda x: x.at[1].set(jnp.nan), (actors.policy, actors.target_policy))
     actors = actors._replace(policy=lost[0], target_policy=lost[1])
-    end, _ = made.drawn.improve(start._replace(members=start.members._replace(learned=actors)), jax.random.key(0))
+    end, _ = made.improve(start._replace(members=start.members._replace(learned=actors)), jax.random.key(0))
     np.testing.assert_array_equal(tree.finite(end.members.learned), [True, False, True])
     critics = jax.tree.map(lambda x: x[None], end.shared.critic)
     assert tree.finite(critics)[0] and not same(end.shared.critic.critics, start.shared.critic.critics)
@@ -101,14 +101,16 @@ def test_an_actor_that_diverges_does_not_take_the_critics_along():
 
 def test_trained_by_default():
     made = made_cem()
-    end, _ = made.drawn.improve(watched(made, begin(made, policy_delay=1.0)), jax.random.key(0))
+    end, _ = made.improve(watched(made, begin(made, policy_delay=1.0)), jax.random.key(0))
     np.testing.assert_array_equal(end.members.learned.updates, [1, 0, 0])
 
 
 def test_the_cross_entropy_method_alone():
-    drawn = cem_rl(td3(SPEC, **SETTINGS), N, trained=0).drawn
-    assert drawn.improve is None and drawn.watch is None
-    assert drawn.updates(hyper_of(made_cem()), 10**6, 100) == 0
+    made = cem_rl(td3(SPEC, **SETTINGS), N, trained=0)
+    start = begin(made)
+    end, metrics = made.improve(start, jax.random.key(0))
+    assert end is start and metrics == {} and not made.watches
+    assert made.updates(hyper_of(made), 10**6, 100) == 0
 
 
 @pytest.mark.parametrize("name", [x for x in made_cem().agent.hyper._fields if x != "update_ratio"])
@@ -118,7 +120,7 @@ def test_every_hyperparameter_of_cem_rl_takes_effect(name):
     def after(**values: float) -> Any:
         now = watched(made, begin(made, **{"policy_delay": 1.0} | values))
         for i in range(2):
-            now, _ = made.drawn.improve(now, jax.random.key(i))
+            now, _ = made.improve(now, jax.random.key(i))
         return now.members, now.shared.critic
 
     usual = float(hyper_of(made, policy_delay=1.0)._asdict()[name][0])
@@ -138,7 +140,7 @@ def test_members_are_watched_and_the_mean_is_not():
     start = begin(made)
     steps, alive = steps_of(rng, 4, 2), np.array([[True, False], [True, True], [False, True], [True, True]])
     steps.next_obs[2, 1, 0] = np.nan
-    end = made.drawn.watch(start.shared, np.array([-3, -1, -2, 0]), steps, alive)
+    end = made.watch(start.shared, np.array([-3, -1, -2, 0]), steps, alive)
     assert end.memory.filled.tolist() == [3]
     np.testing.assert_array_equal(end.memory.steps.reward[:3, 0], [steps.reward[0, 0], *steps.reward[1]])
     assert same(end._replace(memory=()), start.shared._replace(memory=()))

@@ -17,7 +17,7 @@ from support.tiny import close, hyper_of, leaves, make_agent, walk
 from shoal.methods.independent import independent
 from shoal.population import devices as machine_devices
 from shoal.population.devices import Layout, covered
-from shoal.population.shard import MemberShard
+from shoal.population.member_shard import MemberShard
 
 
 @pytest.mark.parametrize(("members", "devices"), [(1, 1), (2, 2), (3, 1), (5, 1), (8, 2)])

@@ -136,7 +136,7 @@ def test_lines_alone_are_enough(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["lineage.jsonl", "metrics.jsonl", "result.json", "experiment.yaml"])
+@pytest.mark.parametrize("name", ["lineage.jsonl", "metrics.jsonl", "result.json", "experiment.yaml", "method.json"])
 def test_a_file_cut_anywhere(tmp_path: Path, name: str) -> None:
     run = write_run(tmp_path / "run", 4, 4, finished=True)
     whole = (run / name).read_bytes()

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.synthetic_run import write_drawn, write_dvd, write_run, write_seeds
+from support.synthetic_run import write_about, write_drawn, write_dvd, write_run, write_seeds
 from test_report import SECTIONS, Page, report
 from test_workspace import worker
 
+from shoal.methods.methods import CemRl, Dvd
 from shoal.report.charts import Axis
 from shoal.report.page import write_report
 from shoal.report.search import smoothed
@@ -149,7 +150,7 @@ def test_hyperparameters_that_decay(tmp_path: Path) -> None:
 def test_nobody_learned_by_gradient(tmp_path: Path) -> None:
     """Before the memory is full enough, and where nobody is trained at all, no share of theirs is told."""
     run = write_drawn(tmp_path / "run", "cem_rl", 10, 2)
-    (run / "experiment.yaml").write_text("method: {name: cem_rl, trained: 0}\npopulation: 10\n")
+    write_about(run, "cem_rl", story=CemRl(trained=0).story(10))
     _, page = report(run, DRAWN)
     assert "gradient steps" not in page.words and "10 members were drawn around it" in page.words
 
@@ -235,8 +236,7 @@ def test_the_control(tmp_path: Path, finished: bool) -> None:
 def test_a_workspace_of_the_control(tmp_path: Path) -> None:
     for slot, name in enumerate(("a", "b")):
         run = worker(tmp_path, name, slot, 4, copying=False)
-        text = (run / "experiment.yaml").read_text()
-        (run / "experiment.yaml").write_text(text + "method: seeds\n")
+        write_about(run, "seeds")
     _, page = report(tmp_path, SEEDS)
     assert "8 agents learned side by side" in page.words and "This is the control" in page.words
 
@@ -257,17 +257,54 @@ def test_odd_values_anywhere(tmp_path: Path, write: Any, value: object) -> None:
     entries[3]["members"] = value
     (run / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     write_report(run)
+    traits = {"drawn": value, "copies": value, "tunes": value}
+    for about in (value, {"name": value, "title": value, "traits": value, "story": value}, {"traits": traits}):
+        (run / "method.json").write_text(json.dumps(about))
+        write_report(run)
     for method in (value, {"name": value}, {"name": "cem_rl", "trained": value}, {"name": "dvd", "arms": value}):
         (run / "result.json").write_text(json.dumps({"method": value, "population": value}))
         (run / "experiment.yaml").write_text(f"method: {json.dumps(method)}\npopulation: {json.dumps(value)}")
         write_report(run)
 
 
+def test_stories_depend_on_options() -> None:
+    assert "5 of them learned by gradient steps" in CemRl().story(10) and "3 of them" in CemRl(trained=3).story(10)
+    assert "gradient" not in CemRl(trained=0).story(10)
+    assert "was chosen anew" in Dvd().story(3) and "was the same throughout" in Dvd(arms=(0.3,)).story(3)
+
+
+def test_traits_not_names_make_the_page(tmp_path: Path) -> None:
+    """A method by any name has the page of its traits, and tells its own story; nothing recorded is no figure."""
+    own = {"name": "lab:Nearby", "title": "a search nearby", "story": "The best became the mean."}
+    run = write_drawn(tmp_path / "drawn", "es", 8, 3)
+    write_about(run, "es", **own)
+    entries = rows(run, "metrics.jsonl")
+    for entry in entries:
+        entry["members"] = {k: v for k, v in entry["members"].items() if k.startswith(("returns", "mean"))}
+    (run / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    _, page = report(run, DRAWN)
+    for words in ("method lab:Nearby", "learned by a search nearby", own["story"], "No steps", "Rank of the mean"):
+        assert words in page.words
+    assert "8 members were drawn around it" in page.words and "Champion: the mean after" in page.words
+    run = write_dvd(tmp_path / "diverse")
+    write_about(run, "dvd", **own)
+    assert own["story"] in report(run, DVD)[1].words
+    run = write_run(tmp_path / "copying", 4, 5)
+    write_about(run, "pbt", **own)
+    assert "learned by ppo" in (words := report(run, SECTIONS)[1].words) and own["story"] in words
+
+
+def test_what_nothing_is_said_of_is_taken_for_copying(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", 4, 3)
+    (run / "method.json").unlink()
+    _, page = report(run, SECTIONS)
+    assert "Report of a training run finished" in page.words
+
+
 def test_hostile_method_names_stay_text(tmp_path: Path) -> None:
     evil = "</script><img src=x onerror=alert(1)>\"'"
     run = write_run(tmp_path / "run", 4, 3)
-    result = json.loads((run / "result.json").read_text())
-    (run / "result.json").write_text(json.dumps(result | {"method": evil}))
+    write_about(run, "pbt", name=evil)
     text, page = report(run)
     assert evil in page.words and "img" not in {tag for tag, _ in page.tags} and evil in unescape(text)
 

@@ -58,9 +58,9 @@ def puppet(path: Path, name: str) -> None:
     uid = space.slot * MEMBERS + np.arange(MEMBERS)
     space.check_past(max(saved, default=-1) + 1, uid)
     if (files.path / "experiment.yaml").exists():
-        files.reopen(Experiment(), max(saved, default=-1) + 1, Best(), SPEC)
+        files.reopen(Experiment(), {}, max(saved, default=-1) + 1, Best(), SPEC)
     else:
-        files.create(Experiment())
+        files.create(Experiment(), {})
     draw, counts, generation = random.Random(uuid.uuid4().int), Counter(), max(saved, default=-1) + 1
     while not stop:
         fitness = np.array([draw.random() for _ in uid])

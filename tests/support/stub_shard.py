@@ -41,8 +41,8 @@ class StubShard:
         whole = np.full(n, self.generation)
         return Cards(self.uid, whole, 10 + self.uid, fitness, fitness / 7, whole + 8, self.hyper, np.zeros(n, np.int64))
 
-    def card_of_mean(self) -> None:
-        return None
+    def individuals(self, cards: Cards, metrics: dict[str, np.ndarray]) -> tuple[Cards, dict[str, np.ndarray]]:
+        return cards, metrics
 
     def snapshot(self, row: int) -> Any:
         return self.states[row]

@@ -17,6 +17,20 @@ SPACE: dict[str, dict[str, Any]] = {
     "minibatches": {"choices": [1, 2, 4, 8], "ordered": True},
 }
 FIXED = {"clip": 0.2, "trace": 0.95}
+# What method.json says of a method: title, drawn, copies, tunes, story.
+ABOUT = {
+    "pbt": ("population-based training", False, True, True, "Weak members then copied stronger ones."),
+    "seeds": ("independent members", False, False, True, "This is the control: each member learned for itself."),
+    "dvd": ("DvD", False, False, False, "All were rewarded for behaving differently from one another."),
+    "es": ("evolution strategies", True, False, False, "The mean then took a step towards those that did well."),
+    "cem_rl": (
+        "CEM-RL",
+        True,
+        False,
+        False,
+        "Some of them learned before by gradient steps; the best made the next mean.",
+    ),
+}
 
 
 def write_run(
@@ -103,6 +117,7 @@ def write_run(
         "space": SPACE,
     }
     (path / "experiment.yaml").write_text(yaml.safe_dump(experiment, sort_keys=False))
+    write_about(path, "pbt")
     _write_lines(path / "lineage.jsonl", lineage)
     _write_lines(path / "metrics.jsonl", metrics)
     if finished:
@@ -230,6 +245,7 @@ def write_drawn(
     known["generations"] = generations
     experiment = known | {"interval": 8192, "hyper": {"sigma": 0.05, "learning_rate": 0.02}, "space": {}}
     (path / "experiment.yaml").write_text(yaml.safe_dump(experiment, sort_keys=False))
+    write_about(path, method)
     _write_lines(path / "lineage.jsonl", lineage)
     _write_lines(path / "metrics.jsonl", metrics)
     if finished:
@@ -247,11 +263,21 @@ def write_drawn(
     return path
 
 
+def write_about(run: Path, method: str, **changes: Any) -> None:
+    """What the run says of its method, with some of it changed."""
+    title, *traits, story = ABOUT[method]
+    told = dict(zip(("drawn", "copies", "tunes"), traits, strict=True))
+    (run / "method.json").write_text(
+        json.dumps({"name": method, "title": title, "traits": told, "story": story} | changes)
+    )
+
+
 def _say(run: Path, more: dict[str, Any]) -> None:
-    """Change what the experiment says, and the result's method with it."""
+    """Change what the experiment says, and what is said of its method with it."""
     experiment = yaml.safe_load((run / "experiment.yaml").read_text()) | more
     (run / "experiment.yaml").write_text(yaml.safe_dump(experiment, sort_keys=False))
     method = more["method"]["name"] if isinstance(more["method"], dict) else more["method"]
+    write_about(run, method)
     if (run / "result.json").exists():
         result = json.loads((run / "result.json").read_text())
         (run / "result.json").write_text(json.dumps(result | {"method": method}))

@@ -15,7 +15,7 @@ import numpy as np
 from shoal.core import tree
 from shoal.core.errors import BadInput
 from shoal.core.suggestions import readable
-from shoal.core.types import Cards, Explore, Range
+from shoal.core.types import Cards, Explore, Range, SearchLearner
 from shoal.distributed.directory import probe, worth_keeping
 from shoal.environments.device import DeviceEnvironment
 from shoal.experiment.registry import method_name
@@ -78,7 +78,7 @@ def size(resolved: Resolved) -> Iterator[Finding]:
 def devices(resolved: Resolved) -> Iterator[Finding]:
     """How the members are spread."""
     e, learner, uid = resolved.experiment, resolved.learner, resolved.members()[0]
-    pairs = learner.drawn is not None and learner.drawn.in_pairs
+    pairs = isinstance(learner, SearchLearner) and learner.pairs
     used, present = Layout(len(uid), learner.together, 2 if pairs else 1).devices, len(jax.devices())
     n = e.population
     kind = jax.devices()[0].platform.upper()
@@ -89,10 +89,9 @@ def devices(resolved: Resolved) -> Iterator[Finding]:
         full = math.ceil(n / present) * present
         yield doubt("devices", f"{text}: {n} does not divide over more; a population of {full} would use them all")
     if not isinstance(resolved.environment, DeviceEnvironment):
-        drawn = resolved.learner.drawn
-        copies = (
-            n * resolved.agent.environments if drawn is None else min(n + 1, drawn.chunk * used) * e.fitness.episodes
-        )
+        copies = n * resolved.agent.environments
+        if isinstance(learner, SearchLearner):
+            copies = min(n + 1, learner.chunk * used) * e.fitness.episodes
         yield fine("environment", f"{copies} copies step outside the device: expect most of the time to go there")
 
 

@@ -19,6 +19,7 @@ from shoal.commands import checks, toy
 from shoal.commands.checks import Finding, doubt, fine, problem
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed, Interrupted
+from shoal.core.types import SearchLearner
 from shoal.experiment.experiment import Experiment, alone
 from shoal.experiment.registry import method_data
 from shoal.experiment.resolve import Resolved, resolve
@@ -134,7 +135,7 @@ def _noise(resolved: Resolved, rollouts: int, event: Generation) -> Iterator[Fin
     e, cards = resolved.experiment, event.cards
     fitness = cards.fitness[np.isfinite(cards.fitness)]
     n, whole = len(fitness), resolved.iterations * resolved.agent.rollout
-    if resolved.learner.drawn is not None:
+    if isinstance(resolved.learner, SearchLearner):
         return
     lengths = event.metrics["episode/length"]
     length = float(np.nanmax(lengths)) if np.isfinite(lengths).any() else math.inf

@@ -13,8 +13,8 @@ from shoal.experiment.resolve import make_environment
 from shoal.experiment.trust import check_trust
 from shoal.methods.independent import independent
 from shoal.population.devices import prepare
+from shoal.population.member_shard import MemberShard
 from shoal.population.rollouts.episodes import statistics
-from shoal.population.shard import MemberShard
 from shoal.run.champion import load_champion
 
 

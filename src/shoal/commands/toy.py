@@ -15,7 +15,7 @@ import numpy as np
 
 from shoal.core.errors import BadInput
 from shoal.core.keys import derive
-from shoal.core.types import Cards, Explore, Range, Select
+from shoal.core.types import Cards, Decision, Explore, Range, Select
 from shoal.methods.pbt import explore, select
 from shoal.methods.pbt.evolver import pbt
 
@@ -84,6 +84,7 @@ def run(arm: str, seed: int) -> Trajectories:
         if step % INTERVAL == 0:
             cards = _cards(step, theta, hyper)
             state, decision = evolver.decide(derive((seed,), step), state, cards, np.arange(2))
+            assert isinstance(decision, Decision)
             theta, copied = theta[decision.parents], decision.parents != np.arange(2)
             if inherit:
                 hyper = np.stack([decision.hyper[name] for name in SPACE], 1).astype(np.float64)

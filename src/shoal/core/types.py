@@ -146,51 +146,14 @@ class Population(NamedTuple):
     hyper: Hyper
 
 
-class Drawn(NamedTuple):
-    """What a learner adds where members are drawn around one policy, the mean, anew in every generation.
-
-    They learn from the episodes that measure them, and what their generation leaves behind is a new mean. A shard of
-    N members measures rows 0 to N - 1, its members; row N, the mean; and rows above, which fill up and do not count.
-
-    draw:      (population, uid [N], key) -> population: the members of a generation; None: they are drawn as `actors`
-    actors:    (population, rows [R], uid [R], key) -> what the policies at rows have learned, uid being their members';
-        a whole number of pairs, where an even uid stands before the next one
-    improve:   (population, key) -> (population, metrics [N]): one update of members before they are measured
-    updates:   (hyper [N], steps so far, steps of the last generation) -> how many of them; plain numbers
-    watch:     (shared, rows [R], step, alive [R, E]) -> shared, updated with one step of R policies in E episodes each, a
-        Rollout of leaves [R, E, ...]; rows counted from the mean: members are below 0; None: nothing to learn from steps
-    recombine: (population, uid [M], weights [M], key) -> (population, metrics, scalars): the step of the mean that an
-        evolver's weights ask for; M members of all shards in order of uid, the key that has drawn them
-    mean:      (population) -> what the mean has learned
-    chunk:     rows that a device measures at a time
-    cap:       (hyper [N]) -> steps after which an episode is ended; plain numbers
-    """
-
-    draw: Callable[..., Population] | None
-    actors: Callable[..., PyTree]
-    improve: Callable[..., tuple[Population, dict[str, Array]]] | None
-    updates: Callable[..., int]
-    watch: Callable[..., PyTree] | None
-    recombine: Callable[..., tuple[Population, dict[str, Array]]]
-    mean: Callable[[Population], PyTree]
-    chunk: int
-    cap: Callable[[Hyper], int] = lambda hyper: 2**31 - 1
-
-    @property
-    def in_pairs(self) -> bool:
-        """Whether members 2k and 2k + 1 are drawn together, and so must be measured on one device."""
-        return self.draw is None
-
-
 class Learner(NamedTuple):
-    """An agent for a whole population: the same functions as those of `Agent`, with a leading axis N.
+    """An agent for a population whose members live on: the functions of `Agent`, with a leading axis N.
 
     init:   (key, uid [N], hyper [N]) -> Population
     act:    (population, obs [N, B, ...], carry, keys [N]) -> (action, carry, extras)
     greedy: (population, obs [N, B, ...], carry) -> (action, carry)
     update: (population, rollout [N, T, B, ...], keys [N]) -> (population, metrics [N])
     together: members learn from one another, so that all must be on one device
-    drawn: where members live for one generation only
     """
 
     init: Callable[..., Population]
@@ -199,7 +162,53 @@ class Learner(NamedTuple):
     update: Callable[..., tuple[Population, dict[str, Array]]]
     agent: Agent
     together: bool = False
-    drawn: Drawn | None = None
+
+
+def _same(state: PyTree, *_: Any) -> PyTree:
+    return state
+
+
+class SearchLearner(NamedTuple):
+    """An agent for a population that is drawn anew in every generation, around one policy: the mean.
+
+    Members learn from the episodes that measure them, and a generation leaves behind a new mean. A shard of N members
+    measures rows 0 to N - 1, its members; row N, the mean; and rows above, which fill up and do not count.
+
+    init, act, greedy, together: as those of `Learner`
+    actors:    (population, rows [R], uid [R], key) -> what the policies at rows have learned, uid being their members';
+        a whole number of pairs, where an even uid stands before the next one
+    recombine: (population, uid [M], weights [M], key) -> (population, metrics, scalars): the step of the mean that an
+        evolver's weights ask for; M members of all shards in order of uid, the key that has drawn them
+    mean:      (population) -> what the mean has learned
+    chunk:     rows that a device measures at a time
+    stored:    `draw` puts the members into the population; else `actors` derives them from the key when they are needed
+    draw:      (population, uid [N], key) -> population: the members of a generation
+    improve:   (population, key) -> (population, metrics [N]): one update of members before they are measured
+    updates:   (hyper [N], steps so far, steps of the last generation) -> how many of them; plain numbers
+    watches:   `watch` learns from steps; host environments call it only then, as each call takes time
+    watch:     (shared, rows [R], step, alive [R, E]) -> shared, updated with one step of R policies in E episodes each, a
+        Rollout of leaves [R, E, ...]; rows counted from the mean: members are below 0
+    cap:       (hyper [N]) -> steps after which an episode is ended; plain numbers
+    pairs:     members 2k and 2k + 1 are drawn together, so that both must be on one device
+    """
+
+    init: Callable[..., Population]
+    act: Callable[..., tuple[Array, PyTree, PyTree]]
+    greedy: Callable[..., tuple[Array, PyTree]]
+    agent: Agent
+    actors: Callable[..., PyTree]
+    recombine: Callable[..., tuple[Population, dict[str, Array]]]
+    mean: Callable[[Population], PyTree]
+    chunk: int
+    stored: bool = False
+    draw: Callable[..., Population] = _same
+    improve: Callable[..., tuple[Population, dict[str, Array]]] = lambda population, key: (population, {})
+    updates: Callable[..., int] = lambda hyper, steps, last: 0
+    watches: bool = False
+    watch: Callable[..., PyTree] = _same
+    cap: Callable[[Hyper], int] = lambda hyper: 2**31 - 1
+    pairs: bool = False
+    together: bool = False
 
 
 # ---------------------------------------------------------------------------------- hyperparameters
@@ -259,11 +268,18 @@ class Selection(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What an evolver decides for N members."""
+    """What an evolver decides for N members that live on: whom they copy."""
 
-    parents: np.ndarray  # int64 [N], rows of the cards
+    parents: np.ndarray  # int64 [N], rows of the cards; its own row: a member keeps its weights
     hyper: dict[str, np.ndarray]  # float32 [N] each
-    weights: np.ndarray | None = None  # float32 [N]: the weight of each in the mean of the next generation
+    metrics: Mapping[str, float] = MappingProxyType({})  # to be recorded
+
+
+class Recombination(NamedTuple):
+    """What an evolver decides where members are drawn around a mean: what each of all M weighs in the next mean."""
+
+    weights: np.ndarray  # float32 [M], in the order of the cards
+    hyper: dict[str, np.ndarray]  # float32 [N] each
     metrics: Mapping[str, float] = MappingProxyType({})  # to be recorded
 
 
@@ -288,11 +304,11 @@ class Evolver(NamedTuple):
     """The decisions between generations. They depend on cards, never on agents.
 
     init:   (key, uid [N]) -> (state, hyper): the first hyperparameters, float32 [N] each; state: arrays to be saved
-    decide: (key, state, cards [M], mine [N]) -> (state, Decision)
+    decide: (key, state, cards [M], mine [N]) -> (state, Decision), or Recombination with a SearchLearner
     """
 
     init: Callable[..., tuple[PyTree, dict[str, np.ndarray]]]
-    decide: Callable[..., tuple[PyTree, Decision]]
+    decide: Callable[..., tuple[PyTree, Decision | Recombination]]
 
 
 # ----------------------------------------------------------------------------------------- processes

@@ -8,22 +8,24 @@ from typing import Any
 import numpy as np
 
 from shoal.core import tree
-from shoal.core.types import Cards, PyTree
+from shoal.core.errors import BadField
+from shoal.core.types import Cards, Decision, PyTree
 from shoal.distributed.directory import Lost, Workspace
 from shoal.distributed.rows import columns, from_rows, sound, to_rows
-from shoal.distributed.synchronous import Decide, Evolved, Shared, share_of
+from shoal.distributed.synchronous import Decide, Evolved, Shared
+from shoal.population.shard import Shard
 
 
 class Worker:
-    """A shard (a MemberShard or a Group) that decides for itself alone, with whoever can be seen; it never waits."""
+    """A shard that decides for itself alone, with all others that can be seen; it never waits."""
 
-    def __init__(self, workspace: Workspace, shard: Any):
+    def __init__(self, workspace: Workspace, shard: Shard):
         self._workspace, self._shard = workspace, shard
 
     def share(self, metrics: dict[str, np.ndarray], stop: bool) -> Shared:
         """What `Crew.share` tells, of this worker's members."""
         cards = self._shard.cards()
-        return share_of(cards, self._shard.card_of_mean(), metrics, self._shard.evaluation_steps, stop)
+        return Shared(cards, *self._shard.individuals(cards, metrics), self._shard.evaluation_steps, stop)
 
     def evolve(self, shared: Shared, decide: Decide, champion: int | None) -> Evolved:
         """Decide for these members among all that are no further than they are.
@@ -43,6 +45,8 @@ class Worker:
             start = np.flatnonzero(np.r_[True, owner[1:] != owner[:-1]])
             mine = np.argsort(order)[: len(rows)]
             evolution, decision = decide(visible, mine)
+            if not isinstance(decision, Decision):
+                raise BadField("method", "its evolver weighs members for a mean, which workers do not share")
             parents = order[decision.parents]  # rows of `table`
             try:
                 foreign = {

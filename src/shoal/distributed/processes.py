@@ -6,13 +6,14 @@ import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from shoal.core.errors import BadField, BadInput
 from shoal.core.interrupts import Failed, Interrupted
 from shoal.core.schema import plain
-from shoal.core.types import Exchange
+from shoal.core.types import Exchange, SearchLearner
 from shoal.core.workshop import Workshop
 from shoal.distributed.asynchronous import Worker
 from shoal.distributed.directory import Workspace
@@ -22,8 +23,9 @@ from shoal.distributed.shared_evaluation import Pool
 from shoal.distributed.synchronous import Crew
 from shoal.experiment.experiment import Experiment, dump, read, to_dict
 from shoal.experiment.resolve import Resolved
+from shoal.population.member_shard import MemberShard
 from shoal.population.search_shard import SearchShard
-from shoal.population.shard import MemberShard
+from shoal.population.shard import Shard
 from shoal.population.shard_group import ShardGroup
 
 # What each worker of a directory decides for itself; all else must be equal.
@@ -104,18 +106,16 @@ class Processes:
         """Where a worker makes its files, for as long as it has its name."""
         return self._workspace.workshop if self._workspace else None
 
-    def shard(self, resolved: Resolved, pause: Callable) -> MemberShard | ShardGroup:
-        """The members of this process. pause: called while waiting for the device; see `MemberShard`."""
+    def shard(self, resolved: Resolved, pause: Callable) -> Shard:
+        """The members of this process. pause: called while waiting for the device; see `JaxShard`."""
         self._size = resolved.experiment.population
         uids = resolved.members(self.exchange.rank, self.exchange.size, self.first_uid)
-        first = make_shard(resolved, uids[0], pause)
+        returns = None
         if self._workspace is not None and self._pools:
-            assert isinstance(first, SearchShard)
             returns = Returns(self._workspace.path / "returns", self._workspace.slot, self._attend)
-            return Pool(first, uids, pause, returns)
-        return ShardGroup(first, uids, pause) if len(uids) > 1 else first
+        return make_shard(resolved, uids, pause, returns)
 
-    def members(self, shard: MemberShard | ShardGroup) -> Crew | Worker:
+    def members(self, shard: Shard) -> Crew | Worker:
         """The members of this process among all."""
         if self._workspace is None or self._pools:
             return Crew(self.exchange, shard)
@@ -127,23 +127,32 @@ class Processes:
             self._workspace.check_past(first, uid)
 
 
-def make_shard(resolved: Resolved, uid: np.ndarray, pause: Callable = lambda result, done: None) -> MemberShard:
-    """A shard of these members, int64 [N]."""
+def make_shard(
+    resolved: Resolved,
+    uids: list[np.ndarray],
+    pause: Callable = lambda result, done: None,
+    returns: Returns | None = None,
+) -> Shard:
+    """What trains these members, one array of uids for each shard.
+
+    pause: called while waiting for the device; see `JaxShard`. returns: where workers measure one population together.
+    """
     e, fitness = resolved.experiment, resolved.experiment.fitness
-    kind = MemberShard if resolved.learner.drawn is None else SearchShard
-    return kind(
-        resolved.environment,
-        resolved.learner,
-        uid,
-        e.seed,
-        fitness=fitness.source,
-        episodes=fitness.episodes,
-        greedy=fitness.actions == "greedy",
-        step_limit=fitness.step_limit,
-        objective=fitness.objective,
-        copy_memory=resolved.method.memory == "copy",
-        pause=pause,
-    )
+    usual: dict[str, Any] = {
+        "episodes": fitness.episodes,
+        "greedy": fitness.actions == "greedy",
+        "step_limit": fitness.step_limit,
+        "objective": fitness.objective,
+        "pause": pause,
+    }
+    if isinstance(resolved.learner, SearchLearner):
+        search = SearchShard(resolved.environment, resolved.learner, uids[0], e.seed, **usual)
+        if returns is not None:
+            return Pool(search, uids, pause, returns)
+        return ShardGroup(search, uids, pause) if len(uids) > 1 else search
+    usual |= {"fitness": fitness.source, "copy_memory": resolved.method.memory == "copy"}
+    members = MemberShard(resolved.environment, resolved.learner, uids[0], e.seed, **usual)
+    return ShardGroup(members, uids, pause) if len(uids) > 1 else members
 
 
 def _differences(one: Experiment, other: Experiment) -> list[str]:

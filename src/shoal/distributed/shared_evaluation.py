@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import cast
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -12,19 +11,19 @@ from shoal.population.search_shard import MEASURED, SearchShard
 from shoal.population.shard_group import ShardGroup
 
 
-class Pool(ShardGroup):
+class Pool(ShardGroup[SearchShard]):
     """A group in which every worker has all shards, but measures only those that no other worker measures.
 
     Members derive from keys, and the mean's step from the returns, so that all workers have the same mean. Each of them
     measures the mean itself.
     """
 
-    def __init__(self, first: SearchShard, uids: list[np.ndarray], pause: Callable, returns: Returns):
+    def __init__(self, first: SearchShard, uids: Sequence[np.ndarray], pause: Callable, returns: Returns):
         super().__init__(first, uids, pause)
         self._returns = returns
 
     def evaluate(self, generation: int) -> None:
-        shards = [cast(SearchShard, shard) for shard in self._shards]
+        shards = self._shards
         measured: SearchShard | None = None
         shape = len(shards[0].uid), MEASURED  # all parts have as many members
         for part in self._returns.to_measure(generation, len(shards), shape):

@@ -11,7 +11,7 @@ import numpy as np
 
 from shoal.core.errors import BadField, unknown
 from shoal.core.schema import build, call, call_own, plain
-from shoal.core.types import Agent, Evolver, Learner, Range, Spec
+from shoal.core.types import Agent, Evolver, Learner, Range, SearchLearner, Spec
 from shoal.environments import registry as environments
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.guard import guarded
@@ -34,7 +34,7 @@ class Resolved(NamedTuple):
     experiment: Experiment  # every default filled in; `space` holds ranges
     method: Method
     environment: Environment
-    learner: Learner
+    learner: Learner | SearchLearner
     evolver: Evolver
     iterations: int
     steps: int | None
@@ -92,14 +92,20 @@ def make_environment(experiment: Experiment) -> tuple[Experiment, Environment]:
 # ------------------------------------------------------------------------------------ agents and learners
 
 
-def make_learner(experiment: Experiment, spec: Spec, method: Method) -> tuple[Experiment, Learner]:
+def make_learner(experiment: Experiment, spec: Spec, method: Method) -> tuple[Experiment, Learner | SearchLearner]:
     """What trains the members, for an environment's spec; and the experiment with the agent's name and structure.
 
     Raises BadInput.
     """
     agent = next(iter(method.agents)) if experiment.agent is None else experiment.agent
     experiment, made = _make_agent(replace(experiment, agent=agent), spec, method)
-    return experiment, method.learner(made, experiment.population)
+    learner = method.learner(made, experiment.population)
+    if isinstance(learner, SearchLearner) != method.drawn:
+        kind, name = SearchLearner if method.drawn else Learner, method_name(experiment.method)
+        raise BadField(
+            "method", f"it says drawn = {method.drawn}", f"its learner must be a {kind.__name__}", value=name
+        )
+    return experiment, learner
 
 
 def _make_agent(e: Experiment, spec: Spec, method: Method) -> tuple[Experiment, Agent]:
@@ -203,14 +209,14 @@ def _with_shards(e: Experiment, method: Method, processes: int) -> Experiment:
     return replace(e, shards=count)
 
 
-def _check_parts(e: Experiment, method: Method, learner: Learner) -> None:
+def _check_parts(e: Experiment, method: Method, learner: Learner | SearchLearner) -> None:
     """Raise BadInput where shards, exchange or fitness do not go with the way in which members learn."""
     name, shards = method_name(e.method), e.shards or 1
     if shards > 1 and learner.together:
         raise BadField("shards", f"with method {name} members share a critic: it needs one shard", value=e.shards)
-    if learner.drawn is None:
+    if isinstance(learner, Learner):
         return
-    if learner.drawn.in_pairs and e.population % (2 * shards):
+    if learner.pairs and e.population % (2 * shards):
         many = ", two for each shard" if shards > 1 else ""
         advice = f"it must be a multiple of {2 * shards}{many}"
         raise BadField("population", f"method {name} perturbs in mirrored pairs", advice, value=e.population)
@@ -224,10 +230,10 @@ def _check_parts(e: Experiment, method: Method, learner: Learner) -> None:
         )
 
 
-def _interval(experiment: Experiment, learner: Learner) -> tuple[int, int | None]:
+def _interval(experiment: Experiment, learner: Learner | SearchLearner) -> tuple[int, int | None]:
     """`iterations` and `steps` of Resolved. Raises BadInput where nothing would be learned."""
     agent = learner.agent
-    if learner.drawn is not None:
+    if isinstance(learner, SearchLearner):
         return SHOWN, None
     iterations = -(-experiment.interval // (agent.rollout * agent.environments))
     if iterations > INT32:

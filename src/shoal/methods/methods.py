@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 from shoal.core.errors import BadField, unknown
 
 if TYPE_CHECKING:
-    from shoal.core.types import Agent, Evolver, Learner, Range
+    from shoal.core.types import Agent, Evolver, Learner, Range, SearchLearner
 
 AGENTS = {name: f"shoal.agents.{name}:{name}" for name in ("ppo", "td3", "sac", "dqn")}
 
@@ -22,8 +22,10 @@ class Method(Protocol):
 
     agents: the agents that it trains, name to `module:factory`; the first is the default
     own_agents: whether it also trains agents of the user's own
-    copies: whether members copy one another, so that `select` and `explore` apply
+    drawn: whether members are drawn anew around a mean in every generation, instead of living on
+    copies: whether members copy one another
     tunes: whether members may differ in hyperparameters
+    title: its name in plain words, for the report of a run
     pools: whether workers of a shared directory measure one population together, instead of having one each
     chosen: hyperparameters that the method itself sets, each with the option that says how
     memory: replay memory of a child: its own, or a copy of its parent's
@@ -33,20 +35,25 @@ class Method(Protocol):
 
     agents: ClassVar[dict[str, str]]
     own_agents: ClassVar[bool]
+    drawn: ClassVar[bool]
     copies: ClassVar[bool]
     tunes: ClassVar[bool]
+    title: ClassVar[str]
     pools: ClassVar[bool]
     chosen: ClassVar[dict[str, str]]
     memory: Any
 
-    def learner(self, agent: Agent, population: int) -> Learner:
-        """The learner of the members. Raises BadInput where the options do not fit."""
+    def learner(self, agent: Agent, population: int) -> Learner | SearchLearner:
+        """The learner of the members: a SearchLearner where they are drawn. Raises BadInput where options do not fit."""
 
     def evolver(self, space: dict[str, Range], start: dict[str, float]) -> Evolver:
         """The evolver, which decides between generations. space: what is tuned; start: the values of all else."""
 
     def space(self, agent: Agent) -> dict[str, Range]:
         """The hyperparameters that are tuned where the experiment has no `space`."""
+
+    def story(self, population: int) -> str:
+        """What happened between generations, in a sentence or two for readers of the report who do not know the method."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +62,10 @@ class Seeds:
 
     agents: ClassVar[dict[str, str]] = AGENTS
     own_agents: ClassVar[bool] = True
+    drawn: ClassVar[bool] = False
     copies: ClassVar[bool] = False
     tunes: ClassVar[bool] = True
+    title: ClassVar[str] = "independent members"
     pools: ClassVar[bool] = False
     chosen: ClassVar[dict[str, str]] = {}
     memory = "own"
@@ -74,6 +83,12 @@ class Seeds:
     def space(self, agent: Agent) -> dict[str, Range]:
         return {}
 
+    def story(self, population: int) -> str:
+        return (
+            "This is the control: each member has a seed of its own and learned for itself. What a method is worth is "
+            "what it does better than this."
+        )
+
 
 @dataclass(frozen=True)
 class Schedule(Seeds):
@@ -83,6 +98,7 @@ class Schedule(Seeds):
     """hyperparameters by generation; after the last row, that one"""
 
     tunes: ClassVar[bool] = False
+    title: ClassVar[str] = "a schedule of hyperparameters"
 
     def learner(self, agent: Agent, population: int) -> Learner:
         if not self.rows:
@@ -99,6 +115,9 @@ class Schedule(Seeds):
 
         return scheduled([start | row for row in self.rows])
 
+    def story(self, population: int) -> str:
+        return "Each member learned for itself; all of them followed the same schedule of hyperparameters."
+
 
 @dataclass(frozen=True)
 class Pbt(Seeds):
@@ -110,10 +129,11 @@ class Pbt(Seeds):
     """how children's hyperparameters change: perturb, resample, mutate, gaussian or keep"""
     start_after: int = 0
     """environment steps of a member before it may copy or explore"""
-    memory: Literal["own", "copy"] = "own"  # type: ignore[misc]
+    memory: Literal["own", "copy"] = "own"
     """replay memory of a child (td3, sac, dqn): it keeps its own, or takes over its parent's (copy)"""
 
     copies: ClassVar[bool] = True
+    title: ClassVar[str] = "population-based training"
 
     def __post_init__(self) -> None:
         if self.start_after < 0:
@@ -137,12 +157,19 @@ class Pbt(Seeds):
     def space(self, agent: Agent) -> dict[str, Range]:
         return agent.space
 
+    def story(self, population: int) -> str:
+        return (
+            "Weak members then gave up their weights, copied those of a stronger member together with its "
+            "hyperparameters, and went on with slightly changed values."
+        )
+
 
 @dataclass(frozen=True)
 class _Fixed:
     """Methods whose members all have the same hyperparameters."""
 
     own_agents: ClassVar[bool] = False
+    drawn: ClassVar[bool] = False
     copies: ClassVar[bool] = False
     tunes: ClassVar[bool] = False
     pools: ClassVar[bool] = False
@@ -173,10 +200,12 @@ class Es(_Fixed):
     """members that a device measures at a time; memory depends on this, not on the population"""
 
     agents: ClassVar[dict[str, str]] = {"policy": "shoal.agents.policy:policy"}
+    drawn: ClassVar[bool] = True
+    title: ClassVar[str] = "evolution strategies"
     own_agents: ClassVar[bool] = True
     pools: ClassVar[bool] = True
 
-    def learner(self, agent: Agent, population: int) -> Learner:
+    def learner(self, agent: Agent, population: int) -> SearchLearner:
         from shoal.methods.es.learner import frozen
 
         for name in ("sigma", "learning_rate"):
@@ -199,6 +228,12 @@ class Es(_Fixed):
         }
         return openai_es(start, decays, self.adaptive_cap)
 
+    def story(self, population: int) -> str:
+        return (
+            "The mean then took a step towards those that did well and away from those that did badly; no gradient of "
+            "the policy was computed. Members come in pairs on opposite sides of the mean."
+        )
+
 
 @dataclass(frozen=True)
 class CemRl(_Fixed):
@@ -218,8 +253,10 @@ class CemRl(_Fixed):
     """sample members in pairs, on opposite sides of the mean"""
 
     agents: ClassVar[dict[str, str]] = {"td3": AGENTS["td3"]}
+    drawn: ClassVar[bool] = True
+    title: ClassVar[str] = "CEM-RL"
 
-    def learner(self, agent: Agent, population: int) -> Learner:
+    def learner(self, agent: Agent, population: int) -> SearchLearner:
         from shoal.methods.cem_rl.learner import cem_rl
 
         if self.elites is not None and not 1 <= self.elites <= population:
@@ -231,6 +268,14 @@ class CemRl(_Fixed):
         from shoal.methods.cem_rl.evolver import cem
 
         return cem(start, self.elites)
+
+    def story(self, population: int) -> str:
+        trained = population // 2 if self.trained is None else self.trained
+        learned = f"Before they did, {trained} of them learned by gradient steps from a critic that all share. "
+        return (learned if trained else "") + (
+            "The best of the members, the elites, made the next mean, and their differences from the old one how widely "
+            "members are drawn around it."
+        )
 
 
 @dataclass(frozen=True)
@@ -245,6 +290,7 @@ class Dvd(_Fixed):
     """updates after which new states are sampled"""
 
     agents: ClassVar[dict[str, str]] = {"td3": AGENTS["td3"]}
+    title: ClassVar[str] = "DvD"
     chosen: ClassVar[dict[str, str]] = {"diversity": "arms"}
 
     def learner(self, agent: Agent, population: int) -> Learner:
@@ -256,6 +302,13 @@ class Dvd(_Fixed):
         from shoal.methods.dvd.evolver import bandit
 
         return bandit(start, self.arms)
+
+    def story(self, population: int) -> str:
+        return (
+            "All learned from one critic and one memory, and were rewarded not for return alone but also for behaving "
+            "differently from one another; how much that counted was "
+            f"{'chosen anew for each generation' if len(self.arms) > 1 else 'the same throughout'}."
+        )
 
 
 METHODS: dict[str, Any] = {"pbt": Pbt, "seeds": Seeds, "es": Es, "cem_rl": CemRl, "dvd": Dvd, "schedule": Schedule}

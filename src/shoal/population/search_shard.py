@@ -1,7 +1,8 @@
-"""A shard of members that are sampled around one policy, the mean, in every generation."""
+"""A shard of members that are drawn anew in every generation, around one policy: the mean."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -9,76 +10,93 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.core import tree
+from shoal.core.errors import BadField
 from shoal.core.keys import derive, jax_key
-from shoal.core.types import Cards, Member, Population, PyTree, Seed
-from shoal.population.devices import OF_POPULATION, covered
+from shoal.core.types import Cards, Member, Population, PyTree, SearchLearner, Seed
+from shoal.environments.device import DeviceEnvironment
+from shoal.environments.registry import Environment
+from shoal.population.devices import OF_POPULATION, Layout
+from shoal.population.jax_shard import JaxShard
 from shoal.population.rollouts.episodes import add_metrics, mean_metrics, no_metrics, summarise
-from shoal.population.shard import MemberShard
+from shoal.population.rollouts.search import DeviceSearch, HostSearch
 
 MEASURED = 4  # numbers per member in `measured`
 TEST = 16  # episodes that the champion plays at a time
 
 
-class SearchShard(MemberShard):
-    """N members of a learner with `drawn`. Learning uses the episodes that measure them; these count as their steps.
+class SearchShard(JaxShard):
+    """N members of one learner in one environment. Learning uses the episodes that measure them; these count as steps.
 
-    Snapshots, cards for records, and the champion are those of the mean.
+    The one individual is the mean. uid: of its members, [N]. episodes: E, per member and evaluation. greedy: act without
+    exploration noise.
     """
 
-    def __init__(self, *arguments: Any, **options: Any):
-        super().__init__(*arguments, **options)
-        assert self._learner.drawn is not None
-        self._drawn, layout = self._learner.drawn, self._layout
-        draw = self._drawn.draw
-        self._draw = layout.program(draw, OF_POPULATION, True, False, out=OF_POPULATION) if draw else None
+    rollouts: DeviceSearch | HostSearch
+
+    def __init__(
+        self,
+        environment: Environment,
+        learner: SearchLearner,
+        uid: np.ndarray,
+        seed: int,
+        *,
+        episodes: int = 8,
+        greedy: bool = True,
+        step_limit: int = 100_000,
+        objective: str | None = None,
+        pause: Callable = lambda result, done: None,
+    ):
+        layout = Layout(len(uid), learner.together, 2 if learner.pairs else 1)
+        rollouts: DeviceSearch | HostSearch
+        if isinstance(environment, DeviceEnvironment):
+            rollouts = DeviceSearch(environment, learner, layout, greedy, step_limit)
+        else:
+            rollouts = HostSearch(environment, learner, layout, greedy, step_limit, objective)
+        super().__init__(learner, uid, seed, layout, rollouts, episodes, pause)
+        self._learner = learner
+        self._draw = layout.program(learner.draw, OF_POPULATION, True, False, out=OF_POPULATION)
         self._improve = layout.program(
             self._improve_members, OF_POPULATION, True, False, False, False, out=(OF_POPULATION, True), donate=(0, 1)
         )
         recombined = (OF_POPULATION, False)
-        self._recombine = layout.gather(self._drawn.recombine, OF_POPULATION, False, False, False, out=recombined)
-        self._mean = jax.jit(self._drawn.mean)
-        self._sound = jax.jit(lambda population: _is_finite(self._drawn.mean(population)))
+        self._recombine = layout.gather(learner.recombine, OF_POPULATION, False, False, False, out=recombined)
+        self._mean = jax.jit(learner.mean)
+        self._sound = jax.jit(lambda population: _is_finite(learner.mean(population)))
+        self._programs += (self._draw, self._improve, self._recombine)
         self._drawn_with: tuple[int, Any] = (-1, None)  # a generation and its key
-        self._new_steps, self._measured_in = np.zeros(len(self.uid), np.int64), -1
-        self._of_mean = (np.nan, np.nan, 0)
-        self._names: list[str] = []  # of the metrics of an update
+        self._new_steps, self._measured_in = np.zeros(len(uid), np.int64), -1
+        self._of_mean = (np.nan, np.nan, 0)  # fitness, deviation, episodes
+        self._names: list[str] = []  # of an update's metrics
         self._shape: PyTree = None  # of a snapshot
-        self.programs = tuple(p for p in (self._draw, self._improve, self._recombine) if p is not None)
 
     def begin(self, hyper: dict[str, np.ndarray], train: bool = True) -> None:
-        super().begin(hyper, train=False)
-
-    def begin_episodes(self, generation: int) -> None:
-        """Nothing to do: there are no training episodes."""
+        """A first mean with these hyperparameters, float32 [N] each; there is nothing to prepare for training."""
+        self.population = self._init(*self._beginning(hyper))
+        self._names = list(jax.eval_shape(self._learner.improve, self.population, self._draw_key())[1])
 
     def train(self, generation: int, iterations: int, chunk: int) -> dict[str, np.ndarray]:
         """Sample the members and make this generation's updates; `chunk` of the `iterations` parts of them at a time."""
-        self._generation, place, n = generation, self._layout.place, len(self.uid)
-        if self._draw is not None:
+        self._generation, place = generation, self._layout.place
+        if self._learner.stored:
             self.population = self._draw(self.population, place(self.uid), self._draw_key())
-        if self._drawn.improve is None:
-            return {}
         hyper = self.population.hyper._replace(**self.hyper)
-        count = self._drawn.updates(hyper, int(self._steps.sum()), int(self._new_steps.sum()))
-        key = place(jax_key(self._key(generation, "train")), False)
-        self._names = self._names or list(jax.eval_shape(self._drawn.improve, self.population, key)[1])
-        sums = place(no_metrics(np, self._names, n))
-        size, done = -(-count * chunk // iterations), 0
-        while done < count:
-            now = min(size, count - done)
-            self.population, sums = self._improve(self.population, sums, key, np.int32(done), np.int32(now))
-            done += now
-            self.pause(sums, done / count * iterations)
+        count = self._learner.updates(hyper, int(self._steps.sum()), int(self._new_steps.sum()))
+        sums = no_metrics(np, self._names, len(self.uid))
+        if count:
+            sums, key = place(sums), place(jax_key(self._key(generation, "train")), False)
+            size, done = -(-count * chunk // iterations), 0
+            while done < count:
+                now = min(size, count - done)
+                self.population, sums = self._improve(self.population, sums, key, np.int32(done), np.int32(now))
+                done += now
+                self.pause(sums, done / count * iterations)
         return mean_metrics(sums)
 
     def _improve_members(
         self, population: Population, sums: PyTree, key: jax.Array, first: jax.Array, count: jax.Array
     ) -> tuple[Population, PyTree]:
-        improve = self._drawn.improve
-        assert improve is not None
-
         def body(i: jax.Array, state: tuple[Population, PyTree]) -> tuple[Population, PyTree]:
-            population, metrics = improve(state[0], jax.random.fold_in(key, i))
+            population, metrics = self._learner.improve(state[0], jax.random.fold_in(key, i))
             return population, add_metrics(jnp, state[1], metrics)
 
         return jax.lax.fori_loop(first, first + count, body, (population, sums))
@@ -86,7 +104,7 @@ class SearchShard(MemberShard):
     def evaluate(self, generation: int) -> None:
         """Measure every member and the mean; the same episodes for all of them, new ones in each generation."""
         keys = jax.random.split(jax_key(self._key(generation, "evaluate")), self._episodes)
-        cap = self._drawn.cap(self.population.hyper._replace(**self.hyper))
+        cap = self._learner.cap(self.population.hyper._replace(**self.hyper))
         measured = self.rollouts.measure(self.population, self.uid, self._draw_key(), keys, cap, self.pause)
         shared, returns, lengths = measured
         self.population = self.population._replace(shared=shared)
@@ -96,7 +114,7 @@ class SearchShard(MemberShard):
         fitness, deviation, counted = summarise(returns)
         fitness = np.where(np.isfinite(fitness), fitness, np.nan)
         self._fitness, self._deviation, self._counted = fitness[:-1], deviation[:-1], counted[:-1]
-        if self._draw is not None:  # else they are finite where their mean is
+        if self._learner.stored:  # else they are finite where their mean is
             self._fitness = np.where(self._finite(self.population.members), self._fitness, np.nan)
         sound = bool(self._sound(self.population))
         self._of_mean = fitness[-1] if sound else np.nan, deviation[-1], counted[-1]
@@ -115,39 +133,38 @@ class SearchShard(MemberShard):
         self._of_mean = other._of_mean
         self.agree(other)
 
-    def card_of_mean(self) -> Cards:
-        """The card of the mean, as if it were the only member; its steps are those of all members."""
-        fitness, deviation, counted = (np.array([x]) for x in self._of_mean)
-        whole = self.cards()
-        return whole.take(np.zeros(1, np.int64))._replace(
-            uid=np.zeros(1, np.int64),
-            steps=whole.steps.sum(keepdims=True),
-            fitness=fitness.astype(np.float64),
-            deviation=deviation.astype(np.float64),
-            episodes=counted.astype(np.int64),
-        )
-
-    def recombine(self, uid: np.ndarray, weights: np.ndarray) -> dict[str, float]:
-        """Update the mean with the weights of an evolver; `uid`, `weights` [M] are those of the members of all shards."""
-        arguments = self._layout.place((uid.astype(np.uint32), weights.astype(np.float32)), False)
-        self.population, metrics = self._recombine(self.population, *arguments, self._draw_key())
-        return {name: float(x) for name, x in jax.device_get(metrics).items()}
-
-    def agree(self, other: SearchShard) -> None:
-        """Take the mean of another shard, which has recombined the same members."""
-        self.population = self.population._replace(shared=other.population.shared)
+    def individuals(self, cards: Cards, metrics: dict[str, np.ndarray]) -> tuple[Cards, dict[str, np.ndarray]]:
+        """The mean."""
+        return mean_of(cards, metrics, *self._of_mean)
 
     def snapshot(self, row: int) -> PyTree:
+        """What the mean has learned, on the host; it has no memory."""
         return jax.tree.map(np.asarray, (self._mean(self.population), ()))
 
     def snapshot_shape(self) -> PyTree:
+        """The shapes and types of a snapshot."""
         if self._shape is None:
-            self._shape = jax.eval_shape(lambda population: (self._drawn.mean(population), ()), self.population)
+            self._shape = jax.eval_shape(lambda population: (self._learner.mean(population), ()), self.population)
         return self._shape
 
+    def adopt(self, parents: np.ndarray, hyper: dict[str, np.ndarray], foreign: dict[int, PyTree]) -> None:
+        """Members that are drawn anew copy nobody. Raises BadInput."""
+        raise BadField("method", "its evolver decides whom members copy, but its learner draws them anew")
+
+    def recombine(self, uid: np.ndarray, weights: np.ndarray, hyper: dict[str, np.ndarray]) -> dict[str, float]:
+        """Update the mean with the weights of an evolver; then the new hyperparameters [N] are set. Returns metrics.
+
+        uid, weights: [M], of the members of all shards in order of uid.
+        """
+        arguments = self._layout.place((uid.astype(np.uint32), weights.astype(np.float32)), False)
+        self.population, metrics = self._recombine(self.population, *arguments, self._draw_key())
+        self.set_hyper(hyper)
+        return {name: float(x) for name, x in jax.device_get(metrics).items()}
+
     def test(self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int) -> np.ndarray:
+        """Returns [episodes] of a policy on new episodes, which the devices share."""
         n = self._layout.devices
-        same = self._hyper({name: np.full(n, value) for name, value in hyper.items()})
+        same = self._placed({name: np.full(n, value) for name, value in hyper.items()})
         every = jax.tree.map(lambda x: np.broadcast_to(x, (n, *np.shape(x))), learned)
         population = self._layout.place(Population(Member(every, (), ()), (), same))
         size, results = -(-min(episodes, TEST) // n), []
@@ -157,17 +174,13 @@ class SearchShard(MemberShard):
         return np.concatenate(results)[:episodes].astype(np.float64)
 
     def state(self) -> dict[str, PyTree]:
-        state = super().state()
-        state[self.name]["counters"]["new_steps"] = self._new_steps
-        return state
+        """The state for a checkpoint, from which the run continues exactly; by name of the shard."""
+        return self._state(new_steps=self._new_steps)
 
     def restore(self, states: dict[str, PyTree], generation: int) -> None:
-        super().restore(states, generation)
+        """Continue from a `state` that was saved at the end of `generation`."""
+        self._restore(states[self.name], generation)
         self._new_steps = states[self.name]["counters"]["new_steps"]
-
-    @property
-    def compile_seconds(self) -> float:
-        return super().compile_seconds + covered([p.compiling for p in self.programs])
 
     def _draw_key(self) -> jax.Array:
         """The key of this generation's members, on every device."""
@@ -175,6 +188,28 @@ class SearchShard(MemberShard):
             key = jax_key(self._key(self._generation, "draw"))
             self._drawn_with = self._generation, self._layout.place(key, False)
         return self._drawn_with[1]
+
+
+def mean_of(
+    members: Cards, metrics: dict[str, np.ndarray], fitness: float, deviation: float, episodes: int
+) -> tuple[Cards, dict[str, np.ndarray]]:
+    """Card and metrics of the mean, as if it were the only member; from those of M members, and what was measured of it.
+
+    Its steps are those of all members. mean/rank is 1 where no member is better, and NaN where it has no fitness.
+    """
+    mean = members.take(np.zeros(1, np.int64))._replace(
+        uid=np.zeros(1, np.int64),
+        steps=members.steps.sum(keepdims=True),
+        fitness=np.array([fitness], np.float64),
+        deviation=np.array([deviation], np.float64),
+        episodes=np.array([episodes], np.int64),
+    )
+    known = members.fitness[np.isfinite(members.fitness)]
+    kinds: dict[str, Any] = {"mean": np.mean, "variance": np.var, "max": np.max, "min": np.min}
+    found = {name: np.nanmean(x) if np.isfinite(x).any() else np.nan for name, x in metrics.items()}
+    found |= {f"returns/{name}": kind(known) if len(known) else np.nan for name, kind in kinds.items()}
+    found["mean/rank"] = 1 + (known > fitness).sum() if np.isfinite(fitness) else np.nan
+    return mean, {name: np.array([value], np.float32) for name, value in found.items()}
 
 
 def _is_finite(learned: PyTree) -> jax.Array:

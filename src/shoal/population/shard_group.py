@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import cast
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
 import jax
 import numpy as np
 
 from shoal.core.types import Cards, PyTree, Seed
+from shoal.population.jax_shard import JaxShard
+from shoal.population.member_shard import MemberShard
 from shoal.population.search_shard import SearchShard
-from shoal.population.shard import MemberShard
+
+S = TypeVar("S", MemberShard, SearchShard)
 
 
-class ShardGroup:
-    """Shards of equal size, with the interface of one. While one uses the accelerator, the others wait on the host."""
+class ShardGroup(Generic[S]):
+    """A `Shard` made of shards of equal size. While one uses the accelerator, the others wait on the host.
 
-    def __init__(self, first: MemberShard | SearchShard, uids: list[np.ndarray], pause: Callable):
-        self._shards = [first, *(first.sibling(uid) for uid in uids[1:])]
+    first: the shard of the members `uids[0]`
+    """
+
+    def __init__(self, first: S, uids: Sequence[np.ndarray], pause: Callable):
+        self._shards: list[S] = [first]
+        self._shards += [first.sibling(uid) for uid in uids[1:]]
         self._size, self._pause = len(uids[0]), pause
         self.uid = np.concatenate(uids)
         self.resumes_exactly = first.resumes_exactly
@@ -53,19 +60,8 @@ class ShardGroup:
         rest = {name: np.concatenate([getattr(p, name) for p in parts]) for name in Cards._fields if name != "hyper"}
         return Cards(**rest, hyper=hyper)
 
-    def card_of_mean(self) -> Cards | None:
-        return self._shards[0].card_of_mean()
-
-    def recombine(self, uid: np.ndarray, weights: np.ndarray) -> dict[str, float]:
-        first, *others = (cast(SearchShard, shard) for shard in self._shards)
-        first.wake()
-        metrics = first.recombine(uid, weights)
-        for shard in others:
-            shard.wake()
-            shard.agree(first)
-            self._rest(shard)
-        self._rest(first)
-        return metrics
+    def individuals(self, cards: Cards, metrics: dict[str, np.ndarray]) -> tuple[Cards, dict[str, np.ndarray]]:
+        return self._shards[0].individuals(cards, metrics)
 
     def snapshot(self, row: int) -> PyTree:
         return self._shards[row // self._size].snapshot(row % self._size)
@@ -83,6 +79,18 @@ class ShardGroup:
             shard.wake()
             shard.adopt(local, self._part(hyper, i), {row - mine[0]: moved[row] for row in mine if row in moved})
             self._rest(shard)
+
+    def recombine(self, uid: np.ndarray, weights: np.ndarray, hyper: dict[str, np.ndarray]) -> dict[str, float]:
+        first, *others = self._shards
+        first.wake()
+        metrics = first.recombine(uid, weights, self._part(hyper, 0))
+        for i, shard in enumerate(others, 1):
+            shard.wake()
+            shard.agree(first)
+            shard.set_hyper(self._part(hyper, i))
+            self._rest(shard)
+        self._rest(first)
+        return metrics
 
     def test(self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int) -> np.ndarray:
         self._shards[0].wake()
@@ -117,6 +125,6 @@ class ShardGroup:
     def _part(self, hyper: dict[str, np.ndarray], i: int) -> dict[str, np.ndarray]:
         return {name: x[i * self._size : (i + 1) * self._size] for name, x in hyper.items()}
 
-    def _rest(self, shard: MemberShard) -> None:
+    def _rest(self, shard: JaxShard) -> None:
         if jax.default_backend() != "cpu":  # where the device's memory is the host's
             shard.rest()

@@ -15,12 +15,15 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from shoal.experiment.experiment import Experiment
 from shoal.experiment.registry import method_name
 from shoal.records.recorder import Recorder
 
 if TYPE_CHECKING:
+    from shoal.methods.methods import Method
     from shoal.records.recorder import Generation, Start
 
+Column = Callable[["Generation"], str]
 ROWS = 12  # generations in view
 
 
@@ -45,18 +48,18 @@ class Display(Recorder):
         self._live: Live | None = None
         self._rows: list[tuple[str, ...]] = []
         self._phase, self._fraction = "", 0.0
-        self._columns = COPYING
+        self._columns: dict[str, Column] = {}
         self._told: set[str] = set()
 
     def start(self, event: Start) -> None:
         resolved, run_dir, generation = event.resolved, event.run_dir, event.generation
-        e = resolved.experiment
+        e, method = resolved.experiment, resolved.method
         self._total, self._done = e.generations, generation
         self._first, self._began = generation, time.monotonic()
         name = method_name(e.method)
-        self._columns = COLUMNS.get(name, COPYING)
+        self._columns = _columns(method)
         where = f"{event.devices} device{'s' * (event.devices > 1)}"
-        how = "" if name == "pbt" else f" by {name}"
+        how = "" if name == method_name(Experiment().method) else f" by {name}"
         episodes = f"{e.fitness.episodes} episode{'s' * (e.fitness.episodes > 1)}"
         size = f"{resolved.steps:,} steps each" if resolved.steps else f"{episodes} each"
         self._say(
@@ -65,7 +68,7 @@ class Display(Recorder):
         )
         if resolved.steps and resolved.steps != e.interval:
             self._say(f"[dim]interval {e.interval:,} is rounded up to {resolved.steps:,}: whole rollouts[/]")
-        if self._columns is DRAWN:
+        if method.drawn:
             self._say(
                 f"[dim]mean: return of the policy that members are drawn around; rank: its place among these "
                 f"{e.population}, 1 where none is better; lowest, average, highest: their returns[/]"
@@ -87,6 +90,8 @@ class Display(Recorder):
 
     def generation(self, event: Generation) -> None:
         self._done = event.generation + 1
+        if DETERMINANT in event.metrics:
+            self._columns["determinant"] = _measured(DETERMINANT)
         row = (
             f"{self._done}/{self._total}",
             *(value(event) for value in self._columns.values()),
@@ -160,7 +165,15 @@ def _named(members: np.ndarray) -> str:
     return f"member{'s' * (len(members) > 1)} {few}{' ...' * (len(members) > 5)}"
 
 
-def _fitness(kind: Callable[[np.ndarray], float]) -> Callable[[Generation], str]:
+def _columns(method: Method) -> dict[str, Column]:
+    """What is shown of a generation of any run by a method, by heading."""
+    if method.drawn:
+        return dict(DRAWN)
+    copies: dict[str, Column] = {"copies": _copies} if method.copies else {}
+    return FITNESS | copies | {name: _common(name) for name in method.chosen}
+
+
+def _fitness(kind: Callable[[np.ndarray], float]) -> Column:
     """A statistic of the finite ones."""
 
     def say(event: Generation) -> str:
@@ -170,18 +183,17 @@ def _fitness(kind: Callable[[np.ndarray], float]) -> Callable[[Generation], str]
     return say
 
 
-def _measured(metric: str) -> Callable[[Generation], str]:
+def _measured(metric: str) -> Column:
     """A metric that all members have in common."""
     return lambda event: f"{event.metrics[metric][0]:.4g}"
 
 
-# What is shown of a generation, by method; where it is not named, members copy one another.
+def _common(hyper: str) -> Column:
+    """A hyperparameter that all members have in common."""
+    return lambda event: f"{event.cards.hyper[hyper][0]:.4g}"
+
+
 FITNESS = {"best": _fitness(np.max), "median": _fitness(np.median), "worst": _fitness(np.min)}
-COPYING = FITNESS | {"copies": _copies}
-DIVERSE = {
-    "diversity": lambda event: f"{event.cards.hyper['diversity'][0]:.4g}",
-    "determinant": _measured("diversity/determinant"),
-}
 DRAWN = {
     "mean": _fitness(np.max),
     "rank": _measured("mean/rank"),
@@ -189,7 +201,7 @@ DRAWN = {
     "average": _measured("returns/mean"),
     "highest": _measured("returns/max"),
 }
-COLUMNS = {"seeds": FITNESS, "dvd": FITNESS | DIVERSE, "es": DRAWN, "cem_rl": DRAWN}
+DETERMINANT = "diversity/determinant"
 
 
 def _clock(seconds: float) -> str:

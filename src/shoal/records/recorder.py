@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from shoal.core.types import Cards
+from shoal.experiment.registry import method_name
 
 if TYPE_CHECKING:
     from shoal.experiment.resolve import Resolved
@@ -27,7 +28,7 @@ class Generation(NamedTuple):
     """The events of one generation."""
 
     generation: int
-    cards: Cards  # after the interval, before the decision
+    cards: Cards  # of the members, or of the mean that they are drawn around; after the interval, before the decision
     parents: Cards  # [N], of the members whose weights each member continues with
     hyper: dict[str, np.ndarray]  # float32 [N] each, of the next interval
     explored: np.ndarray  # bool [N]
@@ -66,6 +67,17 @@ class Recorder:
 def finite_or_none(value: float) -> float | None:
     """JSON has no NaN."""
     return float(value) if np.isfinite(value) else None
+
+
+def about_method(resolved: Resolved) -> dict[str, Any]:
+    """What readers of the records need to know of the method, which they do not import."""
+    method = resolved.method
+    return {
+        "name": method_name(resolved.experiment.method),
+        "title": method.title,
+        "traits": {name: getattr(method, name) for name in ("drawn", "copies", "tunes")},
+        "story": method.story(resolved.experiment.population),
+    }
 
 
 def lineage_rows(event: Generation) -> list[dict[str, Any]]:

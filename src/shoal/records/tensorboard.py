@@ -42,8 +42,7 @@ class TensorBoard(Recorder):
     """
 
     def start(self, event: Start) -> None:
-        run_dir, method = event.run_dir, event.resolved.method
-        self._copies, self._tunes = method.copies, method.tunes
+        run_dir, self._method = event.run_dir, event.resolved.method
         self._folder = run_dir / "tensorboard"
         self._pool = ThreadPoolExecutor(1, "tensorboard")  # hundreds of scalars, written while the next interval runs
         earlier = read_rows(run_dir)
@@ -81,15 +80,14 @@ class TensorBoard(Recorder):
         """The points of one generation: tags and values. NaN where there is no number."""
         yield "population/steps_per_second", rows.metrics["timing"]["steps_per_second"]
         yield "champion/fitness", _number(rows.metrics["champion"]["fitness"])
-        drawn = "mean/rank" in rows.metrics["members"]
-        yield from self._of_drawn(rows) if drawn else self._of_members(rows)
+        yield from self._of_drawn(rows) if self._method.drawn else self._of_members(rows)
 
     def _of_members(self, rows: Rows) -> Iterator[tuple[str, float]]:
         """The population as a whole, and its members."""
         for kind in ("best", "median", "worst"):
             if rows.metrics["fitness"][kind] is not None:
                 yield f"population/fitness/{kind}", rows.metrics["fitness"][kind]
-        if self._copies:
+        if self._method.copies:
             yield "population/copies", rows.metrics["copies"]
         for name in rows.lineage[0]["hyper"]:
             yield f"population/hyper/{name}", median(row["hyper"][name] for row in rows.lineage)
@@ -102,7 +100,7 @@ class TensorBoard(Recorder):
             yield f"fitness/member{row['uid']}", _number(row["fitness"])
             for name in own:
                 yield f"{name}/member{row['uid']}", _number(metrics[name][i])
-            for name, value in row["hyper"].items() if self._tunes else ():
+            for name, value in row["hyper"].items() if self._method.tunes else ():
                 yield f"hyper/{name}/member{row['uid']}", value
 
     def _of_drawn(self, rows: Rows) -> Iterator[tuple[str, float]]:

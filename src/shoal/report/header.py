@@ -52,8 +52,9 @@ def header(run: Run) -> str:
         "interrupted": "This run was interrupted. The page shows what had been recorded by then.",
     }.get(status)
     note = f'<p class="notice">{notice}</p>' if notice else ""
+    method = f"· method {escape(run.method)} " if run.method else ""
     return (
-        f'<p class="eyebrow">Report of a training run · method {escape(run.method)} '
+        f'<p class="eyebrow">Report of a training run {method}'
         f'<span class="status {status.split()[-1]}">{status}</span></p>'
         f"<h1>{escape(_env(run))} <span>learned by {escape(_learner(run))}</span></h1>{note}"
         f'<p class="abstract">{escape(_abstract(run))}</p>'
@@ -80,19 +81,13 @@ def _abstract(run: Run) -> str:
         f"{many(population, 'agent')} learned {'alone' if population == 1 else 'side by side'}, in generations{each}. "
     )
     told += "After each generation every member was tested; the score is its fitness. "
-    if run.method == "seeds":
-        told += "This is the control: each member has a seed of its own and learned for itself. "
-        return told + "What a method is worth is what it does better than this."
-    if run.method == "dvd":
-        told += "All learned from one critic and one memory, and were rewarded not for return alone but also for "
-        told += "behaving differently from one another; how much that counted "
-        return told + ("was the same throughout." if run.settled else "was chosen anew for each generation.")
+    if not run.copies:
+        return told + run.story
     if not copies:
         return told + "No member has copied another: each kept its own weights and hyperparameters."
     told += (
-        "Weak members then gave up their weights, copied those of a stronger member together with its "
-        f"hyperparameters, and went on with slightly changed values. That happened {many(copies, 'time')}: so good "
-        "weights spread, and good hyperparameters were found while the population learned."
+        f"{run.story} Members copied others {many(copies, 'time')}: so good weights spread, and good hyperparameters were "
+        "found while the population learned."
     )
     config = run.experiment.get("config")
     if isinstance(config, dict) and "capacity" in config:  # the agent learns from memory
@@ -102,26 +97,14 @@ def _abstract(run: Run) -> str:
 
 
 def _of_drawn(run: Run) -> str:
-    """The run_data of a policy that members are drawn around."""
+    """What happened where members were drawn around a mean."""
     generations = len(run.lineage.generations)
     members = many(int(run.population), "member") if run.population > 0 else "members"
     told = f"One policy learned: the mean. In each of {many(generations, 'generation')} {members} were drawn around it"
     if run.population > 0 and generations > 1:
         told += f", {run.population * generations:,.0f} in all"
-    told += ", and played whole episodes. "
-    if run.method == "es":
-        return told + (
-            "The mean then took a step towards those that did well and away from those that did badly; no gradient of "
-            "the policy was computed. Members come in pairs on opposite sides of the mean, and none lives on: what is "
-            "kept and tested is the mean alone."
-        )
-    trained = number(run.option("trained", run.population // 2))
-    who = "Before they did, some" if np.isnan(trained) else f"Before they did, {trained:.0f}"
-    told += f"{who} of them learned by gradient steps from a critic that all share. " if trained != 0 else ""
-    return told + (
-        "The best of the members, the elites, made the next mean, and their differences from the old one how widely "
-        "members are drawn around it. None lives on: what is kept and tested is the mean alone."
-    )
+    told += f", and played whole episodes. {run.story} "
+    return told + "No member lives on: what is kept and tested is the mean alone."
 
 
 def _champion(run: Run) -> str:
@@ -160,9 +143,9 @@ def _env(run: Run) -> str:
 
 
 def _learner(run: Run) -> str:
+    """The agent; where its members are not tuned one by one, the method says more."""
     agent = _name(run, "agent", "an agent")
-    known = {"es": "evolution strategies", "cem_rl": "CEM-RL", "dvd": "DvD"}
-    return known.get(run.method, agent)
+    return agent if run.tunes else run.title or agent
 
 
 def _name(run: Run, field: str, otherwise: str) -> str:

@@ -110,29 +110,49 @@ class Run:
     name: str
     text: str  # experiment.yaml as it stands
     experiment: dict[str, Any]
+    about: dict[str, Any]  # method.json
     result: dict[str, Any]
     metrics: list[dict[str, Any]]
     lineage: Lineage
 
-    @cached_property
+    @property
     def method(self) -> str:
-        """pbt, seeds, es, ...; pbt where nothing says so."""
-        named = self.experiment.get("method")
-        for name in (self.result.get("method"), named.get("name") if isinstance(named, dict) else named):
-            if isinstance(name, str):
-                return name
-        return "pbt"
+        """pbt, seeds, es, ..., or module:name."""
+        return self._said("name")
 
-    def option(self, name: str, otherwise: Any = None) -> Any:
-        """What the experiment says of an option of its method."""
-        method = self.experiment.get("method")
-        value = method.get(name) if isinstance(method, dict) else None
-        return otherwise if value is None else value
+    @property
+    def title(self) -> str:
+        """The method in plain words."""
+        return self._said("title")
+
+    @property
+    def story(self) -> str:
+        """What the method says of itself."""
+        return self._said("story")
 
     @property
     def drawn(self) -> bool:
         """Are members drawn anew in every generation, around one policy, which alone the lineage holds?"""
-        return self.method in ("es", "cem_rl")
+        return self._trait("drawn", False)
+
+    @property
+    def copies(self) -> bool:
+        """May members copy one another?"""
+        return self._trait("copies", True)
+
+    @property
+    def tunes(self) -> bool:
+        """May members differ in hyperparameters?"""
+        return self._trait("tunes", True)
+
+    def _said(self, field: str) -> str:
+        text = self.about.get(field)
+        return text if isinstance(text, str) else ""
+
+    def _trait(self, name: str, otherwise: bool) -> bool:
+        traits = self.about.get("traits")
+        value = traits.get(name) if isinstance(traits, dict) else None
+        return value if isinstance(value, bool) else otherwise
 
     @property
     def population(self) -> float:
@@ -144,13 +164,14 @@ class Run:
     @property
     def settled(self) -> bool:
         """Had a bandit no more than one arm to choose?"""
-        arms = self.option("arms")
+        method = self.experiment.get("method")
+        arms = method.get("arms") if isinstance(method, dict) else None
         return isinstance(arms, list | tuple) and len(arms) == 1
 
-    @property
-    def copies(self) -> bool:
-        """May members copy one another?"""
-        return self.method not in ("seeds", "es", "cem_rl", "dvd")
+    @cached_property
+    def measured(self) -> set[str]:
+        """The names of the metrics of members, in any generation."""
+        return {name for row in self.metrics if isinstance(row.get("members"), dict) for name in row["members"]}
 
     @cached_property
     def champion(self) -> tuple[int, int] | None:
@@ -227,6 +248,7 @@ def read_run(path: Path) -> Run:
         name=path.resolve().name,
         text=text,
         experiment=_mapping(read_yaml, text),
+        about=_mapping(parse_json, read_text(path / "method.json")),
         result=_mapping(parse_json, read_text(path / "result.json")),
         metrics=read_lines(path / "metrics.jsonl"),
         lineage=tabulate(read_lines(path / "lineage.jsonl")),

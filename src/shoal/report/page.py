@@ -111,7 +111,7 @@ def _of_copying(run: Run) -> Iterator[Section]:
 def _of_members(run: Run) -> Iterator[Section]:
     """Of members that keep their own weights."""
     yield FITNESS
-    if run.method == "dvd":
+    if any(name.startswith("diversity/") for name in run.measured):
         yield (
             "behaviour", "Behaviour", "Do the members solve the task in different ways, and was that asked of them?",
             _behaviour,
@@ -130,12 +130,17 @@ def _of_drawn(run: Run) -> Iterator[Section]:
         "fitness", "Returns", "Did the mean learn, and how do the members that are drawn around it compare?",
         lambda run_data: search.returns(run_data) + search.rank(run_data),
     )  # fmt: skip
-    yield "steps", "Steps", "What moved the mean, and how far.", lambda run_data: _pair(search.steps(run_data))
+    yield "steps", "Steps", "What moved the mean, and how far.", _steps
     yield (
         "hyperparameters", "Hyperparameters", "The settings of learning, the same for all members of a generation.",
         _hyperparameters,
     )  # fmt: skip
     yield SPEED
+
+
+def _steps(run_data: RunData) -> str:
+    missing = figure("No steps", "This run recorded nothing of them.", "So there is nothing to draw.")
+    return _pair(search.steps(run_data) or missing)
 
 
 def _behaviour(run_data: RunData) -> str:
@@ -155,9 +160,8 @@ def _hyperparameters(run_data: RunData) -> str:
     if moved:
         return _pair(moved) + note
     if not run.space:
-        finding = "All hyperparameters were fixed in this run."
-        if run.method == "dvd":
-            finding = "All hyperparameters were fixed, but for what diversity counts."
+        chosen = ", ".join(name for name, values in known.items() if len(values) and np.ptp(values) > 0)
+        finding = f"All hyperparameters were fixed{f', but for {chosen}' if chosen else ' in this run'}."
         return figure("Nothing was tuned", finding, "So there is nothing to draw.") + note
     kinds = [("champion", "the champion’s lineage"), ("ring lead", "its weights went over to another member")]
     if not run.copies:

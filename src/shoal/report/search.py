@@ -79,11 +79,10 @@ def rank(run_data: RunData) -> str:
 
 
 def steps(run_data: RunData) -> str:
-    """How the mean, and what is drawn around it, moved."""
-    if run_data.run.method == "cem_rl":
-        return _elites(run_data) + _deviation(run_data) + _length(run_data)
+    """How the mean, and what is drawn around it, moved: as much of that as was recorded."""
     reading = "The length of the estimated gradient, weight decay included, as one vector of all parameters."
-    return _curve(run_data, "Gradient", _measured(run_data, "gradient/norm"), _from_to, reading) + _length(run_data)
+    gradient = _curve(run_data, "Gradient", _measured(run_data, "gradient/norm"), _from_to, reading)
+    return _elites(run_data) + _deviation(run_data) + gradient + _length(run_data)
 
 
 def hyperparameters(run_data: RunData) -> str:

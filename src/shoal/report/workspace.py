@@ -51,7 +51,7 @@ def read_workspace(path: Path) -> Run:
         result |= {"seconds": max(number(run.result.get("seconds")) for run in runs), "champion": champion}
     elif metrics:
         metrics[-1]["champion"] = champion
-    return Run(path.resolve().name, runs[0].text, experiment, result, metrics, tabulate(entries))
+    return Run(path.resolve().name, runs[0].text, experiment, runs[0].about, result, metrics, tabulate(entries))
 
 
 def watch_workspace(path: Path, console: Console) -> None:

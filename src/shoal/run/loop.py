@@ -247,7 +247,9 @@ def _test_champion(c: Context, state: State) -> dict[str, Any]:
         key = derive((e.seed,), "champion")
         evaluation = statistics(c.shard.test(best.learned, best.hyper, key, e.final_episodes))
     compiling, seconds = c.shard.compile_seconds, _elapsed(c, state)
-    return summarise(e, shared.cards, best, state.done, evaluation, shared.evaluation_steps, seconds, compiling)
+    return summarise(
+        c.resolved, shared.cards, best, state.done, evaluation, shared.evaluation_steps, seconds, compiling
+    )
 
 
 def _elapsed(c: Context, state: State) -> float:

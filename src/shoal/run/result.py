@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core.types import Cards
-from shoal.experiment.experiment import Experiment
-from shoal.experiment.registry import method_name
-from shoal.records.recorder import finite_or_none
+from shoal.experiment.resolve import Resolved
+from shoal.records.recorder import about_method, finite_or_none
 from shoal.run.champion import Best, Champion, load_champion
 
 
@@ -33,7 +32,7 @@ class Result:
 
 
 def summarise(
-    experiment: Experiment,
+    resolved: Resolved,
     cards: Cards,
     best: Best,
     done: int,
@@ -46,6 +45,7 @@ def summarise(
 
     done: generations so far. evaluation: of the champion on fresh episodes; None where there is none.
     """
+    experiment, method = resolved.experiment, about_method(resolved)
     champion = {
         "uid": best.uid,
         "generation": best.generation,
@@ -56,7 +56,8 @@ def summarise(
     return {
         "status": "done" if done == experiment.generations else "stopped",
         "env": str(experiment.env),
-        "method": method_name(experiment.method),
+        "method": method["name"],
+        "traits": method["traits"],
         "agent": str(experiment.agent),
         "population": experiment.population,
         "generations": done,

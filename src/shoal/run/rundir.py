@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -18,7 +19,7 @@ from shoal.run import champion as champions
 from shoal.run.champion import Best
 from shoal.run.checkpoint import Checkpoints
 
-FILES = ("experiment.yaml", "lineage.jsonl", "metrics.jsonl", "tensorboard", "checkpoints", "champion")
+FILES = ("experiment.yaml", "method.json", "lineage.jsonl", "metrics.jsonl", "tensorboard", "checkpoints", "champion")
 
 
 @dataclass(frozen=True)
@@ -59,26 +60,29 @@ class RunDirectory:
                 "make room, choose another place, or lower checkpoint.keep",
             )
 
-    def create(self, experiment: Experiment) -> None:
-        """Make the folder of a new run and write its experiment. Raises BadInput, and leaves nothing, if that fails."""
+    def create(self, experiment: Experiment, method: dict[str, Any]) -> None:
+        """Make the folder of a new run; write its experiment, and `method` as method.json.
+
+        Raises BadInput, and leaves nothing, if that fails.
+        """
         self._made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._workshop.open()
-            self.write_experiment(experiment)
+            self.write_experiment(experiment, method)
             self._open_lines(before=0)
         except OSError as error:
             self.discard()
             raise BadField("run_dir", f"{self.path} cannot be written: {error.strerror}") from error
 
-    def reopen(self, experiment: Experiment, first: int, best: Best, spec: Spec) -> None:
+    def reopen(self, experiment: Experiment, method: dict[str, Any], first: int, best: Best, spec: Spec) -> None:
         """Cut everything back to what was known before generation `first`. Raises BadInput where folders are in the way."""
-        for name in ("experiment.yaml", "lineage.jsonl", "metrics.jsonl", "result.json"):
+        for name in ("experiment.yaml", "method.json", "lineage.jsonl", "metrics.jsonl", "result.json"):
             if (self.path / name).is_dir():
                 raise BadInput(f"{self.path / name} is a folder, where a file of the run belongs; remove it")
         self._workshop.open()
         self._workshop.remove(self.path / "result.json")
-        self.write_experiment(experiment)
+        self.write_experiment(experiment, method)
         if best.learned is not None:  # the one on disk may be younger than the checkpoint, or half replaced
             champions.save(self.path / "champion", best, spec, self._workshop)
         self._open_lines(before=first)
@@ -116,9 +120,10 @@ class RunDirectory:
             with suppress(OSError):  # whatever else lies there stays
                 folder.rmdir()
 
-    def write_experiment(self, experiment: Experiment) -> None:
-        """Write experiment.yaml."""
+    def write_experiment(self, experiment: Experiment, method: dict[str, Any]) -> None:
+        """Write experiment.yaml, which makes this folder a run, and method.json."""
         self.write("experiment.yaml", dump(experiment))
+        self.write("method.json", json.dumps(method, indent=1))
 
     def write(self, name: str, text: str) -> None:
         """Write a file of the run."""

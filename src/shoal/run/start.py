@@ -23,8 +23,8 @@ from shoal.experiment.experiment import Experiment
 from shoal.experiment.registry import method_name, name_of
 from shoal.experiment.resolve import Resolved, resolve
 from shoal.population.devices import prepare
-from shoal.population.shard import MemberShard
-from shoal.population.shard_group import ShardGroup
+from shoal.population.shard import Shard
+from shoal.records.recorder import about_method
 from shoal.run.champion import Best, best_of
 from shoal.run.control import Control
 from shoal.run.lock import Lock
@@ -38,7 +38,7 @@ class Context:
 
     resolved: Resolved
     processes: Processes
-    shard: MemberShard | ShardGroup  # the members of this process
+    shard: Shard  # the members of this process
     members: Crew | Worker  # the same among those of all processes
     files: RunDirectory
     control: Control
@@ -127,7 +127,7 @@ def begin(c: Context) -> State:
     c.processes.check_past(0, c.shard.uid)
     state = _first(c)
     if c.leading:
-        c.files.create(c.experiment)
+        c.files.create(c.experiment, about_method(c.resolved))
     c.processes.exchange.broadcast("ready")
     return state
 
@@ -146,7 +146,7 @@ def restore(c: Context) -> State:
     c.processes.exchange.broadcast("read")
     if c.leading:
         try:
-            c.files.reopen(c.experiment, state.done, state.best, c.resolved.environment.spec)
+            c.files.reopen(c.experiment, about_method(c.resolved), state.done, state.best, c.resolved.environment.spec)
         except OSError as error:
             raise Failed(c.files.path, error) from error
     c.processes.exchange.broadcast("ready")

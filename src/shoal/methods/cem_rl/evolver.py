@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from shoal.core.errors import BadField
-from shoal.core.types import Cards, Decision, Evolver, Seed
+from shoal.core.types import Cards, Evolver, Recombination, Seed
 
 
 def cem(start: dict[str, float], elites: int | None = None) -> Evolver:
@@ -19,13 +19,13 @@ def cem(start: dict[str, float], elites: int | None = None) -> Evolver:
     def init(key: Seed, uid: np.ndarray) -> tuple[tuple[()], dict[str, np.ndarray]]:
         return (), {name: np.full(len(uid), value, np.float32) for name, value in start.items()}
 
-    def decide(key: Seed, state: tuple[()], cards: Cards, mine: np.ndarray) -> tuple[tuple[()], Decision]:
+    def decide(key: Seed, state: tuple[()], cards: Cards, mine: np.ndarray) -> tuple[tuple[()], Recombination]:
         count = max(len(cards.fitness) // 2, 1) if elites is None else elites
         hyper = {name: values[mine] for name, values in cards.hyper.items()}
         weights = log_ranks(cards.fitness, count)
         returns = np.where(weights > 0, cards.fitness, 0.0)
         metrics = {"elites/return": float((weights * returns).sum()) if weights.any() else np.nan}
-        return state, Decision(mine, hyper, weights, metrics)
+        return state, Recombination(weights, hyper, metrics)
 
     return Evolver(init, decide)
 

@@ -20,7 +20,7 @@ import numpy as np
 from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.keys import member_keys
-from shoal.core.types import Agent, Drawn, Learner, Member, Population, Rollout
+from shoal.core.types import Agent, Member, Population, Rollout, SearchLearner
 from shoal.methods import shared_critic
 from shoal.methods.independent import independent
 from shoal.rl import replay_memory as ring
@@ -70,7 +70,7 @@ def cem_rl(
     noise_end: float = 1e-5,
     noise_decay: float = 0.95,
     mirrored: bool = False,
-) -> Learner:
+) -> SearchLearner:
     """The learner of N = `population` actors of `agent`, which is TD3; all of them share its critics and its memory.
 
     trained:     how many members learn before they are measured, by default half
@@ -136,7 +136,7 @@ def cem_rl(
 
     def updates(hyper: Hyper, steps: int, last: int) -> int:
         """`update_ratio` times the environment steps of the generation before (algorithm 1)."""
-        return int(last * float(hyper.update_ratio[0])) if trained and steps >= settings.warm_up else 0
+        return int(last * float(hyper.update_ratio[0])) if steps >= settings.warm_up else 0
 
     def watch(common: Shared, rows: jax.Array, step: Rollout, alive: jax.Array) -> Shared:
         kept = alive & (rows < 0)[:, None] & usable(step)  # the mean is measured, but its steps are not learned from
@@ -181,17 +181,21 @@ def cem_rl(
         space={},
         limits=agent.limits | {"update_ratio": (0.0, 1e6)},
     )
-    drawn = Drawn(
-        draw=draw,
+    alone = independent(one)
+    learner = SearchLearner(
+        init=init,
+        act=alone.act,
+        greedy=alone.greedy,
+        agent=one,
         actors=actors,
-        improve=improve if trained else None,
-        updates=updates,
-        watch=watch if trained else None,
         recombine=recombine,
         mean=mean,
         chunk=min(population + 1, CHUNK),
+        stored=True,
+        draw=draw,
+        together=True,
     )
-    return independent(one)._replace(init=init, together=True, drawn=drawn)
+    return learner._replace(improve=improve, updates=updates, watches=True, watch=watch) if trained else learner
 
 
 def _normal(key: jax.Array, like: PyTree) -> PyTree:

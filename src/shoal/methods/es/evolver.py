@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.core.types import Cards, Decision, Evolver, Seed
+from shoal.core.types import Cards, Evolver, Recombination, Seed
 
 STRETCH = 2.0  # of the mean length, where the cap of episodes adapts (section 2.1)
 
@@ -28,7 +28,7 @@ def openai_es(start: dict[str, float], decays: dict[str, Decay], adaptive_cap: b
     def init(key: Seed, uid: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         return np.array(0), {name: np.full(len(uid), value, np.float32) for name, value in start.items()}
 
-    def decide(key: Seed, state: np.ndarray, cards: Cards, mine: np.ndarray) -> tuple[np.ndarray, Decision]:
+    def decide(key: Seed, state: np.ndarray, cards: Cards, mine: np.ndarray) -> tuple[np.ndarray, Recombination]:
         hyper = {name: values[mine] for name, values in cards.hyper.items()}
         for name, (factor, end) in decays.items():
             x = hyper[name]
@@ -36,7 +36,7 @@ def openai_es(start: dict[str, float], decays: dict[str, Decay], adaptive_cap: b
         steps = cards.steps.sum()
         if adaptive_cap and (episodes := cards.episodes.sum()):
             hyper["episode_cap"] = np.full(len(mine), np.ceil(STRETCH * (steps - state) / episodes), np.float32)
-        return np.array(steps), Decision(mine, hyper, centred_ranks(cards.fitness))
+        return np.array(steps), Recombination(centred_ranks(cards.fitness), hyper)
 
     return Evolver(init, decide)
 

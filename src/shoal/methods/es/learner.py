@@ -20,7 +20,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from shoal.core import tree
-from shoal.core.types import Agent, Drawn, Hyper, Learner, Member, Population, PyTree, Range, Rollout
+from shoal.core.types import Agent, Hyper, Member, Population, PyTree, Range, Rollout, SearchLearner
 from shoal.methods.independent import independent
 from shoal.rl import normalize
 from shoal.rl.batching import spread
@@ -56,7 +56,7 @@ class Shared(NamedTuple):
     seen: PyTree  # these statistics with this generation's observations, for the next generation
 
 
-def frozen(agent: Agent, optimiser: str, chunk: int) -> Learner:
+def frozen(agent: Agent, optimiser: str, chunk: int) -> SearchLearner:
     """Evolution strategies over `agent`; only its `learned.params` are perturbed.
 
     optimiser: adam or sgd, with momentum. chunk: members that are measured at a time.
@@ -123,20 +123,20 @@ def frozen(agent: Agent, optimiser: str, chunk: int) -> Learner:
         seen = alive[row] & (rows[row] == 0)[:, None] & tree.finite(obs, 2)
         return shared._replace(seen=normalize.take_in(shared.seen, obs, seen))
 
-    return independent(agent)._replace(
+    alone = independent(agent)
+    learner = SearchLearner(
         init=init,
-        drawn=Drawn(
-            draw=None,
-            actors=actors,
-            improve=None,
-            updates=lambda hyper, steps, last: 0,
-            watch=watch if normalises else None,
-            recombine=recombine,
-            mean=lambda population: population.shared.policy,
-            chunk=chunk,
-            cap=lambda hyper: int(hyper.episode_cap[0]),
-        ),
+        act=alone.act,
+        greedy=alone.greedy,
+        agent=agent,
+        actors=actors,
+        recombine=recombine,
+        mean=lambda population: population.shared.policy,
+        chunk=chunk,
+        cap=lambda hyper: int(hyper.episode_cap[0]),
+        pairs=True,
     )
+    return learner._replace(watches=True, watch=watch) if normalises else learner
 
 
 def _first(hyper: Hyper) -> Hyper:

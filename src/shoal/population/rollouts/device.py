@@ -1,4 +1,4 @@
-"""Rollouts in device environments: acting, stepping and learning in one compiled program per generation."""
+"""Device environments: whole episodes, and rollouts that learn as they go, each in one compiled program."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import copy
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +14,10 @@ import numpy as np
 
 from shoal.core import tree
 from shoal.core.keys import at, environment_keys, member_keys, stream
-from shoal.core.types import Learner, Population, PyTree, Rollout
+from shoal.core.types import Learner, Population, PyTree, Rollout, SearchLearner
 from shoal.environments.device import DeviceEnvironment, auto_reset, step_once
 from shoal.environments.spaces import to_bounds
-from shoal.population.devices import OF_POPULATION, Layout
+from shoal.population.devices import OF_POPULATION, Layout, Program
 from shoal.population.rollouts.episodes import (
     Outcome,
     Progress,
@@ -32,7 +32,6 @@ from shoal.population.rollouts.episodes import (
     no_metrics,
     no_outcome,
 )
-from shoal.population.rollouts.search import actors_at, chunks_of
 
 
 class World(NamedTuple):
@@ -44,26 +43,103 @@ class World(NamedTuple):
     progress: Progress
 
 
-class DeviceRollouts:
-    """N members in B device environments each."""
+class DeviceEpisodes:
+    """Whole episodes of N members in device environments, without learning."""
 
     resumes_exactly = True
 
+    def __init__(
+        self,
+        environment: DeviceEnvironment,
+        learner: Learner | SearchLearner,
+        layout: Layout,
+        greedy: bool,
+        step_limit: int,
+    ):
+        self._environment, self._learner, self._layout = environment, learner, layout
+        self._greedy, self._step_limit = greedy, step_limit
+        self._test = layout.program(self._evaluate_members, OF_POPULATION, True, False)
+        self.programs: tuple[Program, ...] = (self._test,)
+
+    def sibling(self) -> Self:
+        """The same of other members, with the same programs."""
+        return copy.copy(self)
+
+    def evaluate(self, population: Population, keys: jax.Array, pause: Callable) -> tuple[np.ndarray, np.ndarray]:
+        """Whole episodes without learning; keys [N, E], one per episode. Returns the returns and lengths [N, E]."""
+        returns, lengths = self._test(*self._test_arguments(population, keys))
+        pause(returns, 0)
+        return np.asarray(returns), np.asarray(lengths)
+
+    def _test_arguments(self, population: Population, keys: jax.Array) -> tuple[Any, ...]:
+        return population, self._layout.place(keys), np.int32(self._step_limit)
+
+    def _evaluate_members(self, population: Population, keys: jax.Array, limit: jax.Array) -> tuple:
+        return self._play(population, keys, limit, (), lambda shared, step, alive: shared)[:2]
+
+    def _play(
+        self, population: Population, keys: jax.Array, limit: jax.Array, shared: PyTree, watch: Callable
+    ) -> tuple[jax.Array, jax.Array, PyTree]:
+        """Whole episodes with keys [N, E]. Returns returns and lengths [N, E], and `shared`, updated with the steps.
+
+        watch: (shared, one step of the members, alive [N, E]) -> shared
+        """
+        environment = self._environment
+        step_all = jax.vmap(jax.vmap(lambda *arguments: step_once(environment, *arguments)))
+        state, obs = jax.vmap(jax.vmap(environment.reset))(stream(keys, "reset"))
+        streams = {"step": stream(keys, "step")}
+        if not self._greedy:
+            streams["act"] = stream(keys[:, 0], "act")
+        zeros = jnp.zeros(keys.shape, jnp.float32)
+
+        def running(carried: tuple) -> jax.Array:
+            *_, alive, t = carried
+            return alive.any() & (t < limit)
+
+        def step(carried: tuple) -> tuple:
+            state, obs, memory, shared, total, length, alive, t = carried
+            now = at(streams, t)
+            if self._greedy:
+                action, memory = self._learner.greedy(population, obs, memory)
+            else:
+                action, memory, _ = self._learner.act(population, obs, memory, now["act"])
+            inside = to_bounds(environment.spec.action, action)
+            state, next_obs, reward, terminated, truncated = step_all(now["step"], state, inside)
+            shared = watch(shared, Rollout(obs, action, reward, next_obs, terminated, truncated, ()), alive)
+            total, length = total + jnp.where(alive, reward, jnp.float32(0)), length + alive.astype(jnp.float32)
+            return state, next_obs, memory, shared, total, length, alive & ~(terminated | truncated), t + 1
+
+        memory = self._learner.agent.carry(keys.shape)
+        first = (state, obs, memory, shared, zeros, zeros, jnp.ones(keys.shape, bool), jnp.int32(0))
+        _, _, _, shared, total, length, _, _ = jax.lax.while_loop(running, step, first)
+        return total, length, shared
+
+    def state(self) -> PyTree:
+        """What a checkpoint needs of it: nothing, as every evaluation begins new episodes."""
+        return ()
+
+    def restore(self, state: PyTree) -> None:
+        """Continue from a `state`."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+class DeviceRollouts(DeviceEpisodes):
+    """N members in B device environments each, which they learn from; and whole episodes beside them."""
+
+    _learner: Learner
+
     def __init__(self, environment: DeviceEnvironment, learner: Learner, layout: Layout, greedy: bool, step_limit: int):
-        self._environment, self._learner, self._step_limit = environment, learner, step_limit
-        self._greedy = greedy
-        self._layout = layout
+        super().__init__(environment, learner, layout, greedy, step_limit)
         self._begin = layout.program(self._reset, True, False)
         members, own = (True, False), (True, True, True)  # `shared` has no member axis
         self._train = layout.program(
             self._train_members, members, *own, True, False, False, False, out=(members, *own), donate=(0, 1, 2, 3)
         )
-        self._test = layout.program(self._evaluate_members, OF_POPULATION, True, False)
-        arguments = (OF_POPULATION, True, False, False, False)
-        self._measure = layout.program(self._measure_rows, *arguments, out=(False, True, True))
         self.world: World | None = None
         self._metrics: list[str] = []
-        self.programs = (self._begin, self._train, self._test, self._measure)
+        self.programs = (self._begin, self._train, self._test)
 
     def prepare(self, population: Population, uid: np.ndarray, episodes: int) -> None:
         """Begin to compile `train`, and `evaluate` for E episodes, side by side, for a population of these shapes."""
@@ -80,12 +156,6 @@ class DeviceRollouts:
 
         for work in (train, test):
             threading.Thread(target=work).start()  # no daemon: the process would crash if it ended while compiling
-
-    def sibling(self) -> DeviceRollouts:
-        """The rollouts of other members, with the same programs."""
-        return copy.copy(self)
-
-    # ------------------------------------------------------------------------------------------- training
 
     def begin(self, uid: np.ndarray, key: jax.Array) -> None:
         """Reset every environment."""
@@ -198,103 +268,9 @@ class DeviceRollouts:
         carry, counts = self._layout.place((carry, disown(progress, copied)))
         self.world = self.world._replace(carry=carry, progress=progress._replace(counts=counts))
 
-    # ----------------------------------------------------------------------------------------- evaluation
-
-    def _test_arguments(self, population: Population, keys: jax.Array) -> tuple[Any, ...]:
-        return population, self._layout.place(keys), np.int32(self._step_limit)
-
-    def evaluate(self, population: Population, keys: jax.Array, pause: Callable) -> tuple[np.ndarray, np.ndarray]:
-        """Whole episodes without learning; keys [N, E], one per episode. Returns the returns and lengths [N, E]."""
-        returns, lengths = self._test(*self._test_arguments(population, keys))
-        pause(returns, 0)
-        return np.asarray(returns), np.asarray(lengths)
-
-    def _evaluate_members(self, population: Population, keys: jax.Array, limit: jax.Array) -> tuple:
-        return self._play(population, keys, limit)[:2]
-
-    def measure(
-        self, population: Population, uid: np.ndarray, key: jax.Array, keys: jax.Array, cap: int, pause: Callable
-    ) -> tuple[PyTree, np.ndarray, np.ndarray]:
-        """Whole episodes of members that are sampled with `key`, and of the mean; keys [E], the same for all.
-
-        cap: steps after which an episode is ended. Returns the population's `shared`, updated with the steps of these
-        episodes, and returns and lengths [N + 1, E], those of the mean last.
-        """
-        place = self._layout.place
-        limit = np.int32(min(cap, self._step_limit))
-        shared, *played = self._measure(population, place(uid), key, place(keys, False), limit)
-        pause(played, 0)
-        # Every device has measured the mean too, with the same result.
-        parts = [np.asarray(x).reshape(self._layout.devices, -1, len(keys)) for x in played]
-        return shared, *(np.concatenate([x[:, :-1].reshape(-1, len(keys)), x[0, -1:]]) for x in parts)
-
-    def _measure_rows(
-        self, population: Population, uid: jax.Array, key: jax.Array, keys: jax.Array, limit: jax.Array
-    ) -> tuple[PyTree, jax.Array, jax.Array]:
-        drawn, members = self._learner.drawn, len(uid)
-        assert drawn is not None
-        chunks, width = chunks_of(members, drawn.chunk, 2)
-        rows = jnp.arange(chunks * width).reshape(chunks, width)
-
-        def chunk(shared: PyTree, rows: jax.Array) -> tuple[PyTree, tuple[jax.Array, jax.Array]]:
-            who = uid[jnp.minimum(rows, members - 1)]
-            actors = actors_at(drawn, population._replace(shared=shared), rows, who, key)
-            every = jnp.broadcast_to(keys, (width, *keys.shape))
-            returns, lengths, shared = self._play(actors, every, limit, shared, rows - members)
-            return shared, (returns, lengths)
-
-        shared, played = jax.lax.scan(chunk, population.shared, rows)
-        returns, lengths = (x.reshape(chunks * width, -1)[: members + 1] for x in played)
-        return shared, returns, lengths
-
-    def _play(
-        self, population: Population, keys: jax.Array, limit: jax.Array, shared: PyTree = (), rows: Any = None
-    ) -> tuple[jax.Array, jax.Array, PyTree]:
-        """Whole episodes with keys [N, E]. Returns returns and lengths [N, E], and `shared`, updated with the steps.
-
-        rows: those of the policies, counted from the mean, for `Drawn.watch`
-        """
-        environment, drawn = self._environment, self._learner.drawn
-        watch = drawn.watch if drawn is not None and rows is not None else None
-        step_all = jax.vmap(jax.vmap(lambda *arguments: step_once(environment, *arguments)))
-        state, obs = jax.vmap(jax.vmap(environment.reset))(stream(keys, "reset"))
-        streams = {"step": stream(keys, "step")}
-        if not self._greedy:
-            streams["act"] = stream(keys[:, 0], "act")
-        zeros = jnp.zeros(keys.shape, jnp.float32)
-
-        def running(carried: tuple) -> jax.Array:
-            *_, alive, t = carried
-            return alive.any() & (t < limit)
-
-        def step(carried: tuple) -> tuple:
-            state, obs, memory, shared, total, length, alive, t = carried
-            now = at(streams, t)
-            if self._greedy:
-                action, memory = self._learner.greedy(population, obs, memory)
-            else:
-                action, memory, _ = self._learner.act(population, obs, memory, now["act"])
-            inside = to_bounds(environment.spec.action, action)
-            state, next_obs, reward, terminated, truncated = step_all(now["step"], state, inside)
-            if watch is not None:
-                taken = Rollout(obs, action, reward, next_obs, terminated, truncated, ())
-                shared = watch(shared, rows, taken, alive)
-            total, length = total + jnp.where(alive, reward, jnp.float32(0)), length + alive.astype(jnp.float32)
-            return state, next_obs, memory, shared, total, length, alive & ~(terminated | truncated), t + 1
-
-        memory = self._learner.agent.carry(keys.shape)
-        first = (state, obs, memory, shared, zeros, zeros, jnp.ones(keys.shape, bool), jnp.int32(0))
-        _, _, _, shared, total, length, _, _ = jax.lax.while_loop(running, step, first)
-        return total, length, shared
-
-    # ---------------------------------------------------------------------------------------------- state
-
     def state(self) -> PyTree:
         """The state of all environments, for a checkpoint."""
         return self.world
 
     def restore(self, state: PyTree) -> None:
         self.world = self._layout.place(state)
-
-    def close(self) -> None:
-        """There is nothing to close."""

@@ -1,25 +1,130 @@
-"""Measuring members that are sampled around a mean, some rows at a time, on the device and on the host."""
+"""Whole episodes of members that are drawn around a mean, and of the mean; some rows at a time, and learned from."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 from shoal.core import tree
-from shoal.core.types import Drawn, Member, Population
+from shoal.core.types import Member, Population, PyTree, Rollout, SearchLearner
+from shoal.environments.device import DeviceEnvironment
+from shoal.environments.host import HostEnvironment
+from shoal.population.devices import OF_POPULATION, Layout
+from shoal.population.rollouts.device import DeviceEpisodes
+from shoal.population.rollouts.host import HostEpisodes
 
-if TYPE_CHECKING:
-    import jax
+
+class DeviceSearch(DeviceEpisodes):
+    """In device environments: all rows of a generation in one compiled program."""
+
+    _learner: SearchLearner
+
+    def __init__(
+        self, environment: DeviceEnvironment, learner: SearchLearner, layout: Layout, greedy: bool, step_limit: int
+    ):
+        super().__init__(environment, learner, layout, greedy, step_limit)
+        arguments = (OF_POPULATION, True, False, False, False)
+        self._measure = layout.program(self._measure_rows, *arguments, out=(False, True, True))
+        self.programs = (self._test, self._measure)
+
+    def measure(
+        self, population: Population, uid: np.ndarray, key: jax.Array, keys: jax.Array, cap: int, pause: Callable
+    ) -> tuple[PyTree, np.ndarray, np.ndarray]:
+        """Whole episodes of members that are sampled with `key`, and of the mean; keys [E], the same for all.
+
+        cap: steps after which an episode is ended. Returns the population's `shared`, updated with the steps of these
+        episodes, and returns and lengths [N + 1, E], those of the mean last.
+        """
+        place = self._layout.place
+        limit = np.int32(min(cap, self._step_limit))
+        shared, *played = self._measure(population, place(uid), key, place(keys, False), limit)
+        pause(played, 0)
+        # Every device has measured the mean too, with the same result.
+        parts = [np.asarray(x).reshape(self._layout.devices, -1, len(keys)) for x in played]
+        return shared, *(np.concatenate([x[:, :-1].reshape(-1, len(keys)), x[0, -1:]]) for x in parts)
+
+    def _measure_rows(
+        self, population: Population, uid: jax.Array, key: jax.Array, keys: jax.Array, limit: jax.Array
+    ) -> tuple[PyTree, jax.Array, jax.Array]:
+        learner, members = self._learner, len(uid)
+        chunks, width = _chunks(members, learner.chunk, 2)
+        rows = jnp.arange(chunks * width).reshape(chunks, width)
+
+        def chunk(shared: PyTree, rows: jax.Array) -> tuple[PyTree, tuple[jax.Array, jax.Array]]:
+            who, where = uid[jnp.minimum(rows, members - 1)], rows - members
+
+            def watch(shared: PyTree, step: Rollout, alive: jax.Array) -> PyTree:
+                return learner.watch(shared, where, step, alive)
+
+            actors = _actors(learner, population._replace(shared=shared), rows, who, key)
+            every = jnp.broadcast_to(keys, (width, *keys.shape))
+            returns, lengths, shared = self._play(actors, every, limit, shared, watch)
+            return shared, (returns, lengths)
+
+        shared, played = jax.lax.scan(chunk, population.shared, rows)
+        returns, lengths = (x.reshape(chunks * width, -1)[: members + 1] for x in played)
+        return shared, returns, lengths
 
 
-def chunks_of(members: int, size: int, multiple: int) -> tuple[int, int]:
+class HostSearch(HostEpisodes):
+    """In host environments: one policy call for all rows of a chunk per step."""
+
+    _learner: SearchLearner
+
+    def __init__(
+        self,
+        environment: HostEnvironment,
+        learner: SearchLearner,
+        layout: Layout,
+        greedy: bool,
+        step_limit: int,
+        objective: str | None,
+    ):
+        super().__init__(environment, learner, layout, greedy, step_limit, objective)
+        self._perform = layout.program(self._play_members, OF_POPULATION, True, True, True, False)
+        self._actors = layout.gather(self._actors_at, OF_POPULATION, False, False, False)
+        self._watch = layout.gather(learner.watch, False, False, True, True, out=False)
+        self.programs = (self._test, self._perform, self._actors, self._watch)
+
+    def measure(
+        self, population: Population, uid: np.ndarray, key: jax.Array, keys: jax.Array, cap: int, pause: Callable
+    ) -> tuple[PyTree, np.ndarray, np.ndarray]:
+        """See `DeviceSearch.measure`."""
+        learner, place, members, devices = self._learner, self._layout.place, len(uid), self._layout.devices
+        chunks, width = _chunks(members, learner.chunk * devices, 2 * devices)
+        shared, results = population.shared, []
+        for rows in np.arange(chunks * width, dtype=np.int32).reshape(chunks, width):
+            mine = np.minimum(rows, members - 1)
+            actors = self._actors(population, place(rows, False), place(uid[mine], False), place(key, False))
+            where = place(rows - np.int32(members), False)
+
+            def watch(step: Rollout, alive: np.ndarray, where: Any = where) -> None:
+                nonlocal shared
+                if learner.watches:
+                    shared = self._watch(shared, where, place(step), place(alive))
+
+            every = jnp.broadcast_to(keys, (width, *keys.shape))
+            results.append(self._play(self._perform, actors, every, min(cap, self._step_limit), watch, pause))
+        returns, lengths = (np.concatenate(x)[: members + 1] for x in zip(*results, strict=True))
+        return shared, returns, lengths
+
+    def _actors_at(self, population: Population, rows: jax.Array, uid: jax.Array, key: jax.Array) -> Population:
+        return _actors(self._learner, population, rows, uid, key)
+
+
+def _chunks(members: int, size: int, multiple: int) -> tuple[int, int]:
     """The number of chunks, and of rows in each, for the members and the mean: about `size` rows, a whole `multiple`."""
     count = -(-(members + 1) // size)
     return count, multiple * -(-(members + 1) // (multiple * count))
 
 
-def actors_at(drawn: Drawn, population: Population, rows: jax.Array, uid: jax.Array, key: jax.Array) -> Population:
+def _actors(
+    learner: SearchLearner, population: Population, rows: jax.Array, uid: jax.Array, key: jax.Array
+) -> Population:
     """The policies at rows [R] as a population, so that they can act; uid [R]: those of their members."""
     mine = jnp.minimum(rows, population.hyper[0].shape[0] - 1)
-    return Population(Member(drawn.actors(population, rows, uid, key), (), ()), (), tree.take(population.hyper, mine))
+    return Population(Member(learner.actors(population, rows, uid, key), (), ()), (), tree.take(population.hyper, mine))

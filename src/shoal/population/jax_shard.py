@@ -1,0 +1,152 @@
+"""What shards have in common whose members are one population on the devices of this process."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, Self
+
+import jax
+import numpy as np
+
+from shoal.core import tree
+from shoal.core.keys import derive, jax_key
+from shoal.core.types import Cards, Hyper, Learner, Population, PyTree, SearchLearner, Seed
+from shoal.population.devices import OF_POPULATION, Layout, Program, covered
+from shoal.population.rollouts.device import DeviceEpisodes
+from shoal.population.rollouts.host import HostEpisodes
+
+
+class JaxShard:
+    """N members `uid` of one learner: where they lie, their hyperparameters, and what was last measured of them.
+
+    episodes: E, per member and evaluation. pause: called with a result and the parts of an interval that are done.
+    """
+
+    population: Population
+    evaluation_steps: int
+
+    def __init__(
+        self,
+        learner: Learner | SearchLearner,
+        uid: np.ndarray,
+        seed: int,
+        layout: Layout,
+        rollouts: DeviceEpisodes | HostEpisodes,
+        episodes: int,
+        pause: Callable,
+    ):
+        n = len(uid)
+        self.uid, self.rollouts, self.pause = np.asarray(uid, np.uint32), rollouts, pause
+        self.resumes_exactly = rollouts.resumes_exactly
+        self._agent, self._seed, self._layout, self._episodes = learner.agent, seed, layout, episodes
+        self._first = lambda uid, hyper, key: learner.init(key, uid, hyper)
+        self._init = layout.program(self._first, True, True, False, out=OF_POPULATION)
+        self._finite = layout.program(lambda members: tree.finite(members.learned), True)
+        self._programs: tuple[Program, ...] = (self._init, self._finite)
+        self._known_hyper: tuple[Hyper, dict[str, np.ndarray]] = (None, {})
+        self._generation, self._resting = 0, False
+        self._steps, self._counted = np.zeros((2, n), np.int64)
+        self._fitness, self._deviation = np.full((2, n), np.nan)
+        self.evaluation_steps = 0
+
+    def sibling(self, uid: np.ndarray) -> Self:
+        """A shard of the same size for other members, with the same programs."""
+        other = copy.copy(self)
+        other.uid, other.rollouts = np.asarray(uid, np.uint32), self.rollouts.sibling()
+        return other
+
+    def cards(self) -> Cards:
+        """The cards of the members."""
+        n = len(self.uid)
+        generation, shape = np.full(n, self._generation), np.zeros(n, np.int64)
+        return Cards(
+            self.uid.astype(np.int64),
+            generation,
+            self._steps,
+            self._fitness.astype(np.float64),
+            self._deviation.astype(np.float64),
+            self._counted.astype(np.int64),
+            dict(self.hyper),
+            shape,
+        )
+
+    def agree(self, other: JaxShard) -> None:
+        """Take over what the members of another shard share."""
+        self.population = self.population._replace(shared=other.population.shared)
+
+    def set_hyper(self, hyper: dict[str, np.ndarray]) -> None:
+        """Train on with these hyperparameters, float32 [N] each."""
+        known = self.hyper
+        if any(not np.array_equal(x, known[name]) for name, x in hyper.items()):
+            self.population = self.population._replace(hyper=self._placed(hyper))
+
+    def rest(self) -> None:
+        """Move the state from the device to the host."""
+        if not self._resting:
+            self.population = jax.device_get(self.population)
+            self.rollouts.restore(jax.device_get(self.rollouts.state()))
+            self._resting = True
+
+    def wake(self) -> None:
+        """Move the state back to the device."""
+        if self._resting:
+            self.population = self._layout.place(self.population, OF_POPULATION)
+            self.rollouts.restore(self._layout.place(self.rollouts.state()))
+            self._resting = False
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.rollouts.close()
+
+    @property
+    def name(self) -> str:
+        """The name of its part of a checkpoint."""
+        return f"shard-{self.uid[0] // len(self.uid):04d}"
+
+    @property
+    def compile_seconds(self) -> float:
+        """Seconds of tracing and compiling so far."""
+        return covered([p.compiling for p in (*self._programs, *self.rollouts.programs)])
+
+    @property
+    def devices(self) -> int:
+        """How many devices the members are spread over."""
+        return self._layout.devices
+
+    @property
+    def hyper(self) -> dict[str, np.ndarray]:
+        """The hyperparameters of the members, float32 [N] each, on the host."""
+        if self._known_hyper[0] is not self.population.hyper:
+            values = jax.device_get(self.population.hyper)
+            self._known_hyper = self.population.hyper, values._asdict()
+        return self._known_hyper[1]
+
+    def _placed(self, hyper: dict[str, np.ndarray]) -> Hyper:
+        """Hyperparameters [N] on the devices."""
+        values = {name: np.asarray(x, np.float32) for name, x in hyper.items()}
+        return self._layout.place(self._agent.hyper._replace(**values))
+
+    def _beginning(self, hyper: dict[str, np.ndarray]) -> tuple[Any, ...]:
+        """The arguments of `_init`."""
+        place = self._layout.place
+        return place(self.uid), self._placed(hyper), place(jax_key(self._key(0, "init")), members=False)
+
+    def _key(self, generation: int, purpose: str) -> Seed:
+        return derive((self._seed,), generation, purpose)
+
+    def _state(self, **counters: Any) -> dict[str, PyTree]:
+        """The state for a checkpoint, by name; `counters` are those that not all shards have."""
+        counters |= {
+            "steps": self._steps,
+            "evaluation_steps": np.int64(self.evaluation_steps),
+            "fitness": self._fitness,
+        }
+        return {self.name: {"population": self.population, "rollouts": self.rollouts.state(), "counters": counters}}
+
+    def _restore(self, state: PyTree, generation: int) -> None:
+        """Everything of a `_state` but the rollouts."""
+        self.population = self._layout.place(state["population"], OF_POPULATION)
+        self._steps, self._fitness = state["counters"]["steps"], state["counters"]["fitness"]
+        self.evaluation_steps = int(state["counters"]["evaluation_steps"])
+        self._generation = generation

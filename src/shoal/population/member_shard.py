@@ -1,0 +1,184 @@
+"""A shard of members that live on and copy one another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shoal.core import tree
+from shoal.core.errors import BadField
+from shoal.core.keys import derive, jax_key
+from shoal.core.types import Cards, Learner, PyTree, Seed
+from shoal.environments.device import DeviceEnvironment
+from shoal.environments.registry import Environment
+from shoal.population.devices import Layout
+from shoal.population.jax_shard import JaxShard
+from shoal.population.rollouts.device import DeviceRollouts
+from shoal.population.rollouts.episodes import Outcome, no_outcome, summarise
+from shoal.population.rollouts.host import HostRollouts
+
+
+class MemberShard(JaxShard):
+    """N members of one learner in one environment, which train as one compiled program.
+
+    uid: of its members, [N]. fitness: `evaluation` (whole episodes without learning) or `training` (the episodes of the
+    interval). episodes: E, per member and evaluation. greedy: act without exploration noise in evaluations.
+    """
+
+    rollouts: DeviceRollouts | HostRollouts
+
+    def __init__(
+        self,
+        environment: Environment,
+        learner: Learner,
+        uid: np.ndarray,
+        seed: int,
+        *,
+        fitness: str = "evaluation",
+        episodes: int = 8,
+        greedy: bool = True,
+        step_limit: int = 100_000,
+        objective: str | None = None,
+        copy_memory: bool = False,
+        pause: Callable = lambda result, done: None,
+    ):
+        layout = Layout(len(uid), learner.together)
+        rollouts: DeviceRollouts | HostRollouts
+        if isinstance(environment, DeviceEnvironment):
+            rollouts = DeviceRollouts(environment, learner, layout, greedy, step_limit)
+        else:
+            rollouts = HostRollouts(environment, learner, layout, greedy, step_limit, objective)
+        super().__init__(learner, uid, seed, layout, rollouts, episodes, pause)
+        self._measure, self._copy_memory = fitness, copy_memory
+        self._inherit = layout.gather(tree.take, True, False)
+        self._implant = layout.gather(_implant, True, False, False, donate=(0,))
+        self._snapshot = jax.jit(tree.take)
+        self._programs += (self._inherit,)
+        self._outcome = no_outcome(np, len(uid))
+
+    def begin(self, hyper: dict[str, np.ndarray], train: bool = True) -> None:
+        """New members with these hyperparameters, float32 [N] each; `train`: what training needs is compiled ahead."""
+        arguments = self._beginning(hyper)
+        if train and isinstance(self.rollouts, DeviceRollouts):
+            self.rollouts.prepare(jax.eval_shape(self._first, *arguments), self.uid, self._episodes)
+        self.population = self._init(*arguments)
+        self._begin_episodes(0)
+
+    def _begin_episodes(self, generation: int) -> None:
+        """Reset every training environment."""
+        key = self._key(generation, "reset")
+        if isinstance(self.rollouts, DeviceRollouts):
+            self.rollouts.begin(self.uid, jax_key(key))
+        else:
+            self.rollouts.begin(self.uid, key)
+
+    def train(self, generation: int, iterations: int, chunk: int) -> dict[str, np.ndarray]:
+        """One interval: `iterations` rollouts and updates. Returns metrics [N], their mean over the interval."""
+        agent, self._generation = self._agent, generation
+        key = jax_key(self._key(generation, "train"))
+        self.population, metrics, self._outcome = self.rollouts.train(
+            self.population, self.uid, key, iterations, chunk, self.pause
+        )
+        self._steps = self._steps + iterations * agent.rollout * agent.environments
+        nothing = np.where(self._outcome.episodes > 0, np.float32(0), np.float32(np.nan))
+        return metrics | {
+            "episode/return": self._outcome.mean + nothing,
+            "episode/length": self._outcome.length + nothing,
+        }
+
+    def evaluate(self, generation: int) -> None:
+        """Measure the fitness of every member; the same episodes for all of them, new ones in each generation."""
+        if self._measure == "training":
+            self._fitness, self._deviation, self._counted = _of_training(self._outcome)
+        else:
+            key = jax_key(self._key(generation, "evaluate"))
+            keys = jnp.broadcast_to(jax.random.split(key, self._episodes), (len(self.uid), self._episodes))
+            returns, lengths = self.rollouts.evaluate(self.population, keys, self.pause)
+            self.evaluation_steps += int(lengths.sum())
+            self._fitness, self._deviation, self._counted = summarise(returns)
+        sound = np.asarray(self._finite(self.population.members))
+        self._fitness = np.where(sound & np.isfinite(self._fitness), self._fitness, np.nan)
+
+    def individuals(self, cards: Cards, metrics: dict[str, np.ndarray]) -> tuple[Cards, dict[str, np.ndarray]]:
+        """The members themselves."""
+        return cards, metrics
+
+    def snapshot(self, row: int) -> PyTree:
+        """What a child copies of this member, on the host: `learned`, and the memory where that is copied."""
+        return jax.tree.map(np.asarray, self._snapshot(self._heritage, row))
+
+    def snapshot_shape(self) -> PyTree:
+        """The shapes and types of a snapshot."""
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), self._heritage)
+
+    def adopt(self, parents: np.ndarray, hyper: dict[str, np.ndarray], foreign: dict[int, PyTree]) -> None:
+        """Children copy their parents, all from one snapshot; then the new hyperparameters are set.
+
+        parents: int64 [N], rows of this shard. foreign: row of a child -> the `snapshot` of a parent in another shard.
+        """
+        copied, place = parents != np.arange(len(self.uid)), self._layout.place
+        if copied.any():
+            self._heritage = self._inherit(self._heritage, place(parents.astype(np.int32), False))
+        for row, state in foreign.items():
+            self._heritage = self._implant(self._heritage, place(np.int32(row), False), place(state, False))
+            copied[row] = True
+        if copied.any():
+            self.rollouts.overwrite(copied)
+        self.set_hyper(hyper)
+
+    def recombine(self, uid: np.ndarray, weights: np.ndarray, hyper: dict[str, np.ndarray]) -> dict[str, float]:
+        """Members that live on have no mean. Raises BadInput."""
+        raise BadField("method", "its evolver weighs members for a mean, which those of its learner do not have")
+
+    @property
+    def _heritage(self) -> tuple[PyTree, PyTree]:
+        """What children copy, of all members: `learned`, and the memory where that is copied."""
+        members = self.population.members
+        return members.learned, members.memory if self._copy_memory else ()
+
+    @_heritage.setter
+    def _heritage(self, new: tuple[PyTree, PyTree]) -> None:
+        members = self.population.members
+        members = members._replace(learned=new[0], memory=new[1] if self._copy_memory else members.memory)
+        self.population = self.population._replace(members=members)
+
+    def test(self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int) -> np.ndarray:
+        """Returns [episodes] of one member on new episodes, which all rows of the shard share."""
+        n = len(self.uid)
+        broadcast = jax.tree.map(lambda x: np.broadcast_to(x, (n, *np.shape(x))), learned)
+        members = self.population.members._replace(learned=self._layout.place(broadcast))
+        same = self._placed({name: np.full(n, value) for name, value in hyper.items()})
+        population = self.population._replace(members=members, hyper=same)
+        results: list[np.ndarray] = []
+        for round_ in range(-(-episodes // (n * self._episodes))):
+            keys = jax.random.split(jax_key(derive(key, round_)), (n, self._episodes))
+            results.append(self.rollouts.evaluate(population, keys, self.pause)[0].reshape(-1))
+        return np.concatenate(results)[:episodes].astype(np.float64)
+
+    def state(self) -> dict[str, PyTree]:
+        """The state for a checkpoint, from which the run continues exactly; by name of the shard."""
+        return self._state()
+
+    def restore(self, states: dict[str, PyTree], generation: int) -> None:
+        """Continue from a `state` that was saved at the end of `generation`."""
+        self._restore(states[self.name], generation)
+        if self.resumes_exactly:
+            self.rollouts.restore(states[self.name]["rollouts"])
+        else:
+            self._begin_episodes(generation + 1)
+
+
+def _of_training(outcome: Outcome) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Fitness, deviation and number of the interval's training episodes [N]; NaN where none ended."""
+    n = np.asarray(outcome.episodes, np.float64)
+    fitness = np.where(n > 0, np.asarray(outcome.mean, np.float64), np.nan)
+    variance = np.asarray(outcome.squares, np.float64) / np.maximum(n - 1, 1)
+    return fitness, np.where(n > 1, np.sqrt(variance), np.nan), n.astype(np.int64)
+
+
+def _implant(inheritance: PyTree, row: jax.Array, state: PyTree) -> PyTree:
+    """What children copy, of all members, with another state at `row`."""
+    return jax.tree.map(lambda x, new: x.at[row].set(new), inheritance, state)

@@ -1,0 +1,98 @@
+"""Methods of one's own, which nothing in the package knows by name; and some whose halves do not fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from shoal.core.types import Decision, Evolver, Member, Population, Recombination, SearchLearner
+from shoal.methods.independent import independent
+from shoal.methods.methods import Seeds
+
+
+class Hyper(NamedTuple):
+    radius: Any = 0.3  # how far members lie from the mean, in each parameter
+
+
+@dataclass(frozen=True)
+class Nearby:
+    """Random search: the best of the members that are drawn around the mean is the next mean."""
+
+    agents: ClassVar[dict[str, str]] = {"policy": "shoal.agents.policy:policy"}
+    own_agents: ClassVar[bool] = False
+    drawn: ClassVar[bool] = True
+    copies: ClassVar[bool] = False
+    tunes: ClassVar[bool] = False
+    title: ClassVar[str] = "a search nearby"
+    pools: ClassVar[bool] = False
+    chosen: ClassVar[dict[str, str]] = {}
+    memory: ClassVar[str] = "own"
+
+    def learner(self, agent: Any, population: int) -> SearchLearner:
+        agent = agent._replace(hyper=Hyper(), space={}, limits={})
+        alone = independent(agent)
+
+        def init(key: Any, uid: Any, hyper: Any) -> Population:
+            return Population(Member((), (), ()), agent.init(key, hyper).learned, hyper)
+
+        def around(mean: Any, radius: Any, uid: Any, key: Any) -> Any:
+            flat, unravel = ravel_pytree(mean.params)
+            noise = jax.random.uniform(jax.random.fold_in(key, uid), flat.shape, minval=-1.0)
+            return mean._replace(params=unravel(flat + radius * noise))
+
+        def actors(population: Population, rows: Any, uid: Any, key: Any) -> Any:
+            n = population.hyper.radius.shape[0]
+            radius = jnp.where(rows < n, population.hyper.radius[jnp.minimum(rows, n - 1)], 0.0)
+            return jax.vmap(around, (None, 0, 0, None))(population.shared, radius, uid, key)
+
+        def recombine(population: Population, uid: Any, weights: Any, key: Any) -> Any:
+            best = around(population.shared, population.hyper.radius[0], uid[weights.argmax()], key)
+            return population._replace(shared=best), {}
+
+        return SearchLearner(
+            init, alone.act, alone.greedy, agent, actors, recombine, lambda population: population.shared, chunk=8
+        )
+
+    def evolver(self, space: Any, start: dict[str, float]) -> Evolver:
+        def init(key: Any, uid: np.ndarray) -> Any:
+            return (), {name: np.full(len(uid), x, np.float32) for name, x in start.items()}
+
+        def decide(key: Any, state: Any, cards: Any, mine: np.ndarray) -> Any:
+            best = np.argmax(np.nan_to_num(cards.fitness, nan=-np.inf))
+            return state, Recombination((np.arange(len(cards.uid)) == best).astype(np.float32), dict(cards.hyper))
+
+        return Evolver(init, decide)
+
+    def space(self, agent: Any) -> dict[str, Any]:
+        return {}
+
+    def story(self, population: int) -> str:
+        return f"The best of all {population} became the next mean."
+
+
+class DrawnButCopying(Nearby):
+    """Its evolver decides about parents, which members that are drawn do not have."""
+
+    def evolver(self, *arguments: Any) -> Evolver:
+        init, _ = super().evolver(*arguments)
+        return Evolver(init, lambda key, state, cards, mine: (state, Decision(mine, dict(cards.hyper))))
+
+
+class LivingButWeighing(Seeds):
+    """Its evolver weighs members for a mean, which members that live on do not have."""
+
+    def evolver(self, *arguments: Any) -> Evolver:
+        init, _ = super().evolver(*arguments)
+        even = np.float32(0.25)
+        return Evolver(init, lambda key, state, cards, mine: (state, Recombination(even + 0 * mine, dict(cards.hyper))))
+
+
+class NotDrawn(Nearby):
+    """It says that its members live on, and draws them."""
+
+    drawn: ClassVar[bool] = False
