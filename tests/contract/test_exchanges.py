@@ -14,7 +14,8 @@ import pytest
 from support.runs import mpiexec
 from support.stub_shard import POPULATION, StubShard, decide, expected, hyper_of, key_of, state_of
 
-from shoal.core.types import Cards
+from shoal.core.errors import BadInput
+from shoal.core.types import Cards, Recombination
 from shoal.distributed.asynchronous import Worker
 from shoal.distributed.directory import Workspace
 from shoal.distributed.local import Local
@@ -62,6 +63,26 @@ def test_local() -> None:
     assert [key_of(s) for s in shard.states] == [STATES[p] for p in expected(EVERYBODY)]
     assert key_of((evolved.champion, ())) == STATES[3]
     assert evolved.evolution == "state"
+
+
+def weigh(cards: Cards, mine: np.ndarray) -> Any:
+    """Weights for a mean, and hyperparameters that are twice as large."""
+    weights = np.linspace(0, 1, len(cards.uid), dtype=np.float32)
+    doubled = {name: 2 * x[mine] for name, x in cards.hyper.items()}
+    return "state", Recombination(weights, doubled, {"elites": 3.0})
+
+
+@pytest.mark.parametrize("champion", [None, 0])
+def test_weights_of_members_around_a_mean(champion: int | None) -> None:
+    """They reach the shard, with new hyperparameters; nobody copies, and what was known of both is recorded."""
+    shard = StubShard(EVERYBODY)
+    crew = Crew(Local(), shard)
+    evolved = crew.evolve(crew.share({}, False), weigh, champion)
+    assert shard.recombined == (EVERYBODY.tolist(), np.linspace(0, 1, POPULATION, dtype=np.float32).tolist())
+    assert shard.hyper["rate"].tolist() == (2 * hyper_of(EVERYBODY)["rate"]).tolist()
+    assert [key_of(s) for s in shard.states] == list(STATES.values())
+    assert evolved.metrics == {"elites": 3.0, "step": 0.5} and evolved.evolution == "state"
+    assert evolved.champion is None if champion is None else key_of((evolved.champion, ())) == STATES[0]
 
 
 # ----------------------------------------------------------------------------------------------- directory
@@ -117,6 +138,12 @@ def test_workers_of_a_directory(shore: Shore) -> None:
         assert [key_of(s) for s in shard.states] == [STATES[p] for p in expected(EVERYBODY)[mine]]
         assert again.uid.tolist() == EVERYBODY.tolist()
     assert not shore.notes
+
+
+def test_workers_have_no_mean_together(shore: Shore) -> None:
+    worker, _ = shore.worker()
+    with pytest.raises(BadInput, match="its evolver weighs members for a mean, which workers do not share"):
+        go(worker, decide=weigh)
 
 
 def keep(cards: Any, mine: np.ndarray) -> Any:

@@ -44,6 +44,10 @@ class StubShard:
     def individuals(self, cards: Cards, metrics: dict[str, np.ndarray]) -> tuple[Cards, dict[str, np.ndarray]]:
         return cards, metrics
 
+    def recombine(self, uid: np.ndarray, weights: np.ndarray, hyper: dict[str, np.ndarray]) -> dict[str, float]:
+        self.recombined, self.hyper = (uid.tolist(), weights.tolist()), hyper
+        return {"step": 0.5}
+
     def snapshot(self, row: int) -> Any:
         return self.states[row]
 
