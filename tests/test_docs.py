@@ -169,20 +169,21 @@ def test_every_field_is_described_with_its_default(name: str, default: Any) -> N
     assert cells in TEXTS["docs/experiments.md"]
 
 
-TEXT = [row for kind in (Experiment, Fitness, Checkpoint, Pbt) for row in descriptions(kind).items()]
+TEXT = [("experiments", *row) for kind in (Experiment, Fitness, Checkpoint) for row in descriptions(kind).items()]
+TEXT += [("methods", *row) for row in descriptions(Pbt).items()]
 
 
-@pytest.mark.parametrize(("name", "told"), TEXT)
-def test_a_field_is_described_as_in_the_code(name: str, told: str) -> None:
+@pytest.mark.parametrize(("page", "name", "told"), TEXT)
+def test_a_field_is_described_as_in_the_code(page: str, name: str, told: str) -> None:
     """But for links and for what is set as code."""
-    cell = re.search(rf"^\| `{name}` \|[^|]*\| (.*) \|$", TEXTS["docs/experiments.md"], re.MULTILINE)
+    cell = re.search(rf"^\| `{name}` \|[^|]*\| (.*) \|$", TEXTS[f"docs/{page}.md"], re.MULTILINE)
     assert cell is not None
     assert re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", cell[1]).replace("`", "") == told.replace("`", "")
 
 
 @pytest.mark.parametrize(("field", "known"), [("method", METHODS), ("select", SELECTORS), ("explore", EXPLORERS)])
 def test_a_field_is_described_with_every_name(field: str, known: dict[str, type]) -> None:
-    assert set(known) <= set(re.findall(r"\w+", dict(TEXT)[field]))
+    assert set(known) <= set(re.findall(r"\w+", {name: told for _, name, told in TEXT}[field]))
 
 
 DESCRIBED = {name: path for kind in METHODS.values() for name, path in kind.agents.items()}

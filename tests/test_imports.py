@@ -22,9 +22,9 @@ LAYERS: dict[str, set[str]] = {
     "agents": {"core", "rl"},
     "methods": {"core", "rl", "agents"},
     "population": {"core", "rl", "environments"},
-    "experiment": {"core", "environments", "methods", "population", "distributed"},
+    "experiment": {"core", "environments", "methods"},
     "distributed": {"core", "population", "experiment"},
-    "records": {"core", "experiment", "run"},
+    "records": {"core", "methods", "experiment", "run"},
     "report": {"core", "experiment", "records", "run"},
     "run": {"core", "environments", "population", "experiment", "distributed", "records"},
 }

@@ -75,7 +75,7 @@ def test_a_selector_that_fails_at_once_leaves_nothing(tmp_path: Path, ill: str) 
     select = {"name": f"{HERE}:Crooked", "ill": ill}
     outcome = shoal(*flags(tmp_path / "deep" / "r", "--quiet", select=select))
     assert outcome.code == 2 and outcome.err.count("\n") == 1, outcome.err
-    assert outcome.err.startswith(f"shoal: select: {SELECTED[ill]}")
+    assert outcome.err.startswith(f"shoal: method.select: {SELECTED[ill]}")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -85,7 +85,7 @@ def test_a_selector_that_fails_later_keeps_the_checkpoints(tmp_path: Path, ill: 
     select = {"name": f"{HERE}:Crooked", "ill": ill, "since": 2}
     outcome = shoal(*flags(run, "--quiet", select=select, generations=4))
     assert outcome.code == 1 and outcome.err.count("\n") == 1, outcome.err
-    assert outcome.err.startswith(f"shoal: select: {SELECTED[ill]}")
+    assert outcome.err.startswith(f"shoal: method.select: {SELECTED[ill]}")
     assert outcome.err.endswith(f"; when that is mended, go on with: shoal resume {run}\n")
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["00000000", "00000001"]
     assert {row["parent"] for row in rows(run / "lineage.jsonl")} == {0}
@@ -95,12 +95,12 @@ def test_a_selector_that_fails_later_keeps_the_checkpoints(tmp_path: Path, ill: 
 def test_an_explorer(tmp_path: Path, name: str) -> None:
     outcome = shoal(*flags(tmp_path / "r", "--quiet", select="winner_takes_all", explore=f"{HERE}:{name}"))
     assert outcome.code == 2 and outcome.err.count("\n") == 1, outcome.err
-    assert outcome.err.startswith(f"shoal: explore: {EXPLORED[name]}")
+    assert outcome.err.startswith(f"shoal: method.explore: {EXPLORED[name]}")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_in_python_what_was_raised_is_the_cause(tmp_path: Path) -> None:
-    with pytest.raises(Failed, match="select: Crooked failed") as failed:
+    with pytest.raises(Failed, match="method.select: Crooked failed") as failed:
         train(tiny(tmp_path / "r", select=Crooked("raise", since=1)))
     assert isinstance(failed.value.__cause__, BadInput)
     cause = failed.value.__cause__.__cause__

@@ -301,7 +301,7 @@ BAD: list[tuple[str, int, str]] = [
     ("env: 2020-99-99\npopulation: 0", 2, "population = 0: must be at least 1"),
     *(of_pbt(f"select: {name}", 1, f"method.select: {told}") for name, told in NO_OBJECTS),
     *(of_pbt(f"explore: {{name: {name}}}", 1, f"method.explore: {told}") for name, told in NO_OBJECTS),
-    ("method: os:system", 1, "method: os:system is none: what goes here has agents, own_agents, copies"),
+    ("method: os:system", 1, "method: os:system is none: what goes here has agents, own_agents, drawn, copies"),
     of_pbt("select: {name: os:getcwd, x: 3}", 1, "method.select: os:getcwd does not take {'x': 3}"),
     ("final_episodes: 0", 1, "final_episodes = 0"),
     ("fitness:\n  episodes: 0", 2, "fitness.episodes = 0: must be at least 1"),

@@ -9,6 +9,8 @@ import numpy as np
 
 from shoal.core.errors import BadInput
 from shoal.core.keys import derive
+from shoal.environments.guard import callbacks_blamed
+from shoal.experiment.registry import name_of
 from shoal.experiment.resolve import make_environment
 from shoal.experiment.trust import check_trust
 from shoal.methods.independent import independent
@@ -47,7 +49,8 @@ def evaluate(run: str | Path, episodes: int = 100, seed: int = 0, trust_code: bo
             raise BadInput(f"{run}: its champion was trained by another experiment than its experiment.yaml states")
         shard.begin({name: np.array([value]) for name, value in champion.hyper.items()}, train=False)
         key = derive((experiment.seed,), "evaluate", seed)
-        returns = shard.test(champion.learned, champion.hyper, key, episodes)
+        with callbacks_blamed(str(name_of(experiment.env))):
+            returns = shard.test(champion.learned, champion.hyper, key, episodes)
     finally:
         shard.close()
     extremes = {"min": float(returns.min()), "max": float(returns.max())}

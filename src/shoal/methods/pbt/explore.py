@@ -99,7 +99,7 @@ class Mutate(Explorer):
         ruled = dict(space)
         for name, rule in self.rules.items():
             if name not in space:
-                raise unknown("explore.rules", name, space)
+                raise unknown("method.explore.rules", name, space)
             if (rule == "mutate_discount") != (space[name].scale == "one_minus_log"):
                 ruled[name] = replace(space[name], scale="one_minus_log" if rule == "mutate_discount" else "linear")
                 validate(f"{name} (under mutate.rules, {rule})", ruled[name])
