@@ -20,6 +20,7 @@ from support.runs import CONFIG, flags, record, rows, same_run, shoal, start, ti
 
 from shoal import cli
 from shoal.experiment.experiment import Experiment, load
+from shoal.methods.methods import Pbt
 from shoal.population import devices
 from shoal.report.lineage import schedule
 from shoal.run.champion import load_champion
@@ -47,10 +48,11 @@ def test_help_teaches_names_and_defaults(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("COLUMNS", "200")
     text = " ".join(shoal("train", "--help").out.replace("│", " ").split())
     assert "by default that of the method: ppo, policy for es, td3 for cem_rl and dvd" in text
+    usual = vars(Pbt()) | vars(Experiment())
     for name in ("env", "method", "population", "generations", "interval", "select", "explore", "seed"):
         help_text = re.search(rf"--{name} [A-Z]+ (.*?) --", text)
         assert help_text, name
-        assert f"(default: {getattr(Experiment(), name)})" in help_text[1]
+        assert f"(default: {usual[name]})" in help_text[1]
     for name in ("truncation", "winner_takes_all", "tournament", "threshold", "t_test", "keep"):
         assert name in re.search(r"--select (.*?) --", text)[1]  # type: ignore[index]
     for name in ("pbt", "es", "cem_rl", "dvd", "seeds"):
@@ -120,7 +122,8 @@ def test_flags_of_their_own(tmp_path: Path) -> None:
     assert shoal("train", *given, "--run-dir", tmp_path / "r", file).code == 0
     e = load(tmp_path / "r/experiment.yaml")
     assert (e.population, e.interval, e.generations, e.seed) == (4, 100, 1, 3)
-    assert (e.select, e.explore, e.env, e.agent) == ("tournament", "resample", "gymnax:CartPole-v1", "ppo")
+    assert (e.method["select"], e.method["explore"]) == ("tournament", "resample")
+    assert (e.env, e.agent) == ("gymnax:CartPole-v1", "ppo")
 
 
 def test_default_place_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,8 +144,10 @@ SCORE = re.compile(
 )
 
 
-def test_evaluate(six: Path) -> None:
-    outcome = shoal("evaluate", six, "--episodes", "9")
+def test_evaluate(tmp_path: Path) -> None:
+    run = tmp_path / "r"
+    assert shoal(*flags(run, "--quiet", generations=1)).code == 0  # a champion that does not always reach the limit
+    outcome = shoal("evaluate", run, "--episodes", "9")
     assert (outcome.code, outcome.err) == (0, "")
     found = SCORE.fullmatch(outcome.out)
     assert found, outcome.out
@@ -150,9 +155,9 @@ def test_evaluate(six: Path) -> None:
     assert episodes == 9
     assert lowest <= mean <= highest <= 60
     assert 0 < error < 30
-    assert selected == json.loads((six / "result.json").read_text())["champion"]["selection_fitness"]
-    assert shoal("evaluate", six, "--episodes", "9").out == outcome.out
-    assert shoal("evaluate", six, "--episodes", "9", "--seed", "1").out != outcome.out
+    assert selected == json.loads((run / "result.json").read_text())["champion"]["selection_fitness"]
+    assert shoal("evaluate", run, "--episodes", "9").out == outcome.out
+    assert shoal("evaluate", run, "--episodes", "9", "--seed", "1").out != outcome.out
 
 
 def test_evaluate_agrees_with_the_champion_at_play(six: Path) -> None:

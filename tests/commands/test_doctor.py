@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from support.runs import of_method
 
 from shoal import train
 from shoal.agents.ppo import ppo
@@ -30,7 +31,7 @@ BASE = Experiment(env="CartPole-v1", population=4, generations=5, interval=64, c
 
 def about(check: Callable[..., Any], **changes: Any) -> list[Finding]:
     """What one check says of the base experiment with these changes."""
-    return list(check(resolve(replace(BASE, **changes))))
+    return list(check(resolve(replace(BASE, **of_method(changes)))))
 
 
 def marked(findings: list[Finding], mark: str) -> str:
@@ -144,7 +145,7 @@ def test_evolution_that_cannot_work(changes: dict[str, Any], words: str) -> None
         ({"select": "keep"}, "every member goes its own way"),
         ({"select": {"name": "keep", "explore": True}}, "every member explores in place"),
         ({"start_after": 65}, "3 times, first after generation 2 of 5"),
-        ({"schedule": [{"learning_rate": 1e-3}], "space": {}}, "1 generations of hyperparameters are followed"),
+        ({"schedule": [{"learning_rate": 1e-3}], "space": {}}, "1 generation of hyperparameters are followed"),
     ],
 )
 def test_how_evolution_works(changes: dict[str, Any], words: str) -> None:

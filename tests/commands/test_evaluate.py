@@ -11,9 +11,10 @@ import pytest
 from support.runs import at_work, tiny
 
 from shoal.commands.evaluate import evaluate
+from shoal.experiment import registry
 from shoal.experiment.experiment import dump
 from shoal.experiment.resolve import make_environment, make_learner
-from shoal.methods.methods import METHODS, Pbt
+from shoal.methods.methods import METHODS
 from shoal.run.champion import Best, save
 
 REPLAY = {"layers": [4], "environments": 1, "capacity": 512, "rollout": 16, "batch": 4}
@@ -28,7 +29,7 @@ def test_a_champion_of_every_method(tmp_path: Path, method: str) -> None:
     given = {**probe, "agent": agent, "config": config, "interval": 64, "generations": 1}
     experiment = tiny(method=method, **given)
     spec = make_environment(experiment)[1].spec
-    agent = make_learner(experiment, spec, Pbt())[1].agent
+    agent = make_learner(experiment, spec, registry.method(method))[1].agent
     learned = jax.tree.map(np.asarray, agent.init(jax.random.key(4), agent.hyper).learned)
     hyper = {name: float(x) for name, x in agent.hyper._asdict().items()}
     (tmp_path / "experiment.yaml").write_text(dump(experiment))

@@ -16,8 +16,10 @@ from support.runs import rows, shoal, tiny
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from shoal.core.types import Cards
+from shoal.experiment import registry
 from shoal.population.search_shard import mean_of
 from shoal.records.console import Display
+from shoal.records.recorder import Start
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -106,7 +108,8 @@ def test_live_view(method: str) -> None:
     console = Console(file=StringIO(), force_terminal=True, width=100, color_system=None)
     display = Display(console)
 
-    parts = SimpleNamespace(experiment=tiny(method=method, generations=3), steps=64, shard=SimpleNamespace(devices=1))
+    experiment = tiny(method=method, generations=3)
+    resolved = SimpleNamespace(experiment=experiment, steps=64, method=registry.method(method))
     hyper = {"diversity": np.array([0.5])}
     metrics = {"mean/rank": 2.0, "returns/min": 1.0, "returns/mean": 5.0, "returns/max": 9.0}
     metrics = {"diversity/determinant": 0.25} if method == "dvd" else metrics if method in DRAWN else {}
@@ -116,7 +119,7 @@ def test_live_view(method: str) -> None:
         cards=SimpleNamespace(fitness=np.array([7.0]), uid=np.arange(1), episodes=np.ones(1), hyper=hyper),
         metrics={name: np.array([value]) for name, value in metrics.items()},
     )
-    display.start(parts, Path("somewhere"), 0)  # type: ignore[arg-type]
+    display.start(Start(resolved, 1, Path("somewhere"), 0))  # type: ignore[arg-type]
     display.generation(event)  # type: ignore[arg-type]
     display.finish(None)
     lines = re.sub(r"\x1b\[[?\d;]*\w", "", console.file.getvalue()).splitlines()  # type: ignore[attr-defined]

@@ -47,10 +47,10 @@ def tiny(run_dir: Path | None = None, **changes: Any) -> Experiment:
         "checkpoint": Checkpoint(),
         "run_dir": None if run_dir is None else str(run_dir),
     }
-    return Experiment(**settings | _methods(changes))
+    return Experiment(**settings | of_method(changes))
 
 
-def _methods(changes: dict[str, Any]) -> dict[str, Any]:
+def of_method(changes: dict[str, Any]) -> dict[str, Any]:
     """Options of the method pbt under its name, and a schedule as the method that it is."""
     options = {name: changes[name] for name in OF_PBT if name in changes}
     changes = {name: value for name, value in changes.items() if name not in OF_PBT}
@@ -77,7 +77,7 @@ def flags(run_dir: Path, *more: str, **changes: Any) -> list[str]:
 
 def settings(**changes: Any) -> list[str]:
     """The fields of `tiny` as flags."""
-    given = (SETTINGS | _methods(changes)).items()
+    given = (SETTINGS | of_method(changes)).items()
     return [part for name, value in given for part in ("--set", f"{name}={json.dumps(value)}")]
 
 

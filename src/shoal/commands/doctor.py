@@ -154,7 +154,7 @@ def _noise(resolved: Resolved, rollouts: int, event: Generation) -> Iterator[Fin
     if n < 2:
         return
     if np.ptp(fitness) == 0:
-        yield fine("fitness", f"all members score {fitness[0]:.4g} at first: until one learns, lots decide")
+        yield fine("fitness", f"all members score {fitness[0]:.4g} at first: until one learns, copies are random")
     elif not known.any():
         yield doubt("fitness", "one episode does not say how far fitness can be trusted: raise fitness.episodes")
     else:

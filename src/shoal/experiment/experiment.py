@@ -191,6 +191,8 @@ def assign(experiment: Experiment, path: str, value: Any) -> Experiment:
     """Set one field by its dotted path, such as `hyper.discount`. Raises BadInput."""
     place = values = plain(to_dict(experiment))  # a copy, down to its leaves
     *parents, last = path.split(".")
+    if last == "name" and ".".join(parents) in COMPONENTS:  # options go with a name
+        return assign(experiment, ".".join(parents), value)
     for i, part in enumerate(parents):
         above = ".".join(parents[: i + 1])
         if above in COMPONENTS and isinstance(place.get(part), str):

@@ -74,7 +74,7 @@ def resume(
     if experiment.exchange == "directory":  # seen from here it may have another path
         workspace, worker = file.absolute().parents[2], file.absolute().parent.name
         experiment = replace(experiment, workspace=str(workspace), worker=worker, run_dir=None)
-    with blame(file, ["generations", *given], always=False):
+    with blame(file, ["generations", "run_dir", "workspace", "worker", *given], always=False):
         return _run(experiment, recorders, progress, restore)
 
 
