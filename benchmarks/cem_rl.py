@@ -66,7 +66,7 @@ def learner_and_population(actors: int) -> tuple[Any, Any]:
     population = jax.jit(learner.init)(jax.random.key(0), jnp.arange(2 * actors, dtype=jnp.uint32), hyper)
     memory = population.shared.memory
     steps = jax.tree.map(jnp.asarray, random_rollout("td3", CAPACITY, 0))
-    memory = memory._replace(steps=steps, filled=jnp.int32(memory.steps.reward.shape[0]))
+    memory = memory._replace(steps=steps, filled=jnp.full_like(memory.filled, memory.steps.reward.shape[0]))
     return learner, population._replace(shared=population.shared._replace(memory=memory))
 
 

@@ -61,12 +61,12 @@ def timed_generations(resolved: Any, shard: Any, seconds: float) -> list[tuple[f
     Of each that counts the seconds of training, and of everything.
     """
     from shoal.distributed.local import Local
-    from shoal.distributed.synchronous import Crew
+    from shoal.distributed.synchronous import Synchronous
 
     times, began = [], 0.0
     evolution, hyper = resolved.evolver.init((0, 0, 0), shard.uid)
     shard.begin(hyper)
-    crew = Crew(Local(), shard)
+    crew = Synchronous(Local(), shard)
     while len(times) < COMPILING + 3 or time.perf_counter() - began < seconds:
         if len(times) == COMPILING:
             began = time.perf_counter()

@@ -54,8 +54,8 @@ def random_rollout(name: str, length: int, seed: int) -> Rollout:
 def filled(agent: Agent, key: jax.Array, hyper: Any, steps: Rollout) -> Member:
     """A member whose memory is full of `steps`."""
     member = agent.init(key, hyper)
-    slots = jnp.int32(steps.reward.shape[0])
-    return member._replace(memory=member.memory._replace(steps=steps, filled=slots))
+    filled = jnp.full_like(member.memory.filled, steps.reward.shape[0])
+    return member._replace(memory=member.memory._replace(steps=steps, filled=filled))
 
 
 def vectorised(cell: Cell) -> tuple[Callable, Callable]:

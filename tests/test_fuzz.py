@@ -30,7 +30,7 @@ from shoal.methods.methods import Pbt
 from shoal.report.lineage import print_schedule
 from shoal.report.page import write_report
 from shoal.run.champion import Best, best_of, load_champion
-from shoal.run.rundir import RunDirectory, Told, told_by
+from shoal.run.rundir import RunDirectory, Totals, read_totals
 
 SECONDS = 20.0  # none of these takes one
 EXPERIMENTS = [
@@ -166,7 +166,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         files = RunDirectory(path, 3, workshop)
         files.reopen(tiny(), {}, 3, Best(), SPEC)
         for generation in (1, 2):
-            files.save(generation, PARTS, asdict(Told(3.5, 512, best.about())), 2, best, SPEC)
+            files.save(generation, PARTS, asdict(Totals(3.5, 512, best.about())), 2, best, SPEC)
         files.close()
     (path / "result.json").write_bytes(result)
     return path
@@ -193,7 +193,7 @@ def resume(run: Path) -> Any:
     files = RunDirectory(run, experiment.checkpoint.keep, Workshop(run, "resume"))
     notes: list[str] = []
     state, manifest = files.checkpoints.load(files.checkpoints.newest(notes.append), PARTS)
-    told = told_by(manifest, "")
+    told = read_totals(manifest, "")
     best = Best() if told.champion is None else replace(best_of(told.champion, ""), learned=state["run"]["champion"])
     with closing(files):
         files.reopen(experiment, {}, manifest["generation"] + 1, best, SPEC)

@@ -20,7 +20,7 @@ from shoal.distributed.asynchronous import Worker
 from shoal.distributed.directory import Workspace
 from shoal.distributed.local import Local
 from shoal.distributed.rows import columns, from_rows, routes, to_rows
-from shoal.distributed.synchronous import Crew
+from shoal.distributed.synchronous import Synchronous
 
 EVERYBODY = np.arange(POPULATION)
 STATES = {u: key_of(state_of(u)) for u in range(POPULATION)}
@@ -56,7 +56,7 @@ def test_mpi(tmp_path: Path, count: int, transfer: str) -> None:
 
 def test_local() -> None:
     shard = StubShard(EVERYBODY)
-    crew = Crew(Local(), shard)
+    crew = Synchronous(Local(), shard)
     shared = crew.share({"loss": EVERYBODY / 9}, False)
     assert shared.cards.uid.tolist() == EVERYBODY.tolist() and not shared.stop
     evolved = crew.evolve(shared, decide, 3)
@@ -76,7 +76,7 @@ def weigh(cards: Cards, mine: np.ndarray) -> Any:
 def test_weights_of_members_around_a_mean(champion: int | None) -> None:
     """They reach the shard, with new hyperparameters; nobody copies, and what was known of both is recorded."""
     shard = StubShard(EVERYBODY)
-    crew = Crew(Local(), shard)
+    crew = Synchronous(Local(), shard)
     evolved = crew.evolve(crew.share({}, False), weigh, champion)
     assert shard.recombined == (EVERYBODY.tolist(), np.linspace(0, 1, POPULATION, dtype=np.float32).tolist())
     assert shard.hyper["rate"].tolist() == (2 * hyper_of(EVERYBODY)["rate"]).tolist()

@@ -21,7 +21,7 @@ from shoal.core.interrupts import Interrupted
 from shoal.core.keys import at, derive, jax_key, stream
 from shoal.core.types import Cards, Population, SearchLearner
 from shoal.distributed.local import Local
-from shoal.distributed.synchronous import Crew
+from shoal.distributed.synchronous import Synchronous
 from shoal.environments import registry
 from shoal.environments.device import DeviceEnvironment
 from shoal.experiment.experiment import dump, load
@@ -94,7 +94,7 @@ class Case:
         shard = shard.sibling(self.uid)
         shard.begin(self.hyper | {k: np.broadcast_to(np.float32(v), len(self.uid)) for k, v in (changed or {}).items()})
         shard.population = touch(shard.population)
-        crew, evolution, shared = Crew(Local(), shard), self.evolution, None
+        crew, evolution, shared = Synchronous(Local(), shard), self.evolution, None
         for generation in range(generations):
             metrics = shard.train(generation, self.parts.iterations, self.parts.iterations)
             shard.evaluate(generation)
@@ -320,7 +320,7 @@ def test_the_records_are_whole(whole: Path, name: str) -> None:
         "drawn": method in DRAWN, "copies": METHODS[method].copies, "tunes": METHODS[method].tunes
     }  # fmt: skip
     about = load(whole / "method.json")
-    assert (about["name"], about["traits"]) == (method, result["traits"]) and about["title"] and about["story"]
+    assert (about["name"], about["traits"]) == (method, result["traits"]) and about["title"] and about["explanation"]
     assert result["fitness"] == {str(row["uid"]): row["fitness"] for row in lineage if row["generation"] == 3}
     assert all(row["hyper"].keys() == result["champion"]["hyper"].keys() for row in lineage)
     assert [row["episodes"] for row in lineage] == [2] * len(lineage)

@@ -19,7 +19,7 @@ import pytest
 from shoal.core.types import Agent, Discrete, Member, SearchLearner, Spec
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.host import gymnasium_environment
-from shoal.methods.es.learner import frozen
+from shoal.methods.es.learner import evolution_strategy
 from shoal.methods.independent import independent
 from shoal.population.member_shard import MemberShard
 from shoal.population.search_shard import SearchShard
@@ -182,7 +182,7 @@ def test_of_members_that_live_on(world: Any) -> None:
 
 
 def test_of_members_that_are_drawn(world: Any) -> None:
-    learner = tells(frozen(gambler(1), "sgd", chunk=32))
+    learner = tells(evolution_strategy(gambler(1), "sgd", chunk=32))
     shard = SearchShard(world, learner, np.arange(N), 0, episodes=E, greedy=False)
     shard.begin({name: np.full(N, value, np.float32) for name, value in learner.agent.hyper._asdict().items()})
     phases = [phase("begin")]

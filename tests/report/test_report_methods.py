@@ -150,7 +150,7 @@ def test_hyperparameters_that_decay(tmp_path: Path) -> None:
 def test_nobody_learned_by_gradient(tmp_path: Path) -> None:
     """Before the memory is full enough, and where nobody is trained at all, no share of theirs is told."""
     run = write_drawn(tmp_path / "run", "cem_rl", 10, 2)
-    write_about(run, "cem_rl", story=CemRl(trained=0).story(10))
+    write_about(run, "cem_rl", explanation=CemRl(trained=0).explanation(10))
     _, page = report(run, DRAWN)
     assert "gradient steps" not in page.words and "10 members were drawn around it" in page.words
 
@@ -258,7 +258,7 @@ def test_odd_values_anywhere(tmp_path: Path, write: Any, value: object) -> None:
     (run / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     write_report(run)
     traits = {"drawn": value, "copies": value, "tunes": value}
-    for about in (value, {"name": value, "title": value, "traits": value, "story": value}, {"traits": traits}):
+    for about in (value, {"name": value, "title": value, "traits": value, "explanation": value}, {"traits": traits}):
         (run / "method.json").write_text(json.dumps(about))
         write_report(run)
     for method in (value, {"name": value}, {"name": "cem_rl", "trained": value}, {"name": "dvd", "arms": value}):
@@ -268,14 +268,14 @@ def test_odd_values_anywhere(tmp_path: Path, write: Any, value: object) -> None:
 
 
 def test_stories_depend_on_options() -> None:
-    assert "5 of them learned by gradient steps" in CemRl().story(10) and "3 of them" in CemRl(trained=3).story(10)
-    assert "gradient" not in CemRl(trained=0).story(10)
-    assert "was chosen anew" in Dvd().story(3) and "was the same throughout" in Dvd(arms=(0.3,)).story(3)
+    assert "5 of them learned by gradient steps" in CemRl().explanation(10) and "3 of them" in CemRl(trained=3).explanation(10)
+    assert "gradient" not in CemRl(trained=0).explanation(10)
+    assert "was chosen anew" in Dvd().explanation(3) and "was the same throughout" in Dvd(arms=(0.3,)).explanation(3)
 
 
 def test_traits_not_names_make_the_page(tmp_path: Path) -> None:
-    """A method by any name has the page of its traits, and tells its own story; nothing recorded is no figure."""
-    own = {"name": "lab:Nearby", "title": "a search nearby", "story": "The best became the mean."}
+    """A method by any name has the page of its traits, and tells its own explanation; nothing recorded is no figure."""
+    own = {"name": "lab:Nearby", "title": "a search nearby", "explanation": "The best became the mean."}
     run = write_drawn(tmp_path / "drawn", "es", 8, 3)
     write_about(run, "es", **own)
     entries = rows(run, "metrics.jsonl")
@@ -283,15 +283,15 @@ def test_traits_not_names_make_the_page(tmp_path: Path) -> None:
         entry["members"] = {k: v for k, v in entry["members"].items() if k.startswith(("returns", "mean"))}
     (run / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     _, page = report(run, DRAWN)
-    for words in ("method lab:Nearby", "learned by a search nearby", own["story"], "No steps", "Rank of the mean"):
+    for words in ("method lab:Nearby", "learned by a search nearby", own["explanation"], "No steps", "Rank of the mean"):
         assert words in page.words
     assert "8 members were drawn around it" in page.words and "Champion: the mean after" in page.words
     run = write_dvd(tmp_path / "diverse")
     write_about(run, "dvd", **own)
-    assert own["story"] in report(run, DVD)[1].words
+    assert own["explanation"] in report(run, DVD)[1].words
     run = write_run(tmp_path / "copying", 4, 5)
     write_about(run, "pbt", **own)
-    assert "learned by ppo" in (words := report(run, SECTIONS)[1].words) and own["story"] in words
+    assert "learned by ppo" in (words := report(run, SECTIONS)[1].words) and own["explanation"] in words
 
 
 def test_what_nothing_is_said_of_is_taken_for_copying(tmp_path: Path) -> None:

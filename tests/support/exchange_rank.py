@@ -10,14 +10,14 @@ import numpy as np
 from stub_shard import POPULATION, StubShard, decide, key_of
 
 from shoal.distributed.mpi import Mpi
-from shoal.distributed.synchronous import Crew
+from shoal.distributed.synchronous import Synchronous
 
 
 def main(transfer: str, folder: Path) -> None:
     exchange = Mpi(transfer, lambda: None)
     uid = np.array_split(np.arange(POPULATION), exchange.size)[exchange.rank]
     shard = StubShard(uid)
-    crew = Crew(exchange, shard)
+    crew = Synchronous(exchange, shard)
     shared = crew.share({"loss": uid / 9}, stop=exchange.rank == exchange.size - 1)
     evolved = crew.evolve(shared, decide, champion=POPULATION - 1)
     cards = shared.cards

@@ -29,7 +29,7 @@ class Nearby:
     copies: ClassVar[bool] = False
     tunes: ClassVar[bool] = False
     title: ClassVar[str] = "a search nearby"
-    pools: ClassVar[bool] = False
+    shares_evaluation: ClassVar[bool] = False
     chosen: ClassVar[dict[str, str]] = {}
     memory: ClassVar[str] = "own"
 
@@ -71,7 +71,7 @@ class Nearby:
     def space(self, agent: Any) -> dict[str, Any]:
         return {}
 
-    def story(self, population: int) -> str:
+    def explanation(self, population: int) -> str:
         return f"The best of all {population} became the next mean."
 
 

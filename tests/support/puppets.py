@@ -22,6 +22,7 @@ import time
 import traceback
 import uuid
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -104,7 +105,8 @@ def launch(path: Path, name: str) -> int:
     except BaseException as error:
         if isinstance(error, BadInput) and "it is at work" in str(error):
             os._exit(REFUSED)
-        if isinstance(error, OSError) and f"-{os.getpid()} " in (path / "replaced").read_text():
+        # Replaced at work, or while it was still starting.
+        if isinstance(error, (OSError, BadInput)) and f"-{os.getpid()} " in (path / "replaced").read_text():
             os._exit(REPLACED)
         (path / f"crash-{name}-{os.getpid()}").write_text(traceback.format_exc())
         os._exit(CRASHED)
@@ -125,7 +127,8 @@ def replace(path: Path, name: str, alive: dict[str, int], draw: random.Random) -
     time.sleep(draw.random() * 0.3)
     os.kill(late, signal.SIGCONT)
     code = os.waitstatus_to_exitcode(os.waitpid(late, 0)[1])
-    assert code in (REPLACED, REFUSED), f"{name} went on with {code} when it had lost its name"
+    told = [crash.read_text() for crash in path.glob(f"crash-{name}-{late}")]
+    assert code in (REPLACED, REFUSED), f"{name} ended with {code} when it had lost its name: {told}"
 
 
 def harm(path: Path, kind: str, draw: random.Random, later: list) -> bool:
@@ -159,10 +162,23 @@ def harm(path: Path, kind: str, draw: random.Random, later: list) -> bool:
 
 
 def main(path: Path, faults: int, seed: int) -> None:
-    draw, counts = random.Random(seed), Counter()
+    draw = random.Random(seed)
     names = [f"w{i}" for i in range(WORKERS)]
     (path / "replaced").touch()
     alive = {name: launch(path, name) for name in names}
+    try:
+        told = torment(path, alive, faults, draw)
+    finally:
+        for pid in alive.values():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    print(json.dumps(told))
+
+
+def torment(path: Path, alive: dict[str, int], faults: int, draw: random.Random) -> dict[str, object]:
+    """Do so many faults to the puppets that are alive, and let them end. What was done, and what came of it."""
+    counts: Counter[str] = Counter()
+    names = list(alive)
     later: list = []
     while sum(counts.values()) < faults:
         time.sleep(draw.random() * 0.05)
@@ -193,17 +209,13 @@ def main(path: Path, faults: int, seed: int) -> None:
     ended = {name: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for name, pid in alive.items()}
     done = {name: max(int(p.name) for p in (path / "workers" / name / "checkpoints").glob("0*")) for name in names}
     seen = [json.loads(p.read_text()) for p in (path / "workers").glob("*.counts")]
-    print(
-        json.dumps(
-            {
-                "faults": dict(counts),
-                "ended": ended,
-                "crashes": [p.read_text() for p in path.glob("crash-*")],
-                "generations": done,
-                "adopted": sum(c.get("adopted", 0) for c in seen),
-            }
-        )
-    )
+    return {
+        "faults": dict(counts),
+        "ended": ended,
+        "crashes": [p.read_text() for p in path.glob("crash-*")],
+        "generations": done,
+        "adopted": sum(c.get("adopted", 0) for c in seen),
+    }
 
 
 def resume(alive: dict[str, int], name: str, pid: int) -> None:

@@ -17,7 +17,7 @@ SPACE: dict[str, dict[str, Any]] = {
     "minibatches": {"choices": [1, 2, 4, 8], "ordered": True},
 }
 FIXED = {"clip": 0.2, "trace": 0.95}
-# What method.json says of a method: title, drawn, copies, tunes, story.
+# What method.json says of a method: title, drawn, copies, tunes, explanation.
 ABOUT = {
     "pbt": ("population-based training", False, True, True, "Weak members then copied stronger ones."),
     "seeds": ("independent members", False, False, True, "This is the control: each member learned for itself."),
@@ -111,8 +111,7 @@ def write_run(
         "generations": generations,
         "interval": interval,
         "seed": seed,
-        "select": {"name": "truncation", "bottom": 0.25} if copying else {"name": "keep"},
-        "explore": {"name": "perturb"},
+        "method": {"name": "pbt", "select": "truncation" if copying else "keep", "explore": "perturb"},
         "hyper": FIXED,
         "space": SPACE,
     }
@@ -265,10 +264,10 @@ def write_drawn(
 
 def write_about(run: Path, method: str, **changes: Any) -> None:
     """What the run says of its method, with some of it changed."""
-    title, *traits, story = ABOUT[method]
+    title, *traits, explanation = ABOUT[method]
     told = dict(zip(("drawn", "copies", "tunes"), traits, strict=True))
     (run / "method.json").write_text(
-        json.dumps({"name": method, "title": title, "traits": told, "story": story} | changes)
+        json.dumps({"name": method, "title": title, "traits": told, "explanation": explanation} | changes)
     )
 
 

@@ -16,9 +16,9 @@ import jax
 import numpy as np
 
 from shoal.core.errors import BadInput
-from shoal.core.interrupts import heeding
+from shoal.core.interrupts import interruptible
 from shoal.core.keys import derive, jax_key, words
-from shoal.core.schema import told
+from shoal.core.schema import one_line
 from shoal.core.types import PyTree, Seed
 from shoal.environments import host, registry
 from shoal.environments.device import DeviceEnvironment
@@ -74,7 +74,7 @@ def film(run: Path, video: Path, episodes: int = 1, seed: int = 0, trust_code: b
     stage = _stage(str(champion.experiment.env), champion.experiment.env_options)
     returns = []
     try:
-        with heeding() as attend, _writer(video, stage.rate) as write:
+        with interruptible() as attend, _writer(video, stage.rate) as write:
             for episode in range(episodes):
                 champion.reset()
                 obs = stage.reset(derive((champion.experiment.seed,), "play", seed, episode))
@@ -241,7 +241,7 @@ def _make(name: str, **options: Any) -> Any:
     try:
         return host.open_one(host.registry().get(name, name), render_mode="rgb_array", **options)
     except (Exception, SystemExit) as error:
-        raise BadInput(f"gym:{name} cannot be filmed: {told(error)}; films also need {EXTRA}") from error
+        raise BadInput(f"gym:{name} cannot be filmed: {one_line(error)}; films also need {EXTRA}") from error
 
 
 def _render(env: Any) -> np.ndarray:

@@ -61,7 +61,7 @@ def on_signal(handler: Callable[[], None]) -> Iterator[None]:
 
 
 @contextmanager
-def heeding() -> Iterator[Callable[[], None]]:
+def interruptible() -> Iterator[Callable[[], None]]:
     """Gives a function that raises KeyboardInterrupt after a signal: the program stops only where it calls it."""
     heard = False
 

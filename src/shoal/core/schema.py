@@ -102,10 +102,10 @@ def import_from(name: str, what: str) -> Any:
     try:
         return getattr(importlib.import_module(module), attribute)
     except (Exception, SystemExit) as error:
-        raise BadField(what, f"{name} cannot be imported: {told(error)}") from error
+        raise BadField(what, f"{name} cannot be imported: {one_line(error)}") from error
 
 
-def told(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     """An error of other people's code in one line: its kind, message and place."""
     text = textwrap.shorten(str(error), LONGEST, placeholder=" ...")
     place = traceback.extract_tb(error.__traceback__)[-1]
@@ -133,7 +133,7 @@ def call_own(field: str, what: str, function: Callable, /, *arguments: Any, **op
     except BadInput:
         raise
     except (Exception, SystemExit) as error:
-        raise BadField(field, f"{what} failed: {told(error)}") from error
+        raise BadField(field, f"{what} failed: {one_line(error)}") from error
 
 
 def plain(value: Any) -> Any:

@@ -23,7 +23,7 @@ class Worker:
         self._workspace, self._shard = workspace, shard
 
     def share(self, metrics: dict[str, np.ndarray], stop: bool) -> Shared:
-        """What `Crew.share` tells, of this worker's members."""
+        """What `Synchronous.share` tells, of this worker's members."""
         cards = self._shard.cards()
         return Shared(cards, *self._shard.individuals(cards, metrics), self._shard.evaluation_steps, stop)
 

@@ -19,14 +19,14 @@ from shoal.distributed.asynchronous import Worker
 from shoal.distributed.directory import Workspace
 from shoal.distributed.local import Local
 from shoal.distributed.returns import Returns
-from shoal.distributed.shared_evaluation import Pool
-from shoal.distributed.synchronous import Crew
+from shoal.distributed.shared_evaluation import SharedEvaluation
+from shoal.distributed.synchronous import Synchronous
 from shoal.experiment.experiment import Experiment, dump, read, to_dict
 from shoal.experiment.resolve import Resolved
 from shoal.population.member_shard import MemberShard
 from shoal.population.search_shard import SearchShard
 from shoal.population.shard import Shard
-from shoal.population.shard_group import ShardGroup
+from shoal.population.shards import Shards
 
 # What each worker of a directory decides for itself; all else must be equal.
 OWN = ("generations", "run_dir", "workspace", "worker", "shards", "checkpoint", "final_episodes")
@@ -42,7 +42,7 @@ class Processes:
     def __init__(self, experiment: Experiment, attend: Callable[[], None], note: Callable[[str], None]):
         self.exchange: Exchange = Local()  # of the processes that are in step
         self._workspace: Workspace | None = None
-        self._pools = False
+        self._shares_evaluation = False
         self._attend, self._note = attend, note
         if experiment.exchange == "mpi":
             from shoal.distributed.mpi import Mpi
@@ -76,12 +76,12 @@ class Processes:
             if self.exchange.broadcast(dump(e)) != dump(e):
                 raise BadField("exchange", "the processes were started with different experiments", value=e.exchange)
             return resolved
-        self._pools = resolved.method.pools
+        self._shares_evaluation = resolved.method.shares_evaluation
         space = Workspace(Path(e.workspace or ""), e.checkpoint.keep, self._attend, self._note, e.checkpoint.every)
         self._workspace = space
         space.join(e.worker)
         usual = Experiment()
-        own = [name for name in OWN if not (self._pools and name == "shards")]
+        own = [name for name in OWN if not (self._shares_evaluation and name == "shards")]
         common = replace(e, **{name: getattr(usual, name) for name in own})
         space.agree(dump(common), lambda path: _differences(common, read(path)))
         return resolved._replace(experiment=replace(e, worker=space.name))
@@ -94,7 +94,7 @@ class Processes:
     @property
     def first_uid(self) -> int:
         """The number of this process's first member; populations that workers have each to themselves follow."""
-        return 0 if self._workspace is None or self._pools else self._workspace.slot * self._size
+        return 0 if self._workspace is None or self._shares_evaluation else self._workspace.slot * self._size
 
     @property
     def run_dir(self) -> Path | None:
@@ -111,14 +111,14 @@ class Processes:
         self._size = resolved.experiment.population
         uids = resolved.members(self.exchange.rank, self.exchange.size, self.first_uid)
         returns = None
-        if self._workspace is not None and self._pools:
+        if self._workspace is not None and self._shares_evaluation:
             returns = Returns(self._workspace.path / "returns", self._workspace.slot, self._attend)
         return make_shard(resolved, uids, pause, returns)
 
-    def members(self, shard: Shard) -> Crew | Worker:
+    def members(self, shard: Shard) -> Synchronous | Worker:
         """The members of this process among all."""
-        if self._workspace is None or self._pools:
-            return Crew(self.exchange, shard)
+        if self._workspace is None or self._shares_evaluation:
+            return Synchronous(self.exchange, shard)
         return Worker(self._workspace, shard)
 
     def check_past(self, first: int, uid: np.ndarray) -> None:
@@ -148,11 +148,11 @@ def make_shard(
     if isinstance(resolved.learner, SearchLearner):
         search = SearchShard(resolved.environment, resolved.learner, uids[0], e.seed, **usual)
         if returns is not None:
-            return Pool(search, uids, pause, returns)
-        return ShardGroup(search, uids, pause) if len(uids) > 1 else search
+            return SharedEvaluation(search, uids, pause, returns)
+        return Shards(search, uids, pause) if len(uids) > 1 else search
     usual |= {"fitness": fitness.source, "copy_memory": resolved.method.memory == "copy"}
     members = MemberShard(resolved.environment, resolved.learner, uids[0], e.seed, **usual)
-    return ShardGroup(members, uids, pause) if len(uids) > 1 else members
+    return Shards(members, uids, pause) if len(uids) > 1 else members
 
 
 def _differences(one: Experiment, other: Experiment) -> list[str]:

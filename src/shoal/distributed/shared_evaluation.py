@@ -8,10 +8,10 @@ import numpy as np
 
 from shoal.distributed.returns import Returns
 from shoal.population.search_shard import MEASURED, SearchShard
-from shoal.population.shard_group import ShardGroup
+from shoal.population.shards import Shards
 
 
-class Pool(ShardGroup[SearchShard]):
+class SharedEvaluation(Shards[SearchShard]):
     """A group in which every worker has all shards, but measures only those that no other worker measures.
 
     Members derive from keys, and the mean's step from the returns, so that all workers have the same mean. Each of them

@@ -37,7 +37,7 @@ class Evolved(NamedTuple):
     publish: Callable[[], None] = lambda: None  # shows the members to others, who must not see what could still be lost
 
 
-class Crew:
+class Synchronous:
     """The shards of all processes, of which this one has `shard`."""
 
     def __init__(self, exchange: Exchange, shard: Shard):

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.core.errors import BadField, BadInput, unknown
-from shoal.core.schema import told
+from shoal.core.schema import one_line
 from shoal.core.types import ActionSpace, Continuous, Discrete, PyTree, Spec, TimeStep
 
 LARGEST = int(np.iinfo(np.int32).max)  # the whole numbers of JAX have 32 bits
@@ -119,7 +119,7 @@ def _accepted(env: str, options: dict[str, Any]) -> Iterator[None]:
     except BadInput:
         raise
     except Exception as error:
-        raise BadField("env", f"{env} does not accept env_options {options}: {told(error)}") from error
+        raise BadField("env", f"{env} does not accept env_options {options}: {one_line(error)}") from error
 
 
 def gymnax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from shoal.core.errors import BadField, BadInput
-from shoal.core.schema import told
+from shoal.core.schema import one_line
 from shoal.core.types import PyTree, Spec, TimeStep
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.host import HostEnvironment, Vector
@@ -26,7 +26,7 @@ def blamed(env: str, failed: str) -> Iterator[None]:
     except BadInput:
         raise
     except (Exception, SystemExit) as error:
-        raise BadField("env", f"{env} {failed}: {told(error)}") from error
+        raise BadField("env", f"{env} {failed}: {one_line(error)}") from error
 
 
 @contextmanager
@@ -41,7 +41,7 @@ def callbacks_blamed(env: str) -> Iterator[None]:
         if not raised.errors:
             raise
         cause = raised.errors[0]
-        raise BadField("env", f"{env} failed in a callback: {told(cause)}") from cause
+        raise BadField("env", f"{env} failed in a callback: {one_line(cause)}") from cause
     finally:
         logger.removeFilter(raised)
 

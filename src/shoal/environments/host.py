@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from shoal.core.errors import BadField, BadInput
-from shoal.core.schema import told
+from shoal.core.schema import one_line
 from shoal.core.types import ActionSpace, Continuous, Discrete, MultiDiscrete, Spec, TimeStep
 
 
@@ -92,7 +92,7 @@ def _try_out(make: Callable[[], Any], what: str) -> tuple[Any, Any]:
     except gymnasium.error.DependencyNotInstalled as error:
         raise BadField("env", f"{what} needs a package that is missing: {error}") from error
     except (Exception, SystemExit) as error:
-        raise BadField("env", f"{what} {doing}: {told(error)}") from error
+        raise BadField("env", f"{what} {doing}: {one_line(error)}") from error
     return env, first
 
 

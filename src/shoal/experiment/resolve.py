@@ -197,7 +197,7 @@ def _numbers(r: Range) -> Iterator[tuple[str, float]]:
 def _with_shards(e: Experiment, method: Method, processes: int) -> Experiment:
     """Fill in how many shards there are. Raises BadInput where there are not enough."""
     shards = e.shards
-    if shards is None and e.exchange == "directory" and method.pools:  # pairs stay whole
+    if shards is None and e.exchange == "directory" and method.shares_evaluation:  # pairs stay whole
         shards = max(n for n in range(1, PARTS + 1) if e.population % (2 * n) == 0 or n == 1)
     count = shards or processes
     if count < processes:
@@ -220,7 +220,7 @@ def _check_parts(e: Experiment, method: Method, learner: Learner | SearchLearner
         many = ", two for each shard" if shards > 1 else ""
         advice = f"it must be a multiple of {2 * shards}{many}"
         raise BadField("population", f"method {name} perturbs in mirrored pairs", advice, value=e.population)
-    if e.exchange == "directory" and not method.pools:
+    if e.exchange == "directory" and not method.shares_evaluation:
         raise BadField(
             "exchange", f"with method {name} members share a critic: they need one process", value="directory"
         )

@@ -26,7 +26,7 @@ class Method(Protocol):
     copies: whether members copy one another
     tunes: whether members may differ in hyperparameters
     title: its name in plain words, for the report of a run
-    pools: whether workers of a shared directory measure one population together, instead of having one each
+    shares_evaluation: whether workers of a shared directory measure one population together, instead of having one each
     chosen: hyperparameters that the method itself sets, each with the option that says how
     memory: replay memory of a child: its own, or a copy of its parent's
 
@@ -39,7 +39,7 @@ class Method(Protocol):
     copies: ClassVar[bool]
     tunes: ClassVar[bool]
     title: ClassVar[str]
-    pools: ClassVar[bool]
+    shares_evaluation: ClassVar[bool]
     chosen: ClassVar[dict[str, str]]
     memory: Any
 
@@ -52,7 +52,7 @@ class Method(Protocol):
     def space(self, agent: Agent) -> dict[str, Range]:
         """The hyperparameters that are tuned where the experiment has no `space`."""
 
-    def story(self, population: int) -> str:
+    def explanation(self, population: int) -> str:
         """What happened between generations, in a sentence or two for readers of the report who do not know the method."""
 
 
@@ -66,7 +66,7 @@ class Seeds:
     copies: ClassVar[bool] = False
     tunes: ClassVar[bool] = True
     title: ClassVar[str] = "independent members"
-    pools: ClassVar[bool] = False
+    shares_evaluation: ClassVar[bool] = False
     chosen: ClassVar[dict[str, str]] = {}
     memory = "own"
 
@@ -83,7 +83,7 @@ class Seeds:
     def space(self, agent: Agent) -> dict[str, Range]:
         return {}
 
-    def story(self, population: int) -> str:
+    def explanation(self, population: int) -> str:
         return (
             "This is the control: each member has a seed of its own and learned for itself. What a method is worth is "
             "what it does better than this."
@@ -115,7 +115,7 @@ class Schedule(Seeds):
 
         return scheduled([start | row for row in self.rows])
 
-    def story(self, population: int) -> str:
+    def explanation(self, population: int) -> str:
         return "Each member learned for itself; all of them followed the same schedule of hyperparameters."
 
 
@@ -157,7 +157,7 @@ class Pbt(Seeds):
     def space(self, agent: Agent) -> dict[str, Range]:
         return agent.space
 
-    def story(self, population: int) -> str:
+    def explanation(self, population: int) -> str:
         return (
             "Weak members then gave up their weights, copied those of a stronger member together with its "
             "hyperparameters, and went on with slightly changed values."
@@ -172,7 +172,7 @@ class _Fixed:
     drawn: ClassVar[bool] = False
     copies: ClassVar[bool] = False
     tunes: ClassVar[bool] = False
-    pools: ClassVar[bool] = False
+    shares_evaluation: ClassVar[bool] = False
     chosen: ClassVar[dict[str, str]] = {}
     memory = "own"
 
@@ -203,10 +203,10 @@ class Es(_Fixed):
     drawn: ClassVar[bool] = True
     title: ClassVar[str] = "evolution strategies"
     own_agents: ClassVar[bool] = True
-    pools: ClassVar[bool] = True
+    shares_evaluation: ClassVar[bool] = True
 
     def learner(self, agent: Agent, population: int) -> SearchLearner:
-        from shoal.methods.es.learner import frozen
+        from shoal.methods.es.learner import evolution_strategy
 
         for name in ("sigma", "learning_rate"):
             factor, end = getattr(self, f"{name}_decay"), getattr(self, f"{name}_end")
@@ -216,7 +216,7 @@ class Es(_Fixed):
                 raise BadField(f"method.{name}_end", "must be at least 0", value=f"{end:g}")
         if self.chunk < 1:
             raise BadField("method.chunk", "must be at least 1", value=self.chunk)
-        return frozen(agent, self.optimiser, self.chunk)
+        return evolution_strategy(agent, self.optimiser, self.chunk)
 
     def evolver(self, space: dict[str, Range], start: dict[str, float]) -> Evolver:
         from shoal.methods.es.evolver import Decay, openai_es
@@ -228,7 +228,7 @@ class Es(_Fixed):
         }
         return openai_es(start, decays, self.adaptive_cap)
 
-    def story(self, population: int) -> str:
+    def explanation(self, population: int) -> str:
         return (
             "The mean then took a step towards those that did well and away from those that did badly; no gradient of "
             "the policy was computed. Members come in pairs on opposite sides of the mean."
@@ -269,7 +269,7 @@ class CemRl(_Fixed):
 
         return cem(start, self.elites)
 
-    def story(self, population: int) -> str:
+    def explanation(self, population: int) -> str:
         trained = population // 2 if self.trained is None else self.trained
         learned = f"Before they did, {trained} of them learned by gradient steps from a critic that all share. "
         return (learned if trained else "") + (
@@ -303,7 +303,7 @@ class Dvd(_Fixed):
 
         return bandit(start, self.arms)
 
-    def story(self, population: int) -> str:
+    def explanation(self, population: int) -> str:
         return (
             "All learned from one critic and one memory, and were rewarded not for return alone but also for behaving "
             "differently from one another; how much that counted was "

@@ -76,7 +76,7 @@ def about_method(resolved: Resolved) -> dict[str, Any]:
         "name": method_name(resolved.experiment.method),
         "title": method.title,
         "traits": {name: getattr(method, name) for name in ("drawn", "copies", "tunes")},
-        "story": method.story(resolved.experiment.population),
+        "explanation": method.explanation(resolved.experiment.population),
     }
 
 

@@ -126,9 +126,9 @@ class Run:
         return self._said("title")
 
     @property
-    def story(self) -> str:
+    def explanation(self) -> str:
         """What the method says of itself."""
-        return self._said("story")
+        return self._said("explanation")
 
     @property
     def drawn(self) -> bool:

@@ -14,7 +14,7 @@ from shoal.core.atomic import write_file
 from shoal.report import charts, diversity, family_tree, figures, search, tables
 from shoal.report.charts import text
 from shoal.report.data import RunData, figure
-from shoal.report.header import header, title
+from shoal.report.overview import overview, title
 from shoal.report.lineage import Run, read_run
 from shoal.report.workspace import is_workspace, read_workspace
 
@@ -50,7 +50,7 @@ def render(run: Run) -> str:
     sections = list(_sections(run, run_data))
     parts = {
         "title": escape(title(run)),
-        "header": header(run),
+        "header": overview(run),
         "nav": "".join(f'<a href="#{name}">{heading}</a>' for name, heading, _, _ in sections),
         "sections": "".join(
             f'<section id="{name}"><h2>{heading}</h2><p class="intro">{escape(intro)}</p>{content}</section>'

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 
 from shoal.core.errors import BadInput
-from shoal.core.interrupts import heeding
+from shoal.core.interrupts import interruptible
 from shoal.records.jsonl import read_lines
 from shoal.report.lineage import Run, number, read_run, tabulate
 
@@ -59,7 +59,7 @@ def watch_workspace(path: Path, console: Console) -> None:
     if not is_workspace(path):
         raise BadInput(f"{path} is not a workspace that workers share; --watch has nothing to show")
     try:
-        with heeding() as attend, Live(_view(path), console=console, refresh_per_second=4) as live:
+        with interruptible() as attend, Live(_view(path), console=console, refresh_per_second=4) as live:
             while True:
                 for _ in range(40):
                     attend()

@@ -30,7 +30,7 @@ from shoal.run.champion import best_at
 from shoal.run.checkpoint import to_host
 from shoal.run.control import Control
 from shoal.run.result import Result, summarise
-from shoal.run.rundir import Told
+from shoal.run.rundir import Totals
 from shoal.run.start import Context, State, begin, enter, restore, to_save
 
 
@@ -215,8 +215,8 @@ def _save(c: Context, state: State, saver: ThreadPoolExecutor, evolved: Evolved,
     generation, every = state.done - 1, c.experiment.checkpoint.every
     due = last or state.done % every == 0 or state.done == c.experiment.generations
     parts = to_host(to_save(c, state)) if due else {}
-    told = Told(_elapsed(c, state), state.steps, state.best.about() if state.best.generation >= 0 else None)
-    manifest = asdict(told) if c.leading else None
+    totals = Totals(_elapsed(c, state), state.steps, state.best.about() if state.best.generation >= 0 else None)
+    manifest = asdict(totals) if c.leading else None
     all_parts = 1 + (c.experiment.shards or 1)
     best = state.best if improved and c.leading else None
 

@@ -23,7 +23,7 @@ FILES = ("experiment.yaml", "method.json", "lineage.jsonl", "metrics.jsonl", "te
 
 
 @dataclass(frozen=True)
-class Told:
+class Totals:
     """What the manifest of a checkpoint tells of the run so far, beside its parts."""
 
     seconds: float
@@ -31,9 +31,9 @@ class Told:
     champion: dict[str, Any] | None
 
 
-def told_by(manifest: dict[str, Any], place: str) -> Told:
+def read_totals(manifest: dict[str, Any], place: str) -> Totals:
     """What a manifest tells. Raises BadInput, with `place` in front, where it does not."""
-    return build(Told, {field.name: manifest.get(field.name) for field in fields(Told)}, place)
+    return build(Totals, {field.name: manifest.get(field.name) for field in fields(Totals)}, place)
 
 
 class RunDirectory:

@@ -18,7 +18,7 @@ from shoal.core.types import PyTree, Seed
 from shoal.core.workshop import Workshop
 from shoal.distributed.asynchronous import Worker
 from shoal.distributed.processes import Processes
-from shoal.distributed.synchronous import Crew
+from shoal.distributed.synchronous import Synchronous
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.registry import method_name, name_of
 from shoal.experiment.resolve import Resolved, resolve
@@ -29,7 +29,7 @@ from shoal.run.champion import Best, best_of
 from shoal.run.control import Control
 from shoal.run.lock import Lock
 from shoal.run.memory import check_memory, memory_needed
-from shoal.run.rundir import RunDirectory, told_by
+from shoal.run.rundir import RunDirectory, read_totals
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Context:
     resolved: Resolved
     processes: Processes
     shard: Shard  # the members of this process
-    members: Crew | Worker  # the same among those of all processes
+    members: Synchronous | Worker  # the same among those of all processes
     files: RunDirectory
     control: Control
     began: float  # on the clock of `time.perf_counter`
@@ -169,14 +169,14 @@ def _load(c: Context, generation: int, first: State) -> State:
     done, generations = manifest["generation"] + 1, c.experiment.generations
     if done > generations or (done == generations and (run_dir / "result.json").exists()):
         raise BadInput(f"{run_dir} has done its {done} generations; raise them with --generations")
-    told = told_by(manifest, f"{run_dir}: ")
+    totals = read_totals(manifest, f"{run_dir}: ")
     best = Best()
-    if told.champion is not None:
-        best = replace(best_of(told.champion, f"{run_dir}: "), learned=parts["run"]["champion"])
+    if totals.champion is not None:
+        best = replace(best_of(totals.champion, f"{run_dir}: "), learned=parts["run"]["champion"])
     c.shard.restore(parts, manifest["generation"])
     if not c.shard.resumes_exactly:
         c.control.note("host environments cannot be saved: the run goes on with fresh episodes")
-    return State(done, parts["run"]["evolution"], best, told.steps, told.seconds)
+    return State(done, parts["run"]["evolution"], best, totals.steps, totals.seconds)
 
 
 def to_save(c: Context, state: State, template: bool = False) -> dict[str, PyTree]:

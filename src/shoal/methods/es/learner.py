@@ -56,7 +56,7 @@ class Shared(NamedTuple):
     seen: PyTree  # these statistics with this generation's observations, for the next generation
 
 
-def frozen(agent: Agent, optimiser: str, chunk: int) -> SearchLearner:
+def evolution_strategy(agent: Agent, optimiser: str, chunk: int) -> SearchLearner:
     """Evolution strategies over `agent`; only its `learned.params` are perturbed.
 
     optimiser: adam or sgd, with momentum. chunk: members that are measured at a time.

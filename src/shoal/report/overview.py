@@ -1,4 +1,4 @@
-"""The head of a report: what was run, the champion, and the story in a few sentences."""
+"""The head of a report: what was run, the champion, and the explanation in a few sentences."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def title(run: Run) -> str:
     return f"{_env(run)} · {_learner(run)}: how the population learned"
 
 
-def header(run: Run) -> str:
-    """The key facts, and the story in a few sentences for those who do not know the method."""
+def overview(run: Run) -> str:
+    """The key facts, and the explanation in a few sentences for those who do not know the method."""
     table, result = run.lineage, run.result
     status = {"done": "finished", "stopped": "finished", "interrupted": "interrupted"}.get(
         str(result.get("status")), "in progress"
@@ -82,16 +82,16 @@ def _abstract(run: Run) -> str:
     )
     told += "After each generation every member was tested; the score is its fitness. "
     if not run.copies:
-        return told + run.story
+        return told + run.explanation
     if not copies:
         return told + "No member has copied another: each kept its own weights and hyperparameters."
     told += (
-        f"{run.story} Members copied others {many(copies, 'time')}: so good weights spread, and good hyperparameters were "
+        f"{run.explanation} Members copied others {many(copies, 'time')}: so good weights spread, and good hyperparameters were "
         "found while the population learned."
     )
     config = run.experiment.get("config")
     if isinstance(config, dict) and "capacity" in config:  # the agent learns from memory
-        copied = run.experiment.get("memory") == "copy"
+        copied = run.option("memory") == "copy"
         told += f" With the weights went {'the replay memory' if copied else 'no replay memory: each kept its own'}."
     return told
 
@@ -103,7 +103,7 @@ def _of_drawn(run: Run) -> str:
     told = f"One policy learned: the mean. In each of {many(generations, 'generation')} {members} were drawn around it"
     if run.population > 0 and generations > 1:
         told += f", {run.population * generations:,.0f} in all"
-    told += f", and played whole episodes. {run.story} "
+    told += f", and played whole episodes. {run.explanation} "
     return told + "No member lives on: what is kept and tested is the mean alone."
 
 

@@ -16,7 +16,7 @@ from shoal.population.search_shard import SearchShard
 S = TypeVar("S", MemberShard, SearchShard)
 
 
-class ShardGroup(Generic[S]):
+class Shards(Generic[S]):
     """A `Shard` made of shards of equal size. While one uses the accelerator, the others wait on the host.
 
     first: the shard of the members `uids[0]`
