@@ -64,26 +64,23 @@ def test_lunarlander(tmp_path):
     assert champion["mean"] >= 200
 
 
-# By task: seeds, and what of the first two the members reach, by which of their statistics, and the champion.
-EVOLVED: dict[str, tuple] = {
-    "cartpole": (6, np.median, 475, 500),
-    "pendulum": (6, np.median, -200, -200),
-}
+# By task: what the median of the first two populations reaches, and the champion; the return of a member that diverged.
+EVOLVED = {"cartpole": (475, 500, 0), "pendulum": (-200, -200, -2000)}
 
 
 @pytest.mark.parametrize("name", EVOLVED)
 def test_pbt_learns_and_beats_independent_members(name, tmp_path):
-    """The population's median against the same priors without copying, at equal steps.
+    """The mean of all members against the same priors without copying, at equal steps.
 
-    A signed-rank test over seeds, for the gains are far from normal: where the prior happens to suit most members,
-    both reach the same ceiling.
+    A signed-rank test over seeds, for the gains are far from normal. Of the mean, because where the prior suits most
+    members, the medians reach the same ceiling.
     """
     gains = []
-    seeds, of_members, members, best = EVOLVED[name]
-    for seed in range(seeds):
+    median, best, diverged = EVOLVED[name]
+    for seed in range(5):
         evolved, champion = outcome(name, seed, tmp_path / "pbt")
         if seed in SEEDS:
-            assert of_members(evolved) >= members and champion["mean"] >= best, (seed, evolved, champion)
+            assert np.median(evolved) >= median and champion["mean"] >= best, (seed, evolved, champion)
         control, _ = outcome(name, seed, tmp_path / "control", method="seeds")
-        gains.append(np.median(evolved) - np.median(control))
+        gains.append(np.maximum(evolved, diverged).mean() - np.maximum(control, diverged).mean())
     assert wilcoxon(gains, alternative="greater").pvalue < 0.05, gains
