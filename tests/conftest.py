@@ -42,9 +42,9 @@ def pytest_configure(config: pytest.Config) -> None:
     )  # what JAX has traced stays: looking through it again and again takes a tenth of the time
 
 
-# Where one test runs for every agent or method, `make test` takes the quickest of each kind and `make learn` the others.
-THOROUGH = ("contract", "rl", "learn", "commands/test_methods_shown.py", "commands/test_evaluate.py")
-OTHERS = re.compile(r"\b(td3|sac|cem_rl|dvd|seeds|schedule)\b")
+# Where one test runs for every agent or method, `make test` takes the quickest and `make learn` the others.
+THOROUGH = ("agents", "contract", "rl", "learn", "commands/test_methods_shown.py", "commands/test_evaluate.py")
+OTHERS = re.compile(r"\b(td3|sac|cem_rl|dvd|seeds|schedule|continuous|multi_discrete)\b")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

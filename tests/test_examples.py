@@ -28,11 +28,8 @@ EXPECTED: dict[str, Callable[[str], bool]] = {
 }
 
 
-NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py"))
-FIRST = "train_from_python"  # the one that people try first
-
-
-@pytest.mark.parametrize("name", [FIRST, *(pytest.param(x, marks=pytest.mark.slow) for x in NAMES if x != FIRST)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("*.py")))
 def test_example(name: str, tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error::DeprecationWarning:__main__", str(EXAMPLES / f"{name}.py")]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)

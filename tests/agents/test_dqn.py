@@ -172,6 +172,7 @@ def test_unfitting_steps(n):
 # ------------------------------------------------------------------------------------------------ images
 
 
+@pytest.mark.slow
 def test_images():
     """Bytes from the environment to the network; every layer learns."""
     spec = Spec(shape := (36, 40, 2), "uint8", SPACE)

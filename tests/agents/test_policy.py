@@ -61,6 +61,7 @@ def test_shapes(kind, recurrent):
     assert extras == ()
 
 
+@pytest.mark.slow
 def test_images():
     """Convolutions, then the LSTM; numbers of 8 bits are shares of 255."""
     agent = policy(spec_of("discrete", (36, 36, 1), "uint8"), network="nature_cnn", layers=(), recurrent=6)
@@ -178,7 +179,9 @@ def test_images_are_normalised_as_shares_of_255():
     images = np.random.default_rng(0).integers(0, 256, (6, 2, 3), np.uint8)
     told = []
     for dtype, obs in (("uint8", images), ("float32", np.float32(images) / 255)):
-        learner = evolution_strategy(policy(spec_of("continuous", (2, 3), dtype), normalise_observations=True), "adam", 2)
+        learner = evolution_strategy(
+            policy(spec_of("continuous", (2, 3), dtype), normalise_observations=True), "adam", 2
+        )
         shared = learner.init(jax.random.key(0), jnp.arange(2), jax.tree.map(lambda x: np.ones(2), EsHyper())).shared
         first = learner.agent.greedy(shared.policy, obs, ())[0]
         step = Rollout(obs[None], *[None] * 6)

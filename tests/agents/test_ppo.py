@@ -249,6 +249,7 @@ def test_reward_normalisation_makes_the_scale_irrelevant():
     np.testing.assert_allclose(ends[0], ends[1], rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", ["nature_cnn", lambda spec: nn.Sequential([Features(spec.obs_shape), nn.Dense(5)])])
 def test_images(network):
     """Bytes from the environment to a network in policy and critic each; every layer learns."""

@@ -271,6 +271,7 @@ def test_replay_beside_the_run_and_of_a_replay(six: Path, tmp_path: Path) -> Non
     assert again == values[: len(again)]
 
 
+@pytest.mark.slow
 def test_a_replay_resumes(six: Path, tmp_path: Path) -> None:
     shoal("replay", six, "--run-dir", tmp_path / "whole", "--quiet")
     shoal("replay", six, "--run-dir", tmp_path / "r", "--quiet")

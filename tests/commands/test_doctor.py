@@ -219,6 +219,7 @@ def test_training_fitness_needs_episodes_that_end() -> None:
     assert "an interval is" not in marked(findings, "!")
 
 
+@pytest.mark.slow
 def test_what_one_episode_says() -> None:
     assert "one episode does not say" in marked(about(doctor.dry_run, fitness=Fitness(episodes=1)), "!")
 

@@ -116,6 +116,7 @@ def test_cells_have_one_colour_per_channel() -> None:
     assert first != second == both != empty == [play.GROUND] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env", ["gymnax:Breakout-MinAtar", grid_environment])
 def test_grids_are_drawn_as_cells(env: Any, run_of: Callable[..., Path], tmp_path: Path) -> None:
     returns = play.film(run_of(env), tmp_path / "film.gif", episodes=2, seed=3, trust_code=True)

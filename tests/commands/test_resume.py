@@ -61,9 +61,7 @@ def test_what_may_change_in_a_run(tmp_path: Path) -> None:
     assert generations(tmp_path / "r") == [2]
     assert json.loads((tmp_path / "r/result.json").read_text())["champion"]["evaluation"]["episodes"] == 3
     refused = shoal("resume", tmp_path / "r", "--set", "population=8")
-    assert (
-        refused.code == 2 and "population: a run goes on as it was begun; may change: generations," in refused.err
-    )
+    assert refused.code == 2 and "population: a run goes on as it was begun; may change: generations," in refused.err
     assert len(refused.err.splitlines()) == 1
 
 
@@ -80,7 +78,7 @@ def test_the_comparison_would_notice(six: Path, tmp_path: Path) -> None:
     assert any(one[name].tobytes() != other[name].tobytes() for name in one)
 
 
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("sign", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("phase", ["train", "evaluate", "evolve"])
 def test_one_signal_ends_after_the_generation(
     six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str, sign: int
@@ -94,7 +92,7 @@ def test_one_signal_ends_after_the_generation(
     same_run(six, run)
 
 
-@pytest.mark.parametrize("phase", ["train", "evaluate"])
+@pytest.mark.parametrize("phase", ["train", pytest.param("evaluate", marks=pytest.mark.slow)])
 def test_a_second_signal_abandons_the_generation(six: Path, tmp_path: Path, phase: str) -> None:
     run = tmp_path / "r"
     assert stop(run, Signals(2, phase, count=2)) == ["stopping: this generation is abandoned"]
@@ -103,6 +101,7 @@ def test_a_second_signal_abandons_the_generation(six: Path, tmp_path: Path, phas
     same_run(six, run)
 
 
+@pytest.mark.slow
 def test_a_long_generation_is_abandoned_at_once(six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control, "PATIENCE", 0.0)
     run = tmp_path / "r"
@@ -178,6 +177,7 @@ def test_stopped_again_and_again(six: Path, tmp_path: Path) -> None:
     same_run(six, run)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_moved(six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stop(tmp_path / "old place", Signals(2, "evolve"))
     (tmp_path / "old place").rename(tmp_path / "new")
@@ -340,7 +340,8 @@ def kill(run: Path, moments: Iterator[float], *first: str) -> int:
     return max(generations(run), default=-1)
 
 
-@pytest.mark.parametrize("times", [2, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("times", [10])
 def test_killed_at_random_moments(sixty: Path, tmp_path: Path, times: int) -> None:
     run = tmp_path / "r"
     draw = np.random.default_rng(times)
@@ -395,6 +396,7 @@ def test_killed_at_every_step_of_writing(tmp_path: Path) -> None:
             same_run(run, copy)
 
 
+@pytest.mark.slow
 def test_killed_at_some_steps_of_writing(tmp_path: Path) -> None:
     run = tmp_path / "r"
     with watched(run, tmp_path) as taken:
@@ -548,6 +550,7 @@ def test_another_structure_does_not_fit(tmp_path: Path) -> None:
 HOST = {"env": "gym:CartPole-v1", "env_options": {"max_episode_steps": 20}, "generations": 4}
 
 
+@pytest.mark.slow
 def test_host_environments_go_on_with_fresh_episodes(tmp_path: Path) -> None:
     run = tmp_path / "r"
     with pytest.raises(Interrupted):

@@ -232,6 +232,7 @@ def evolution(path: Path) -> dict[str, Any]:
     return told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shards", [1, 4])
 def test_a_mean_knows_no_shards(perturbed: Path, tmp_path: Path, shards: int) -> None:
     """Bit for bit: its weights as champion, lineage, metrics and result; and all shards agree on it.
@@ -320,7 +321,9 @@ def test_a_worker_that_comes_back_goes_on(tmp_path: Path) -> None:
 def test_a_directory_of_another_experiment(tmp_path: Path) -> None:
     worker(tmp_path, "a", generations=1)
     before = sorted(p for p in tmp_path.rglob("*"))
-    with pytest.raises(BadInput, match=r"belongs to another experiment, which differs in interval, method.select; compare"):
+    with pytest.raises(
+        BadInput, match=r"belongs to another experiment, which differs in interval, method.select; compare"
+    ):
         worker(tmp_path, None, select="keep", interval=128)
     assert sorted(p for p in tmp_path.rglob("*")) == before
     worker(tmp_path, "b", generations=1)

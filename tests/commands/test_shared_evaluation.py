@@ -22,6 +22,8 @@ RUN: dict[str, Any] = {
     "config": {"layers": [8], "normalise_observations": True},
 }
 
+pytestmark = pytest.mark.slow
+
 
 def command(*more: object, **changes: Any) -> list[str]:
     return [*COMMAND, "train", "--quiet", *settings(**RUN | changes), *map(str, more)]
@@ -70,7 +72,6 @@ def test_workers_together_are_the_run_of_one_process(alone: Path, tmp_path: Path
     assert not list((tmp_path / "returns").rglob("*.claim"))
 
 
-@pytest.mark.slow
 def test_a_killed_worker_comes_back(alone: Path, tmp_path: Path) -> None:
     first = at_work(tmp_path, "a")
     began = time.monotonic()

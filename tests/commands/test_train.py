@@ -442,6 +442,7 @@ def points() -> Any:
     del gymnasium.registry["Points-v0"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["evaluation", "training"])
 def test_objective_of_the_info(tmp_path: Path, points: None, source: Any) -> None:
     """Fitness is what the info says, 0 to 5, where the return is always -5."""
@@ -539,6 +540,7 @@ def test_every_program_is_compiled_once(
     assert result.summary["compile_seconds"] > 0
 
 
+@pytest.mark.slow
 def test_module_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`module:factory` is found where the command runs; of one that a run names that holds only for who trusts it."""
     (tmp_path / "my_world.py").write_text("from shoal.environments.probes import match as world\n")

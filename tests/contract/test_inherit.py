@@ -275,6 +275,7 @@ def test_a_copied_memory_is_learned_from(pair):
     assert (updates == updates[0]).all() and updates[0] > 0
 
 
+@pytest.mark.slow
 def test_no_transition_leads_from_a_parents_steps_to_its_childs():
     """Where transitions have several steps, the last ones of a copied memory end there and bootstrap."""
     agent = make_agent("dqn", n_step=2)

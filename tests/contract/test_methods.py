@@ -237,6 +237,7 @@ def test_members_without_a_fitness_do_not_destroy_the_mean(method: str) -> None:
     assert np.isfinite(one).all() and np.isfinite(other).all() and not np.array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_diverged_actors_count_nothing_whatever_they_score() -> None:
     """Critics that are NaN make NaN of the half that is trained, which here scores as much as the others."""
     case = wide("cem_rl", walk_for(lambda x: jnp.float32(1)))

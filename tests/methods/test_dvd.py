@@ -51,6 +51,7 @@ def volume(policies: list[Any], states: np.ndarray) -> float:
     return float(np.linalg.slogdet(np.array(k) + JITTER * np.eye(N))[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weight", [0.0, 1.0])
 def test_dvd_against_the_reference(weight):
     """(1 - w) times the values and w times the volume, with probes and batches out of the one memory."""
@@ -121,6 +122,7 @@ def test_all_members_fill_the_memory():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ratio", "counts"), [(1.0, [8, 16, 24]), (0.3, [2, 4, 7]), (0.0, [0, 0, 0])])
 def test_dvd_number_of_updates(ratio, counts):
     """T x B x ratio joint updates per rollout; what is left over is owed."""

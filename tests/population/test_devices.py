@@ -117,6 +117,7 @@ def test_one_device_and_two_give_the_same(run, monkeypatch):
     close(run.go(3), alone.go(3), rtol=1e-4, atol=1e-5)  # not bit for bit: batches of other sizes round differently
 
 
+@pytest.mark.slow
 def test_the_size_of_a_chunk_changes_nothing(run):
     for a, b in zip(run.go(1), run.go(2), strict=True):
         np.testing.assert_array_equal(a, b)

@@ -268,7 +268,9 @@ def test_odd_values_anywhere(tmp_path: Path, write: Any, value: object) -> None:
 
 
 def test_stories_depend_on_options() -> None:
-    assert "5 of them learned by gradient steps" in CemRl().explanation(10) and "3 of them" in CemRl(trained=3).explanation(10)
+    assert "5 of them learned by gradient steps" in CemRl().explanation(10) and "3 of them" in CemRl(
+        trained=3
+    ).explanation(10)
     assert "gradient" not in CemRl(trained=0).explanation(10)
     assert "was chosen anew" in Dvd().explanation(3) and "was the same throughout" in Dvd(arms=(0.3,)).explanation(3)
 
@@ -283,7 +285,13 @@ def test_traits_not_names_make_the_page(tmp_path: Path) -> None:
         entry["members"] = {k: v for k, v in entry["members"].items() if k.startswith(("returns", "mean"))}
     (run / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     _, page = report(run, DRAWN)
-    for words in ("method lab:Nearby", "learned by a search nearby", own["explanation"], "No steps", "Rank of the mean"):
+    for words in (
+        "method lab:Nearby",
+        "learned by a search nearby",
+        own["explanation"],
+        "No steps",
+        "Rank of the mean",
+    ):
         assert words in page.words
     assert "8 members were drawn around it" in page.words and "Champion: the mean after" in page.words
     run = write_dvd(tmp_path / "diverse")

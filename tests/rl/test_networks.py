@@ -235,6 +235,7 @@ def test_convolution(shape, size, stride):
     np.testing.assert_allclose(got, convolution(x, **params, size=size, stride=stride), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("first", "channels"), [(False, 4), (True, 1)], ids=["channels last", "channels first"])
 def test_features_of_images(first, channels):
     """The three convolutions of Mnih et al. 2015, of shares of 255; the same wherever the channels come."""

@@ -237,7 +237,7 @@ def mutated_json(draw: random.Random, data: Any) -> Any:
         else:
             value = draw.choice(VALUES)
             place[key] = value if value is DEEP else copy.deepcopy(value)
-        if not data:
+        if "" not in data:
             return None
     return data[""]
 

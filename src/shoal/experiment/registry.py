@@ -37,7 +37,7 @@ def method_data(spec: Any) -> Any:
     """How a file holds a method: with all its options."""
     data = component_data(spec, "method")
     options = dict(data) if isinstance(data, dict) else {"name": data}
-    if options.get("name") in METHODS:
+    if isinstance(options.get("name"), str) and options["name"] in METHODS:
         usual = {f.name: f.default for f in fields(METHODS[options["name"]]) if f.default is not MISSING}
         options = {"name": options["name"]} | usual | options
     for part in CALLED:
@@ -64,9 +64,9 @@ def component(spec: Any, what: str) -> Any:
     if name is None:
         raise BadField(what, f"needs a name, one of {', '.join(registry)}")
     if ":" not in str(name):
-        if name not in registry:
+        if str(name) not in registry:
             raise unknown(what, str(name), registry)
-        return build(registry[name], options, f"{what}.")
+        return build(registry[str(name)], options, f"{what}.")
     target = import_object(str(name), what)
     made = call_own(what, str(name), target, **options) if isinstance(target, type) or options else target
     if not _fits(made, kind):

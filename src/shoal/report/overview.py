@@ -86,12 +86,13 @@ def _abstract(run: Run) -> str:
     if not copies:
         return told + "No member has copied another: each kept its own weights and hyperparameters."
     told += (
-        f"{run.explanation} Members copied others {many(copies, 'time')}: so good weights spread, and good hyperparameters were "
-        "found while the population learned."
+        f"{run.explanation} Members copied others {many(copies, 'time')}: so good weights spread, and good "
+        "hyperparameters were found while the population learned."
     )
     config = run.experiment.get("config")
     if isinstance(config, dict) and "capacity" in config:  # the agent learns from memory
-        copied = run.option("memory") == "copy"
+        method = run.experiment.get("method")
+        copied = isinstance(method, dict) and method.get("memory") == "copy"
         told += f" With the weights went {'the replay memory' if copied else 'no replay memory: each kept its own'}."
     return told
 
