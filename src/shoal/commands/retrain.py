@@ -8,11 +8,11 @@ from pathlib import Path
 
 from shoal.core.errors import BadInput
 from shoal.experiment.experiment import alone, of_run
-from shoal.experiment.registry import method, method_name
+from shoal.experiment.registry import method_data, method_name
 from shoal.experiment.trust import check_trust
-from shoal.methods.methods import Schedule
+from shoal.methods.methods import METHODS, Schedule
 from shoal.records.recorder import Recorder
-from shoal.report.lineage import schedule
+from shoal.report.lineage import read_run, schedule
 from shoal.run.loop import Result, train
 
 
@@ -30,11 +30,11 @@ def replay(
     """
     experiment = of_run(run)
     check_trust(experiment, trust_code)
-    made = method(experiment.method)
-    followed = made.rows if isinstance(made, Schedule) else ()
-    if not (made.tunes or followed):
-        raise BadInput(f"{run} has no schedule to follow: method {method_name(experiment.method)} tunes nothing")
-    tuned = sorted(experiment.space or (followed[0] if followed else ()))
+    name, tuned = method_name(experiment.method), sorted(experiment.space or ())
+    if METHODS.get(name) is Schedule:  # itself a replay
+        tuned = sorted(method_data(experiment.method)["rows"][0])
+    elif not read_run(run).tunes:
+        raise BadInput(f"{run} has no schedule to follow: method {name} tunes nothing")
     if not tuned:
         raise BadInput(f"{run} has no schedule to follow: its space is empty, so that nothing was tuned")
     rows = [{name: row[name] for name in tuned} for row in schedule(run)]
