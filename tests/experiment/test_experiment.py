@@ -309,6 +309,7 @@ BAD: list[tuple[str, int, str]] = [
     ("fitness:\n  source: trainig", 2, "fitness.source: 'trainig' does not exist; did you mean training?"),
     ("checkpoint:\n  keep: 0", 2, "checkpoint.keep = 0: must be at least 1"),
     ("checkpoint:\n  every: 0", 2, "checkpoint.every = 0"),
+    ("seed: 1\nselect: keep", 2, "select: is an option of the method; write method: {name: pbt, select: ...}"),
     of_pbt("select: tournement", 1, "method.select: 'tournement' does not exist; did you mean tournament?"),
     of_pbt("select:\n  name: truncaton", 1, "method.select: 'truncaton' does not exist; did you mean truncation?"),
     of_pbt("select:\n  bottom: 0.2", 1, "method.select: needs a name"),

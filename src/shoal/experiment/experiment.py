@@ -14,7 +14,7 @@ from typing import Any, Literal
 from shoal.core.errors import BadField, BadInput
 from shoal.core.schema import build, parse, plain, read_yaml, write_yaml
 from shoal.experiment.registry import as_range, method, method_data, method_name, name_of, range_data
-from shoal.methods.methods import Method
+from shoal.methods.methods import Method, Pbt
 from shoal.methods.ranges import validate
 
 INT32, INT64 = 2**31 - 1, 2**63 - 1
@@ -31,6 +31,7 @@ LIMITS = {
     "checkpoint.keep": (1, INT32),
 }
 COMPONENTS = ("method", "method.select", "method.explore")  # a name, or a name with options
+OPTIONS = {option.name for option in fields(Pbt)}  # which people look for beside the method
 CHANGEABLE = ("generations", "final_episodes", "checkpoint.every", "checkpoint.keep", "transfer")  # in a run
 
 
@@ -166,6 +167,8 @@ def blame(path: Path | None, changed: Collection[str] = (), always: bool = True)
 
 def from_dict(values: dict[str, Any]) -> Experiment:
     """An experiment from plain data. Raises BadInput for unknown fields and wrong types."""
+    for name in OPTIONS & values.keys() if isinstance(values, dict) else ():
+        raise BadField(name, "is an option of the method", f"write method: {{name: pbt, {name}: ...}}")
     return build(Experiment, values, "")
 
 
