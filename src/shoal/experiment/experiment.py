@@ -167,7 +167,9 @@ def blame(path: Path | None, changed: Collection[str] = (), always: bool = True)
 
 def from_dict(values: dict[str, Any]) -> Experiment:
     """An experiment from plain data. Raises BadInput for unknown fields and wrong types."""
-    for name in OPTIONS & values.keys() if isinstance(values, dict) else ():
+    beside = sorted(OPTIONS.intersection(values)) if isinstance(values, dict) else []
+    if beside:
+        name = beside[0]
         raise BadField(name, "is an option of the method", f"write method: {{name: pbt, {name}: ...}}")
     return build(Experiment, values, "")
 
