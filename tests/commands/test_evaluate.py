@@ -27,9 +27,9 @@ def test_a_champion_of_every_method(tmp_path: Path, method: str) -> None:
     agent = {"es": "policy"}.get(method, "td3")
     probe = {"env": "shoal.environments.probes:match", "env_options": {"actions": "continuous"}}
     given = {**probe, "agent": agent, "config": config, "interval": 64, "generations": 1}
-    experiment = tiny(method=method, **given)
+    experiment = tiny(method={"name": method} | ({"rows": [{}]} if method == "schedule" else {}), **given)
     spec = make_environment(experiment)[1].spec
-    agent = make_learner(experiment, spec, registry.method(method))[1].agent
+    agent = make_learner(experiment, spec, registry.method(experiment.method))[1].agent
     learned = jax.tree.map(np.asarray, agent.init(jax.random.key(4), agent.hyper).learned)
     hyper = {name: float(x) for name, x in agent.hyper._asdict().items()}
     (tmp_path / "experiment.yaml").write_text(dump(experiment))

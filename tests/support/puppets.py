@@ -133,7 +133,8 @@ def replace(path: Path, name: str, alive: dict[str, int], draw: random.Random) -
 
 def harm(path: Path, kind: str, draw: random.Random, later: list) -> bool:
     """Do something to a random published file. Whether there was one."""
-    files = [p for p in (path / "published").rglob("0*") if p.is_file()]
+    places = os.walk(path / "published")  # which leaves out what goes away meanwhile
+    files = [Path(folder) / name for folder, _, names in places for name in names if name.startswith("0")]
     if not files:
         return False
     file = draw.choice(files)
