@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from dataclasses import dataclass, make_dataclass, replace
+from dataclasses import dataclass, make_dataclass
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -185,16 +185,17 @@ def resume(
     quiet: Quiet = False,
 ) -> int:
     """Continue a run that was stopped, or give a finished one more generations."""
-    from shoal.experiment.experiment import CHANGEABLE, assign, of_run
+    from shoal.experiment.experiment import CHANGEABLE, Experiment, assign, of_run
     from shoal.run.loop import resume as run_again
 
     _look_here(trust_code)
-    more: dict[str, Any] = {}
-    for path, value in _assignments(set).items():
+    given = _assignments(set)
+    experiment = of_run(run) if given else Experiment()
+    for path, value in given.items():
         if path not in CHANGEABLE:
             raise BadField(path, "a run goes on as it was begun", f"may change: {', '.join(CHANGEABLE)}")
-        name = path.partition(".")[0]
-        more[name] = getattr(assign(replace(of_run(run), **more), path, value), name)
+        experiment = assign(experiment, path, value)
+    more = {name: getattr(experiment, name) for name in (path.partition(".")[0] for path in given)}
     generations = more.pop("generations", generations)
     return _show(lambda recorders: run_again(run, generations, recorders, trust_code, **more), quiet)
 

@@ -24,7 +24,7 @@ from shoal.methods.methods import Pbt, Schedule
 from shoal.methods.pbt import explore as explorers
 from shoal.methods.pbt import select as selectors
 from shoal.methods.ranges import at_bound, sample
-from shoal.population.devices import Layout, free_memory
+from shoal.population.devices import free_memory, layout_of
 from shoal.run.memory import COPIES_TO_SAVE, memory_needed, replay_size
 
 REHEARSALS = 100  # of selection and exploration, on invented members
@@ -77,9 +77,8 @@ def size(resolved: Resolved) -> Iterator[Finding]:
 
 def devices(resolved: Resolved) -> Iterator[Finding]:
     """How the members are spread."""
-    e, learner, uid = resolved.experiment, resolved.learner, resolved.members()[0]
-    pairs = isinstance(learner, SearchLearner) and learner.pairs
-    used, present = Layout(len(uid), learner.together, 2 if pairs else 1).devices, len(jax.devices())
+    e, learner = resolved.experiment, resolved.learner
+    used, present = layout_of(learner, len(resolved.members()[0])).devices, len(jax.devices())
     n = e.population
     kind = jax.devices()[0].platform.upper()
     text = f"{_many(n, 'member')} on {used} of {present} {kind} devices, {n // used} on each"

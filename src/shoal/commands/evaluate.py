@@ -9,7 +9,7 @@ import numpy as np
 
 from shoal.core.errors import BadInput
 from shoal.core.keys import derive
-from shoal.environments.guard import callbacks_blamed
+from shoal.environments.blame import callbacks_blamed
 from shoal.experiment.registry import name_of
 from shoal.experiment.resolve import make_environment
 from shoal.experiment.trust import check_trust

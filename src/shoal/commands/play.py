@@ -21,8 +21,9 @@ from shoal.core.keys import derive, jax_key, words
 from shoal.core.schema import one_line
 from shoal.core.types import PyTree, Seed
 from shoal.environments import host, registry
+from shoal.environments.blame import blamed
 from shoal.environments.device import DeviceEnvironment
-from shoal.environments.guard import blamed, guarded
+from shoal.environments.guard import guarded
 from shoal.experiment.trust import check_trust
 from shoal.run.champion import load_champion
 

@@ -43,6 +43,7 @@ class Processes:
         self.exchange: Exchange = Local()  # of the processes that are in step
         self._workspace: Workspace | None = None
         self._shares_evaluation = False
+        self.first_uid = 0  # of this process's members; populations that workers have each to themselves follow
         self._attend, self._note = attend, note
         if experiment.exchange == "mpi":
             from shoal.distributed.mpi import Mpi
@@ -73,13 +74,15 @@ class Processes:
         """Agree with the others on the experiment; a worker gets its name. Raises BadInput where they train another."""
         e = resolved.experiment
         if e.exchange != "directory":
-            if self.exchange.broadcast(dump(e)) != dump(e):
+            text = dump(e)
+            if self.exchange.broadcast(text) != text:
                 raise BadField("exchange", "the processes were started with different experiments", value=e.exchange)
             return resolved
         self._shares_evaluation = resolved.method.shares_evaluation
         space = Workspace(Path(e.workspace or ""), e.checkpoint.keep, self._attend, self._note, e.checkpoint.every)
         self._workspace = space
         space.join(e.worker)
+        self.first_uid = 0 if self._shares_evaluation else space.slot * e.population
         usual = Experiment()
         own = [name for name in OWN if not (self._shares_evaluation and name == "shards")]
         common = replace(e, **{name: getattr(usual, name) for name in own})
@@ -90,11 +93,6 @@ class Processes:
     def leading(self) -> bool:
         """Whether this process writes the records of its run."""
         return self.exchange.rank == 0
-
-    @property
-    def first_uid(self) -> int:
-        """The number of this process's first member; populations that workers have each to themselves follow."""
-        return 0 if self._workspace is None or self._shares_evaluation else self._workspace.slot * self._size
 
     @property
     def run_dir(self) -> Path | None:
@@ -108,7 +106,6 @@ class Processes:
 
     def shard(self, resolved: Resolved, pause: Callable) -> Shard:
         """The members of this process. pause: called while waiting for the device; see `JaxShard`."""
-        self._size = resolved.experiment.population
         uids = resolved.members(self.exchange.rank, self.exchange.size, self.first_uid)
         returns = None
         if self._workspace is not None and self._shares_evaluation:

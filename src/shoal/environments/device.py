@@ -17,9 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.core.errors import BadField, BadInput, unknown
-from shoal.core.schema import one_line
+from shoal.core.errors import BadField, unknown
 from shoal.core.types import ActionSpace, Continuous, Discrete, PyTree, Spec, TimeStep
+from shoal.environments.blame import blamed
 
 LARGEST = int(np.iinfo(np.int32).max)  # the whole numbers of JAX have 32 bits
 
@@ -114,12 +114,8 @@ def _accepted(env: str, options: dict[str, Any]) -> Iterator[None]:
     for name, value in options.items():
         if isinstance(value, int) and not -LARGEST <= value <= LARGEST:
             raise BadField(f"env_options.{name}", f"must lie within [{-LARGEST}, {LARGEST}]", value=value)
-    try:
+    with blamed(env, f"does not accept env_options {options}"):
         yield
-    except BadInput:
-        raise
-    except Exception as error:
-        raise BadField("env", f"{env} does not accept env_options {options}: {one_line(error)}") from error
 
 
 def gymnax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:

@@ -23,7 +23,8 @@ REGISTRIES: dict[str, dict[str, type]] = {"method": METHODS, "select": SELECTORS
 def method(spec: Any) -> Method:
     """The method that an experiment names, with the selector and the explorer that it names in turn. Raises BadInput."""
     made = component(spec, "method")
-    parts = {part: component(getattr(made, part), f"method.{part}") for part in CALLED if hasattr(made, part)}
+    options = [f.name for f in fields(made)] if is_dataclass(made) else []
+    parts = {part: component(getattr(made, part), f"method.{part}") for part in CALLED if part in options}
     return replace(made, **parts) if parts else made
 
 

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from shoal.core.types import Population, PyTree
+from shoal.core.types import Learner, Population, PyTree, SearchLearner
 from shoal.population.compiled import keep_whole
 from shoal.rl.batching import AXIS
 
@@ -116,6 +116,12 @@ class Layout:
 
     def _shardings(self, members: PyTree) -> PyTree:
         return jax.tree.map(lambda m: NamedSharding(self._mesh, _spec(m)), members)
+
+
+def layout_of(learner: Learner | SearchLearner, members: int) -> Layout:
+    """How the members of a learner lie on the devices: apart, in pairs, or all on one."""
+    pairs = isinstance(learner, SearchLearner) and learner.pairs
+    return Layout(members, learner.together, 2 if pairs else 1)
 
 
 def _spec(members: bool) -> PartitionSpec:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import jax
 import numpy as np
@@ -12,7 +12,9 @@ import numpy as np
 from shoal.core import tree
 from shoal.core.keys import derive, jax_key
 from shoal.core.types import Cards, Hyper, Learner, Population, PyTree, SearchLearner, Seed
-from shoal.population.devices import OF_POPULATION, Layout, Program, covered
+from shoal.environments.device import DeviceEnvironment
+from shoal.environments.registry import Environment
+from shoal.population.devices import OF_POPULATION, Program, covered, layout_of
 from shoal.population.rollouts.device import DeviceEpisodes
 from shoal.population.rollouts.host import HostEpisodes
 
@@ -20,25 +22,37 @@ from shoal.population.rollouts.host import HostEpisodes
 class JaxShard:
     """N members `uid` of one learner: where they lie, their hyperparameters, and what was last measured of them.
 
-    episodes: E, per member and evaluation. pause: called with a result and the parts of an interval that are done.
+    on_device, on_host: how the members meet environments of either kind
+    episodes: E, per member and evaluation. greedy: act without exploration noise in evaluations. step_limit: of these.
+    objective: see `Fitness`. pause: called with a result and the parts of an interval that are done.
     """
 
+    on_device: ClassVar[type[DeviceEpisodes]]
+    on_host: ClassVar[type[HostEpisodes]]
+    rollouts: DeviceEpisodes | HostEpisodes
     population: Population
     evaluation_steps: int
 
     def __init__(
         self,
+        environment: Environment,
         learner: Learner | SearchLearner,
         uid: np.ndarray,
         seed: int,
-        layout: Layout,
-        rollouts: DeviceEpisodes | HostEpisodes,
-        episodes: int,
-        pause: Callable,
+        *,
+        episodes: int = 8,
+        greedy: bool = True,
+        step_limit: int = 100_000,
+        objective: str | None = None,
+        pause: Callable = lambda result, done: None,
     ):
-        n = len(uid)
-        self.uid, self.rollouts, self.pause = np.asarray(uid, np.uint32), rollouts, pause
-        self.resumes_exactly = rollouts.resumes_exactly
+        n, layout = len(uid), layout_of(learner, len(uid))
+        if isinstance(environment, DeviceEnvironment):
+            self.rollouts = self.on_device(environment, learner, layout, greedy, step_limit)
+        else:
+            self.rollouts = self.on_host(environment, learner, layout, greedy, step_limit, objective)
+        self.uid, self.pause = np.asarray(uid, np.uint32), pause
+        self.resumes_exactly = self.rollouts.resumes_exactly
         self._agent, self._seed, self._layout, self._episodes = learner.agent, seed, layout, episodes
         self._first = lambda uid, hyper, key: learner.init(key, uid, hyper)
         self._init = layout.program(self._first, True, True, False, out=OF_POPULATION)

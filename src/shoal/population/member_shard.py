@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +12,7 @@ from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.keys import derive, jax_key
 from shoal.core.types import Cards, Learner, PyTree, Seed
-from shoal.environments.device import DeviceEnvironment
 from shoal.environments.registry import Environment
-from shoal.population.devices import Layout
 from shoal.population.jax_shard import JaxShard
 from shoal.population.rollouts.device import DeviceRollouts
 from shoal.population.rollouts.episodes import Outcome, no_outcome, summarise
@@ -25,9 +23,10 @@ class MemberShard(JaxShard):
     """N members of one learner in one environment, which train as one compiled program.
 
     uid: of its members, [N]. fitness: `evaluation` (whole episodes without learning) or `training` (the episodes of the
-    interval). episodes: E, per member and evaluation. greedy: act without exploration noise in evaluations.
+    interval). copy_memory: children copy replay memory too. options: those of `JaxShard`.
     """
 
+    on_device, on_host = DeviceRollouts, HostRollouts
     rollouts: DeviceRollouts | HostRollouts
 
     def __init__(
@@ -38,20 +37,11 @@ class MemberShard(JaxShard):
         seed: int,
         *,
         fitness: str = "evaluation",
-        episodes: int = 8,
-        greedy: bool = True,
-        step_limit: int = 100_000,
-        objective: str | None = None,
         copy_memory: bool = False,
-        pause: Callable = lambda result, done: None,
+        **options: Any,
     ):
-        layout = Layout(len(uid), learner.together)
-        rollouts: DeviceRollouts | HostRollouts
-        if isinstance(environment, DeviceEnvironment):
-            rollouts = DeviceRollouts(environment, learner, layout, greedy, step_limit)
-        else:
-            rollouts = HostRollouts(environment, learner, layout, greedy, step_limit, objective)
-        super().__init__(learner, uid, seed, layout, rollouts, episodes, pause)
+        super().__init__(environment, learner, uid, seed, **options)
+        layout = self._layout
         self._measure, self._copy_memory = fitness, copy_memory
         self._inherit = layout.gather(tree.take, True, False)
         self._implant = layout.gather(_implant, True, False, False, donate=(0,))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,9 +12,8 @@ from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.keys import derive, jax_key
 from shoal.core.types import Cards, Member, Population, PyTree, SearchLearner, Seed
-from shoal.environments.device import DeviceEnvironment
 from shoal.environments.registry import Environment
-from shoal.population.devices import OF_POPULATION, Layout
+from shoal.population.devices import OF_POPULATION
 from shoal.population.jax_shard import JaxShard
 from shoal.population.rollouts.episodes import add_metrics, mean_metrics, no_metrics, summarise
 from shoal.population.rollouts.search import DeviceSearch, HostSearch
@@ -27,33 +25,15 @@ TEST = 16  # episodes that the champion plays at a time
 class SearchShard(JaxShard):
     """N members of one learner in one environment. Learning uses the episodes that measure them; these count as steps.
 
-    The one individual is the mean. uid: of its members, [N]. episodes: E, per member and evaluation. greedy: act without
-    exploration noise.
+    The one individual is the mean. uid: of its members, [N]. options: those of `JaxShard`.
     """
 
+    on_device, on_host = DeviceSearch, HostSearch
     rollouts: DeviceSearch | HostSearch
 
-    def __init__(
-        self,
-        environment: Environment,
-        learner: SearchLearner,
-        uid: np.ndarray,
-        seed: int,
-        *,
-        episodes: int = 8,
-        greedy: bool = True,
-        step_limit: int = 100_000,
-        objective: str | None = None,
-        pause: Callable = lambda result, done: None,
-    ):
-        layout = Layout(len(uid), learner.together, 2 if learner.pairs else 1)
-        rollouts: DeviceSearch | HostSearch
-        if isinstance(environment, DeviceEnvironment):
-            rollouts = DeviceSearch(environment, learner, layout, greedy, step_limit)
-        else:
-            rollouts = HostSearch(environment, learner, layout, greedy, step_limit, objective)
-        super().__init__(learner, uid, seed, layout, rollouts, episodes, pause)
-        self._learner = learner
+    def __init__(self, environment: Environment, learner: SearchLearner, uid: np.ndarray, seed: int, **options: Any):
+        super().__init__(environment, learner, uid, seed, **options)
+        self._learner, layout = learner, self._layout
         self._draw = layout.program(learner.draw, OF_POPULATION, True, False, out=OF_POPULATION)
         self._improve = layout.program(
             self._improve_members, OF_POPULATION, True, False, False, False, out=(OF_POPULATION, True), donate=(0, 1)

@@ -20,7 +20,7 @@ from shoal.core.keys import derive
 from shoal.core.schema import plain
 from shoal.distributed.processes import Processes
 from shoal.distributed.synchronous import Evolved, Shared
-from shoal.environments.guard import callbacks_blamed
+from shoal.environments.blame import callbacks_blamed
 from shoal.experiment.experiment import Experiment, blame, of_run
 from shoal.experiment.registry import name_of
 from shoal.experiment.trust import check_trust
