@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from support.cases import every_slow
 from support.mutations import at_most, mutated_bytes, mutated_json, mutated_text, replaced, restored
 from support.runs import at_work, build_run, tiny
 from support.synthetic_run import write_run
@@ -126,7 +127,7 @@ def taken(reader: Callable[..., Any], *arguments: Any) -> Any:
         return None
 
 
-@pytest.mark.parametrize("batch", range(10))
+@pytest.mark.parametrize("batch", every_slow(range(10), 3))
 def test_mutated_experiments(tmp_path: Path, batch: int) -> None:
     path, built = tmp_path / "e.yaml", 0
     for case in range(200):
@@ -251,7 +252,7 @@ def _mutated_arrays(draw: random.Random, data: bytes) -> bytes:
     return draw.choice((len(header), size, 0, 2**63)).to_bytes(8, "little") + header + data[8 + size :]
 
 
-@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("name", every_slow(READERS, 2))
 def test_mutated_runs(run: Path, name: str) -> None:
     """What has checksums is not always taken; a report shows what it can."""
     refused = 0

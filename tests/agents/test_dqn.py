@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from support import reference
+from support.cases import others_slow
 from support.reference import Adam, B, Past, T, close, gradient, mlp, plain, shaken, towards
 from support.tiny import same
 
@@ -82,7 +83,7 @@ class Reference:
         assert learned.updates == self.updates
 
 
-@pytest.mark.parametrize(("double", "n"), [(True, 1), (False, 1), (True, 3)])
+@pytest.mark.parametrize(("double", "n"), others_slow([(True, 1), (False, 1), (True, 3)], (True, 3)))
 def test_against_the_reference(double, n):
     """Six rounds by one program; hyperparameters change on the way, and hold for what was stored before."""
     made = agent(double=double, n_step=n)

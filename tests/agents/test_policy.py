@@ -129,7 +129,7 @@ def test_acting(kind, recurrent):
     ("kind", "shape", "settings"),
     [
         *((kind, (4,), {"layers": (8,)}) for kind in SPACES),
-        ("discrete", (1, 36, 36), {"network": "nature_cnn", "layers": ()}),
+        pytest.param("discrete", (1, 36, 36), {"network": "nature_cnn", "layers": ()}, marks=pytest.mark.slow),
     ],
 )
 def test_a_population_is_its_members(kind, shape, settings):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from support import reference
+from support.cases import others_slow
 from support.reference import Adam, B, Past, T, close, gradient, key_of, mlp, plain, shaken, towards
 from support.tiny import same
 
@@ -132,7 +133,7 @@ def noises(key: jax.Array, i: int) -> tuple[np.ndarray, ...]:
     return tuple(np.float64(jax.random.normal(k, (reference.BATCH, 2))) for k in jax.random.split(key_of(key, i)))
 
 
-@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("wide", others_slow([False, True], False))
 def test_against_the_reference(wide):
     """Five rounds by one program; hyperparameters change on the way, and hold for what was stored before."""
     member = begin(wide)

@@ -19,8 +19,8 @@ def six(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def sixty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Sixty generations, long enough to be met at work by a signal."""
-    run = tmp_path_factory.mktemp("runs") / "sixty"
-    assert shoal(*flags(run, "--quiet", generations=60)).code == 0
+def thirty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Thirty generations, long enough to be met at work by a signal."""
+    run = tmp_path_factory.mktemp("runs") / "thirty"
+    assert shoal(*flags(run, "--quiet", generations=30)).code == 0
     return run

@@ -16,6 +16,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from support.cases import every_slow
 from support.runs import flags, rows, same_run, shoal, start
 
 from shoal.environments import registry
@@ -518,7 +519,9 @@ def run_full(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, calls: int,
 
 @pytest.mark.parametrize(
     ("owner", "name", "calls"),
-    [(Lines, "write", 5), (Lines, "sync", 4), (os, "fsync", 12), (Path, "replace", 9), (Path, "rename", 3)],
+    every_slow(
+        [(Lines, "write", 5), (Path, "replace", 9), (Lines, "sync", 4), (os, "fsync", 12), (Path, "rename", 3)], 2
+    ),
 )
 def test_full_in_the_middle(
     six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, calls: int

@@ -102,9 +102,8 @@ def test_every_field_can_be_set() -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        ["--set", "hyper.epochs=1", "--set", "final_episodes=3"],
+        ["--set", "hyper.epochs=1", "--set=final_episodes=3"],
         ["--set", "hyper.epochs=1", "final_episodes=3"],
-        ["--set=hyper.epochs=1", "--set=final_episodes=3"],
     ],
 )
 def test_set_several(tmp_path: Path, given: list[str]) -> None:

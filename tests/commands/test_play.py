@@ -15,6 +15,7 @@ import imageio_ffmpeg
 import jax
 import numpy as np
 import pytest
+from support.cases import others_slow
 from support.runs import COMMAND, at_work, build_run
 
 from shoal.cli import main
@@ -80,7 +81,9 @@ def frames(video: Path) -> np.ndarray:
     return np.frombuffer(decoded, np.uint8).reshape(-1, 40, 60, 3).astype(int)
 
 
-@pytest.mark.parametrize("env", [*(f"gymnax:{name}" for name in play.TWINS), "gym:CartPole-v1"])
+@pytest.mark.parametrize(
+    "env", others_slow([*(f"gymnax:{name}" for name in play.TWINS), "gym:CartPole-v1"], "gymnax:Pendulum-v1")
+)
 def test_a_film_shows_every_step(env: str, run_of: Callable[..., Path], tmp_path: Path) -> None:
     video = tmp_path / "film.mp4"
     returns = play.film(run_of(env), video, episodes=1, seed=0)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.cases import others_slow
 
 from shoal.report.page import write_report
 
@@ -123,7 +124,7 @@ def point(page: Any, plot: Any, x: float, y: float) -> str:
 
 
 @pytest.mark.parametrize("name", RUNS)
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("width", others_slow([390, 1280], 390))
 def test_every_section_fits(visit: Callable[..., Any], name: str, width: int) -> None:
     page = visit(name, width)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -138,7 +139,7 @@ def test_every_section_fits(visit: Callable[..., Any], name: str, width: int) ->
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["small", "running", "diverged", "es", "dvd"])
+@pytest.mark.parametrize("name", others_slow(["small", "running", "diverged", "es", "dvd"], "diverged"))
 def test_text_can_be_read(visit: Callable[..., Any], scheme: str, name: str) -> None:
     page = visit(name, scheme=scheme)
     page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")

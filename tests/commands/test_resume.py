@@ -297,22 +297,22 @@ def say(process: Any, until: str) -> str:
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
-def test_a_signal_to_the_command(sixty: Path, tmp_path: Path, sign: int) -> None:
+def test_a_signal_to_the_command(thirty: Path, tmp_path: Path, sign: int) -> None:
     run = tmp_path / "a run"
-    with start(*flags(run, generations=60)) as process:
-        say(process, "generation 3/60")
+    with start(*flags(run, generations=30)) as process:
+        say(process, "generation 3/30")
         os.killpg(process.pid, sign)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (3, "")
     assert out.endswith(f"interrupted; go on with: shoal resume '{run}'\n")
     assert not (run / "result.json").exists()
     done = len(rows(run / "metrics.jsonl"))
-    assert 3 <= done < 60
+    assert 3 <= done < 30
     outcome = shoal("resume", run)
     assert outcome.code == 0
-    assert f"generation {done + 1}/60" in outcome.out
-    assert f"generation {done}/60" not in outcome.out
-    same_run(sixty, run)
+    assert f"generation {done + 1}/30" in outcome.out
+    assert f"generation {done}/30" not in outcome.out
+    same_run(thirty, run)
 
 
 @pytest.mark.slow
@@ -342,17 +342,17 @@ def kill(run: Path, moments: Iterator[float], *first: str) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("times", [10])
-def test_killed_at_random_moments(sixty: Path, tmp_path: Path, times: int) -> None:
+def test_killed_at_random_moments(thirty: Path, tmp_path: Path, times: int) -> None:
     run = tmp_path / "r"
     draw = np.random.default_rng(times)
     moments = iter(draw.uniform(0, 0.4 / times, times).tolist())  # seconds, so that it is never done before
-    kill(run, moments, *flags(run, generations=60))
+    kill(run, moments, *flags(run, generations=30))
     for _ in range(times - 1):
         kill(run, moments)
     assert not (run / "result.json").exists()
     assert shoal("resume", run, "--quiet").code == 0
-    same_run(sixty, run)
-    same_curves(sixty, run)
+    same_run(thirty, run)
+    same_curves(thirty, run)
     left = [p for p in [*run.iterdir(), *(run / "checkpoints").iterdir()] if p.name.startswith(".")]
     assert left == []
 

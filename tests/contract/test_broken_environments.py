@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
+from support.cases import others_slow
 from support.runs import flags, shoal
 from support.tiny import walk
 
@@ -206,7 +207,7 @@ OF_ONES_OWN = {
 }
 
 
-@pytest.mark.parametrize("ill", OF_ONES_OWN)
+@pytest.mark.parametrize("ill", others_slow(OF_ONES_OWN, "make", "reset shape", "callback", "vector step"))
 def test_of_ones_own(tmp_path: Path, ill: str) -> None:
     told = refused(f"{HERE}:own", tmp_path, env_options={"ill": ill})
     assert told.startswith(OF_ONES_OWN[ill]), told

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
+from support.cases import others_slow
 from support.tiny import leaves, same
 
 from shoal.core.errors import BadInput
@@ -53,7 +54,7 @@ def random_action(space: Any, key: jax.Array) -> jax.Array:
 # ------------------------------------------------------------------------------------ device environments
 
 
-@pytest.mark.parametrize(("env", "options"), DEVICE)
+@pytest.mark.parametrize(("env", "options"), others_slow(DEVICE, DEVICE[0], DEVICE[1], DEVICE[-1]))
 def test_device_environment(env, options):
     """Random steps in 8 copies, their resets marked: who shows which observation, and when."""
     environment = open_environment(env, **options)

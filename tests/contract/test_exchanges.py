@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.cases import others_slow
 from support.runs import mpiexec
 from support.stub_shard import POPULATION, StubShard, decide, expected, hyper_of, key_of, state_of
 
@@ -36,7 +37,7 @@ def ranks(count: int, transfer: str, folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("transfer", ["point_to_point", "collective"])
-@pytest.mark.parametrize("count", [1, 2, 3, 4])
+@pytest.mark.parametrize("count", others_slow([1, 2, 3, 4], 3))
 def test_mpi(tmp_path: Path, count: int, transfer: str) -> None:
     told = ranks(count, transfer, tmp_path)
     assert [rank["rank"] for rank in told] == list(range(count))

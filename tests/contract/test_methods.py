@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.cases import others_slow
 from support.joint import OTHER
 from support.runs import CONFIG, Signals, build_run, record, rows, same_run, shoal, tiny
 from support.tiny import LIVE, leaves, member, same, walk
@@ -275,7 +276,10 @@ def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 WHOLE: dict[str, Path] = {}
-EVERY = pytest.mark.parametrize(("whole", "name"), [(name, name) for name in RUNS], indirect=["whole"])
+QUICK = [("pbt", "pbt"), ("es, everything", "es, everything")]
+EVERY = pytest.mark.parametrize(
+    ("whole", "name"), others_slow([(name, name) for name in RUNS], *QUICK), indirect=["whole"]
+)
 
 
 @EVERY

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.cases import others_slow
 
 from shoal.agents.policy import policy
 from shoal.core.types import ActionSpace, Agent, Continuous, Discrete, Member, MultiDiscrete, Rollout, Spec
@@ -289,7 +290,7 @@ def test_fitness_is_the_objective(rollouts, fitness):
     np.testing.assert_array_equal(shard.cards().fitness, [2 * story.episodes[0][0] for story in stories])
 
 
-@pytest.mark.parametrize("fitness", ["training", "evaluation"])
+@pytest.mark.parametrize("fitness", others_slow(["training", "evaluation"], "training"))
 def test_an_lstm_remembers_an_episode_and_no_longer(rollouts, fitness):
     """Across rollouts of one step each, in training; from its beginning, in every evaluation."""
     agent = policy(Spec((1,), "float32", SPACES["continuous"]), layers=(), recurrent=5)

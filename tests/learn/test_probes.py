@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from support.cases import others_slow
 
 import shoal
 from shoal.agents.policy import policy
@@ -65,7 +66,7 @@ def test_actions_that_match_the_observation(actions, least):
     assert (shard.cards().fitness >= least).all(), shard.cards().fitness
 
 
-@pytest.mark.parametrize(("recurrent", "best"), [(0, 0.5), (4, 1)])
+@pytest.mark.parametrize(("recurrent", "best"), others_slow([(0, 0.5), (4, 1)], (4, 1)))
 def test_only_a_memory_recalls(recurrent, best):
     """Untrained members: about half of those that remember the cue happen to answer with its sign."""
     environment = probes.recall()

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.cases import others_slow
 from support.joint import (
     OTHER,
     SETTINGS,
@@ -69,7 +70,7 @@ def watched(made: SearchLearner, population: Population) -> Population:
     return population._replace(shared=population.shared._replace(memory=memory))
 
 
-@pytest.mark.parametrize("trained", [1, 2, 3])
+@pytest.mark.parametrize("trained", others_slow([1, 2, 3], 2))
 def test_members_that_are_not_trained_stay_as_they_are(trained):
     made = made_cem(trained=trained)
     start = watched(made, begin(made, policy_delay=1.0))

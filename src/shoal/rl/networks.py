@@ -41,6 +41,7 @@ def orthogonal(scale: float) -> Callable:
     return draw
 
 
+@functools.partial(jax.jit, static_argnums=(1, 2))  # traced once for all networks of a process
 def _orthonormal(key: jax.Array, rows: int, columns: int) -> jax.Array:
     """A random matrix with orthonormal rows, [rows, columns]; rows <= columns."""
     normal, column = jax.random.normal(key, (rows, columns)), jnp.arange(columns)
