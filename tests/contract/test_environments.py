@@ -324,6 +324,32 @@ def test_objective(score):
     vector.close()
 
 
+def test_objective_that_is_a_function(score):
+    """It sees the info of one copy, without the marks of the others."""
+
+    def bonus(info: dict[str, Any]) -> float:
+        assert not [name for name in [*info, *info["score"]] if name.startswith("_")]
+        return info["score"]["points"] + info["score"].get("rarely", 0) / 2
+
+    vector = score.open(3, bonus)
+    vector.reset([1, 4, 13])
+    seen = [vector.step(np.zeros((3, 2), np.int32))[1] for _ in range(4)]
+    assert sorted(x for row in seen for x in row if not np.isnan(x)) == sorted([10, 20, 40, 30.5])
+    vector.close()
+
+
+@pytest.mark.parametrize(
+    ("function", "problem"),
+    [(lambda info: info["nothing"], "failed: KeyError: 'nothing'"), (lambda info: "x", "is not one number")],
+)
+def test_objective_that_is_no_good_function(score, function, problem):
+    vector = score.open(1, function)
+    vector.reset([1])
+    with pytest.raises(BadInput, match=rf"fitness\.objective = .*lambda.*: {problem}"):
+        vector.step(np.zeros((1, 2), np.int32))
+    vector.close()
+
+
 @pytest.mark.parametrize(
     ("objective", "hint"),
     [

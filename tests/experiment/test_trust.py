@@ -8,6 +8,7 @@ import pytest
 from support.runs import tiny
 
 from shoal.core.errors import BadInput
+from shoal.experiment.experiment import Fitness
 from shoal.experiment.trust import check_trust
 from shoal.methods.pbt.select import Truncation
 
@@ -23,12 +24,13 @@ from shoal.methods.pbt.select import Truncation
         {"select": "os:system"},
         {"explore": {"name": "mine:Explore"}},
         {"config": {"network": "mine:network"}},
+        {"fitness": Fitness(objective="mine:score")},
     ],
 )
 def test_code_is_refused(changes: dict[str, Any]) -> None:
     (place,) = set(changes) - {"env_options"}
     with pytest.raises(
-        BadInput, match=rf"^(method\.)?{place}(\.network)? = .*: the run names code, .* add --trust-code"
+        BadInput, match=rf"^(method\.)?{place}(\.network|\.objective)? = .*: the run names code, .* add --trust-code"
     ):
         check_trust(tiny(**changes), False)
     check_trust(tiny(**changes), False, {"env", "agent"} - {place})

@@ -10,7 +10,7 @@ import numpy as np
 from shoal.core.errors import BadInput
 from shoal.core.keys import derive
 from shoal.environments.blame import callbacks_blamed
-from shoal.experiment.registry import name_of
+from shoal.experiment.registry import name_of, objective
 from shoal.experiment.resolve import make_environment
 from shoal.experiment.trust import check_trust
 from shoal.methods.independent import independent
@@ -31,7 +31,7 @@ def evaluate(run: str | Path, episodes: int = 100, seed: int = 0, trust_code: bo
         raise BadInput(f"--seed {seed}: must be at least 0")
     prepare()
     champion = load_champion(run, trust_code)
-    check_trust(champion.experiment, trust_code, ["env"])
+    check_trust(champion.experiment, trust_code, ["env", "fitness.objective"])
     experiment, environment = make_environment(champion.experiment)
     shard = MemberShard(
         environment,
@@ -41,7 +41,7 @@ def evaluate(run: str | Path, episodes: int = 100, seed: int = 0, trust_code: bo
         episodes=min(episodes, 64),
         greedy=experiment.fitness.actions == "greedy",
         step_limit=experiment.fitness.step_limit,
-        objective=experiment.fitness.objective,
+        objective=objective(experiment.fitness.objective),
     )
     try:
         known = champion.hyper.keys() <= set(champion.agent.hyper._fields)

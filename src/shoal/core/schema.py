@@ -39,7 +39,10 @@ def build(kind: type, values: Any, prefix: str) -> Any:
     for name, value in values.items():
         if name not in known:
             raise unknown(prefix.rstrip("."), str(name), known)
-        made[name] = convert(hints[name], value, f"{prefix}{name}")
+        try:
+            made[name] = convert(hints[name], value, f"{prefix}{name}")
+        except BadField as error:
+            raise explained(error, kind, prefix) from error
     try:
         return kind(**made)
     except BadField as error:
@@ -89,6 +92,14 @@ def descriptions(kind: type) -> dict[str, str]:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
                 found[name] = " ".join(text.split())
     return found
+
+
+def explained(error: BadField, kind: type, prefix: str = "") -> BadField:
+    """The same error, with the description of the field of a dataclass that it is about."""
+    name = error.path.removeprefix(prefix)
+    if error.advice or name not in (known := descriptions(kind)):
+        return error
+    return BadField(error.field, f"{error.problem} ({known[name]})", value=error.value, name=error.name)
 
 
 LONGEST = 300  # characters of an error message of other people's code

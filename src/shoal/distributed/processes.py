@@ -22,6 +22,7 @@ from shoal.distributed.returns import Returns
 from shoal.distributed.shared_evaluation import SharedEvaluation
 from shoal.distributed.synchronous import Synchronous
 from shoal.experiment.experiment import Experiment, dump, read, to_dict
+from shoal.experiment.registry import objective
 from shoal.experiment.resolve import Resolved
 from shoal.population.member_shard import MemberShard
 from shoal.population.search_shard import SearchShard
@@ -139,7 +140,7 @@ def make_shard(
         "episodes": fitness.episodes,
         "greedy": fitness.actions == "greedy",
         "step_limit": fitness.step_limit,
-        "objective": fitness.objective,
+        "objective": objective(fitness.objective),
         "pause": pause,
     }
     if isinstance(resolved.learner, SearchLearner):

@@ -28,10 +28,10 @@ class SharedEvaluation(Shards[SearchShard]):
         shape = len(shards[0].uid), MEASURED  # all parts have as many members
         for part in self._returns.to_measure(generation, len(shards), shape):
             shard = shards[part]
-            shard.wake()
+            shard.to_device()
             shard.evaluate(generation)
             self._returns.publish(generation, part, shard.measured())
-            self._rest(shard)
+            self._make_room(shard)
             measured = measured or shard
         assert measured is not None
         for part, shard in enumerate(shards):

@@ -12,7 +12,7 @@ from shoal.core.errors import BadField
 from shoal.core.types import PyTree, Spec, TimeStep
 from shoal.environments.blame import blamed
 from shoal.environments.device import DeviceEnvironment
-from shoal.environments.host import HostEnvironment, Vector
+from shoal.environments.host import HostEnvironment, Objective, Vector
 from shoal.environments.registry import Environment
 
 
@@ -69,7 +69,7 @@ def _types(tree: PyTree) -> list[Any]:
 class _Vector:
     """A `Vector` that raises BadInput where the environment's code fails."""
 
-    def __init__(self, open_copies: Callable[..., Vector], n: int, objective: str | None, env: str, spec: Spec):
+    def __init__(self, open_copies: Callable[..., Vector], n: int, objective: Objective, env: str, spec: Spec):
         self._env, self._spec = env, spec
         with blamed(env, "cannot be made"):
             self._vector = open_copies(n, objective)

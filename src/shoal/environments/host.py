@@ -13,9 +13,11 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from shoal.core.errors import BadField, BadInput
+from shoal.core.errors import BadField
 from shoal.core.schema import one_line
 from shoal.core.types import ActionSpace, Continuous, Discrete, MultiDiscrete, Spec, TimeStep
+
+Objective = str | Callable[[dict[str, Any]], float] | None
 
 
 class Vector(Protocol):
@@ -33,11 +35,12 @@ class Vector(Protocol):
 class HostEnvironment(NamedTuple):
     """An environment on the host.
 
-    open: (n, objective) -> n copies; `objective`: a dotted key into the info of an episode's last step, or None
+    open: (n, objective) -> n copies; `objective`: a dotted key into the info of an episode's last step, a function of
+        that info, or None
     """
 
     spec: Spec
-    open: Callable[[int, str | None], Vector]
+    open: Callable[[int, Objective], Vector]
 
 
 def gymnasium_environment(name: str, options: dict[str, Any]) -> HostEnvironment:
@@ -71,7 +74,7 @@ def gymnasium_environment(name: str, options: dict[str, Any]) -> HostEnvironment
     dtype = "uint8" if space.dtype == np.uint8 else "float32"
     spec = Spec(space.shape, dtype, _action_space(env.action_space, name))
 
-    def open_copies(n: int, objective: str | None) -> Vector:
+    def open_copies(n: int, objective: Objective) -> Vector:
         return _Gymnasium(make, n, spec, objective, vectorization)
 
     return HostEnvironment(spec, open_copies)
@@ -146,7 +149,7 @@ def _tame_mujoco(registered: Any) -> None:
 
 
 class _Gymnasium:
-    def __init__(self, make: Callable, n: int, spec: Spec, objective: str | None, vectorization: str):
+    def __init__(self, make: Callable, n: int, spec: Spec, objective: Objective, vectorization: str):
         from gymnasium import vector
 
         same_step = vector.AutoresetMode.SAME_STEP
@@ -157,7 +160,7 @@ class _Gymnasium:
             # The error of a worker is raised here too; gymnasium would also print it, once per worker.
             warnings.filterwarnings("ignore", ".*ERROR: ", UserWarning, r"gymnasium\.vector\.async_vector_env")
             self._envs = vector.AsyncVectorEnv([make] * n, autoreset_mode=same_step, context=start)
-        self._dtype, self._objective = spec.obs_dtype, objective.split(".") if objective else None
+        self._dtype, self._objective = spec.obs_dtype, objective
         self._action_dtype = self._envs.single_action_space.dtype
 
     def reset(self, seeds: list[int]) -> np.ndarray:
@@ -179,7 +182,7 @@ class _Gymnasium:
             reward[broken] = np.nan
             obs = self._restart(obs, broken & ~done)
         step = TimeStep(obs, reward, terminated, truncated | broken, final)
-        return step, self._read_objective(info, done) if self._objective else None
+        return step, _read_objective(self._objective, info, done) if self._objective else None
 
     def _restart(self, obs: np.ndarray, lost: np.ndarray) -> np.ndarray:
         """Begin new episodes in place of those that are `lost` [n], which might never end. Returns obs [n, ...]."""
@@ -187,25 +190,52 @@ class _Gymnasium:
             return obs
         return self._envs.reset(options={"reset_mask": lost})[0].astype(self._dtype)
 
-    def _read_objective(self, info: dict[str, Any], done: np.ndarray) -> np.ndarray:
-        result = np.full(done.shape, np.nan)
-        if not done.any():
-            return result
-        path = f"fitness.objective = {'.'.join(self._objective or ())}"
-        values: Any = info.get("final_info", {})
-        for part in self._objective or ():
-            found = values if isinstance(values, dict) else {}
-            if part not in found or not found[f"_{part}"][done].all():  # the mask of the environments that have it
-                names = ", ".join(k for k in found if not k.startswith("_"))
-                raise BadInput(f"{path}: the info of an episode's end has no {part!r}, only: {names}")
-            values = found[part]
-        if np.shape(values) != done.shape or values.dtype.kind not in "biuf":
-            raise BadInput(f"{path}: is not one number in the info of an episode's end")
-        result[done] = values[done]
-        return result
-
     def close(self) -> None:
         self._envs.close()
+
+
+def _read_objective(objective: str | Callable, info: dict[str, Any], done: np.ndarray) -> np.ndarray:
+    """The objective [n] of the copies whose episodes are `done` [n], NaN elsewhere. Raises BadInput."""
+    result = np.full(done.shape, np.nan)
+    for i in np.flatnonzero(done).tolist():
+        last = _info_of(info.get("final_info", {}), i)
+        result[i] = _at(last, objective) if isinstance(objective, str) else _called(objective, last)
+    return result
+
+
+def _info_of(infos: dict[str, Any], copy: int) -> dict[str, Any]:
+    """The info of one copy, from that of all; gymnasium marks in `_name` which copies have `name`."""
+    names = [name for name in infos if not name.startswith("_") and infos[f"_{name}"][copy]]
+    values = {name: infos[name] for name in names}
+    return {name: _info_of(x, copy) if isinstance(x, dict) else x[copy] for name, x in values.items()}
+
+
+def _at(info: dict[str, Any], path: str) -> float:
+    """The number at a dotted key."""
+    value: Any = info
+    for part in path.split("."):
+        if not isinstance(value, dict) or part not in value:
+            names = ", ".join(value) if isinstance(value, dict) else ""
+            problem = f"the info of an episode's end has no {part!r}, only: {names}"
+            raise BadField("fitness.objective", problem, value=path)
+        value = value[part]
+    return _number(value, path)
+
+
+def _called(function: Callable, info: dict[str, Any]) -> float:
+    """What a function of the user makes of an episode's last info."""
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    try:
+        value = function(info)
+    except Exception as error:
+        raise BadField("fitness.objective", f"failed: {one_line(error)}", value=name) from error
+    return _number(value, name)
+
+
+def _number(value: Any, name: str) -> float:
+    if np.shape(value) != () or np.asarray(value).dtype.kind not in "biuf":
+        raise BadField("fitness.objective", "is not one number in the info of an episode's end", value=name)
+    return float(value)
 
 
 def _action_space(space: Any, name: str) -> ActionSpace:

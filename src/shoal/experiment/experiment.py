@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from shoal.core.errors import BadField, BadInput
-from shoal.core.schema import build, parse, plain, read_yaml, write_yaml
+from shoal.core.schema import build, explained, parse, plain, read_yaml, write_yaml
 from shoal.experiment.registry import as_range, method, method_data, method_name, name_of, range_data
 from shoal.methods.methods import Method, Pbt
 from shoal.methods.ranges import validate
@@ -46,8 +46,9 @@ class Fitness:
     """episodes per member and evaluation: the same seeds for all members, new ones in each generation"""
     actions: Literal["greedy", "sampled"] = "greedy"
     """greedy: the mode of the policy; sampled: sampled from it"""
-    objective: str | None = None
-    """host environments: a dotted key into the info of an episode's last step, used instead of the return"""
+    objective: Any = None
+    """host environments: a dotted key into the info of an episode's last step, or module:function of it; used instead of
+    the return"""
     step_limit: int = 100_000
     """steps after which an evaluation stops, for environments that never end"""
 
@@ -177,7 +178,8 @@ def from_dict(values: dict[str, Any]) -> Experiment:
 def to_dict(experiment: Experiment) -> dict[str, Any]:
     """Plain data that `from_dict` takes back. Objects given in Python appear as module:name."""
     values = {f.name: getattr(experiment, f.name) for f in fields(experiment)}
-    values["fitness"], values["checkpoint"] = asdict(experiment.fitness), asdict(experiment.checkpoint)
+    fitness = replace(experiment.fitness, objective=name_of(experiment.fitness.objective))
+    values["fitness"], values["checkpoint"] = asdict(fitness), asdict(experiment.checkpoint)
     for name in ("env", "agent"):
         values[name] = name_of(values[name])
     values["method"] = method_data(experiment.method)
@@ -222,10 +224,11 @@ def check(experiment: Experiment) -> Method:
     e = experiment
     for name, (least, most) in LIMITS.items():
         value = attrgetter(name)(e)
-        if value < least:
-            raise BadField(name, f"must be at least {least}", value=value)
-        if value > most:
-            raise BadField(name, f"must be at most {most}", value=value)
+        if not least <= value <= most:
+            bound = f"least {least}" if value < least else f"most {most}"
+            *above, _ = name.split(".")
+            holder = attrgetter(*above)(e) if above else e
+            raise explained(BadField(name, f"must be at {bound}", value=value), type(holder), *(f"{x}." for x in above))
     for name in ("run_dir", "workspace"):
         if "\0" in (getattr(e, name) or ""):
             raise BadField(name, "no path holds the character \\0", value=f"{getattr(e, name)!r}")

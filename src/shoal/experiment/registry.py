@@ -9,6 +9,7 @@ from typing import Any
 from shoal.core.errors import BadField, unknown
 from shoal.core.schema import build, call_own, import_from, plain
 from shoal.core.types import Range
+from shoal.environments.host import Objective
 from shoal.methods.methods import METHODS, Method
 from shoal.methods.pbt.explore import EXPLORERS
 from shoal.methods.pbt.select import SELECTORS
@@ -89,6 +90,15 @@ def _fits(made: Any, kind: str) -> bool:
     except ValueError:  # it has no signature, as some of Python's own functions
         pass
     return True
+
+
+def objective(value: Any) -> Objective:
+    """What an episode is worth instead of its return: a dotted key into its last info, or a function of that."""
+    if value is None or callable(value) or (isinstance(value, str) and ":" not in value):
+        return value
+    if isinstance(value, str) and callable(found := import_object(value, "fitness.objective")):
+        return found
+    raise BadField("fitness.objective", "write a dotted key, or module:function", value=f"{value!r}")
 
 
 def as_range(name: str, value: Any) -> Range:

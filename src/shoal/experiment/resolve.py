@@ -18,7 +18,7 @@ from shoal.environments.guard import guarded
 from shoal.environments.host import HostEnvironment
 from shoal.environments.registry import Environment
 from shoal.experiment.experiment import INT32, Experiment, check
-from shoal.experiment.registry import OBJECT, as_range, import_object, method_name, name_of
+from shoal.experiment.registry import OBJECT, as_range, import_object, method_name, name_of, objective
 from shoal.methods.methods import METHODS, Method, check_limits
 
 PARTS = 8  # at most, of a population that several processes measure together
@@ -82,7 +82,7 @@ def make_environment(experiment: Experiment) -> tuple[Experiment, Environment]:
     if not isinstance(environment, (DeviceEnvironment, HostEnvironment)):
         kind = type(environment).__name__
         raise BadField("env", f"{env} gives a {kind}", "it must give a DeviceEnvironment or a HostEnvironment")
-    if experiment.fitness.objective and isinstance(environment, DeviceEnvironment):
+    if objective(experiment.fitness.objective) and isinstance(environment, DeviceEnvironment):
         raise BadField(
             "fitness.objective", "device environments have no info", "it works with host environments (gym:...)"
         )

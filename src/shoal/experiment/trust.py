@@ -9,7 +9,7 @@ from shoal.environments.registry import SUITES
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.registry import OBJECT
 
-PLACES = ("env", "agent", "method", "method.select", "method.explore", "config.network")
+PLACES = ("env", "agent", "method", "method.select", "method.explore", "config.network", "fitness.objective")
 
 
 def check_trust(experiment: Experiment, trust_code: bool, places: Collection[str] = PLACES) -> None:
@@ -18,7 +18,7 @@ def check_trust(experiment: Experiment, trust_code: bool, places: Collection[str
         field, _, inner = place.partition(".")
         value = getattr(experiment, field)
         if inner:
-            value = value.get(inner) if isinstance(value, dict) else None
+            value = value.get(inner) if isinstance(value, dict) else getattr(value, inner, None)
         name = value.get("name") if isinstance(value, dict) else value
         if isinstance(name, str) and _is_code(place, name) and not trust_code:
             raise BadField(

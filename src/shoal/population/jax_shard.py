@@ -13,6 +13,7 @@ from shoal.core import tree
 from shoal.core.keys import derive, jax_key
 from shoal.core.types import Cards, Hyper, Learner, Population, PyTree, SearchLearner, Seed
 from shoal.environments.device import DeviceEnvironment
+from shoal.environments.host import Objective
 from shoal.environments.registry import Environment
 from shoal.population.devices import OF_POPULATION, Program, covered, layout_of
 from shoal.population.rollouts.device import DeviceEpisodes
@@ -43,7 +44,7 @@ class JaxShard:
         episodes: int = 8,
         greedy: bool = True,
         step_limit: int = 100_000,
-        objective: str | None = None,
+        objective: Objective = None,
         pause: Callable = lambda result, done: None,
     ):
         n, layout = len(uid), layout_of(learner, len(uid))
@@ -59,7 +60,7 @@ class JaxShard:
         self._finite = layout.program(lambda members: tree.finite(members.learned), True)
         self._programs: tuple[Program, ...] = (self._init, self._finite)
         self._known_hyper: tuple[Hyper, dict[str, np.ndarray]] = (None, {})
-        self._generation, self._resting = 0, False
+        self._generation, self._is_on_host = 0, False
         self._steps, self._counted = np.zeros((2, n), np.int64)
         self._fitness, self._deviation = np.full((2, n), np.nan)
         self.evaluation_steps = 0
@@ -95,19 +96,19 @@ class JaxShard:
         if any(not np.array_equal(x, known[name]) for name, x in hyper.items()):
             self.population = self.population._replace(hyper=self._placed(hyper))
 
-    def rest(self) -> None:
-        """Move the state from the device to the host."""
-        if not self._resting:
+    def to_host(self) -> None:
+        """Keep the state on the host until `to_device`."""
+        if not self._is_on_host:
             self.population = jax.device_get(self.population)
             self.rollouts.restore(jax.device_get(self.rollouts.state()))
-            self._resting = True
+            self._is_on_host = True
 
-    def wake(self) -> None:
-        """Move the state back to the device."""
-        if self._resting:
+    def to_device(self) -> None:
+        """Move the state to the device."""
+        if self._is_on_host:
             self.population = self._layout.place(self.population, OF_POPULATION)
             self.rollouts.restore(self._layout.place(self.rollouts.state()))
-            self._resting = False
+            self._is_on_host = False
 
     def close(self) -> None:
         """Close the environments."""

@@ -32,7 +32,7 @@ class Shards(Generic[S]):
     def begin(self, hyper: dict[str, np.ndarray], train: bool = True) -> None:
         for i, shard in enumerate(self._shards):
             shard.begin(self._part(hyper, i), train and i == 0)
-            self._rest(shard)
+            self._make_room(shard)
 
     def train(self, generation: int, iterations: int, chunk: int) -> dict[str, np.ndarray]:
         count = len(self._shards)
@@ -43,16 +43,16 @@ class Shards(Generic[S]):
 
         for shard in self._shards:
             shard.pause = pause
-            shard.wake()
+            shard.to_device()
             parts.append(shard.train(generation, iterations, chunk))
-            self._rest(shard)
+            self._make_room(shard)
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def evaluate(self, generation: int) -> None:
         for shard in self._shards:
-            shard.wake()
+            shard.to_device()
             shard.evaluate(generation)
-            self._rest(shard)
+            self._make_room(shard)
 
     def cards(self) -> Cards:
         parts = [shard.cards() for shard in self._shards]
@@ -76,26 +76,26 @@ class Shards(Generic[S]):
         for i, shard in enumerate(self._shards):
             mine = rows[home == i]
             local = np.where([row in moved for row in mine], mine, parents[mine]) - mine[0]
-            shard.wake()
+            shard.to_device()
             shard.adopt(local, self._part(hyper, i), {row - mine[0]: moved[row] for row in mine if row in moved})
-            self._rest(shard)
+            self._make_room(shard)
 
     def recombine(self, uid: np.ndarray, weights: np.ndarray, hyper: dict[str, np.ndarray]) -> dict[str, float]:
         first, *others = self._shards
-        first.wake()
+        first.to_device()
         metrics = first.recombine(uid, weights, self._part(hyper, 0))
         for i, shard in enumerate(others, 1):
-            shard.wake()
+            shard.to_device()
             shard.agree(first)
             shard.set_hyper(self._part(hyper, i))
-            self._rest(shard)
-        self._rest(first)
+            self._make_room(shard)
+        self._make_room(first)
         return metrics
 
     def test(self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int) -> np.ndarray:
-        self._shards[0].wake()
+        self._shards[0].to_device()
         returns = self._shards[0].test(learned, hyper, key, episodes)
-        self._rest(self._shards[0])
+        self._make_room(self._shards[0])
         return returns
 
     def state(self) -> dict[str, PyTree]:
@@ -104,7 +104,7 @@ class Shards(Generic[S]):
     def restore(self, states: dict[str, PyTree], generation: int) -> None:
         for shard in self._shards:
             shard.restore(states, generation)
-            self._rest(shard)
+            self._make_room(shard)
 
     def close(self) -> None:
         for shard in self._shards:
@@ -125,6 +125,6 @@ class Shards(Generic[S]):
     def _part(self, hyper: dict[str, np.ndarray], i: int) -> dict[str, np.ndarray]:
         return {name: x[i * self._size : (i + 1) * self._size] for name, x in hyper.items()}
 
-    def _rest(self, shard: JaxShard) -> None:
+    def _make_room(self, shard: JaxShard) -> None:
         if jax.default_backend() != "cpu":  # where the device's memory is the host's
-            shard.rest()
+            shard.to_host()

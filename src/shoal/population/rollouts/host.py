@@ -16,7 +16,7 @@ import numpy as np
 from shoal.core import tree
 from shoal.core.keys import at, derive, member_keys, stream, words
 from shoal.core.types import Learner, Member, Population, PyTree, Rollout, SearchLearner, Seed
-from shoal.environments.host import HostEnvironment, Vector
+from shoal.environments.host import HostEnvironment, Objective, Vector
 from shoal.environments.spaces import to_bounds
 from shoal.population.devices import OF_POPULATION, Layout, Program
 from shoal.population.rollouts.episodes import (
@@ -46,7 +46,7 @@ class HostEpisodes:
         layout: Layout,
         greedy: bool,
         step_limit: int,
-        objective: str | None,
+        objective: Objective,
     ):
         self._environment, self._learner, self._layout = environment, learner, layout
         self._step_limit, self._objective = step_limit, objective
@@ -141,7 +141,7 @@ class HostRollouts(HostEpisodes):
         layout: Layout,
         greedy: bool,
         step_limit: int,
-        objective: str | None,
+        objective: Objective,
     ):
         super().__init__(environment, learner, layout, greedy, step_limit, objective)
         kept = (True, False)  # (learned, shared): with and without the member axis

@@ -12,7 +12,7 @@ import numpy as np
 from shoal.core import tree
 from shoal.core.types import Member, Population, PyTree, Rollout, SearchLearner
 from shoal.environments.device import DeviceEnvironment
-from shoal.environments.host import HostEnvironment
+from shoal.environments.host import HostEnvironment, Objective
 from shoal.population.devices import OF_POPULATION, Layout
 from shoal.population.rollouts.device import DeviceEpisodes
 from shoal.population.rollouts.host import HostEpisodes
@@ -82,7 +82,7 @@ class HostSearch(HostEpisodes):
         layout: Layout,
         greedy: bool,
         step_limit: int,
-        objective: str | None,
+        objective: Objective,
     ):
         super().__init__(environment, learner, layout, greedy, step_limit, objective)
         self._perform = layout.program(self._play_members, OF_POPULATION, True, True, True, False)
