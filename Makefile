@@ -23,14 +23,14 @@ train: .venv/core   ## train a population on CartPole and say what to look at
 	$(BIN)/shoal train experiments/cartpole.yaml
 
 # Most tests compile longer than they run, so that compiling less thoroughly saves half of the time. These do not:
-LONG := tests/learn tests/faults tests/test_benchmarks.py tests/contract/test_same_bits.py
-QUICK := JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(PYTEST) --dist loadfile --no-loadscope-reorder
+LONG := tests/learn tests/faults tests/contract/test_same_bits.py
+QUICK := JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(PYTEST)
 
 test: .venv/dev     ## the tests, within ten minutes on two cores
-	$(QUICK) -m 'not slow'
+	$(QUICK) --dist loadfile --no-loadscope-reorder -m 'not slow'
 
 learn: .venv/dev    ## more cases of them, long training, long faults and the benchmarks: twenty minutes
-	$(QUICK) -m slow $(LONG:%=--ignore=%)
+	$(QUICK) --dist worksteal -m slow $(LONG:%=--ignore=%)
 	$(PYTEST) --dist worksteal -m slow $(LONG)
 
 check: .venv/dev    ## formatting, lint and types

@@ -212,8 +212,7 @@ def replaying(agent: str, memory: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("memory", ["own", "copy"])
-@pytest.mark.parametrize("agent", LEARNERS)
+@pytest.mark.parametrize(("agent", "memory"), [("dqn", "own"), ("dqn", "copy"), ("td3", "own")])
 def test_replay_memory_goes_on(tmp_path: Path, agent: str, memory: str) -> None:
     """Stopped during the warm-up, after a copy and when the ring is overwritten: as if it had never been."""
     whole, run = tmp_path / "whole", tmp_path / "r"
@@ -341,7 +340,7 @@ def kill(run: Path, moments: Iterator[float], *first: str) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("times", [10])
+@pytest.mark.parametrize("times", [5])
 def test_killed_at_random_moments(thirty: Path, tmp_path: Path, times: int) -> None:
     run = tmp_path / "r"
     draw = np.random.default_rng(times)
@@ -394,17 +393,6 @@ def test_killed_at_every_step_of_writing(tmp_path: Path) -> None:
             if not (copy / "result.json").exists():  # else it was done already
                 resume(copy)
             same_run(run, copy)
-
-
-@pytest.mark.slow
-def test_killed_at_some_steps_of_writing(tmp_path: Path) -> None:
-    run = tmp_path / "r"
-    with watched(run, tmp_path) as taken:
-        train(tiny(run, generations=3, checkpoint=tiny().checkpoint.__class__(keep=1)))
-    whole = [c for c in taken if (c / "experiment.yaml").exists() and not (c / "result.json").exists()]
-    for i in np.random.default_rng(0).choice(len(whole), 6, replace=False):
-        resume(whole[i])
-        same_run(run, whole[i])
 
 
 # --------------------------------------------------------------------------------------- damage

@@ -1,4 +1,4 @@
-"""Populations learn the published tasks from priors so wide that most random members fail; two seeds each."""
+"""Populations learn the published tasks from priors so wide that most random members fail."""
 
 import json
 from dataclasses import replace
@@ -10,6 +10,7 @@ from scipy.stats import wilcoxon
 
 import shoal
 from shoal.experiment.experiment import Fitness, load
+from shoal.records.recorder import Generation, Recorder
 
 pytestmark = pytest.mark.slow
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -18,19 +19,28 @@ RATES = {"policy_learning_rate": 1e-3, "critic_learning_rate": 1e-3}
 USUAL = {"td3": RATES, "sac": RATES | {"temperature_learning_rate": 1e-3}}
 
 
-def outcome(name: str, seed: int, folder: Path, **changes) -> tuple[np.ndarray, dict]:
+class Enough(Recorder):
+    """Ends a run once its champion has this fitness."""
+
+    def __init__(self, fitness: float):
+        self.fitness = fitness
+
+    def generation(self, event: Generation) -> bool:
+        return event.best.fitness >= self.fitness
+
+
+def outcome(name: str, seed: int, folder: Path, enough: float = np.inf, **changes) -> tuple[np.ndarray, dict]:
     """The final fitness of every member [N], -inf where it diverged, and what result.json says of the champion."""
     experiment = replace(
         load(EXPERIMENTS / f"{name}.yaml"), seed=seed, run_dir=str(folder / f"{name}-{seed}"), **changes
     )
-    summary = shoal.train(experiment).summary
+    summary = shoal.train(experiment, [Enough(enough)]).summary
     fitness = [-np.inf if x is None else x for x in summary["fitness"].values()]
     return np.array(fitness), summary["champion"]["evaluation"]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_acrobot(seed, tmp_path):
-    fitness, champion = outcome("acrobot", seed, tmp_path)
+def test_acrobot(tmp_path):
+    fitness, champion = outcome("acrobot", 0, tmp_path)
     assert np.median(fitness) >= -100
     assert champion["mean"] >= -100
 
@@ -61,27 +71,26 @@ def test_pendulum_from_memory(agent, tmp_path):
 
 
 def test_lunarlander(tmp_path):
-    _, champion = outcome("lunarlander", 0, tmp_path)
+    _, champion = outcome("lunarlander", 0, tmp_path, enough=230)
     assert champion["mean"] >= 200
 
 
-# By task: what the median of the first two populations reaches, and the champion; the return of a member that diverged.
-EVOLVED = {"cartpole": (475, 495, 0), "pendulum": (-250, -250, -2000)}
+def test_pendulum(tmp_path):
+    fitness, champion = outcome("pendulum", 0, tmp_path)
+    assert np.median(fitness) >= -250 and champion["mean"] >= -250
 
 
-@pytest.mark.parametrize("name", EVOLVED)
-def test_pbt_learns_and_beats_independent_members(name, tmp_path):
+def test_pbt_beats_independent_members_on_cartpole(tmp_path):
     """The mean of all members against the same priors without copying, at equal steps.
 
     A signed-rank test over seeds, for the gains are far from normal. Of the mean, because where the prior suits most
     members, the medians reach the same ceiling.
     """
     gains = []
-    median, best, diverged = EVOLVED[name]
     for seed in range(5):
-        evolved, champion = outcome(name, seed, tmp_path / "pbt")
+        evolved, champion = outcome("cartpole", seed, tmp_path / "pbt")
         if seed in SEEDS:
-            assert np.median(evolved) >= median and champion["mean"] >= best, (seed, evolved, champion)
-        control, _ = outcome(name, seed, tmp_path / "control", method="seeds")
-        gains.append(np.maximum(evolved, diverged).mean() - np.maximum(control, diverged).mean())
+            assert np.median(evolved) >= 475 and champion["mean"] >= 495, (seed, evolved, champion)
+        control, _ = outcome("cartpole", seed, tmp_path / "control", method="seeds")
+        gains.append(np.maximum(evolved, 0).mean() - np.maximum(control, 0).mean())
     assert wilcoxon(gains, alternative="greater").pvalue < 0.1, gains
