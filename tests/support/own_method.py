@@ -25,6 +25,7 @@ class Nearby:
 
     agents: ClassVar[dict[str, str]] = {"policy": "shoal.agents.policy:policy"}
     own_agents: ClassVar[bool] = False
+    trainers: ClassVar[bool] = False
     drawn: ClassVar[bool] = True
     copies: ClassVar[bool] = False
     tunes: ClassVar[bool] = False
@@ -32,6 +33,9 @@ class Nearby:
     shares_evaluation: ClassVar[bool] = False
     chosen: ClassVar[dict[str, str]] = {}
     memory: ClassVar[str] = "own"
+
+    def fit(self, agent: Any, population: int) -> None:
+        """It has no options."""
 
     def learner(self, agent: Any, population: int) -> SearchLearner:
         agent = agent._replace(hyper=Hyper(), space={}, limits={})

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from shoal.core import tree
 from shoal.core.types import Cards, Decision
 
 POPULATION = 12
@@ -51,8 +52,15 @@ class StubShard:
     def snapshot(self, row: int) -> Any:
         return self.states[row]
 
-    def snapshot_shape(self) -> Any:
-        return self.states[0]
+    @property
+    def packed_size(self) -> int:
+        return tree.size_in_bytes(self.states[0])
+
+    def pack(self, snapshot: Any) -> np.ndarray:
+        return tree.to_bytes(snapshot)
+
+    def unpack(self, data: np.ndarray) -> Any:
+        return tree.from_bytes(data, self.states[0])
 
     def adopt(self, parents: np.ndarray, hyper: dict[str, np.ndarray], foreign: dict[int, Any]) -> None:
         assert all(parents[row] == row for row in foreign)

@@ -1,0 +1,191 @@
+"""The checks of the conformance kit. Each raises AssertionError with one line that says what a trainer does wrong."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable
+
+import numpy as np
+
+from shoal.core.schema import build
+from shoal.core.types import Range
+from shoal.methods.ranges import validate
+from shoal.testing.trainee import Trainee
+from shoal.trainers.process import Raised
+from shoal.trainers.trainer import State
+
+SEEDS = (11, 12, 13)  # of the episodes of an evaluation
+
+
+def check_description(t: Trainee) -> None:
+    """What the trainer says of itself before anything is made."""
+    described = t.process.description
+    assert t.hyper, "hyper is empty: there is nothing that a population could tune"
+    unknown = set(described["space"]) - set(t.hyper)
+    assert not unknown, f"space has {', '.join(sorted(unknown))}, which hyper has not"
+    for name, values in described["space"].items():
+        validate(name, build(Range, values, f"space.{name}."))
+    for name, (low, high) in (described["limits"] or {}).items():
+        assert low <= t.hyper[name] <= high, f"the usual {name} = {t.hyper[name]:g} is not within its limits"
+
+
+def check_seeds(t: Trainee) -> None:
+    """The same seeds give the same training, other seeds another one."""
+    wrong = "the same seeds gave different training: begin must seed every generator"
+    t.expect_equal(t.train(t.member(), 1), t.usual[0], wrong)
+    assert t.differences(t.train(t.member(), 9), t.usual[0]), "the seed of begin has no effect"
+    assert t.differences(t.train(t.member(seed=9), 1), t.usual[0]), "the seed of make has no effect"
+
+
+def check_told_live_equals_built(t: Trainee) -> None:
+    """A value that is set on a live model does what it does in a model that was built with it."""
+    _each(t, _told_live_equals_built)
+
+
+def _told_live_equals_built(t: Trainee, name: str, hyper: dict[str, float]) -> None:
+    wrong = f"{name} = {hyper[name]:g}, set on a live model, does not do what it does in a model that was built with it"
+    told = t.member()
+    told.evaluate(SEEDS[:1])  # builds it, with the usual values
+    told.hyper = hyper
+    t.expect_equal(t.train(told, 1), t.train(t.member(hyper=hyper), 1), wrong)
+    told = t.member()
+    t.train(told, 1)
+    told.hyper = hyper
+    t.expect_equal(t.train(told, 2), t.train(t.member(t.usual[0], hyper), 2), f"{wrong}, once it has trained")
+
+
+def check_every_hyperparameter_has_an_effect(t: Trainee) -> None:
+    """Each of `hyper` changes what is learned."""
+    _each(t, _has_an_effect)
+
+
+def _has_an_effect(t: Trainee, name: str, hyper: dict[str, float]) -> None:
+    member = t.member(t.usual[0], hyper)
+    t.train(member, 2)
+    # Another interval with the usual values: what then differs is what was learned, not the value itself.
+    member.hyper = t.hyper
+    same = not t.differences(t.train(member, 3), t.usual[2])
+    assert not same, (
+        f"{name} has no effect: {hyper[name]:g} instead of {t.hyper[name]:g} changes nothing that is learned"
+    )
+
+
+def check_state_is_complete(t: Trainee) -> None:
+    """`get_state`, set in another instance, goes on as if nothing had happened."""
+    wrong = "a member that goes on from its state in another instance trains differently: the state lacks something"
+    t.expect_equal(t.train(t.member(t.usual[0], seed=9), 2), t.usual[1], wrong)
+
+
+def check_own_hyperparameters_win(t: Trainee) -> None:
+    """A child trains with its own hyperparameters, not with those of the parent whose state it gets."""
+    parent, child = t.member(), t.member()
+    t.train(parent, 1)
+    t.train(child, 1)
+    parent.hyper = t.others
+    child.state = t.train(parent, 2)
+    parent.hyper = t.hyper
+    wrong = "a child that got its parent's state trains with the parent's hyperparameters instead of its own"
+    t.expect_equal(t.train(child, 3), t.train(parent, 3), wrong)
+
+
+def check_housemates(t: Trainee) -> None:
+    """Members of one process do not influence one another."""
+    with t.new_process() as process:
+        member, other = t.member(process=process), t.member(hyper=t.others, seed=9, process=process)
+        t.train(other, 8)
+        t.train(member, 1)
+        t.train(other, 9)
+        other.evaluate(SEEDS)
+        wrong = "a member trains differently beside another one in its process: they share something"
+        t.expect_equal(t.train(member, 2), t.usual[1], wrong)
+
+
+def check_new_process(t: Trainee) -> None:
+    """A member goes on in a new process as if nothing had happened."""
+    with t.new_process() as process:
+        wrong = "a member that goes on from its state in a new process trains differently"
+        t.expect_equal(t.train(t.member(t.usual[0], process=process), 2), t.usual[1], wrong)
+
+
+def check_evaluation(t: Trainee) -> None:
+    """Evaluation can be repeated, depends on what was learned alone, and changes nothing."""
+    member = t.member()
+    t.train(member, 1)
+    returns = member.evaluate(SEEDS)
+    assert np.isfinite(returns).all(), f"evaluate gave {returns.tolist()} for weights that are finite"
+    again = member.evaluate(SEEDS)
+    assert np.array_equal(again, returns), (
+        "two evaluations with the same seeds differ: it must be greedy, and seed episodes"
+    )
+    other = t.member(State(t.usual[0].learned, {}, {}), seed=9).evaluate(SEEDS)
+    assert np.array_equal(other, returns), "an evaluation depends on something that is not in `learned`"
+    t.expect_equal(
+        t.train(member, 2), t.usual[1], "a member trains differently after an evaluation: it changed something"
+    )
+
+
+def check_steps(t: Trainee) -> None:
+    """Steps that are reported are steps that were made."""
+    made: list[tuple[int, State]] = []
+    for asked in (1, 2, t.steps):
+        member = t.member(t.usual[0])
+        steps = member.train(2, asked).report.steps
+        assert steps >= asked, f"train({asked}) made only {steps} steps"
+        assert member.state is not None
+        made.append((steps, member.state))
+    for (a, before), (b, after) in itertools.pairwise(made):
+        if t.differences(before, after):
+            assert a != b, f"two intervals report {a} steps each, but one of them trained for longer"
+        else:
+            assert a == b, f"two intervals report {a} and {b} steps, but they trained for equally long"
+
+
+def check_what_diverged(t: Trainee) -> None:
+    """Weights that are no numbers are seen to be so."""
+    state = t.usual[0]
+    broken = {k: np.full_like(x, np.nan) if x.dtype.kind == "f" else x for k, x in state.learned.items()}
+    member = t.member(state._replace(learned=broken))
+    returns = member.evaluate(SEEDS)
+    assert np.isnan(returns).all(), f"weights that are not finite have returns {returns.tolist()}, not NaN"
+    try:
+        finite = member.train(2, t.steps).finite
+    except Raised as error:
+        raise AssertionError(
+            f"weights that are not finite made it fail, but its state looks finite: {error}"
+        ) from error
+    assert not finite, "the state of weights that are not finite looks finite: it must show what is there"
+
+
+def check_nothing_is_left(t: Trainee) -> None:
+    """After `close` there is nothing left of a trainer."""
+    with t.new_process() as process:
+        member = t.member(process=process)
+        t.train(member, 1)
+        member.evaluate(SEEDS)
+        pid = process.pid
+        assert pid is not None
+        left = process.close()
+        assert not left["threads"], f"close leaves threads running: {', '.join(left['threads'])}"
+        assert not left["processes"], "close leaves processes running"
+        try:
+            os.killpg(pid, 0)
+        except ProcessLookupError:
+            return
+        raise AssertionError("the process does not end")
+
+
+QUICK = (check_description, check_seeds, check_told_live_equals_built, check_every_hyperparameter_has_an_effect)
+
+
+def _each(t: Trainee, check: Callable[[Trainee, str, dict[str, float]], None]) -> None:
+    """A check of every hyperparameter; all that is wrong in one message."""
+    wrong = []
+    for name, other in t.others.items():
+        try:
+            check(t, name, t.hyper | {name: other})
+        except AssertionError as error:
+            wrong.append(str(error))
+        except Raised as error:
+            wrong.append(f"{name} = {other:g}, set on a live model: {error}")
+    assert not wrong, "; ".join(wrong)

@@ -1,0 +1,124 @@
+"""A trainer that is to be checked, and members of it."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from shoal.trainers.process import Recipe, TrainerProcess, limited
+from shoal.trainers.remote import RemoteTrainer
+from shoal.trainers.trainer import State
+
+
+@dataclass
+class Trainee:
+    """A trainer that is to be checked.
+
+    steps:  environment steps of an interval; enough for some updates, and for each hyperparameter to matter
+    values: another value for some of the hyperparameters; for the others it is half of the usual one, or twice as much
+    exact:  whether equal training gives equal bits; if not, a relative difference of 1e-4 counts as equal
+    """
+
+    recipe: Recipe
+    python: str = sys.executable
+    steps: int = 256
+    values: Mapping[str, float] = field(default_factory=dict)
+    exact: bool = True
+    timeout: float = 300.0
+
+    def __post_init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="shoal-trainee-")
+        self._uids = itertools.count()
+
+    @contextmanager
+    def new_process(self) -> Iterator[TrainerProcess]:
+        """A process of its own, ended afterwards."""
+        process = self._start()
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.close()
+
+    @cached_property
+    def process(self) -> TrainerProcess:
+        """The process of all members that need none of their own."""
+        return self._start()
+
+    def close(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.close()
+        self._folder.cleanup()
+
+    @property
+    def hyper(self) -> dict[str, float]:
+        """The usual value of each hyperparameter."""
+        return self.process.description["hyper"]
+
+    @cached_property
+    def others(self) -> dict[str, float]:
+        """Another value of each hyperparameter."""
+        chosen = {name: self._other(name, value) for name, value in self.hyper.items() if name not in self.values}
+        return {name: {**chosen, **self.values}[name] for name in self.hyper}
+
+    def member(
+        self,
+        state: State | None = None,
+        hyper: Mapping[str, float] | None = None,
+        seed: int = 1,
+        process: TrainerProcess | None = None,
+    ) -> RemoteTrainer:
+        """A new member: made with this seed and these hyperparameters, the usual ones by default; then in this state."""
+        made = RemoteTrainer(process or self.process, next(self._uids), hyper or self.hyper, seed)
+        made.state = state
+        return made
+
+    def train(self, member: RemoteTrainer, seed: int, steps: int | None = None) -> State:
+        """The state of a member after an interval."""
+        member.train(seed, steps or self.steps)
+        assert member.state is not None
+        return member.state
+
+    @cached_property
+    def usual(self) -> list[State]:
+        """The states of a member after one, two and three intervals with the usual values; their seeds are 1, 2 and 3."""
+        member = self.member()
+        return [self.train(member, seed) for seed in (1, 2, 3)]
+
+    def differences(self, a: State, b: State) -> list[str]:
+        """The names of all arrays that differ."""
+        ours, theirs = ({**x.learned, **{f"memory {k}": v for k, v in x.memory.items()}} for x in (a, b))
+        return [
+            k for k in sorted(ours | theirs) if k not in ours or k not in theirs or not self._equal(ours[k], theirs[k])
+        ]
+
+    def expect_equal(self, a: State, b: State, wrong: str) -> None:
+        """Raise AssertionError unless two states are equal."""
+        names = self.differences(a, b)
+        assert not names, f"{wrong} ({len(names)} arrays of the state differ, such as {names[0]})"
+
+    def _equal(self, a: np.ndarray, b: np.ndarray) -> bool:
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return False
+        if self.exact or a.dtype.kind != "f":
+            return a.tobytes() == b.tobytes()
+        return np.allclose(a, b, rtol=1e-4, atol=1e-6, equal_nan=True)
+
+    def _other(self, name: str, value: float) -> float:
+        low, high = (self.process.description["limits"] or {}).get(name, (-np.inf, np.inf))
+        allowed = [x for x in (value / 2, value * 2, high, 1.0) if x != value and low <= x <= high and np.isfinite(x)]
+        assert allowed, f"give another value of {name} in `values`"
+        return allowed[0]
+
+    def _start(self) -> TrainerProcess:
+        log = Path(self._folder.name) / "log"
+        return TrainerProcess(self.python, self.recipe, log, limited(1), self.timeout)

@@ -1,0 +1,238 @@
+"""The host's side of a trainer's process: start it, call it, notice when it ends or is silent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shoal.core.errors import BadField, unknown
+from shoal.trainers import wire
+
+SERVER = Path(__file__).with_name("server.py")
+LINES = 5  # of a log that are shown
+PATIENCE = 10.0  # seconds that a process gets to close its trainers
+THREADS = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+
+
+class Failed(Exception):
+    """A call has no answer; the message says why, in one line or with the last lines of the process's log."""
+
+
+class Died(Failed):
+    """The process has ended, or was silent for too long and was ended. The next call starts another one."""
+
+
+class Raised(Failed):
+    """The trainer's own code raised an error; `traceback` is its text. The process lives on, without that member."""
+
+    def __init__(self, message: str, traceback: str):
+        super().__init__(message)
+        self.traceback = traceback
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What trainers are made from.
+
+    trainer: `sb3:PPO` or `package.module:Class`
+    env, env_options, config: what its constructor gets
+    path: folders where its modules are looked for first
+    """
+
+    trainer: str
+    env: str
+    env_options: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    path: Sequence[str] = ()
+
+
+def limited(threads: int, gpus: Sequence[int | str] | None = None) -> dict[str, str]:
+    """Environment variables for a process that may use so many threads, and these GPUs; None: all of them."""
+    visible = {} if gpus is None else {"CUDA_VISIBLE_DEVICES": ",".join(str(gpu) for gpu in gpus)}
+    return {name: str(threads) for name in THREADS} | visible
+
+
+class TrainerProcess:
+    """A process with an interpreter of its own, in which trainers are called.
+
+    It starts with the first call, and with the first call after it has ended. One call at a time; `kill` from any thread.
+    """
+
+    def __init__(
+        self, python: str, recipe: Recipe, log: Path, env: Mapping[str, str] | None = None, timeout: float | None = None
+    ):
+        """python: the interpreter. log: the file to which it appends what it prints. env: variables set in addition to
+        those of this process. timeout: seconds without an answer after which a process counts as hung; None: never."""
+        self.recipe = recipe
+        self._python, self._log, self._timeout = python, log, timeout
+        self._env = {"PYTHONUNBUFFERED": "1", **(env or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._peer: socket.socket | None = None
+        self._described: dict[str, Any] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The id of the process, if there is one."""
+        return None if self._process is None or self._process.returncode is not None else self._process.pid
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """What its trainers can do: hyper, space, limits, spec (see `Trainer`), act (whether they can), python (its
+        version). Raises as `call` does."""
+        if self._described is None:
+            self._start()
+        assert self._described is not None
+        return self._described
+
+    def call(
+        self, name: str, content: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+    ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """What the process answers to a call of `Server`. Raises BadInput for what the experiment cannot have, else Died
+        or Raised."""
+        if self.pid is None:
+            self._start()
+        return self._ask({"call": name, **content}, arrays)
+
+    def log_to(self, path: Path) -> None:
+        """Go on with the log in another file. Raises as `call` does."""
+        path.write_bytes((path.read_bytes() if path.exists() else b"") + self._log.read_bytes())
+        self._log.unlink()
+        self._log, self._log_start = path, path.stat().st_size
+        if self.pid is not None:
+            self._ask({"call": "log", "path": str(path)}, {})
+
+    def kill(self) -> None:
+        """End the process and all that it has started, at once; a call that waits for it raises Died."""
+        if self._process is not None and self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._ended.join()
+
+    def end(self) -> None:
+        """Give everything back, without a word to the trainers."""
+        self.kill()
+        if self._peer is not None:
+            self._peer.close()
+
+    def close(self) -> dict[str, Any]:
+        """Close its trainers, then end the process. Returns what they left behind: {threads: [names], processes: bool}."""
+        left: dict[str, Any] = {"threads": [], "processes": False}
+        if self._peer is None:
+            return left
+        try:
+            if self.pid is not None:
+                self._peer.settimeout(PATIENCE)
+                left, _ = self._ask({"call": "close"}, {})
+        finally:
+            self.end()
+        return left
+
+    def _start(self) -> None:
+        """Start the process and have it build a trainer. Raises BadField where it never could, later Died."""
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        if self._peer is not None:
+            self._peer.close()
+        self._peer, theirs = socket.socketpair()
+        weakref.finalize(self, self._peer.close)  # at which the process ends
+        with theirs, open(self._log, "ab") as log:
+            self._log_start = log.tell()
+            command = [self._python, str(SERVER), str(theirs.fileno())]
+            try:
+                # A session of its own: Ctrl-C in the terminal does not reach it, and all that it starts can be ended.
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env=os.environ | self._env,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise BadField("python", f"cannot be started: {error.strerror}", value=self._python) from error
+        self._ended = threading.Thread(target=self._clear_up, args=(self._process, self._peer), daemon=True)
+        self._ended.start()
+        self._peer.settimeout(self._timeout)
+        try:
+            self._receive()
+        except Died as error:
+            if self._described is not None:
+                raise
+            text = str(error).splitlines()[-1]
+            raise BadField(
+                "python", f"does not start as an interpreter with NumPy: {text}", value=self._python
+            ) from error
+        self._described, _ = self._ask({"call": "describe", **asdict(self.recipe)}, {})
+
+    @staticmethod
+    def _clear_up(process: subprocess.Popen[bytes], peer: socket.socket) -> None:
+        """Once a process has ended, end what it has started, and the wait for its answer: others may hold its socket."""
+        process.wait()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        with suppress(OSError):
+            peer.shutdown(socket.SHUT_RDWR)
+
+    def _ask(
+        self, content: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+    ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        assert self._peer is not None
+        try:
+            wire.send(self._peer, content, arrays)
+        except OSError as error:
+            raise self._died(error) from error
+        answer, arrays = self._receive()
+        match answer.get("error"):
+            case "input" if answer["known"]:
+                raise unknown(answer["field"], answer["name"], answer["known"])
+            case "input":
+                value = self._python if answer["field"] == "python" else None
+                raise BadField(answer["field"], answer["text"], value=value)
+            case "failed":
+                raise Raised(f"{self.recipe.trainer} failed: {answer['text']}", answer["traceback"])
+        return answer, arrays
+
+    def _receive(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        assert self._peer is not None
+        try:
+            return wire.receive(self._peer)
+        except (EOFError, OSError) as error:
+            raise self._died(error) from error
+        except BaseException:  # the answer to come would be taken for that of the next call
+            self.kill()
+            raise
+
+    def _died(self, error: Exception) -> Died:
+        """End the process; say how it ended, with the last lines of its log."""
+        assert self._process is not None
+        self.kill()
+        self._ended.join()
+        code = self._process.returncode
+        if isinstance(error, TimeoutError):
+            how = f"gave no answer for {self._timeout:g} s"
+        elif code < 0:
+            how = f"was ended by {signal.Signals(-code).name}"
+        else:
+            how = f"ended with exit code {code}"
+        with open(self._log, "rb") as log:
+            log.seek(self._log_start)
+            lines = log.read().decode(errors="replace").split("\n")
+        said = [line for line in lines if line.strip()][-LINES:]
+        return Died("\n".join([f"the process of {self.recipe.trainer} {how}", *said]))

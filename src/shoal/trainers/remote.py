@@ -1,0 +1,83 @@
+"""A member as its host sees it: the state is kept here, and travels only where the process does not have it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shoal.trainers import wire
+from shoal.trainers.process import TrainerProcess
+from shoal.trainers.trainer import Report, State
+
+_numbers = itertools.count()  # so that no two states of this host have one name
+
+
+class Trained(NamedTuple):
+    """What an interval gave.
+
+    finite: whether all that was learned is finite
+    diverged: the error that ended the interval, where weights were no longer finite; else ""
+    """
+
+    report: Report
+    finite: bool
+    diverged: str
+
+
+class RemoteTrainer:
+    """A member in a trainer's process. A call that fails has changed nothing here, so it can be made again.
+
+    process: where it is trained; may be exchanged between two calls
+    hyper:   its hyperparameters; those of the next call
+    state:   what it has learned; None: as it is made
+    """
+
+    def __init__(self, process: TrainerProcess, uid: int, hyper: Mapping[str, float], seed: int):
+        """uid: its name in the process. hyper, seed: what it is made with."""
+        self.process, self.hyper = process, dict(hyper)
+        self._uid, self._seed = uid, seed
+        self._state: State | None = None
+        self._token: str | None = None
+
+    @property
+    def state(self) -> State | None:
+        return self._state
+
+    @state.setter
+    def state(self, state: State | None) -> None:
+        self._state, self._token = state, None if state is None else _token()
+
+    def train(self, seed: int, steps: int) -> Trained:
+        """One interval of at least `steps` environment steps. Raises as `TrainerProcess.call` does."""
+        token = _token()
+        answer, arrays = self._call("train", {"seed": seed, "steps": steps, "next": token}, {})
+        self._state, self._token = State(*wire.split(arrays), answer["own"]), token
+        report = Report(answer["steps"], answer["returns"], answer["metrics"])
+        return Trained(report, answer["finite"], answer["diverged"])
+
+    def evaluate(self, seeds: Sequence[int]) -> np.ndarray:
+        """float64 [len(seeds)]: returns of one episode per seed, NaN where weights are not finite."""
+        return np.array(self._call("evaluate", {"seeds": list(seeds)}, {})[0]["returns"], np.float64)
+
+    def act(self, obs: np.ndarray) -> np.ndarray:
+        """The likeliest actions [B, ...] for observations [B, ...]."""
+        return self._call("act", {}, {"obs": obs})[1]["action"]
+
+    def _call(
+        self, name: str, content: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+    ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        whose = {"uid": self._uid, "token": self._token, "hyper": self.hyper, "built_seed": self._seed}
+        answer, given = self.process.call(name, whose | dict(content), arrays)
+        if "missing" in answer:
+            assert self._state is not None, "a member without a state is made anew"
+            learned, memory, own = self._state
+            with_state = whose | dict(content) | {"own": own}
+            answer, given = self.process.call(name, with_state, {**arrays, **wire.join(learned, memory)})
+        return answer, given
+
+
+def _token() -> str:
+    return f"{next(_numbers)}"

@@ -1,0 +1,295 @@
+"""rl_games as a trainer: `rl_games:FILE`, the YAML file of a task as rl_games reads it. Written for rl_games 1.6; runs
+without Shoal.
+
+Beside what the file says, `config` takes:
+
+imports:   modules that are imported first, because they register environments or networks with rl_games
+params:    values that win over those of the file, nested as there
+objective: a dotted key into the infos of the environments, whose value when an episode ends is used instead of its return
+
+The environment is that of the file, `params.config.env_name`: one that is registered with rl_games, or a task of
+gymnasium. Its options are those of the file with `env_options` over them. All members of a process share its copies.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import importlib
+import json
+import random
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+import yaml
+from rl_games.torch_runner import Runner
+from shoal_trainers import rl_games_hyper, rl_games_state
+from shoal_trainers.rl_games_env import Episodes, Shared, objective, register
+
+ALGORITHMS = ("a2c_continuous", "a2c_discrete")
+# Of `params.config`, with what cannot be had; false or absent is what a member needs.
+REFUSED = {
+    "multi_gpu": "a member is trained by one process",
+    "self_play_config": "its opponents are kept by rl_games' own loop",
+    "schedule_entropy": "it would overwrite entropy_coef",
+}
+ENV_STATE = "env_state"  # what the environments keep from training on, JSON as bytes
+LONGEST = 100_000  # steps of an episode that is measured
+
+
+class Refused(ValueError):
+    """What a field of the experiment asks for and cannot have."""
+
+    def __init__(self, field: str, text: str, name: str = "", known: Sequence[str] = ()):
+        super().__init__(text)
+        self.field, self.name, self.known = field, name, known
+
+
+def trainer(name: str) -> Callable[..., RlGames]:
+    """The trainer of a task's file. Raises ValueError where it cannot be read."""
+    try:
+        content = yaml.safe_load(Path(name).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refused("agent", f"{name}: {getattr(error, 'strerror', None) or 'not a text file'}") from error
+    except yaml.YAMLError as error:
+        raise Refused("agent", f"{name} is no YAML: {error}") from error
+    if not (isinstance(content, dict) and isinstance(content.get("params"), dict)):
+        raise Refused("agent", f"{name} is no task of rl_games: it has no `params`")
+    return functools.partial(RlGames, content["params"])
+
+
+class RlGames:
+    """One algorithm; see `Trainer`."""
+
+    def __init__(
+        self,
+        task: Mapping[str, Any],
+        env: str,
+        env_options: Mapping[str, Any],
+        *,
+        imports: Sequence[str] = (),
+        params: Mapping[str, Any] | None = None,
+        objective: str | None = None,
+    ):
+        """task: `params` of the file. Raises ValueError for what cannot be had."""
+        for module in [imports] if isinstance(imports, str) else imports:
+            importlib.import_module(module)
+        self._params = _merged(task, params or {})
+        config = self._config = self._params.setdefault("config", {})
+        algorithm = self._params.get("algo", {}).get("name")
+        if algorithm not in ALGORITHMS:
+            raise Refused("agent", f"its algo is {algorithm}; known are {' and '.join(ALGORITHMS)}")
+        for name, reason in REFUSED.items():
+            if config.get(name):
+                raise Refused("config.params.config", f"{name} cannot be given: {reason}")
+        named = config.setdefault("env_name", env.removeprefix("gym:"))
+        if named != env.removeprefix("gym:"):
+            raise Refused("env", f"the task's file has env_name {named}; write env: {named}")
+        device = config.setdefault("device", "cuda:0" if torch.cuda.is_available() else "cpu")
+        if str(device).startswith("cuda") and not torch.cuda.is_available():
+            text = f"the task's device is {device}, and its process sees no GPU"
+            raise Refused("processes.gpus", f"{text}; give it one, or set config.params.config.device to cpu")
+        self._options = {**config.get("env_config", {}), **env_options}
+        self._objective = objective
+        try:
+            self.hyper = rl_games_hyper.hyperparameters(config, algorithm == "a2c_continuous")
+        except (TypeError, ValueError) as error:
+            raise Refused("agent", f"a hyperparameter in its file is no number: {error}") from error
+        self.space = rl_games_hyper.ranges(self.hyper)
+        self.limits = {name: (rl_games_hyper.LIVE[name].low, rl_games_hyper.LIVE[name].high) for name in self.hyper}
+        if "rnn" not in self._params.get("network", {}):
+            self.act = self._act  # actions depend on the observation alone
+
+    @property
+    def spec(self) -> dict[str, Any] | None:
+        """The spaces of the environment. Raises ValueError where there is no such environment."""
+        info = self._shared().info
+        obs, action = info["observation_space"], info["action_space"]
+        # By name, as rl_games does it: spaces may be of gym or gymnasium.
+        if type(action).__name__ == "Discrete":
+            described = {"kind": "discrete", "n": int(action.n), "start": 0}
+        elif type(action).__name__ == "Box" and len(action.shape) == 1:
+            described = {"kind": "continuous", "low": action.low.tolist(), "high": action.high.tolist()}
+        else:
+            return None
+        if type(obs).__name__ != "Box":
+            return None
+        return {"obs_shape": list(obs.shape), "obs_dtype": str(obs.dtype), "action": described}
+
+    def make(self, hyper: Mapping[str, float], seed: int) -> None:
+        """Build the algorithm. Raises ValueError where rl_games refuses what it is given."""
+        self._envs = self._shared()
+        self._envs.users += 1
+        params = copy.deepcopy(self._params)
+        params["seed"] = 0  # none of rl_games' own
+        params["torch_threads"] = 0  # as many as the process was given
+        config = params["config"]
+        config |= {name: rl_games_hyper.number(name, x) for name, x in hyper.items()}
+        config |= {"env_info": self._envs.info, "vec_env": self._envs.envs, "num_actors": self._envs.count}
+        config |= {"population_based_training": False, "full_experiment_name": "member"}
+        config.setdefault("name", "member")
+        config.setdefault("reward_shaper", {})
+        self._episodes = Episodes(self._objective)
+        _seed_generators(seed)
+        with tempfile.TemporaryDirectory() as folder:  # for logs and models, which Shoal keeps itself
+            config["train_dir"] = folder
+            try:
+                runner = Runner(self._episodes)
+                runner.load_config(params)
+                algo = runner.algo_factory.create(runner.algo_name, base_name="run", params=runner.params)
+            except (AssertionError, AttributeError, KeyError, TypeError, ValueError) as error:
+                raise Refused("agent", f"rl_games does not take its file: {_said(error)}") from error
+            algo.writer.close()
+        algo.writer = None
+        if algo.has_central_value:
+            algo.central_value_net.writter = None
+        self.algo = algo
+        self._env_state = self._envs.first_state
+
+    def begin(self, seed: int) -> None:
+        """Seed Python, NumPy, torch and environments; the next step is the first one of an episode."""
+        self._reset([seed + i for i in range(self._envs.count)])
+        self.algo.init_tensors()
+        self._episodes.values = []
+
+    def train(self, steps: int) -> tuple[int, list[float], dict[str, float]]:
+        """Whole epochs of rl_games, until there are `steps` environment steps."""
+        algo, done, epochs = self.algo, 0, []
+        while done < steps:
+            algo.update_epoch()
+            result = algo.train_epoch()
+            algo.dataset.update_values_dict(None)
+            algo.frame += algo.curr_frames
+            done += algo.batch_size_envs
+            epochs.append(_metrics(result))
+        metrics = {name: float(np.mean([epoch[name] for epoch in epochs])) for name in epochs[0]}
+        self._env_state = self._envs.state()
+        return done, self._episodes.values, metrics | {"info/last_lr": float(algo.last_lr)}
+
+    def evaluate(self, seeds: Sequence[int]) -> list[float]:
+        """One episode per seed, in the environments of training; frozen statistics, raw rewards or the objective.
+
+        Environments that can be seeded only together play those of the first seed.
+        """
+        returns: list[float] = []
+        for start in range(0, len(seeds), self._envs.count):
+            returns += self._play(seeds[start : start + self._envs.count])
+        return returns
+
+    def _act(self, obs: np.ndarray) -> np.ndarray:
+        """The likeliest actions [B, ...] for observations [B, ...] as the environment gives them."""
+        action = self.algo.preprocess_actions(self._likeliest(self.algo.obs_to_tensors(obs)))
+        return action.cpu().numpy() if isinstance(action, torch.Tensor) else action
+
+    def get_state(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, Any]]:
+        """Everything that training on depends on, but the hyperparameters and the random generators."""
+        arrays = rl_games_state.learned(self.algo)
+        if self._env_state is not None:
+            arrays[ENV_STATE] = np.frombuffer(json.dumps(self._env_state).encode(), np.uint8)
+        return arrays, {}, {}
+
+    def set_state(self, state: Any) -> None:
+        """The opposite of `get_state`."""
+        arrays = state[0]
+        rl_games_state.set_learned(self.algo, arrays)
+        if ENV_STATE in arrays:
+            self._env_state = json.loads(arrays[ENV_STATE].tobytes())
+
+    def set_hypers(self, hyper: Mapping[str, float]) -> None:
+        """Train with these values from now on."""
+        rl_games_state.tell(self.algo, hyper)
+
+    def close(self) -> None:
+        """Leave the environments to the other members of the process; the last one closes them."""
+        self._envs.leave()
+
+    def _shared(self) -> Shared:
+        name = self._config["env_name"]
+        try:
+            register(name)
+            return Shared.of(name, int(self._config.get("num_actors", 1)), self._options)
+        except (gymnasium.error.Error, ModuleNotFoundError, TypeError, KeyError) as error:
+            raise Refused("env", f"{name} cannot be made: {_said(error)}") from error
+
+    def _reset(self, seeds: Sequence[int]) -> None:
+        """New episodes in all environments; seeds [N]."""
+        algo = self.algo
+        _seed_generators(seeds[0])
+        self._envs.set_state(self._env_state)  # other members use them too
+        self._envs.seed(seeds)
+        for owner in (algo, *([algo.central_value_net] if algo.has_central_value else [])):
+            if owner.is_rnn:
+                owner.rnn_states = [torch.zeros_like(x) for x in owner.model.get_default_rnn_state()]
+                owner.rnn_states = [x.to(algo.ppo_device) for x in owner.rnn_states]
+        algo.obs = algo.env_reset()
+
+    def _play(self, seeds: Sequence[int]) -> list[float]:
+        """What one episode for each seed is worth, side by side; copies of the last one fill the environments up."""
+        algo, agents = self.algo, self.algo.num_agents
+        self._reset([*seeds, *[seeds[-1]] * (self._envs.count - len(seeds))])
+        running, sums, values = set(range(len(seeds))), np.zeros(len(seeds)), [0.0] * len(seeds)
+        for _ in range(LONGEST):
+            algo.obs, rewards, dones, infos = algo.env_step(self._likeliest(algo.obs))
+            sums += rewards[::agents, 0].cpu().numpy()[: len(seeds)]
+            ended = [row for row in dones[::agents].nonzero().flatten().tolist() if row in running]
+            if ended:
+                worth = sums[ended] if self._objective is None else objective(infos, self._objective, ended)
+                for row, value in zip(ended, worth, strict=True):
+                    values[row] = float(value)
+                running.difference_update(ended)
+            if not running:
+                return values
+            if algo.is_rnn:
+                for x in algo.rnn_states:
+                    x[:, dones.nonzero().flatten(), :] = 0
+        for row in running:
+            values[row] = float(sums[row]) if self._objective is None else float("nan")
+        return values
+
+    def _likeliest(self, obs: Mapping[str, Any]) -> torch.Tensor:
+        """Actions as rl_games gives them to `env_step`, for observations as it has them."""
+        algo = self.algo
+        if algo.use_action_masks:
+            result = algo.get_masked_action_values(obs, algo.vec_env.get_action_masks())
+        else:
+            result = algo.get_action_values(obs)
+        if algo.is_rnn:
+            algo.rnn_states = result["rnn_states"]
+        if not algo.is_discrete:
+            return result["mus"]
+        logits = result["logits"]
+        if isinstance(logits, torch.Tensor):
+            return logits.argmax(-1)
+        return torch.stack([x.argmax(-1) for x in logits], -1)
+
+
+def _metrics(result: Sequence[Any]) -> dict[str, float]:
+    """What an epoch of rl_games tells, by the names that it gives it in TensorBoard."""
+    *_, entropies, kls, _, _ = result
+    told = {"losses/a_loss": result[4], "losses/c_loss": result[5], "losses/entropy": entropies, "info/kl": kls}
+    return {name: float(torch.stack([x.detach().mean() for x in values]).mean()) for name, values in told.items()}
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested mappings as one, where `above` wins."""
+    merged = {**copy.deepcopy(dict(below)), **above}
+    for name, x in above.items():
+        if isinstance(x, Mapping) and isinstance(below.get(name), Mapping):
+            merged[name] = _merged(below[name], x)
+    return merged
+
+
+def _seed_generators(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def _said(error: Exception) -> str:
+    """A KeyError tells its key alone."""
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)

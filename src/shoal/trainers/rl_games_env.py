@@ -1,0 +1,183 @@
+"""The environments of rl_games in a trainer's process, and what their episodes are worth. Part of `rl_games.py`."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from rl_games.common import env_configurations, vecenv
+from rl_games.common.algo_observer import AlgoObserver
+from rl_games.common.gym_compat import make
+from rl_games.common.ivecenv import IVecEnv
+
+
+class Workers(IVecEnv):
+    """Environments that are stepped one after another in this process.
+
+    It takes the place of rl_games' kind RAY, which starts processes of its own and cannot seed gymnasium's environments.
+    """
+
+    def __init__(self, name: str, num_actors: int, **options: Any):
+        """Raises ValueError for environments whose steps are not one array each."""
+        own = {key: x for key, x in options.items() if key not in ("seed", "ray_config")}
+        self._workers = [vecenv.RayWorker(name, own) for _ in range(num_actors)]
+        self._seeds: list[int | None] = [None] * num_actors
+        self._takes_seed = "seed" in _parameters(self._workers[0].env.reset)
+        info = self.get_env_info()
+        if info["agents"] != 1 or info["use_global_observations"] or info["observation_space"].shape is None:
+            raise ValueError(f"{name} has several agents or observations: register a vecenv of your own for it")
+
+    def seed_each(self, seeds: Sequence[int]) -> None:
+        """Seed the environments [N]; takes effect with the next reset."""
+        self._seeds = [int(seed) for seed in seeds]
+
+    def reset(self) -> np.ndarray:
+        """Observations [N, ...]."""
+        obs = []
+        for i, (worker, seed) in enumerate(zip(self._workers, self._seeds, strict=True)):
+            obs.append(worker._obs_to_fp32(worker.env.reset(seed=seed)) if self._takes_seed else worker.reset())
+            self._seeds[i] = None
+        return np.stack(obs)
+
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """Observations [N, ...], rewards float32 [N], dones bool [N], infos; where an episode ends, the next one begins."""
+        steps = [worker.step(action) for worker, action in zip(self._workers, actions, strict=True)]
+        obs, rewards, dones, infos = zip(*steps, strict=True)
+        time_outs = np.array([bool(info.get("time_outs", False)) for info in infos], np.float32)
+        each = {"time_outs": time_outs, "infos": list(infos)}
+        return np.stack(obs), np.array(rewards, np.float32), np.array(dones, bool), each
+
+    def get_env_info(self) -> dict[str, Any]:
+        """Spaces, and how many agents there are."""
+        return self._workers[0].get_env_info()
+
+    def has_action_masks(self) -> bool:
+        """Whether the environments say which actions are possible."""
+        return hasattr(self._workers[0].env, "get_action_mask")
+
+    def get_action_masks(self) -> np.ndarray:
+        """Which actions are possible, bool [N, actions]."""
+        return np.stack([worker.get_action_mask() for worker in self._workers])
+
+    def close(self) -> None:
+        """Close them."""
+        for worker in self._workers:
+            worker.close()
+
+
+vecenv.register("RAY", Workers)
+
+
+class Shared:
+    """The environments of a recipe, which all members of a process use in turns: a simulator can often be started once
+    only, and takes most of the memory."""
+
+    _open: dict[str, Shared] = {}  # noqa: RUF012
+
+    def __init__(self, name: str, num_actors: int, options: Mapping[str, Any]):
+        """Raises what making them raises; num_actors: how many, or -1 where they know that themselves."""
+        self.users = 0
+        self.envs = vecenv.create_vec_env(name, num_actors, **options)
+        self.info = dict(self.envs.get_env_info())
+        self.first_state = self.state()
+        inside = (getattr(owner, "num_envs", 0) for owner in (self.envs, getattr(self.envs, "env", None)))
+        self.count = num_actors if num_actors > 0 else next((int(n) for n in inside if n), 0)
+        if self.count < 1:
+            raise ValueError(f"{name} does not say how many environments it has: num_actors must")
+
+    @classmethod
+    def of(cls, name: str, num_actors: int, options: Mapping[str, Any]) -> Shared:
+        """Those of this recipe, which are made where there are none. Raises what making them raises."""
+        key = json.dumps([name, num_actors, options], sort_keys=True)
+        if key not in cls._open:
+            cls._open[key] = cls(name, num_actors, options)
+        return cls._open[key]
+
+    def leave(self) -> None:
+        """Close them when the last member has gone."""
+        self.users -= 1
+        if self.users == 0:
+            Shared._open = {key: x for key, x in Shared._open.items() if x is not self}
+            if hasattr(self.envs, "close"):
+                self.envs.close()
+
+    def state(self) -> Any:
+        """What the environments keep from training on, such as how far a curriculum is; None where there is nothing."""
+        return self.envs.get_env_state() if hasattr(self.envs, "get_env_state") else None
+
+    def set_state(self, state: Any) -> None:
+        """The opposite of `state`."""
+        if state is not None:
+            self.envs.set_env_state(state)
+
+    def seed(self, seeds: Sequence[int]) -> None:
+        """Seed the environments: each by its own seed [N] where that is possible, else all by the first one."""
+        if isinstance(self.envs, Workers):
+            self.envs.seed_each(seeds)
+        elif callable(getattr(self.envs, "seed", None)):
+            self.envs.seed(int(seeds[0]))
+
+
+def register(name: str) -> None:
+    """Make a task of gymnasium known to rl_games, if there is no environment of that name yet.
+
+    Raises gymnasium's error where there is no such task.
+    """
+    if name not in env_configurations.configurations:
+        gymnasium.spec(name)
+        creator = lambda **options: make(name, **options)  # noqa: E731
+        env_configurations.register(name, {"env_creator": creator, "vecenv_type": "RAY"})
+
+
+class Episodes(AlgoObserver):
+    """What the training episodes that end are worth.
+
+    objective: a dotted key into the infos, used instead of the sum of rewards
+    """
+
+    def __init__(self, objective: str | None):
+        super().__init__()
+        self._objective = objective
+        self.values: list[float] = []
+
+    def after_init(self, algo: Any) -> None:
+        self._algo = algo
+
+    def process_infos(self, infos: Any, done_indices: Any) -> None:
+        rows = done_indices.flatten()
+        if self._objective is None:
+            self.values += self._algo.current_rewards[rows, 0].tolist()
+        elif len(rows):
+            self.values += objective(infos, self._objective, (rows // self._algo.num_agents).tolist())
+
+
+def objective(infos: Any, key: str, rows: Sequence[int]) -> list[float]:
+    """What infos hold under a dotted key, for the environments whose episodes have ended.
+
+    Infos are one mapping for each environment, or one for all; there the value is an array [N], or one number for all.
+    Raises ValueError where there is no such key.
+    """
+    each = infos.get("infos", infos) if isinstance(infos, Mapping) else infos
+    if not isinstance(each, Mapping):
+        return [float(_lookup(each[row], key)) for row in rows]
+    value = _lookup(each, key)
+    value = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value, np.float64)
+    return [float(value.flat[row] if value.size > 1 else value.flat[0]) for row in rows]
+
+
+def _lookup(infos: Any, key: str) -> Any:
+    for part in key.split("."):
+        if part not in infos:
+            raise ValueError(f"there is no {part} of the objective {key} in {sorted(infos)}")
+        infos = infos[part]
+    return infos
+
+
+def _parameters(function: Any) -> set[str]:
+    """Names that a function takes; those of gymnasium's wrappers stand behind `**kwargs`."""
+    parameters = inspect.signature(function).parameters.values()
+    return {"seed" if p.kind is p.VAR_KEYWORD else p.name for p in parameters}

@@ -1,0 +1,150 @@
+"""The trainers of a population: what they can do, and the processes in which they work."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import sys
+import tempfile
+from collections import namedtuple
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shoal.core.errors import BadField
+from shoal.core.schema import build
+from shoal.core.types import ActionSpace, Continuous, Discrete, Hyper, Range, Spec
+from shoal.trainers.process import Recipe, TrainerProcess, limited
+
+ADAPTERS = ("rl_games", "sb3")
+METHODS = {"train", "get_state", "set_state", "set_hypers"}  # by which a class of one's own is known as a trainer
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes in which trainers work."""
+
+    count: int | None = None
+    """how many; by default as many as there are cores for, and at most one for each member"""
+    threads: int = 1
+    """threads of each"""
+    gpus: tuple[int, ...] = ()
+    """the GPUs that they may use, one each in turn; by default they see none"""
+    timeout: float = 3600.0
+    """seconds without an answer after which a process is ended and started again"""
+
+    def __post_init__(self) -> None:
+        for name in ("count", "threads", "timeout"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < 2**31:
+                raise BadField(name, "must be at least 1", value=value)
+
+
+class Trainers:
+    """The agent of an experiment whose members are trained in processes of their own.
+
+    hyper:  usual values of its hyperparameters. space: the ranges that are tuned by default. limits: of possible values
+    spec:   of the environment; None where the trainer does not say it
+    """
+
+    together = False
+
+    def __init__(self, recipe: Recipe, python: str | None, processes: Processes):
+        """python: the interpreter; by default this one. Raises BadInput where it has no such trainer."""
+        self._recipe, self._python, self._options = recipe, python or sys.executable, processes
+        handle, name = tempfile.mkstemp(".log", "shoal-trainer-")  # until the run has a directory
+        os.close(handle)
+        self._first = self._process(0, Path(name))
+        try:
+            about = self._first.description
+            hyper = {name: float(x) for name, x in about["hyper"].items()}
+            self.hyper: Hyper = namedtuple("Hyper", list(hyper))(**hyper)
+            self.space: dict[str, Range] = {
+                name: build(Range, dict(r), f"space.{name}.") for name, r in about["space"].items()
+            }
+            self.limits = {name: (float(low), float(high)) for name, (low, high) in about["limits"].items()}
+            self.spec, self.acts = _spec(about["spec"]), bool(about["act"])
+        except BaseException:
+            self.close()
+            raise
+
+    def open(self, members: int, place: Path) -> list[TrainerProcess]:
+        """The processes for so many members; they write what they print into files of the folder `place`."""
+        place.mkdir(parents=True, exist_ok=True)
+        self._first.log_to(place / "0.log")
+        return [self._first, *(self._process(i, place / f"{i}.log") for i in range(1, self.count(members)))]
+
+    def count(self, members: int) -> int:
+        """How many processes so many members have."""
+        return min(members, self._options.count or max(1, _cores() // self._options.threads))
+
+    def close(self) -> None:
+        """End the process that was asked what the trainers can do."""
+        self._first.end()
+
+    def _process(self, number: int, log: Path) -> TrainerProcess:
+        gpus = self._options.gpus
+        limits = limited(self._options.threads, [gpus[number % len(gpus)]] if gpus else [])
+        return TrainerProcess(self._python, self._recipe, log, limits, self._options.timeout)
+
+
+def is_trainer(agent: Any, python: str | None) -> bool:
+    """Whether an agent is trained in processes of its own: of an adapter, of another interpreter, or a class like that.
+
+    Its module is not imported for that, as it may bring packages along which cannot live beside Shoal's.
+    """
+    if not isinstance(agent, str) or ":" not in agent:
+        return False
+    module, _, name = agent.partition(":")
+    if module in ADAPTERS or python is not None:
+        return True
+    try:
+        found = importlib.util.find_spec(module)
+        tree = ast.parse(Path(found.origin).read_text(encoding="utf-8")) if found and found.origin else None
+    except (ImportError, ValueError, OSError, SyntaxError):
+        return False
+    classes = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)} if tree else {}
+    return _methods(name, classes) >= METHODS
+
+
+def _methods(name: str, classes: Mapping[str, ast.ClassDef]) -> set[str]:
+    """The functions of a class and of those in the same file that it builds on."""
+    if name not in classes:
+        return set()
+    own = {node.name for node in classes[name].body if isinstance(node, ast.FunctionDef)}
+    bases = [base.id for base in classes[name].bases if isinstance(base, ast.Name) and base.id != name]
+    return own.union(*(_methods(base, classes) for base in bases))
+
+
+def own_folders() -> tuple[str, ...]:
+    """Where this interpreter looks for modules that are not installed."""
+    installed = (sys.prefix, sys.base_prefix)
+    folders = [os.path.abspath(p or ".") for p in sys.path]
+    return tuple(dict.fromkeys(p for p in folders if os.path.isdir(p) and not p.startswith(installed)))
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _spec(about: Mapping[str, Any] | None) -> Spec | None:
+    """What a trainer says of its environment."""
+    if about is None:
+        return None
+    action = dict(about["action"])
+    kinds: dict[str, Any] = {"discrete": _discrete, "continuous": _continuous}
+    with suppress(KeyError, TypeError, ValueError):
+        made: ActionSpace = kinds[action.pop("kind")](**action)
+        return Spec(tuple(int(n) for n in about["obs_shape"]), str(about["obs_dtype"]), made)
+    raise BadField("agent", f"its spec cannot be read: {dict(about)}")
+
+
+def _discrete(n: int, start: int = 0) -> Discrete:
+    return Discrete(int(n), start=int(start))
+
+
+def _continuous(low: Sequence[float], high: Sequence[float]) -> Continuous:
+    return Continuous(tuple(float(x) for x in low), tuple(float(x) for x in high))

@@ -1,0 +1,69 @@
+"""Frames of data and arrays over a socket: JSON and plain bytes, so that what arrives is never run.
+
+A frame is the length of its header (8 bytes, big endian), the header {"data": ..., "arrays": [[name, dtype, shape], ...]}
+as JSON, and the bytes of the arrays one after another. Needs NumPy and Python 3.8 only.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from typing import Any, Mapping  # noqa: UP035 (Python 3.8)
+
+import numpy as np
+
+LENGTH = struct.Struct(">Q")
+DTYPES = {"|b1", "|i1", "|u1"} | {f"<{kind}{size}" for kind in "iuf" for size in (2, 4, 8)}
+PARTS = ("learned", "memory")  # of a state
+
+
+def send(peer: socket.socket, data: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    """Send one frame. Raises TypeError, before anything is sent, where `data` is no JSON or an array has no plain numbers;
+    OSError where the peer is gone."""
+    whole = {name: np.asarray(x) for name, x in arrays.items()}
+    for name, x in whole.items():
+        if x.dtype.str not in DTYPES:
+            raise TypeError(f"{name} is an array of {x.dtype}, which is not of plain numbers")
+    index = [[name, x.dtype.str, x.shape] for name, x in whole.items()]
+    header = json.dumps({"data": data, "arrays": index}).encode()
+    peer.sendall(LENGTH.pack(len(header)) + header)
+    for x in whole.values():
+        peer.sendall(np.ascontiguousarray(x).reshape(-1).view(np.uint8).data)
+
+
+def receive(peer: socket.socket) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The data and arrays of the next frame. Raises EOFError where the peer is gone, ValueError for what is no frame."""
+    header = json.loads(_read(peer, LENGTH.unpack(_read(peer, LENGTH.size))[0]).decode())
+    arrays = {}
+    for name, dtype, shape in header["arrays"]:
+        if dtype not in DTYPES:
+            raise ValueError(f"{name} is an array of {dtype}, which is not of plain numbers")
+        arrays[name] = np.empty(shape, dtype)
+        _fill(peer, arrays[name].reshape(-1).view(np.uint8).data)
+    return header["data"], arrays
+
+
+def join(learned: Mapping[str, np.ndarray], memory: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays of a state under one name each."""
+    return {f"{part}/{name}": x for part, arrays in zip(PARTS, (learned, memory)) for name, x in arrays.items()}  # noqa: B905
+
+
+def split(arrays: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """The opposite of `join`: (learned, memory)."""
+    learned, memory = ({k[len(p) + 1 :]: x for k, x in arrays.items() if k.startswith(f"{p}/")} for p in PARTS)
+    return learned, memory
+
+
+def _read(peer: socket.socket, size: int) -> bytearray:
+    content = bytearray(size)
+    _fill(peer, memoryview(content))
+    return content
+
+
+def _fill(peer: socket.socket, view: memoryview) -> None:
+    while len(view):
+        count = peer.recv_into(view)
+        if not count:
+            raise EOFError("the other side is gone")
+        view = view[count:]

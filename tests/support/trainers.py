@@ -1,0 +1,295 @@
+"""A trainer in NumPy alone that does all that it must, and others that each do one thing wrong."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+
+class Sound:
+    """A policy gradient with momentum on a bandit whose arms pay `w . x` for contexts x, with noise.
+
+    env: ignored. arms, envs: how many arms, and how many contexts make one rollout.
+    """
+
+    space = {"rate": {"low": 1e-3, "high": 1.0, "scale": "log"}, "momentum": {"low": 0.0, "high": 0.95}}  # noqa: RUF012
+    limits = {"rate": (0.0, float("inf")), "momentum": (0.0, 1.0)}  # noqa: RUF012
+
+    def __init__(self, env, env_options, arms=3, envs=4, rate=0.1, momentum=0.5, greed=1.0):
+        if arms < 2:
+            raise ValueError(f"arms = {arms}, but one can only choose between two or more")
+        self.hyper = {"rate": rate, "momentum": momentum, "greed": greed}
+        self.arms, self.envs = arms, envs
+        self.spec = {"obs_shape": [2], "obs_dtype": "float32", "action": {"kind": "discrete", "n": arms}}
+
+    def make(self, hyper, seed):
+        self.w = np.random.default_rng(seed).normal(size=(2, self.arms)) * 0.1
+        self.velocity, self.updates = np.zeros_like(self.w), 0
+        self.memory = np.zeros((16, 2))
+        self.optimiser = {"rate": hyper["rate"]}  # as libraries have it: saved and loaded with the moments
+        self.set_hypers(hyper)
+
+    def set_hypers(self, hyper):
+        self.hyper = dict(hyper)
+        self.optimiser["rate"] = hyper["rate"]
+
+    def begin(self, seed):
+        self.random = np.random.default_rng(seed)
+
+    def train(self, steps):
+        made, returns = 0, []
+        while made < steps:
+            x = self.random.normal(size=(self.envs, 2))
+            self.memory[self.updates % len(self.memory)] = x[0]
+            old = self.memory[self.random.integers(len(self.memory))]
+            logits = x @ self.w * self.hyper["greed"]
+            p = np.exp(logits - logits.max(1, keepdims=True))
+            p /= p.sum(1, keepdims=True)
+            arm = np.array([self.random.choice(self.arms, p=row) for row in p])
+            reward = self.pay(x, arm) + 0.1 * self.random.normal(size=self.envs)
+            taken = np.eye(self.arms)[arm]
+            gradient = x.T @ ((taken - p) * (reward - reward.mean())[:, None]) / self.envs + 1e-3 * old[:, None]
+            self.velocity = self.hyper["momentum"] * self.velocity + gradient
+            self.w = self.w + self.optimiser["rate"] * self.velocity
+            self.updates += 1
+            made += self.envs
+            returns += reward.tolist()
+        return made, returns, {"updates": self.updates}
+
+    def pay(self, x, arm):
+        return np.cos(arm) * x[:, 0] + np.sin(arm) * x[:, 1]
+
+    def evaluate(self, seeds):
+        x = np.stack([np.random.default_rng(seed).normal(size=2) for seed in seeds])
+        return self.pay(x, self.act(x)).tolist()
+
+    def act(self, obs):
+        return (obs @ self.w).argmax(1)
+
+    def get_state(self):
+        learned = {"w": self.w, "velocity": self.velocity, "updates": np.array(self.updates)}
+        learned["rate"] = np.array(self.optimiser["rate"])
+        return {"learned": learned, "memory": {"contexts": self.memory.copy()}, "own": {}}
+
+    def set_state(self, state):
+        learned, memory, _ = state
+        self.w, self.velocity, self.updates = learned["w"], learned["velocity"], int(learned["updates"])
+        self.optimiser["rate"] = float(learned["rate"])
+        if memory:
+            self.memory = memory["contexts"].copy()
+
+    def close(self):
+        pass
+
+
+# ------------------------------------------------------------------------------ each does one thing wrong
+
+
+class Rough(Sound):
+    """Repeats itself to nearly the same only."""
+
+    def train(self, steps):
+        report = super().train(steps)
+        self.w = self.w * (1 + 1e-9 * np.random.default_rng().random())
+        return report
+
+
+class Boastful(Sound):
+    space = {"speed": {"low": 0.0, "high": 1.0}}  # noqa: RUF012
+
+
+class Unseeded(Sound):
+    def begin(self, seed):
+        self.random = np.random.default_rng()
+
+
+class OneSeed(Sound):
+    def begin(self, seed):
+        super().begin(0)
+
+
+class OneBirth(Sound):
+    def make(self, hyper, seed):
+        super().make(hyper, 0)
+
+
+class Frozen(Sound):
+    """The rate went into the optimiser when it was made."""
+
+    def set_hypers(self, hyper):
+        self.hyper = dict(hyper)
+
+
+class Raising(Sound):
+    def set_hypers(self, hyper):
+        if hyper["momentum"] != 0.5:
+            raise TypeError("'float' object is not callable")
+        super().set_hypers(hyper)
+
+
+class Deaf(Sound):
+    def set_hypers(self, hyper):
+        super().set_hypers({**hyper, "greed": 1.0})
+
+
+class Forgetful(Sound):
+    def get_state(self):
+        state = super().get_state()
+        return {**state, "learned": {**state["learned"], "velocity": np.zeros_like(self.w)}}
+
+
+class Obedient(Sound):
+    """Sets only what has changed, though a state has brought another rate along."""
+
+    def make(self, hyper, seed):
+        self.hyper = {}
+        super().make(hyper, seed)
+
+    def set_hypers(self, hyper):
+        if hyper["rate"] != self.hyper.get("rate"):
+            self.optimiser["rate"] = hyper["rate"]
+        self.hyper = dict(hyper)
+
+
+class Sharing(Sound):
+    common = np.zeros((16, 2))
+
+    def make(self, hyper, seed):
+        super().make(hyper, seed)
+        self.common[:] = 0
+        self.memory = self.common
+
+    def set_state(self, state):
+        super().set_state(state)
+        self.common[:] = self.memory
+        self.memory = self.common
+
+
+class Located(Sound):
+    def begin(self, seed):
+        self.random = np.random.default_rng([seed, os.getpid()])
+
+
+class Curious(Sound):
+    """Its statistics move in evaluation."""
+
+    def evaluate(self, seeds):
+        self.velocity = self.velocity + 1e-6
+        return super().evaluate(seeds)
+
+
+class Random(Sound):
+    def act(self, obs):
+        return np.random.default_rng().integers(self.arms, size=len(obs))
+
+
+class Sentimental(Sound):
+    """What it sees is shifted by what it remembers."""
+
+    def act(self, obs):
+        return super().act(obs + 10 * self.memory.sum(0))
+
+
+class Rounding(Sound):
+    def train(self, steps):
+        _, returns, metrics = super().train(steps)
+        return steps, returns, metrics
+
+
+class Lazy(Sound):
+    def train(self, steps):
+        _, returns, metrics = super().train(steps)
+        return 0, returns, metrics
+
+
+class Healthy(Sound):
+    def get_state(self):
+        state = super().get_state()
+        return {**state, "learned": {name: np.nan_to_num(x) for name, x in state["learned"].items()}}
+
+
+class Threaded(Sound):
+    def make(self, hyper, seed):
+        super().make(hyper, seed)
+        threading.Thread(target=time.sleep, args=(60,), name="left-over", daemon=True).start()
+
+
+class Parental(Sound):
+    def make(self, hyper, seed):
+        super().make(hyper, seed)
+        self.child = subprocess.Popen(["sleep", "60"])
+
+
+class Narrow(Sound):
+    limits = {"greed": (1.005, 1.01), "momentum": (0.0, 1.0)}  # noqa: RUF012
+
+    def __init__(self, *arguments, **config):
+        super().__init__(*arguments, greed=1.01, **config)
+
+
+# ------------------------------------------------------------------------------------ in bad processes
+
+
+class Sleeping(Sound):
+    def train(self, steps):
+        print("falling asleep", flush=True)
+        time.sleep(60)
+
+
+class Crashing(Sound):
+    def train(self, steps):
+        print("about to crash\nnow", flush=True)
+        os._exit(3)
+
+
+class Failing(Sound):
+    """Fails in its first interval."""
+
+    failed = False
+
+    def train(self, steps):
+        if not Failing.failed:
+            Failing.failed = True
+            raise RuntimeError("the simulator\nis gone")
+        return super().train(steps)
+
+
+class Wordy(Sound):
+    """Its state is no plain numbers."""
+
+    def get_state(self):
+        return {"learned": {"w": self.w, "name": np.array(["a"])}, "memory": {}, "own": {}}
+
+
+class Seeing(Sound):
+    """Reports what it sees of its process."""
+
+    def train(self, steps):
+        steps, returns, metrics = super().train(steps)
+        modules = {name.split(".")[0] for name in sys.modules}
+        seen = {"threads": os.environ["OMP_NUM_THREADS"], "path": str(Path(__file__).parent) == sys.path[0]}
+        return (
+            steps,
+            returns,
+            {**seen, "shoal": "shoal" in modules, "gpus": os.environ["CUDA_VISIBLE_DEVICES"]},
+        )
+
+
+class Mortal(Sound):
+    """Ends its process in an interval, some of them after the first."""
+
+    def train(self, steps):
+        if self.updates >= self.after:
+            print("these are my last words", flush=True)
+            os._exit(7)
+        return super().train(steps)
+
+    def __init__(self, env, env_options, **config):
+        super().__init__(env, env_options, **config)
+        self.after = env_options["after"]

@@ -1,0 +1,83 @@
+"""The conformance kit: a sound trainer passes it, and each kind of broken one is found by the check that is for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shoal.testing import TrainerContract, checks
+from shoal.testing.trainee import Trainee
+from shoal.trainers.process import Recipe
+
+SUPPORT = str(Path(__file__).parents[1] / "support")
+CHECKS = {name for name in vars(checks) if name.startswith("check_")}
+
+# Which check finds what is broken, and what it says.
+BROKEN = {
+    "Boastful": ("description", "space has speed, which hyper has not"),
+    "Unseeded": ("seeds", "begin must seed every generator"),
+    "OneSeed": ("seeds", "the seed of begin has no effect"),
+    "OneBirth": ("seeds", "the seed of make has no effect"),
+    "Frozen": (
+        "told_live_equals_built",
+        "rate = 0.05, set on a live model, does not do what it does in a model that was",
+    ),
+    "Raising": ("told_live_equals_built", "momentum = 0.25, set on a live model: .* failed: TypeError"),
+    "Deaf": ("every_hyperparameter_has_an_effect", "greed has no effect: 0.5 instead of 1 changes nothing"),
+    "Forgetful": ("state_is_complete", "the state lacks something .*such as w"),
+    "Obedient": ("own_hyperparameters_win", "trains with the parent's hyperparameters"),
+    "Sharing": ("housemates", "they share something"),
+    "Located": ("new_process", "in a new process trains differently"),
+    "Curious": ("evaluation", "it changed something"),
+    "Random": ("evaluation", "must be greedy|depends on something"),
+    "Sentimental": ("evaluation", "depends on something that is not in `learned`"),
+    "Rounding": ("steps", "4 and 2 steps, but they trained for equally long|1 and 2 steps"),
+    "Lazy": ("steps", "made only"),
+    "Healthy": ("what_diverged", "looks finite"),
+    "Threaded": ("nothing_is_left", "threads running: left-over"),
+    "Parental": ("nothing_is_left", "processes running"),
+}
+
+
+class TestSound(TrainerContract):
+    trainer, path = "trainers:Sound", (SUPPORT,)
+    steps = 40
+
+
+class TestRoughly(TrainerContract):
+    """The same, where equal training need not give equal bits."""
+
+    trainer, path = "trainers:Rough", (SUPPORT,)
+    steps, exact = 40, False
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_is_broken_is_found(name):
+    check, message = BROKEN[name]
+    trainee = Trainee(Recipe(f"trainers:{name}", "", path=(SUPPORT,)), steps=40)
+    try:
+        with pytest.raises(AssertionError, match=message) as caught:
+            getattr(checks, f"check_{check}")(trainee)
+    finally:
+        trainee.close()
+    assert "\n" not in str(caught.value)
+
+
+def test_every_check_is_a_test_and_finds_something():
+    tests = {name for name in vars(TrainerContract) if name.startswith("test_")}
+    assert {name.replace("test_", "check_", 1) for name in tests} == CHECKS
+    assert {f"check_{check}" for check, _ in BROKEN.values()} == CHECKS
+
+
+@pytest.mark.parametrize("values, wrong", [({}, "give another value of greed in `values`"), ({"greed": 1.005}, None)])
+def test_another_value_where_limits_are_narrow(values, wrong):
+    trainee = Trainee(Recipe("trainers:Narrow", "", path=(SUPPORT,)), steps=40, values=values)
+    try:
+        if wrong is None:
+            checks.check_told_live_equals_built(trainee)
+        else:
+            with pytest.raises(AssertionError, match=wrong):
+                checks.check_told_live_equals_built(trainee)
+    finally:
+        trainee.close()

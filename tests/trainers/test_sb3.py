@@ -1,0 +1,238 @@
+"""The adapter for Stable-Baselines3, held to the conformance kit and to SB3 itself."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from shoal.core.errors import BadField
+from shoal.testing import TrainerContract
+from shoal.trainers.process import Recipe, TrainerProcess, limited
+from shoal.trainers.remote import RemoteTrainer
+
+PYTHON = os.environ.get("SHOAL_SB3_PYTHON", sys.executable)
+here = importlib.util.find_spec("stable_baselines3") is not None
+pytestmark = pytest.mark.skipif(
+    not here and "SHOAL_SB3_PYTHON" not in os.environ,
+    reason="Stable-Baselines3 is not installed here, and SHOAL_SB3_PYTHON names no interpreter that has it",
+)
+
+SMALL = {"policy_kwargs": {"net_arch": [16]}, "device": "cpu"}
+REPLAY = {**SMALL, "learning_starts": 20, "batch_size": 8, "buffer_size": 150, "train_freq": 2}
+QUANTILES = {"net_arch": [16], "n_quantiles": 5}
+EPSILON = {**REPLAY, "exploration_steps": 2000, "target_update_interval": 23, "max_grad_norm": 1.0}
+
+
+class Contract(TrainerContract):
+    python = PYTHON
+
+
+class TestPPO(Contract):
+    trainer, env, steps = "sb3:PPO", "gym:CartPole-v1", 64
+    config = SMALL | {"n_envs": 2, "n_steps": 16, "batch_size": 16, "learning_rate": 0.01, "normalize": True}
+    config |= {"n_epochs": 4, "clip_range_vf": 0.2}
+    values = {"clip_range": 0.01, "clip_range_vf": 0.001, "max_grad_norm": 0.05}  # noqa: RUF012
+
+
+@pytest.mark.slow
+class TestPPOContinuous(Contract):
+    trainer, env, steps = "sb3:PPO", "gym:Pendulum-v1", 128
+    config = SMALL | {"n_steps": 64, "batch_size": 16, "learning_rate": 0.01, "use_sde": True, "target_kl": 0.5}
+    values = {"clip_range": 0.01, "target_kl": 1e-5, "max_grad_norm": 0.05}  # noqa: RUF012
+
+
+@pytest.mark.slow
+class TestA2C(Contract):
+    trainer, env, steps = "sb3:A2C", "gym:Pendulum-v1", 60
+    config = SMALL | {"n_envs": 3, "gae_lambda": 0.9, "normalize": {"norm_reward": False}}
+
+
+@pytest.mark.slow
+class TestSAC(Contract):
+    """With returns of three steps, and a temperature that is given."""
+
+    trainer, env, steps = "sb3:SAC", "gym:Pendulum-v1", 60
+    config = REPLAY | {"n_steps": 3, "ent_coef": 0.1, "normalize": True}
+
+
+@pytest.mark.slow
+class TestSACThatLearnsItsTemperature(Contract):
+    trainer, env, steps = "sb3:SAC", "gym:Pendulum-v1", 60
+    config = REPLAY | {"target_entropy": -1.0, "noise_type": "ornstein-uhlenbeck", "noise_std": 0.3}
+
+
+@pytest.mark.slow
+class TestTD3(Contract):
+    trainer, env, steps = "sb3:TD3", "gym:Pendulum-v1", 60
+    config = REPLAY | {"n_envs": 2, "noise_type": "normal", "policy_delay": 3}
+
+
+@pytest.mark.slow
+class TestDQN(Contract):
+    trainer, env, steps = "sb3:DQN", "gym:CartPole-v1", 60
+    config = EPSILON
+    values = {"exploration_final_eps": 1.0, "max_grad_norm": 0.001}  # noqa: RUF012
+
+
+@pytest.mark.slow
+class TestTQC(Contract):
+    trainer, env, steps = "sb3:TQC", "gym:Pendulum-v1", 60
+    config = REPLAY | {"policy_kwargs": QUANTILES}
+
+
+@pytest.mark.slow
+class TestQRDQN(Contract):
+    trainer, env, steps = "sb3:QRDQN", "gym:CartPole-v1", 60
+    config = EPSILON | {"policy_kwargs": QUANTILES}
+    values = {"exploration_final_eps": 1.0, "max_grad_norm": 0.001}  # noqa: RUF012
+
+
+# ------------------------------------------------------------------------------------ beyond the kit
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Processes of an SB3 trainer."""
+    started = []
+
+    def start(algorithm, env="gym:CartPole-v1", **config):
+        recipe = Recipe(f"sb3:{algorithm}", env, config=SMALL | config)
+        started.append(TrainerProcess(PYTHON, recipe, tmp_path / "log", limited(1), 60.0))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.close()
+
+
+def member(process, **hyper):
+    return RemoteTrainer(process, 0, process.description["hyper"] | hyper, 1)
+
+
+BARE = """
+import sys, gymnasium, numpy as np, stable_baselines3 as sb3
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+env = VecNormalize(DummyVecEnv([lambda: gymnasium.make("CartPole-v1")] * 2), gamma=0.95)
+model = sb3.PPO("MlpPolicy", env, n_steps=32, gamma=0.95, seed=1, policy_kwargs={"net_arch": [16]}, device="cpu")
+model.set_random_seed(2)
+model.learn(128, log_interval=None)
+np.savez(sys.argv[1], mean=env.obs_rms.mean, **{k: x.numpy() for k, x in model.policy.state_dict().items()})
+"""
+
+
+@pytest.mark.slow
+def test_it_trains_as_sb3_does(start, tmp_path):
+    """The first interval, against a bare model with the same seeds."""
+    subprocess.run([PYTHON, "-c", BARE, str(tmp_path / "bare.npz")], check=True, env=os.environ | limited(1))
+    trained = member(start("PPO", n_envs=2, n_steps=32, normalize=True), gamma=0.95)
+    assert trained.train(2, 128).report.steps == 128
+    bare = dict(np.load(tmp_path / "bare.npz"))
+    assert trained.state.learned["normalize/obs/mean"].tobytes() == bare.pop("mean").tobytes()
+    assert {f"policy/{name}" for name in bare} == {name for name in trained.state.learned if name.startswith("policy/")}
+    for name, x in bare.items():
+        assert trained.state.learned[f"policy/{name}"].tobytes() == x.tobytes(), name
+
+
+def test_returns_are_raw(start):
+    """A step of CartPole is worth 1; normalised rewards are no whole numbers."""
+    trained = member(start("PPO", n_envs=2, n_steps=64, normalize=True))
+    result = trained.train(2, 256)
+    returns = [*result.report.returns, *trained.evaluate([1, 2, 2, *range(17)])]
+    assert len(result.report.returns) > 3
+    assert all(x == int(x) and x >= 8 for x in returns)
+    assert sum(result.report.returns) <= 256
+    assert returns[-19] == returns[-18] == returns[-15]  # the same seed, in another batch of episodes too
+
+
+@pytest.mark.slow
+def test_what_it_tells_and_takes(start):
+    described = start("PPO", ent_coef=0.01, n_epochs=5).description
+    assert described["hyper"]["ent_coef"] == 0.01 and described["hyper"]["n_epochs"] == 5.0
+    assert set(described["space"]) == {"learning_rate", "gamma", "gae_lambda", "clip_range", "ent_coef"}
+    assert described["limits"]["gamma"] == [0, 1]
+    assert described["spec"]["obs_shape"] == [4]
+    assert described["spec"]["action"] == {"kind": "discrete", "n": 2, "start": 0}
+    assert "target_kl" not in described["hyper"]  # there is no number to start from
+    td3 = start("TD3", "Pendulum-v1", noise_type="normal", noise_std=0.3).description
+    assert td3["hyper"]["noise_std"] == 0.3 and "noise_std" in td3["space"]
+    assert td3["spec"]["action"] == {"kind": "continuous", "low": [-2.0], "high": [2.0]}
+    assert "ent_coef" not in start("SAC", "Pendulum-v1").description["hyper"]  # it is learned
+
+
+@pytest.mark.slow
+def test_exploration_falls_once_not_in_every_interval(start):
+    trained = member(
+        start("DQN", exploration_steps=200, learning_starts=10, buffer_size=500), exploration_final_eps=0.1
+    )
+    rates = [trained.train(seed, 80).report.metrics["rollout/exploration_rate"] for seed in range(4)]
+    np.testing.assert_allclose(rates, [1 - 0.9 * 0.4, 1 - 0.9 * 0.8, 0.1, 0.1])
+
+
+@pytest.mark.slow
+def test_returns_of_several_steps_end_where_an_interval_does(start):
+    """The last step of an interval is followed in memory by the first one of another episode."""
+    trained = member(start("DQN", n_steps=3, learning_starts=10, buffer_size=500))
+    trained.train(0, 41)
+    made = int(trained.state.learned["num_timesteps"])
+    before = trained.state.memory["timeouts"][:, 0]
+    trained.train(1, 40)
+    after = trained.state.memory["timeouts"][:made, 0]
+    np.testing.assert_array_equal(np.flatnonzero(after != before), [made - 1])
+
+
+@pytest.mark.slow
+def test_divergence_is_a_result(start):
+    trained = member(start("PPO", n_steps=64), learning_rate=1e30)
+    result = trained.train(2, 128)
+    assert not result.finite and np.isnan(trained.evaluate([1])).all()
+
+
+@pytest.mark.slow
+def test_networks_by_name(start):
+    kwargs = {"net_arch": {"pi": [8], "vf": [12]}, "activation_fn": "nn.ReLU", "optimizer_class": "SGD"}
+    trained = member(start("PPO", n_steps=32, policy_kwargs=kwargs))
+    trained.train(2, 32)
+    assert trained.state.learned["policy/mlp_extractor.value_net.0.weight"].shape == (12, 4)
+    assert not any(name.startswith("policy.optimizer/") for name in trained.state.learned)  # SGD has no moments
+
+
+BAD = [
+    ("PPP", "CartPole-v1", {}, "agent: 'PPP' does not exist; did you mean PPO?"),
+    ("PPO", "CartPole-v1", {"gama": 0.9}, "config: 'gama' does not exist; did you mean gamma?"),
+    ("PPO", "CartPole-v1", {"learning_rate": "lin_0.001"}, "config.learning_rate: must be a number: schedules"),
+    ("DQN", "CartPole-v1", {"exploration_fraction": 0.2}, "config: exploration_fraction cannot be given: it would"),
+    ("PPO", "CartPole-v1", {"noise_type": "normal"}, "config: 'noise_type' does not exist"),
+    ("PPO", "CartPol-v1", {}, "env: CartPol-v1 cannot be made: "),
+    ("SAC", "CartPole-v1", {}, "config: SAC does not take it: The algorithm only supports"),
+    ("PPO", "CartPole-v1", {"policy": "MlpPolic"}, "config: Policy MlpPolic unknown"),
+    ("PPO", "CartPole-v1", {"policy_kwargs": {"activation_fn": "ReLUU"}}, "config: PPO does not take it: module"),
+    ("PPO", "CartPole-v1", {"normalize": {"gamma": 0.9}}, "config: PPO does not take it: "),
+]
+
+
+@pytest.mark.parametrize(
+    "algorithm, env, config, message",
+    [pytest.param(*row, marks=pytest.mark.slow if i > 1 else ()) for i, row in enumerate(BAD)],
+)
+def test_bad_input_gets_one_line(start, algorithm, env, config, message):
+    with pytest.raises(BadField) as caught:
+        member(start(algorithm, f"gym:{env}", **config)).train(1, 1)
+    assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
+
+
+@pytest.mark.slow
+def test_an_interpreter_without_it(tmp_path):
+    """One that has NumPy but not SB3: none of its own packages, and those that are left of this one."""
+    hide = tmp_path / "stable_baselines3.py"
+    hide.write_text("raise ModuleNotFoundError(\"No module named 'stable_baselines3'\", name='stable_baselines3')\n")
+    process = TrainerProcess(PYTHON, Recipe("sb3:PPO", "gym:CartPole-v1", path=[str(tmp_path)]), tmp_path / "log")
+    with pytest.raises(BadField, match=f"python = {PYTHON}: lacks a package: No module named 'stable_baselines3'"):
+        process.description  # noqa: B018
+    process.kill()
+    process.close()
