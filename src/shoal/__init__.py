@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         Spec,
     )
     from shoal.environments.device import DeviceEnvironment
+    from shoal.experiment.evolver import Evolver
     from shoal.experiment.experiment import Experiment, Fitness
     from shoal.records.recorder import Generation, Recorder
     from shoal.report.load_run import LoadedRun, load_run
@@ -34,6 +35,7 @@ __all__ = [
     "Continuous",
     "DeviceEnvironment",
     "Discrete",
+    "Evolver",
     "Experiment",
     "Fitness",
     "Generation",
@@ -60,6 +62,7 @@ _HOMES = {
     "Continuous": "shoal.core.types",
     "DeviceEnvironment": "shoal.environments.device",
     "Discrete": "shoal.core.types",
+    "Evolver": "shoal.experiment.evolver",
     "Experiment": "shoal.experiment.experiment",
     "Fitness": "shoal.experiment.experiment",
     "Generation": "shoal.records.recorder",

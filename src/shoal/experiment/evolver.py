@@ -1,0 +1,116 @@
+"""The decisions alone, for scripts that train their members themselves: ask and tell, over plain dictionaries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from shoal.core.errors import BadField, BadInput
+from shoal.core.keys import derive
+from shoal.core.types import Cards, Decision
+from shoal.experiment.registry import as_range, component
+from shoal.methods.methods import Pbt
+
+
+class Evolver:
+    """Population-based training as ask and tell.
+
+    ```python
+    evolver = Evolver(space={"learning_rate": [1e-5, 1e-2, "log"]}, population=4)
+    for member in evolver.ask():  # {"uid": 0, "hyper": {"learning_rate": 0.003}, "copy_from": None}
+        ...  # copy the weights of `copy_from`, unless it is None; set `hyper`; train; measure
+    evolver.tell({0: 13.5, 1: 20.0, 2: 17.25, 3: 9.0})  # decides; `ask` then says what comes next
+    ```
+
+    The decisions are those of a run with `method: pbt` and the same space, population and seed.
+    """
+
+    def __init__(
+        self,
+        space: Mapping[str, Any],
+        population: int = 8,
+        select: Any = "truncation",
+        explore: Any = "perturb",
+        start_after: int = 0,
+        seed: int = 0,
+    ):
+        """All as the fields of an experiment that have these names. Raises BadInput for what none of them can be."""
+        if population < 1:
+            raise BadField("population", "must be at least 1", value=population)
+        self._ranges = {name: as_range(name, r) for name, r in space.items()}
+        method = Pbt(component(select, "select"), component(explore, "explore"), start_after)
+        no_agent: Any = None
+        method.fit(no_agent, population)
+        self._evolver, self._seed, self._start_after = method.evolver(self._ranges, {}), seed, start_after
+        self._uid = np.arange(population)
+        self._parents, self._generation = self._uid, 0
+        self._hyper = self._evolver.init(derive((seed,), 0, "hyper"), self._uid)[1]
+
+    def ask(self) -> list[dict[str, Any]]:
+        """For each member its `uid` (0, 1, ...), the `hyper` to train with until the next `tell`, and `copy_from`: the uid
+        of the member whose weights it copies before that, or None.
+
+        Copy all from one snapshot: a parent may itself be a child of another one. The same until the next `tell`.
+        """
+        numbers = {name: int if r.integer else float for name, r in self._ranges.items()}
+        return [
+            {
+                "uid": uid,
+                "hyper": {name: number(self._hyper[name][uid]) for name, number in numbers.items()},
+                "copy_from": None if parent == uid else parent,
+            }
+            for uid, parent in enumerate(self._parents.tolist())
+        ]
+
+    def tell(self, fitness: Mapping[int, float | Sequence[float]], steps: Mapping[int, int] | None = None) -> None:
+        """Decide what comes next, from the fitness of every member.
+
+        fitness: by uid, a number that is maximised, or the returns of its episodes (`t_test` needs these), of which it is
+            the mean; NaN for a member that has diverged
+        steps: by uid, all environment steps that it has made; `start_after` needs them
+
+        Raises BadInput where a member is missing.
+        """
+        if self._start_after and steps is None:
+            raise BadField("start_after", "needs the steps of all members in tell", value=self._start_after)
+        returns = [np.atleast_1d(np.asarray(x, np.float64)) for x in self._of_all("fitness", fitness)]
+        n = len(self._uid)
+        cards = Cards(
+            self._uid,
+            np.full(n, self._generation),
+            np.array(self._of_all("steps", steps or dict.fromkeys(self._uid.tolist(), 0)), np.int64),
+            np.array([x.mean() if x.size and np.isfinite(x).all() else np.nan for x in returns]),
+            np.array([x.std(ddof=1) if x.size > 1 and np.isfinite(x).all() else np.nan for x in returns]),
+            np.array([x.size for x in returns]),
+            self._hyper,
+            np.zeros(n, np.int64),
+        )
+        _, decision = self._evolver.decide(derive((self._seed,), self._generation, "decide"), (), cards, self._uid)
+        assert isinstance(decision, Decision), "its members live on"
+        self._parents, self._hyper, self._generation = decision.parents, decision.hyper, self._generation + 1
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that changes, for JSON."""
+        return {"generation": self._generation, "members": self.ask()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state_dict` of an Evolver that was made with the same arguments. Raises BadInput for another one."""
+        try:
+            generation, members = int(state["generation"]), state["members"]
+            uid = [member["uid"] for member in members]
+            copied = [member["copy_from"] for member in members]
+            hyper = {name: np.array([m["hyper"][name] for m in members], np.float32) for name in self._ranges}
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadInput(f"this is no state of such an Evolver: {type(error).__name__}: {error}") from error
+        if uid != self._uid.tolist():
+            raise BadInput(f"this is the state of {len(uid)} members, and there are {len(self._uid)}")
+        self._generation, self._hyper = generation, hyper
+        self._parents = np.array([u if parent is None else parent for u, parent in zip(uid, copied, strict=True)])
+
+    def _of_all(self, what: str, values: Mapping[int, Any]) -> list[Any]:
+        """The values of all members, in order of uid. Raises BadInput where there are others."""
+        if set(values) != set(self._uid.tolist()):
+            raise BadField(what, f"has uids {sorted(values)}", f"give one of each of 0 to {len(self._uid) - 1}")
+        return [values[uid] for uid in self._uid.tolist()]

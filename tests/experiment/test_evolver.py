@@ -1,0 +1,149 @@
+"""Ask and tell: the decisions of a real run, over plain dictionaries."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.runs import COMMAND
+
+from shoal import BadInput, Evolver, Range
+from shoal.core.keys import derive
+from shoal.core.types import Cards
+from shoal.methods.pbt.evolver import pbt
+from shoal.methods.pbt.explore import EXPLORERS
+from shoal.methods.pbt.select import SELECTORS
+from shoal.population.rollouts.episodes import summarise
+
+SUPPORT = str(Path(__file__).parents[1] / "support")
+SPACE = {"learning_rate": [1e-5, 1e-2, "log"], "epochs": {"low": 1, "high": 8, "integer": True}}
+RANGES = {"learning_rate": Range(1e-5, 1e-2, "log"), "epochs": Range(1, 8, integer=True)}
+
+
+def returns_of(generation: int, count: int = 6) -> np.ndarray:
+    """float64 [count, 5]: of one member one return is no number."""
+    returns = np.random.default_rng(generation).normal(size=(count, 5)) * [[1], [2], [3], [1], [2], [3]][:count]
+    returns[generation % count, 2] = np.nan
+    return returns
+
+
+@pytest.mark.parametrize("select", SELECTORS)
+@pytest.mark.parametrize("explore", EXPLORERS)
+def test_it_decides_as_a_run_does(select, explore):
+    uid, seed, start_after = np.arange(6), 5, 150
+    reference = pbt(SELECTORS[select](), EXPLORERS[explore](), RANGES, {}, start_after)
+    _, hyper = reference.init(derive((seed,), 0, "hyper"), uid)
+    evolver = Evolver(SPACE, 6, select, explore, start_after, seed)
+    parents, copies = uid, 0
+    for generation in range(5):
+        asked = evolver.ask()
+        assert [member["uid"] for member in asked] == uid.tolist()
+        for name, x in hyper.items():
+            assert np.array([member["hyper"][name] for member in asked], np.float32).tobytes() == x.tobytes()
+        assert [m["uid"] if m["copy_from"] is None else m["copy_from"] for m in asked] == parents.tolist()
+        assert all(m["copy_from"] != m["uid"] for m in asked)
+        copies += sum(m["copy_from"] is not None for m in asked)
+        returns, steps = returns_of(generation), np.full(6, 100 * (generation + 1))
+        measured = summarise(returns)
+        cards = Cards(uid, np.full(6, generation), steps, *measured, hyper, np.zeros(6, np.int64))
+        _, (parents, hyper, _) = reference.decide(derive((seed,), generation, "decide"), (), cards, uid)
+        evolver.tell({u: list(returns[u]) for u in (3, 5, 0, 1, 2, 4)}, {u: int(steps[u]) for u in range(6)})
+    assert (copies > 0) == (select != "keep")
+
+
+def test_it_decides_as_the_record_of_a_run_says(tmp_path):
+    told = "--agent trainers:Sound --env bandit --population 4 --generations 5 --interval 8 --seed 3 --run-dir run"
+    space = {"rate": [1e-3, 1.0, "log"]}
+    command = [*COMMAND, "train", *told.split(), "--set", "final_episodes=2", "--set", "space.rate=[1e-3, 1, log]"]
+    path = os.pathsep.join([SUPPORT, *sys.path])
+    subprocess.run(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, check=True, capture_output=True)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "lineage.jsonl").read_text().splitlines()]
+    evolver = Evolver(space, population=4, seed=3)
+    for generation in range(5):
+        rows = [line for line in lines if line["generation"] == generation]
+        assert [row["hyper"]["rate"] for row in rows] == [member["hyper"]["rate"] for member in evolver.ask()]
+        evolver.tell({row["uid"]: row["fitness"] for row in rows})
+        parents = [m["uid"] if m["copy_from"] is None else m["copy_from"] for m in evolver.ask()]
+        assert parents == [row["parent"] for row in rows]
+        assert parents != [0, 1, 2, 3]
+
+
+def test_a_saved_state_goes_on():
+    whole, first = Evolver(SPACE, 4, seed=1), Evolver(SPACE, 4, seed=1)
+    for generation in range(4):
+        fitness = dict(enumerate(returns_of(generation, 4)[:, 0].tolist()))
+        whole.tell(fitness)
+        saved = json.loads(json.dumps(first.state_dict()))
+        first = Evolver(SPACE, 4, seed=1)
+        first.load_state_dict(saved)
+        first.tell(fitness)
+        assert first.ask() == whole.ask()
+    assert whole.state_dict()["generation"] == 4
+
+
+def test_plain_numbers():
+    (member, *_) = Evolver(SPACE, 4).ask()
+    assert {name: type(x) for name, x in member["hyper"].items()} == {"learning_rate": float, "epochs": int}
+    assert type(member["uid"]) is int and member["copy_from"] is None
+
+
+def test_what_is_asked_for_is_a_copy():
+    evolver = Evolver(SPACE, 4)
+    before = evolver.ask()
+    evolver.ask()[0]["hyper"]["epochs"] = 99
+    assert evolver.ask() == before
+
+
+def test_a_diverged_member_copies_another_one():
+    evolver = Evolver(SPACE, 3)
+    evolver.tell({0: 1.0, 1: float("nan"), 2: 2.0})
+    assert evolver.ask()[1]["copy_from"] == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"population": 0}, "population = 0: must be at least 1"),
+        ({"population": 1}, "selection by Truncation needs at least 2"),
+        ({"select": "truncate"}, "select: 'truncate' does not exist; did you mean truncation"),
+        ({"explore": {"name": "perturb", "factor": 2}}, "'factor' does not exist; did you mean factors"),
+        ({"space": {"rate": [1.0, 0.1]}}, "low = 1 must be below high = 0.1"),
+        ({"start_after": -1}, "start_after = -1: must be at least 0"),
+    ],
+)
+def test_impossible_arguments(options, message):
+    with pytest.raises(BadInput, match=message):
+        Evolver(**{"space": SPACE, "population": 4} | options)
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        (({0: 1.0, 1: 2.0},), "fitness: has uids .0, 1.; give one of each of 0 to 2"),
+        (({0: 1.0, 1: 2.0, 3: 1.0},), "fitness: has uids .0, 1, 3."),
+        (({0: 1.0, 1: 2.0, 2: 1.0}, {0: 100}), "steps: has uids .0."),
+        (({0: 1.0, 1: 2.0, 2: 1.0},), "start_after = 10: needs the steps"),
+    ],
+)
+def test_what_cannot_be_told(told, message):
+    evolver = Evolver(SPACE, 3, start_after=10 if "start_after" in message else 0)
+    before = evolver.state_dict()
+    with pytest.raises(BadInput, match=message):
+        evolver.tell(*told)
+    assert evolver.state_dict() == before
+
+
+@pytest.mark.parametrize(
+    "state", [{}, None, {"generation": 1, "members": [{"uid": 0}]}, Evolver(SPACE, 3).state_dict()]
+)
+def test_states_of_something_else(state):
+    evolver = Evolver(SPACE, 4)
+    before = evolver.state_dict()
+    with pytest.raises(BadInput, match="this is (no state|the state of 3 members, and there are 4)"):
+        evolver.load_state_dict(state)
+    assert evolver.state_dict() == before
