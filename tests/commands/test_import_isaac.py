@@ -1,0 +1,177 @@
+"""`shoal import isaac`: every key of Isaac Lab's PBT arrives where Shoal has it, or is said not to."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal import cli
+from shoal.commands.import_isaac import translate
+from shoal.core.errors import BadInput
+from shoal.core.schema import parse
+from shoal.core.types import Range
+from shoal.experiment.experiment import from_dict
+from shoal.methods.ranges import validate
+
+AGENT = """\
+params:
+  env: {clip_observations: 5.0}
+  algo: {name: a2c_continuous}
+  config:
+    env_name: rlgpu
+    learning_rate: 5e-4
+    lr_schedule: linear
+    kl_threshold: 0.016
+    gamma: 0.99
+    entropy_coef: 0.0
+    mini_epochs: 4
+    grad_norm: 1.0
+    truncate_grads: False
+pbt:
+  enabled: True
+  policy_idx: 3
+  num_policies: 6
+  directory: /shared
+  workspace: ws
+  objective: episode.Curriculum/level
+  interval_steps: 5000
+  threshold_std: 0.2
+  threshold_abs: 0.03
+  mutation_rate: 0.4
+  change_range: [1.2, 1.9]
+  mutation:
+    agent.params.config.learning_rate: "mutate_float"
+    agent.params.config.gamma: "mutate_discount"
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    (tmp_path / "agent.yaml").write_text(AGENT)
+    return tmp_path / "agent.yaml"
+
+
+def values(text):
+    return parse(text)[0]
+
+
+def test_every_key_arrives(file):
+    made = values(translate(file))
+    assert made["agent"] == f"rl_games:{file}" and made["env"] == "rlgpu"
+    assert (made["population"], made["interval"]) == (6, 5000)
+    assert made["method"]["select"] == {"name": "threshold", "threshold_std": 0.2, "threshold_abs": 0.03}
+    assert made["method"]["explore"] == {"name": "mutate", "mutation_rate": 0.4, "change_range": [1.2, 1.9]}
+    assert made["config"]["objective"] == "episode.Curriculum/level" and made["fitness"] == {"source": "training"}
+    assert made["space"] == {
+        "learning_rate": {"low": 5e-6, "high": 0.05, "scale": "log", "start": 5e-4},
+        "gamma": {"low": 0.9, "high": 0.999, "scale": "one_minus_log", "start": 0.99},
+    }
+    assert "exchange" not in made and "generations" not in made
+
+
+def test_defaults_are_those_of_isaac_lab(file):
+    file.write_text(AGENT.partition("pbt:")[0] + "pbt: {mutation: {agent.params.config.gamma: mutate_discount}}\n")
+    made = values(translate(file))
+    assert made["method"]["select"] == {"name": "threshold", "threshold_std": 0.1, "threshold_abs": 0.05}
+    assert made["method"]["explore"]["mutation_rate"] == 0.25
+    assert (made["population"], made["interval"]) == (8, 100_000)
+
+
+def test_workers_share_the_policies(file):
+    made = values(translate(file, workers=3))
+    assert (made["population"], made["exchange"], made["workspace"]) == (2, "directory", "/shared/ws")
+
+
+def test_overrides_win(file):
+    given = [
+        "agent.pbt.num_policies=4",
+        "agent.params.config.gamma=0.9",
+        "+agent.params.config.max_frames=12001",
+        "agent.pbt.start_after=700",
+        "agent.pbt.mutation.agent.params.config.mini_epochs=mutate_float",
+        "env.scene.num_envs=64",
+    ]
+    made = values(translate(file, given, task="Isaac-Cartpole-v0"))
+    assert made["population"] == 4 and made["method"]["start_after"] == 700
+    assert made["generations"] == 3  # 12001 frames in intervals of 5000
+    assert made["space"]["gamma"]["start"] == 0.9 and made["space"]["gamma"]["low"] == 0.0
+    assert made["space"]["mini_epochs"] == {"low": 1, "high": 400, "scale": "log", "start": 4, "integer": True}
+    assert made["config"]["params"] == {"config": {"gamma": 0.9, "max_frames": 12001}}
+    assert made["env_options"] == {"task": "Isaac-Cartpole-v0", "scene.num_envs": 64, "clip_obs": 5.0}
+    assert made["config"]["imports"] == ["isaac_task"]
+
+
+@pytest.mark.parametrize(
+    "name, setting, note",
+    [
+        ("learning_rate", "lr_schedule=adaptive", "learning_rate is not tuned: the adaptive schedule sets it"),
+        ("entropy_coef", "entropy_coef=0.0", "entropy_coef is not tuned: it is 0"),
+        ("grad_norm", "truncate_grads=False", "grad_norm is not tuned: with these settings"),
+    ],
+)
+def test_what_has_no_effect_is_said(file, name, setting, note):
+    rule = f"agent.pbt.mutation.agent.params.config.{name}=mutate_float"
+    text = translate(file, [rule, f"agent.params.config.{setting}"])
+    assert f"# {note}" in text
+    assert name not in values(text)["space"]
+
+
+def test_what_comes_out_is_an_experiment(file):
+    experiment = from_dict(values(translate(file, workers=2)))
+    for name, r in experiment.space.items():
+        validate(name, r if isinstance(r, Range) else Range(**r))
+
+
+def test_an_agent_under_its_name(file):
+    file.write_text("agent:\n" + "".join(f"  {line}\n" for line in AGENT.splitlines()))
+    assert values(translate(file))["population"] == 6
+    file.write_text(file.read_text().replace("num_policies: 6", "num_policies: six"))
+    with pytest.raises(BadInput, match=r"agent.yaml, line 18: pbt.num_policies = six: must be a whole number"):
+        translate(file)
+
+
+BAD = [
+    (["agent.pbt.num_polices=4"], "pbt: 'num_polices' does not exist; did you mean num_policies?"),
+    (["agent.pbt.mutation.agent.params.config.lr=mutate_float"], "pbt.mutation.agent.params.config.lr: cannot change"),
+    (["agent.pbt.mutation.agent.params.config.gamma=mutate"], "gamma = mutate: is neither mutate_float nor"),
+    (["agent.params.config.gamma=1.0"], "mutate_discount changes 1 - x, and gamma is 1"),
+    (["agent.params.config.gamma=high"], "params.config: a hyperparameter is no number"),
+    (["agent.pbt.change_range=[2, 1]"], "method.explore.change_range = (2.0, 1.0): must be two numbers"),
+    (["agent.pbt.num_policies=1"], "--workers = 1: must divide num_policies = 1 into groups of at least 2"),
+    (["num_policies=4"], "num_policies=4: write agent.NAME=VALUE"),
+    (["agent.pbt=4", "agent.pbt.num_policies=4"], "agent.pbt.num_policies=4: pbt has a value already"),
+    (["agent.pbt.num_policies=[4"], "agent.pbt.num_policies=[4: line 1: not valid YAML"),
+]
+
+
+@pytest.mark.parametrize("overrides, message", BAD)
+def test_bad_input_gets_one_line(file, capsys, overrides, message):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["import", "isaac", str(file), *overrides])
+    said = capsys.readouterr()
+    assert stop.value.code == 2 and not said.out
+    assert message in said.err and said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("pbt: {}", "agent.yaml: it has no `params`"),
+        ("[]", "agent.yaml: it has no `params`"),
+        ("params: [", "agent.yaml, line 1: not valid YAML"),
+        ("params: {}\npbt: 3", "pbt: must be a mapping"),
+        ("params: {}", "pbt.mutation: names no hyperparameters"),
+    ],
+)
+def test_bad_files(file, text, message):
+    file.write_text(text)
+    with pytest.raises(BadInput) as caught:
+        translate(file)
+    assert message in str(caught.value)
+
+
+def test_the_command_writes(file, tmp_path, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["import", "isaac", str(file), "-o", str(tmp_path / "out.yaml"), "--workers", "2"])
+    assert stop.value.code == 0
+    assert (tmp_path / "out.yaml").read_text() == translate(file, workers=2)
+    assert "shoal train" in capsys.readouterr().out
