@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 import os
 import re
 import shlex
@@ -11,27 +12,30 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from support.runs import build_run
 
 from shoal import cli
 from shoal.core.schema import descriptions, parse
 from shoal.core.types import Range
 from shoal.experiment.experiment import Checkpoint, Experiment, Fitness, check, from_dict, load
+from shoal.experiment.resolve import resolve
 from shoal.methods.es.learner import EsHyper
 from shoal.methods.methods import METHODS, Pbt
 from shoal.methods.pbt.explore import EXPLORERS
 from shoal.methods.pbt.select import SELECTORS
+from shoal.trainers.trainers import Processes, Trainers, is_trainer
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md"))]
 TEXTS = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in PAGES}
 NAMES = [command.__name__ for command in cli.COMMANDS]
-SHOWN = re.compile(rf"(?<![\w./-])shoal ((?:{'|'.join(NAMES)})\b[^`\n|#()]*)")
+SHOWN = re.compile(rf"(?<![\w./-])(?<!from )shoal ((?:{'|'.join(NAMES)})\b[^`\n|#()]*)")
 
 
 def blocks(language: str) -> list[Any]:
@@ -100,6 +104,29 @@ def test_job_scripts_do_what_they_say(tmp_path: Path, block: str, code: int, req
         assert (tmp_path / "requeued").read_text() == "requeue 77"
 
 
+def test_the_kubernetes_job_is_sound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a Job, each of its pods has a worker of its own in a directory that all of them share, and bad input ends it."""
+    (block,) = [block.values[0] for block in blocks("yaml") if "apiVersion" in block.values[0]]
+    job = yaml.safe_load(block)
+    assert (job["apiVersion"], job["kind"], set(job)) == ("batch/v1", "Job", {"apiVersion", "kind", "metadata", "spec"})
+    spec, pod = job["spec"], job["spec"]["template"]["spec"]
+    assert spec["completionMode"] == "Indexed" and spec["completions"] == spec["parallelism"]
+    assert pod["restartPolicy"] == "Never" and spec["backoffLimitPerIndex"] > 0  # a podFailurePolicy asks for both
+    ignored, failed = spec["podFailurePolicy"]["rules"]
+    assert ignored == {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
+    assert failed == {"action": "FailIndex", "onExitCodes": {"operator": "In", "values": [2]}}
+    assert pod["terminationGracePeriodSeconds"] > 30  # within which it abandons a generation, and saves
+    (container,), (volume,) = pod["containers"], pod["volumes"]
+    (mount,) = container["volumeMounts"]
+    assert mount["name"] == volume["name"] and "claimName" in volume["persistentVolumeClaim"]
+    (flags,) = container["env"]
+    assert flags["value"].endswith(f"_device_count={container['resources']['limits']['cpu']}")
+    command = [x.replace("$(JOB_COMPLETION_INDEX)", "7") for x in container["command"]]
+    assert command[0] == "shoal" and command[command.index("--worker") + 1] == "w7"
+    assert Path(command[command.index("--workspace") + 1]).is_relative_to(mount["mountPath"])
+    test_commands_parse(shlex.join(command[1:]), monkeypatch)
+
+
 def test_make_targets_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     shown = {target for text in TEXTS.values() for target in re.findall(r"(?:`|\$ )make ([a-z-]+)", text)}
@@ -117,14 +144,29 @@ FILES = [
 def test_experiments_can_be_built(path: Path) -> None:
     if "ALE/" in path.read_text(encoding="utf-8"):
         pytest.importorskip("ale_py")
-    build_run(load(path)).shard.close()
+    experiment = load(path)
+    if not str(experiment.agent).startswith("rl_games:"):  # these need a simulator
+        build_run(experiment).shard.close()
 
 
-@pytest.mark.parametrize("block", blocks("yaml"))
+HERE = sys.executable if importlib.util.find_spec("stable_baselines3") else None
+SB3 = os.environ.get("SHOAL_SB3_PYTHON", HERE)  # the interpreter that has it
+
+
+@pytest.mark.parametrize("block", [block for block in blocks("yaml") if "apiVersion" not in block.values[0]])
 def test_yaml_is_an_experiment(block: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     experiment = from_dict(parse(block)[0])
     check(experiment)
+    if is_trainer(experiment.agent, experiment.python):
+        if SB3 is None:
+            pytest.skip(
+                "Stable-Baselines3 is not installed here, and SHOAL_SB3_PYTHON names no interpreter that has it"
+            )
+        trained = resolve(replace(experiment, python=SB3))
+        assert isinstance(trained.learner, Trainers)
+        trained.learner.close()
+        return
     build_run(experiment).shard.close()
 
 
@@ -160,7 +202,7 @@ def rows_of(kind: Any) -> list[tuple[str, Any]]:
     return [(f.name, getattr(default, f.name)) for f in fields(kind)]
 
 
-FIELDS = [row for kind in (Experiment, Fitness, Checkpoint, Range) for row in rows_of(kind)]
+FIELDS = [row for kind in (Experiment, Fitness, Checkpoint, Processes, Range) for row in rows_of(kind)]
 
 
 @pytest.mark.parametrize(("name", "default"), FIELDS)
@@ -169,7 +211,9 @@ def test_every_field_is_described_with_its_default(name: str, default: Any) -> N
     assert cells in TEXTS["docs/experiments.md"]
 
 
-TEXT = [("experiments", *row) for kind in (Experiment, Fitness, Checkpoint) for row in descriptions(kind).items()]
+TEXT = [
+    ("experiments", *row) for kind in (Experiment, Fitness, Checkpoint, Processes) for row in descriptions(kind).items()
+]
 TEXT += [("methods", *row) for row in descriptions(Pbt).items()]
 
 

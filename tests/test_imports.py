@@ -19,14 +19,16 @@ LAYERS: dict[str, set[str]] = {
     "core": set(),
     "rl": {"core"},
     "environments": {"core"},
+    "trainers": {"core"},
     "agents": {"core", "rl"},
     "methods": {"core", "rl", "agents"},
-    "population": {"core", "rl", "environments"},
-    "experiment": {"core", "environments", "methods"},
-    "distributed": {"core", "population", "experiment"},
+    "testing": {"core", "methods", "trainers"},
+    "population": {"core", "rl", "environments", "trainers"},
+    "experiment": {"core", "environments", "methods", "trainers"},
+    "distributed": {"core", "population", "experiment", "trainers"},
     "records": {"core", "methods", "experiment", "run"},
     "report": {"core", "experiment", "records", "run"},
-    "run": {"core", "environments", "population", "experiment", "distributed", "records"},
+    "run": {"core", "environments", "trainers", "population", "experiment", "distributed", "records"},
 }
 ABOVE = {"__init__", "__main__", "cli", "commands"}  # may import everything below, and nothing below imports them
 # Numbers alone: what decides between generations, and what holds a file.

@@ -106,6 +106,7 @@ class Flags:
     exchange: Annotated[Literal["local", "mpi", "directory"] | None, _flag("NAME", "exchange")] = None
     workspace: Annotated[str | None, _flag("DIR", "workspace")] = None
     worker: Annotated[str | None, _flag("NAME", "worker")] = None
+    python: Annotated[str | None, _flag("PATH", "python")] = None
 
     def given(self) -> dict[str, Any]:
         """Those that are there, by the field that each stands for."""
@@ -295,6 +296,44 @@ def toy(
     return DONE
 
 
+def import_(
+    kind: Annotated[
+        Literal["isaac"], Positional, arg(metavar="isaac", help="what the file is of", help_behavior_hint="")
+    ],
+    file: Annotated[
+        Path, Positional, arg(metavar="FILE", help="the file of a task's agent for rl_games", help_behavior_hint="")
+    ],
+    overrides: Annotated[
+        tuple[str, ...],
+        Positional,
+        arg(
+            metavar="[NAME=VALUE ...]", help="as Isaac Lab takes them: agent.pbt.num_policies=4", help_behavior_hint=""
+        ),
+    ] = (),
+    task: Annotated[
+        str | None, arg(metavar="ID", help="the task, such as Isaac-Cartpole-v0", help_behavior_hint="")
+    ] = None,
+    workers: Annotated[int, arg(metavar="N", help="machines that will share a directory")] = 1,
+    out: Annotated[
+        Path | None,
+        arg(aliases=["-o"], metavar="OUT", help="where to write it", help_behavior_hint="(default: it is printed)"),
+    ] = None,
+) -> int:
+    """Make an experiment file of what Isaac Lab's population-based training is told."""
+    from shoal.commands.import_isaac import translate
+
+    text = translate(file, overrides, task, workers)
+    if out is None:
+        sys.stdout.write(text)
+    else:
+        out.write_text(text, encoding="utf-8")
+        _console().print(f"look at it, then: shoal train {_in_shell(out)}", highlight=False, soft_wrap=True)
+    return DONE
+
+
+import_.__name__ = "import"  # which Python keeps for itself
+
+
 def envs(
     pattern: Annotated[
         str, Positional, arg(metavar="[PATTERN]", help="only ids that contain this", help_behavior_hint="")
@@ -330,7 +369,7 @@ def doctor(file: File = None, flags: Stated = Flags(), set: Set = ()) -> int:
         return DONE if examine(experiment, again, _console()) else BAD_INPUT
 
 
-COMMANDS = (train, resume, evaluate, play, report, schedule, replay, toy, envs, doctor)
+COMMANDS = (train, resume, evaluate, play, report, schedule, replay, import_, toy, envs, doctor)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -381,7 +420,7 @@ def _one_by_one(arguments: Sequence[str]) -> list[str]:
 
 
 def _say(message: str, code: int) -> int:
-    Console(stderr=True).print(f"[bold red]shoal:[/] {escape(message)}", highlight=False, soft_wrap=True)
+    Console(stderr=True, emoji=False).print(f"[bold red]shoal:[/] {escape(message)}", highlight=False, soft_wrap=True)
     return code
 
 
@@ -391,7 +430,7 @@ def _in_shell(path: Path) -> str:
 
 def _console() -> Console:
     """A file or a pipe takes long lines, so that nothing is cut there."""
-    return Console(width=None if sys.stdout.isatty() else WIDE)
+    return Console(width=None if sys.stdout.isatty() else WIDE, emoji=False)
 
 
 def _show(run: Callable[[Sequence[Recorder]], Result], quiet: bool) -> int:

@@ -112,7 +112,7 @@ def test_file_round_trip(tmp_path: Path, experiment: Experiment) -> None:
 def test_everything_says_more_than_the_defaults() -> None:
     usual = Experiment()
     same = [f.name for f in fields(Experiment) if getattr(usual, f.name) == getattr(EVERYTHING, f.name)]
-    assert same == ["workspace", "worker"]
+    assert same == ["workspace", "worker", "python", "processes"]  # of a directory, and of trainers
 
 
 def test_schedule_round_trip(tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ BAD: list[tuple[str, int, str]] = [
     ("env: 2020-99-99\npopulation: 0", 2, "population = 0: must be at least 1"),
     *(of_pbt(f"select: {name}", 1, f"method.select: {told}") for name, told in NO_OBJECTS),
     *(of_pbt(f"explore: {{name: {name}}}", 1, f"method.explore: {told}") for name, told in NO_OBJECTS),
-    ("method: os:system", 1, "method: os:system is none: what goes here has agents, own_agents, drawn, copies"),
+    ("method: os:system", 1, "method: os:system is none: what goes here has agents, own_agents, trainers, drawn"),
     of_pbt("select: {name: os:getcwd, x: 3}", 1, "method.select: os:getcwd does not take {'x': 3}"),
     ("final_episodes: 0", 1, "final_episodes = 0"),
     ("fitness:\n  episodes: 0", 2, "fitness.episodes = 0: must be at least 1"),
@@ -456,6 +456,8 @@ def test_default_run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert start._free_place(given) == Path("runs/ALE-Pong-v5-ppo-3")
     (tmp_path / "runs/ALE-Pong-v5-ppo-3").mkdir(parents=True)
     assert start._free_place(given) == Path("runs/ALE-Pong-v5-ppo-3-2")
+    task = replace(given.experiment, agent="rl_games:tasks/pong.yaml")
+    assert start._free_place(given._replace(experiment=task)) == Path("runs/ALE-Pong-v5-pong-3")
 
 
 def test_shipped_experiments_are_sound() -> None:

@@ -24,13 +24,15 @@ from shoal.methods.pbt.select import Truncation
         {"select": "os:system"},
         {"explore": {"name": "mine:Explore"}},
         {"config": {"network": "mine:network"}},
+        {"config": {"imports": ["mine"]}},
         {"fitness": Fitness(objective="mine:score")},
     ],
 )
 def test_code_is_refused(changes: dict[str, Any]) -> None:
     (place,) = set(changes) - {"env_options"}
     with pytest.raises(
-        BadInput, match=rf"^(method\.)?{place}(\.network|\.objective)? = .*: the run names code, .* add --trust-code"
+        BadInput,
+        match=rf"^(method\.)?{place}(\.network|\.imports|\.objective)? = .*: the run names code, .* add --trust-code",
     ):
         check_trust(tiny(**changes), False)
     check_trust(tiny(**changes), False, {"env", "agent"} - {place})

@@ -26,6 +26,7 @@ from shoal.methods.pbt import select as selectors
 from shoal.methods.ranges import at_bound, sample
 from shoal.population.devices import free_memory, layout_of
 from shoal.run.memory import COPIES_TO_SAVE, memory_needed, replay_size
+from shoal.trainers.trainers import Trainers
 
 REHEARSALS = 100  # of selection and exploration, on invented members
 
@@ -78,6 +79,9 @@ def size(resolved: Resolved) -> Iterator[Finding]:
 def devices(resolved: Resolved) -> Iterator[Finding]:
     """How the members are spread."""
     e, learner = resolved.experiment, resolved.learner
+    if isinstance(learner, Trainers):
+        yield fine("trainers", f"{_many(e.population, 'member')}; processes: {learner.count(e.population)}")
+        return
     used, present = layout_of(learner, len(resolved.members()[0])).devices, len(jax.devices())
     n = e.population
     kind = jax.devices()[0].platform.upper()
@@ -96,6 +100,8 @@ def devices(resolved: Resolved) -> Iterator[Finding]:
 
 def storage(resolved: Resolved) -> Iterator[Finding]:
     """Memory and disk."""
+    if isinstance(resolved.learner, Trainers):
+        return  # theirs, which nobody knows beforehand
     e, b, members = resolved.experiment, resolved.agent.environments, memory_needed(resolved)
     member, state = members // e.population, members + e.population * b * _world(resolved)
     spec = resolved.environment.spec
@@ -209,7 +215,7 @@ def _rehearse(resolved: Resolved) -> tuple[list[int], bool]:
     assert isinstance(method, Pbt)
     episodes = episodes if resolved.experiment.fitness.source == "evaluation" else 10
     rows, counts, safe = np.arange(n), [], True
-    hyper = {name: np.full(n, x, np.float32) for name, x in resolved.agent.hyper._asdict().items()}
+    hyper = {name: np.full(n, x, np.float32) for name, x in resolved.tunable.hyper._asdict().items()}
     deviation = np.full(n, 0.01 if episodes > 1 else np.nan)
     for i in range(REHEARSALS):
         fitness = np.random.default_rng(i).permutation(n).astype(np.float64)
@@ -242,7 +248,7 @@ def hyperparameters(resolved: Resolved) -> Iterator[Finding]:
     ):
         yield doubt("exploration", "explore: keep copies values as they were drawn at the start, and finds no new")
     for name, r in space.items():
-        default = float(getattr(resolved.agent.hyper, name))
+        default = float(getattr(resolved.tunable.hyper, name))
         if r.start is not None and at_bound(r, np.array([r.start]))[0]:
             yield doubt(name, f"start = {r.start:g} lies at a bound: half of all perturbations come back from it")
         if r.low is not None and r.high is not None and not r.low <= default <= r.high:

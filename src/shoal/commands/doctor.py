@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import shlex
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from statistics import NormalDist
@@ -22,16 +24,20 @@ from shoal.core.interrupts import Failed, Interrupted
 from shoal.core.types import SearchLearner
 from shoal.experiment.experiment import Experiment, alone
 from shoal.experiment.registry import method_data
-from shoal.experiment.resolve import Resolved, resolve
+from shoal.experiment.resolve import Resolved, recipe_of, resolve
 from shoal.population.devices import prepare
 from shoal.records.jsonl import read_lines
 from shoal.records.recorder import Generation, Recorder
 from shoal.run.loop import train
+from shoal.testing.checks import QUICK
+from shoal.testing.trainee import Trainee
+from shoal.trainers.trainers import Trainers
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 ROLLOUTS, SEEDS = 4, 10  # of an interval of the dry run; of the toy
+MOST = 2048  # environment steps of an interval that tries a trainer
 COLORS = {"✓": "green", "!": "yellow", "✗": "bold red"}
 
 
@@ -55,6 +61,10 @@ def examine(experiment: Experiment, arguments: Sequence[str], console: Console) 
 
     for check in checks.CHECKS:
         tell(check(resolved))
+    if isinstance(resolved.learner, Trainers):
+        resolved.learner.close()
+        with console.status("the trainer: does it keep what a member needs?"):
+            tell(try_trainer(resolved))
     with console.status("the toy: does evolution work here?"):
         tell(list(rehearse_toy()))
     with console.status("a dry run of two short generations"):
@@ -63,6 +73,19 @@ def examine(experiment: Experiment, arguments: Sequence[str], console: Console) 
     verdict = f"{problems} in the way of the run" if problems else f"it can be run: shoal train {shlex.join(arguments)}"
     console.print(f"{verdict}{f'; {doubts} worth a thought' if doubts else ''}", highlight=False, soft_wrap=True)
     return not problems
+
+
+def try_trainer(resolved: Resolved) -> Iterator[Finding]:
+    """The quick part of the conformance kit (`shoal.testing`), such as that every hyperparameter has an effect."""
+    e = resolved.experiment
+    with closing(Trainee(recipe_of(e), e.python or sys.executable, min(e.interval, MOST))) as trainee:
+        for check in QUICK:
+            try:
+                check(trainee)
+            except AssertionError as error:
+                yield problem("trainer", str(error).splitlines()[0])
+                return
+    yield fine("trainer", f"{len(QUICK)} checks passed: {', '.join(resolved.tunable.hyper._fields)} have an effect")
 
 
 def rehearse_toy() -> Iterator[Finding]:
@@ -82,18 +105,17 @@ class _Watch(Recorder):
 
 def dry_run(resolved: Resolved) -> Iterator[Finding]:
     """Two short generations of the whole run, in a directory that is thrown away."""
+    trained = isinstance(resolved.learner, Trainers)
     rollouts, watch = min(resolved.iterations, ROLLOUTS), _Watch()
     with tempfile.TemporaryDirectory(prefix="shoal-doctor-") as folder:
         short = replace(
             alone(resolved.experiment, resolved.experiment.shards),
             generations=2,
-            interval=rollouts * resolved.steps // resolved.iterations
-            if resolved.steps
-            else resolved.experiment.interval,
+            interval=_short(resolved, rollouts),
             method=_at_once(resolved.experiment.method),
             final_episodes=1,
             run_dir=str(Path(folder) / "run"),
-            config=resolved.experiment.config | ({"warm_up": 0} if resolved.agent.warm_up else {}),
+            config=resolved.experiment.config | ({} if trained or not resolved.agent.warm_up else {"warm_up": 0}),
         )
         try:
             train(short, [watch])
@@ -108,8 +130,19 @@ def dry_run(resolved: Resolved) -> Iterator[Finding]:
         except Exception as error:  # whatever an environment or an agent of one's own raises
             yield problem("dry run", f"failed: {type(error).__name__}: {error}")
             return
+    if trained:
+        made, seconds = watch.events[0].steps, timings[1]["seconds"] / 2
+        yield fine("time", f"two intervals of {made:,} steps took {2 * seconds:.0f} s, their processes' start included")
+        return
     yield _speed(resolved, rollouts, timings)
     yield from _noise(resolved, rollouts, watch.events[-1])
+
+
+def _short(resolved: Resolved, rollouts: int) -> int:
+    """An interval of so many rollouts; with trainers, the shortest that they have."""
+    if isinstance(resolved.learner, Trainers):
+        return 1
+    return rollouts * resolved.steps // resolved.iterations if resolved.steps else resolved.experiment.interval
 
 
 def _at_once(method: object) -> object:

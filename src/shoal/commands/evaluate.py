@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +10,20 @@ import numpy as np
 
 from shoal.core.errors import BadInput
 from shoal.core.keys import derive
+from shoal.core.types import Spec, Tunable
 from shoal.environments.blame import callbacks_blamed
-from shoal.experiment.registry import name_of, objective
-from shoal.experiment.resolve import make_environment
+from shoal.experiment.experiment import Experiment
+from shoal.experiment.registry import method, name_of, objective
+from shoal.experiment.resolve import make_environment, make_learner, make_trainers
 from shoal.experiment.trust import check_trust
 from shoal.methods.independent import independent
 from shoal.population.devices import prepare
 from shoal.population.member_shard import MemberShard
 from shoal.population.rollouts.episodes import statistics
+from shoal.population.shard import Shard
+from shoal.population.trainer_shard import TrainerShard
 from shoal.run.champion import load_champion
+from shoal.trainers.trainers import is_trainer
 
 
 def evaluate(run: str | Path, episodes: int = 100, seed: int = 0, trust_code: bool = False) -> dict[str, Any]:
@@ -32,20 +38,10 @@ def evaluate(run: str | Path, episodes: int = 100, seed: int = 0, trust_code: bo
     prepare()
     champion = load_champion(run, trust_code)
     check_trust(champion.experiment, trust_code, ["env", "fitness.objective"])
-    experiment, environment = make_environment(champion.experiment)
-    shard = MemberShard(
-        environment,
-        independent(champion.agent),
-        np.zeros(1),
-        experiment.seed,
-        episodes=min(episodes, 64),
-        greedy=experiment.fitness.actions == "greedy",
-        step_limit=experiment.fitness.step_limit,
-        objective=objective(experiment.fitness.objective),
-    )
+    experiment = champion.experiment
+    shard, spec, tunable = _alone(experiment, min(episodes, 64))
     try:
-        known = champion.hyper.keys() <= set(champion.agent.hyper._fields)
-        if environment.spec != champion.spec or not known:
+        if spec != champion.spec or not champion.hyper.keys() <= set(tunable.hyper._fields):
             raise BadInput(f"{run}: its champion was trained by another experiment than its experiment.yaml states")
         shard.begin({name: np.array([value]) for name, value in champion.hyper.items()}, train=False)
         key = derive((experiment.seed,), "evaluate", seed)
@@ -55,3 +51,25 @@ def evaluate(run: str | Path, episodes: int = 100, seed: int = 0, trust_code: bo
         shard.close()
     extremes = {"min": float(returns.min()), "max": float(returns.max())}
     return statistics(returns) | extremes | {"selection_fitness": champion.fitness}
+
+
+def _alone(e: Experiment, episodes: int) -> tuple[Shard, Spec | None, Tunable]:
+    """A shard of one member, for so many episodes at a time; its environment's spec, and what has its hyperparameters."""
+    uid = np.zeros(1, np.int64)
+    if is_trainer(e.agent, e.python):
+        trainers = make_trainers(e)
+        place = Path(tempfile.mkdtemp(prefix="shoal-evaluate-"))
+        return TrainerShard(trainers, [uid], e.seed, e.interval, place=lambda: place), trainers.spec, trainers
+    e, environment = make_environment(e)
+    agent = make_learner(e, environment.spec, method(e.method))[1].agent
+    shard = MemberShard(
+        environment,
+        independent(agent),
+        uid,
+        e.seed,
+        episodes=episodes,
+        greedy=e.fitness.actions == "greedy",
+        step_limit=e.fitness.step_limit,
+        objective=objective(e.fitness.objective),
+    )
+    return shard, environment.spec, agent

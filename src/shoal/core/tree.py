@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from shoal.core.types import PyTree
 
 
+class Named:
+    """In the place of a tree: arrays by name, of which names, shapes and types are not known beforehand."""
+
+
 def take(tree: PyTree, rows: Any) -> PyTree:
     """The members at `rows`: an index array [K] gives leaves [K, ...], a number gives one member."""
     return jax.tree.map(lambda x: x[rows], tree)

@@ -138,6 +138,19 @@ class Agent(NamedTuple):
     parts: Any = None
 
 
+class Tunable(Protocol):
+    """What has hyperparameters: an agent, or the trainers of other people. Fields as those of `Agent`."""
+
+    @property
+    def hyper(self) -> Hyper: ...
+
+    @property
+    def space(self) -> dict[str, Range]: ...
+
+    @property
+    def limits(self) -> dict[str, tuple[float, float]]: ...
+
+
 class Population(NamedTuple):
     """N members; every leaf but those of `shared` has the leading axis N."""
 

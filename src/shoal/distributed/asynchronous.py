@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.types import Cards, Decision, PyTree
 from shoal.distributed.directory import Lost, Workspace
@@ -34,10 +33,10 @@ class Worker:
         """
         cards = shared.members
         states = [self._shard.snapshot(row) for row in range(len(cards.uid))]
-        packed = [tree.to_bytes(state) for state in states]
+        packed = _of_one_size([self._shard.pack(state) for state in states])
         generation, names, rows = int(cards.generation[0]), columns(cards), to_rows(cards, {}, [])
         while True:
-            others = self._others(cards, generation, names, packed[0].size)
+            others = self._others(cards, generation, names, self._shard.packed_size)
             table = np.concatenate([rows, *(card.rows for card in others)])
             order = np.argsort(table[:, 0], kind="stable")  # by uid, so that the order is the same for every worker
             visible, _, _ = from_rows(table[order], cards, {})
@@ -57,15 +56,14 @@ class Worker:
             except Lost:
                 continue
             break
-        shape = self._shard.snapshot_shape()
         local = np.where(owner[parents] >= 0, np.arange(len(rows)), parents)
-        self._shard.adopt(local, decision.hyper, {i: tree.from_bytes(x, shape) for i, x in foreign.items()})
+        self._shard.adopt(local, decision.hyper, {i: self._shard.unpack(x) for i, x in foreign.items()})
         learned: PyTree = None if champion is None else states[champion][0]
         publish = partial(self._workspace.publish, generation, names, rows, packed)
         chosen = visible.take(decision.parents)
         return Evolved(evolution, chosen, decision.hyper, learned, dict(decision.metrics), publish)
 
-    def _others(self, cards: Cards, generation: int, names: list[str], size: int) -> list[Any]:
+    def _others(self, cards: Cards, generation: int, names: list[str], size: int | None) -> list[Any]:
         """What others show; a member that is there twice, in a copied folder perhaps, is seen once."""
         seen, others = set(cards.uid.tolist()), []
         for card in self._workspace.visible(generation, names, size):
@@ -79,3 +77,9 @@ class Worker:
                 seen |= uid
                 others.append(card)
         return others
+
+
+def _of_one_size(packed: list[np.ndarray]) -> list[np.ndarray]:
+    """The same bytes, with nothing behind the shorter ones."""
+    size = max(map(len, packed))
+    return [np.pad(x, (0, size - len(x))) for x in packed]

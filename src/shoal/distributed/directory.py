@@ -166,7 +166,7 @@ class Workspace:
 
     # ------------------------------------------------------------------------------------------ reading
 
-    def visible(self, generation: int, columns: list[str], size: int) -> list[Published]:
+    def visible(self, generation: int, columns: list[str], size: int | None) -> list[Published]:
         """The newest readable card of every other worker up to `generation`, by name.
 
         Only cards with these columns and states of this size are believed. Raises OSError where somebody else has this
@@ -177,7 +177,7 @@ class Workspace:
         names = {p.name for p in (self.path / "published").iterdir() if p.is_dir() and NAME.fullmatch(p.name)}
         workers = sorted(names - {self.name})
         cards = [card for name in workers if (card := self._newest(name, generation))]
-        foreign = [card for card in cards if card.columns != columns or card.size != size]
+        foreign = [card for card in cards if card.columns != columns or (size is not None and card.size != size)]
         for card in foreign:
             self.reject(card, "it is of another experiment")
         return [card for card in cards if card not in foreign]

@@ -28,6 +28,8 @@ from shoal.population.member_shard import MemberShard
 from shoal.population.search_shard import SearchShard
 from shoal.population.shard import Shard
 from shoal.population.shards import Shards
+from shoal.population.trainer_shard import TrainerShard
+from shoal.trainers.trainers import Trainers
 
 # What each worker of a directory decides for itself; all else must be equal.
 OWN = ("generations", "run_dir", "workspace", "worker", "shards", "checkpoint", "final_episodes")
@@ -105,13 +107,13 @@ class Processes:
         """Where a worker makes its files, for as long as it has its name."""
         return self._workspace.workshop if self._workspace else None
 
-    def shard(self, resolved: Resolved, pause: Callable) -> Shard:
-        """The members of this process. pause: called while waiting for the device; see `JaxShard`."""
+    def shard(self, resolved: Resolved, pause: Callable, place: Callable[[], Path] = Path) -> Shard:
+        """The members of this process. pause, place: see `JaxShard` and `TrainerShard`."""
         uids = resolved.members(self.exchange.rank, self.exchange.size, self.first_uid)
         returns = None
         if self._workspace is not None and self._shares_evaluation:
             returns = Returns(self._workspace.path / "returns", self._workspace.slot, self._attend)
-        return make_shard(resolved, uids, pause, returns)
+        return make_shard(resolved, uids, pause, returns, place)
 
     def members(self, shard: Shard) -> Synchronous | Worker:
         """The members of this process among all."""
@@ -130,12 +132,27 @@ def make_shard(
     uids: list[np.ndarray],
     pause: Callable = lambda result, done: None,
     returns: Returns | None = None,
+    place: Callable[[], Path] = Path,
 ) -> Shard:
     """What trains these members, one array of uids for each shard.
 
     pause: called while waiting for the device; see `JaxShard`. returns: where workers measure one population together.
+    place: gives the run directory, for the logs of trainers.
     """
     e, fitness = resolved.experiment, resolved.experiment.fitness
+    if isinstance(resolved.learner, Trainers):
+        return TrainerShard(
+            resolved.learner,
+            uids,
+            e.seed,
+            e.interval,
+            fitness=fitness.source,
+            episodes=fitness.episodes,
+            copy_memory=resolved.method.memory == "copy",
+            pause=pause,
+            place=lambda: place() / "trainers",
+        )
+    assert resolved.environment is not None
     usual: dict[str, Any] = {
         "episodes": fitness.episodes,
         "greedy": fitness.actions == "greedy",

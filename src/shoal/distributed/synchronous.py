@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from shoal.core import tree
 from shoal.core.types import Cards, Decision, Exchange, PyTree, Recombination
 from shoal.distributed.rows import from_rows, routes, to_rows
 from shoal.population.shard import Shard
@@ -50,6 +50,9 @@ class Synchronous:
     def share(self, metrics: dict[str, np.ndarray], stop: bool) -> Shared:
         """Cards and metrics of all members."""
         cards = self._shard.cards()
+        names = json.loads(self._exchange.broadcast(json.dumps(list(metrics))))  # trainers do not all report the same
+        unknown = np.full(len(cards.uid), np.nan, np.float32)
+        metrics = {name: metrics.get(name, unknown) for name in names}
         rows = self._exchange.gather(to_rows(cards, metrics, [float(self._shard.evaluation_steps), float(stop)]))
         members, metrics, extra = from_rows(rows, cards, metrics)
         steps, stop = int(extra[self._starts, 0].sum()), bool(extra[:, 1].any())
@@ -77,14 +80,17 @@ class Synchronous:
 
         hyper: of the members of this process. Returns what the champion has learned, in process 0.
         """
-        shape, rank = self._shard.snapshot_shape(), self._exchange.rank
+        rank, wanted = self._exchange.rank, routes(parents, self._owner, champion)
         first = int(self._starts[rank])
-        arrived = self._exchange.move(
-            routes(parents, self._owner, champion),
-            lambda row: tree.to_bytes(self._shard.snapshot(row - first)),
-            tree.size_in_bytes(shape),
-        )
-        states = {row: tree.from_bytes(data, shape) for row, data in arrived.items()}
+        leaving = {
+            row: self._shard.pack(self._shard.snapshot(row - first))
+            for row in {route.row for route in wanted if route.source == rank}
+        }
+        size = self._shard.packed_size
+        if size is None:  # the largest of them
+            size = int(self._exchange.gather(np.array([[max(map(len, leaving.values()), default=0)]], float)).max())
+        arrived = self._exchange.move(wanted, lambda row: np.pad(leaving[row], (0, size - len(leaving[row]))), size)
+        states = {row: self._shard.unpack(data) for row, data in arrived.items()}
         learned = None
         if champion is not None and rank == 0:
             here = self._owner[champion] == 0

@@ -16,6 +16,7 @@ from shoal.core.schema import build, explained, parse, plain, read_yaml, write_y
 from shoal.experiment.registry import as_range, method, method_data, method_name, name_of, range_data
 from shoal.methods.methods import Method, Pbt
 from shoal.methods.ranges import validate
+from shoal.trainers.trainers import Processes, is_trainer
 
 INT32, INT64 = 2**31 - 1, 2**63 - 1
 # The least and the most of each. Checkpoints are named by eight digits.
@@ -32,7 +33,10 @@ LIMITS = {
 }
 COMPONENTS = ("method", "method.select", "method.explore")  # a name, or a name with options
 OPTIONS = {option.name for option in fields(Pbt)}  # which people look for beside the method
-CHANGEABLE = ("generations", "final_episodes", "checkpoint.every", "checkpoint.keep", "transfer")  # in a run
+CHANGEABLE = (  # in a run
+    *("generations", "final_episodes", "checkpoint.every", "checkpoint.keep", "transfer", "python"),
+    *(f"processes.{option.name}" for option in fields(Processes)),
+)
 
 
 @dataclass(frozen=True)
@@ -73,8 +77,8 @@ class Experiment:
     """how members learn from one another: pbt, es, cem_rl, dvd, seeds (not at all: the control) or schedule; its options
     stand beside its name"""
     agent: Any = None
-    """the algorithm: ppo, td3, sac, dqn, policy, or module:factory of your own; by default that of the method: ppo,
-    policy for es, td3 for cem_rl and dvd"""
+    """the algorithm: ppo, td3, sac, dqn, policy, or module:factory of your own; sb3:PPO and the like, or a trainer of your
+    own; by default that of the method: ppo, policy for es, td3 for cem_rl and dvd"""
     population: int = 8
     """members that train side by side"""
     generations: int = 20
@@ -96,6 +100,9 @@ class Experiment:
     """all random numbers derive from it: same experiment, same seed, same run"""
     run_dir: str | None = None
     """where the run is written; by default runs/ENVIRONMENT-AGENT-SEED, with a number behind it when that is taken"""
+    python: str | None = None
+    """the interpreter that has a trainer's packages; by default this one"""
+    processes: Processes = field(default_factory=Processes)
     fitness: Fitness = field(default_factory=Fitness)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     final_episodes: int = 100
@@ -180,6 +187,7 @@ def to_dict(experiment: Experiment) -> dict[str, Any]:
     values = {f.name: getattr(experiment, f.name) for f in fields(experiment)}
     fitness = replace(experiment.fitness, objective=name_of(experiment.fitness.objective))
     values["fitness"], values["checkpoint"] = asdict(fitness), asdict(experiment.checkpoint)
+    values["processes"] = asdict(experiment.processes)
     for name in ("env", "agent"):
         values[name] = name_of(values[name])
     values["method"] = method_data(experiment.method)
@@ -240,6 +248,10 @@ def check(experiment: Experiment) -> Method:
         raise BadField("run_dir", "the run of a worker lies in its workspace", "leave run_dir out")
     if e.exchange != "directory" and e.worker is not None:
         raise BadField("worker", "goes with exchange: directory")
+    trained = is_trainer(e.agent, e.python)
+    for name in () if trained else ("python", "processes"):
+        if getattr(e, name) != getattr(Experiment, name, Processes()):
+            raise BadField(name, "goes with trainers, such as agent: sb3:PPO")
     for name, number in e.hyper.items():
         if not math.isfinite(number):
             raise BadField(f"hyper.{name}", "must be a finite number", value=number)

@@ -17,7 +17,7 @@ from shoal.methods.pbt.select import SELECTORS
 OBJECT = "object"  # stands in a file for what was given in Python and has no name to import it by
 # What a selector and an explorer are called with, and what a method has.
 CALLED = {"select": "key, cards, mine", "explore": "key, hyper, space, uid"}
-PARTS = [*Method.__annotations__, "learner", "evolver", "space", "explanation"]
+PARTS = [*Method.__annotations__, "fit", "learner", "evolver", "space", "explanation"]
 REGISTRIES: dict[str, dict[str, type]] = {"method": METHODS, "select": SELECTORS, "explore": EXPLORERS}
 
 

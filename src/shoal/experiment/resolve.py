@@ -11,7 +11,7 @@ import numpy as np
 
 from shoal.core.errors import BadField, unknown
 from shoal.core.schema import build, call, call_own, plain
-from shoal.core.types import Agent, Evolver, Learner, Range, SearchLearner, Spec
+from shoal.core.types import Agent, Evolver, Learner, Range, SearchLearner, Spec, Tunable
 from shoal.environments import registry as environments
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.guard import guarded
@@ -20,6 +20,8 @@ from shoal.environments.registry import Environment
 from shoal.experiment.experiment import INT32, Experiment, check
 from shoal.experiment.registry import OBJECT, as_range, import_object, method_name, name_of, objective
 from shoal.methods.methods import METHODS, Method, check_limits
+from shoal.trainers.process import Recipe
+from shoal.trainers.trainers import Trainers, is_trainer, own_folders
 
 PARTS = 8  # at most, of a population that several processes measure together
 SHOWN = 100  # parts that an interval is shown in where it is not made of rollouts
@@ -33,15 +35,27 @@ class Resolved(NamedTuple):
 
     experiment: Experiment  # every default filled in; `space` holds ranges
     method: Method
-    environment: Environment
-    learner: Learner | SearchLearner
+    environment: Environment  # None with trainers, which have their own
+    learner: Learner | SearchLearner | Trainers
     evolver: Evolver
     iterations: int
     steps: int | None
 
     @property
+    def tunable(self) -> Tunable:
+        """What has the hyperparameters."""
+        return self.learner if isinstance(self.learner, Trainers) else self.learner.agent
+
+    @property
     def agent(self) -> Agent:
+        """The agent, where it is one of Shoal's own kind."""
+        assert not isinstance(self.learner, Trainers)
         return self.learner.agent
+
+    @property
+    def spec(self) -> Spec | None:
+        """Of the environment, where that is known."""
+        return self.learner.spec if isinstance(self.learner, Trainers) else self.environment.spec
 
     def members(self, process: int = 0, processes: int = 1, first: int = 0) -> list[np.ndarray]:
         """The uids of each shard of a process, int64 [n] each; those of the population begin at `first`."""
@@ -55,6 +69,8 @@ def resolve(experiment: Experiment, processes: int = 1) -> Resolved:
     processes: how many share the shards of one population.
     """
     method = check(experiment)
+    if is_trainer(experiment.agent, experiment.python):
+        return _with_trainers(_with_shards(experiment, method, processes), method)
     experiment, environment = make_environment(experiment)
     experiment = _with_shards(experiment, method, processes)
     experiment, learner = make_learner(experiment, environment.spec, method)
@@ -62,6 +78,46 @@ def resolve(experiment: Experiment, processes: int = 1) -> Resolved:
     experiment = _with_numbers(experiment, method, learner.agent)
     evolver = method.evolver(experiment.space or {}, experiment.hyper)
     return Resolved(experiment, method, environment, learner, evolver, *_interval(experiment, learner))
+
+
+def _with_trainers(experiment: Experiment, method: Method) -> Resolved:
+    """The rest of `resolve` where members are trained in processes of their own. Raises BadInput."""
+    e, name = experiment, method_name(experiment.method)
+    if not method.trainers:
+        problem = f"its members are agents of Shoal's own, and {e.agent} is a trainer"
+        raise BadField("method", problem, "write pbt, seeds or schedule", value=name)
+    if e.fitness.actions != "greedy":
+        raise BadField("fitness.actions", "trainers are measured with their likeliest actions", value=e.fitness.actions)
+    if e.fitness.objective is not None:
+        raise BadField("fitness.objective", "trainers are measured by their returns")
+    trainers = make_trainers(e)
+    try:
+        method.fit(trainers, e.population)
+        experiment = _with_numbers(e, method, trainers)
+        evolver = method.evolver(experiment.space or {}, experiment.hyper)
+    except BaseException:
+        trainers.close()
+        raise
+    nowhere: Any = None
+    return Resolved(
+        experiment,
+        method,
+        nowhere,
+        trainers,
+        evolver,
+        1,
+        e.interval,
+    )
+
+
+def make_trainers(e: Experiment) -> Trainers:
+    """The trainers that an experiment names. Raises BadInput where there are none."""
+    return Trainers(recipe_of(e), e.python, e.processes)
+
+
+def recipe_of(e: Experiment) -> Recipe:
+    """What an experiment's trainers are made from."""
+    return Recipe(e.agent, str(e.env), e.env_options, e.config, own_folders())
 
 
 # ---------------------------------------------------------------------------------------- environments
@@ -99,6 +155,7 @@ def make_learner(experiment: Experiment, spec: Spec, method: Method) -> tuple[Ex
     """
     agent = next(iter(method.agents)) if experiment.agent is None else experiment.agent
     experiment, made = _make_agent(replace(experiment, agent=agent), spec, method)
+    method.fit(made, experiment.population)
     learner = method.learner(made, experiment.population)
     if isinstance(learner, SearchLearner) != method.drawn:
         kind, name = SearchLearner if method.drawn else Learner, method_name(experiment.method)
@@ -156,7 +213,7 @@ def _structure(kind: type, given: dict[str, Any]) -> dict[str, Any]:
 # -------------------------------------------------------------------------------------- hyperparameters
 
 
-def _with_numbers(e: Experiment, method: Method, agent: Agent) -> Experiment:
+def _with_numbers(e: Experiment, method: Method, agent: Tunable) -> Experiment:
     """Fill in what the agent supplies: its default hyperparameters and ranges. Raises BadInput."""
     known, name = agent.hyper._fields, method_name(e.method)
     if e.space and not method.tunes:

@@ -8,8 +8,12 @@ from shoal.core.errors import BadField
 from shoal.environments.registry import SUITES
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.registry import OBJECT
+from shoal.trainers.trainers import ADAPTERS
 
-PLACES = ("env", "agent", "method", "method.select", "method.explore", "config.network", "fitness.objective")
+PLACES = (
+    *("env", "agent", "method", "method.select", "method.explore"),
+    *("config.network", "config.imports", "fitness.objective", "python"),
+)
 
 
 def check_trust(experiment: Experiment, trust_code: bool, places: Collection[str] = PLACES) -> None:
@@ -20,6 +24,8 @@ def check_trust(experiment: Experiment, trust_code: bool, places: Collection[str
         if inner:
             value = value.get(inner) if isinstance(value, dict) else getattr(value, inner, None)
         name = value.get("name") if isinstance(value, dict) else value
+        if isinstance(name, list):  # of modules
+            name = ", ".join(str(module) for module in name)
         if isinstance(name, str) and _is_code(place, name) and not trust_code:
             raise BadField(
                 place,
@@ -35,4 +41,4 @@ def _is_code(place: str, name: str) -> bool:
     first, colon, rest = name.partition(":")
     if place == "env" and first in SUITES:
         return ":" in rest  # gym:module:Name imports the module first
-    return bool(colon) and first != OBJECT
+    return place in ("python", "config.imports") or (bool(colon) and first not in (OBJECT, *ADAPTERS))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 from shoal.core.errors import BadField, unknown
 
 if TYPE_CHECKING:
-    from shoal.core.types import Agent, Evolver, Learner, Range, SearchLearner
+    from shoal.core.types import Agent, Evolver, Learner, Range, SearchLearner, Tunable
 
 AGENTS = {name: f"shoal.agents.{name}:{name}" for name in ("ppo", "td3", "sac", "dqn")}
 
@@ -22,6 +22,7 @@ class Method(Protocol):
 
     agents: the agents that it trains, name to `module:factory`; the first is the default
     own_agents: whether it also trains agents of the user's own
+    trainers: whether members may be trained by other people's trainers; its learner is then not used
     drawn: whether members are drawn anew around a mean in every generation, instead of living on
     copies: whether members copy one another
     tunes: whether members may differ in hyperparameters
@@ -35,6 +36,7 @@ class Method(Protocol):
 
     agents: ClassVar[dict[str, str]]
     own_agents: ClassVar[bool]
+    trainers: ClassVar[bool]
     drawn: ClassVar[bool]
     copies: ClassVar[bool]
     tunes: ClassVar[bool]
@@ -43,13 +45,16 @@ class Method(Protocol):
     chosen: ClassVar[dict[str, str]]
     memory: Any
 
+    def fit(self, agent: Tunable, population: int) -> None:
+        """Raise BadInput where its options do not fit the agent or the population."""
+
     def learner(self, agent: Agent, population: int) -> Learner | SearchLearner:
-        """The learner of the members: a SearchLearner where they are drawn. Raises BadInput where options do not fit."""
+        """The learner of the members: a SearchLearner where they are drawn. Raises BadInput as `fit` does."""
 
     def evolver(self, space: dict[str, Range], start: dict[str, float]) -> Evolver:
         """The evolver, which decides between generations. space: what is tuned; start: the values of all else."""
 
-    def space(self, agent: Agent) -> dict[str, Range]:
+    def space(self, agent: Tunable) -> dict[str, Range]:
         """The hyperparameters that are tuned where the experiment has no `space`."""
 
     def explanation(self, population: int) -> str:
@@ -62,6 +67,7 @@ class Seeds:
 
     agents: ClassVar[dict[str, str]] = AGENTS
     own_agents: ClassVar[bool] = True
+    trainers: ClassVar[bool] = True
     drawn: ClassVar[bool] = False
     copies: ClassVar[bool] = False
     tunes: ClassVar[bool] = True
@@ -69,6 +75,9 @@ class Seeds:
     shares_evaluation: ClassVar[bool] = False
     chosen: ClassVar[dict[str, str]] = {}
     memory = "own"
+
+    def fit(self, agent: Tunable, population: int) -> None:
+        """Its options fit all."""
 
     def learner(self, agent: Agent, population: int) -> Learner:
         from shoal.methods.independent import independent
@@ -80,7 +89,7 @@ class Seeds:
 
         return keep(space, start)
 
-    def space(self, agent: Agent) -> dict[str, Range]:
+    def space(self, agent: Tunable) -> dict[str, Range]:
         return {}
 
     def explanation(self, population: int) -> str:
@@ -100,7 +109,7 @@ class Schedule(Seeds):
     tunes: ClassVar[bool] = False
     title: ClassVar[str] = "a schedule of hyperparameters"
 
-    def learner(self, agent: Agent, population: int) -> Learner:
+    def fit(self, agent: Tunable, population: int) -> None:
         if not self.rows:
             raise BadField("method.rows", "needs the hyperparameters of at least one generation")
         for i, row in enumerate(self.rows):
@@ -108,7 +117,6 @@ class Schedule(Seeds):
                 if name not in agent.hyper._fields:
                     raise unknown(f"method.rows.{i}", name, agent.hyper._fields)
                 check_limits(agent, f"method.rows.{i}.{name}", name, value)
-        return super().learner(agent, population)
 
     def evolver(self, space: dict[str, Range], start: dict[str, float]) -> Evolver:
         from shoal.methods.schedule import scheduled
@@ -139,7 +147,7 @@ class Pbt(Seeds):
         if self.start_after < 0:
             raise BadField("start_after", "must be at least 0", value=self.start_after)
 
-    def learner(self, agent: Agent, population: int) -> Learner:
+    def fit(self, agent: Tunable, population: int) -> None:
         if population < (needs := getattr(self.select, "needs", 1)):
             raise BadField(
                 "population",
@@ -147,14 +155,13 @@ class Pbt(Seeds):
                 "for a single agent write method: seeds",
                 value=population,
             )
-        return super().learner(agent, population)
 
     def evolver(self, space: dict[str, Range], start: dict[str, float]) -> Evolver:
         from shoal.methods.pbt.evolver import pbt
 
         return pbt(self.select, self.explore, space, start, self.start_after)
 
-    def space(self, agent: Agent) -> dict[str, Range]:
+    def space(self, agent: Tunable) -> dict[str, Range]:
         return agent.space
 
     def explanation(self, population: int) -> str:
@@ -169,6 +176,7 @@ class _Fixed:
     """Methods whose members all have the same hyperparameters."""
 
     own_agents: ClassVar[bool] = False
+    trainers: ClassVar[bool] = False
     drawn: ClassVar[bool] = False
     copies: ClassVar[bool] = False
     tunes: ClassVar[bool] = False
@@ -176,7 +184,10 @@ class _Fixed:
     chosen: ClassVar[dict[str, str]] = {}
     memory = "own"
 
-    def space(self, agent: Agent) -> dict[str, Range]:
+    def fit(self, agent: Tunable, population: int) -> None:
+        """Its options fit all."""
+
+    def space(self, agent: Tunable) -> dict[str, Range]:
         return {}
 
 
@@ -205,9 +216,7 @@ class Es(_Fixed):
     own_agents: ClassVar[bool] = True
     shares_evaluation: ClassVar[bool] = True
 
-    def learner(self, agent: Agent, population: int) -> SearchLearner:
-        from shoal.methods.es.learner import evolution_strategy
-
+    def fit(self, agent: Tunable, population: int) -> None:
         for name in ("sigma", "learning_rate"):
             factor, end = getattr(self, f"{name}_decay"), getattr(self, f"{name}_end")
             if not 0 < factor <= 1:
@@ -216,6 +225,10 @@ class Es(_Fixed):
                 raise BadField(f"method.{name}_end", "must be at least 0", value=f"{end:g}")
         if self.chunk < 1:
             raise BadField("method.chunk", "must be at least 1", value=self.chunk)
+
+    def learner(self, agent: Agent, population: int) -> SearchLearner:
+        from shoal.methods.es.learner import evolution_strategy
+
         return evolution_strategy(agent, self.optimiser, self.chunk)
 
     def evolver(self, space: dict[str, Range], start: dict[str, float]) -> Evolver:
@@ -256,11 +269,13 @@ class CemRl(_Fixed):
     drawn: ClassVar[bool] = True
     title: ClassVar[str] = "CEM-RL"
 
+    def fit(self, agent: Tunable, population: int) -> None:
+        if self.elites is not None and not 1 <= self.elites <= population:
+            raise BadField("method.elites", f"must lie within 1 and population = {population}", value=self.elites)
+
     def learner(self, agent: Agent, population: int) -> SearchLearner:
         from shoal.methods.cem_rl.learner import cem_rl
 
-        if self.elites is not None and not 1 <= self.elites <= population:
-            raise BadField("method.elites", f"must lie within 1 and population = {population}", value=self.elites)
         options = {name: getattr(self, name) for name in ("variance", "noise_end", "noise_decay", "mirrored")}
         return cem_rl(agent, population, trained=self.trained, **options)
 
@@ -314,7 +329,7 @@ class Dvd(_Fixed):
 METHODS: dict[str, Any] = {"pbt": Pbt, "seeds": Seeds, "es": Es, "cem_rl": CemRl, "dvd": Dvd, "schedule": Schedule}
 
 
-def check_limits(agent: Agent, place: str, name: str, value: float) -> None:
+def check_limits(agent: Tunable, place: str, name: str, value: float) -> None:
     """Raise BadInput where an agent's hyperparameter cannot have a value, given at `place`."""
     low, high = agent.limits.get(name, (-math.inf, math.inf))
     if not low <= value <= high:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
@@ -20,7 +21,7 @@ from shoal.population.rollouts.device import DeviceEpisodes
 from shoal.population.rollouts.host import HostEpisodes
 
 
-class JaxShard:
+class JaxShard(ABC):
     """N members `uid` of one learner: where they lie, their hyperparameters, and what was last measured of them.
 
     on_device, on_host: how the members meet environments of either kind
@@ -85,6 +86,23 @@ class JaxShard:
             dict(self.hyper),
             shape,
         )
+
+    @property
+    def packed_size(self) -> int:
+        """Bytes of a snapshot that is packed."""
+        return tree.size_in_bytes(self.snapshot_shape())
+
+    def pack(self, snapshot: PyTree) -> np.ndarray:
+        """A snapshot as bytes, uint8 [packed_size]."""
+        return tree.to_bytes(snapshot)
+
+    def unpack(self, data: np.ndarray) -> PyTree:
+        """The snapshot that `pack` made these bytes of."""
+        return tree.from_bytes(data, self.snapshot_shape())
+
+    @abstractmethod
+    def snapshot_shape(self) -> PyTree:
+        """The shapes and types of a snapshot."""
 
     def agree(self, other: JaxShard) -> None:
         """Take over what the members of another shard share."""

@@ -53,8 +53,15 @@ class Shard(Protocol):
     def snapshot(self, row: int) -> PyTree:
         """What a child copies of an individual, as NumPy arrays: (what it has learned, its memory where that is copied)."""
 
-    def snapshot_shape(self) -> PyTree:
-        """The shapes and types of a snapshot."""
+    @property
+    def packed_size(self) -> int | None:
+        """Bytes of a snapshot that is packed; None where they vary."""
+
+    def pack(self, snapshot: PyTree) -> np.ndarray:
+        """A snapshot as bytes, uint8 [S]."""
+
+    def unpack(self, data: np.ndarray) -> PyTree:
+        """The snapshot that `pack` made these bytes of. Raises BadInput where they are none."""
 
     def adopt(self, parents: np.ndarray, hyper: dict[str, np.ndarray], foreign: dict[int, PyTree]) -> None:
         """Children copy their parents as these are before the call; then new hyperparameters [N] are set.

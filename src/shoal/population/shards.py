@@ -66,8 +66,15 @@ class Shards(Generic[S]):
     def snapshot(self, row: int) -> PyTree:
         return self._shards[row // self._size].snapshot(row % self._size)
 
-    def snapshot_shape(self) -> PyTree:
-        return self._shards[0].snapshot_shape()
+    @property
+    def packed_size(self) -> int:
+        return self._shards[0].packed_size
+
+    def pack(self, snapshot: PyTree) -> np.ndarray:
+        return self._shards[0].pack(snapshot)
+
+    def unpack(self, data: np.ndarray) -> PyTree:
+        return self._shards[0].unpack(data)
 
     def adopt(self, parents: np.ndarray, hyper: dict[str, np.ndarray], foreign: dict[int, PyTree]) -> None:
         rows, home = np.arange(len(parents)), np.arange(len(parents)) // self._size

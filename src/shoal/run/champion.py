@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import tempfile
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -13,16 +16,23 @@ import numpy as np
 from shoal.core.atomic import Damaged
 from shoal.core.errors import BadInput
 from shoal.core.schema import build
-from shoal.core.types import ActionSpace, Agent, Cards, Continuous, Discrete, MultiDiscrete, PyTree, Spec
+from shoal.core.tree import Named
+from shoal.core.types import ActionSpace, Cards, Continuous, Discrete, MultiDiscrete, PyTree, Spec
 from shoal.core.workshop import Workshop
 from shoal.environments.spaces import to_bounds
 from shoal.experiment.experiment import INT32, Experiment, of_run
 from shoal.experiment.registry import method
-from shoal.experiment.resolve import make_learner
+from shoal.experiment.resolve import make_learner, make_trainers
 from shoal.experiment.trust import check_trust
 from shoal.run import checkpoint
+from shoal.trainers.remote import RemoteTrainer
+from shoal.trainers.trainer import State
+from shoal.trainers.trainers import is_trainer
 
 KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Discrete, MultiDiscrete, Continuous)}
+
+
+TRUSTED = ("agent", "method", "method.select", "method.explore", "config.network", "python")  # to load a champion
 
 
 @dataclass(frozen=True)
@@ -52,17 +62,23 @@ def best_at(cards: Cards, row: int, learned: PyTree) -> Best:
     return Best(learned, int(cards.uid[row]), int(cards.generation[row]), float(cards.fitness[row]), hyper)
 
 
+class Policy(NamedTuple):
+    """How a champion acts: `greedy` and `carry` of its agent, see `Agent`; or the same by a trainer."""
+
+    greedy: Callable[..., tuple[Any, PyTree]]
+    carry: Callable[[tuple[int, ...]], PyTree]
+
+
 class Champion:
     """A trained policy, ready to act. One with a memory remembers from call to call, until `reset`.
 
     hyper: the hyperparameters it last trained with. fitness: as measured when it was selected.
     """
 
-    def __init__(self, agent: Agent, spec: Spec, best: Best, experiment: Experiment):
-        self.spec, self.experiment, self.agent, self.learned = spec, experiment, agent, best.learned
+    def __init__(self, policy: Policy, spec: Spec | None, best: Best, experiment: Experiment):
+        self.spec, self.experiment, self.policy, self.learned = spec, experiment, policy, best.learned
         self.hyper = best.hyper
         self.fitness, self.uid, self.generation = best.fitness, best.uid, best.generation
-        self._greedy = jax.jit(agent.greedy)
         self.reset()
 
     def reset(self) -> None:
@@ -74,6 +90,8 @@ class Champion:
 
         To a policy with a memory, the calls until `reset` are the steps of one episode, or of B side by side.
         """
+        if self.spec is None:
+            raise BadInput(f"{self.experiment.agent} does not say which observations and actions it has")
         obs = np.asarray(obs, self.spec.obs_dtype)
         batched = obs.ndim - len(self.spec.obs_shape)
         if batched < 0 or obs.shape[batched:] != self.spec.obs_shape:
@@ -81,19 +99,21 @@ class Champion:
                 f"obs has the shape {obs.shape}; this champion takes {self.spec.obs_shape}, or a batch of them"
             )
         batch = obs if batched else obs[None]
-        fresh = self.agent.carry(batch.shape[: max(1, batched)])
+        fresh = self.policy.carry(batch.shape[: max(1, batched)])
         memory = fresh if self._memory is None else self._memory
         if jax.tree.map(np.shape, memory) != jax.tree.map(np.shape, fresh):
             raise BadInput(f"obs has the shape {obs.shape}; this champion remembers other episodes: call reset() first")
-        action, self._memory = self._greedy(self.learned, batch, memory)
+        action, self._memory = self.policy.greedy(self.learned, batch, memory)
         action = to_bounds(self.spec.action, np.asarray(action)).astype(self.spec.action.native)
         return action if batched else action[0]
 
 
-def save(folder: Path, best: Best, spec: Spec, workshop: Workshop) -> None:
-    """Write the champion's weights and manifest."""
-    space = {"kind": type(spec.action).__name__, **asdict(spec.action)}
-    manifest = best.about() | {"spec": {"obs_shape": spec.obs_shape, "obs_dtype": spec.obs_dtype, "action": space}}
+def save(folder: Path, best: Best, spec: Spec | None, workshop: Workshop) -> None:
+    """Write the champion's weights and manifest. spec: of its environment, where that is known."""
+    manifest = best.about()
+    if spec is not None:
+        space = {"kind": type(spec.action).__name__, **asdict(spec.action)}
+        manifest["spec"] = {"obs_shape": spec.obs_shape, "obs_dtype": spec.obs_dtype, "action": space}
     checkpoint.write(folder, best.learned, manifest, workshop)
 
 
@@ -109,15 +129,40 @@ def load_champion(run: str | Path, trust_code: bool = False, **given: Any) -> Ch
         raise BadInput(f"{run} holds no champion; is it a run directory, and has its first generation ended?")
     try:
         manifest = checkpoint.read_manifest(folder)
-        spec, best = _spec(folder, manifest.get("spec")), best_of(manifest, f"{folder}: ")
-        experiment = replace(of_run(run), **given)
-        check_trust(experiment, trust_code, ["agent", "method", "method.select", "method.explore", "config.network"])
-        agent = make_learner(experiment, spec, method(experiment.method))[1].agent
-        learned = jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned
-        best = replace(best, learned=checkpoint.read(folder, learned)[0])
+        best, experiment = best_of(manifest, f"{folder}: "), replace(of_run(run), **given)
+        spec = _spec(folder, experiment, manifest.get("spec"))
+        check_trust(
+            experiment, trust_code, ["agent", "method", "method.select", "method.explore", "config.network", "python"]
+        )
+        if is_trainer(experiment.agent, experiment.python):
+            learned = checkpoint.read(folder, Named())[0]
+            policy = _by_trainer(experiment, best.hyper, learned)
+        else:
+            assert spec is not None
+            agent = make_learner(experiment, spec, method(experiment.method))[1].agent
+            learned = checkpoint.read(
+                folder, jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned
+            )[0]
+            policy = Policy(jax.jit(agent.greedy), agent.carry)
     except Damaged as error:
         raise BadInput(str(error)) from error
-    return Champion(agent, spec, best, experiment)
+    return Champion(policy, spec, replace(best, learned=learned), experiment)
+
+
+def _by_trainer(experiment: Experiment, hyper: dict[str, float], learned: PyTree) -> Policy:
+    """What a trainer in a process of its own does, which starts when it is first asked."""
+
+    @cache
+    def trainer() -> RemoteTrainer:
+        trainers = make_trainers(experiment)
+        (process,) = trainers.open(1, Path(tempfile.mkdtemp(prefix="shoal-champion-")))
+        if not trainers.acts:
+            raise BadInput(f"{experiment.agent} has no `act`: it can be evaluated, but not asked for actions")
+        remote = RemoteTrainer(process, 0, hyper, 0)
+        remote.state = State(learned, {}, {})
+        return remote
+
+    return Policy(lambda learned, obs, carry: (trainer().act(obs), carry), lambda shape: ())
 
 
 def best_of(told: Any, place: str) -> Best:
@@ -126,8 +171,10 @@ def best_of(told: Any, place: str) -> Best:
     return build(Best, {name: told.get(name) for name in names} if isinstance(told, dict) else told, place)
 
 
-def _spec(folder: Path, data: Any) -> Spec:
-    """What the manifest of a champion says of its environment. Raises Damaged."""
+def _spec(folder: Path, experiment: Experiment, data: Any) -> Spec | None:
+    """What the manifest of a champion says of its environment; trainers need not. Raises Damaged."""
+    if data is None and is_trainer(experiment.agent, experiment.python):
+        return None
     try:
         fields = {k: tuple(v) if isinstance(v, list) else v for k, v in data["action"].items()}
         action: ActionSpace = KINDS[str(fields.pop("kind"))](**fields)

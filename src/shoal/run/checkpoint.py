@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shutil
@@ -20,6 +21,7 @@ from safetensors.numpy import load, save
 
 from shoal.core.atomic import Damaged, read_file, seal, unseal, write_file
 from shoal.core.errors import BadInput
+from shoal.core.tree import Named
 from shoal.core.types import PyTree
 from shoal.core.workshop import Workshop
 
@@ -97,6 +99,10 @@ def _restore(folder: Path, data: bytes, like: PyTree) -> PyTree:
         raise Damaged(f"{folder}: its data cannot be read ({error})") from error
 
     def restore(path: Any, leaf: Any) -> Any:
+        if isinstance(leaf, Named):
+            place = jax.tree_util.keystr(path)
+            inside = [name for name in arrays if name.startswith(f"{place}[")]
+            return {ast.literal_eval(name[len(place) + 1 : -1]): arrays.pop(name) for name in inside}
         expected = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
         name = _name(path, np.dtype(expected.dtype))
         found = arrays.pop(name, None)

@@ -221,7 +221,7 @@ def _save(c: Context, state: State, saver: ThreadPoolExecutor, evolved: Evolved,
     best = state.best if improved and c.leading else None
 
     def write() -> None:
-        c.files.save(generation, parts, manifest, all_parts, best, c.resolved.environment.spec)
+        c.files.save(generation, parts, manifest, all_parts, best, c.resolved.spec)
         if parts:
             evolved.publish()
 

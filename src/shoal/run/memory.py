@@ -11,17 +11,22 @@ from shoal.core.suggestions import readable
 from shoal.core.types import Population
 from shoal.experiment.resolve import Resolved
 from shoal.population.devices import free_memory
+from shoal.trainers.trainers import Trainers
 
 COPIES_TO_SAVE = 3  # of the state in memory: the one at work, one that waits to be written, one as a file
 
 
 def memory_needed(resolved: Resolved) -> int:
     """Bytes that the state of the whole population takes on the devices, replay memory included."""
+    if isinstance(resolved.learner, Trainers):  # it is in their processes
+        return 0
     return tree.size_in_bytes(_population(resolved))
 
 
 def replay_size(resolved: Resolved) -> int:
     """Bytes of it that are replay memory."""
+    if isinstance(resolved.learner, Trainers):
+        return 0
     population = _population(resolved)
     return tree.size_in_bytes((population.members.memory, getattr(population.shared, "memory", ())))
 
@@ -44,6 +49,7 @@ def check_memory(resolved: Resolved) -> None:
 
 
 def _population(resolved: Resolved) -> Population:
+    assert not isinstance(resolved.learner, Trainers)
     n = resolved.experiment.population
     hyper = jax.tree.map(lambda x: jax.ShapeDtypeStruct((n,), jnp.float32), resolved.agent.hyper)
     return jax.eval_shape(resolved.learner.init, jax.random.key(0), jax.ShapeDtypeStruct((n,), jnp.uint32), hyper)

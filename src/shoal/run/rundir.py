@@ -75,7 +75,7 @@ class RunDirectory:
             self.discard()
             raise BadField("run_dir", f"{self.path} cannot be written: {error.strerror}") from error
 
-    def reopen(self, experiment: Experiment, method: dict[str, Any], first: int, best: Best, spec: Spec) -> None:
+    def reopen(self, experiment: Experiment, method: dict[str, Any], first: int, best: Best, spec: Spec | None) -> None:
         """Cut everything back to what was known before generation `first`. Raises BadInput where folders are in the way."""
         for name in ("experiment.yaml", "method.json", "lineage.jsonl", "metrics.jsonl", "result.json"):
             if (self.path / name).is_dir():
@@ -94,7 +94,7 @@ class RunDirectory:
         manifest: dict[str, Any] | None,
         all_parts: int,
         best: Best | None,
-        spec: Spec,
+        spec: Spec | None,
     ) -> None:
         """Write a new champion, and parts of the state after a generation, if there are any; see `Checkpoints.save`."""
         if best is not None:

@@ -78,7 +78,7 @@ def enter(experiment: Experiment, control: Control, processes: Processes, held: 
     prepare(exchange.neighbour, exchange.sharer)
     resolved = processes.join(resolve(experiment, exchange.size))
     control.iterations = resolved.iterations
-    shard = processes.shard(resolved, control.pause)
+    shard = processes.shard(resolved, control.pause, lambda: control.run_dir)
     held.callback(shard.close)
     members = processes.members(shard)
     run_dir = processes.run_dir or (_take_place(resolved, control, held) if processes.leading else "")
@@ -111,7 +111,8 @@ def _free_place(resolved: Resolved) -> Path:
     """runs/ENVIRONMENT-AGENT-SEED, with a number behind it when that is taken; METHOD where it tunes nothing."""
     e = resolved.experiment
     env = str(name_of(e.env)).partition(":")[2] or str(e.env)
-    who = str(name_of(e.agent)).split(":")[-1] if resolved.method.tunes else method_name(e.method)
+    agent = Path(str(name_of(e.agent)).split(":")[-1]).name.removesuffix(".yaml")  # rl_games:FILE has a path
+    who = agent if resolved.method.tunes else method_name(e.method)
     base = Path("runs") / f"{env.replace('/', '-')}-{who}-{e.seed}"
     path, number = base, 2
     while path.exists():
@@ -146,7 +147,7 @@ def restore(c: Context) -> State:
     c.processes.exchange.broadcast("read")
     if c.leading:
         try:
-            c.files.reopen(c.experiment, about_method(c.resolved), state.done, state.best, c.resolved.environment.spec)
+            c.files.reopen(c.experiment, about_method(c.resolved), state.done, state.best, c.resolved.spec)
         except OSError as error:
             raise Failed(c.files.path, error) from error
     c.processes.exchange.broadcast("ready")

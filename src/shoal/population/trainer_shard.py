@@ -1,0 +1,282 @@
+"""A shard of members that other people's trainers train, in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from shoal.core.errors import BadField, BadInput
+from shoal.core.keys import derive, words
+from shoal.core.tree import Named
+from shoal.core.types import Cards, PyTree, Seed
+from shoal.population.rollouts.episodes import summarise
+from shoal.trainers import wire
+from shoal.trainers.process import Died, Raised, TrainerProcess
+from shoal.trainers.remote import RemoteTrainer, Trained
+from shoal.trainers.trainer import State
+from shoal.trainers.trainers import Trainers
+
+ATTEMPTS = 3  # of a call, in a row, whose process dies
+TESTER = -1  # in place of a uid: the trainer that tests champions
+T = TypeVar("T")
+
+
+@dataclass
+class Member:
+    """A member as it is between two intervals."""
+
+    trainer: RemoteTrainer
+    steps: int = 0
+    finite: bool = True
+    returns: list[float] = field(default_factory=list)  # of the last interval's episodes
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+class TrainerShard:
+    """N members, in one or several groups that checkpoints keep apart. Their states are kept here after every interval, so
+    that a process which dies costs its interval, and nothing depends on how many processes there are.
+
+    uids: of each group, [n] each. fitness, episodes, copy_memory: as those of `MemberShard`. interval: environment steps.
+    pause: called with () and the share of the members that have done what all are doing; may raise.
+    place: gives the folder for the logs of the processes, when they are needed.
+    """
+
+    resumes_exactly = True
+    evaluation_steps = 0  # trainers do not tell them
+    compile_seconds = 0.0
+    packed_size = None  # states vary by some bytes
+
+    def __init__(
+        self,
+        trainers: Trainers,
+        uids: Sequence[np.ndarray],
+        seed: int,
+        interval: int,
+        *,
+        fitness: str = "evaluation",
+        episodes: int = 8,
+        copy_memory: bool = False,
+        pause: Callable = lambda result, done: None,
+        place: Callable[[], Path],
+    ):
+        self.uid = np.concatenate(uids)
+        self._trainers, self._groups, self._seed, self._interval = trainers, uids, seed, interval
+        self._measure, self._episodes, self._copy_memory = fitness, episodes, copy_memory
+        self._pause, self._place = pause, place
+        self._processes: list[TrainerProcess] = []
+        self._members: list[Member] = []
+        self._generation, self._over = 0, False
+        self._fitness, self._deviation = np.full((2, len(self.uid)), np.nan)
+        self._counted = np.zeros(len(self.uid), np.int64)
+
+    @property
+    def devices(self) -> int:
+        """How many processes the members are spread over."""
+        return len(self._processes)
+
+    def begin(self, hyper: dict[str, np.ndarray], train: bool = True) -> None:
+        """New members with these hyperparameters, float32 [N] each; they are made when they are first used."""
+        self._processes = self._trainers.open(len(self.uid), self._place())
+        names = self._trainers.hyper._fields
+        for row, uid in enumerate(self.uid.tolist()):
+            values = {name: float(hyper[name][row]) for name in names}
+            seed = words(derive((self._seed,), 0, "init", uid), 1)[0]
+            process = self._processes[row % len(self._processes)]
+            self._members.append(Member(RemoteTrainer(process, uid, values, seed)))
+
+    def train(self, generation: int, iterations: int, chunk: int) -> dict[str, np.ndarray]:
+        """One interval. Returns metrics [N]: those that trainers report, NaN where one does not."""
+        self._generation = generation
+
+        def interval(row: int) -> Trained:
+            key = derive((self._seed,), generation, "train", int(self.uid[row]))
+            return self._members[row].trainer.train(words(key, 1)[0], self._interval)
+
+        for member, done in zip(self._members, self._all(interval), strict=True):
+            member.steps += done.report.steps
+            member.finite, member.metrics = done.finite, dict(done.report.metrics)
+            member.returns = list(done.report.returns)
+        table = [member.metrics | _of_episodes(member.returns) for member in self._members]
+        names = sorted(set().union(*table))
+        return {name: np.array([row.get(name, np.nan) for row in table], np.float32) for name in names}
+
+    def evaluate(self, generation: int) -> None:
+        """Measure the fitness of every member; the same episodes for all of them, new ones in each generation."""
+        if self._measure == "training":
+            returns = [np.array(member.returns, np.float64) for member in self._members]
+        else:
+            seeds = words(derive((self._seed,), generation, "evaluate"), self._episodes)
+            returns = self._all(lambda row: self._members[row].trainer.evaluate(seeds))
+        for row, (member, x) in enumerate(zip(self._members, returns, strict=True)):
+            mean, deviation, count = summarise(x[None]) if len(x) else ([np.nan], [np.nan], [0])
+            sound = member.finite and np.isfinite(mean[0])
+            self._fitness[row], self._deviation[row] = mean[0] if sound else np.nan, deviation[0]
+            self._counted[row] = count[0]
+
+    def cards(self) -> Cards:
+        """The cards of the members."""
+        n = len(self.uid)
+        hyper = [member.trainer.hyper for member in self._members]
+        return Cards(
+            self.uid.astype(np.int64),
+            np.full(n, self._generation, np.int64),
+            np.array([member.steps for member in self._members], np.int64),
+            self._fitness.copy(),
+            self._deviation.copy(),
+            self._counted.copy(),
+            {name: np.array([x[name] for x in hyper], np.float32) for name in self._trainers.hyper._fields},
+            np.zeros(n, np.int64),
+        )
+
+    def individuals(self, cards: Cards, metrics: dict[str, np.ndarray]) -> tuple[Cards, dict[str, np.ndarray]]:
+        """The members themselves."""
+        return cards, metrics
+
+    def snapshot(self, row: int) -> PyTree:
+        """What a child copies of this member: arrays by name, learned ones and those of a memory that is copied too."""
+        state = self._members[row].trainer.state
+        if state is None:
+            return Named(), Named()
+        return dict(state.learned), dict(state.memory) if self._copy_memory else {}
+
+    def pack(self, snapshot: PyTree) -> np.ndarray:
+        """A snapshot as bytes, uint8 [S]: its length in eight of them, then a safetensors file."""
+        data = save({name: np.ascontiguousarray(x).reshape(x.shape) for name, x in wire.join(*snapshot).items()})
+        return np.frombuffer(len(data).to_bytes(8, "big") + data, np.uint8)
+
+    def unpack(self, data: np.ndarray) -> PyTree:
+        """The snapshot that `pack` made these bytes of; what stands behind them does not matter. Raises BadInput."""
+        raw = data.tobytes()
+        try:
+            return wire.split(load(raw[8 : 8 + int.from_bytes(raw[:8], "big")]))
+        except (SafetensorError, KeyError, ValueError) as error:
+            raise BadInput(f"the state of a member cannot be read: {error}") from error
+
+    def adopt(self, parents: np.ndarray, hyper: dict[str, np.ndarray], foreign: dict[int, PyTree]) -> None:
+        """Children copy their parents, all from one snapshot; then the new hyperparameters are set.
+
+        parents: int64 [N], rows of this shard. foreign: row of a child -> the `snapshot` of a parent in another shard.
+        """
+        copied = {row: self.snapshot(int(p)) for row, p in enumerate(parents) if p != row} | foreign
+        for row, (learned, memory) in copied.items():
+            trainer = self._members[row].trainer
+            assert trainer.state is not None
+            trainer.state = State(learned, memory if self._copy_memory else trainer.state.memory, trainer.state.own)
+            self._members[row].returns = []
+        for row, member in enumerate(self._members):
+            member.trainer.hyper = {name: float(x[row]) for name, x in hyper.items()}
+
+    def recombine(self, uid: np.ndarray, weights: np.ndarray, hyper: dict[str, np.ndarray]) -> dict[str, float]:
+        """Members that live on have no mean. Raises BadInput."""
+        raise BadField("method", "its evolver weighs members for a mean, which those of trainers do not have")
+
+    def test(self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int) -> np.ndarray:
+        """Returns [episodes] of one member on new episodes."""
+        seeds = words(key, episodes)
+        testers = [RemoteTrainer(process, TESTER, hyper, 0) for process in self._processes]
+        for tester in testers:
+            tester.state = State(learned, {}, {})
+        parts = np.array_split(np.array(seeds), len(testers))
+        returns = self._all(lambda i: testers[i].evaluate(parts[i].tolist()), len(testers))
+        return np.concatenate(returns)
+
+    def state(self) -> dict[str, PyTree]:
+        """The state for a checkpoint, by name of the group; of members that have not trained, what is to be read there."""
+        groups = {}
+        for name, rows in self._rows().items():
+            members = [self._members[row] for row in rows]
+            hyper = [m.trainer.hyper for m in members]
+            groups[name] = {
+                "members": {f"{self.uid[row]:08d}": _saved(self._members[row].trainer.state) for row in rows},
+                "steps": np.array([m.steps for m in members], np.int64),
+                "finite": np.array([m.finite for m in members]),
+                "fitness": self._fitness[rows],
+                "hyper": {name: np.array([x[name] for x in hyper], np.float64) for name in hyper[0]},
+            }
+        return groups
+
+    def restore(self, states: dict[str, PyTree], generation: int) -> None:
+        """Continue from a `state` that was saved at the end of `generation`."""
+        self._generation = generation
+        for name, rows in self._rows().items():
+            saved = states[name]
+            self._fitness[rows] = saved["fitness"]
+            for i, row in enumerate(rows):
+                member, state = self._members[row], saved["members"][f"{self.uid[row]:08d}"]
+                own = json.loads(state["own"]["json"].tobytes())
+                member.trainer.state = State(state["learned"], state["memory"], own)
+                member.trainer.hyper = {name: float(x[i]) for name, x in saved["hyper"].items()}
+                member.steps, member.finite = int(saved["steps"][i]), bool(saved["finite"][i])
+
+    def _rows(self) -> dict[str, np.ndarray]:
+        """The rows of each group, by the name of its part of a checkpoint."""
+        ends = np.cumsum([len(uids) for uids in self._groups])
+        rows = np.split(np.arange(len(self.uid)), ends[:-1])
+        return {f"shard-{u[0] // len(u):04d}": r for u, r in zip(self._groups, rows, strict=True)}
+
+    def close(self) -> None:
+        """End the processes."""
+        self._trainers.close()
+        for process in self._processes:
+            process.end()
+
+    def _all(self, job: Callable[[int], T], count: int | None = None) -> list[T]:
+        """The results of a job for every member, those of one process one after another. Raises BadInput."""
+        n, processes = len(self.uid) if count is None else count, len(self._processes)
+        results: dict[int, T] = {}
+
+        def turns(first: int) -> None:
+            for row in range(first, n, processes):
+                results[row] = self._persist(job, row)
+
+        with ThreadPoolExecutor(processes) as pool:
+            running = [pool.submit(turns, i) for i in range(processes)]
+            try:
+                while not all(future.done() for future in running):
+                    failed = next((f for f in running if f.done() and f.exception()), None)
+                    if failed is not None:
+                        failed.result()
+                    self._pause((), len(results) / n)
+                    time.sleep(0.002)
+                for future in running:
+                    future.result()
+            except BaseException:
+                self._over = True
+                for process in self._processes:  # so that no thread waits for one
+                    process.kill()
+                raise
+        return [results[row] for row in range(n)]
+
+    def _persist(self, job: Callable[[int], T], row: int) -> T:
+        """The result of a job; where its process dies, of the next attempt. Raises BadInput after some in a row."""
+        attempt = 1
+        while True:
+            try:
+                return job(row)
+            except Died as error:
+                if self._over or attempt == ATTEMPTS:
+                    raise BadField("agent", f"{error}\n(in {attempt} attempts)") from error
+                attempt += 1
+            except Raised as error:
+                raise BadField("agent", f"{error}") from error
+
+
+def _of_episodes(returns: Sequence[float]) -> dict[str, float]:
+    return {"episode/return": float(np.mean(returns)) if returns else np.nan}
+
+
+def _saved(state: State | None) -> dict[str, PyTree]:
+    """A state as a tree of arrays; where there is none, the places of its arrays."""
+    if state is None:
+        return {"learned": Named(), "memory": Named(), "own": Named()}
+    own = {"json": np.frombuffer(json.dumps(state.own).encode(), np.uint8)}
+    return {"learned": dict(state.learned), "memory": dict(state.memory), "own": own}

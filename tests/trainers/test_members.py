@@ -1,0 +1,322 @@
+"""Members that trainers train, in whole runs: what holds for Shoal's own agents holds for them."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.ancestry import check_ancestry
+from support.cases import others_slow
+from support.runs import COMMAND, mpiexec, rows, same_run, shoal
+
+import shoal as library
+from shoal.core.errors import BadInput
+from shoal.core.interrupts import Failed, Interrupted
+from shoal.experiment.experiment import Experiment, Fitness
+from shoal.methods.pbt.explore import EXPLORERS
+from shoal.methods.pbt.select import SELECTORS
+from shoal.population.trainer_shard import TrainerShard
+from shoal.records.recorder import Generation, Recorder
+from shoal.run.champion import load_champion
+from shoal.run.loop import resume, train
+from shoal.trainers.trainers import Processes, is_trainer
+
+SOUND = "support.trainers:Sound"
+GENERATIONS = 4
+
+
+def bandit(run_dir: Path | None, **changes: Any) -> Experiment:
+    """Four members in two processes, which learn which arm pays most in a context."""
+    usual: dict[str, Any] = {
+        "env": "none",
+        "agent": SOUND,
+        "population": 4,
+        "generations": GENERATIONS,
+        "interval": 40,
+        "final_episodes": 8,
+        "fitness": Fitness(episodes=4),
+        "processes": Processes(count=2),
+        "run_dir": None if run_dir is None else str(run_dir),
+    }
+    return Experiment(**usual | changes)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that nothing disturbed."""
+    path = tmp_path_factory.mktemp("whole") / "run"
+    train(bandit(path))
+    return path
+
+
+def test_a_run_has_all_that_others_have(whole: Path) -> None:
+    result = json.loads((whole / "result.json").read_text())
+    assert result["status"] == "done" and len(result["fitness"]) == 4
+    assert result["environment_steps"] == 4 * GENERATIONS * 40
+    assert result["champion"]["evaluation"]["episodes"] == 8
+    lineage = rows(whole / "lineage.jsonl")
+    assert [row["steps"] for row in lineage if row["uid"] == 0] == [40, 80, 120, 160]
+    assert any(row["parent"] != row["uid"] for row in lineage), "somebody copies"
+    assert {"rate", "momentum", "greed"} <= lineage[0]["hyper"].keys()
+    assert rows(whole / "metrics.jsonl")[0]["members"]["updates"] == [10] * 4
+    assert sorted(p.name for p in (whole / "trainers").iterdir()) == ["0.log", "1.log"]
+
+
+def test_members_get_better(tmp_path: Path) -> None:
+    """At twenty times the steps; a policy that does not look earns nothing on average."""
+    result = train(
+        bandit(tmp_path / "r", generations=4, interval=800, fitness=Fitness(episodes=64), final_episodes=200)
+    )
+    assert result.summary["champion"]["evaluation"]["mean"] > 0.5
+
+
+class Stop(Recorder):
+    """Ends a run after a generation, as Ctrl-C does."""
+
+    def __init__(self, after: int):
+        self.after = after
+
+    def generation(self, event: Generation) -> None:
+        if event.generation == self.after:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_run_goes_on_exactly_in_other_processes(whole: Path, tmp_path: Path, count: int) -> None:
+    run = tmp_path / "r"
+    with pytest.raises(Interrupted):
+        train(bandit(run), [Stop(1)])
+    outcome = shoal("resume", run, "--quiet", "--trust-code", "--set", f"processes.count={count}")
+    assert outcome.code == 0, outcome.err
+    same_run(whole, run)
+
+
+@pytest.mark.parametrize("shards", others_slow([2, 4], 2))
+def test_groups_and_processes_change_nothing_but_the_parts(whole: Path, tmp_path: Path, shards: int) -> None:
+    train(bandit(tmp_path / "r", shards=shards, processes=Processes(count=1)))
+    assert rows(tmp_path / "r/lineage.jsonl") == rows(whole / "lineage.jsonl")
+
+
+def test_ranks_of_mpi_give_the_same_run(tmp_path: Path) -> None:
+    import subprocess
+
+    given = [
+        "--env",
+        "none",
+        "--agent",
+        SOUND,
+        "--population",
+        "4",
+        "--generations",
+        "3",
+        "--interval",
+        "40",
+        "--quiet",
+    ]
+    given += ["--shards", "2", "--set", "processes.count=1", "--set", "final_episodes=8", "--set", "fitness.episodes=4"]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])}
+    for ranks, name in ((1, "one"), (2, "two")):
+        command = [*COMMAND, "train", *given, "--run-dir", str(tmp_path / name)]
+        if ranks > 1:
+            command = mpiexec(ranks, *command, "--exchange", "mpi")
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
+        assert done.returncode == 0, done.stderr
+    one, two = (rows(tmp_path / name / "lineage.jsonl") for name in ("one", "two"))
+    assert one == two and any(row["parent"] // 2 != row["uid"] // 2 for row in one), "states travelled"
+
+
+def test_workers_of_a_directory(tmp_path: Path) -> None:
+    """One after another, the later ones copy what the first has published."""
+    best = {"name": "pbt", "select": "winner_takes_all"}
+    for name in ("a", "b"):
+        train(bandit(None, exchange="directory", workspace=str(tmp_path), worker=name, method=best))
+    assert check_ancestry(tmp_path) >= 1
+
+
+PAIRS = dict.fromkeys([(name, "perturb") for name in SELECTORS] + [("truncation", name) for name in EXPLORERS])
+
+
+@pytest.mark.parametrize(("select", "explore"), others_slow(PAIRS, ("threshold", "perturb"), ("truncation", "mutate")))
+def test_every_selector_and_explorer(tmp_path: Path, select: str, explore: str) -> None:
+    chosen: Any = {"name": "threshold", "threshold_abs": 0.0} if select == "threshold" else select
+    train(bandit(tmp_path / "r", method={"name": "pbt", "select": chosen, "explore": explore}, generations=2))
+    assert len(rows(tmp_path / "r/lineage.jsonl")) == 8
+
+
+def test_replay_memory_is_copied_where_the_experiment_says_so(tmp_path: Path) -> None:
+    """The memory of a child is its parent's, or its own; the rest is its parent's in either case."""
+    for memory in ("own", "copy"):
+        seen: list[Any] = []
+        adopt = TrainerShard.adopt
+
+        def watched(self: TrainerShard, parents: Any, *more: Any, adopt: Any = adopt, seen: list = seen) -> None:
+            before = [m.trainer.state for m in self._members]
+            adopt(self, parents, *more)
+            seen += [(before[r], before[p], self._members[r].trainer.state) for r, p in enumerate(parents) if p != r]
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(TrainerShard, "adopt", watched)
+            train(bandit(tmp_path / memory, method={"name": "pbt", "memory": memory}, generations=2))
+        assert seen
+        for old, parent, child in seen:
+            np.testing.assert_array_equal(child.learned["w"], parent.learned["w"])
+            wanted = parent if memory == "copy" else old
+            np.testing.assert_array_equal(child.memory["contexts"], wanted.memory["contexts"])
+            assert (parent.memory["contexts"] != old.memory["contexts"]).any()
+
+
+# --------------------------------------------------------------------------------------- processes that die
+
+
+def servers() -> list[int]:
+    """The processes of trainers that this one has started."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command, status = (entry / "cmdline").read_bytes(), (entry / "stat").read_text()
+            except OSError:
+                continue
+            if b"server.py" in command and int(status.rsplit(")", 1)[1].split()[1]) == os.getpid():
+                found.append(int(entry.name))
+    return found
+
+
+@contextmanager
+def killer(pause: float, times: int) -> Iterator[list[int]]:
+    """Kills a random process of a trainer now and then."""
+    killed: list[int] = []
+    over, draw = threading.Event(), np.random.default_rng(0)
+
+    def kill() -> None:
+        while not over.wait(pause * draw.random() * 2) and len(killed) < times:
+            if found := servers():
+                victim = int(draw.choice(found))
+                os.kill(victim, signal.SIGKILL)
+                killed.append(victim)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        yield killed
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("times", others_slow([3, 50], 3))
+def test_killed_processes_cost_intervals_and_no_bits(tmp_path: Path, times: int) -> None:
+    changes = {"generations": 4 if times < 10 else 60, "interval": 2000 if times < 10 else 400}
+    train(bandit(tmp_path / "whole", **changes))
+    with killer(0.7, times) as killed, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("shoal.population.trainer_shard.ATTEMPTS", 20)  # more than chance brings about
+        train(bandit(tmp_path / "r", **changes))
+    assert len(killed) >= min(times, 2)
+    same_run(tmp_path / "whole", tmp_path / "r")
+    assert not servers()
+
+
+def test_a_process_that_always_dies_ends_the_run_with_its_last_words(tmp_path: Path) -> None:
+    run = tmp_path / "r"
+    train(bandit(run, generations=1, agent="support.trainers:Mortal", env_options={"after": 10_000}))
+    with pytest.raises(Failed, match="(?s)ended with exit code 7.*these are my last words") as failed:
+        resume(run, 2, trust_code=True, env_options={"after": 0})
+    assert "go on with: shoal resume" in str(failed.value)
+    assert not servers()
+
+
+def test_a_long_interval_is_abandoned_at_once(tmp_path: Path) -> None:
+    class Signal(Recorder):
+        def progress(self, generation: int, phase: str, done: float) -> None:
+            if (generation, phase) == (1, "train"):
+                threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    begin = time.monotonic()
+    run = tmp_path / "r"
+    train(bandit(run, generations=1, interval=4))
+    with pytest.raises(Interrupted):
+        resume(run, 2, [Signal()], trust_code=True, interval=10_000_000)
+    assert time.monotonic() - begin < 30 and not servers()
+
+
+# ------------------------------------------------------------------------------------------------ commands
+
+
+def test_commands_on_a_run(whole: Path, tmp_path: Path) -> None:
+    played = shoal("evaluate", whole, "--episodes", 5, "--trust-code")
+    assert played.code == 0 and "over 5 episodes" in played.out, played.err
+    assert shoal("report", whole).code == 0
+    assert shoal("schedule", whole).code == 0
+    replayed = shoal("replay", whole, "--quiet", "--trust-code", "--run-dir", tmp_path / "again")
+    assert replayed.code == 0, replayed.err
+    assert not servers()
+
+
+def test_the_champion_acts(whole: Path) -> None:
+    champion = load_champion(whole, trust_code=True)
+    obs = np.float32([[1, 0], [0, 1], [-1, 0]])
+    action = champion.act(obs)
+    np.testing.assert_array_equal(action, (obs @ champion.learned["w"]).argmax(1))
+    assert champion.act(obs[0]) == action[0]
+    del champion
+    gc.collect()
+    end = time.monotonic() + 10
+    while servers():
+        assert time.monotonic() < end, "nobody asks its process any more"
+
+
+def test_code_that_a_run_names_is_not_run_unasked(whole: Path) -> None:
+    refused = shoal("resume", whole, "--generations", 9)
+    assert refused.code == 2 and "--trust-code" in refused.err and refused.err.count("\n") == 1
+
+
+def test_a_trainer_is_known_without_importing_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "loud.py").write_text(
+        "raise SystemExit('imported')\nclass Base:\n    def train(s): ...\n    def get_state(s): ...\n"
+        "class Mine(Base):\n    def set_state(s): ...\n    def set_hypers(s): ...\n"
+    )
+    assert is_trainer("loud:Mine", None) and not is_trainer("loud:Base", None)
+    assert is_trainer("sb3:PPO", None) and not is_trainer("ppo", None) and not is_trainer("nowhere:X", None)
+    assert is_trainer("anything:X", "/usr/bin/python3") and "loud" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"method": "es"}, "method = es: .*support.trainers:Sound is a trainer; write pbt, seeds or schedule"),
+        ({"fitness": Fitness(actions="sampled")}, "fitness.actions = sampled: trainers"),
+        ({"fitness": Fitness(objective="score")}, "fitness.objective: trainers"),
+        ({"hyper": {"rte": 0.1}}, "hyper: 'rte' does not exist; did you mean rate"),
+        ({"space": {"momentum": [0.5, 2.0]}}, r"space.momentum.high = 2: must lie within \[0, 1\]"),
+        ({"config": {"arms": 1}}, "config.*arms = 1"),
+        ({"config": {"weapons": 1}}, "config.*weapons"),
+        ({"python": "/nowhere/python"}, "python = /nowhere/python: cannot be started"),
+        ({"agent": "sb3:PPO", "python": "/bin/true"}, "python = /bin/true: does not start"),
+        ({"agent": "ppo", "env": "CartPole-v1"}, "processes: goes with trainers"),
+        ({"processes": {"count": 0}}, "processes.count = 0: must be at least 1"),
+    ],
+)
+def test_what_cannot_be(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    from shoal.core.schema import build
+
+    with pytest.raises(BadInput, match=f"^{message}"):
+        if isinstance(changes.get("processes"), dict):
+            changes = {"processes": build(Processes, changes["processes"], "processes.")}
+        train(bandit(tmp_path / "r", **changes))
+    assert not (tmp_path / "r").exists() and not servers()
+
+
+def test_from_python(tmp_path: Path) -> None:
+    assert library.train(bandit(tmp_path / "r", generations=1)).summary["agent"] == SOUND
