@@ -5,7 +5,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help train test learn check format clean
+.PHONY: help train test learn trainers check format clean
 
 help:           ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -32,6 +32,21 @@ test: .venv/dev     ## the tests, within ten minutes on two cores
 learn: .venv/dev    ## more cases of them, long training, long faults and the benchmarks: twenty minutes
 	$(QUICK) --dist worksteal -m slow $(LONG:%=--ignore=%)
 	$(PYTEST) --dist worksteal -m slow $(LONG)
+
+# Packages that other people's trainers need, each set in an environment of its own: they pin what Shoal does not.
+.venv/sb3: .venv/dev
+	$(PYTHON) -m venv .venv/sb3
+	.venv/sb3/bin/python -m pip install --quiet --constraint constraints.txt torch stable-baselines3 sb3-contrib gymnasium
+
+.venv/rl-games: .venv/dev
+	$(PYTHON) -m venv .venv/rl-games
+	.venv/rl-games/bin/python -m pip install --quiet torch==2.13.0
+	.venv/rl-games/bin/python -m pip install --quiet rl-games==1.6.5 'psutil<6' gymnasium==1.3.0
+
+CASES ?= not slow
+trainers: .venv/sb3 .venv/rl-games ## the tests of trainers that need packages of their own; CASES='slow or not slow': all of them
+	SHOAL_SB3_PYTHON=$(CURDIR)/.venv/sb3/bin/python SHOAL_RL_GAMES_PYTHON=$(CURDIR)/.venv/rl-games/bin/python \
+		$(PYTEST) -m '$(CASES)' tests/trainers/test_sb3.py tests/trainers/test_own_trainer.py tests/trainers/test_rl_games.py
 
 check: .venv/dev    ## formatting, lint and types
 	$(BIN)/ruff format --check .
