@@ -239,6 +239,19 @@ def play(
     return DONE
 
 
+def export(
+    run: Run,
+    file: Annotated[Path, Positional, arg(metavar="FILE", help="where to write it", help_behavior_hint="")],
+    trust_code: Trust = False,
+) -> int:
+    """Write the champion as the library saves it that has trained it: sb3:PPO as a zip that PPO.load reads."""
+    from shoal.commands.export import export as write
+
+    _look_here(trust_code)
+    _console().print(escape(f"written: {', '.join(write(run, file, trust_code))}"), highlight=False, soft_wrap=True)
+    return DONE
+
+
 def report(
     run: Annotated[Path, Positional, arg(metavar="RUN", help="a run directory, or a workspace", help_behavior_hint="")],
     watch: Annotated[
@@ -369,7 +382,7 @@ def doctor(file: File = None, flags: Stated = Flags(), set: Set = ()) -> int:
         return DONE if examine(experiment, again, _console()) else BAD_INPUT
 
 
-COMMANDS = (train, resume, evaluate, play, report, schedule, replay, import_, toy, envs, doctor)
+COMMANDS = (train, resume, evaluate, play, export, report, schedule, replay, import_, toy, envs, doctor)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -25,6 +25,7 @@ from shoal.methods.pbt.select import Truncation
         {"explore": {"name": "mine:Explore"}},
         {"config": {"network": "mine:network"}},
         {"config": {"imports": ["mine"]}},
+        {"config": {"policy_kwargs": {"net_arch": [8], "activation_fn": "mine:Function"}}},
         {"fitness": Fitness(objective="mine:score")},
     ],
 )
@@ -32,7 +33,7 @@ def test_code_is_refused(changes: dict[str, Any]) -> None:
     (place,) = set(changes) - {"env_options"}
     with pytest.raises(
         BadInput,
-        match=rf"^(method\.)?{place}(\.network|\.imports|\.objective)? = .*: the run names code, .* add --trust-code",
+        match=rf"^(method\.)?{place}(\.\w+)? = .*: the run names code, .* add --trust-code",
     ):
         check_trust(tiny(**changes), False)
     check_trust(tiny(**changes), False, {"env", "agent"} - {place})
@@ -45,6 +46,7 @@ def test_code_is_refused(changes: dict[str, Any]) -> None:
         {"env": "gymnax:CartPole-v1", "agent": "ppo", "select": {"name": "truncation", "top": 0.5}},
         {"env": "gym:CartPole-v1", "method": "seeds"},
         {"env": lambda: None, "agent": lambda spec: None, "select": Truncation()},  # given in Python
+        {"agent": "sb3:PPO", "config": {"policy_kwargs": {"net_arch": [8], "activation_fn": "ReLU"}}},
         {"env": "object:world"},  # it was: there is no name to import it by
     ],
 )

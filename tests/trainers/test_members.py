@@ -215,14 +215,23 @@ def killer(pause: float, times: int) -> Iterator[list[int]]:
         thread.join()
 
 
+class Heard(Recorder):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, message: str) -> None:
+        self.notes.append(message)
+
+
 @pytest.mark.parametrize("times", others_slow([3, 50], 3))
 def test_killed_processes_cost_intervals_and_no_bits(tmp_path: Path, times: int) -> None:
     changes = {"generations": 4 if times < 10 else 60, "interval": 2000 if times < 10 else 400}
     train(bandit(tmp_path / "whole", **changes))
     with killer(0.7, times) as killed, pytest.MonkeyPatch.context() as patch:
         patch.setattr("shoal.population.trainer_shard.ATTEMPTS", 20)  # more than chance brings about
-        train(bandit(tmp_path / "r", **changes))
+        train(bandit(tmp_path / "r", **changes), [heard := Heard()])
     assert len(killed) >= min(times, 2)
+    assert 1 <= sum("was ended by SIGKILL; it is started again" in note for note in heard.notes) <= len(killed)
     same_run(tmp_path / "whole", tmp_path / "r")
     assert not servers()
 

@@ -199,6 +199,20 @@ def test_an_interrupted_call_is_not_answered_later(start, monkeypatch):
     assert trained.train(2, 10).report.steps == 12
 
 
+def test_a_script_that_starts_the_interpreter(start, tmp_path):
+    """As simulators bring one: the trainer's process is then not the one that was started, and ends with it all the same."""
+    script = tmp_path / "python.sh"
+    script.write_text(f'#!/bin/sh\n"{sys.executable}" "$@"\nexit $?\n')
+    script.chmod(0o755)
+    process = start(python=str(script))
+    one = member(process)
+    assert one.train(1, 4).report.steps == 4
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    assert len(children) == 1
+    process.kill()
+    wait_for(lambda: not alive(int(children[0])))
+
+
 def test_ctrl_c_does_not_reach_it(start):
     process = start()
     trained = member(process)

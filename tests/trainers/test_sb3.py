@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from support.runs import shoal
 
 from shoal.core.errors import BadField
+from shoal.experiment.experiment import Experiment
+from shoal.run.champion import load_champion
+from shoal.run.loop import train
 from shoal.testing import TrainerContract
 from shoal.trainers.process import Recipe, TrainerProcess, limited
 from shoal.trainers.remote import RemoteTrainer
@@ -236,3 +241,31 @@ def test_an_interpreter_without_it(tmp_path):
         process.description  # noqa: B018
     process.kill()
     process.close()
+
+
+LOADED = """
+import sys
+import numpy as np
+from stable_baselines3 import PPO
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+import gymnasium
+file, statistics, obs = sys.argv[1], sys.argv[2], np.load(sys.argv[3])
+normalizer = VecNormalize.load(statistics, DummyVecEnv([lambda: gymnasium.make("CartPole-v1")]))
+print(PPO.load(file).predict(normalizer.normalize_obs(obs), deterministic=True)[0].tolist())
+"""
+
+
+def test_a_champion_goes_back_to_sb3(tmp_path):
+    """What `PPO.load` reads acts as the champion does."""
+    run, config = tmp_path / "r", {"n_envs": 2, "n_steps": 32, "normalize": True}
+    settings = {"env": "gym:CartPole-v1", "agent": "sb3:PPO", "python": PYTHON, "population": 2, "generations": 2}
+    train(Experiment(**settings, interval=64, config=config, final_episodes=2, run_dir=str(run)))
+    outcome = shoal("export", run, tmp_path / "model.zip", "--trust-code")
+    assert outcome.code == 0, outcome.err
+    obs = np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32)
+    np.save(tmp_path / "obs.npy", obs)
+    files = [tmp_path / name for name in ("model.zip", "model.vecnormalize.pkl", "obs.npy")]
+    done = subprocess.run([PYTHON, "-c", LOADED, *files], capture_output=True, text=True, env=os.environ | limited(1))
+    assert done.returncode == 0, done.stderr
+    expected = load_champion(run, trust_code=True).act(obs).tolist()
+    assert json.loads(done.stdout) == expected and len(set(expected)) == 2

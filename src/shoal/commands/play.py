@@ -26,6 +26,7 @@ from shoal.environments.device import DeviceEnvironment
 from shoal.environments.guard import guarded
 from shoal.experiment.trust import check_trust
 from shoal.run.champion import load_champion
+from shoal.trainers.trainers import is_trainer
 
 EXTRA = "pip install 'shoal[video]'"
 SIDE, GROUND = 400, 24  # pixels of the longer side of a picture made of cells, and how dark an empty one is
@@ -72,7 +73,10 @@ def film(run: Path, video: Path, episodes: int = 1, seed: int = 0, trust_code: b
     _need_no_screen()
     champion = load_champion(run, trust_code)
     check_trust(champion.experiment, trust_code, ["env"])
-    stage = _stage(str(champion.experiment.env), champion.experiment.env_options)
+    env = str(champion.experiment.env)
+    if is_trainer(champion.experiment.agent, champion.experiment.python) and ":" not in env:
+        env = f"gym:{env}"  # which trainers know without it
+    stage = _stage(env, champion.experiment.env_options)
     returns = []
     try:
         with interruptible() as attend, _writer(video, stage.rate) as write:

@@ -113,7 +113,7 @@ class Processes:
         returns = None
         if self._workspace is not None and self._shares_evaluation:
             returns = Returns(self._workspace.path / "returns", self._workspace.slot, self._attend)
-        return make_shard(resolved, uids, pause, returns, place)
+        return make_shard(resolved, uids, pause, returns, place, self._note)
 
     def members(self, shard: Shard) -> Synchronous | Worker:
         """The members of this process among all."""
@@ -133,11 +133,12 @@ def make_shard(
     pause: Callable = lambda result, done: None,
     returns: Returns | None = None,
     place: Callable[[], Path] = Path,
+    note: Callable[[str], None] = lambda message: None,
 ) -> Shard:
     """What trains these members, one array of uids for each shard.
 
     pause: called while waiting for the device; see `JaxShard`. returns: where workers measure one population together.
-    place: gives the run directory, for the logs of trainers.
+    place: gives the run directory, for the logs of trainers. note: called with what the user should know.
     """
     e, fitness = resolved.experiment, resolved.experiment.fitness
     if isinstance(resolved.learner, Trainers):
@@ -150,6 +151,7 @@ def make_shard(
             episodes=fitness.episodes,
             copy_memory=resolved.method.memory == "copy",
             pause=pause,
+            note=note,
             place=lambda: place() / "trainers",
         )
     assert resolved.environment is not None

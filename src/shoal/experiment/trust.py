@@ -12,7 +12,7 @@ from shoal.trainers.trainers import ADAPTERS
 
 PLACES = (
     *("env", "agent", "method", "method.select", "method.explore"),
-    *("config.network", "config.imports", "fitness.objective", "python"),
+    *("config.network", "config.imports", "config.policy_kwargs", "fitness.objective", "python"),
 )
 
 
@@ -23,17 +23,22 @@ def check_trust(experiment: Experiment, trust_code: bool, places: Collection[str
         value = getattr(experiment, field)
         if inner:
             value = value.get(inner) if isinstance(value, dict) else getattr(value, inner, None)
-        name = value.get("name") if isinstance(value, dict) else value
-        if isinstance(name, list):  # of modules
-            name = ", ".join(str(module) for module in name)
-        if isinstance(name, str) and _is_code(place, name) and not trust_code:
+        code = [name for name in _names(value) if _is_code(place, name)]
+        if code and not trust_code:
             raise BadField(
                 place,
                 "the run names code, and to load it is to run it",
                 "if you trust the run, and the current directory, where it is looked up too, "
                 "add --trust-code (in Python: trust_code=True)",
-                value=name,
+                value=", ".join(code),
             )
+
+
+def _names(value: object) -> list[str]:
+    """The texts that may name code: a value, the items of a list, the values of a mapping or, of a component, its name."""
+    if isinstance(value, dict):
+        value = [value["name"]] if "name" in value else list(value.values())
+    return [item for item in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(item, str)]
 
 
 def _is_code(place: str, name: str) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TypeVar
 
 import numpy as np
@@ -47,7 +48,7 @@ class TrainerShard:
 
     uids: of each group, [n] each. fitness, episodes, copy_memory: as those of `MemberShard`. interval: environment steps.
     pause: called with () and the share of the members that have done what all are doing; may raise.
-    place: gives the folder for the logs of the processes, when they are needed.
+    note: called with what the user should know. place: gives the folder for the logs of the processes, when they are needed.
     """
 
     resumes_exactly = True
@@ -66,12 +67,14 @@ class TrainerShard:
         episodes: int = 8,
         copy_memory: bool = False,
         pause: Callable = lambda result, done: None,
+        note: Callable[[str], None] = lambda message: None,
         place: Callable[[], Path],
     ):
         self.uid = np.concatenate(uids)
         self._trainers, self._groups, self._seed, self._interval = trainers, uids, seed, interval
         self._measure, self._episodes, self._copy_memory = fitness, episodes, copy_memory
-        self._pause, self._place = pause, place
+        self._pause, self._place, self._note = pause, place, note
+        self._notes: SimpleQueue[str] = SimpleQueue()  # of other threads
         self._processes: list[TrainerProcess] = []
         self._members: list[Member] = []
         self._generation, self._over = 0, False
@@ -245,6 +248,8 @@ class TrainerShard:
                     failed = next((f for f in running if f.done() and f.exception()), None)
                     if failed is not None:
                         failed.result()
+                    while not self._notes.empty():
+                        self._note(self._notes.get())
                     self._pause((), len(results) / n)
                     time.sleep(0.002)
                 for future in running:
@@ -265,6 +270,7 @@ class TrainerShard:
             except Died as error:
                 if self._over or attempt == ATTEMPTS:
                     raise BadField("agent", f"{error}\n(in {attempt} attempts)") from error
+                self._notes.put(f"{str(error).splitlines()[0]}; it is started again, and its interval repeated")
                 attempt += 1
             except Raised as error:
                 raise BadField("agent", f"{error}") from error

@@ -23,16 +23,16 @@ from shoal.environments.spaces import to_bounds
 from shoal.experiment.experiment import INT32, Experiment, of_run
 from shoal.experiment.registry import method
 from shoal.experiment.resolve import make_learner, make_trainers
-from shoal.experiment.trust import check_trust
+from shoal.experiment.trust import PLACES, check_trust
 from shoal.run import checkpoint
 from shoal.trainers.remote import RemoteTrainer
 from shoal.trainers.trainer import State
-from shoal.trainers.trainers import is_trainer
+from shoal.trainers.trainers import Trainers, is_trainer
 
 KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Discrete, MultiDiscrete, Continuous)}
 
 
-TRUSTED = ("agent", "method", "method.select", "method.explore", "config.network", "python")  # to load a champion
+TRUSTED = tuple(place for place in PLACES if place not in ("env", "fitness.objective"))  # to load a champion
 
 
 @dataclass(frozen=True)
@@ -154,15 +154,21 @@ def _by_trainer(experiment: Experiment, hyper: dict[str, float], learned: PyTree
 
     @cache
     def trainer() -> RemoteTrainer:
-        trainers = make_trainers(experiment)
-        (process,) = trainers.open(1, Path(tempfile.mkdtemp(prefix="shoal-champion-")))
+        trainers, remote = trainer_of(experiment, hyper, learned)
         if not trainers.acts:
             raise BadInput(f"{experiment.agent} has no `act`: it can be evaluated, but not asked for actions")
-        remote = RemoteTrainer(process, 0, hyper, 0)
-        remote.state = State(learned, {}, {})
         return remote
 
     return Policy(lambda learned, obs, carry: (trainer().act(obs), carry), lambda shape: ())
+
+
+def trainer_of(experiment: Experiment, hyper: dict[str, float], learned: PyTree) -> tuple[Trainers, RemoteTrainer]:
+    """A trainer that has learned this, in a process that ends when nobody holds it any more. Raises BadInput."""
+    trainers = make_trainers(experiment)
+    (process,) = trainers.open(1, Path(tempfile.mkdtemp(prefix="shoal-champion-")))
+    remote = RemoteTrainer(process, 0, hyper, 0)
+    remote.state = State(learned, {}, {})
+    return trainers, remote
 
 
 def best_of(told: Any, place: str) -> Best:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,6 +66,10 @@ class RemoteTrainer:
     def act(self, obs: np.ndarray) -> np.ndarray:
         """The likeliest actions [B, ...] for observations [B, ...]."""
         return self._call("act", {}, {"obs": obs})[1]["action"]
+
+    def export(self, path: Path) -> list[str]:
+        """Have the trainer write its model. Returns the files written."""
+        return self._call("export", {"path": str(path.absolute())}, {})[0]["files"]
 
     def _call(
         self, name: str, content: Mapping[str, Any], arrays: Mapping[str, np.ndarray]

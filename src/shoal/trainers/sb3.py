@@ -182,6 +182,15 @@ class Sb3:
             obs = self._normalizer.normalize_obs(obs)
         return self.model.predict(obs, deterministic=True)[0]
 
+    def export(self, path: str) -> list[str]:
+        """Write the model as SB3 saves it, and beside it the statistics of VecNormalize where it has some."""
+        self.model.save(path, exclude=["exploration_schedule"])  # which `load` makes anew
+        if self._normalizer is None:
+            return [path]
+        statistics = f"{path.removesuffix('.zip')}.vecnormalize.pkl"
+        self._normalizer.save(statistics)
+        return [path, statistics]
+
     def get_state(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, Any]]:
         """Everything that training on depends on, but the hyperparameters and the random generators."""
         memory = {} if self._buffer is None else sb3_state.memory(self._buffer)

@@ -91,7 +91,8 @@ class Server:
             raise
         except (Exception, SystemExit) as error:
             raise BadInput("agent", one_line(error)) from error
-        return {**described, "act": hasattr(trainer, "act"), "python": platform.python_version()}, {}
+        can = {name: hasattr(trainer, name) for name in ("act", "export")}
+        return {**described, **can, "python": platform.python_version()}, {}
 
     def train(self, call: Mapping[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
         """One interval from the state `token`; the new state comes back and is called `next`."""
@@ -131,6 +132,11 @@ class Server:
         """Actions [B, ...] for observations [B, ...]."""
         with self._member(call, arrays) as member:
             return {}, {"action": member.trainer.act(arrays["obs"])}
+
+    def export(self, call: Mapping[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
+        """Have the trainer write its model into a file."""
+        with self._member(call, arrays) as member:
+            return {"files": [str(file) for file in member.trainer.export(call["path"])]}, {}
 
     def log(self, call: Mapping[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
         """Print into another file from now on."""
@@ -269,12 +275,12 @@ def end_with(peer: socket.socket) -> None:
     poll = select.poll()
     poll.register(peer, 0)  # nothing but the end of the connection
     poll.poll()
-    os.killpg(os.getpid(), signal.SIGKILL)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def main(descriptor: int) -> None:
     """Answer calls until the host is gone. This process must lead a process group of its own."""
-    assert os.getpgrp() == os.getpid(), "it ends its whole process group, so that must be its own"
+    assert os.getpgrp() == os.getsid(0), "it ends its whole process group, which must be that of a session of its own"
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for Shoal, which then decides
     sys.path[:] = [path for path in sys.path if Path(path).resolve() != HERE]
     os.set_inheritable(descriptor, False)

@@ -85,4 +85,5 @@ class Trainer(Protocol):
     def close(self) -> None:
         """Give back what is held: environments, threads, processes."""
 
+    # def export(self, path): optional; write the model as its own library saves it, and return the files written
     # def act(self, obs): optional; observations [B, ...] -> the likeliest actions [B, ...]

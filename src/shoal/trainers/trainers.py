@@ -66,7 +66,7 @@ class Trainers:
                 name: build(Range, dict(r), f"space.{name}.") for name, r in about["space"].items()
             }
             self.limits = {name: (float(low), float(high)) for name, (low, high) in about["limits"].items()}
-            self.spec, self.acts = _spec(about["spec"]), bool(about["act"])
+            self.spec, self.acts, self.exports = _spec(about["spec"]), bool(about["act"]), bool(about["export"])
         except BaseException:
             self.close()
             raise
