@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -12,7 +13,16 @@ import pytest
 
 pytestmark = pytest.mark.slow
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-PEERS = {"compiled_peers", "evosax_es", "process_es", "sb3_mpi", "sb3_off_policy", "torch_agents", "torch_cem_rl"}
+PEERS = {
+    "compiled_peers",
+    "evosax_es",
+    "process_es",
+    "sb3_bare",
+    "sb3_mpi",
+    "sb3_off_policy",
+    "torch_agents",
+    "torch_cem_rl",
+}
 SHARED = {"common", "cell"}
 CELL = {"agent": "sac", "steps": 1, "method": "sequential", "population": 1, "calls": 5, "seconds": 0}
 BRIEFLY = "--seconds 0"
@@ -21,6 +31,7 @@ CASES = {
     "cem_rl": f"--actors 1 --steps 1 --calls 5 {BRIEFLY}",
     "evolution_strategies": f"--populations 2 --command {BRIEFLY}",
     "exchange": "--ranks 2 --populations 8 --networks mlp --generations 1",
+    "foreign": "--trainer trainers:Sound --members 2 --intervals 2 --steps 8",
     "off_policy_training": "--agents td3 --populations 2 --repeats 1 --interval 50 --generations 1 --rollouts 1 "
     "--warm-up 50",
     "ppo_population": "--repeats 1 --generations 1 --interval 2048 --target 0",
@@ -42,7 +53,8 @@ def test_every_script_has_its_case() -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_a_script_runs(name: str, tmp_path: Path) -> None:
     command = [sys.executable, str(BENCHMARKS / f"{name}.py"), *CASES[name].split()]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).parent / "support")}  # whose trainer needs no packages
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, env=env)
     assert done.returncode == 0, done.stderr
     assert "nan" not in done.stdout
     assert "…" not in done.stdout, "a figure is cut"
