@@ -62,12 +62,12 @@ def catches(pid: int, sign: int) -> bool:
 def test_at_many_instants(tmp_path: Path, sign: int) -> None:
     """While nothing exists the command ends at once; from then on the run can be resumed."""
     codes = []
-    for i in range(10):
+    for i in range(6):
         run = tmp_path / str(i)
         with start(*flags(run, "--quiet", generations=500)) as process:
             while not catches(process.pid, signal.SIGUSR1):  # until then it is Python that begins
                 time.sleep(0.01)
-            time.sleep(0.3 * i)
+            time.sleep(0.5 * i)
             os.killpg(process.pid, sign)
             out, err = process.communicate(timeout=100)
         codes.append(process.returncode)

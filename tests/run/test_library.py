@@ -91,5 +91,5 @@ def test_all_ranks_of_mpi_stop_together(tmp_path: Path) -> None:
         "print(result.summary['generations'])"
     )
     done = subprocess.run(mpiexec(2, sys.executable, "-c", code), capture_output=True, text=True, timeout=120)
-    assert done.stdout.split() == ["2", "2"], done.stderr
+    assert "".join(done.stdout.split()) == "22", done.stderr  # lines of two ranks may be joined
     assert json.loads((tmp_path / "run/result.json").read_text())["status"] == "stopped"

@@ -281,6 +281,14 @@ class Seeing(Sound):
         )
 
 
+class Stillborn(Sound):
+    """Ends its process when it is only asked what it can do."""
+
+    def __init__(self, env, env_options, **config):
+        print("these are my last words", flush=True)
+        os._exit(7)
+
+
 class Mortal(Sound):
     """Ends its process in an interval, some of them after the first."""
 

@@ -76,16 +76,23 @@ class TrainerProcess:
     """
 
     def __init__(
-        self, python: str, recipe: Recipe, log: Path, env: Mapping[str, str] | None = None, timeout: float | None = None
+        self,
+        python: str,
+        recipe: Recipe,
+        log: Path,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        described: dict[str, Any] | None = None,
     ):
         """python: the interpreter. log: the file to which it appends what it prints. env: variables set in addition to
-        those of this process. timeout: seconds without an answer after which a process counts as hung; None: never."""
+        those of this process. timeout: seconds without an answer after which a process counts as hung; None: never.
+        described: the `description` of another process like this one; an end while it starts is then Died."""
         self.recipe = recipe
         self._python, self._log, self._timeout = python, log, timeout
         self._env = {"PYTHONUNBUFFERED": "1", **(env or {})}
         self._process: subprocess.Popen[bytes] | None = None
         self._peer: socket.socket | None = None
-        self._described: dict[str, Any] | None = None
+        self._described = described
 
     @property
     def pid(self) -> int | None:

@@ -17,7 +17,7 @@ from typing import Any
 from shoal.core.errors import BadField
 from shoal.core.schema import build
 from shoal.core.types import ActionSpace, Continuous, Discrete, Hyper, Range, Spec
-from shoal.trainers.process import Recipe, TrainerProcess, limited
+from shoal.trainers.process import Failed, Recipe, TrainerProcess, limited
 
 ADAPTERS = ("rl_games", "sb3")
 METHODS = {"train", "get_state", "set_state", "set_hypers"}  # by which a class of one's own is known as a trainer
@@ -67,15 +67,18 @@ class Trainers:
             }
             self.limits = {name: (float(low), float(high)) for name, (low, high) in about["limits"].items()}
             self.spec, self.acts, self.exports = _spec(about["spec"]), bool(about["act"]), bool(about["export"])
-        except BaseException:
+        except BaseException as error:
             self.close()
+            if isinstance(error, Failed):
+                raise BadField("agent", f"{error}") from error
             raise
 
     def open(self, members: int, place: Path) -> list[TrainerProcess]:
         """The processes for so many members; they write what they print into files of the folder `place`."""
         place.mkdir(parents=True, exist_ok=True)
         self._first.log_to(place / "0.log")
-        return [self._first, *(self._process(i, place / f"{i}.log") for i in range(1, self.count(members)))]
+        known = self._first.description
+        return [self._first, *(self._process(i, place / f"{i}.log", known) for i in range(1, self.count(members)))]
 
     def count(self, members: int) -> int:
         """How many processes so many members have."""
@@ -85,10 +88,10 @@ class Trainers:
         """End the process that was asked what the trainers can do."""
         self._first.end()
 
-    def _process(self, number: int, log: Path) -> TrainerProcess:
+    def _process(self, number: int, log: Path, known: dict[str, Any] | None = None) -> TrainerProcess:
         gpus = self._options.gpus
         limits = limited(self._options.threads, [gpus[number % len(gpus)]] if gpus else [])
-        return TrainerProcess(self._python, self._recipe, log, limits, self._options.timeout)
+        return TrainerProcess(self._python, self._recipe, log, limits, self._options.timeout, known)
 
 
 def is_trainer(agent: Any, python: str | None) -> bool:
