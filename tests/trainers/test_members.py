@@ -313,7 +313,10 @@ def test_a_trainer_is_known_without_importing_it(tmp_path: Path, monkeypatch: py
         ({"config": {"weapons": 1}}, "config.*weapons"),
         ({"python": "/nowhere/python"}, "python = /nowhere/python: cannot be started"),
         ({"agent": "sb3:PPO", "python": "/bin/true"}, "python = /bin/true: does not start"),
-        ({"agent": "support.trainers:Stillborn"}, r"agent: [\s\S]*ended with exit code 7[\s\S]*these are my last words"),
+        (
+            {"agent": "support.trainers:Stillborn"},
+            r"agent: [\s\S]*ended with exit code 7[\s\S]*these are my last words",
+        ),
         ({"agent": "ppo", "env": "CartPole-v1"}, "processes: goes with trainers"),
         ({"processes": {"count": 0}}, "processes.count = 0: must be at least 1"),
     ],
