@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -201,3 +202,12 @@ def test_what_builds_in_a_run_builds_from_its_files(tmp_path: Path) -> None:
         parts = build_run(tiny(env=env))
         champion_of(tmp_path, parts.environment.spec)
         assert load_champion(tmp_path).spec == parts.environment.spec
+
+
+@pytest.mark.parametrize("config", [{"imports": ["mine"]}, {"policy_kwargs": {"activation_fn": "mine:Function"}}])
+def test_no_code_of_a_trainer_is_imported(tmp_path: Path, config: dict[str, Any]) -> None:
+    """Its champion acts through a trainer, which would import what the run names."""
+    champion_of(tmp_path, Spec((2,), "float32", Discrete(2)))
+    (tmp_path / "experiment.yaml").write_text(f"agent: sb3:PPO\nenv: gym:CartPole-v1\nconfig: {json.dumps(config)}\n")
+    with pytest.raises(BadInput, match=f"config.{next(iter(config))} = .*: the run names code"):
+        load_champion(tmp_path)

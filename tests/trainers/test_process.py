@@ -13,35 +13,26 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.trainees import member
 
 from shoal.core.errors import BadField
 from shoal.trainers import process as processes
 from shoal.trainers import server, wire
-from shoal.trainers.process import Died, Raised, Recipe, TrainerProcess, limited
-from shoal.trainers.remote import RemoteTrainer
+from shoal.trainers.process import Died, Raised, Recipe, limited
 
 SUPPORT = str(Path(__file__).parents[1] / "support")
 ROOT = Path(processes.__file__).parent
 
 
 @pytest.fixture
-def start(tmp_path):
+def start(process_of):
     """Processes of a trainer of tests/support/trainers.py."""
-    started = []
 
     def start(name="Sound", python=sys.executable, timeout=30.0, env=None, trainer=None, **config):
         recipe = Recipe(trainer or f"trainers:{name}", "", config=config, path=(SUPPORT,))
-        started.append(TrainerProcess(python, recipe, tmp_path / "log", limited(1) | (env or {}), timeout))
-        return started[-1]
+        return process_of(python, recipe, timeout, **(env or {}))
 
-    yield start
-    for process in started:
-        process.kill()
-        process.close()
-
-
-def member(process, uid=0):
-    return RemoteTrainer(process, uid, process.description["hyper"], 1)
+    return start
 
 
 def alive(pid):

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from support.trainees import member
 
 from shoal.core.errors import BadField
 from shoal.testing import TrainerContract
@@ -54,9 +55,8 @@ class TestOwnEnvironments(Contract):
 
 
 @pytest.fixture
-def start(tmp_path):
+def start(process_of, tmp_path):
     """Processes of a task's file, in which `change` has been made, nested as there."""
-    started = []
 
     def start(task, env, change=None, **config):
         params = yaml.safe_load((TASKS / f"{task}.yaml").read_text())["params"]
@@ -72,17 +72,9 @@ def start(tmp_path):
         file = tmp_path / f"{task}.yaml"
         file.write_text(yaml.safe_dump({"params": params}))
         recipe = Recipe(f"rl_games:{file}", env, config=config, path=[str(TASKS)])
-        started.append(TrainerProcess(PYTHON, recipe, tmp_path / "log", limited(1, []), 120.0))
-        return started[-1]
+        return process_of(PYTHON, recipe, 120.0)
 
-    yield start
-    for process in started:
-        process.kill()
-        process.close()
-
-
-def member(process, **hyper):
-    return RemoteTrainer(process, 0, process.description["hyper"] | hyper, 1)
+    return start
 
 
 BARE = """

@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 from support.runs import shoal
+from support.trainees import member
 
 from shoal.core.errors import BadField
 from shoal.experiment.experiment import Experiment
@@ -18,7 +19,6 @@ from shoal.run.champion import load_champion
 from shoal.run.loop import train
 from shoal.testing import TrainerContract
 from shoal.trainers.process import Recipe, TrainerProcess, limited
-from shoal.trainers.remote import RemoteTrainer
 
 PYTHON = os.environ.get("SHOAL_SB3_PYTHON", sys.executable)
 here = importlib.util.find_spec("stable_baselines3") is not None
@@ -101,23 +101,13 @@ class TestQRDQN(Contract):
 
 
 @pytest.fixture
-def start(tmp_path):
+def start(process_of):
     """Processes of an SB3 trainer."""
-    started = []
 
     def start(algorithm, env="gym:CartPole-v1", **config):
-        recipe = Recipe(f"sb3:{algorithm}", env, config=SMALL | config)
-        started.append(TrainerProcess(PYTHON, recipe, tmp_path / "log", limited(1), 60.0))
-        return started[-1]
+        return process_of(PYTHON, Recipe(f"sb3:{algorithm}", env, config=SMALL | config))
 
-    yield start
-    for process in started:
-        process.kill()
-        process.close()
-
-
-def member(process, **hyper):
-    return RemoteTrainer(process, 0, process.description["hyper"] | hyper, 1)
+    return start
 
 
 BARE = """

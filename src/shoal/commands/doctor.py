@@ -131,8 +131,8 @@ def dry_run(resolved: Resolved) -> Iterator[Finding]:
             yield problem("dry run", f"failed: {type(error).__name__}: {error}")
             return
     if trained:
-        made, seconds = watch.events[0].steps, timings[1]["seconds"] / 2
-        yield fine("time", f"two intervals of {made:,} steps took {2 * seconds:.0f} s, their processes' start included")
+        made, seconds = watch.events[0].steps, timings[1]["seconds"]
+        yield fine("time", f"two intervals of {made:,} steps took {seconds:.0f} s, their processes' start included")
         return
     yield _speed(resolved, rollouts, timings)
     yield from _noise(resolved, rollouts, watch.events[-1])

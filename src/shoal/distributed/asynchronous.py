@@ -10,7 +10,7 @@ import numpy as np
 from shoal.core.errors import BadField
 from shoal.core.types import Cards, Decision, PyTree
 from shoal.distributed.directory import Lost, Workspace
-from shoal.distributed.rows import columns, from_rows, sound, to_rows
+from shoal.distributed.rows import columns, filled, from_rows, sound, to_rows
 from shoal.distributed.synchronous import Decide, Evolved, Shared
 from shoal.population.shard import Shard
 
@@ -33,7 +33,9 @@ class Worker:
         """
         cards = shared.members
         states = [self._shard.snapshot(row) for row in range(len(cards.uid))]
-        packed = _of_one_size([self._shard.pack(state) for state in states])
+        packed = [self._shard.pack(state) for state in states]
+        largest = max(map(len, packed))
+        packed = [filled(data, largest) for data in packed]
         generation, names, rows = int(cards.generation[0]), columns(cards), to_rows(cards, {}, [])
         while True:
             others = self._others(cards, generation, names, self._shard.packed_size)
@@ -77,9 +79,3 @@ class Worker:
                 seen |= uid
                 others.append(card)
         return others
-
-
-def _of_one_size(packed: list[np.ndarray]) -> list[np.ndarray]:
-    """The same bytes, with nothing behind the shorter ones."""
-    size = max(map(len, packed))
-    return [np.pad(x, (0, size - len(x))) for x in packed]

@@ -105,6 +105,7 @@ class Mpi:
         if self.rank:
             time.sleep(1)  # where all ranks fail, only the first message is printed
         print(f"rank {self.rank} of {self.size}: {message}", file=sys.stderr, flush=True)
+        time.sleep(0.5)  # the launcher may drop what it has not passed on when a rank aborts
         self._comm.Abort(code)
 
     def _wait(self, request: Any) -> None:

@@ -154,7 +154,6 @@ def make_shard(
             note=note,
             place=lambda: place() / "trainers",
         )
-    assert resolved.environment is not None
     usual: dict[str, Any] = {
         "episodes": fitness.episodes,
         "greedy": fitness.actions == "greedy",

@@ -32,6 +32,11 @@ def from_rows(rows: np.ndarray, like: Cards, metrics: dict[str, np.ndarray]) -> 
     return cards, {name: seen[name] for name in metrics}, np.array(list(columns)).T
 
 
+def filled(data: np.ndarray, size: int) -> np.ndarray:
+    """Bytes, uint8 [S], with nothing behind them up to a size; those of that size as they are."""
+    return data if len(data) == size else np.pad(data, (0, size - len(data)))
+
+
 def sound(rows: np.ndarray, names: list[str], generation: int) -> bool:
     """Whether rows that another worker wrote, with these `columns`, can be the cards of a generation."""
     whole = rows[:, [i for i, name in enumerate(names) if name in FIELDS and name not in ("fitness", "deviation")]]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.core.types import Cards, Decision, Exchange, PyTree, Recombination
-from shoal.distributed.rows import from_rows, routes, to_rows
+from shoal.distributed.rows import filled, from_rows, routes, to_rows
 from shoal.population.shard import Shard
 
 # (visible cards, rows to decide for) -> (state of the evolver, decision)
@@ -89,7 +89,7 @@ class Synchronous:
         size = self._shard.packed_size
         if size is None:  # the largest of them
             size = int(self._exchange.gather(np.array([[max(map(len, leaving.values()), default=0)]], float)).max())
-        arrived = self._exchange.move(wanted, lambda row: np.pad(leaving[row], (0, size - len(leaving[row]))), size)
+        arrived = self._exchange.move(wanted, lambda row: filled(leaving[row], size), size)
         states = {row: self._shard.unpack(data) for row, data in arrived.items()}
         learned = None
         if champion is not None and rank == 0:

@@ -98,16 +98,8 @@ def _with_trainers(experiment: Experiment, method: Method) -> Resolved:
     except BaseException:
         trainers.close()
         raise
-    nowhere: Any = None
-    return Resolved(
-        experiment,
-        method,
-        nowhere,
-        trainers,
-        evolver,
-        1,
-        e.interval,
-    )
+    elsewhere: Any = None
+    return Resolved(experiment, method, elsewhere, trainers, evolver, 1, e.interval)
 
 
 def make_trainers(e: Experiment) -> Trainers:

@@ -131,9 +131,7 @@ def load_champion(run: str | Path, trust_code: bool = False, **given: Any) -> Ch
         manifest = checkpoint.read_manifest(folder)
         best, experiment = best_of(manifest, f"{folder}: "), replace(of_run(run), **given)
         spec = _spec(folder, experiment, manifest.get("spec"))
-        check_trust(
-            experiment, trust_code, ["agent", "method", "method.select", "method.explore", "config.network", "python"]
-        )
+        check_trust(experiment, trust_code, TRUSTED)
         if is_trainer(experiment.agent, experiment.python):
             learned = checkpoint.read(folder, Named())[0]
             policy = _by_trainer(experiment, best.hyper, learned)

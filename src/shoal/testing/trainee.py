@@ -45,8 +45,7 @@ class Trainee:
         try:
             yield process
         finally:
-            process.kill()
-            process.close()
+            process.end()
 
     @cached_property
     def process(self) -> TrainerProcess:
@@ -55,8 +54,7 @@ class Trainee:
 
     def close(self) -> None:
         """End the process."""
-        self.process.kill()
-        self.process.close()
+        self.process.end()
         self._folder.cleanup()
 
     @property

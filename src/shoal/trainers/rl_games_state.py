@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from rl_games.common.schedulers import LinearScheduler
 from shoal_trainers.rl_games_hyper import LIVE, number
+from shoal_trainers.torch_state import array, moments, set_moments
 
 
 def tell(algo: Any, hyper: Mapping[str, float]) -> None:
@@ -28,10 +29,9 @@ def tell(algo: Any, hyper: Mapping[str, float]) -> None:
 
 def learned(algo: Any) -> dict[str, np.ndarray]:
     """Weights, normalisers, moments of the optimisers, and counters."""
-    found = {f"{path}/{key}": _array(x) for path, module in _modules(algo) for key, x in module.state_dict().items()}
+    found = {f"{path}/{key}": array(x) for path, module in _modules(algo) for key, x in module.state_dict().items()}
     for path, optimizer in _optimizers(algo):
-        for i, moments in optimizer.state_dict()["state"].items():
-            found |= {f"{path}/{i}/{name}": _array(x) for name, x in moments.items()}
+        found |= moments(optimizer, path)
     found |= {path: np.array(getattr(owner, name)) for path, owner, name in _counters(algo)}
     return found
 
@@ -41,12 +41,7 @@ def set_learned(algo: Any, arrays: Mapping[str, np.ndarray]) -> None:
     for path, module in _modules(algo):
         module.load_state_dict({key: torch.from_numpy(arrays[f"{path}/{key}"]) for key in module.state_dict()})
     for path, optimizer in _optimizers(algo):
-        moments: dict[int, dict[str, torch.Tensor]] = {}
-        for name in (name for name in arrays if name.startswith(f"{path}/")):
-            i, key = name[len(path) + 1 :].split("/")
-            moments.setdefault(int(i), {})[key] = torch.tensor(arrays[name])
-        # With its own groups: the learning rate is no part of the state.
-        optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
+        set_moments(optimizer, path, arrays)
     for path, owner, name in _counters(algo):
         setattr(owner, name, arrays[path].item())
     _set_rate(algo, algo.last_lr)
@@ -78,7 +73,3 @@ def _counters(algo: Any) -> Iterator[tuple[str, Any, str]]:
     if algo.has_central_value:
         owner = algo.central_value_net
         yield from ((f"central_value/{name}", owner, name) for name in ("epoch_num", "frame", "lr"))
-
-
-def _array(x: torch.Tensor) -> np.ndarray:
-    return x.detach().cpu().numpy().copy()

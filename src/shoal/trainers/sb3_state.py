@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from shoal_trainers.torch_state import array, moments, set_moments
 
 Arrays = Mapping[str, np.ndarray]
 COUNTERS = ("num_timesteps", "_n_updates", "_n_calls")  # warm-up, delays and targets count on them
@@ -17,10 +18,9 @@ STATISTICS = ("mean", "var", "count")  # of a running mean; in float64, else tra
 def learned(model: Any) -> dict[str, np.ndarray]:
     """Weights, moments of the optimisers, counters, and statistics of the normaliser."""
     found = {name: np.array(vars(model)[name]) for name in COUNTERS if name in vars(model)}
-    found |= {path: tensor.detach().cpu().numpy().copy() for path, tensor in _tensors(model)}
+    found |= {path: array(tensor) for path, tensor in _tensors(model)}
     for path, optimizer in _optimizers(model):
-        for i, moments in optimizer.state_dict()["state"].items():
-            found |= {f"{path}/{i}/{name}": np.array(torch.as_tensor(x).cpu()) for name, x in moments.items()}
+        found |= moments(optimizer, path)
     for path, statistics in _statistics(model):
         found |= {f"{path}/{name}": np.array(getattr(statistics, name), np.float64) for name in STATISTICS}
     return found
@@ -34,12 +34,7 @@ def set_learned(model: Any, arrays: Arrays) -> None:
         for path, tensor in _tensors(model):
             tensor.copy_(torch.from_numpy(arrays[path]))
     for path, optimizer in _optimizers(model):
-        moments: dict[int, dict[str, torch.Tensor]] = {}
-        for name in (name for name in arrays if name.startswith(f"{path}/")):
-            i, key = name[len(path) + 1 :].split("/")
-            moments.setdefault(int(i), {})[key] = torch.tensor(arrays[name])
-        # With its own groups: the learning rate is no part of the state.
-        optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
+        set_moments(optimizer, path, arrays)
     for path, statistics in _statistics(model):
         for name in STATISTICS:
             setattr(statistics, name, arrays[f"{path}/{name}"].copy())
