@@ -237,6 +237,8 @@ def main() -> None:
     add("--again", action="store_true", help="measure nothing: tables and figure of the CSV file")
     options = parser.parse_args()
     rows = read(options.csv) if options.again else measure(options)
+    if not rows:
+        sys.exit("no cell could be measured; the lines above say why")
     show(rows)
     draw(rows, options.figure)
 

@@ -40,14 +40,14 @@ def outcome(name: str, seed: int, folder: Path, enough: float = np.inf, **change
 
 
 def test_acrobot(tmp_path):
-    fitness, champion = outcome("acrobot", 0, tmp_path)
-    assert np.median(fitness) >= -100
+    """Chance gets -500. The whole run ends with a median above -100; this one, with its first champion of -80."""
+    _, champion = outcome("acrobot", 0, tmp_path, enough=-80)
     assert champion["mean"] >= -100
 
 
 def test_breakout_by_q_learning(tmp_path):
     """Chance gets about 0.5 points."""
-    outcome("breakout-dqn", 0, tmp_path, generations=5)
+    outcome("breakout-dqn", 0, tmp_path, enough=4, generations=5)
     lines = (tmp_path / "breakout-dqn-0" / "metrics.jsonl").read_text().splitlines()
     best = [json.loads(line)["fitness"]["best"] for line in lines]
     assert best[-1] >= 4
@@ -77,8 +77,9 @@ def test_lunarlander(tmp_path):
 
 
 def test_pendulum(tmp_path):
-    fitness, champion = outcome("pendulum", 0, tmp_path)
-    assert np.median(fitness) >= -250 and champion["mean"] >= -250
+    """Chance gets about -1200. The whole run ends with a median above -250; this one, with its first champion of -180."""
+    _, champion = outcome("pendulum", 0, tmp_path, enough=-180)
+    assert champion["mean"] >= -250
 
 
 def test_pbt_beats_independent_members_on_cartpole(tmp_path):
