@@ -29,6 +29,8 @@ from shoal.methods.es.learner import EsHyper
 from shoal.methods.methods import METHODS, Pbt
 from shoal.methods.pbt.explore import EXPLORERS
 from shoal.methods.pbt.select import SELECTORS
+from shoal.study.study import budgets, trials
+from shoal.study.study import read as read_study
 from shoal.trainers.trainers import Processes, Trainers, is_trainer
 
 ROOT = Path(__file__).parents[1]
@@ -136,6 +138,7 @@ def test_make_targets_exist() -> None:
 FILES = [
     pytest.param(path, marks=pytest.mark.slow if path.stem == "brax-ant" else ())
     for path in sorted(ROOT.glob("experiments/**/*.yaml"))
+    if path.parent.name != "studies"
 ]
 
 
@@ -149,11 +152,19 @@ def test_experiments_can_be_built(path: Path) -> None:
         build_run(experiment).shard.close()
 
 
+@pytest.mark.parametrize("path", sorted(ROOT.glob("experiments/studies/*.yaml")), ids=lambda path: path.stem)
+def test_studies_have_equal_budgets(path: Path) -> None:
+    budgets(read_study(path))
+
+
 HERE = sys.executable if importlib.util.find_spec("stable_baselines3") else None
 SB3 = os.environ.get("SHOAL_SB3_PYTHON", HERE)  # the interpreter that has it
 
 
-@pytest.mark.parametrize("block", [block for block in blocks("yaml") if "apiVersion" not in block.values[0]])
+@pytest.mark.parametrize(
+    "block",
+    [block for block in blocks("yaml") if "apiVersion" not in block.values[0] and "arms:" not in block.values[0]],
+)
 def test_yaml_is_an_experiment(block: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     experiment = from_dict(parse(block)[0])
@@ -168,6 +179,12 @@ def test_yaml_is_an_experiment(block: str, monkeypatch: pytest.MonkeyPatch) -> N
         trained.learner.close()
         return
     build_run(experiment).shard.close()
+
+
+def test_yaml_of_a_study(tmp_path: Path) -> None:
+    (block,) = [block.values[0] for block in blocks("yaml") if "arms:" in block.values[0]]
+    (tmp_path / "study.yaml").write_text(block)
+    assert len(trials(read_study(tmp_path / "study.yaml"))) == 50
 
 
 @pytest.mark.parametrize("block", blocks("python"))

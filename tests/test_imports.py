@@ -28,6 +28,7 @@ LAYERS: dict[str, set[str]] = {
     "distributed": {"core", "population", "experiment", "trainers"},
     "records": {"core", "methods", "experiment", "run"},
     "report": {"core", "experiment", "records", "run"},
+    "study": {"core", "experiment", "trainers", "records", "report"},
     "run": {"core", "environments", "trainers", "population", "experiment", "distributed", "records"},
 }
 ABOVE = {"__init__", "__main__", "cli", "commands"}  # may import everything below, and nothing below imports them

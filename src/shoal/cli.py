@@ -253,21 +253,26 @@ def export(
 
 
 def report(
-    run: Annotated[Path, Positional, arg(metavar="RUN", help="a run directory, or a workspace", help_behavior_hint="")],
+    run: Annotated[
+        Path, Positional, arg(metavar="RUN", help="a run directory, a workspace, or a study", help_behavior_hint="")
+    ],
     watch: Annotated[
         bool, FlagCreatePairsOff, arg(help="show the workers of a workspace as they go", help_behavior_hint="")
     ] = False,
 ) -> int:
     """Write RUN/report.html: how the population learned, on one page that needs no network.
 
-    Of a workspace that workers share, the page tells of all of them.
+    Of a workspace that workers share, the page tells of all of them; of a study, which arm is better, and how sure that is.
     """
     from shoal.report.page import write_report
     from shoal.report.workspace import watch_workspace
+    from shoal.study.page import write_page
+    from shoal.study.results import is_study
 
     if watch:
         watch_workspace(run, _console())
-    _console().print(f"open {_in_shell(write_report(run))}", highlight=False, soft_wrap=True)
+    write = write_page if is_study(run) else write_report
+    _console().print(f"open {_in_shell(write(run))}", highlight=False, soft_wrap=True)
     return DONE
 
 
@@ -296,6 +301,36 @@ def replay(
 
     _look_here(trust_code)
     return _show(lambda recorders: run_schedule(run, run_dir, population, seed, recorders, trust_code), quiet)
+
+
+def study(
+    file: Annotated[Path, Positional, arg(metavar="FILE", help="a study file", help_behavior_hint="")],
+    workspace: Annotated[
+        Path | None,
+        arg(metavar="DIR", help="where its runs are written", help_behavior_hint="(default: studies/NAME)"),
+    ] = None,
+    quiet: Quiet = False,
+) -> int:
+    """Compare arms of an experiment over several seeds, at equal steps: runs, statistics, one page.
+
+    Can be stopped and started again; started several times, also on other machines that see the directory, each process
+    takes what nobody has taken.
+    """
+    from shoal.commands.study import conduct
+    from shoal.core.interrupts import Interrupted
+    from shoal.records.console import Output
+    from shoal.study.page import write_page
+
+    _look_here()
+    console = Output()
+    try:
+        path, failed = conduct(file, workspace, console, quiet)
+    except (Interrupted, KeyboardInterrupt):
+        where = f" --workspace {_in_shell(workspace)}" if workspace else ""
+        console.print(f"interrupted; go on with: shoal study {_in_shell(file)}{where}", highlight=False, soft_wrap=True)
+        return INTERRUPTED
+    console.print(f"look at it: open {_in_shell(write_page(path))}", highlight=False, soft_wrap=True)
+    return FAILED if failed else DONE
 
 
 def toy(
@@ -382,7 +417,7 @@ def doctor(file: File = None, flags: Stated = Flags(), set: Set = ()) -> int:
         return DONE if examine(experiment, again, _console()) else BAD_INPUT
 
 
-COMMANDS = (train, resume, evaluate, play, export, report, schedule, replay, import_, toy, envs, doctor)
+COMMANDS = (train, resume, evaluate, play, export, report, schedule, replay, study, import_, toy, envs, doctor)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -247,9 +247,9 @@ def read_run(path: Path) -> Run:
     return Run(
         name=path.resolve().name,
         text=text,
-        experiment=_mapping(read_yaml, text),
-        about=_mapping(parse_json, read_text(path / "method.json")),
-        result=_mapping(parse_json, read_text(path / "result.json")),
+        experiment=mapping(read_yaml, text),
+        about=mapping(parse_json, read_text(path / "method.json")),
+        result=mapping(parse_json, read_text(path / "result.json")),
         metrics=read_lines(path / "metrics.jsonl"),
         lineage=tabulate(read_lines(path / "lineage.jsonl")),
     )
@@ -286,7 +286,7 @@ def _whole(value: object) -> bool:
     return type(value) is int and abs(value) < 2**53
 
 
-def _mapping(parse: Any, text: str) -> dict[str, Any]:
+def mapping(parse: Any, text: str) -> dict[str, Any]:
     try:
         parsed = parse(text)
     except (ValueError, BadInput):

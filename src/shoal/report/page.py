@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from html import escape
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -47,18 +48,26 @@ def write_report(run_dir: Path) -> Path:
 def render(run: Run) -> str:
     """The page as text."""
     run_data = RunData(run) if len(run.lineage.generations) else None
-    sections = list(_sections(run, run_data))
+    data = run_data.data if run_data else {}
+    return document(title(run), overview(run), _sections(run, run_data), run.name, data)
+
+
+def document(
+    title: str, header: str, sections: Iterable[tuple[str, str, str, str]], name: str, data: dict[str, Any]
+) -> str:
+    """A whole page. header: HTML. sections: id, heading, what it is about, HTML. data: for the page's script."""
+    sections = list(sections)
     parts = {
-        "title": escape(title(run)),
-        "header": overview(run),
+        "title": escape(title),
+        "header": header,
         "nav": "".join(f'<a href="#{name}">{heading}</a>' for name, heading, _, _ in sections),
         "sections": "".join(
             f'<section id="{name}"><h2>{heading}</h2><p class="intro">{escape(intro)}</p>{content}</section>'
             for name, heading, intro, content in sections
         ),
-        "name": escape(run.name),
+        "name": escape(name),
         # "<" would let a name end the script
-        "data": charts.pack(run_data.data if run_data else {}).replace("<", "\\u003c"),
+        "data": charts.pack(data).replace("<", "\\u003c"),
     }
     template = files("shoal.report").joinpath("report.html").read_text(encoding="utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)

@@ -1,0 +1,217 @@
+"""Conducting a study: every arm with every seed, by as many processes as want to help."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+
+from shoal.commands.retrain import replay
+from shoal.core.atomic import write_file
+from shoal.core.errors import BadInput
+from shoal.core.interrupts import Failed, interruptible
+from shoal.core.schema import one_line
+from shoal.distributed.lease import Lease
+from shoal.population.devices import prepare
+from shoal.records.recorder import Generation, Recorder, Start
+from shoal.records.tensorboard import TensorBoard
+from shoal.run.loop import resume, train
+from shoal.study.results import FILE, Outcome, failure_of, read_outcome
+from shoal.study.study import FRESH, Study, Trial, budgets, dump, read, trials
+
+
+def conduct(file: Path, workspace: Path | None, console: Console, quiet: bool = False) -> tuple[Path, int]:
+    """Do all runs of a study that nobody does or has done; returns its directory, and how many runs have failed.
+
+    workspace: by default studies/NAME. A run that was stopped goes on. Raises BadInput, Interrupted, KeyboardInterrupt.
+    """
+    study = read(file)
+    path = workspace or Path("studies") / file.stem
+    prepare()
+    planned = trials(study)
+    budgets(study)
+    _agree(study, path, file)
+    board = _Board(study, path, planned, console, quiet)
+    with board.shown():
+        for patient in (False, True):
+            while any(_do(trial, path, board, patient) for trial in planned):  # then again from the first
+                pass
+    return path, len(board.failed)
+
+
+def _agree(study: Study, path: Path, file: Path) -> None:
+    """Write study.yaml. Raises BadInput where another study lies there; arms, tasks and seeds may have been added."""
+    if (path / FILE).exists():
+        before = read(path / FILE)
+        grown = replace(
+            study,
+            seeds=max(study.seeds, before.seeds),
+            arms=study.arms | before.arms,
+            tasks=study.tasks | before.tasks,
+        )
+        if replace(
+            before, seeds=grown.seeds, arms=grown.arms, tasks=grown.tasks, unequal=study.unequal
+        ) != grown or any(name in before.arms and before.arms[name] != arm for name, arm in study.arms.items()):
+            raise BadInput(f"{path} holds another study than {file}; name a free place with --workspace")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        write_file(path / FILE, dump(study).encode())
+    except OSError as error:
+        raise BadInput(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _do(trial: Trial, path: Path, board: _Board, patient: bool) -> bool:
+    """Do one run, if it is to be done and nobody else is at it; whether this process has done it.
+
+    patient: watch the holder of a lease for as long as it takes to see whether it is alive.
+    """
+    source = replace(trial, arm=trial.replays, replays=None) if trial.replays else None
+    if trial in board.failed or board.done(trial) or (source is not None and not board.done(source)):
+        return False
+    name = path / "leases" / "-".join(trial.place.parts[1:])
+    if name.exists() and not patient:
+        return False
+    name.parent.mkdir(exist_ok=True)
+    with interruptible() as attend:
+        try:
+            lease = Lease(name, attend, lambda message: None)
+        except BadInput:  # it is at work
+            return False
+    try:
+        if not board.done(trial):  # else another process was faster
+            board.begin(trial, lease)
+            failure = _failure(lambda: _run(trial, path, source, [board, TensorBoard()]))
+            board.end(trial, failure)
+            return failure is None
+    finally:
+        lease.release()
+    return False
+
+
+def _run(trial: Trial, path: Path, source: Trial | None, recorders: list[Recorder]) -> None:
+    """One run, from its start or from where it was stopped."""
+    run = path / trial.place
+    if any((run / "checkpoints").glob("[0-9]*")):
+        resume(run, recorders=recorders, trust_code=True)  # what the study names, this user has named
+        return
+    shutil.rmtree(run, ignore_errors=True)  # stopped before its first checkpoint
+    e = trial.experiment
+    if source is not None:
+        replay(path / source.place, str(run), e.population, e.seed + FRESH, recorders, trust_code=True)
+    else:
+        train(replace(e, run_dir=str(run)), recorders)
+
+
+def _failure(run: Callable[[], None]) -> str | None:
+    """Why a run has failed, in one line. What would end all others too is raised: signals, and a disk that is full."""
+    try:
+        run()
+    except Failed as error:
+        if isinstance(error.__cause__, OSError):
+            raise
+        return " ".join(str(error).splitlines())
+    except BadInput as error:
+        return " ".join(str(error).splitlines())
+    except OSError:
+        raise
+    except Exception as error:  # whatever an environment or an agent of one's own raises
+        return one_line(error)
+    return None
+
+
+class _Board(Recorder):
+    """What stands where: a line for each arm, live in a terminal, and one for each run that ends."""
+
+    def __init__(self, study: Study, path: Path, planned: list[Trial], console: Console, quiet: bool):
+        self._study, self._path, self._planned, self._console, self._quiet = study, path, planned, console, quiet
+        self.failed: set[Trial] = set()
+        self._trial: Trial | None = None
+        self._lease: Lease | None = None
+        self._share, self._total = 0.0, 1
+        self._done: dict[tuple[str, str, int], Outcome] = {}
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """The table is there for as long as this lasts."""
+        if self._quiet or not self._console.is_terminal:
+            yield
+            return
+        with Live(console=self._console, get_renderable=self._table, refresh_per_second=2):
+            yield
+
+    def begin(self, trial: Trial, lease: Lease) -> None:
+        """A run begins, under a lease that must hold."""
+        self._trial, self._lease, self._share = trial, lease, 0.0
+        with suppress(OSError):
+            (self._path / failure_of(*trial.key)).unlink()
+
+    def end(self, trial: Trial, failure: str | None) -> None:
+        """A run has ended, or failed."""
+        self._trial = None
+        for other in self._planned:
+            self.done(other)
+        name = " ".join(trial.place.parts[1:])
+        if failure is None:
+            outcome = self._done[trial.key]
+            told = f"{outcome.score:.4g} in {outcome.row['seconds']:.0f} s; {self._left()}"
+        else:
+            self.failed.add(trial)
+            file = self._path / failure_of(*trial.key)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_file(file, f"{failure}\n".encode())
+            told = f"[bold red]failed[/]: {escape(failure)}"
+        if not self._quiet or failure is not None:
+            self._console.print(f"{escape(name)}: {told}", highlight=False, soft_wrap=True)
+
+    def start(self, event: Start) -> None:
+        self._total = event.resolved.experiment.generations
+
+    def generation(self, event: Generation) -> None:
+        if self._lease is not None:
+            self._lease.check()
+        self._share = (event.generation + 1) / self._total
+
+    def done(self, trial: Trial) -> bool:
+        """Whether a run is done, by this process or another one."""
+        if trial.key not in self._done:
+            found = read_outcome(self._path, *trial.key)
+            if found is not None:
+                self._done[trial.key] = found
+        return trial.key in self._done
+
+    def _left(self) -> str:
+        """How far the study is, and for how long it will go on where this process does all that is left."""
+        seconds = 0.0
+        for group in self._groups().values():
+            done = [self._done[t.key].row["seconds"] for t in group if t.key in self._done]
+            every = [o.row["seconds"] for o in self._done.values()]
+            usual = sum(done) / len(done) if done else sum(every) / max(1, len(every))
+            seconds += usual * sum(t.key not in self._done and t not in self.failed for t in group)
+        left = time.strftime("%H:%M:%S", time.gmtime(seconds)) if seconds < 86_400 else f"{seconds / 3600:.0f} hours"
+        return f"{len(self._done)} of {len(self._planned)} runs, {left} left"
+
+    def _groups(self) -> dict[tuple[str, str], list[Trial]]:
+        found: dict[tuple[str, str], list[Trial]] = {}
+        for trial in self._planned:
+            found.setdefault((trial.task, trial.arm), []).append(trial)
+        return found
+
+    def _table(self) -> Table:
+        table = Table(box=None, pad_edge=False, header_style="dim", title=self._left(), title_justify="left")
+        for name in ("task", "arm", "runs", "mean of champions", "now"):
+            table.add_column(name, justify="right" if name in ("runs", "mean of champions") else "left")
+        for (task, arm), group in self._groups().items():
+            scores = [self._done[t.key].score for t in group if t.key in self._done]
+            mean = f"{sum(scores) / len(scores):.4g}" if scores else ""
+            at = self._trial if self._trial in group else None
+            now = f"seed {at.seed}, {self._share:.0%}" if at else ""
+            table.add_row(task, arm, f"{len(scores)}/{len(group)}", mean, now)
+        return table

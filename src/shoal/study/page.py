@@ -1,0 +1,268 @@
+"""The page of a study: which arm is better, by how much, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import cached_property, partial
+from html import escape
+from itertools import combinations
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.core.atomic import write_file
+from shoal.records.jsonl import read_text
+from shoal.report import charts
+from shoal.report.charts import Axis, text
+from shoal.report.data import figure, many
+from shoal.report.page import document
+from shoal.study import statistics
+from shoal.study.results import FILE, Results, read_results, write_csv
+
+POINTS = 200  # of a curve
+COLOURS = 8
+LEVEL = 0.05  # of the p-value, after Holm's correction, below which arms are told apart
+MEAN = 300  # resamples for the band of a curve
+
+
+class Pair(NamedTuple):
+    """Two arms compared. chance: that a run of the first scores higher than one of the second."""
+
+    one: str
+    other: str
+    chance: float
+    low: float
+    high: float
+    p: float  # corrected for the number of comparisons
+    least: float  # that p could be with so many seeds
+    seeds: int  # of the arm that has fewer
+
+    @property
+    def told(self) -> str:
+        """The comparison in a sentence."""
+        if self.p < LEVEL:
+            better, worse = (self.one, self.other) if self.chance > 0.5 else (self.other, self.one)
+            chance = max(self.chance, 1 - self.chance)
+            return f"{better} is better than {worse}: a run of it scores higher in {chance:.0%} of pairs (p = {self.p:.2g})."
+        return f"{self.one} and {self.other} are not told apart by {many(self.seeds, 'seed')} (p = {self.p:.2g})."
+
+
+class Comparison:
+    """The statistics of a study's results. Arms with fewer than two seeds done are left out."""
+
+    def __init__(self, results: Results):
+        self.results = results
+        self.scores = {arm: x for arm in results.study.arms if len(x := results.scores(arm)) > 1}
+
+    @cached_property
+    def pairs(self) -> list[Pair]:
+        """All pairs of arms, in the order of the file."""
+        arms = list(combinations(self.scores, 2))
+        raw = np.array([statistics.p_value(self.scores[a], self.scores[b]) for a, b in arms])
+        found = []
+        for (a, b), p in zip(arms, statistics.holm(raw).tolist(), strict=True):
+            one, other = self.scores[a], self.scores[b]
+            ends = statistics.improvement_interval(one, other)
+            least = 2 * len(arms) / math.comb(len(one) + len(other), len(one)) ** one.shape[1]
+            fewer = min(len(one), len(other))
+            found.append(Pair(a, b, float(statistics.improvement(one, other)), *ends, p, least, fewer))
+        return found
+
+    @cached_property
+    def middles(self) -> dict[str, tuple[float, float, float]]:
+        """Of each arm: interquartile mean and the ends of its interval; the highest first."""
+        found = {
+            arm: (float(statistics.interquartile_mean(x)), *statistics.interval(x)) for arm, x in self.scores.items()
+        }
+        return dict(sorted(found.items(), key=lambda item: -item[1][0]))
+
+
+def write_page(path: Path) -> Path:
+    """Write STUDY/report.html and STUDY/study.csv. Raises BadInput."""
+    results = read_results(path)
+    write_csv(results)
+    target = path / "report.html"
+    write_file(target, render(results).encode())
+    return target
+
+
+def render(results: Results) -> str:
+    """The page as text."""
+    comparison, name = Comparison(results), results.path.resolve().name
+    return document(f"{name}: a study", _header(comparison, name), _sections(comparison), name, {})
+
+
+def _header(c: Comparison, name: str) -> str:
+    results, study = c.results, c.results.study
+    planned = len(study.arms) * len(results.tasks) * study.seeds
+    done = len(results.outcomes)
+    state = "finished" if done == planned else "in progress"
+    facts = [
+        ("Arms", str(len(study.arms)), ", ".join(study.arms)),
+        ("Runs", f"{done:,}", f"of {planned:,} planned" if done < planned else "all that were planned"),
+        ("Tasks", str(len(results.tasks)), ", ".join(t for t in results.tasks if t) or str(study.base.get("env", ""))),
+        ("Seeds", str(study.seeds), "of each arm"),
+    ]
+    tiles = "".join(
+        f"<div><dt>{name}</dt><dd>{escape(value)}<small>{escape(note)}</small></dd></div>"
+        for name, value, note in facts
+    )
+    told = " ".join(pair.told for pair in c.pairs if pair.p < LEVEL)
+    if not told:
+        told = "No two arms are told apart." if c.pairs else "There are too few runs yet to compare arms."
+    failed = (
+        f'<p class="notice">{many(len(results.failures), "run")} failed; see below.</p>' if results.failures else ""
+    )
+    return (
+        f'<p class="eyebrow">Report of a study <span class="status {state.split()[-1]}">{state}</span></p>'
+        f'<h1>{escape(name)}</h1>{failed}<p class="abstract">{escape(told)}</p><dl class="facts">{tiles}</dl>'
+    )
+
+
+def _sections(c: Comparison) -> Iterator[tuple[str, str, str, str]]:
+    of_scores = (
+        "A score is the mean return of a run’s champion on fresh episodes, on which nothing was selected. The "
+        "interquartile mean is that of the middle half of all runs; intervals hold it with 95 % confidence."
+    )
+    yield "scores", "Scores", of_scores, _scores(c)
+    yield "pairs", "Who is better", "Every arm against every other, corrected for their number.", _pairs(c)
+    yield "curves", "Curves", "How fast each arm learned.", "".join(_curves(c, task) for task in c.results.tasks)
+    yield "profile", "Profile", "Not only the middle: how many runs reach how much.", _profile(c)
+    yield "runs", "Runs", "Every single run; study.csv beside this page has the same.", _runs(c.results)
+    yield (
+        "study", "Study", "All settings: `shoal study` with this file makes the same runs.",
+        f'<pre tabindex="0" aria-label="{FILE}">{escape(read_text(c.results.path / FILE))}</pre>',
+    )  # fmt: skip
+
+
+def _scores(c: Comparison) -> str:
+    if not c.scores:
+        return '<p class="empty">No arm has two runs yet.</p>'
+    ends = np.array(list(c.middles.values()))
+    x, rows = Axis.over(np.concatenate([ends.ravel(), *(s.mean(1) for s in c.scores.values())]), "score", 0.05), []
+    height = len(c.middles)
+    y = Axis(0, height)
+    layers = []
+    for row, (arm, (middle, low, high)) in enumerate(c.middles.items()):
+        at = np.array([height - row - 0.5])
+        kind = f"c{_colour(c, arm)}"
+        between = x.place(np.array([low, high]))
+        layers.append(charts.path(charts.line(between, y.place(np.repeat(at, 2))), f"kin {kind}"))
+        each = c.scores[arm].mean(1)
+        layers.append(charts.path(charts.dots(x.place(each), y.place(np.repeat(at, len(each)))), "dot"))
+        layers.append(charts.rings(x.place(np.array([middle])), y.place(at), kind))
+        rows.append([arm, middle, f"{text(low)} to {text(high)}", float(c.scores[arm].mean()), len(c.scores[arm])])
+    ticks = [(1 - (row + 0.5) / height, arm) for row, arm in enumerate(c.middles)]
+    drawn = charts.plot(
+        layers, x, y, "Scores of the arms", "A ring for each arm, with its interval.", height=60 + 46 * height,
+        y_ticks=ticks, style="margin-left:150px;--label:140px;",
+    )  # fmt: skip
+    best = next(iter(c.middles))
+    inner = charts.table(["arm", "interquartile mean", "95 % interval", "mean", "seeds"], rows, "Scores of the arms")
+    reading = "A ring is the interquartile mean, the line its interval, and each dot a run."
+    return figure(
+        "What each arm reached", f"{best} has the highest middle: {text(c.middles[best][0])}.", reading, drawn, inner
+    )
+
+
+def _pairs(c: Comparison) -> str:
+    if not c.pairs:
+        return '<p class="empty">There are no two arms with two runs each yet.</p>'
+    rows = [[p.one, p.other, f"{p.chance:.2f}", f"{p.low:.2f} to {p.high:.2f}", f"{p.p:.2g}", p.told] for p in c.pairs]
+    heads = ["arm", "against", "chance to score higher", "95 % interval", "p (Holm)", "in words"]
+    apart = sum(p.p < LEVEL for p in c.pairs)
+    finding = f"{apart} of {many(len(c.pairs), 'pair')} are told apart."
+    if all(p.least >= LEVEL for p in c.pairs):
+        finding += " So few seeds cannot tell any apart, however much they differ."
+    reading = (
+        "The chance that a run of the first arm scores higher than one of the second: 0.5 is no difference. p comes from "
+        "permutations of the runs, and is corrected for the number of pairs; below 0.05 counts as told apart."
+    )
+    return figure(
+        "Every arm against every other", finding, reading, charts.table(heads, rows, "Pairs of arms", "bounds")
+    )
+
+
+def _curves(c: Comparison, task: str) -> str:
+    outcomes = [o.curve for (t, _, _), o in c.results.outcomes.items() if t == task and len(o.curve)]
+    if not outcomes:
+        return '<p class="empty">No run is done yet.</p>'
+    steps = np.linspace(0, max(curve[-1, 0] for curve in outcomes), POINTS)
+    bands = {arm: _band(c.results.curve(task, arm, steps)) for arm in c.results.study.arms}
+    bands = {arm: band for arm, band in bands.items() if np.isfinite(band[0]).any()}
+    x = Axis.over(steps, "training steps of all members", short=True)
+    y = Axis.over(np.concatenate([np.concatenate(band) for band in bands.values()]), "best fitness so far", 0.04)
+    layers, keys = [], []
+    for arm, (middle, low, high) in bands.items():
+        kind = f"c{_colour(c, arm)}"
+        place = x.place(steps)
+        area = charts.path(charts.band(place, y.place(low), y.place(high)), f"area {kind}")
+        layers.append(area.replace("<path", '<path style="opacity:.15"', 1))
+        layers.append(charts.path(charts.line(place, y.place(middle)), f"curve {kind}"))
+        keys.append((f"curve {kind}", arm))
+    drawn = charts.plot(layers, x, y, f"Learning curves {task}", "A line for each arm, with its interval.")
+    finals = {arm: band[0][np.isfinite(band[0])][-1] for arm, band in bands.items()}
+    best = max(finals, key=lambda arm: finals[arm])
+    reading = (
+        "The interquartile mean over seeds of the best fitness so far, and its 95 % interval. The best of many noisy "
+        "scores flatters: the scores above are the honest numbers."
+    )
+    return figure(
+        task or "Learning curves",
+        f"At the end {best} is ahead: {text(finals[best])}.",
+        reading,
+        charts.legend(keys),
+        drawn,
+    )
+
+
+def _band(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Interquartile mean and ends of its interval at each point; NaN where a seed has nothing yet."""
+    middle, low, high = np.full((3, curves.shape[1]), np.nan)
+    interval = partial(statistics.interval, resamples=MEAN)
+    for at in np.flatnonzero(np.isfinite(curves).all(0)) if len(curves) else ():
+        here = curves[:, at : at + 1]
+        middle[at] = statistics.interquartile_mean(here)
+        low[at], high[at] = interval(here) if len(here) > 1 else (middle[at], middle[at])
+    return middle, low, high
+
+
+def _profile(c: Comparison) -> str:
+    if not c.scores:
+        return '<p class="empty">No arm has two runs yet.</p>'
+    every = np.concatenate([scores.ravel() for scores in c.scores.values()])
+    x, y = Axis.over(every, "score", 0.02), Axis(0, 1, "share of runs above it")
+    thresholds = np.linspace(x.low, x.high, POINTS)
+    layers, keys = [], []
+    for arm, scores in c.scores.items():
+        kind = f"curve c{_colour(c, arm)}"
+        shares = statistics.profile(scores, thresholds)
+        layers.append(charts.path(charts.line(x.place(thresholds), y.place(shares)), kind))
+        keys.append((kind, arm))
+    drawn = charts.plot(layers, x, y, "Performance profiles", "For each arm, the share of runs above each score.")
+    reading = "A line above another one everywhere is that of the better arm; where they cross, it depends on the goal."
+    return figure(
+        "Performance profiles", "The share of runs that score above each value.", reading, charts.legend(keys), drawn
+    )
+
+
+def _runs(results: Results) -> str:
+    heads = ["arm", "task", "seed", "score", "± error", "when selected", "training steps", "seconds"]
+    rows = [
+        [
+            o.row["arm"], o.row["task"], o.row["seed"], o.score, o.row["standard_error"], o.row["selection_fitness"],
+            f"{o.row['environment_steps'] or 0:,}", f"{o.row['seconds'] or 0:.0f}",
+        ]
+        for o in results.outcomes.values()
+    ]  # fmt: skip
+    failures = "".join(
+        f'<p class="notice">{escape(" ".join(map(str, key)).strip())}: {escape(why)}</p>'
+        for key, why in results.failures.items()
+    )
+    return failures + charts.table(heads, rows, "All runs")
+
+
+def _colour(c: Comparison, arm: str) -> int:
+    return list(c.results.study.arms).index(arm) % COLOURS

@@ -1,0 +1,147 @@
+"""What the runs of a study have come to: scores and curves, as tables."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shoal.core.atomic import parse_json, write_file
+from shoal.core.errors import BadInput
+from shoal.records.jsonl import read_lines, read_text
+from shoal.report.lineage import mapping, number
+from shoal.study.study import Study, place, read, scale_of
+
+FILE = "study.yaml"
+COLUMNS = (
+    *("task", "arm", "seed", "score", "standard_error", "episodes", "selection_fitness", "population_median"),
+    *("environment_steps", "evaluation_steps", "seconds", "status"),
+)
+
+
+class Outcome(NamedTuple):
+    """How a run has ended. score: of its champion on fresh episodes, NaN where every member diverged."""
+
+    score: float
+    row: dict[str, Any]  # of study.csv
+    curve: np.ndarray  # [G, 2]: training steps of all members so far, and the best fitness of the generation
+
+
+@dataclass(frozen=True)
+class Results:
+    """A study and what is known of its runs, by (task, arm, seed); those that are not done are missing."""
+
+    path: Path
+    study: Study
+    outcomes: dict[tuple[str, str, int], Outcome]
+    failures: dict[tuple[str, str, int], str]
+
+    @property
+    def tasks(self) -> list[str]:
+        """The names of the tasks; one without a name where the study states none."""
+        return list(self.study.tasks) or [""]
+
+    def seeds(self, arm: str) -> list[int]:
+        """The seeds with which an arm is done on every task."""
+        wanted = range(self.study.seeds)
+        return [s for s in wanted if all((task, arm, s) in self.outcomes for task in self.tasks)]
+
+    def scores(self, arm: str) -> np.ndarray:
+        """[S, K] What the champions had on fresh episodes, each task in its scale; a run without a champion counts as the
+        worst run of its task."""
+        table = np.array([[self.outcomes[task, arm, s].score for task in self.tasks] for s in self.seeds(arm)])
+        table = table.reshape(-1, len(self.tasks))
+        for k, task in enumerate(self.tasks):
+            every = [o.score for (t, _, _), o in self.outcomes.items() if t == task and np.isfinite(o.score)]
+            low, high = scale_of(self.study, task)
+            worst = min(every, default=low)
+            table[:, k] = (np.where(np.isnan(table[:, k]), worst, table[:, k]) - low) / (high - low)
+        return table
+
+    def curve(self, task: str, arm: str, steps: np.ndarray) -> np.ndarray:
+        """[S, X] The best fitness so far of each seed after so many training steps of all members; NaN before the first."""
+        curves = [self.outcomes[task, arm, s].curve for s in range(self.study.seeds) if (task, arm, s) in self.outcomes]
+        return np.array([_at(curve, steps) for curve in curves]).reshape(-1, len(steps))
+
+
+def is_study(path: Path) -> bool:
+    """Whether a study lies here."""
+    return (path / FILE).is_file()
+
+
+def read_results(path: Path) -> Results:
+    """What a study has come to so far. Raises BadInput."""
+    if not is_study(path):
+        raise BadInput(f"{path} holds no study: there is no {FILE} in it")
+    study = read(path / FILE)
+    outcomes, failures = {}, {}
+    for task in study.tasks or [""]:
+        for arm in study.arms:
+            for seed in range(study.seeds):
+                found = read_outcome(path, task, arm, seed)
+                if found is not None:
+                    outcomes[task, arm, seed] = found
+                elif failure := read_text(path / failure_of(task, arm, seed)):
+                    failures[task, arm, seed] = failure.strip()
+    return Results(path, study, outcomes, failures)
+
+
+def failure_of(task: str, arm: str, seed: int) -> Path:
+    """The file, within the study's directory, that says why a run has failed."""
+    return Path("failures", *place(task, arm, seed).parts[1:]).with_suffix(".txt")
+
+
+def read_outcome(path: Path, task: str, arm: str, seed: int) -> Outcome | None:
+    """How a run has ended; None where it has not."""
+    run = path / place(task, arm, seed)
+    result = mapping(parse_json, read_text(run / "result.json"))
+    if not result:
+        return None
+    champion = _inner(result, "champion")
+    tested, fitness = _inner(champion, "evaluation"), [number(x) for x in _inner(result, "fitness").values()]
+    score = number(tested.get("mean"))
+    row = {
+        "task": task,
+        "arm": arm,
+        "seed": seed,
+        "score": score,
+        "standard_error": number(tested.get("standard_error")),
+        "episodes": tested.get("episodes"),
+        "selection_fitness": number(champion.get("selection_fitness")),
+        "population_median": float(np.nanmedian(fitness)) if np.isfinite(fitness).any() else np.nan,
+        **{name: result.get(name) for name in ("environment_steps", "evaluation_steps", "seconds", "status")},
+    }
+    lines = read_lines(run / "metrics.jsonl")
+    points = [(number(line.get("steps")), number(_inner(line, "fitness").get("best"))) for line in lines]
+    return Outcome(score, row, np.array(points, float).reshape(-1, 2))
+
+
+def write_csv(results: Results) -> Path:
+    """Write study.csv: a row for each run that is done."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for outcome in results.outcomes.values():
+        writer.writerow({k: "" if v is None or v != v else v for k, v in outcome.row.items()})
+    target = results.path / "study.csv"
+    write_file(target, out.getvalue().encode())
+    return target
+
+
+def _inner(data: dict[str, Any], name: str) -> dict[str, Any]:
+    """A mapping in a mapping; an empty one where it is not there."""
+    inner = data.get(name)
+    return inner if isinstance(inner, dict) else {}
+
+
+def _at(curve: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """The highest value of a curve up to each number of steps."""
+    if not len(curve):
+        return np.full(len(steps), np.nan)
+    highest = np.fmax.accumulate(curve[:, 1])
+    row = np.searchsorted(curve[:, 0], steps, side="right") - 1
+    return np.where(row >= 0, highest[np.maximum(row, 0)], np.nan)

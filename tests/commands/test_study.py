@@ -1,0 +1,101 @@
+"""`shoal study`: all runs are made, once; it can be stopped and shared; the page says what came of it."""
+
+from __future__ import annotations
+
+import csv
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from support.runs import SETTINGS, shoal, start
+
+from shoal.commands.study import conduct
+from shoal.records.console import Output
+
+ARMS = {"pbt": {}, "control": {"method": "seeds"}, "again": {"replay": "pbt"}}
+TIMES = ("seconds",)
+
+
+def file(folder: Path, **fields: object) -> Path:
+    path = folder / "compare.yaml"
+    path.write_text(yaml.safe_dump({"base": SETTINGS, "arms": ARMS, "seeds": 1} | fields, sort_keys=False))
+    return path
+
+
+def rows(study: Path) -> list[dict]:
+    """study.csv but for the times."""
+    with (study / "study.csv").open(newline="") as text:
+        return [{k: v for k, v in row.items() if k not in TIMES} for row in csv.DictReader(text)]
+
+
+@pytest.mark.usefixtures("shared_programs")
+def test_a_study(tmp_path: Path) -> None:
+    done = shoal("study", file(tmp_path), "--workspace", tmp_path / "out")
+    assert done.code == 0, done.err
+    assert "3 of 3 runs" in done.out and "look at it: open" in done.out
+    assert "too few runs yet to compare arms" in (tmp_path / "out/report.html").read_text()
+    assert (tmp_path / "out/runs/again/0/experiment.yaml").read_text().find("seed: 1000000") > 0
+    # what is done stays when seeds are added
+    before = (tmp_path / "out/runs/pbt/0/result.json").stat().st_mtime_ns
+    assert shoal("study", file(tmp_path, seeds=2), "--workspace", tmp_path / "out", "--quiet").code == 0
+    assert (tmp_path / "out/runs/pbt/0/result.json").stat().st_mtime_ns == before
+    found = rows(tmp_path / "out")
+    assert [(r["arm"], r["seed"]) for r in found] == [(a, str(s)) for a in ARMS for s in (0, 1)]
+    assert all(r["environment_steps"] == "512" and r["status"] == "done" for r in found)
+    page = (tmp_path / "out/report.html").read_text()
+    assert "are not told apart by 2 seeds" in page and "Performance profiles" in page
+    other = shoal("study", file(tmp_path, base=SETTINGS | {"interval": 128}), "--workspace", tmp_path / "out")
+    assert other.code == 2 and "holds another study than" in other.err
+
+
+@pytest.mark.usefixtures("shared_programs")
+def test_a_run_that_fails_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "out/runs/pbt").mkdir(parents=True)
+    (tmp_path / "out/runs/pbt/0").write_text("in the way")
+    arms = {name: ARMS[name] for name in ("pbt", "control")}
+    done = shoal("study", file(tmp_path, arms=arms), "--workspace", tmp_path / "out")
+    assert done.code == 1
+    assert "pbt 0: failed" in done.out and "1 of 2 runs" in done.out
+    assert len(rows(tmp_path / "out")) == 1
+    assert "pbt 0:" in (tmp_path / "out/report.html").read_text()
+    (tmp_path / "out/runs/pbt/0").unlink()
+    assert shoal("study", tmp_path / "compare.yaml", "--workspace", tmp_path / "out").code == 0
+    assert len(rows(tmp_path / "out")) == 2 and not list((tmp_path / "out/failures").rglob("*.txt"))
+
+
+def test_refusals_are_one_line(tmp_path: Path) -> None:
+    for path, message in (
+        (tmp_path / "nothing.yaml", "No such file"),
+        (file(tmp_path, arms={"pbt": {}, "x": {"generations": 3}}), "equally many steps"),
+    ):
+        outcome = shoal("study", path)
+        assert outcome.code == 2 and message in outcome.err and outcome.err.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_killed_again_and_again_it_ends_as_if_nobody_had(tmp_path: Path) -> None:
+    """With two processes at work, of which one is killed ten times, and the other stopped by Ctrl-C."""
+    path = file(
+        tmp_path,
+        base=SETTINGS | {"generations": 12},
+        arms=ARMS | {"keep": {"method": {"name": "pbt", "explore": "keep"}}},
+    )
+    conduct(path, tmp_path / "whole", Output(), quiet=True)
+    command = ("study", path, "--workspace", tmp_path / "killed", "--quiet")
+    draw, other = random.Random(0), start(*command)
+    for _ in range(10):
+        process = start(*command)
+        time.sleep(draw.uniform(2, 5))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    other.send_signal(signal.SIGINT)
+    out, err = other.communicate(timeout=120)
+    assert other.returncode in (0, 3), err
+    assert other.returncode == 0 or "go on with: shoal study" in out
+    assert shoal(*command).code == 0
+    assert shoal("report", tmp_path / "whole").code == 0
+    assert rows(tmp_path / "killed") == rows(tmp_path / "whole")
