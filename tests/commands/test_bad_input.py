@@ -210,7 +210,8 @@ CEM, DVD, ES = (
     PENDULUM | {"method": "dvd"},
     {"method": "es", "config": {"layers": [8]}},
 )
-METHOD: dict[str, Any] = {"pbt": {}, "seeds": {}, "schedule": {}, "es": ES, "cem_rl": CEM, "dvd": DVD}
+METHOD: dict[str, Any] = {"pbt": {}, "mf_pbt": {"periods": [1, 2]}, "seeds": {}, "schedule": {}}
+METHOD |= {"es": ES, "cem_rl": CEM, "dvd": DVD}
 
 
 def method(name: str, **options: Any) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def test_killed_again_and_again_it_ends_as_if_nobody_had(tmp_path: Path) -> None
         process.communicate()
     other.send_signal(signal.SIGINT)
     out, err = other.communicate(timeout=120)
-    assert other.returncode in (0, 3), err
+    assert other.returncode in (0, 3), out + err
     assert other.returncode == 0 or "go on with: shoal study" in out
     assert shoal(*command).code == 0
     assert shoal("report", tmp_path / "whole").code == 0

@@ -17,7 +17,7 @@ from rich.table import Table
 from shoal.commands.retrain import replay
 from shoal.core.atomic import write_file
 from shoal.core.errors import BadInput
-from shoal.core.interrupts import Failed, interruptible
+from shoal.core.interrupts import Failed, Interrupted, interruptible
 from shoal.core.schema import one_line
 from shoal.distributed.lease import Lease
 from shoal.population.devices import prepare
@@ -120,7 +120,7 @@ def _failure(run: Callable[[], None]) -> str | None:
         return " ".join(str(error).splitlines())
     except BadInput as error:
         return " ".join(str(error).splitlines())
-    except OSError:
+    except (Interrupted, OSError):
         raise
     except Exception as error:  # whatever an environment or an agent of one's own raises
         return one_line(error)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from shoal.core.errors import BadField, unknown
+from shoal.methods.pbt.explore import Perturb
 
 if TYPE_CHECKING:
     from shoal.core.types import Agent, Evolver, Learner, Range, SearchLearner, Tunable
@@ -172,6 +173,47 @@ class Pbt(Seeds):
 
 
 @dataclass(frozen=True)
+class MfPbt(Seeds):
+    """Population-based training in sub-populations, each with a period of its own; the best migrate between them."""
+
+    periods: tuple[int, ...] = (1, 10, 25, 50)
+    """of each sub-population, the generations from one copying to the next; member `uid` is in that of uid modulo their
+    number"""
+    explore: Any = Perturb(factors=(0.8, 1.25), resample_probability=0.0)
+    """how children's hyperparameters change: perturb, resample, mutate, gaussian or keep"""
+    memory: Literal["own", "copy"] = "own"
+    """replay memory of a child (td3, sac, dqn): it keeps its own, or takes over its parent's (copy)"""
+
+    copies: ClassVar[bool] = True
+    title: ClassVar[str] = "population-based training at several paces"
+
+    def __post_init__(self) -> None:
+        if not self.periods or min(self.periods) < 1:
+            raise BadField("periods", "needs one at least, and each must be at least 1", value=list(self.periods))
+
+    def fit(self, agent: Tunable, population: int) -> None:
+        least = 2 * len(self.periods)
+        if population < least:
+            problem = f"its {len(self.periods)} sub-populations need at least {least} members, and better twice as many"
+            raise BadField("population", problem, "or give fewer method.periods", value=population)
+
+    def evolver(self, space: dict[str, Range], start: dict[str, float]) -> Evolver:
+        from shoal.methods.mf_pbt.evolver import mf_pbt
+
+        return mf_pbt(self.explore, space, start, self.periods)
+
+    def space(self, agent: Tunable) -> dict[str, Range]:
+        return agent.space
+
+    def explanation(self, population: int) -> str:
+        paces = ", ".join(str(period) for period in self.periods)
+        return (
+            f"Members live in {len(self.periods)} sub-populations, which evolve every {paces} generations: the weakest "
+            "quarter of one then copied its best and explored, and the next quarter took over better members of others."
+        )
+
+
+@dataclass(frozen=True)
 class _Fixed:
     """Methods whose members all have the same hyperparameters."""
 
@@ -326,7 +368,8 @@ class Dvd(_Fixed):
         )
 
 
-METHODS: dict[str, Any] = {"pbt": Pbt, "seeds": Seeds, "es": Es, "cem_rl": CemRl, "dvd": Dvd, "schedule": Schedule}
+METHODS: dict[str, Any] = {"pbt": Pbt, "mf_pbt": MfPbt, "seeds": Seeds, "schedule": Schedule}
+METHODS |= {"es": Es, "cem_rl": CemRl, "dvd": Dvd}
 
 
 def check_limits(agent: Tunable, place: str, name: str, value: float) -> None:

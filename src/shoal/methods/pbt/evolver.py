@@ -41,13 +41,13 @@ def pbt(
         hyper = {name: values[parents] for name, values in cards.hyper.items()}
         if len(rows := np.flatnonzero(explores)):
             inherited = {name: values[rows] for name, values in hyper.items()}
-            explored = _explored(explore, derive(key, "explore"), inherited, space, cards.uid[mine[rows]])
-            for name, values in explored.items():
+            changed = explored(explore, derive(key, "explore"), inherited, space, cards.uid[mine[rows]])
+            for name, values in changed.items():
                 hyper[name][rows] = values
         return state, Decision(parents, hyper)
 
     # Try the explorer now, so that an error comes before the first interval.
-    _explored(explore, (), init((), np.zeros(1, np.int64))[1], space, np.zeros(1, np.int64))
+    explored(explore, (), init((), np.zeros(1, np.int64))[1], space, np.zeros(1, np.int64))
     return Evolver(init, decide)
 
 
@@ -66,7 +66,7 @@ def _selected(select: Select, key: Seed, cards: Cards, mine: np.ndarray) -> tupl
     return parents, explores
 
 
-def _explored(
+def explored(
     explore: Explore, key: Seed, hyper: dict[str, np.ndarray], space: dict[str, Range], uid: np.ndarray
 ) -> dict[str, np.ndarray]:
     """New values [N] of the same names. Raises BadInput where the explorer fails, or gives anything else."""

@@ -1,0 +1,1 @@
+"""Multiple-frequencies population-based training."""

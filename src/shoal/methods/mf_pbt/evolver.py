@@ -1,0 +1,75 @@
+"""Multiple-frequencies population-based training (arXiv 2506.03225): sub-populations that evolve at their own pace.
+
+Often is greedy, seldom is slow: members that copy every round favour what pays at once, those that copy every fiftieth
+what pays in the end. Sub-population m holds the members with uid = m modulo the number of periods, and evolves in every
+`periods[m]`-th round. In such a round, of its members from the best to the worst:
+
+    the first two quarters keep weights and hyperparameters
+    third quarter:   each takes the weights of the best member of other sub-populations that none here has taken yet, where
+                     that one is better: with its hyperparameters where it comes from a slower sub-population, else with
+                     those of the best member here. They are not perturbed.
+    bottom quarter:  the k-th from below takes weights and hyperparameters of the k-th best, and explores
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from shoal.core.keys import derive, draws
+from shoal.core.types import Cards, Decision, Evolver, Explore, Range, Seed
+from shoal.methods.pbt import select as selectors
+from shoal.methods.pbt.evolver import explored, pbt
+
+
+def mf_pbt(explore: Explore, space: dict[str, Range], start: dict[str, float], periods: Sequence[int]) -> Evolver:
+    """The evolver. periods: of each sub-population, in generations. explore, space, start: as those of `pbt`.
+
+    A member with fitness that is not finite copies in every generation: the best of its sub-population, or of all.
+    """
+    beginning = pbt(selectors.Keep(), explore, space, start).init
+
+    def decide(key: Seed, state: tuple[()], cards: Cards, mine: np.ndarray) -> tuple[tuple[()], Decision]:
+        parents, donors, explores = _decided(derive(key, "select"), cards, int(cards.generation[mine[0]]) + 1, periods)
+        parents, donors, explores = parents[mine], donors[mine], explores[mine]
+        hyper = {name: values[donors] for name, values in cards.hyper.items()}
+        if len(rows := np.flatnonzero(explores)):
+            inherited = {name: values[rows] for name, values in hyper.items()}
+            changed = explored(explore, derive(key, "explore"), inherited, space, cards.uid[mine[rows]])
+            for name, values in changed.items():
+                hyper[name][rows] = values
+        return state, Decision(parents, hyper)
+
+    return Evolver(beginning, decide)
+
+
+def _decided(key: Seed, cards: Cards, done: int, periods: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """After so many rounds, for all M members: whose weights and whose hyperparameters each goes on with, int64 [M], and
+    whether it explores, bool [M]. Members are compared with those whose weights have their shape."""
+    parents, donors = np.arange(len(cards.uid)), np.arange(len(cards.uid))
+    explores = np.zeros(len(cards.uid), bool)
+    finite = np.isfinite(cards.fitness)
+    order = np.lexsort((draws(key, cards.uid, 1)[:, 0], -np.where(finite, cards.fitness, -np.inf)))  # the best first
+    period = np.array(periods)[cards.uid % len(periods)]
+    for shape in np.unique(cards.shape):
+        everybody = order[cards.shape[order] == shape]
+        for sub, pace in enumerate(periods):
+            here = cards.uid[everybody] % len(periods) == sub
+            rows, outsiders = everybody[here], everybody[~here & finite[everybody]]
+            for row in rows[~finite[rows]]:
+                better = [*rows[finite[rows]], *outsiders][:1]
+                parents[row] = donors[row] = better[0] if better else row
+                explores[row] = bool(better)
+            rows = rows[finite[rows]]
+            if done % pace or len(rows) < 2:
+                continue
+            quarter = max(1, len(rows) // 4)
+            bottom, third = rows[-quarter:], rows[-2 * quarter : -quarter] if len(rows) >= 4 else rows[:0]
+            parents[bottom] = donors[bottom] = rows[:quarter][::-1]
+            explores[bottom] = True
+            for row, migrant in zip(third, outsiders, strict=False):
+                if cards.fitness[migrant] > cards.fitness[row]:
+                    parents[row] = migrant
+                    donors[row] = migrant if period[migrant] > pace else rows[0]
+    return parents, donors, explores
