@@ -331,5 +331,12 @@ def test_what_cannot_be(changes: dict[str, Any], message: str, tmp_path: Path) -
     assert not (tmp_path / "r").exists() and not servers()
 
 
+def test_the_log_of_a_refused_experiment_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(BadInput, match="^hyper: 'rte' does not exist"):
+        train(bandit(tmp_path / "r", hyper={"rte": 0.1}))
+    assert not list(tmp_path.iterdir())
+
+
 def test_from_python(tmp_path: Path) -> None:
     assert library.train(bandit(tmp_path / "r", generations=1)).summary["agent"] == SOUND

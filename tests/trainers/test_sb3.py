@@ -116,6 +116,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 env = VecNormalize(DummyVecEnv([lambda: gymnasium.make("CartPole-v1")] * 2), gamma=0.95)
 model = sb3.PPO("MlpPolicy", env, n_steps=32, gamma=0.95, seed=1, policy_kwargs={"net_arch": [16]}, device="cpu")
 model.set_random_seed(2)
+model.set_logger(sb3.common.logger.Logger(None, []))
 model.learn(128, log_interval=None)
 np.savez(sys.argv[1], mean=env.obs_rms.mean, **{k: x.numpy() for k, x in model.policy.state_dict().items()})
 """
@@ -143,6 +144,18 @@ def test_returns_are_raw(start):
     assert all(x == int(x) and x >= 8 for x in returns)
     assert sum(result.report.returns) <= 256
     assert returns[-19] == returns[-18] == returns[-15]  # the same seed, in another batch of episodes too
+
+
+def test_it_leaves_no_folders(process_of, tmp_path):
+    """SB3's default logger makes one for every call of `learn`."""
+    (tmp_path / "temporary").mkdir()
+    recipe = Recipe("sb3:PPO", "gym:CartPole-v1", config=SMALL | {"n_steps": 32})
+    trained = member(process_of(PYTHON, recipe, TMPDIR=str(tmp_path / "temporary")))
+    for seed in range(2):
+        trained.train(seed, 32)
+    assert trained.state.learned["num_timesteps"] == 64
+    made = {path.name.split("_")[0] for path in (tmp_path / "temporary").iterdir()}
+    assert made <= {"torchinductor"}, "PyTorch's own cache at most"
 
 
 @pytest.mark.slow
