@@ -305,6 +305,8 @@ def test_a_trainer_is_known_without_importing_it(tmp_path: Path, monkeypatch: py
     ("changes", "message"),
     [
         ({"method": "es"}, "method = es: .*support.trainers:Sound is a trainer; write pbt, seeds or schedule"),
+        ({"method": "cem_rl"}, "method = cem_rl: its members are agents of Shoal's own, and support.trainers:Sound is"),
+        ({"method": "dvd"}, "method = dvd: its members are agents of Shoal's own, and support.trainers:Sound is"),
         ({"fitness": Fitness(actions="sampled")}, "fitness.actions = sampled: trainers"),
         ({"fitness": Fitness(objective="score")}, "fitness.objective: trainers"),
         ({"hyper": {"rte": 0.1}}, "hyper: 'rte' does not exist; did you mean rate"),
