@@ -1,4 +1,4 @@
-"""Members of other people's trainers whose states travel: between ranks of MPI, and through a shared directory."""
+"""Other people's trainers across processes and agents: MPI, a shared directory, a schedule that Shoal's own PPO found."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 from support.ancestry import check_ancestry
-from support.runs import COMMAND, mpiexec, rows
+from support.runs import COMMAND, mpiexec, rows, shoal, tiny
 
-from shoal.experiment.experiment import Experiment, Fitness
+from shoal.experiment.experiment import Experiment, Fitness, dump
+from shoal.report.lineage import schedule
 from shoal.run.loop import train
 from shoal.trainers.trainers import Processes
 
@@ -58,3 +59,21 @@ def test_rl_games_through_a_directory(tmp_path: Path) -> None:
             )
         )
     assert check_ancestry(tmp_path / "shared") >= 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SB3, reason="SHOAL_SB3_PYTHON names no interpreter that has Stable-Baselines3")
+def test_sb3_follows_what_ppo_found(tmp_path: Path) -> None:
+    train(tiny(tmp_path / "own"))
+    theirs = Experiment(
+        **{"env": "gym:CartPole-v1", "agent": "sb3:PPO", "python": SB3, "final_episodes": 1},
+        config={"n_steps": 32, "n_envs": 2, "policy_kwargs": {"net_arch": [8]}},
+        fitness=Fitness(episodes=1),
+    )
+    (tmp_path / "theirs.yaml").write_text(dump(theirs))
+    outcome = shoal("replay", tmp_path / "own", tmp_path / "theirs.yaml", "--quiet")
+    assert outcome.code == 0, outcome.err
+    names = {"learning_rate": "learning_rate", "discount": "gamma", "entropy_coefficient": "ent_coef"}
+    followed = rows(tmp_path / "own-replay" / "lineage.jsonl")
+    for row, found in zip(followed, schedule(tmp_path / "own"), strict=True):
+        assert all(row["hyper"][there] == pytest.approx(found[here], rel=1e-6) for here, there in names.items())
