@@ -64,6 +64,7 @@ def test_a_run_has_all_that_others_have(whole: Path) -> None:
     result = json.loads((whole / "result.json").read_text())
     assert result["status"] == "done" and len(result["fitness"]) == 4
     assert result["environment_steps"] == 4 * GENERATIONS * 40
+    assert result["evaluation_steps"] == 4 * GENERATIONS * 4
     assert result["champion"]["evaluation"]["episodes"] == 8
     lineage = rows(whole / "lineage.jsonl")
     assert [row["steps"] for row in lineage if row["uid"] == 0] == [40, 80, 120, 160]

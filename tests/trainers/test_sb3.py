@@ -143,6 +143,7 @@ def test_returns_are_raw(start):
     assert len(result.report.returns) > 3
     assert all(x == int(x) and x >= 8 for x in returns)
     assert sum(result.report.returns) <= 256
+    assert trained.evaluation_steps == sum(returns[-20:])
     assert returns[-19] == returns[-18] == returns[-15]  # the same seed, in another batch of episodes too
 
 

@@ -170,6 +170,7 @@ class Sb3:
     def evaluate(self, seeds: Sequence[int]) -> list[float]:
         """One episode per seed in environments that are not those of training; frozen statistics, raw rewards."""
         returns: list[float] = []
+        self.evaluation_steps = 0
         while len(self._tests) < min(len(seeds), ENVIRONMENTS):
             self._tests.append(self._make_env())
         for start in range(0, len(seeds), ENVIRONMENTS):
@@ -230,6 +231,7 @@ class Sb3:
         obs = [env.reset(seed=seed)[0] for env, seed in zip(envs, seeds, strict=False)]
         while running:
             actions = self.act(_stack(obs))  # of all, so that no row depends on which others have ended
+            self.evaluation_steps += len(running)
             for i in sorted(running):
                 obs[i], reward, terminated, truncated, _ = envs[i].step(actions[i])
                 returns[i] += float(reward)
