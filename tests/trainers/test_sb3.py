@@ -97,6 +97,16 @@ class TestQRDQN(Contract):
     values = {"exploration_final_eps": 1.0, "max_grad_norm": 0.001}  # noqa: RUF012
 
 
+@pytest.mark.slow
+class TestRecurrentPPO(Contract):
+    """What its policy remembers begins anew with every episode, in evaluations too."""
+
+    trainer, env, steps = "sb3:RecurrentPPO", "gym:CartPole-v1", 64
+    config = SMALL | {"policy_kwargs": {"net_arch": [8], "lstm_hidden_size": 8}}
+    config |= {"n_envs": 2, "n_steps": 16, "batch_size": 16, "learning_rate": 0.01, "n_epochs": 4, "normalize": True}
+    values = {"clip_range": 0.01, "max_grad_norm": 0.05}  # noqa: RUF012
+
+
 # ------------------------------------------------------------------------------------ beyond the kit
 
 
@@ -221,6 +231,7 @@ BAD = [
     ("SAC", "CartPole-v1", {}, "config: SAC does not take it: The algorithm only supports"),
     ("PPO", "CartPole-v1", {"policy": "MlpPolic"}, "config: Policy MlpPolic unknown"),
     ("PPO", "CartPole-v1", {"policy_kwargs": {"activation_fn": "ReLUU"}}, "config: PPO does not take it: module"),
+    ("MaskablePPO", "CartPole-v1", {}, "agent: MaskablePPO cannot be a member: in evaluations too it needs masks"),
     ("PPO", "CartPole-v1", {"normalize": {"gamma": 0.9}}, "config: PPO does not take it: "),
 ]
 
