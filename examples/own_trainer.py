@@ -182,10 +182,8 @@ class OwnPpo:
     def set_state(self, state):
         learned = {name: torch.tensor(x) for name, x in state[0].items()}
         groups = self.ppo.optimizer.state_dict()["param_groups"]  # as they are: the learning rate is not copied
-        moments = {
-            i: {name: learned.pop(f"adam.{i}.{name}") for name in ("step", "exp_avg", "exp_avg_sq")}
-            for i in groups[0]["params"]
-        }
+        parts = ("step", "exp_avg", "exp_avg_sq")
+        moments = {i: {part: learned.pop(f"adam.{i}.{part}") for part in parts} for i in groups[0]["params"]}
         self.ppo.optimizer.load_state_dict({"state": moments, "param_groups": groups})
         self.ppo.agent.load_state_dict(learned)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
 import re
@@ -49,3 +50,10 @@ def test_example(name: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert EXPECTED[name](done.stdout), done.stdout
     assert len(list(tmp_path.glob("runs/**/result.json"))) == RUNS.get(name, 1)
+
+
+def test_what_makes_a_script_a_member_is_as_short_as_the_readme_says() -> None:
+    source = (EXAMPLES / "own_trainer.py").read_text(encoding="utf-8")
+    (part,) = [x for x in ast.parse(source).body if isinstance(x, ast.ClassDef) and x.name == "OwnPpo"]
+    code = [line.strip() for line in source.splitlines()[part.lineno : part.end_lineno]]
+    assert 40 < sum(bool(line) and not line.startswith(("#", '"""')) for line in code) <= 60

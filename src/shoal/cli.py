@@ -286,6 +286,15 @@ def schedule(run: Run, format: Annotated[Literal["csv", "yaml", "json"], arg(hel
 
 def replay(
     run: Run,
+    file: Annotated[
+        Path | None,
+        Positional,
+        arg(
+            metavar="[EXPERIMENT]",
+            help="an experiment file; its agent and environment are trained instead of those of RUN",
+            help_behavior_hint="",
+        ),
+    ] = None,
     run_dir: Annotated[
         str | None, arg(metavar="PATH", help="where the new run is written", help_behavior_hint="(default: RUN-replay)")
     ] = None,
@@ -296,11 +305,14 @@ def replay(
     trust_code: Trust = False,
     quiet: Quiet = False,
 ) -> int:
-    """Train a single agent with the schedule of hyperparameters that a run found."""
+    """Train a single agent with the schedule of hyperparameters that a run found.
+
+    The agent may be another one, such as Shoal's own ppo where RUN had sb3:PPO: what it has under another name is renamed.
+    """
     from shoal.commands.retrain import replay as run_schedule
 
     _look_here(trust_code)
-    return _show(lambda recorders: run_schedule(run, run_dir, population, seed, recorders, trust_code), quiet)
+    return _show(lambda recorders: run_schedule(run, file, run_dir, population, seed, recorders, trust_code), quiet)
 
 
 def study(

@@ -66,6 +66,7 @@ class Sound:
         return np.cos(arm) * x[:, 0] + np.sin(arm) * x[:, 1]
 
     def evaluate(self, seeds):
+        self.evaluation_steps = len(seeds)
         x = np.stack([np.random.default_rng(seed).normal(size=2) for seed in seeds])
         return self.pay(x, self.act(x)).tolist()
 

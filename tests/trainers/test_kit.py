@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from shoal.commands import doctor
+from shoal.experiment.experiment import Experiment
+from shoal.experiment.resolve import resolve
 from shoal.testing import TrainerContract, checks
 from shoal.testing.trainee import Trainee
 from shoal.trainers.process import Recipe
+from shoal.trainers.trainers import Trainers
 
 SUPPORT = str(Path(__file__).parents[1] / "support")
 CHECKS = {name for name in vars(checks) if name.startswith("check_")}
@@ -62,6 +67,28 @@ def test_what_is_broken_is_found(name):
     finally:
         trainee.close()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "names", "says"),
+    [
+        ("Sound", {"rate", "greed"}, "✓ takes effect on a live member: rate, greed; not tried, .*: momentum$"),
+        (
+            "Sound",
+            set(),
+            "✓ same seeds give the same training; not tried, as they stay as they are: rate, momentum, greed$",
+        ),
+        ("Deaf", {"rate"}, "✓ takes effect on a live member: rate; not"),
+        ("Deaf", {"greed"}, "✗ greed = 0.5, set on a live model, does not do|✗ greed has no effect"),
+        ("Frozen", {"rate", "momentum"}, "✗ rate = 0.05, set on a live model, does not do what"),
+    ],
+)
+def test_the_doctor_tries_what_an_experiment_changes(name: str, names: set[str], says: str) -> None:
+    resolved = resolve(Experiment(env="none", agent=f"support.trainers:{name}", population=2, interval=40))
+    assert isinstance(resolved.learner, Trainers)
+    resolved.learner.close()
+    (finding,) = doctor.try_trainer(resolved, names)
+    assert re.match(says, f"{finding.mark} {finding.text}"), finding
 
 
 def test_every_check_is_a_test_and_finds_something():

@@ -64,6 +64,7 @@ def test_a_run_has_all_that_others_have(whole: Path) -> None:
     result = json.loads((whole / "result.json").read_text())
     assert result["status"] == "done" and len(result["fitness"]) == 4
     assert result["environment_steps"] == 4 * GENERATIONS * 40
+    assert result["evaluation_steps"] == 4 * GENERATIONS * 4
     assert result["champion"]["evaluation"]["episodes"] == 8
     lineage = rows(whole / "lineage.jsonl")
     assert [row["steps"] for row in lineage if row["uid"] == 0] == [40, 80, 120, 160]
@@ -305,6 +306,8 @@ def test_a_trainer_is_known_without_importing_it(tmp_path: Path, monkeypatch: py
     ("changes", "message"),
     [
         ({"method": "es"}, "method = es: .*support.trainers:Sound is a trainer; write pbt, seeds or schedule"),
+        ({"method": "cem_rl"}, "method = cem_rl: its members are agents of Shoal's own, and support.trainers:Sound is"),
+        ({"method": "dvd"}, "method = dvd: its members are agents of Shoal's own, and support.trainers:Sound is"),
         ({"fitness": Fitness(actions="sampled")}, "fitness.actions = sampled: trainers"),
         ({"fitness": Fitness(objective="score")}, "fitness.objective: trainers"),
         ({"hyper": {"rte": 0.1}}, "hyper: 'rte' does not exist; did you mean rate"),
@@ -329,6 +332,13 @@ def test_what_cannot_be(changes: dict[str, Any], message: str, tmp_path: Path) -
             changes = {"processes": build(Processes, changes["processes"], "processes.")}
         train(bandit(tmp_path / "r", **changes))
     assert not (tmp_path / "r").exists() and not servers()
+
+
+def test_the_log_of_a_refused_experiment_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(BadInput, match="^hyper: 'rte' does not exist"):
+        train(bandit(tmp_path / "r", hyper={"rte": 0.1}))
+    assert not list(tmp_path.iterdir())
 
 
 def test_from_python(tmp_path: Path) -> None:

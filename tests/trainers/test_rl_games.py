@@ -137,6 +137,7 @@ def test_returns_are_raw(start):
     returns = [*result.report.returns, *trained.evaluate([1, 2, 2, 5, 1])]
     assert len(result.report.returns) > 3 and sum(result.report.returns) <= 256
     assert all(x == int(x) and x >= 8 for x in returns)
+    assert trained.evaluation_steps == sum(returns[-5:])
     assert returns[-5] == returns[-1] and returns[-4] == returns[-3]  # the same seed, in another batch too
 
 

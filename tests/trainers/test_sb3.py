@@ -97,6 +97,16 @@ class TestQRDQN(Contract):
     values = {"exploration_final_eps": 1.0, "max_grad_norm": 0.001}  # noqa: RUF012
 
 
+@pytest.mark.slow
+class TestRecurrentPPO(Contract):
+    """What its policy remembers begins anew with every episode, in evaluations too."""
+
+    trainer, env, steps = "sb3:RecurrentPPO", "gym:CartPole-v1", 64
+    config = SMALL | {"policy_kwargs": {"net_arch": [8], "lstm_hidden_size": 8}}
+    config |= {"n_envs": 2, "n_steps": 16, "batch_size": 16, "learning_rate": 0.01, "n_epochs": 4, "normalize": True}
+    values = {"clip_range": 0.01, "max_grad_norm": 0.05}  # noqa: RUF012
+
+
 # ------------------------------------------------------------------------------------ beyond the kit
 
 
@@ -116,6 +126,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 env = VecNormalize(DummyVecEnv([lambda: gymnasium.make("CartPole-v1")] * 2), gamma=0.95)
 model = sb3.PPO("MlpPolicy", env, n_steps=32, gamma=0.95, seed=1, policy_kwargs={"net_arch": [16]}, device="cpu")
 model.set_random_seed(2)
+model.set_logger(sb3.common.logger.Logger(None, []))
 model.learn(128, log_interval=None)
 np.savez(sys.argv[1], mean=env.obs_rms.mean, **{k: x.numpy() for k, x in model.policy.state_dict().items()})
 """
@@ -142,7 +153,20 @@ def test_returns_are_raw(start):
     assert len(result.report.returns) > 3
     assert all(x == int(x) and x >= 8 for x in returns)
     assert sum(result.report.returns) <= 256
+    assert trained.evaluation_steps == sum(returns[-20:])
     assert returns[-19] == returns[-18] == returns[-15]  # the same seed, in another batch of episodes too
+
+
+def test_it_leaves_no_folders(process_of, tmp_path):
+    """SB3's default logger makes one for every call of `learn`."""
+    (tmp_path / "temporary").mkdir()
+    recipe = Recipe("sb3:PPO", "gym:CartPole-v1", config=SMALL | {"n_steps": 32})
+    trained = member(process_of(PYTHON, recipe, TMPDIR=str(tmp_path / "temporary")))
+    for seed in range(2):
+        trained.train(seed, 32)
+    assert trained.state.learned["num_timesteps"] == 64
+    made = {path.name.split("_")[0] for path in (tmp_path / "temporary").iterdir()}
+    assert made <= {"torchinductor"}, "PyTorch's own cache at most"
 
 
 @pytest.mark.slow
@@ -207,6 +231,7 @@ BAD = [
     ("SAC", "CartPole-v1", {}, "config: SAC does not take it: The algorithm only supports"),
     ("PPO", "CartPole-v1", {"policy": "MlpPolic"}, "config: Policy MlpPolic unknown"),
     ("PPO", "CartPole-v1", {"policy_kwargs": {"activation_fn": "ReLUU"}}, "config: PPO does not take it: module"),
+    ("MaskablePPO", "CartPole-v1", {}, "agent: MaskablePPO cannot be a member: in evaluations too it needs masks"),
     ("PPO", "CartPole-v1", {"normalize": {"gamma": 0.9}}, "config: PPO does not take it: "),
 ]
 

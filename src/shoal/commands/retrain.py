@@ -7,17 +7,22 @@ from dataclasses import replace
 from pathlib import Path
 
 from shoal.core.errors import BadInput
-from shoal.experiment.experiment import alone, of_run
-from shoal.experiment.registry import method_data, method_name
+from shoal.experiment.experiment import Experiment, alone, blame, load, of_run
+from shoal.experiment.registry import method_data, method_name, name_of
+from shoal.experiment.resolve import resolve
 from shoal.experiment.trust import check_trust
 from shoal.methods.methods import METHODS, Schedule
+from shoal.population.devices import prepare
 from shoal.records.recorder import Recorder
 from shoal.report.lineage import read_run, schedule
 from shoal.run.loop import Result, train
+from shoal.trainers.standard import STANDARD, translate
+from shoal.trainers.trainers import Trainers
 
 
 def replay(
     run: Path,
+    file: Path | None = None,
     run_dir: str | None = None,
     population: int = 1,
     seed: int | None = None,
@@ -26,10 +31,10 @@ def replay(
 ) -> Result:
     """Train `population` agents that follow the champion's schedule and never copy; raises BadInput without a run.
 
+    file: an experiment whose agent and environment take the place of the run's; the intervals are those of the run
     trust_code: import what the run names, where it is not Shoal's.
     """
     experiment = of_run(run)
-    check_trust(experiment, trust_code)
     name, tuned = method_name(experiment.method), sorted(experiment.space or ())
     if METHODS.get(name) is Schedule:  # itself a replay
         tuned = sorted(method_data(experiment.method)["rows"][0])
@@ -40,11 +45,19 @@ def replay(
     rows = [{name: row[name] for name in tuned} for row in schedule(run)]
     if not rows:
         raise BadInput(f"{run} has no lineage to follow: its first generation has not ended")
+    if file is None:
+        check_trust(experiment, trust_code)
+        trained = experiment
+    else:
+        trained = load(file)
+        with blame(file, always=False):
+            rows = _for_another(run, rows, experiment, trained, recorders)
     return train(
         replace(
-            alone(experiment),
+            alone(trained),
             population=population,
             generations=len(rows),
+            interval=experiment.interval,
             method={"name": "schedule", "rows": rows},
             space={},
             seed=experiment.seed + 1 if seed is None else seed,
@@ -52,3 +65,21 @@ def replay(
         ),
         recorders,
     )
+
+
+def _for_another(
+    run: Path, rows: list[dict[str, float]], found: Experiment, trained: Experiment, recorders: Sequence[Recorder]
+) -> list[dict[str, float]]:
+    """The schedule that one experiment found, for the agent of another one. Raises BadInput where that has none of it."""
+    prepare()
+    resolved = resolve(replace(alone(trained), method="seeds", space={}))
+    if isinstance(resolved.learner, Trainers):
+        resolved.learner.close()
+    known, agent = resolved.tunable.hyper._fields, name_of(resolved.experiment.agent)
+    source, target = (STANDARD.get(f"{name_of(e.agent)}".partition(":")[0], {}) for e in (found, resolved.experiment))
+    left_out = [name for name in rows[0] if not translate({name: 1.0}, source, known, target)]
+    if len(left_out) == len(rows[0]):
+        raise BadInput(f"{run} has no schedule for {agent}: nothing there is like {', '.join(left_out)}")
+    for recorder in recorders if left_out else ():
+        recorder.note(f"{agent} has nothing like {', '.join(left_out)}: the schedule goes without")
+    return [translate(row, source, known, target) for row in rows]

@@ -37,6 +37,7 @@ class Member:
 
     trainer: RemoteTrainer
     steps: int = 0
+    evaluation_steps: int = 0
     finite: bool = True
     returns: list[float] = field(default_factory=list)  # of the last interval's episodes
     metrics: dict[str, float] = field(default_factory=dict)
@@ -52,7 +53,6 @@ class TrainerShard:
     """
 
     resumes_exactly = True
-    evaluation_steps = 0  # trainers do not tell them
     compile_seconds = 0.0
     packed_size = None  # states vary by some bytes
 
@@ -80,6 +80,11 @@ class TrainerShard:
         self._generation, self._over = 0, False
         self._fitness, self._deviation = np.full((2, len(self.uid)), np.nan)
         self._counted = np.zeros(len(self.uid), np.int64)
+
+    @property
+    def evaluation_steps(self) -> int:
+        """Environment steps of all evaluations of the members, as far as trainers tell them."""
+        return sum(member.evaluation_steps for member in self._members)
 
     @property
     def devices(self) -> int:
@@ -119,6 +124,8 @@ class TrainerShard:
         else:
             seeds = words(derive((self._seed,), generation, "evaluate"), self._episodes)
             returns = self._all(lambda row: self._members[row].trainer.evaluate(seeds))
+            for member in self._members:
+                member.evaluation_steps += member.trainer.evaluation_steps
         for row, (member, x) in enumerate(zip(self._members, returns, strict=True)):
             mean, deviation, count = summarise(x[None]) if len(x) else ([np.nan], [np.nan], [0])
             sound = member.finite and np.isfinite(mean[0])
@@ -201,6 +208,7 @@ class TrainerShard:
             groups[name] = {
                 "members": {f"{self.uid[row]:08d}": _saved(self._members[row].trainer.state) for row in rows},
                 "steps": np.array([m.steps for m in members], np.int64),
+                "evaluation_steps": np.array([m.evaluation_steps for m in members], np.int64),
                 "finite": np.array([m.finite for m in members]),
                 "fitness": self._fitness[rows],
                 "hyper": {name: np.array([x[name] for x in hyper], np.float64) for name in hyper[0]},
@@ -219,6 +227,7 @@ class TrainerShard:
                 member.trainer.state = State(state["learned"], state["memory"], own)
                 member.trainer.hyper = {name: float(x[i]) for name, x in saved["hyper"].items()}
                 member.steps, member.finite = int(saved["steps"][i]), bool(saved["finite"][i])
+                member.evaluation_steps = int(saved["evaluation_steps"][i])
 
     def _rows(self) -> dict[str, np.ndarray]:
         """The rows of each group, by the name of its part of a checkpoint."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,6 +24,7 @@ class Trainee:
 
     steps:  environment steps of an interval; enough for some updates, and for each hyperparameter to matter
     values: another value for some of the hyperparameters; for the others it is half of the usual one, or twice as much
+    only:   the hyperparameters to try; all of them by default
     exact:  whether equal training gives equal bits; if not, a relative difference of 1e-4 counts as equal
     """
 
@@ -33,6 +34,7 @@ class Trainee:
     values: Mapping[str, float] = field(default_factory=dict)
     exact: bool = True
     timeout: float = 300.0
+    only: Collection[str] | None = None
 
     def __post_init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="shoal-trainee-")
@@ -62,11 +64,16 @@ class Trainee:
         """The usual value of each hyperparameter."""
         return self.process.description["hyper"]
 
+    @property
+    def tried(self) -> list[str]:
+        """The hyperparameters to try."""
+        return [name for name in self.hyper if self.only is None or name in self.only]
+
     @cached_property
     def others(self) -> dict[str, float]:
-        """Another value of each hyperparameter."""
-        chosen = {name: self._other(name, value) for name, value in self.hyper.items() if name not in self.values}
-        return {name: {**chosen, **self.values}[name] for name in self.hyper}
+        """Another value of each hyperparameter to try, and the usual ones of the rest."""
+        chosen = {name: self._other(name, self.hyper[name]) for name in self.tried if name not in self.values}
+        return {name: {**self.hyper, **self.values, **chosen}[name] for name in self.hyper}
 
     def member(
         self,

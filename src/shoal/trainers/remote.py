@@ -34,6 +34,7 @@ class RemoteTrainer:
     process: where it is trained; may be exchanged between two calls
     hyper:   its hyperparameters; those of the next call
     state:   what it has learned; None: as it is made
+    evaluation_steps: environment steps of the last evaluation, 0 where the trainer does not tell them
     """
 
     def __init__(self, process: TrainerProcess, uid: int, hyper: Mapping[str, float], seed: int):
@@ -42,6 +43,7 @@ class RemoteTrainer:
         self._uid, self._seed = uid, seed
         self._state: State | None = None
         self._token: str | None = None
+        self.evaluation_steps = 0
 
     @property
     def state(self) -> State | None:
@@ -61,7 +63,9 @@ class RemoteTrainer:
 
     def evaluate(self, seeds: Sequence[int]) -> np.ndarray:
         """float64 [len(seeds)]: returns of one episode per seed, NaN where weights are not finite."""
-        return np.array(self._call("evaluate", {"seeds": list(seeds)}, {})[0]["returns"], np.float64)
+        answer, _ = self._call("evaluate", {"seeds": list(seeds)}, {})
+        self.evaluation_steps = answer["steps"]
+        return np.array(answer["returns"], np.float64)
 
     def act(self, obs: np.ndarray) -> np.ndarray:
         """The likeliest actions [B, ...] for observations [B, ...]."""

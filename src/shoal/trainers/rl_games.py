@@ -177,6 +177,7 @@ class RlGames:
         Environments that can be seeded only together play those of the first seed.
         """
         returns: list[float] = []
+        self.evaluation_steps = 0
         for start in range(0, len(seeds), self._envs.count):
             returns += self._play(seeds[start : start + self._envs.count])
         return returns
@@ -235,6 +236,7 @@ class RlGames:
         running, sums, values = set(range(len(seeds))), np.zeros(len(seeds)), [0.0] * len(seeds)
         for _ in range(LONGEST):
             algo.obs, rewards, dones, infos = algo.env_step(self._likeliest(algo.obs))
+            self.evaluation_steps += len(running)
             sums += rewards[::agents, 0].cpu().numpy()[: len(seeds)]
             ended = [row for row in dones[::agents].nonzero().flatten().tolist() if row in running]
             if ended:

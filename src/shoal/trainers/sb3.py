@@ -3,7 +3,7 @@
 What SB3 fixes when a model is built is changed on the live model wherever SB3 keeps it, so that a value told live does what
 it would have done from the start. Beside the arguments of the algorithm, `config` takes:
 
-policy:            `MlpPolicy` by default
+policy:            `MlpPolicy` by default, or what the algorithm has in its place
 n_envs:            training environments, stepped one after another; 1 by default
 normalize:         true, or the arguments of VecNormalize: observations and rewards are normalised in training
 policy_kwargs:     as in SB3; classes by name, of torch (`ReLU`, `Adam`) or as `module:Class`
@@ -31,7 +31,8 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-OPTIONS = {"policy": "MlpPolicy", "n_envs": 1, "normalize": False}
+OPTIONS = {"n_envs": 1, "normalize": False}
+UNFIT = {"MaskablePPO": "in evaluations too it needs masks of the actions, which it does not get here; write sb3:PPO"}
 NOISES = {"normal": NormalActionNoise, "ornstein-uhlenbeck": OrnsteinUhlenbeckActionNoise}
 # Arguments that the adapter gives itself, or that would break what a member promises.
 REFUSED = {
@@ -72,6 +73,8 @@ def trainer(name: str) -> Callable[..., Sb3]:
             for key, x in members.items()
             if isinstance(x, type) and issubclass(x, (OnPolicyAlgorithm, OffPolicyAlgorithm))
         }
+        if name in UNFIT:
+            raise Refused("agent", f"{name} cannot be a member: {UNFIT[name]}")
         if name in found:
             return functools.partial(Sb3, found[name])
     raise Refused("agent", f"there is no {name}", name, sorted(found))
@@ -94,7 +97,11 @@ class Sb3:
                 raise Refused("config", f"{name} cannot be given: {REFUSED[name]}")
             if name not in allowed:
                 raise Refused("config", f"there is no {name}", name, sorted(allowed))
-        self._config = {**OPTIONS, **config}
+        policies = algorithm.policy_aliases
+        policy = "MlpPolicy" if "MlpPolicy" in policies else next(iter(policies))
+        self._config = {**OPTIONS, "policy": policy, **config}
+        if not any("Lstm" in name for name in policies):
+            self.act = self._act  # actions depend on the observation alone
         if config.get("noise_type"):
             self._config.setdefault("noise_std", 0.1)
         values = {**defaults, **self._config}
@@ -170,17 +177,12 @@ class Sb3:
     def evaluate(self, seeds: Sequence[int]) -> list[float]:
         """One episode per seed in environments that are not those of training; frozen statistics, raw rewards."""
         returns: list[float] = []
+        self.evaluation_steps = 0
         while len(self._tests) < min(len(seeds), ENVIRONMENTS):
             self._tests.append(self._make_env())
         for start in range(0, len(seeds), ENVIRONMENTS):
             returns += self._episodes(seeds[start : start + ENVIRONMENTS])
         return returns
-
-    def act(self, obs: Any) -> np.ndarray:
-        """The likeliest actions [B, ...] for observations [B, ...] as the environment gives them."""
-        if self._normalizer is not None:
-            obs = self._normalizer.normalize_obs(obs)
-        return self.model.predict(obs, deterministic=True)[0]
 
     def export(self, path: str) -> list[str]:
         """Write the model as SB3 saves it, and beside it the statistics of VecNormalize where it has some."""
@@ -225,11 +227,25 @@ class Sb3:
         done = min(1.0, model.num_timesteps / self._exploration_steps)
         return model.exploration_initial_eps + done * (model.exploration_final_eps - model.exploration_initial_eps)
 
+    def _act(self, obs: Any) -> np.ndarray:
+        """The likeliest actions [B, ...] for observations [B, ...] as the environment gives them."""
+        return self._likeliest(obs)[0]
+
+    def _likeliest(self, obs: Any, memory: Any = None, first: np.ndarray | None = None) -> tuple[np.ndarray, Any]:
+        """These actions, and what a recurrent policy remembers. first: bool [B], where episodes begin."""
+        if self._normalizer is not None:
+            obs = self._normalizer.normalize_obs(obs)
+        return self.model.predict(obs, memory, first, deterministic=True)
+
     def _episodes(self, seeds: Sequence[int]) -> list[float]:
         envs, returns, running = self._tests, [0.0] * len(seeds), set(range(len(seeds)))
         obs = [env.reset(seed=seed)[0] for env, seed in zip(envs, seeds, strict=False)]
+        memory, first = None, np.ones(len(seeds), bool)
         while running:
-            actions = self.act(_stack(obs))  # of all, so that no row depends on which others have ended
+            # Of all, so that no row depends on which others have ended.
+            actions, memory = self._likeliest(_stack(obs), memory, first)
+            first[:] = False
+            self.evaluation_steps += len(running)
             for i in sorted(running):
                 obs[i], reward, terminated, truncated, _ = envs[i].step(actions[i])
                 returns[i] += float(reward)

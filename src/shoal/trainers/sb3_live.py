@@ -78,6 +78,7 @@ LIVE = {
 }
 FIXED = {
     "QRDQN": {"batch_size"},  # the optimiser's epsilon is made from it
+    "RecurrentPPO": {"n_steps"},  # its buffer keeps the shape
     "SAC": {"target_update_interval"},  # counts within one round of updates, which mostly has one
     "TQC": {"target_update_interval"},
 }

@@ -126,7 +126,8 @@ class Server:
             returns = member.trainer.evaluate(seeds) if member.finite else [math.nan] * len(seeds)
             if len(returns) != len(seeds):
                 raise ValueError(f"evaluate gave {len(returns)} returns for {len(seeds)} seeds")
-        return {"returns": [float(x) for x in returns]}, {}
+            steps = getattr(member.trainer, "evaluation_steps", 0) if member.finite else 0
+        return {"returns": [float(x) for x in returns], "steps": int(steps)}, {}
 
     def act(self, call: Mapping[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
         """Actions [B, ...] for observations [B, ...]."""

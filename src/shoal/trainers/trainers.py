@@ -57,7 +57,8 @@ class Trainers:
         self._recipe, self._python, self._options = recipe, python or sys.executable, processes
         handle, name = tempfile.mkstemp(".log", "shoal-trainer-")  # until the run has a directory
         os.close(handle)
-        self._first = self._process(0, Path(name))
+        self._early_log = Path(name)
+        self._first = self._process(0, self._early_log)
         try:
             about = self._first.description
             hyper = {name: float(x) for name, x in about["hyper"].items()}
@@ -85,8 +86,9 @@ class Trainers:
         return min(members, self._options.count or max(1, _cores() // self._options.threads))
 
     def close(self) -> None:
-        """End the process that was asked what the trainers can do."""
+        """End the process that was asked what the trainers can do; its log goes with it, unless `open` has moved it."""
         self._first.end()
+        self._early_log.unlink(missing_ok=True)
 
     def _process(self, number: int, log: Path, known: dict[str, Any] | None = None) -> TrainerProcess:
         gpus = self._options.gpus
