@@ -31,6 +31,9 @@ class DeviceEnvironment(NamedTuple):
     step:  (key, state, action) -> (state, obs, reward, terminated, truncated)
     fresh_resets: every episode has a new start; without it (where a reset is expensive) each environment has one start
         per rollout
+    at_levels: (first, end) -> the same environment, every episode of which draws its level from first <= level < end,
+        uniformly, by its reset key; the numbers may be traced. None: the number of a level, folded into a fixed key, gives
+        the reset key (`levels.at_levels`)
 
     Continuous actions arrive within the bounds that the spec names.
     """
@@ -39,6 +42,7 @@ class DeviceEnvironment(NamedTuple):
     reset: Callable[[jax.Array], tuple[PyTree, jax.Array]]
     step: Callable[[jax.Array, PyTree, jax.Array], tuple[PyTree, jax.Array, jax.Array, jax.Array, jax.Array]]
     fresh_resets: bool = True
+    at_levels: Callable[[Any, Any], DeviceEnvironment] | None = None
 
 
 def step_once(environment: DeviceEnvironment, key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:

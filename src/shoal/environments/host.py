@@ -37,10 +37,13 @@ class HostEnvironment(NamedTuple):
 
     open: (n, objective) -> n copies; `objective`: a dotted key into the info of an episode's last step, a function of
         that info, or None
+    at_levels: (first, end) -> the same environment, every episode of which draws its level from first <= level < end,
+        uniformly, by the seed of its copy; None: it has no levels
     """
 
     spec: Spec
     open: Callable[[int, Objective], Vector]
+    at_levels: Callable[[int, int], HostEnvironment] | None = None
 
 
 def gymnasium_environment(name: str, options: dict[str, Any]) -> HostEnvironment:
