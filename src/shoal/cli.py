@@ -363,7 +363,7 @@ def envs(
         if not installed(suite):
             console.print(f"[bold]{suite}[/] is not installed: pip install 'shoal\\[{suite}]' (package {package})")
         elif found:
-            kind = "host" if suite == "gym" else "device, compiled with the training"
+            kind = "host" if suite in ("gym", "envpool") else "device, compiled with the training"
             console.print(f"[bold]{suite}[/] [dim]{kind}[/]")
             ids = [f"{suite}:{name}" for name in found]
             console.print(Columns(ids, padding=(0, 2)) if console.is_terminal else "\n".join(ids), highlight=False)

@@ -16,8 +16,7 @@ import numpy as np
 from shoal.core.errors import BadField
 from shoal.core.schema import one_line
 from shoal.core.types import ActionSpace, Continuous, Discrete, MultiDiscrete, Spec, TimeStep
-
-Objective = str | Callable[[dict[str, Any]], float] | None
+from shoal.environments.objective import Objective, read_objective
 
 
 class Vector(Protocol):
@@ -75,7 +74,7 @@ def gymnasium_environment(name: str, options: dict[str, Any]) -> HostEnvironment
             "env", f"gym:{name} begins with an observation of shape {np.shape(first)}", f"its space says {space.shape}"
         )
     dtype = "uint8" if space.dtype == np.uint8 else "float32"
-    spec = Spec(space.shape, dtype, _action_space(env.action_space, name))
+    spec = Spec(space.shape, dtype, action_space(env.action_space, f"gym:{name}"))
 
     def open_copies(n: int, objective: Objective) -> Vector:
         return _Gymnasium(make, n, spec, objective, vectorization)
@@ -185,7 +184,7 @@ class _Gymnasium:
             reward[broken] = np.nan
             obs = self._restart(obs, broken & ~done)
         step = TimeStep(obs, reward, terminated, truncated | broken, final)
-        return step, _read_objective(self._objective, info, done) if self._objective else None
+        return step, read_objective(self._objective, done, lambda i: _info_of(info.get("final_info", {}), i))
 
     def _restart(self, obs: np.ndarray, lost: np.ndarray) -> np.ndarray:
         """Begin new episodes in place of those that are `lost` [n], which might never end. Returns obs [n, ...]."""
@@ -197,15 +196,6 @@ class _Gymnasium:
         self._envs.close()
 
 
-def _read_objective(objective: str | Callable, info: dict[str, Any], done: np.ndarray) -> np.ndarray:
-    """The objective [n] of the copies whose episodes are `done` [n], NaN elsewhere. Raises BadInput."""
-    result = np.full(done.shape, np.nan)
-    for i in np.flatnonzero(done).tolist():
-        last = _info_of(info.get("final_info", {}), i)
-        result[i] = _at(last, objective) if isinstance(objective, str) else _called(objective, last)
-    return result
-
-
 def _info_of(infos: dict[str, Any], copy: int) -> dict[str, Any]:
     """The info of one copy, from that of all; gymnasium marks in `_name` which copies have `name`."""
     names = [name for name in infos if not name.startswith("_") and infos[f"_{name}"][copy]]
@@ -213,35 +203,8 @@ def _info_of(infos: dict[str, Any], copy: int) -> dict[str, Any]:
     return {name: _info_of(x, copy) if isinstance(x, dict) else x[copy] for name, x in values.items()}
 
 
-def _at(info: dict[str, Any], path: str) -> float:
-    """The number at a dotted key."""
-    value: Any = info
-    for part in path.split("."):
-        if not isinstance(value, dict) or part not in value:
-            names = ", ".join(value) if isinstance(value, dict) else ""
-            problem = f"the info of an episode's end has no {part!r}, only: {names}"
-            raise BadField("fitness.objective", problem, value=path)
-        value = value[part]
-    return _number(value, path)
-
-
-def _called(function: Callable, info: dict[str, Any]) -> float:
-    """What a function of the user makes of an episode's last info."""
-    name = getattr(function, "__qualname__", type(function).__qualname__)
-    try:
-        value = function(info)
-    except Exception as error:
-        raise BadField("fitness.objective", f"failed: {one_line(error)}", value=name) from error
-    return _number(value, name)
-
-
-def _number(value: Any, name: str) -> float:
-    if np.shape(value) != () or np.asarray(value).dtype.kind not in "biuf":
-        raise BadField("fitness.objective", "is not one number in the info of an episode's end", value=name)
-    return float(value)
-
-
-def _action_space(space: Any, name: str) -> ActionSpace:
+def action_space(space: Any, env: str) -> ActionSpace:
+    """A space of gymnasium as agents see it; `env` is for the message. Raises BadInput where it is none of theirs."""
     from gymnasium import spaces
 
     if isinstance(space, spaces.Discrete):
@@ -254,6 +217,6 @@ def _action_space(space: Any, name: str) -> ActionSpace:
         return Continuous(tuple(map(float, space.low)), tuple(map(float, space.high)), str(space.dtype))
     raise BadField(
         "env",
-        f"gym:{name} has the action space {space}",
+        f"{env} has the action space {space}",
         "these work: discrete, multi-discrete, multi-binary, flat box",
     )

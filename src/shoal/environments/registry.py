@@ -8,6 +8,7 @@ from typing import Any
 from shoal.core.errors import BadField
 from shoal.core.schema import call_own, import_from
 from shoal.core.suggestions import nearest
+from shoal.environments import envpool
 from shoal.environments.device import DeviceEnvironment, import_gymnax
 from shoal.environments.host import HostEnvironment
 
@@ -17,8 +18,8 @@ BRAX = (  # listed here, because importing brax takes seconds
     *("ant", "halfcheetah", "hopper", "humanoid", "humanoidstandup", "inverted_double_pendulum"),
     *("inverted_pendulum", "pusher", "reacher", "swimmer", "walker2d"),
 )
-# Fastest first; the package that each suite comes with.
-SUITES = {"gymnax": "gymnax", "brax": "brax", "gym": "gymnasium"}
+# In the order in which a bare name is looked for; the package that each suite comes with.
+SUITES = {"gymnax": "gymnax", "brax": "brax", "gym": "gymnasium", "envpool": "envpool"}
 
 
 def installed(suite: str) -> bool:
@@ -34,6 +35,8 @@ def names(suite: str) -> list[str]:
         return list(import_gymnax().registered_envs)
     if suite == "brax":
         return list(BRAX)
+    if suite == "envpool":
+        return envpool.names()
     from shoal.environments import host
 
     registered = host.registry()
@@ -61,6 +64,8 @@ def resolve(env: str) -> str:
     if colon and (name in names(suite) or (suite == "gym" and ":" in name)):
         return env
     if not colon:
+        if env in envpool.EQUAL and installed("envpool"):
+            return f"envpool:{env}"
         for candidate in SUITES:
             if env in names(candidate):
                 return f"{candidate}:{env}"
@@ -89,6 +94,8 @@ def make(env: str, options: dict[str, Any]) -> Environment:
         from shoal.environments.host import gymnasium_environment
 
         return gymnasium_environment(name, options)
+    if suite == "envpool":
+        return envpool.envpool_environment(name, options)
     return call_own("env_options", env, import_from(env, "env"), **options)
 
 
