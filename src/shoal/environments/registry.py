@@ -13,12 +13,15 @@ from shoal.environments.host import HostEnvironment
 
 Environment = DeviceEnvironment | HostEnvironment
 
-BRAX = (  # listed here, because importing brax takes seconds
-    *("ant", "halfcheetah", "hopper", "humanoid", "humanoidstandup", "inverted_double_pendulum"),
-    *("inverted_pendulum", "pusher", "reacher", "swimmer", "walker2d"),
-)
+LISTED = {  # here, because importing these packages takes seconds
+    "brax": (
+        *("ant", "halfcheetah", "hopper", "humanoid", "humanoidstandup", "inverted_double_pendulum"),
+        *("inverted_pendulum", "pusher", "reacher", "swimmer", "walker2d"),
+    ),
+    "jumanji": ("Maze-v0", "Snake-v1"),
+}
 # Fastest first; the package that each suite comes with.
-SUITES = {"gymnax": "gymnax", "brax": "brax", "gym": "gymnasium"}
+SUITES = {"gymnax": "gymnax", "brax": "brax", "jumanji": "jumanji", "gym": "gymnasium"}
 
 
 def installed(suite: str) -> bool:
@@ -32,8 +35,8 @@ def names(suite: str) -> list[str]:
         return []
     if suite == "gymnax":
         return list(import_gymnax().registered_envs)
-    if suite == "brax":
-        return list(BRAX)
+    if suite in LISTED:
+        return list(LISTED[suite])
     from shoal.environments import host
 
     registered = host.registry()
@@ -64,8 +67,9 @@ def resolve(env: str) -> str:
         for candidate in SUITES:
             if env in names(candidate):
                 return f"{candidate}:{env}"
-        if env in BRAX:
-            raise BadField("env", f"{env} needs the package brax: pip install 'shoal[brax]'")
+        for candidate, known in LISTED.items():
+            if env in known:
+                raise BadField("env", f"{env} needs the package {SUITES[candidate]}: pip install 'shoal[{candidate}]'")
     if (name if colon else env).startswith("ALE/") and importlib.util.find_spec("ale_py") is None:
         raise BadField("env", f"{env} needs the package ale-py: pip install 'shoal[atari]'")
     bare = {n: f"{s}:{n}" for s in ([suite] if colon else reversed(SUITES)) for n in names(s)}
@@ -85,6 +89,10 @@ def make(env: str, options: dict[str, Any]) -> Environment:
         from shoal.environments.device import brax_environment
 
         return brax_environment(name, options)
+    if suite == "jumanji":
+        from shoal.environments.jumanji import jumanji_environment
+
+        return jumanji_environment(name, options)
     if suite == "gym":
         from shoal.environments.host import gymnasium_environment
 
