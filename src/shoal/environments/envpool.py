@@ -65,7 +65,7 @@ def envpool_environment(name: str, options: dict[str, Any]) -> HostEnvironment:
             raise BadField("env", f"{env} needs Qt 5 ({_without_qt()})", advice)
 
         def levels(first: int, end: int) -> HostEnvironment:
-            return _environment(env, task, options | {"start_level": first, "num_levels": end - first})
+            return _environment(env, task, options | {"start_level": first, "num_levels": min(end - first, 2**31 - 1)})
 
     return _environment(env, task, options)._replace(at_levels=levels)
 

@@ -76,10 +76,26 @@ def gymnasium_environment(name: str, options: dict[str, Any]) -> HostEnvironment
     dtype = "uint8" if space.dtype == np.uint8 else "float32"
     spec = Spec(space.shape, dtype, action_space(env.action_space, f"gym:{name}"))
 
-    def open_copies(n: int, objective: Objective) -> Vector:
-        return _Gymnasium(make, n, spec, objective, vectorization)
+    def copies_of(make: Callable[[], Any]) -> Callable[[int, Objective], Vector]:
+        return lambda n, objective: _Gymnasium(make, n, spec, objective, vectorization)
 
-    return HostEnvironment(spec, open_copies)
+    def at_levels(first: int, end: int) -> HostEnvironment:
+        return HostEnvironment(spec, copies_of(lambda: _at_levels(make(), first, end)))
+
+    return HostEnvironment(spec, copies_of(make), at_levels)
+
+
+def _at_levels(env: Any, first: int, end: int) -> Any:
+    """The same, every episode of which has the seed of its own level, drawn by the seed that the copy begins with."""
+    import gymnasium
+
+    class AtLevels(gymnasium.Wrapper):
+        def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
+            if seed is not None:
+                self._draws = np.random.default_rng(seed)
+            return self.env.reset(seed=int(self._draws.integers(first, end)), options=options)
+
+    return AtLevels(env)
 
 
 def _try_out(make: Callable[[], Any], what: str) -> tuple[Any, Any]:

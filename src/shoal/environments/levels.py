@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
 
 from shoal.core.errors import BadField
+from shoal.core.keys import jax_key
+from shoal.environments.host import HostEnvironment
+
+if TYPE_CHECKING:
+    import jax
+
+    from shoal.environments.device import DeviceEnvironment
+
+E = TypeVar("E", "DeviceEnvironment", HostEnvironment)
 
 LARGEST = 2**31  # level numbers stay below it
+COMPARED = 8  # levels that must not all begin alike
+BASE = (0,)  # the key that level numbers are folded into: a level is the same in every run
 
 
 class Span(NamedTuple):
-    """The levels first <= level < end."""
+    """The levels first <= level < end: whole numbers, in compiled programs traced ones."""
 
-    first: int
-    end: int
+    first: Any
+    end: Any
 
 
 @dataclass(frozen=True)
@@ -59,3 +73,50 @@ def _given(name: str, value: Any) -> Span | int:
         raise BadField(f"levels.{name}", "are no levels", advice, value=shown)
     span = Span(*numbers)
     return span if isinstance(value, (list, tuple)) else span.end
+
+
+Spans = Mapping[str, Span]  # by purpose; empty where an experiment has no levels
+
+
+def at_levels(environment: E, span: Span) -> E:
+    """The same environment, every episode of which draws one of these levels, uniformly.
+
+    Raises BadInput where the environment has no levels.
+    """
+    if environment.at_levels is not None:
+        return environment.at_levels(*span)
+    if isinstance(environment, HostEnvironment):
+        raise BadField("levels", "the environment has none")
+    return environment._replace(reset=lambda key: environment.reset(level_key(draw(key, span))))
+
+
+def draw(key: jax.Array, span: Span) -> jax.Array:
+    """The level, uint32, of the episode that has this reset key on the device."""
+    import jax
+
+    first, end = (jax.numpy.asarray(x, jax.numpy.uint32) for x in span)
+    return jax.random.randint(key, (), first, end, jax.numpy.uint32)
+
+
+def level_key(level: Any) -> jax.Array:
+    """The key that a device environment is reset with, so that it begins at this level."""
+    import jax
+
+    return jax.random.fold_in(jax_key(BASE), level)
+
+
+def check_levels(environment: DeviceEnvironment | HostEnvironment, env: str) -> None:
+    """Raise BadInput where an environment has no levels, because all its episodes begin alike."""
+    if isinstance(environment, HostEnvironment):
+        vector = at_levels(environment, Span(0, LARGEST)).open(COMPARED, None)
+        try:
+            starts = [vector.reset(list(range(COMPARED)))]
+        finally:
+            vector.close()
+    else:
+        import jax
+
+        keys = jax.vmap(level_key)(np.arange(COMPARED, dtype=np.uint32))
+        starts = jax.device_get(jax.tree.leaves(jax.jit(jax.vmap(environment.reset))(keys)))
+    if all((x == x[:1]).all() for x in starts):
+        raise BadField("levels", f"every episode of {env} begins alike, so that it has no levels")

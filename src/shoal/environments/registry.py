@@ -14,12 +14,15 @@ from shoal.environments.host import HostEnvironment
 
 Environment = DeviceEnvironment | HostEnvironment
 
-BRAX = (  # listed here, because importing brax takes seconds
-    *("ant", "halfcheetah", "hopper", "humanoid", "humanoidstandup", "inverted_double_pendulum"),
-    *("inverted_pendulum", "pusher", "reacher", "swimmer", "walker2d"),
-)
+LISTED = {  # here, because importing these packages takes seconds
+    "brax": (
+        *("ant", "halfcheetah", "hopper", "humanoid", "humanoidstandup", "inverted_double_pendulum"),
+        *("inverted_pendulum", "pusher", "reacher", "swimmer", "walker2d"),
+    ),
+    "jumanji": ("Maze-v0", "Snake-v1"),
+}
 # In the order in which a bare name is looked for; the package that each suite comes with.
-SUITES = {"gymnax": "gymnax", "brax": "brax", "gym": "gymnasium", "envpool": "envpool"}
+SUITES = {"gymnax": "gymnax", "brax": "brax", "jumanji": "jumanji", "gym": "gymnasium", "envpool": "envpool"}
 
 
 def installed(suite: str) -> bool:
@@ -33,8 +36,8 @@ def names(suite: str) -> list[str]:
         return []
     if suite == "gymnax":
         return list(import_gymnax().registered_envs)
-    if suite == "brax":
-        return list(BRAX)
+    if suite in LISTED:
+        return list(LISTED[suite])
     if suite == "envpool":
         return envpool.names()
     from shoal.environments import host
@@ -69,8 +72,9 @@ def resolve(env: str) -> str:
         for candidate in SUITES:
             if env in names(candidate):
                 return f"{candidate}:{env}"
-        if env in BRAX:
-            raise BadField("env", f"{env} needs the package brax: pip install 'shoal[brax]'")
+        for candidate, known in LISTED.items():
+            if env in known:
+                raise BadField("env", f"{env} needs the package {SUITES[candidate]}: pip install 'shoal[{candidate}]'")
     if (name if colon else env).startswith("ALE/") and importlib.util.find_spec("ale_py") is None:
         raise BadField("env", f"{env} needs the package ale-py: pip install 'shoal[atari]'")
     bare = {n: f"{s}:{n}" for s in ([suite] if colon else reversed(SUITES)) for n in names(s)}
@@ -90,6 +94,10 @@ def make(env: str, options: dict[str, Any]) -> Environment:
         from shoal.environments.device import brax_environment
 
         return brax_environment(name, options)
+    if suite == "jumanji":
+        from shoal.environments.jumanji import jumanji_environment
+
+        return jumanji_environment(name, options)
     if suite == "gym":
         from shoal.environments.host import gymnasium_environment
 
