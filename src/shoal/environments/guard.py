@@ -27,8 +27,12 @@ def guarded(environment: Environment, env: str) -> Environment:
         within: Any = lambda first, end: guarded(at_levels(first, end), env)  # noqa: E731
         environment = environment._replace(at_levels=within)
     if isinstance(environment, HostEnvironment):
-        open_copies = environment.open
-        return environment._replace(open=lambda n, objective: _Vector(open_copies, n, objective, env, spec))
+        open_copies, measured = environment.open, environment.measured
+        own: Any = None if measured is None else guarded(measured, env)
+        return environment._replace(
+            open=lambda n, objective: _Vector(open_copies, n, objective, env, spec),
+            measured=own,
+        )
     return _on_the_device(environment, env)
 
 

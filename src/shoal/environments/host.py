@@ -38,11 +38,13 @@ class HostEnvironment(NamedTuple):
         that info, or None
     at_levels: (first, end) -> the same environment, every episode of which draws its level from first <= level < end,
         uniformly, by the seed of its copy; None: it has no levels
+    measured: what fitness is measured in, where that is another one: the same task without what only helps to learn it
     """
 
     spec: Spec
     open: Callable[[int, Objective], Vector]
     at_levels: Callable[[int, int], HostEnvironment] | None = None
+    measured: HostEnvironment | None = None
 
 
 def gymnasium_environment(name: str, options: dict[str, Any]) -> HostEnvironment:
@@ -142,17 +144,19 @@ def open_one(env: Any, **options: Any) -> Any:
 
 
 def _atari(
-    env: Any, frameskip: int = 4, frame_stack: int = 1, max_episode_steps: int | None = None, **options: Any
+    env: Any,
+    frameskip: int = 4,
+    frame_stack: int = 1,
+    noop_max: int = 30,
+    max_episode_steps: int | None = None,
+    **options: Any,
 ) -> Any:
-    """The screen in grey, uint8 [frame_stack, 84, 84], at every `frameskip`-th frame (Machado et al. 2018).
-
-    max_episode_steps: counted in steps of the agent
-    """
+    """One copy as `atari.py` has many, to be filmed, or with what only gymnasium's has. Options: see `AtariOptions`."""
     import ale_py
     from gymnasium import make, wrappers
 
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # otherwise every console prints its version
-    made: Any = wrappers.AtariPreprocessing(make(env, frameskip=1, **options), frame_skip=frameskip)
+    made: Any = wrappers.AtariPreprocessing(make(env, frameskip=1, **options), noop_max, frameskip)
     made = wrappers.FrameStackObservation(made, frame_stack)
     return made if max_episode_steps is None else wrappers.TimeLimit(made, max_episode_steps)
 

@@ -8,7 +8,7 @@ from typing import Any
 from shoal.core.errors import BadField
 from shoal.core.schema import call_own, import_from
 from shoal.core.suggestions import nearest
-from shoal.environments import envpool
+from shoal.environments import atari, envpool
 from shoal.environments.device import DeviceEnvironment, import_gymnax
 from shoal.environments.host import HostEnvironment
 
@@ -98,6 +98,8 @@ def make(env: str, options: dict[str, Any]) -> Environment:
         from shoal.environments.jumanji import jumanji_environment
 
         return jumanji_environment(name, options)
+    if suite == "gym" and atari.plays(name, options):
+        return atari.atari_environment(name, options)
     if suite == "gym":
         from shoal.environments.host import gymnasium_environment
 

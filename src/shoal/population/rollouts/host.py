@@ -112,11 +112,11 @@ class HostEpisodes:
         if held is None or size != count:
             if held is not None:
                 held.close()
-            self._testing[levels] = self._open(levels, count), count
+            self._testing[levels] = self._open(self._environment.measured or self._environment, levels, count), count
         return self._testing[levels][0]
 
-    def _open(self, levels: str, count: int) -> Vector:
-        environment = at_levels(self._environment, self._levels[levels]) if self._levels else self._environment
+    def _open(self, environment: HostEnvironment, levels: str, count: int) -> Vector:
+        environment = at_levels(environment, self._levels[levels]) if self._levels else environment
         return environment.open(count, self._objective)
 
     def _greedy_members(
@@ -175,7 +175,7 @@ class HostRollouts(HostEpisodes):
     def begin(self, uid: np.ndarray, key: Seed) -> None:
         """Reset every environment, each with its own seed."""
         shape = (len(uid), self._learner.agent.environments)
-        self._training = self._training or self._open("train", shape[0] * shape[1])
+        self._training = self._training or self._open(self._environment, "train", shape[0] * shape[1])
         seeds = [seed for u in uid for seed in words(derive(key, int(u)), shape[1])]
         self._obs = self._training.reset(seeds).reshape(*shape, *self._environment.spec.obs_shape)
         self._carry = jax.tree.map(np.asarray, self._learner.agent.carry(shape))
