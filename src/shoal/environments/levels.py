@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-import numpy as np
-
 from shoal.core.errors import BadField
 from shoal.core.keys import jax_key
 from shoal.environments.host import HostEnvironment
@@ -105,10 +103,11 @@ def level_key(level: Any) -> jax.Array:
     return jax.random.fold_in(jax_key(BASE), level)
 
 
-def check_levels(environment: DeviceEnvironment | HostEnvironment, env: str) -> None:
+def check_levels(environment: Any, env: str) -> None:
     """Raise BadInput where an environment has no levels, because all its episodes begin alike."""
-    if isinstance(environment, HostEnvironment):
-        vector = at_levels(environment, Span(0, LARGEST)).open(COMPARED, None)
+    everywhere = at_levels(environment, Span(0, LARGEST))
+    if isinstance(everywhere, HostEnvironment):
+        vector = everywhere.open(COMPARED, None)
         try:
             starts = [vector.reset(list(range(COMPARED)))]
         finally:
@@ -116,7 +115,7 @@ def check_levels(environment: DeviceEnvironment | HostEnvironment, env: str) -> 
     else:
         import jax
 
-        keys = jax.vmap(level_key)(np.arange(COMPARED, dtype=np.uint32))
-        starts = jax.device_get(jax.tree.leaves(jax.jit(jax.vmap(environment.reset))(keys)))
+        keys = jax.random.split(jax_key(BASE), COMPARED)
+        starts = jax.device_get(jax.tree.leaves(jax.jit(jax.vmap(everywhere.reset))(keys)))
     if all((x == x[:1]).all() for x in starts):
         raise BadField("levels", f"every episode of {env} begins alike, so that it has no levels")

@@ -188,7 +188,8 @@ class SearchShard(JaxShard):
         same = self._placed({name: np.full(n, value) for name, value in hyper.items()})
         every = jax.tree.map(lambda x: np.broadcast_to(x, (n, *np.shape(x))), learned)
         population = self._layout.place(Population(Member(every, (), ()), (), same))
-        size, results = -(-min(episodes, TEST) // n), []
+        at_a_time = self._episodes if self._levels else episodes  # with levels, one program for every generation too
+        size, results = -(-min(at_a_time, TEST) // n), []
         for round_ in range(-(-episodes // (n * size))):
             keys = jax.random.split(jax_key(derive(key, round_)), (n, size))
             played = self.rollouts.evaluate(population, keys, levels, self.pause)

@@ -14,7 +14,7 @@ import numpy as np
 
 from shoal.core import tree
 from shoal.core.keys import at, environment_keys, member_keys, stream
-from shoal.core.types import Learner, Population, PyTree, Rollout, SearchLearner
+from shoal.core.types import Learner, Population, PyTree, Rollout, SearchLearner, TimeStep
 from shoal.environments.device import DeviceEnvironment, auto_reset, step_once
 from shoal.environments.levels import Span, Spans, at_levels
 from shoal.environments.spaces import to_bounds
@@ -268,13 +268,30 @@ class DeviceRollouts(DeviceEpisodes):
             start = reset_all(now_keys["reset"]) if environment.fresh_resets else once
             state, now = step_all(now_keys["step"], world.state, inside, start)
             done = now.terminated | now.truncated
+            after = self._after(population, now, carry)
             carry = tree.where(done, agent.carry(done.shape), carry)
             progress, *finished = advance(jnp, world.progress, now.reward, done)
-            taken = Rollout(world.obs, action, now.reward, now.final_obs, now.terminated, now.truncated, extras)
+            taken = Rollout(world.obs, action, now.reward, (), now.terminated, now.truncated, extras)._replace(**after)
             return World(state, now.obs, carry, progress), (taken, tuple(finished))
 
         world, (rollout, finished) = jax.lax.scan(step, world, jnp.arange(agent.rollout))
+        if self._learner.value is not None:
+            last = self._learner.value(population, world.obs, world.carry)
+            last = jnp.where(rollout.truncated[-1], rollout.next_value[-1], last)
+            rollout = rollout._replace(next_value=rollout.next_value.at[-1].set(last))
         return world, jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), rollout), finished
+
+    def _after(self, population: Population, now: TimeStep, carry: PyTree) -> dict[str, jax.Array]:
+        """What the rollout keeps of the observations after a step: themselves, or their values where truncated."""
+        value = self._learner.value
+        if value is None:
+            return {"next_obs": now.final_obs}
+        worth = jax.lax.cond(
+            now.truncated.any(),
+            lambda: value(population, now.final_obs, carry),
+            lambda: jnp.zeros(now.truncated.shape, jnp.float32),
+        )
+        return {"next_value": jnp.where(now.truncated, worth, 0.0)}
 
     def _reset(self, uid: jax.Array, key: jax.Array) -> World:
         shape = (uid.shape[0], self._learner.agent.environments)

@@ -160,12 +160,13 @@ class HostRollouts(HostEpisodes):
         self._update = layout.program(
             self._update_members, kept, True, True, True, True, False, out=(kept, True, True), donate=(1,)
         )
+        self._value = layout.program(self._value_members, (*kept, True), True, True) if learner.value else None
         self._turns = [layout.place(np.int32(t), members=False) for t in range(learner.agent.rollout)]
         self._training: Vector | None = None
         self._obs: np.ndarray = np.zeros(0)
         self._carry: PyTree = ()
         self._progress = begin(np, 0, 0)
-        self.programs = (self._act, self._update, self._test)
+        self.programs = (self._act, self._update, self._test, *([self._value] if self._value else []))
 
     def sibling(self) -> Self:
         other = super().sibling()
@@ -228,12 +229,25 @@ class HostRollouts(HostEpisodes):
             reward = step.reward.reshape(shape)
             self._progress, total, length, counted = advance(np, self._progress, reward, done)
             ends.append((total if objective is None else objective.reshape(shape), length, counted))
-            next_obs = step.final_obs.reshape(self._obs.shape)
-            steps.append(Rollout(self._obs, action, reward, next_obs, terminated, truncated, extras))
+            final_obs = step.final_obs.reshape(self._obs.shape)
+            taken = Rollout(self._obs, action, reward, (), terminated, truncated, extras)
+            if self._value is None:
+                steps.append(taken._replace(next_obs=final_obs))
+            else:
+                needed = truncated | (t == agent.rollout - 1)
+                steps.append(taken._replace(next_value=self._values(acting, final_obs, carry, needed)))
             self._obs = step.obs.reshape(self._obs.shape)
             self._carry = self._restart(carry, done)
         rollout = jax.tree.map(lambda *x: np.stack(x, 1), *steps)
         return rollout, [np.stack(x) for x in zip(*ends, strict=True)]
+
+    def _values(self, acting: tuple, obs: np.ndarray, carry: PyTree, needed: np.ndarray) -> np.ndarray:
+        """The values of observations [N, B, ...] where `needed` [N, B], 0 elsewhere."""
+        assert self._value is not None
+        if not needed.any():
+            return np.zeros(needed.shape, np.float32)
+        place = self._layout.place
+        return np.where(needed, self._value(acting, place(obs), place(carry)), np.float32(0))
 
     def _restart(self, carry: PyTree, done: np.ndarray) -> PyTree:
         """The recurrent state of policies, fresh where an episode is `done`."""
@@ -248,6 +262,11 @@ class HostRollouts(HostEpisodes):
         population = Population(Member(learned, (), ()), shared, hyper)
         keys = member_keys(jax.random.fold_in(key, turn), uid)
         return self._learner.act(population, obs, carry, keys)
+
+    def _value_members(self, acting: tuple, obs: jax.Array, carry: PyTree) -> jax.Array:
+        assert self._learner.value is not None
+        learned, shared, hyper = acting
+        return self._learner.value(Population(Member(learned, (), ()), shared, hyper), obs, carry)
 
     def _update_members(
         self, kept: tuple, spent: tuple, hyper: PyTree, rollout: Rollout, uid: jax.Array, key: jax.Array
