@@ -6,6 +6,7 @@ And one set of compiled programs for the many tiny runs of tests.
 import gc
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,8 @@ def shared_programs(monkeypatch: pytest.MonkeyPatch) -> None:
         method = method_data(e.method)
         options = [(k, v) for k, v in method.items() if k not in SELECTION] if isinstance(method, dict) else []
         learner = resolved.learner.act.__module__, resolved.learner.init.__module__, options
-        shapes = e.agent, e.config, e.population, size, e.fitness, e.final_episodes
+        fitness = replace(e.fitness, levels="validation")
+        shapes = e.agent, e.config, e.population, size, fitness, e.final_episodes, e.levels and e.levels.train
         structure = repr((e.env, e.env_options, learner, shapes))
         for holder in (part for shard in shards for part in (shard, shard.rollouts)):
             for name, value in vars(holder).items():

@@ -205,6 +205,12 @@ def evaluate(
     run: Run,
     episodes: Annotated[int, arg(metavar="N", help="episodes to play, all on fresh seeds")] = 100,
     seed: Annotated[int, arg(metavar="N", help="which fresh seeds")] = 0,
+    levels: Annotated[
+        Literal["train", "validation", "test"] | None,
+        arg(
+            metavar="NAME", help="of a run with levels: train, validation or test", help_behavior_hint="(default: test)"
+        ),
+    ] = None,
     trust_code: Trust = False,
 ) -> int:
     """Let the champion of a run play whole episodes and print what they returned."""
@@ -212,7 +218,7 @@ def evaluate(
 
     _look_here(trust_code)
     with _console().status("playing"):
-        outcome = play_episodes(run, episodes, seed, trust_code)
+        outcome = play_episodes(run, episodes, seed, trust_code, levels)
     _console().print(
         f"{outcome['mean']:.4g} ± {outcome['standard_error'] or 0:.2g} over {outcome['episodes']} episodes "
         f"(lowest {outcome['min']:.4g}, highest {outcome['max']:.4g}); "
@@ -410,7 +416,7 @@ def envs(
         if not installed(suite):
             console.print(f"[bold]{suite}[/] is not installed: pip install 'shoal\\[{suite}]' (package {package})")
         elif found:
-            kind = "host" if suite == "gym" else "device, compiled with the training"
+            kind = "host" if suite in ("gym", "envpool") else "device, compiled with the training"
             console.print(f"[bold]{suite}[/] [dim]{kind}[/]")
             ids = [f"{suite}:{name}" for name in found]
             console.print(Columns(ids, padding=(0, 2)) if console.is_terminal else "\n".join(ids), highlight=False)
@@ -531,6 +537,11 @@ def _tell(result: Result, console: Console) -> int:
             highlight=False,
             soft_wrap=True,
         )
+        if "levels" in champion:
+            told = (
+                f"{name} {x['mean']:.4g} ± {x['standard_error'] or 0:.2g}" for name, x in champion["levels"].items()
+            )
+            console.print(f"on levels: {', '.join(told)}", highlight=False, soft_wrap=True)
     try:
         page = write_report(result.run_dir)
     except OSError as error:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shoal.agents.ppo import ppo
+from shoal.agents.ppo import Acted, ppo
 from shoal.core.errors import BadInput
 from shoal.core.types import Agent, Continuous, Discrete, Member, Rollout, Spec
 from shoal.rl.networks import Features
@@ -34,15 +34,19 @@ class Reference:
         self.clipped_values = 0
 
     def _rollout(self, rng: np.random.Generator) -> Rollout:
-        obs, next_obs = rng.normal(size=(2, T, B, 2)).astype(np.float32)
+        obs, self.final_obs = rng.normal(size=(2, T, B, 2)).astype(np.float32)
         discrete = self.actions == "discrete"
         action = rng.integers(3, size=(T, B), dtype=np.int32) if discrete else rng.normal(size=(T, B, 2))
         action = action if discrete else action.astype(np.float32)
         terminated, truncated = rng.random((2, T, B)) < 0.2
         reward = rng.normal(size=(T, B)).astype(np.float32) * 2
         # Not quite the policy that acts now, so that some ratios begin beyond the clip range.
-        log_prob = self.policy(self.unflatten(self.params), obs, action)[0] + 0.3 * rng.normal(size=(T, B))
-        return Rollout(obs, action, reward, next_obs, terminated, truncated, log_prob.astype(np.float32))
+        params = self.unflatten(self.params)
+        log_prob = self.policy(params, obs, action)[0] + 0.3 * rng.normal(size=(T, B))
+        acted = Acted(log_prob.astype(np.float32), self.value(params, obs).astype(np.float32))
+        last = np.arange(T)[:, None] == T - 1
+        next_value = np.where(truncated | last, self.value(params, self.final_obs), 0).astype(np.float32)
+        return Rollout(obs, action, reward, (), terminated, truncated, acted, next_value)
 
     def unflatten(self, params: np.ndarray) -> Any:
         shapes, structure = jax.tree.flatten(self.tree)
@@ -68,7 +72,9 @@ class Reference:
     def advantages(self) -> tuple[np.ndarray, np.ndarray]:
         """Advantages and old values [T, B], by a loop."""
         params, r = self.unflatten(self.params), self.rollout
-        value, next_value = self.value(params, r.obs), self.value(params, r.next_obs)
+        value, final = self.value(params, r.obs), self.value(params, self.final_obs)
+        goes_on = ~r.truncated[:-1]
+        next_value = np.concatenate([np.where(goes_on, value[1:], final[:-1]), final[-1:]])
         advantage, following = np.zeros((T, B)), np.zeros(B)
         for t in reversed(range(T)):
             delta = r.reward[t] + HYPER["discount"] * np.where(r.terminated[t], 0, next_value[t]) - value[t]
@@ -80,7 +86,7 @@ class Reference:
     def losses(self, params: np.ndarray, advantage: np.ndarray, old_value: np.ndarray) -> dict[str, float]:
         tree, r, clip = self.unflatten(params), self.rollout, HYPER["clip_range"]
         log_prob, entropy = self.policy(tree, r.obs, r.action)
-        log_ratio = log_prob - r.extras.astype(np.float64)
+        log_ratio = log_prob - r.extras.log_prob.astype(np.float64)
         ratio = np.exp(log_ratio)
         a = (advantage - advantage.mean()) / advantage.std() if self.normalise else advantage
         surrogate = np.where(a > 0, np.minimum(ratio, 1 + clip) * a, np.maximum(ratio, 1 - clip) * a)
@@ -190,7 +196,9 @@ def test_entropy_coefficient_raises_entropy(actions, clip_values, normalise_adva
     reference = Reference(agent, actions, True, False)
     params = jax.tree.map(np.float32, reference.unflatten(reference.params))
     params["critic"] = jax.tree.map(np.zeros_like, params["critic"])
-    rollout = reference.rollout._replace(reward=np.zeros((T, B), np.float32))
+    none = np.zeros((T, B), np.float32)
+    acted = reference.rollout.extras._replace(value=none)
+    rollout = reference.rollout._replace(reward=none, extras=acted, next_value=none)
     entropies = []
     for coefficient in (0.0, 1.0):
         member = begin(agent, params)
@@ -226,7 +234,7 @@ def test_observation_statistics_move_after_the_update():
     for i in range(2):
         obs = (rollout.obs * 3 + 10 + i).astype(np.float32)
         acted = [act(start.learned, agent.hyper, x, (), jax.random.key(t)) for t, x in enumerate(obs)]
-        action, extras = (np.stack([x[j] for x in acted]) for j in (0, 2))
+        action, extras = jax.tree.map(lambda *x: np.stack(x), *[(action, extras) for action, _, extras in acted])
         now = rollout._replace(obs=obs, action=action, extras=extras)
         start, metrics = agent.update(start, hyper(agent), now, jax.random.key(0))
         np.testing.assert_allclose(metrics["policy/kl"], 0, atol=1e-6)
@@ -249,23 +257,46 @@ def test_reward_normalisation_makes_the_scale_irrelevant():
     np.testing.assert_allclose(ends[0], ends[1], rtol=1e-3, atol=1e-4)
 
 
+NETWORKS = ["nature_cnn", lambda spec: nn.Sequential([Features(spec.obs_shape), nn.Dense(5)])]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("network", ["nature_cnn", lambda spec: nn.Sequential([Features(spec.obs_shape), nn.Dense(5)])])
-def test_images(network):
-    """Bytes from the environment to a network in policy and critic each; every layer learns."""
+@pytest.mark.parametrize(("network", "shared"), [(NETWORKS[0], True), (NETWORKS[1], True), (NETWORKS[1], False)])
+def test_images(network, shared):
+    """Bytes from the environment to one network of policy and critic, or to one each; every layer learns."""
     spec = Spec(shape := (36, 40, 1), "uint8", SPACES["discrete"])
-    agent = ppo(spec, network=network, layers=(), environments=B, rollout=T, minibatches=2)
+    agent = ppo(spec, network=network, shared=shared, layers=(), environments=B, rollout=T, minibatches=2)
     member = jax.jit(agent.init)(jax.random.key(0), agent.hyper)
-    obs, next_obs = np.random.default_rng(0).integers(256, size=(2, T, B, *shape), dtype=np.uint8)
+    obs = np.random.default_rng(0).integers(256, size=(T, B, *shape), dtype=np.uint8)
     action, _, extras = jax.vmap(agent.act, (None, None, 0, None, None))(
         member.learned, agent.hyper, obs, (), jax.random.key(0)
     )
     rollout = Reference(linear("discrete"), "discrete", True, True).rollout
-    rollout = rollout._replace(obs=obs, next_obs=next_obs, action=action, extras=extras)
+    rollout = rollout._replace(obs=obs, action=action, extras=extras)
     end, metrics = jax.jit(agent.update)(member, hyper(agent), rollout, jax.random.key(1))
     assert np.isfinite(metrics["loss/value"])
+    assert len(end.learned.params["networks"]) == 2 - shared
     for before, after in zip(jax.tree.leaves(member.learned.params), jax.tree.leaves(end.learned.params), strict=True):
         assert (before != after).any()
+
+
+@pytest.mark.slow
+def test_a_shared_network_learns_from_both_losses():
+    """Its gradient is the sum of the gradients that a policy's own and a critic's own would get, from equal weights."""
+    spec = Spec((2,), "float32", SPACES["discrete"])
+    rollout = Reference(linear("discrete"), "discrete", True, True).rollout
+    steps, weights = {}, {"params": {"layers_0": {"kernel": np.float32([[0.5, -1, 0.3], [1, 0.2, -0.4]])}}}
+    weights["params"]["layers_0"]["bias"] = np.float32([0.1, 0, -0.2])
+    for shared in (True, False):
+        settings = {"layers": (), "environments": B, "rollout": T, "minibatches": 1, "shared": shared}
+        agent = ppo(spec, network=lambda spec: nn.Sequential([nn.Dense(3)]), **settings)
+        start = agent.init(jax.random.key(0), agent.hyper)
+        start.learned.params["networks"][:] = [weights] * (2 - shared)
+        values = hyper(agent, learning_rate=1e-3, max_gradient_norm=1e9)
+        moments = jax.jit(agent.update)(start, values, rollout, jax.random.key(0))[0].learned.optimiser[1][0].mu
+        steps[shared] = [flat(x) for x in moments["networks"]]  # Adam's first moment: a tenth of the gradient
+    np.testing.assert_allclose(steps[True][0], np.sum(steps[False], 0), rtol=1e-4, atol=1e-6)
+    assert (np.abs(steps[False]) > 1e-4).any(1).all()
 
 
 def test_unfitting_minibatches():
@@ -293,7 +324,7 @@ def test_the_deviation_of_actions_has_bounds_and_comes_back_from_them():
         values = hyper(agent, entropy_coefficient=coefficient, discount=0, value_coefficient=0)
         for _ in range(60):
             action, _, extras = act(member.learned, agent.hyper, obs, (), key)
-            now = rollout._replace(obs=obs, action=np.asarray(action), extras=np.asarray(extras))
+            now = rollout._replace(obs=obs, action=np.asarray(action), extras=extras)
             member, metrics = agent.update(member, values, now, key)
         log_std = float(metrics["policy/entropy"]) / 2 - 0.5 * np.log(2 * np.pi * np.e)
         assert low < log_std < high

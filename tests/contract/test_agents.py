@@ -88,7 +88,17 @@ class Case:
         taken = jax.lax.scan(step, self.agent.carry((N, self.agent.environments)), seen)[1]
         action, extras = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), taken)
         rollout = Rollout(world.obs, action, world.reward, world.next_obs, world.terminated, world.truncated, extras)
+        if self.learner.value is not None:
+            rollout = rollout._replace(next_obs=(), next_value=self._values(population, world))
         return *self.learner.update(population, rollout, keys), rollout
+
+    def _values(self, population: Population, world: World) -> jax.Array:
+        """What rollouts keep of the next observations, for an agent that wants their values only."""
+        value, carry = self.learner.value, self.agent.carry((N, self.agent.environments))
+        assert value is not None
+        values = jax.vmap(lambda obs: value(population, obs, carry), 1, 1)(world.next_obs)
+        last = jnp.arange(self.agent.rollout)[:, None] == self.agent.rollout - 1
+        return jnp.where(world.truncated | last, values, 0.0)
 
     def changed(self, field: str) -> Population:
         """The population, with another value of one hyperparameter for member 1."""
@@ -275,7 +285,8 @@ def test_observations_of_any_shape(name, actions, shape, dtype):
         carry = agent.carry(agent.environments)
         step = agent.act(start.learned, agent.hyper, obs[0], carry, key)
         action, _, extras = jax.tree.map(lambda x: jnp.broadcast_to(x, (agent.rollout, *x.shape)), step)
-        rollout = Rollout(obs, action, jnp.zeros(batch), obs, jnp.zeros(batch, bool), jnp.zeros(batch, bool), extras)
+        no = jnp.zeros(batch, bool)
+        rollout = Rollout(obs, action, jnp.zeros(batch), obs, no, no, extras, jnp.zeros(batch))
         return agent.greedy(start.learned, obs[0], carry)[0], start, agent.update(start, agent.hyper, rollout, key)[0]
 
     action, start, end = jax.eval_shape(live, jax.random.key(0))
@@ -298,7 +309,7 @@ def test_bytes_are_shares_of_255(name, actions):
             if hasattr(learned, "observations"):
                 action, _, extras = jax.tree.map(lambda x: jnp.broadcast_to(x, (agent.rollout, *x.shape)), step)
                 done = jnp.ones(batch, bool)
-                rollout = Rollout(obs, action, jnp.ones(batch), obs, done, done, extras)
+                rollout = Rollout(obs, action, jnp.ones(batch), obs, done, done, extras, jnp.zeros(batch))
                 learned = agent.update(start, agent.hyper, rollout, key)[0].learned
             return step, agent.greedy(learned, obs[1], carry), getattr(learned, "observations", ())
 

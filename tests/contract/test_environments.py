@@ -15,7 +15,7 @@ from support.cases import others_slow
 from support.tiny import leaves, same
 
 from shoal.core.errors import BadInput
-from shoal.core.types import Continuous, Discrete, MultiDiscrete, Spec, TimeStep
+from shoal.core.types import Continuous, Discrete, MultiDiscrete, TimeStep
 from shoal.environments import registry
 from shoal.environments.device import DeviceEnvironment, auto_reset
 from shoal.environments.host import HostEnvironment
@@ -514,49 +514,6 @@ def test_brax():
     assert ends == [(False, False), (False, False), (False, True), (False, False)]
 
 
-@pytest.fixture(scope="module")
-def atari() -> None:
-    pytest.importorskip("ale_py")
-    pytest.importorskip("cv2")
-
-
-@pytest.mark.usefixtures("atari")
-@pytest.mark.parametrize("vectorization", ["sync", "async"])
-def test_atari(vectorization):
-    """Grey screens, one for every fourth frame; the limit counts what the agent sees."""
-    environment = open_environment("gym:ALE/Pong-v5", max_episode_steps=3, vectorization=vectorization, frame_stack=2)
-    assert environment.spec == Spec((2, 84, 84), "uint8", Discrete(6))
-    vector = environment.open(2, "episode_frame_number")
-    try:
-        first = vector.reset([1, 1])
-        np.testing.assert_array_equal(first[0], first[1])
-        frames = []
-        for t in range(3):
-            step, frame = vector.step(np.zeros(2, np.int32))
-            np.testing.assert_array_equal(step.truncated, [t == 2] * 2)
-            np.testing.assert_array_equal(step.final_obs[:, 0], (first if not frames else frames[-1].final_obs)[:, 1])
-            frames.append(step)
-        assert step.final_obs.dtype == np.uint8 and step.final_obs.max() > 100
-        assert ((frame > 12) & (frame <= 12 + 30)).all(), "after up to 30 frames without an action"
-    finally:
-        vector.close()
-
-
-@pytest.mark.usefixtures("atari")
-def test_atari_as_the_console_gives_it():
-    assert open_environment("gym:ALE/Pong-v5", obs_type="ram").spec.obs_shape == (128,)
-    assert open_environment("gym:ALE/Pong-v5", full_action_space=True).spec.action == Discrete(18)
-    names = registry.names("gym")
-    assert "ALE/Pong-v5" in names and "PongNoFrameskip-v4" not in names
-
-
-@pytest.mark.usefixtures("atari")
-@pytest.mark.parametrize("options", [{"frameskip": 0}, {"frame_stack": 0}, {"frame_stack": "many"}, {"mod": 1}])
-def test_bad_options_of_atari(options):
-    with pytest.raises(BadInput, match=r"env: gym:ALE/Pong-v5 with env_options .* cannot be made"):
-        open_environment("gym:ALE/Pong-v5", **options)
-
-
 def test_atari_is_an_extra(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ale_py" else True)
     monkeypatch.setattr(registry, "names", lambda suite: [])
@@ -579,7 +536,7 @@ def test_bare_names_take_the_fastest_suite():
         ("gymnax:Cartpole", {}, "did you mean gymnax:CartPole-v1"),
         ("gym:LunarLander-v2", {}, "did you mean gym:LunarLander-v3"),
         ("brax:Ant", {}, "did you mean brax:ant"),
-        ("atari:Pong", {}, "no suite 'atari'.*gymnax, brax, gym"),
+        ("atari:Pong", {}, "no suite 'atari'; choose one of gymnax, brax"),
         ("", {}, "does not exist"),
         (PROBES + "mtch", {}, "has no.*'mtch'|no attribute 'mtch'"),
         (PROBES + "match", {"actions": "discret"}, "did you mean discrete"),

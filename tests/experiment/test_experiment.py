@@ -112,7 +112,7 @@ def test_file_round_trip(tmp_path: Path, experiment: Experiment) -> None:
 def test_everything_says_more_than_the_defaults() -> None:
     usual = Experiment()
     same = [f.name for f in fields(Experiment) if getattr(usual, f.name) == getattr(EVERYTHING, f.name)]
-    assert same == ["workspace", "worker", "python", "processes"]  # of a directory, and of trainers
+    assert same == ["workspace", "worker", "python", "processes", "levels"]  # of a directory, trainers, evaluations
 
 
 def test_schedule_round_trip(tmp_path: Path) -> None:

@@ -9,21 +9,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
-from support.cases import every_slow
+from support.images import convolution
 
 from shoal.core.errors import BadInput
 from shoal.core.types import Continuous, Discrete, MultiDiscrete, Spec
-from shoal.rl import networks
+from shoal.rl.initialisers import orthogonal
 from shoal.rl.networks import (
     MLP,
     Categorical,
-    Conv,
     Features,
     MultiCategorical,
     Normal,
     Policy,
     SquashedNormal,
     categorical,
+    check_activation,
     flatten,
     held_within,
     make_network,
@@ -102,12 +102,12 @@ def test_normal_samples():
 def test_orthogonal_under_vmap(shape):
     """Rows or columns, whichever are fewer, are orthogonal and of the length asked for; every member draws its own."""
     keys = jax.random.split(jax.random.key(0), 4)
-    drawn = np.asarray(jax.vmap(lambda key: networks.orthogonal(2.0)(key, shape))(keys), np.float64)
+    drawn = np.asarray(jax.vmap(lambda key: orthogonal(2.0)(key, shape))(keys), np.float64)
     for matrix in drawn:
         product = matrix.T @ matrix if shape[0] >= shape[1] else matrix @ matrix.T
         np.testing.assert_allclose(product, 4 * np.eye(min(shape)), atol=1e-5)
     assert len(np.unique(drawn[:, 0, 0])) == 4
-    np.testing.assert_array_equal(drawn[2], networks.orthogonal(2.0)(keys[2], shape))
+    np.testing.assert_array_equal(drawn[2], orthogonal(2.0)(keys[2], shape))
 
 
 def test_mlp():
@@ -151,7 +151,7 @@ def test_multi_discrete_policy_splits_its_outputs_by_choice():
 
 def test_unknown_activation():
     with pytest.raises(BadInput, match="'rely'.*relu"):
-        networks.check_activation("rely")
+        check_activation("rely")
 
 
 # --------------------------------------------------------------------------------------- squashed Gaussian
@@ -209,42 +209,6 @@ def test_squashed_normal_far_out(mean):
 # ------------------------------------------------------------------------------------------------- images
 
 
-def convolution(x: np.ndarray, kernel: np.ndarray, bias: np.ndarray, size: int, stride: int) -> jax.Array:
-    """JAX's own, of images [..., H, W, C], with the kernel [size * size * C, features] laid out as it wants it."""
-    images = x.reshape(-1, *x.shape[-3:])
-    kernel = jnp.reshape(kernel, (size, size, x.shape[-1], -1))
-    layout = ("NHWC", "HWIO", "NHWC")
-    precise = jax.lax.Precision.HIGHEST
-    y = jax.lax.conv_general_dilated(
-        images, kernel, (stride, stride), "VALID", dimension_numbers=layout, precision=precise
-    )
-    return y.reshape(*x.shape[:-3], *y.shape[1:]) + jnp.reshape(bias, (1,) * (x.ndim - 1) + (-1,))
-
-
-@pytest.mark.parametrize(
-    ("shape", "size", "stride"),
-    every_slow(
-        [
-            ((4, 11, 10, 3), 4, 2),
-            ((2, 3, 9, 12, 2), 3, 1),
-            ((1, 13, 9, 1), 5, 4),
-            ((6, 6, 2), 6, 1),
-            ((2, 7, 5, 2), 1, 3),
-        ],
-        2,
-    ),
-)
-def test_convolution(shape, size, stride):
-    """Also where the stride leaves rows or columns over, and under any leading axes."""
-    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
-    layer = Conv(5, size, stride)
-    params = layer.init(jax.random.key(0), x)["params"]
-    assert params["kernel"].shape == (size * size * shape[-1], 5) and not np.any(params["bias"])
-    params = {"kernel": params["kernel"], "bias": jnp.arange(5, dtype=jnp.float32)}
-    got = layer.apply({"params": params}, x)
-    np.testing.assert_allclose(got, convolution(x, **params, size=size, stride=stride), rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("first", "channels"), [(False, 4), (True, 1)], ids=["channels last", "channels first"])
 def test_features_of_images(first, channels):
@@ -255,7 +219,7 @@ def test_features_of_images(first, channels):
     params = jax.jit(features.init)(jax.random.key(0), obs)
     x = np.float32(images) / 255
     for i, (size, stride) in enumerate(((8, 4), (4, 2), (3, 1))):
-        layer = params["params"][f"Conv_{i}"]
+        layer = params["params"]["NatureCNN_0"][f"Conv_{i}"]
         x = np.maximum(np.asarray(convolution(x, layer["kernel"], layer["bias"], size, stride)), 0)
     assert x.shape == (2, 3, 1, 2, 64)
     got = features.apply(params, obs)
@@ -283,7 +247,8 @@ def images(shape: tuple[int, ...]) -> Spec:
 
 @pytest.mark.parametrize("shape", [(84, 84, 4), (4, 84, 84), (210, 160, 3), (36, 36, 1), (3, 36, 50)])
 def test_images_that_the_convolutions_take(shape):
-    make_network("nature_cnn", images(shape))
+    for network in ("nature_cnn", "impala"):
+        make_network(network, images(shape))
     dtype = jnp.zeros((1, *shape), jnp.uint8)
     assert min(
         jax.eval_shape(lambda: Features(shape, "nature_cnn").init_with_output(jax.random.key(0), dtype))[0].shape
@@ -317,7 +282,7 @@ def test_a_network_of_ones_own(monkeypatch):
     obs = np.ones((3, 5, 2), np.uint8)
     for network in (sums, "mine:sums"):
         assert make_network(network, images((5, 2))).apply({}, obs).tolist() == [[10]] * 3
-    unfit = {5: "write mlp, nature_cnn or", lambda spec: 3: "gives a int", "mine:none": "cannot be imported"}
+    unfit = {5: "write mlp, nature_cnn, impala or", lambda spec: 3: "gives a int", "mine:none": "cannot be imported"}
     unfit |= {lambda spec: nn.Sequential([jnp.sum]): r"must give an array \[2, features\]"}
     for network, told in unfit.items():
         with pytest.raises(BadInput, match=f"config.network.*{told}"):

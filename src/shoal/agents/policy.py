@@ -19,7 +19,8 @@ from shoal.core.errors import BadField
 from shoal.core.schema import build
 from shoal.core.types import ActionSpace, Agent, Continuous, Member, Rollout
 from shoal.rl import batching
-from shoal.rl.networks import check_activation, choice, hidden, make_network, orthogonal, outputs, scaled
+from shoal.rl.initialisers import orthogonal
+from shoal.rl.networks import check_activation, choice, hidden, make_network, outputs, scaled
 from shoal.rl.normalize import empty, normalise
 
 if TYPE_CHECKING:

@@ -26,12 +26,14 @@ import optax
 
 from shoal.core import tree
 from shoal.core.errors import BadField
+from shoal.core.keys import stream
 from shoal.core.schema import build
 from shoal.core.types import Agent, Member, Range, Rollout
 from shoal.rl.advantages import generalised_advantages
-from shoal.rl.networks import MLP, Policy, check_activation, make_network, scaled
+from shoal.rl.batching import per_member
+from shoal.rl.networks import MLP, Distribution, Policy, check_activation, make_network, scaled
 from shoal.rl.normalize import Statistics, empty, normalise, running_returns, take_in
-from shoal.rl.steps import usable, without
+from shoal.rl.steps import bounded, usable, without
 
 if TYPE_CHECKING:
     from shoal.core.types import Spec
@@ -42,8 +44,10 @@ class Config:
     """The structure of a PPO agent: what fixes shapes, equal for all members."""
 
     network: Any = "mlp"
-    """what comes before the hidden layers: mlp (nothing), nature_cnn (convolutions over an image), or module:factory of
-    your own; policy and critic have one each"""
+    """what comes before the hidden layers: mlp (nothing), nature_cnn or impala (convolutions over an image), or
+    module:factory of your own"""
+    shared: bool = True
+    """policy and critic have that network in common, before hidden layers of their own; false: one each"""
     layers: tuple[int, ...] = (64, 64)
     """widths of the hidden layers of policy and critic, which are separate networks"""
     activation: str = "tanh"
@@ -98,6 +102,13 @@ class Learned(NamedTuple):
     returns: Statistics
 
 
+class Acted(NamedTuple):
+    """What acting hands on to the update, float32 [..., B] each."""
+
+    log_prob: jax.Array
+    value: jax.Array
+
+
 class Batch(NamedTuple):
     """Steps as the loss sees them; every leaf is [batch, ...]."""
 
@@ -137,8 +148,8 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
             value=config.minibatches,
         )
     network = make_network(config.network, spec)
-    policy = Policy(spec.action, config.layers, config.activation, network)
-    critic = MLP(config.layers, 1, config.activation, features=network)
+    policy = Policy(spec.action, config.layers, config.activation)
+    critic = MLP(config.layers, 1, config.activation)
 
     def optimiser(hyper: Hyper) -> optax.GradientTransformation:
         # Built from the hyperparameters at every use, so that a new learning rate takes effect at once.
@@ -149,7 +160,11 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
     def init(key: jax.Array, hyper: Hyper) -> Member:
         policy_key, critic_key = jax.random.split(key)
         obs = jnp.zeros((1, *spec.obs_shape), spec.obs_dtype)
-        params = {"policy": policy.init(policy_key, obs), "critic": critic.init(critic_key, obs)}
+        networks = [
+            network.init(stream(k, "network"), obs) for k in ([key] if config.shared else [policy_key, critic_key])
+        ]
+        x = network.apply(networks[0], obs)
+        params = {"networks": networks, "policy": policy.init(policy_key, x), "critic": critic.init(critic_key, x)}
         learned = Learned(
             params=params,
             optimiser=optimiser(hyper).init(params),
@@ -158,23 +173,31 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         )
         return Member(learned, memory=(), own=jnp.zeros(config.environments))
 
-    def seen(statistics: Statistics, obs: jax.Array) -> jax.Array:
-        return normalise(statistics, scaled(obs)) if config.normalise_observations else obs
+    def forward(params: Any, statistics: Statistics, obs: jax.Array) -> tuple[Distribution, jax.Array]:
+        """The distribution of the actions, and the values [...], of observations [..., *obs_shape]."""
+        if config.normalise_observations:
+            obs = normalise(statistics, scaled(obs))
+        features = [network.apply(p, obs) for p in params["networks"]]  # one for both, or one each
+        value = critic.apply(params["critic"], features[-1])[..., 0]
+        return policy.apply(params["policy"], features[0]), value
 
     def act(learned: Learned, hyper: Hyper, obs: jax.Array, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
-        distribution = policy.apply(learned.params["policy"], seen(learned.observations, obs))
+        distribution, value = forward(learned.params, learned.observations, obs)
         action = distribution.sample(key)
-        return action, carry, distribution.log_prob(action)
+        return action, carry, Acted(distribution.log_prob(action), value)
 
     def greedy(learned: Learned, obs: jax.Array, carry: Any) -> tuple[jax.Array, Any]:
-        return policy.apply(learned.params["policy"], seen(learned.observations, obs)).mode(), carry
+        return forward(learned.params, learned.observations, obs)[0].mode(), carry
 
-    def loss(params: Any, hyper: Hyper, batch: Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
+    def value(learned: Learned, obs: jax.Array, carry: Any) -> jax.Array:
+        """NaN for observations that cannot be learned from."""
+        return jnp.where(bounded(obs, 1), forward(learned.params, learned.observations, obs)[1], jnp.nan)
+
+    def loss(params: Any, statistics: Statistics, hyper: Hyper, batch: Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
         def mean(x: jax.Array) -> jax.Array:
             return (x * batch.kept).sum() / jnp.maximum(batch.kept.sum(), 1.0)
 
-        distribution = policy.apply(params["policy"], batch.obs)
-        value = critic.apply(params["critic"], batch.obs)[..., 0]
+        distribution, value = forward(params, statistics, batch.obs)
         log_ratio = distribution.log_prob(batch.action) - batch.log_prob
         ratio = jnp.exp(log_ratio)
         advantage = batch.advantage
@@ -205,26 +228,34 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         tx = optimiser(hyper)
         gradient = jax.grad(loss, has_aux=True)
 
-        def minibatch(carry: tuple[Any, Any], part: Batch) -> tuple[tuple[Any, Any], dict[str, jax.Array]]:
+        def minibatch(carry: tuple[Any, Any], rows: jax.Array) -> tuple[tuple[Any, Any], dict[str, jax.Array]]:
             params, state = carry
-            gradients, metrics = gradient(params, hyper, part)
+            # The statistics that the policy acted with: the ratio of an unchanged policy is then exactly one.
+            gradients, metrics = gradient(params, learned.observations, hyper, tree.take(batch, rows))
             updates, state = tx.update(gradients, state, params)
             return (optax.apply_updates(params, updates), state), metrics
 
         def epoch(i: jax.Array, carry: tuple[Any, Any, dict]) -> tuple[Any, Any, dict]:
             params, state, _ = carry
-            order = jax.random.permutation(jax.random.fold_in(key, i), steps)
-            parts = jax.tree.map(lambda x: x[order].reshape(config.minibatches, -1, *x.shape[1:]), batch)
-            (params, state), metrics = jax.lax.scan(minibatch, (params, state), parts)
+            order = jax.random.permutation(jax.random.fold_in(key, i), steps).reshape(config.minibatches, -1)
+            (params, state), metrics = jax.lax.scan(minibatch, (params, state), order)
             return params, state, jax.tree.map(lambda x: x.mean(0), metrics)
 
-        nothing = tree.zeros(jax.eval_shape(loss, learned.params, hyper, batch)[1])
+        nothing = tree.zeros(jax.eval_shape(loss, learned.params, learned.observations, hyper, batch)[1])
         epochs = jnp.round(hyper.epochs).astype(jnp.int32)
         params, state, metrics = jax.lax.fori_loop(0, epochs, epoch, (learned.params, learned.optimiser, nothing))
         return learned._replace(params=params, optimiser=state), metrics
 
+    if config.network != "mlp":  # on a CPU one member after another: all at once they need the memory of all
+        improve = per_member(improve)
+
     def learn(member: Member, hyper: Hyper, rollout: Rollout, key: jax.Array) -> tuple[Member, dict[str, jax.Array]]:
-        learned, sums, kept = member.learned, member.own, usable(rollout)
+        learned, sums = member.learned, member.own
+        known = jnp.where(bounded(rollout.obs, 2), rollout.extras.value, jnp.nan)
+        following = jnp.concatenate([known[1:], rollout.next_value[-1:]])
+        following = jnp.where(rollout.truncated, rollout.next_value, following)
+        rollout = rollout._replace(next_value=jnp.where(rollout.terminated, 0.0, following))
+        kept = usable(rollout)
         rollout = without(rollout, ~kept)
         terminated, truncated = rollout.terminated.astype(jnp.float32), rollout.truncated.astype(jnp.float32)
         reward, returns = rollout.reward, learned.returns
@@ -233,20 +264,15 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
             returns = take_in(returns, returned, kept)
             reward = jnp.clip(reward * jax.lax.rsqrt(returns.variance + 1e-8), -10, 10)
 
-        # The statistics that the policy acted with: the ratio of an unchanged policy is then exactly one.
-        obs = seen(learned.observations, rollout.obs)
-        next_obs = seen(learned.observations, rollout.next_obs)
         # Steps that are left out have an advantage of 0, and add nothing to those before them.
-        value, next_value = (
-            jnp.where(kept, critic.apply(learned.params["critic"], x)[..., 0], 0.0) for x in (obs, next_obs)
-        )
+        value = rollout.extras.value
         advantage = generalised_advantages(
-            reward, value, next_value, terminated, truncated, hyper.discount, hyper.gae_lambda
+            reward, value, rollout.next_value, terminated, truncated, hyper.discount, hyper.gae_lambda
         )
         batch = Batch(
-            obs=obs,
+            obs=rollout.obs,
             action=rollout.action,
-            log_prob=rollout.extras,
+            log_prob=rollout.extras.log_prob,
             value=value,
             advantage=advantage,
             kept=kept.astype(jnp.float32),
@@ -273,4 +299,5 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         rollout=config.rollout,
         environments=config.environments,
         limits=LIMITS,
+        value=value,
     )

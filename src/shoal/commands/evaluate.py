@@ -26,9 +26,12 @@ from shoal.run.champion import load_champion
 from shoal.trainers.trainers import is_trainer
 
 
-def evaluate(run: str | Path, episodes: int = 100, seed: int = 0, trust_code: bool = False) -> dict[str, Any]:
+def evaluate(
+    run: str | Path, episodes: int = 100, seed: int = 0, trust_code: bool = False, levels: str | None = None
+) -> dict[str, Any]:
     """Statistics of the champion's returns on `episodes` fresh episodes, beside the fitness it was selected for.
 
+    levels: train, validation or test, of a run that has levels; by default test.
     trust_code: import what the run names, where it is not Shoal's.
     """
     if episodes < 1:
@@ -37,6 +40,8 @@ def evaluate(run: str | Path, episodes: int = 100, seed: int = 0, trust_code: bo
         raise BadInput(f"--seed {seed}: must be at least 0")
     prepare()
     champion = load_champion(run, trust_code)
+    if levels is not None and champion.experiment.levels is None:
+        raise BadInput(f"--levels {levels}: {run} was trained without levels")
     check_trust(champion.experiment, trust_code, ["env", "fitness.objective"])
     experiment = champion.experiment
     shard, spec, tunable = _alone(experiment, min(episodes, 64))
@@ -46,7 +51,7 @@ def evaluate(run: str | Path, episodes: int = 100, seed: int = 0, trust_code: bo
         shard.begin({name: np.array([value]) for name, value in champion.hyper.items()}, train=False)
         key = derive((experiment.seed,), "evaluate", seed)
         with callbacks_blamed(str(name_of(experiment.env))):
-            returns = shard.test(champion.learned, champion.hyper, key, episodes)
+            returns = shard.test(champion.learned, champion.hyper, key, episodes, levels or "test")
     finally:
         shard.close()
     extremes = {"min": float(returns.min()), "max": float(returns.max())}
@@ -71,5 +76,6 @@ def _alone(e: Experiment, episodes: int) -> tuple[Shard, Spec | None, Tunable]:
         greedy=e.fitness.actions == "greedy",
         step_limit=e.fitness.step_limit,
         objective=objective(e.fitness.objective),
+        levels={} if e.levels is None else e.levels.spans(),
     )
     return shard, environment.spec, agent

@@ -21,6 +21,7 @@ from shoal.core.keys import derive, jax_key, words
 from shoal.core.schema import one_line
 from shoal.core.types import PyTree, Seed
 from shoal.environments import host, registry
+from shoal.environments.atari import ONLY_IN_TRAINING
 from shoal.environments.blame import blamed
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.guard import guarded
@@ -150,7 +151,8 @@ class _Host:
 
     def __init__(self, name: str, options: dict[str, Any]):
         self._name = f"gym:{name}"
-        self._env: Any = _make(name, **{k: v for k, v in options.items() if k != "vectorization"})
+        unseen = {"vectorization", *ONLY_IN_TRAINING}
+        self._env: Any = _make(name, **{k: v for k, v in options.items() if k not in unseen})
         self._dtype = self._env.action_space.dtype
         self.rate = self._env.metadata.get("render_fps") or 30
 

@@ -90,10 +90,11 @@ class Rollout(NamedTuple):
     obs: Array
     action: Array
     reward: Array
-    next_obs: Array  # before the automatic reset
+    next_obs: Array  # before the automatic reset; () for an agent with a `value`
     terminated: Array
     truncated: Array
     extras: PyTree  # what `act` returned for `update`, such as log-probabilities
+    next_value: Array = ()  # for such an agent: its value where the episode is truncated, and after the last step; else 0
 
 
 # --------------------------------------------------------------------------------------------- agents
@@ -120,6 +121,8 @@ class Agent(NamedTuple):
     limits: (lowest, highest) possible value of a hyperparameter, where there are such limits
     warm_up: environment steps of a member before its first update
     off_policy: it can learn from the steps of older weights, so that acting need not wait for learning
+    value:  (learned, obs [B, ...], carry) -> float32 [B], of an agent that needs no more of the observations that follow
+        its steps: rollouts keep these values where episodes are truncated and after their last step, and no such observation
     parts: what learners made for this agent need of it, such as its networks
     """
 
@@ -135,6 +138,7 @@ class Agent(NamedTuple):
     limits: dict[str, tuple[float, float]] = {}  # noqa: RUF012 (never changed)
     warm_up: int = 0
     off_policy: bool = False
+    value: Callable[..., Array] | None = None
     parts: Any = None
 
 
@@ -166,6 +170,7 @@ class Learner(NamedTuple):
     act:    (population, obs [N, B, ...], carry, keys [N]) -> (action, carry, extras)
     greedy: (population, obs [N, B, ...], carry) -> (action, carry)
     update: (population, rollout [N, T, B, ...], keys [N]) -> (population, metrics [N])
+    value:  (population, obs [N, B, ...], carry) -> [N, B], where the agent has a `value`
     together: members learn from one another, so that all must be on one device
     """
 
@@ -175,6 +180,7 @@ class Learner(NamedTuple):
     update: Callable[..., tuple[Population, dict[str, Array]]]
     agent: Agent
     together: bool = False
+    value: Callable[..., Array] | None = None
 
 
 def _same(state: PyTree, *_: Any) -> PyTree:

@@ -159,6 +159,8 @@ def make_shard(
         "greedy": fitness.actions == "greedy",
         "step_limit": fitness.step_limit,
         "objective": objective(fitness.objective),
+        "levels": {} if e.levels is None else e.levels.spans(),
+        "measured_on": fitness.levels,
         "pause": pause,
     }
     if isinstance(resolved.learner, SearchLearner):

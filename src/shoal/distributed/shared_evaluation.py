@@ -22,7 +22,7 @@ class SharedEvaluation(Shards[SearchShard]):
         super().__init__(first, uids, pause)
         self._returns = returns
 
-    def evaluate(self, generation: int) -> None:
+    def evaluate(self, generation: int) -> dict[str, np.ndarray]:
         shards = self._shards
         measured: SearchShard | None = None
         shape = len(shards[0].uid), MEASURED  # all parts have as many members
@@ -38,3 +38,4 @@ class SharedEvaluation(Shards[SearchShard]):
             rows = self._returns.read(generation, part, shape)
             assert rows is not None
             shard.accept(generation, rows, measured)
+        return {}

@@ -31,6 +31,9 @@ class DeviceEnvironment(NamedTuple):
     step:  (key, state, action) -> (state, obs, reward, terminated, truncated)
     fresh_resets: every episode has a new start; without it (where a reset is expensive) each environment has one start
         per rollout
+    at_levels: (first, end) -> the same environment, every episode of which draws its level from first <= level < end,
+        uniformly, by its reset key; the numbers may be traced. None: the number of a level, folded into a fixed key, gives
+        the reset key (`levels.at_levels`)
 
     Continuous actions arrive within the bounds that the spec names.
     """
@@ -39,6 +42,7 @@ class DeviceEnvironment(NamedTuple):
     reset: Callable[[jax.Array], tuple[PyTree, jax.Array]]
     step: Callable[[jax.Array, PyTree, jax.Array], tuple[PyTree, jax.Array, jax.Array, jax.Array, jax.Array]]
     fresh_resets: bool = True
+    at_levels: Callable[[Any, Any], DeviceEnvironment] | None = None
 
 
 def step_once(environment: DeviceEnvironment, key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
@@ -59,21 +63,21 @@ def auto_reset(
 
 
 @contextmanager
-def _lenient() -> Iterator[None]:
+def lenient() -> Iterator[None]:
     """Third-party environments mix dtypes and ranks: JAX allows that inside this context, and only there."""
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         yield
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Suppress what brax prints, and its warning that it is not maintained."""
     with redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
-def _like(values: PyTree, shapes: PyTree) -> PyTree:
+def like(values: PyTree, shapes: PyTree) -> PyTree:
     """A start state with its Python numbers as arrays, of the dtypes that a step returns."""
     return jax.tree.map(lambda x, s: jnp.asarray(x, s.dtype), values, shapes)
 
@@ -109,7 +113,7 @@ class _Postponed(ModuleType):
 
 
 @contextmanager
-def _accepted(env: str, options: dict[str, Any]) -> Iterator[None]:
+def accepted(env: str, options: dict[str, Any]) -> Iterator[None]:
     """Raises BadInput where the options of an environment are too large, or make it fail inside."""
     for name, value in options.items():
         if isinstance(value, int) and not -LARGEST <= value <= LARGEST:
@@ -122,7 +126,7 @@ def gymnax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
     """An environment of gymnax. Options are the fields of its parameters, such as `max_steps_in_episode`."""
     gymnax = import_gymnax()
     try:
-        with _lenient():
+        with lenient():
             env, params = gymnax.make(name)
     except OSError as error:  # MNISTBandit downloads its images
         raise BadField("env", f"gymnax:{name} needs data that cannot be downloaded: {error}") from error
@@ -133,22 +137,22 @@ def gymnax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
     params = params.replace(**options)
 
     def raw_step(key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
-        with _lenient():
+        with lenient():
             obs, state, reward, terminated, _ = env.step_env(key, state, action, params)
             truncated = jnp.asarray(env.is_truncated(state, params))
             return state, obs.astype(jnp.float32), reward.astype(jnp.float32), jnp.asarray(terminated), truncated
 
     def reset(key: jax.Array) -> tuple[PyTree, jax.Array]:
-        with _lenient():
+        with lenient():
             obs, state = env.reset_env(key, params)
-            return _like(state, shapes), obs.astype(jnp.float32)
+            return like(state, shapes), obs.astype(jnp.float32)
 
     def step(key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
         state, obs, reward, terminated, truncated = raw_step(key, state, action)
-        return _like(state, shapes), obs, reward.reshape(()), terminated.reshape(()), truncated.reshape(())
+        return like(state, shapes), obs, reward.reshape(()), terminated.reshape(()), truncated.reshape(())
 
     key = jax.random.key(0)
-    with _accepted(f"gymnax:{name}", options), _lenient():
+    with accepted(f"gymnax:{name}", options), lenient():
         space = _gymnax_space(env.action_space(params), name)
         first = jax.eval_shape(lambda k: env.reset_env(k, params), key)
         action = jnp.zeros(space.shape, jnp.float32 if isinstance(space, Continuous) else jnp.int32)
@@ -173,20 +177,20 @@ def brax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
     """An environment of brax. Options: `backend` (spring), `episode_length` (1000), and those of the environment."""
     given = {"backend": "spring", "episode_length": 1000, **options}
     limit = given.pop("episode_length")
-    with _quiet():
+    with quiet():
         from brax import envs
 
     def reset(key: jax.Array) -> tuple[PyTree, jax.Array]:
-        with _lenient():
+        with lenient():
             state = env.reset(key)
             return (state, jnp.int32(0)), state.obs
 
     def step(key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
-        with _lenient():
+        with lenient():
             inner, time = env.step(state[0], action), state[1] + 1
             return (inner, time), inner.obs, inner.reward, inner.done > 0, time >= limit
 
-    with _accepted(f"brax:{name}", options), _quiet():
+    with accepted(f"brax:{name}", options), quiet():
         env = envs.get_environment(name, **given)
         obs = jax.eval_shape(reset, jax.random.key(0))[1]
     if not hasattr(obs, "shape"):

@@ -22,8 +22,17 @@ def guarded(environment: Environment, env: str) -> Environment:
     for what, shape in (("observation", spec.obs_shape), ("action", spec.action.shape)):
         if 0 in shape:
             raise BadField("env", f"{env} has an empty {what}, of shape {shape}: there is nothing to learn from")
+    at_levels: Any = environment.at_levels
+    if at_levels is not None:
+        within: Any = lambda first, end: guarded(at_levels(first, end), env)  # noqa: E731
+        environment = environment._replace(at_levels=within)
     if isinstance(environment, HostEnvironment):
-        return environment._replace(open=lambda n, objective: _Vector(environment.open, n, objective, env, spec))
+        open_copies, measured = environment.open, environment.measured
+        own: Any = None if measured is None else guarded(measured, env)
+        return environment._replace(
+            open=lambda n, objective: _Vector(open_copies, n, objective, env, spec),
+            measured=own,
+        )
     return _on_the_device(environment, env)
 
 

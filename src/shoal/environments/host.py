@@ -16,8 +16,7 @@ import numpy as np
 from shoal.core.errors import BadField
 from shoal.core.schema import one_line
 from shoal.core.types import ActionSpace, Continuous, Discrete, MultiDiscrete, Spec, TimeStep
-
-Objective = str | Callable[[dict[str, Any]], float] | None
+from shoal.environments.objective import Objective, read_objective
 
 
 class Vector(Protocol):
@@ -37,10 +36,15 @@ class HostEnvironment(NamedTuple):
 
     open: (n, objective) -> n copies; `objective`: a dotted key into the info of an episode's last step, a function of
         that info, or None
+    at_levels: (first, end) -> the same environment, every episode of which draws its level from first <= level < end,
+        uniformly, by the seed of its copy; None: it has no levels
+    measured: what fitness is measured in, where that is another one: the same task without what only helps to learn it
     """
 
     spec: Spec
     open: Callable[[int, Objective], Vector]
+    at_levels: Callable[[int, int], HostEnvironment] | None = None
+    measured: HostEnvironment | None = None
 
 
 def gymnasium_environment(name: str, options: dict[str, Any]) -> HostEnvironment:
@@ -72,12 +76,28 @@ def gymnasium_environment(name: str, options: dict[str, Any]) -> HostEnvironment
             "env", f"gym:{name} begins with an observation of shape {np.shape(first)}", f"its space says {space.shape}"
         )
     dtype = "uint8" if space.dtype == np.uint8 else "float32"
-    spec = Spec(space.shape, dtype, _action_space(env.action_space, name))
+    spec = Spec(space.shape, dtype, action_space(env.action_space, f"gym:{name}"))
 
-    def open_copies(n: int, objective: Objective) -> Vector:
-        return _Gymnasium(make, n, spec, objective, vectorization)
+    def copies_of(make: Callable[[], Any]) -> Callable[[int, Objective], Vector]:
+        return lambda n, objective: _Gymnasium(make, n, spec, objective, vectorization)
 
-    return HostEnvironment(spec, open_copies)
+    def at_levels(first: int, end: int) -> HostEnvironment:
+        return HostEnvironment(spec, copies_of(lambda: _at_levels(make(), first, end)))
+
+    return HostEnvironment(spec, copies_of(make), at_levels)
+
+
+def _at_levels(env: Any, first: int, end: int) -> Any:
+    """The same, every episode of which has the seed of its own level, drawn by the seed that the copy begins with."""
+    import gymnasium
+
+    class AtLevels(gymnasium.Wrapper):
+        def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
+            if seed is not None:
+                self._draws = np.random.default_rng(seed)
+            return self.env.reset(seed=int(self._draws.integers(first, end)), options=options)
+
+    return AtLevels(env)
 
 
 def _try_out(make: Callable[[], Any], what: str) -> tuple[Any, Any]:
@@ -124,17 +144,19 @@ def open_one(env: Any, **options: Any) -> Any:
 
 
 def _atari(
-    env: Any, frameskip: int = 4, frame_stack: int = 1, max_episode_steps: int | None = None, **options: Any
+    env: Any,
+    frameskip: int = 4,
+    frame_stack: int = 1,
+    noop_max: int = 30,
+    max_episode_steps: int | None = None,
+    **options: Any,
 ) -> Any:
-    """The screen in grey, uint8 [frame_stack, 84, 84], at every `frameskip`-th frame (Machado et al. 2018).
-
-    max_episode_steps: counted in steps of the agent
-    """
+    """One copy as `atari.py` has many, to be filmed, or with what only gymnasium's has. Options: see `AtariOptions`."""
     import ale_py
     from gymnasium import make, wrappers
 
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # otherwise every console prints its version
-    made: Any = wrappers.AtariPreprocessing(make(env, frameskip=1, **options), frame_skip=frameskip)
+    made: Any = wrappers.AtariPreprocessing(make(env, frameskip=1, **options), noop_max, frameskip)
     made = wrappers.FrameStackObservation(made, frame_stack)
     return made if max_episode_steps is None else wrappers.TimeLimit(made, max_episode_steps)
 
@@ -182,7 +204,7 @@ class _Gymnasium:
             reward[broken] = np.nan
             obs = self._restart(obs, broken & ~done)
         step = TimeStep(obs, reward, terminated, truncated | broken, final)
-        return step, _read_objective(self._objective, info, done) if self._objective else None
+        return step, read_objective(self._objective, done, lambda i: _info_of(info.get("final_info", {}), i))
 
     def _restart(self, obs: np.ndarray, lost: np.ndarray) -> np.ndarray:
         """Begin new episodes in place of those that are `lost` [n], which might never end. Returns obs [n, ...]."""
@@ -194,15 +216,6 @@ class _Gymnasium:
         self._envs.close()
 
 
-def _read_objective(objective: str | Callable, info: dict[str, Any], done: np.ndarray) -> np.ndarray:
-    """The objective [n] of the copies whose episodes are `done` [n], NaN elsewhere. Raises BadInput."""
-    result = np.full(done.shape, np.nan)
-    for i in np.flatnonzero(done).tolist():
-        last = _info_of(info.get("final_info", {}), i)
-        result[i] = _at(last, objective) if isinstance(objective, str) else _called(objective, last)
-    return result
-
-
 def _info_of(infos: dict[str, Any], copy: int) -> dict[str, Any]:
     """The info of one copy, from that of all; gymnasium marks in `_name` which copies have `name`."""
     names = [name for name in infos if not name.startswith("_") and infos[f"_{name}"][copy]]
@@ -210,35 +223,8 @@ def _info_of(infos: dict[str, Any], copy: int) -> dict[str, Any]:
     return {name: _info_of(x, copy) if isinstance(x, dict) else x[copy] for name, x in values.items()}
 
 
-def _at(info: dict[str, Any], path: str) -> float:
-    """The number at a dotted key."""
-    value: Any = info
-    for part in path.split("."):
-        if not isinstance(value, dict) or part not in value:
-            names = ", ".join(value) if isinstance(value, dict) else ""
-            problem = f"the info of an episode's end has no {part!r}, only: {names}"
-            raise BadField("fitness.objective", problem, value=path)
-        value = value[part]
-    return _number(value, path)
-
-
-def _called(function: Callable, info: dict[str, Any]) -> float:
-    """What a function of the user makes of an episode's last info."""
-    name = getattr(function, "__qualname__", type(function).__qualname__)
-    try:
-        value = function(info)
-    except Exception as error:
-        raise BadField("fitness.objective", f"failed: {one_line(error)}", value=name) from error
-    return _number(value, name)
-
-
-def _number(value: Any, name: str) -> float:
-    if np.shape(value) != () or np.asarray(value).dtype.kind not in "biuf":
-        raise BadField("fitness.objective", "is not one number in the info of an episode's end", value=name)
-    return float(value)
-
-
-def _action_space(space: Any, name: str) -> ActionSpace:
+def action_space(space: Any, env: str) -> ActionSpace:
+    """A space of gymnasium as agents see it; `env` is for the message. Raises BadInput where it is none of theirs."""
     from gymnasium import spaces
 
     if isinstance(space, spaces.Discrete):
@@ -251,6 +237,6 @@ def _action_space(space: Any, name: str) -> ActionSpace:
         return Continuous(tuple(map(float, space.low)), tuple(map(float, space.high)), str(space.dtype))
     raise BadField(
         "env",
-        f"gym:{name} has the action space {space}",
+        f"{env} has the action space {space}",
         "these work: discrete, multi-discrete, multi-binary, flat box",
     )

@@ -8,17 +8,21 @@ from typing import Any
 from shoal.core.errors import BadField
 from shoal.core.schema import call_own, import_from
 from shoal.core.suggestions import nearest
+from shoal.environments import atari, envpool
 from shoal.environments.device import DeviceEnvironment, import_gymnax
 from shoal.environments.host import HostEnvironment
 
 Environment = DeviceEnvironment | HostEnvironment
 
-BRAX = (  # listed here, because importing brax takes seconds
-    *("ant", "halfcheetah", "hopper", "humanoid", "humanoidstandup", "inverted_double_pendulum"),
-    *("inverted_pendulum", "pusher", "reacher", "swimmer", "walker2d"),
-)
-# Fastest first; the package that each suite comes with.
-SUITES = {"gymnax": "gymnax", "brax": "brax", "gym": "gymnasium"}
+LISTED = {  # here, because importing these packages takes seconds
+    "brax": (
+        *("ant", "halfcheetah", "hopper", "humanoid", "humanoidstandup", "inverted_double_pendulum"),
+        *("inverted_pendulum", "pusher", "reacher", "swimmer", "walker2d"),
+    ),
+    "jumanji": ("Maze-v0", "Snake-v1"),
+}
+# In the order in which a bare name is looked for; the package that each suite comes with.
+SUITES = {"gymnax": "gymnax", "brax": "brax", "jumanji": "jumanji", "gym": "gymnasium", "envpool": "envpool"}
 
 
 def installed(suite: str) -> bool:
@@ -32,8 +36,10 @@ def names(suite: str) -> list[str]:
         return []
     if suite == "gymnax":
         return list(import_gymnax().registered_envs)
-    if suite == "brax":
-        return list(BRAX)
+    if suite in LISTED:
+        return list(LISTED[suite])
+    if suite == "envpool":
+        return envpool.names()
     from shoal.environments import host
 
     registered = host.registry()
@@ -61,11 +67,14 @@ def resolve(env: str) -> str:
     if colon and (name in names(suite) or (suite == "gym" and ":" in name)):
         return env
     if not colon:
+        if env in envpool.EQUAL and installed("envpool"):
+            return f"envpool:{env}"
         for candidate in SUITES:
             if env in names(candidate):
                 return f"{candidate}:{env}"
-        if env in BRAX:
-            raise BadField("env", f"{env} needs the package brax: pip install 'shoal[brax]'")
+        for candidate, known in LISTED.items():
+            if env in known:
+                raise BadField("env", f"{env} needs the package {SUITES[candidate]}: pip install 'shoal[{candidate}]'")
     if (name if colon else env).startswith("ALE/") and importlib.util.find_spec("ale_py") is None:
         raise BadField("env", f"{env} needs the package ale-py: pip install 'shoal[atari]'")
     bare = {n: f"{s}:{n}" for s in ([suite] if colon else reversed(SUITES)) for n in names(s)}
@@ -85,10 +94,18 @@ def make(env: str, options: dict[str, Any]) -> Environment:
         from shoal.environments.device import brax_environment
 
         return brax_environment(name, options)
+    if suite == "jumanji":
+        from shoal.environments.jumanji import jumanji_environment
+
+        return jumanji_environment(name, options)
+    if suite == "gym" and atari.plays(name, options):
+        return atari.atari_environment(name, options)
     if suite == "gym":
         from shoal.environments.host import gymnasium_environment
 
         return gymnasium_environment(name, options)
+    if suite == "envpool":
+        return envpool.envpool_environment(name, options)
     return call_own("env_options", env, import_from(env, "env"), **options)
 
 

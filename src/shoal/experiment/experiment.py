@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from shoal.core.errors import BadField, BadInput
 from shoal.core.schema import build, explained, parse, plain, read_yaml, write_yaml
+from shoal.environments.levels import Levels
 from shoal.experiment.registry import as_range, method, method_data, method_name, name_of, range_data
 from shoal.methods.methods import Method, Pbt
 from shoal.methods.ranges import validate
@@ -55,6 +56,8 @@ class Fitness:
     the return"""
     step_limit: int = 100_000
     """steps after which an evaluation stops, for environments that never end"""
+    levels: Literal["validation", "train"] = "validation"
+    """where there are levels: those that measure the fitness, validation or train"""
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,8 @@ class Experiment:
     """the structure of the agent, equal for all members: layer sizes, rollout length, environments per member, ..."""
     env_options: dict[str, Any] = field(default_factory=dict)
     """options of the environment, such as its time limit"""
+    levels: Levels | None = None
+    """numbered variants of the environment, to train on some of them and to measure on others"""
 
 
 # ----------------------------------------------------------------------------------------------- files
@@ -188,6 +193,7 @@ def to_dict(experiment: Experiment) -> dict[str, Any]:
     fitness = replace(experiment.fitness, objective=name_of(experiment.fitness.objective))
     values["fitness"], values["checkpoint"] = asdict(fitness), asdict(experiment.checkpoint)
     values["processes"] = asdict(experiment.processes)
+    values["levels"] = None if experiment.levels is None else asdict(experiment.levels)
     for name in ("env", "agent"):
         values[name] = name_of(values[name])
     values["method"] = method_data(experiment.method)
@@ -248,6 +254,14 @@ def check(experiment: Experiment) -> Method:
         raise BadField("run_dir", "the run of a worker lies in its workspace", "leave run_dir out")
     if e.exchange != "directory" and e.worker is not None:
         raise BadField("worker", "goes with exchange: directory")
+    if e.levels is not None:
+        e.levels.spans()
+        if e.fitness.source == "training":
+            raise BadField(
+                "fitness.source", "levels are for evaluations, and members train on some only", value="training"
+            )
+    elif e.fitness.levels != Fitness.levels:
+        raise BadField("fitness.levels", "goes with levels", value=e.fitness.levels)
     trained = is_trainer(e.agent, e.python)
     for name in () if trained else ("python", "processes"):
         if getattr(e, name) != getattr(Experiment, name, Processes()):

@@ -16,6 +16,7 @@ from shoal.environments import registry as environments
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.guard import guarded
 from shoal.environments.host import HostEnvironment
+from shoal.environments.levels import Levels, check_levels
 from shoal.environments.registry import Environment
 from shoal.experiment.experiment import INT32, Experiment, check
 from shoal.experiment.registry import OBJECT, as_range, import_object, method_name, name_of, objective
@@ -90,6 +91,8 @@ def _with_trainers(experiment: Experiment, method: Method) -> Resolved:
         raise BadField("fitness.actions", "trainers are measured with their likeliest actions", value=e.fitness.actions)
     if e.fitness.objective is not None:
         raise BadField("fitness.objective", "trainers are measured by their returns")
+    if e.levels is not None:
+        raise BadField("levels", "trainers have environments of their own, with levels that Shoal cannot choose")
     trainers = make_trainers(e)
     try:
         method.fit(trainers, e.population)
@@ -134,7 +137,12 @@ def make_environment(experiment: Experiment) -> tuple[Experiment, Environment]:
         raise BadField(
             "fitness.objective", "device environments have no info", "it works with host environments (gym:...)"
         )
-    return experiment, guarded(environment, str(name_of(experiment.env)))
+    name = str(name_of(experiment.env))
+    environment = guarded(environment, name)
+    if experiment.levels is not None:
+        check_levels(environment, name)
+        experiment = replace(experiment, levels=Levels(**experiment.levels.spans()))
+    return experiment, environment
 
 
 # ------------------------------------------------------------------------------------ agents and learners

@@ -24,4 +24,8 @@ def independent(agent: Agent) -> Learner:
         members, metrics = jax.vmap(agent.update)(population.members, population.hyper, rollout, keys)
         return population._replace(members=members), metrics
 
-    return Learner(init=init, act=act, greedy=greedy, update=update, agent=agent)
+    def value(population: Population, obs: jax.Array, carry: PyTree) -> jax.Array:
+        assert agent.value is not None
+        return jax.vmap(agent.value)(population.members.learned, obs, carry)
+
+    return Learner(init, act, greedy, update, agent, value=value if agent.value else None)

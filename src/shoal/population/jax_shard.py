@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import jax
@@ -15,6 +16,7 @@ from shoal.core.keys import derive, jax_key
 from shoal.core.types import Cards, Hyper, Learner, Population, PyTree, SearchLearner, Seed
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.host import Objective
+from shoal.environments.levels import Spans
 from shoal.environments.registry import Environment
 from shoal.population.devices import OF_POPULATION, Program, covered, layout_of
 from shoal.population.rollouts.device import DeviceEpisodes
@@ -26,7 +28,8 @@ class JaxShard(ABC):
 
     on_device, on_host: how the members meet environments of either kind
     episodes: E, per member and evaluation. greedy: act without exploration noise in evaluations. step_limit: of these.
-    objective: see `Fitness`. pause: called with a result and the parts of an interval that are done.
+    objective: see `Fitness`. levels: of each purpose, where there are levels. measured_on: those that measure the fitness.
+    pause: called with a result and the parts of an interval that are done.
     """
 
     on_device: ClassVar[type[DeviceEpisodes]]
@@ -46,16 +49,19 @@ class JaxShard(ABC):
         greedy: bool = True,
         step_limit: int = 100_000,
         objective: Objective = None,
+        levels: Spans = MappingProxyType({}),
+        measured_on: str = "validation",
         pause: Callable = lambda result, done: None,
     ):
         n, layout = len(uid), layout_of(learner, len(uid))
         if isinstance(environment, DeviceEnvironment):
-            self.rollouts = self.on_device(environment, learner, layout, greedy, step_limit)
+            self.rollouts = self.on_device(environment, learner, layout, greedy, step_limit, levels)
         else:
-            self.rollouts = self.on_host(environment, learner, layout, greedy, step_limit, objective)
+            self.rollouts = self.on_host(environment, learner, layout, greedy, step_limit, levels, objective)
         self.uid, self.pause = np.asarray(uid, np.uint32), pause
         self.resumes_exactly = self.rollouts.resumes_exactly
         self._agent, self._seed, self._layout, self._episodes = learner.agent, seed, layout, episodes
+        self._levels, self._measured_on = levels, measured_on
         self._first = lambda uid, hyper, key: learner.init(key, uid, hyper)
         self._init = layout.program(self._first, True, True, False, out=OF_POPULATION)
         self._finite = layout.program(lambda members: tree.finite(members.learned), True)

@@ -15,7 +15,7 @@ from shoal.core.types import Cards, Learner, PyTree, Seed
 from shoal.environments.registry import Environment
 from shoal.population.jax_shard import JaxShard
 from shoal.population.rollouts.device import DeviceRollouts
-from shoal.population.rollouts.episodes import Outcome, no_outcome, summarise
+from shoal.population.rollouts.episodes import Outcome, no_outcome, of_levels, summarise
 from shoal.population.rollouts.host import HostRollouts
 
 
@@ -79,18 +79,32 @@ class MemberShard(JaxShard):
             "episode/length": self._outcome.length + nothing,
         }
 
-    def evaluate(self, generation: int) -> None:
-        """Measure the fitness of every member; the same episodes for all of them, new ones in each generation."""
-        if self._measure == "training":
-            self._fitness, self._deviation, self._counted = _of_training(self._outcome)
-        else:
-            key = jax_key(self._key(generation, "evaluate"))
-            keys = jnp.broadcast_to(jax.random.split(key, self._episodes), (len(self.uid), self._episodes))
-            returns, lengths = self.rollouts.evaluate(self.population, keys, self.pause)
-            self.evaluation_steps += int(lengths.sum())
-            self._fitness, self._deviation, self._counted = summarise(returns)
+    def evaluate(self, generation: int) -> dict[str, np.ndarray]:
+        """Measure the fitness of every member; the same episodes for all of them, new ones in each generation.
+
+        Returns metrics [N]: where there are levels, what they return on those of each purpose.
+        """
         sound = np.asarray(self._finite(self.population.members))
+        metrics: dict[str, np.ndarray] = {}
+        if self._measure == "training":
+            measured = _of_training(self._outcome)
+        elif self._levels:
+            on = {name: self._measured(generation, f"evaluate {name}", name) for name in ("train", "validation")}
+            metrics = of_levels(*(np.where(sound, mean, np.nan) for mean, *_ in on.values()))
+            measured = on[self._measured_on]
+        else:
+            measured = self._measured(generation, "evaluate", "")
+        self._fitness, self._deviation, self._counted = measured
         self._fitness = np.where(sound & np.isfinite(self._fitness), self._fitness, np.nan)
+        return metrics
+
+    def _measured(self, generation: int, purpose: str, levels: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Mean, deviation and number of the returns of every member [N] at these levels, in the same episodes."""
+        key = jax_key(self._key(generation, purpose))
+        keys = jnp.broadcast_to(jax.random.split(key, self._episodes), (len(self.uid), self._episodes))
+        returns, lengths = self.rollouts.evaluate(self.population, keys, levels, self.pause)
+        self.evaluation_steps += int(lengths.sum())
+        return summarise(returns)
 
     def individuals(self, cards: Cards, metrics: dict[str, np.ndarray]) -> tuple[Cards, dict[str, np.ndarray]]:
         """The members themselves."""
@@ -135,7 +149,9 @@ class MemberShard(JaxShard):
         members = members._replace(learned=new[0], memory=new[1] if self._copy_memory else members.memory)
         self.population = self.population._replace(members=members)
 
-    def test(self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int) -> np.ndarray:
+    def test(
+        self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int, levels: str = "test"
+    ) -> np.ndarray:
         """Returns [episodes] of one member on new episodes, which all rows of the shard share."""
         n = len(self.uid)
         broadcast = jax.tree.map(lambda x: np.broadcast_to(x, (n, *np.shape(x))), learned)
@@ -145,7 +161,7 @@ class MemberShard(JaxShard):
         results: list[np.ndarray] = []
         for round_ in range(-(-episodes // (n * self._episodes))):
             keys = jax.random.split(jax_key(derive(key, round_)), (n, self._episodes))
-            results.append(self.rollouts.evaluate(population, keys, self.pause)[0].reshape(-1))
+            results.append(self.rollouts.evaluate(population, keys, levels, self.pause)[0].reshape(-1))
         return np.concatenate(results)[:episodes].astype(np.float64)
 
     def state(self) -> dict[str, PyTree]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,11 +17,21 @@ from shoal.core.types import Cards, Member, Population, PyTree, SearchLearner, S
 from shoal.environments.registry import Environment
 from shoal.population.devices import OF_POPULATION
 from shoal.population.jax_shard import JaxShard
-from shoal.population.rollouts.episodes import add_metrics, mean_metrics, no_metrics, summarise
+from shoal.population.rollouts.episodes import add_metrics, mean_metrics, no_metrics, of_levels, summarise
 from shoal.population.rollouts.search import DeviceSearch, HostSearch
 
 MEASURED = 4  # numbers per member in `measured`
 TEST = 16  # episodes that the champion plays at a time
+
+
+class OfMean(NamedTuple):
+    """What was measured of the mean."""
+
+    fitness: float = np.nan
+    deviation: float = np.nan
+    episodes: int = 0
+    beside_members: float = np.nan  # its return in the episodes of the members
+    metrics: Mapping[str, np.ndarray] = MappingProxyType({})  # [1] each: on the levels of each purpose
 
 
 class SearchShard(JaxShard):
@@ -45,7 +57,7 @@ class SearchShard(JaxShard):
         self._programs += (self._draw, self._improve, self._recombine)
         self._drawn_with: tuple[int, Any] = (-1, None)  # a generation and its key
         self._new_steps, self._measured_in = np.zeros(len(uid), np.int64), -1
-        self._of_mean = (np.nan, np.nan, 0)  # fitness, deviation, episodes
+        self._of_mean = OfMean()
         self._names: list[str] = []  # of an update's metrics
         self._shape: PyTree = None  # of a snapshot
 
@@ -81,8 +93,11 @@ class SearchShard(JaxShard):
 
         return jax.lax.fori_loop(first, first + count, body, (population, sums))
 
-    def evaluate(self, generation: int) -> None:
-        """Measure every member and the mean; the same episodes for all of them, new ones in each generation."""
+    def evaluate(self, generation: int) -> dict[str, np.ndarray]:
+        """Measure every member and the mean; the same episodes for all of them, new ones in each generation.
+
+        Where there are levels, members are measured on those to train on, as they learn from it; the mean on others too.
+        """
         keys = jax.random.split(jax_key(self._key(generation, "evaluate")), self._episodes)
         cap = self._learner.cap(self.population.hyper._replace(**self.hyper))
         measured = self.rollouts.measure(self.population, self.uid, self._draw_key(), keys, cap, self.pause)
@@ -97,7 +112,25 @@ class SearchShard(JaxShard):
         if self._learner.stored:  # else they are finite where their mean is
             self._fitness = np.where(self._finite(self.population.members), self._fitness, np.nan)
         sound = bool(self._sound(self.population))
-        self._of_mean = fitness[-1] if sound else np.nan, deviation[-1], counted[-1]
+        first = fitness[-1] if sound else np.nan
+        self._of_mean = OfMean(first, deviation[-1], counted[-1], first)
+        if self._levels:
+            self._measure_mean(generation, sound)
+        return {}
+
+    def _measure_mean(self, generation: int, sound: bool) -> None:
+        """Measure the mean on levels that nobody has learned from."""
+        hyper = {name: float(x[0]) for name, x in self.hyper.items()}
+        key = self._key(generation, "evaluate validation")
+        returns, lengths = self._play(self._mean(self.population), hyper, key, self._episodes, "validation")
+        self.evaluation_steps += int(lengths.sum())
+        mean, deviation, counted = (x[0] for x in summarise(returns[None]))
+        trained = self._of_mean
+        metrics = of_levels(np.array([trained.fitness]), np.array([mean if sound else np.nan]))
+        if self._measured_on == "validation":
+            fitness = mean if sound and np.isfinite(mean) else np.nan
+            trained = trained._replace(fitness=fitness, deviation=deviation, episodes=counted)
+        self._of_mean = trained._replace(metrics=metrics)
 
     def measured(self) -> np.ndarray:
         """The results of the last `evaluate`, float64 [N, MEASURED]: steps, fitness, deviation, episodes."""
@@ -115,7 +148,7 @@ class SearchShard(JaxShard):
 
     def individuals(self, cards: Cards, metrics: dict[str, np.ndarray]) -> tuple[Cards, dict[str, np.ndarray]]:
         """The mean."""
-        return mean_of(cards, metrics, *self._of_mean)
+        return mean_of(cards, metrics, self._of_mean)
 
     def snapshot(self, row: int) -> PyTree:
         """What the mean has learned, on the host; it has no memory."""
@@ -141,17 +174,28 @@ class SearchShard(JaxShard):
         self.set_hyper(hyper)
         return {name: float(x) for name, x in jax.device_get(metrics).items()}
 
-    def test(self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int) -> np.ndarray:
+    def test(
+        self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int, levels: str = "test"
+    ) -> np.ndarray:
         """Returns [episodes] of a policy on new episodes, which the devices share."""
+        return self._play(learned, hyper, key, episodes, levels)[0].astype(np.float64)
+
+    def _play(
+        self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int, levels: str
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns and lengths [episodes] of a policy on new episodes."""
         n = self._layout.devices
         same = self._placed({name: np.full(n, value) for name, value in hyper.items()})
         every = jax.tree.map(lambda x: np.broadcast_to(x, (n, *np.shape(x))), learned)
         population = self._layout.place(Population(Member(every, (), ()), (), same))
-        size, results = -(-min(episodes, TEST) // n), []
+        at_a_time = self._episodes if self._levels else episodes  # with levels, one program for every generation too
+        size, results = -(-min(at_a_time, TEST) // n), []
         for round_ in range(-(-episodes // (n * size))):
             keys = jax.random.split(jax_key(derive(key, round_)), (n, size))
-            results.append(self.rollouts.evaluate(population, keys, self.pause)[0].reshape(-1))
-        return np.concatenate(results)[:episodes].astype(np.float64)
+            played = self.rollouts.evaluate(population, keys, levels, self.pause)
+            results.append([x.reshape(-1) for x in played])
+        returns, lengths = (np.concatenate(x)[:episodes] for x in zip(*results, strict=True))
+        return returns, lengths
 
     def state(self) -> dict[str, PyTree]:
         """The state for a checkpoint, from which the run continues exactly; by name of the shard."""
@@ -170,9 +214,7 @@ class SearchShard(JaxShard):
         return self._drawn_with[1]
 
 
-def mean_of(
-    members: Cards, metrics: dict[str, np.ndarray], fitness: float, deviation: float, episodes: int
-) -> tuple[Cards, dict[str, np.ndarray]]:
+def mean_of(members: Cards, metrics: dict[str, np.ndarray], of_mean: OfMean) -> tuple[Cards, dict[str, np.ndarray]]:
     """Card and metrics of the mean, as if it were the only member; from those of M members, and what was measured of it.
 
     Its steps are those of all members. mean/rank is 1 where no member is better, and NaN where it has no fitness.
@@ -180,16 +222,17 @@ def mean_of(
     mean = members.take(np.zeros(1, np.int64))._replace(
         uid=np.zeros(1, np.int64),
         steps=members.steps.sum(keepdims=True),
-        fitness=np.array([fitness], np.float64),
-        deviation=np.array([deviation], np.float64),
-        episodes=np.array([episodes], np.int64),
+        fitness=np.array([of_mean.fitness], np.float64),
+        deviation=np.array([of_mean.deviation], np.float64),
+        episodes=np.array([of_mean.episodes], np.int64),
     )
     known = members.fitness[np.isfinite(members.fitness)]
     kinds: dict[str, Any] = {"mean": np.mean, "variance": np.var, "max": np.max, "min": np.min}
     found = {name: np.nanmean(x) if np.isfinite(x).any() else np.nan for name, x in metrics.items()}
     found |= {f"returns/{name}": kind(known) if len(known) else np.nan for name, kind in kinds.items()}
-    found["mean/rank"] = 1 + (known > fitness).sum() if np.isfinite(fitness) else np.nan
-    return mean, {name: np.array([value], np.float32) for name, value in found.items()}
+    beside = of_mean.beside_members
+    found["mean/rank"] = 1 + (known > beside).sum() if np.isfinite(beside) else np.nan
+    return mean, {name: np.array([value], np.float32) for name, value in found.items()} | dict(of_mean.metrics)
 
 
 def _is_finite(learned: PyTree) -> jax.Array:

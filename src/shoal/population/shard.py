@@ -41,8 +41,11 @@ class Shard(Protocol):
     def train(self, generation: int, iterations: int, chunk: int) -> dict[str, np.ndarray]:
         """One interval, in `iterations` parts, `chunk` of them at a time. Returns metrics [N]."""
 
-    def evaluate(self, generation: int) -> None:
-        """Measure the fitness of every individual and member; the same episodes for all, new ones in each generation."""
+    def evaluate(self, generation: int) -> dict[str, np.ndarray]:
+        """Measure the fitness of every individual and member; the same episodes for all, new ones in each generation.
+
+        Returns metrics [N].
+        """
 
     def cards(self) -> Cards:
         """The cards of the members [N], with the fitness that was measured last."""
@@ -76,8 +79,13 @@ class Shard(Protocol):
         uid, weights: [M], of the members of all shards in order of uid. Raises BadInput where members live on.
         """
 
-    def test(self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int) -> np.ndarray:
-        """Returns [episodes] of one individual on new episodes; `learned` is the first part of its snapshot."""
+    def test(
+        self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int, levels: str = "test"
+    ) -> np.ndarray:
+        """Returns [episodes] of one individual on new episodes; `learned` is the first part of its snapshot.
+
+        levels: train, validation or test, where there are levels
+        """
 
     def state(self) -> dict[str, PyTree]:
         """The state for a checkpoint, by name of the shard."""

@@ -48,11 +48,13 @@ class Shards(Generic[S]):
             self._make_room(shard)
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
-    def evaluate(self, generation: int) -> None:
+    def evaluate(self, generation: int) -> dict[str, np.ndarray]:
+        parts = []
         for shard in self._shards:
             shard.to_device()
-            shard.evaluate(generation)
+            parts.append(shard.evaluate(generation))
             self._make_room(shard)
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def cards(self) -> Cards:
         parts = [shard.cards() for shard in self._shards]
@@ -99,9 +101,11 @@ class Shards(Generic[S]):
         self._make_room(first)
         return metrics
 
-    def test(self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int) -> np.ndarray:
+    def test(
+        self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int, levels: str = "test"
+    ) -> np.ndarray:
         self._shards[0].to_device()
-        returns = self._shards[0].test(learned, hyper, key, episodes)
+        returns = self._shards[0].test(learned, hyper, key, episodes, levels)
         self._make_room(self._shards[0])
         return returns
 

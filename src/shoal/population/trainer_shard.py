@@ -117,7 +117,7 @@ class TrainerShard:
         names = sorted(set().union(*table))
         return {name: np.array([row.get(name, np.nan) for row in table], np.float32) for name in names}
 
-    def evaluate(self, generation: int) -> None:
+    def evaluate(self, generation: int) -> dict[str, np.ndarray]:
         """Measure the fitness of every member; the same episodes for all of them, new ones in each generation."""
         if self._measure == "training":
             returns = [np.array(member.returns, np.float64) for member in self._members]
@@ -131,6 +131,7 @@ class TrainerShard:
             sound = member.finite and np.isfinite(mean[0])
             self._fitness[row], self._deviation[row] = mean[0] if sound else np.nan, deviation[0]
             self._counted[row] = count[0]
+        return {}
 
     def cards(self) -> Cards:
         """The cards of the members."""
@@ -189,7 +190,9 @@ class TrainerShard:
         """Members that live on have no mean. Raises BadInput."""
         raise BadField("method", "its evolver weighs members for a mean, which those of trainers do not have")
 
-    def test(self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int) -> np.ndarray:
+    def test(
+        self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int, levels: str = "test"
+    ) -> np.ndarray:
         """Returns [episodes] of one member on new episodes."""
         seeds = words(key, episodes)
         testers = [RemoteTrainer(process, TESTER, hyper, 0) for process in self._processes]

@@ -68,6 +68,13 @@ class Display(Recorder):
         )
         if resolved.steps and resolved.steps != e.interval:
             self._say(f"[dim]interval {e.interval:,} is rounded up to {resolved.steps:,}: whole rollouts[/]")
+        if e.levels is not None:
+            other = "train" if e.fitness.levels == "validation" else "validation"
+            self._columns[other] = _on_levels(other)
+            self._say(
+                f"[dim]fitness is measured on {e.fitness.levels} levels; {other}: what the best returns on those of "
+                f"{other}[/]"
+            )
         if method.drawn:
             self._say(
                 f"[dim]mean: return of the policy that members are drawn around; rank: its place among these "
@@ -186,6 +193,16 @@ def _fitness(kind: Callable[[np.ndarray], float]) -> Column:
 def _measured(metric: str) -> Column:
     """A metric that all members have in common."""
     return lambda event: f"{event.metrics[metric][0]:.4g}"
+
+
+def _on_levels(purpose: str) -> Column:
+    """What the fittest member returns on the levels of a purpose."""
+
+    def say(event: Generation) -> str:
+        fitness = np.where(np.isfinite(event.cards.fitness), event.cards.fitness, -np.inf)
+        return f"{event.levels[purpose][fitness.argmax()]:.4g}"
+
+    return say
 
 
 def _common(hyper: str) -> Column:

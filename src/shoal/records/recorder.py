@@ -39,6 +39,12 @@ class Generation(NamedTuple):
     timing: dict[str, float]
 
     @property
+    def levels(self) -> dict[str, np.ndarray]:
+        """[N] each: returns on the levels of train and validation, and the gap; empty where there are no levels."""
+        start = "levels/"
+        return {name.removeprefix(start): x for name, x in self.metrics.items() if name.startswith(start)}
+
+    @property
     def copied(self) -> np.ndarray:
         """bool [N]: the members that copied another."""
         return self.parents.uid != self.cards.uid
@@ -97,6 +103,7 @@ def lineage_rows(event: Generation) -> list[dict[str, Any]]:
             "steps": int(cards.steps[i]),
             "hyper": {name: float(values[i]) for name, values in cards.hyper.items()},
         }
+        | ({"levels": {name: finite_or_none(x[i]) for name, x in event.levels.items()}} if event.levels else {})
         for i in range(len(cards.uid))
     ]
 

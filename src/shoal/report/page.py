@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core.atomic import write_file
-from shoal.report import charts, diversity, family_tree, figures, search, tables
+from shoal.report import charts, diversity, family_tree, figures, generalisation, search, tables
 from shoal.report.charts import text
 from shoal.report.data import RunData, figure
 from shoal.report.lineage import Run, read_run
@@ -29,6 +29,10 @@ FITNESS: Section = (
 SPEED: Section = (
     "throughput", "Speed", "How fast the run was, and where its time went.",
     lambda run_data: _pair(figures.throughput(run_data)),
+)  # fmt: skip
+LEVELS: Section = (
+    "generalisation", "Generalisation", "Was it the task that was learned, or the levels to train on?",
+    generalisation.generalisation,
 )  # fmt: skip
 MEMBERS: Section = "members", "Members", "The last generation, the fittest first.", tables.members
 
@@ -76,7 +80,8 @@ def document(
 def _sections(run: Run, run_data: RunData | None) -> Iterator[tuple[str, str, str, str]]:
     """(id, heading, what it is about, content) in the order of the page."""
     parts = _of_drawn if run.drawn else _of_copying if run.copies else _of_members
-    for name, heading, intro, draw in parts(run):
+    fitness, *others = parts(run)
+    for name, heading, intro, draw in (fitness, *([LEVELS] if "levels/train" in run.measured else []), *others):
         yield name, heading, intro, draw(run_data) if run_data else WAITING
     yield (
         "experiment", "Experiment", "All settings of this run, as they were resolved: enough to repeat it.",

@@ -13,50 +13,13 @@ import jax.numpy as jnp
 from shoal.core.errors import BadField, unknown
 from shoal.core.schema import call_own, import_from
 from shoal.core.types import Continuous, Discrete, MultiDiscrete
+from shoal.rl.images import Impala, NatureCNN
+from shoal.rl.initialisers import orthogonal
 
 if TYPE_CHECKING:
     from shoal.core.types import ActionSpace, Spec
 
 ACTIVATIONS: dict[str, Callable] = {"tanh": nn.tanh, "relu": nn.relu, "elu": nn.elu, "swish": nn.swish, "gelu": nn.gelu}
-
-
-@functools.cache
-def orthogonal(scale: float) -> Callable:
-    """The orthogonal initialiser, uniform over all such matrices, by one reflection per row, or per column where there are
-    fewer columns (Stewart 1980, doi 10.1137/0717034).
-
-    Without LAPACK: its last bits depend on environment variables and threads, and its batches can hang on a CPU.
-    Matrices are sampled one after another, with sums along the last axis, so that none depends on the size of the batch.
-    """
-
-    def draw(key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:
-        wide = shape[0] <= shape[1]
-
-        def matrix(key: jax.Array) -> jax.Array:
-            drawn = scale * _orthonormal(key, min(shape), max(shape))
-            return (drawn if wide else drawn.T).astype(dtype)
-
-        return jax.custom_batching.sequential_vmap(matrix)(key)
-
-    return draw
-
-
-@functools.partial(jax.jit, static_argnums=(1, 2))  # traced once for all networks of a process
-def _orthonormal(key: jax.Array, rows: int, columns: int) -> jax.Array:
-    """A random matrix with orthonormal rows, [rows, columns]; rows <= columns."""
-    normal, column = jax.random.normal(key, (rows, columns)), jnp.arange(columns)
-
-    def reflect(k: jax.Array, q: jax.Array) -> jax.Array:
-        i = rows - 1 - k
-        x = jnp.where(column >= i, normal[i], 0.0)
-        sign = jnp.where(x[i] < 0, -1.0, 1.0)
-        mirror = x.at[i].add(sign * jnp.sqrt(jnp.square(x).sum()))
-        squares = jnp.square(mirror).sum()
-        factor = jnp.where(squares > 0, 2 / squares, 0.0)
-        q = q - factor * (q * mirror[None]).sum(-1, keepdims=True) * mirror[None]
-        return q.at[i].multiply(-sign)
-
-    return jax.lax.fori_loop(0, rows, reflect, jnp.eye(rows, columns))
 
 
 class MLP(nn.Module):
@@ -81,47 +44,6 @@ def hidden(x: jax.Array, layers: tuple[int, ...], activation: str) -> jax.Array:
     return x
 
 
-class Conv(nn.Module):
-    """A convolution without padding, [..., H, W, C] -> [..., H', W', features], as one product with its patches.
-
-    For many members that is a batch of matrix products; under `vmap` a convolution would become a grouped one, which is
-    slow.
-    """
-
-    features: int
-    size: int
-    stride: int
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        height, width, channels = x.shape[-3:]
-        size, stride = self.size, self.stride
-        down, right = ((n - size) // stride + 1 for n in (height, width))
-        kernel = self.param("kernel", orthogonal(2**0.5), (size**2 * channels, self.features))
-        bias = self.param("bias", nn.initializers.zeros, (self.features,))
-        if size % stride == 0:  # blocks of the stride's size become channels: fewer and larger slices
-            blocks = size // stride
-            x = x[..., : stride * (down + blocks - 1), : stride * (right + blocks - 1), :]
-            x = _split(x, stride)
-            kernel = _split(kernel.reshape(size, size, -1), stride).reshape(kernel.shape)
-            size, stride = blocks, 1
-
-        def shifted(i: int, j: int) -> jax.Array:
-            rows = slice(i, i + stride * (down - 1) + 1, stride)
-            columns = slice(j, j + stride * (right - 1) + 1, stride)
-            return x[..., rows, columns, :]
-
-        patches = jnp.concatenate([shifted(i, j) for i in range(size) for j in range(size)], -1)
-        return patches @ kernel + jnp.broadcast_to(bias, (*patches.shape[:-1], self.features))
-
-
-def _split(x: jax.Array, block: int) -> jax.Array:
-    """[..., H * block, W * block, C] -> [..., H, W, block * block * C]."""
-    *batch, height, width, channels = x.shape
-    x = x.reshape(*batch, height // block, block, width // block, block, channels)
-    return jnp.swapaxes(x, -4, -3).reshape(*batch, height // block, width // block, -1)
-
-
 def flatten(obs: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Observations [..., *shape] as float32 vectors [..., F], `scaled`."""
     return scaled(obs).reshape(*obs.shape[: obs.ndim - len(shape)], -1)
@@ -135,7 +57,7 @@ def scaled(obs: jax.Array) -> jax.Array:
 class Features(nn.Module):
     """The input of a network's hidden layers, from observations: [..., *shape] -> [..., F].
 
-    kind: `mlp` (the numbers as they are) or `nature_cnn` (the convolutions of Mnih et al. 2015, for images).
+    kind: `mlp` (the numbers as they are), or the name of a network in `IMAGES`.
     """
 
     shape: tuple[int, ...]
@@ -146,14 +68,27 @@ class Features(nn.Module):
         if self.kind == "mlp":
             return flatten(obs, self.shape)
         x = scaled(obs)
-        if self.shape[0] < self.shape[-1]:  # channels come first
-            x = jnp.moveaxis(x, -3, -1)
-        for features, size, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
-            x = nn.relu(Conv(features, size, stride)(x))
-        return flatten(x, x.shape[-3:])
+        return IMAGES[self.kind].network()(jnp.moveaxis(x, -3, -1) if channels_first(self.shape) else x)
 
 
-NETWORKS = ("mlp", "nature_cnn")
+def channels_first(shape: tuple[int, ...]) -> bool:
+    """Whether the channels of an image [*shape], of three axes, are its first axis instead of its last one.
+
+    Sides that are equal are those of a square image. Where none are, the shorter one of first and last axis counts channels.
+    """
+    first, middle, last = shape
+    return first != middle and (middle == last or first < last)
+
+
+class ForImages(NamedTuple):
+    """A network for images [..., H, W, C] -> [..., F], and the least that H and W may be."""
+
+    network: type[nn.Module]
+    least: int
+
+
+IMAGES = {"nature_cnn": ForImages(NatureCNN, 36), "impala": ForImages(Impala, 8)}
+NETWORKS = ("mlp", *IMAGES)
 
 
 def make_network(network: Any, spec: Spec) -> nn.Module:
@@ -162,12 +97,12 @@ def make_network(network: Any, spec: Spec) -> nn.Module:
     network: a name in NETWORKS, module:factory, or the factory: it takes the spec and returns such a flax module.
     """
     shape = spec.obs_shape
-    if network in NETWORKS:
-        sides = shape[1:] if shape and shape[0] < shape[-1] else shape[:-1]  # the other one counts channels
-        if network == "nature_cnn" and (len(shape) != 3 or min(sides) < 36):
-            raise BadField(
-                "config.network", f"takes images of at least 36 x 36, not observations {shape}", value="nature_cnn"
-            )
+    if isinstance(network, str) and network in NETWORKS:
+        if network in IMAGES:
+            least = IMAGES[network].least
+            if len(shape) != 3 or min(shape[1:] if channels_first(shape) else shape[:-1]) < least:
+                problem = f"takes images of at least {least} x {least}, not observations {shape}"
+                raise BadField("config.network", problem, value=network)
         return Features(shape, network)
     if isinstance(network, str) and ":" not in network:
         raise unknown("config.network", network, [*NETWORKS, "module:factory"])

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
 from shoal.core import tree
-from shoal.core.types import Rollout
+from shoal.core.types import PyTree, Rollout
 
 LARGEST = 1e15  # size of a number in a step: returns, and sums of their squares, still fit into float32
 
 
+def bounded(values: PyTree, axes: int) -> jax.Array:
+    """bool over the leading axes: every number of such leaves is finite, and at most `LARGEST` in size."""
+    leaves = jax.tree.leaves(values)
+    floating = [x for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)]
+    fits = [(jnp.abs(x) <= LARGEST).reshape(*x.shape[:axes], -1).all(-1) for x in floating]
+    return functools.reduce(jnp.logical_and, fits, jnp.ones(leaves[0].shape[:axes], bool))
+
+
 def usable(rollout: Rollout) -> jax.Array:
     """bool [T, B]: every number of a step is finite, and at most `LARGEST` in size."""
-    axes = rollout.reward.shape
-    leaves = [x for x in jax.tree.leaves(rollout) if jnp.issubdtype(x.dtype, jnp.floating)]
-    return jnp.stack([(jnp.abs(x) <= LARGEST).reshape(*axes, -1).all(-1) for x in leaves]).all(0)
+    return bounded(rollout, 2)
 
 
 def without(rollout: Rollout, left_out: jax.Array) -> Rollout:
-    """The rollout with zeros in place of the steps that are `left_out` [T, B]; episodes are truncated there."""
-    nothing = jax.tree.map(jnp.zeros_like, rollout)._replace(truncated=jnp.ones_like(rollout.truncated))
-    return tree.where(left_out, nothing, rollout)
+    """The rollout with zeros in place of numbers of the steps that are `left_out` [T, B]; episodes are truncated there."""
+
+    def zeros(x: jax.Array) -> jax.Array:  # whole numbers cannot be unusable: images are not copied
+        return tree.where(left_out, jnp.zeros_like(x), x) if jnp.issubdtype(x.dtype, jnp.floating) else x
+
+    rollout = jax.tree.map(zeros, rollout)
+    return rollout._replace(terminated=rollout.terminated & ~left_out, truncated=rollout.truncated | left_out)

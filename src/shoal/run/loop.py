@@ -18,15 +18,16 @@ from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed, Interrupted, on_signal
 from shoal.core.keys import derive
 from shoal.core.schema import plain
+from shoal.core.types import Seed
 from shoal.distributed.processes import Processes
 from shoal.distributed.synchronous import Evolved, Shared
 from shoal.environments.blame import callbacks_blamed
 from shoal.experiment.experiment import Experiment, blame, of_run
 from shoal.experiment.registry import name_of
 from shoal.experiment.trust import check_trust
-from shoal.population.rollouts.episodes import statistics
+from shoal.population.rollouts.episodes import statistics, with_interval
 from shoal.records.recorder import Generation, Recorder, Start, lineage_rows, metrics_row
-from shoal.run.champion import best_at
+from shoal.run.champion import Best, best_at
 from shoal.run.checkpoint import to_host
 from shoal.run.control import Control
 from shoal.run.result import Result, summarise
@@ -160,7 +161,7 @@ def _live(c: Context, state: State, generation: int) -> tuple[State, Shared, Evo
     metrics = c.shard.train(generation, c.resolved.iterations, c.control.chunk)
     times.append(time.perf_counter())
     c.control.enter(generation, "evaluate")
-    c.shard.evaluate(generation)
+    metrics |= c.shard.evaluate(generation)
     times.append(time.perf_counter())
     c.control.enter(generation, "evolve")
     shared = c.members.share(metrics, c.control.stop)
@@ -239,17 +240,27 @@ def _wait(c: Context, saving: Future) -> None:
 
 def _test_champion(c: Context, state: State) -> dict[str, Any]:
     """The champion plays fresh episodes; then everything that result.json holds."""
-    e, best = c.experiment, state.best
+    best = state.best
     shared = c.members.share({}, False)
-    evaluation = None
+    tested: dict[str, Any] = {}
     if best.learned is not None and c.leading:
         c.control.enter(state.done - 1, "champion")
-        key = derive((e.seed,), "champion")
-        evaluation = statistics(c.shard.test(best.learned, best.hyper, key, e.final_episodes))
+        tested = _tested(c, best)
     compiling, seconds = c.shard.compile_seconds, _elapsed(c, state)
-    return summarise(
-        c.resolved, shared.cards, best, state.done, evaluation, shared.evaluation_steps, seconds, compiling
-    )
+    return summarise(c.resolved, shared.cards, best, state.done, tested, shared.evaluation_steps, seconds, compiling)
+
+
+def _tested(c: Context, best: Best) -> dict[str, Any]:
+    """What result.json says of the champion's new episodes; where there are levels, of those of each purpose."""
+    e, key = c.experiment, derive((c.experiment.seed,), "champion")
+
+    def play(key: Seed, levels: str) -> dict[str, Any]:
+        return statistics(c.shard.test(best.learned, best.hyper, key, e.final_episodes, levels))
+
+    if e.levels is None:
+        return {"evaluation": play(key, "test")}
+    levels = {name: with_interval(play(derive(key, name), name)) for name in e.levels.spans()}
+    return {"evaluation": levels["test"], "levels": levels}
 
 
 def _elapsed(c: Context, state: State) -> float:

@@ -36,21 +36,21 @@ def summarise(
     cards: Cards,
     best: Best,
     done: int,
-    evaluation: dict[str, Any] | None,
+    tested: dict[str, Any],
     evaluation_steps: int,
     seconds: float,
     compile_seconds: float,
 ) -> dict[str, Any]:
     """Everything that result.json holds.
 
-    done: generations so far. evaluation: of the champion on fresh episodes; None where there is none.
+    done: generations so far. tested: what the champion's fresh episodes say of it; empty where there is none.
     """
     experiment, method = resolved.experiment, about_method(resolved)
     champion = {
         "uid": best.uid,
         "generation": best.generation,
         "selection_fitness": best.fitness,
-        "evaluation": evaluation,
+        **tested,
         "hyper": best.hyper,
     }
     return {
@@ -63,7 +63,7 @@ def summarise(
         "generations": done,
         "seed": experiment.seed,
         "fitness": {str(u): finite_or_none(f) for u, f in zip(cards.uid, cards.fitness, strict=True)},
-        "champion": champion if evaluation is not None else None,
+        "champion": champion if tested else None,
         "environment_steps": int(cards.steps.sum()),
         "evaluation_steps": evaluation_steps,
         "seconds": seconds,

@@ -14,8 +14,9 @@ import numpy as np
 
 from shoal.core import tree
 from shoal.core.keys import at, environment_keys, member_keys, stream
-from shoal.core.types import Learner, Population, PyTree, Rollout, SearchLearner
+from shoal.core.types import Learner, Population, PyTree, Rollout, SearchLearner, TimeStep
 from shoal.environments.device import DeviceEnvironment, auto_reset, step_once
+from shoal.environments.levels import Span, Spans, at_levels
 from shoal.environments.spaces import to_bounds
 from shoal.population.devices import OF_POPULATION, Layout, Program
 from shoal.population.rollouts.episodes import (
@@ -55,36 +56,54 @@ class DeviceEpisodes:
         layout: Layout,
         greedy: bool,
         step_limit: int,
+        levels: Spans,
     ):
         self._environment, self._learner, self._layout = environment, learner, layout
-        self._greedy, self._step_limit = greedy, step_limit
-        self._test = layout.program(self._evaluate_members, OF_POPULATION, True, False)
+        self._greedy, self._step_limit, self._levels = greedy, step_limit, levels
+        self._test = layout.program(self._evaluate_members, OF_POPULATION, True, False, False)
         self.programs: tuple[Program, ...] = (self._test,)
 
     def sibling(self) -> Self:
         """The same of other members, with the same programs."""
         return copy.copy(self)
 
-    def evaluate(self, population: Population, keys: jax.Array, pause: Callable) -> tuple[np.ndarray, np.ndarray]:
-        """Whole episodes without learning; keys [N, E], one per episode. Returns the returns and lengths [N, E]."""
-        returns, lengths = self._test(*self._test_arguments(population, keys))
+    def evaluate(
+        self, population: Population, keys: jax.Array, levels: str, pause: Callable
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Whole episodes without learning; keys [N, E], one per episode. Returns the returns and lengths [N, E].
+
+        levels: of which purpose, where there are levels
+        """
+        returns, lengths = self._test(*self._test_arguments(population, keys, levels))
         pause(returns, 0)
         return np.asarray(returns), np.asarray(lengths)
 
-    def _test_arguments(self, population: Population, keys: jax.Array) -> tuple[Any, ...]:
-        return population, self._layout.place(keys), np.int32(self._step_limit)
+    def _test_arguments(self, population: Population, keys: jax.Array, levels: str) -> tuple[Any, ...]:
+        return population, self._layout.place(keys), np.int32(self._step_limit), self._span(levels)
 
-    def _evaluate_members(self, population: Population, keys: jax.Array, limit: jax.Array) -> tuple:
-        return self._play(population, keys, limit, (), lambda shared, step, alive: shared)[:2]
+    def _span(self, levels: str) -> Span | tuple[()]:
+        """The levels of a purpose as an argument, so that one program serves all of them."""
+        return Span(*map(np.uint32, self._levels[levels])) if self._levels else ()
+
+    def _evaluate_members(
+        self, population: Population, keys: jax.Array, limit: jax.Array, span: Span | tuple[()]
+    ) -> tuple:
+        return self._play(population, keys, limit, span, (), lambda shared, step, alive: shared)[:2]
 
     def _play(
-        self, population: Population, keys: jax.Array, limit: jax.Array, shared: PyTree, watch: Callable
+        self,
+        population: Population,
+        keys: jax.Array,
+        limit: jax.Array,
+        span: Span | tuple[()],
+        shared: PyTree,
+        watch: Callable,
     ) -> tuple[jax.Array, jax.Array, PyTree]:
         """Whole episodes with keys [N, E]. Returns returns and lengths [N, E], and `shared`, updated with the steps.
 
         watch: (shared, one step of the members, alive [N, E]) -> shared
         """
-        environment = self._environment
+        environment = at_levels(self._environment, span) if span else self._environment
         step_all = jax.vmap(jax.vmap(lambda *arguments: step_once(environment, *arguments)))
         state, obs = jax.vmap(jax.vmap(environment.reset))(stream(keys, "reset"))
         streams = {"step": stream(keys, "step")}
@@ -130,8 +149,9 @@ class DeviceRollouts(DeviceEpisodes):
 
     _learner: Learner
 
-    def __init__(self, environment: DeviceEnvironment, learner: Learner, layout: Layout, greedy: bool, step_limit: int):
-        super().__init__(environment, learner, layout, greedy, step_limit)
+    def __init__(self, environment: DeviceEnvironment, learner: Learner, layout: Layout, *options: Any):
+        super().__init__(environment, learner, layout, *options)
+        self._training = at_levels(environment, self._levels["train"]) if self._levels else environment
         self._begin = layout.program(self._reset, True, False)
         members, own = (True, False), (True, True, True)  # `shared` has no member axis
         self._train = layout.program(
@@ -152,7 +172,8 @@ class DeviceRollouts(DeviceEpisodes):
 
         def test() -> None:
             with suppress(Exception):
-                self._test.compile(*self._test_arguments(population, jax.random.split(key, (len(uid), episodes))))
+                keys = jax.random.split(key, (len(uid), episodes))
+                self._test.compile(*self._test_arguments(population, keys, "validation"))
 
         for work in (train, test):
             threading.Thread(target=work).start()  # no daemon: the process would crash if it ended while compiling
@@ -231,7 +252,7 @@ class DeviceRollouts(DeviceEpisodes):
         self, population: Population, world: World, uid: jax.Array, key: jax.Array
     ) -> tuple[World, Rollout, tuple]:
         """T steps of every environment. Leaves of the rollout: [N, T, B, ...]; of the finished episodes: [T, N, B]."""
-        environment, agent = self._environment, self._learner.agent
+        environment, agent = self._training, self._learner.agent
         reset_all = jax.vmap(jax.vmap(environment.reset))
         step_all = jax.vmap(
             jax.vmap(lambda key, state, action, start: auto_reset(environment, key, state, action, start))
@@ -247,17 +268,34 @@ class DeviceRollouts(DeviceEpisodes):
             start = reset_all(now_keys["reset"]) if environment.fresh_resets else once
             state, now = step_all(now_keys["step"], world.state, inside, start)
             done = now.terminated | now.truncated
+            after = self._after(population, now, carry)
             carry = tree.where(done, agent.carry(done.shape), carry)
             progress, *finished = advance(jnp, world.progress, now.reward, done)
-            taken = Rollout(world.obs, action, now.reward, now.final_obs, now.terminated, now.truncated, extras)
+            taken = Rollout(world.obs, action, now.reward, (), now.terminated, now.truncated, extras)._replace(**after)
             return World(state, now.obs, carry, progress), (taken, tuple(finished))
 
         world, (rollout, finished) = jax.lax.scan(step, world, jnp.arange(agent.rollout))
+        if self._learner.value is not None:
+            last = self._learner.value(population, world.obs, world.carry)
+            last = jnp.where(rollout.truncated[-1], rollout.next_value[-1], last)
+            rollout = rollout._replace(next_value=rollout.next_value.at[-1].set(last))
         return world, jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), rollout), finished
+
+    def _after(self, population: Population, now: TimeStep, carry: PyTree) -> dict[str, jax.Array]:
+        """What the rollout keeps of the observations after a step: themselves, or their values where truncated."""
+        value = self._learner.value
+        if value is None:
+            return {"next_obs": now.final_obs}
+        worth = jax.lax.cond(
+            now.truncated.any(),
+            lambda: value(population, now.final_obs, carry),
+            lambda: jnp.zeros(now.truncated.shape, jnp.float32),
+        )
+        return {"next_value": jnp.where(now.truncated, worth, 0.0)}
 
     def _reset(self, uid: jax.Array, key: jax.Array) -> World:
         shape = (uid.shape[0], self._learner.agent.environments)
-        state, obs = jax.vmap(jax.vmap(self._environment.reset))(environment_keys(key, uid, shape[1]))
+        state, obs = jax.vmap(jax.vmap(self._training.reset))(environment_keys(key, uid, shape[1]))
         return World(state, obs, self._learner.agent.carry(shape), begin(jnp, *shape))
 
     def overwrite(self, copied: np.ndarray) -> None:

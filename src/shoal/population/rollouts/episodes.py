@@ -125,6 +125,12 @@ def summarise(value: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return value.mean(1), deviation, count
 
 
+def of_levels(train: np.ndarray, validation: np.ndarray) -> dict[str, np.ndarray]:
+    """Metrics [N] of mean returns on levels that were trained on, and on others; the gap between them."""
+    both = {"train": train, "validation": validation, "gap": train - validation}
+    return {f"levels/{name}": np.asarray(x, np.float32) for name, x in both.items()}
+
+
 def statistics(returns: np.ndarray) -> dict[str, Any]:
     """Mean, standard error and number of returns [E]."""
     error = returns.std(ddof=1) / len(returns) ** 0.5 if len(returns) > 1 else None
@@ -133,3 +139,10 @@ def statistics(returns: np.ndarray) -> dict[str, Any]:
         "standard_error": None if error is None else float(error),
         "episodes": len(returns),
     }
+
+
+def with_interval(told: dict[str, Any]) -> dict[str, Any]:
+    """The same `statistics` with the interval [low, high] that holds the true mean in 95 cases of 100."""
+    error = told["standard_error"]
+    interval = None if error is None else [told["mean"] - 1.96 * error, told["mean"] + 1.96 * error]
+    return told | {"interval": interval}

@@ -17,6 +17,7 @@ from shoal.core import tree
 from shoal.core.keys import at, derive, member_keys, stream, words
 from shoal.core.types import Learner, Member, Population, PyTree, Rollout, SearchLearner, Seed
 from shoal.environments.host import HostEnvironment, Objective, Vector
+from shoal.environments.levels import Spans, at_levels
 from shoal.environments.spaces import to_bounds
 from shoal.population.devices import OF_POPULATION, Layout, Program
 from shoal.population.rollouts.episodes import (
@@ -46,35 +47,42 @@ class HostEpisodes:
         layout: Layout,
         greedy: bool,
         step_limit: int,
+        levels: Spans,
         objective: Objective,
     ):
         self._environment, self._learner, self._layout = environment, learner, layout
-        self._step_limit, self._objective = step_limit, objective
+        self._step_limit, self._levels, self._objective = step_limit, levels, objective
         self._play_members = self._greedy_members if greedy else self._sample_members
         self._test = layout.program(self._play_members, OF_POPULATION, True, True, True, False)
-        self._testing: tuple[Vector, int] | None = None
+        self._testing: dict[str, tuple[Vector, int]] = {}  # by purpose of the levels: the copies, and how many
         self.programs: tuple[Program, ...] = (self._test,)
 
     def sibling(self) -> Self:
         """The same of other members, with the same programs and with simulators of their own."""
         other = copy.copy(self)
-        other._testing = None
+        other._testing = {}
         return other
 
-    def evaluate(self, population: Population, keys: jax.Array, pause: Callable) -> tuple[np.ndarray, np.ndarray]:
+    def evaluate(
+        self, population: Population, keys: jax.Array, levels: str, pause: Callable
+    ) -> tuple[np.ndarray, np.ndarray]:
         """See `DeviceEpisodes.evaluate`."""
-        return self._play(self._test, population, keys, self._step_limit, lambda *_: None, pause)
+        return self._play(self._test, population, keys, self._step_limit, levels, lambda *_: None, pause)
 
     @np.errstate(over="ignore", invalid="ignore")
     def _play(
-        self, act: Program, population: Population, keys: jax.Array, limit: int, watch: Callable, pause: Callable
+        self,
+        act: Program,
+        population: Population,
+        keys: jax.Array,
+        limit: int,
+        levels: str,
+        watch: Callable,
+        pause: Callable,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Returns and lengths [N, E] of whole episodes with keys [N, E]; `watch` gets every step, and which are alive."""
         place, shape = self._layout.place, keys.shape
-        if self._testing is None or self._testing[1] != keys.size:
-            self._close_testing()
-            self._testing = (self._environment.open(keys.size, self._objective), keys.size)
-        vector = self._testing[0]
+        vector = self._copies(levels, keys.size)
         seeds, act_keys = _seeds_and_act_keys(keys)
         obs = vector.reset(np.asarray(seeds).tolist()).reshape(*shape, *self._environment.spec.obs_shape)
         carry = jax.tree.map(np.asarray, self._learner.agent.carry(shape))
@@ -97,6 +105,19 @@ class HostEpisodes:
             if not alive.any():
                 break
         return returns, lengths
+
+    def _copies(self, levels: str, count: int) -> Vector:
+        """Copies that only measure, at the levels of a purpose where there are levels."""
+        held, size = self._testing.get(levels, (None, 0))
+        if held is None or size != count:
+            if held is not None:
+                held.close()
+            self._testing[levels] = self._open(self._environment.measured or self._environment, levels, count), count
+        return self._testing[levels][0]
+
+    def _open(self, environment: HostEnvironment, levels: str, count: int) -> Vector:
+        environment = at_levels(environment, self._levels[levels]) if self._levels else environment
+        return environment.open(count, self._objective)
 
     def _greedy_members(
         self, population: Population, obs: jax.Array, carry: PyTree, keys: jax.Array, turn: jax.Array
@@ -121,12 +142,9 @@ class HostEpisodes:
 
     def close(self) -> None:
         """Close the simulators."""
-        self._close_testing()
-
-    def _close_testing(self) -> None:
-        if self._testing is not None:
-            self._testing[0].close()
-            self._testing = None
+        for vector, _ in self._testing.values():
+            vector.close()
+        self._testing = {}
 
 
 class HostRollouts(HostEpisodes):
@@ -134,28 +152,21 @@ class HostRollouts(HostEpisodes):
 
     _learner: Learner
 
-    def __init__(
-        self,
-        environment: HostEnvironment,
-        learner: Learner,
-        layout: Layout,
-        greedy: bool,
-        step_limit: int,
-        objective: Objective,
-    ):
-        super().__init__(environment, learner, layout, greedy, step_limit, objective)
+    def __init__(self, environment: HostEnvironment, learner: Learner, layout: Layout, *options: Any):
+        super().__init__(environment, learner, layout, *options)
         kept = (True, False)  # (learned, shared): with and without the member axis
         self._act = layout.program(self._act_members, (*kept, True), True, True, True, False, False)
         # Weights are not donated: off-policy agents act with the old ones while new ones are computed.
         self._update = layout.program(
             self._update_members, kept, True, True, True, True, False, out=(kept, True, True), donate=(1,)
         )
+        self._value = layout.program(self._value_members, (*kept, True), True, True) if learner.value else None
         self._turns = [layout.place(np.int32(t), members=False) for t in range(learner.agent.rollout)]
         self._training: Vector | None = None
         self._obs: np.ndarray = np.zeros(0)
         self._carry: PyTree = ()
         self._progress = begin(np, 0, 0)
-        self.programs = (self._act, self._update, self._test)
+        self.programs = (self._act, self._update, self._test, *([self._value] if self._value else []))
 
     def sibling(self) -> Self:
         other = super().sibling()
@@ -165,7 +176,7 @@ class HostRollouts(HostEpisodes):
     def begin(self, uid: np.ndarray, key: Seed) -> None:
         """Reset every environment, each with its own seed."""
         shape = (len(uid), self._learner.agent.environments)
-        self._training = self._training or self._environment.open(shape[0] * shape[1], self._objective)
+        self._training = self._training or self._open(self._environment, "train", shape[0] * shape[1])
         seeds = [seed for u in uid for seed in words(derive(key, int(u)), shape[1])]
         self._obs = self._training.reset(seeds).reshape(*shape, *self._environment.spec.obs_shape)
         self._carry = jax.tree.map(np.asarray, self._learner.agent.carry(shape))
@@ -218,12 +229,25 @@ class HostRollouts(HostEpisodes):
             reward = step.reward.reshape(shape)
             self._progress, total, length, counted = advance(np, self._progress, reward, done)
             ends.append((total if objective is None else objective.reshape(shape), length, counted))
-            next_obs = step.final_obs.reshape(self._obs.shape)
-            steps.append(Rollout(self._obs, action, reward, next_obs, terminated, truncated, extras))
+            final_obs = step.final_obs.reshape(self._obs.shape)
+            taken = Rollout(self._obs, action, reward, (), terminated, truncated, extras)
+            if self._value is None:
+                steps.append(taken._replace(next_obs=final_obs))
+            else:
+                needed = truncated | (t == agent.rollout - 1)
+                steps.append(taken._replace(next_value=self._values(acting, final_obs, carry, needed)))
             self._obs = step.obs.reshape(self._obs.shape)
             self._carry = self._restart(carry, done)
         rollout = jax.tree.map(lambda *x: np.stack(x, 1), *steps)
         return rollout, [np.stack(x) for x in zip(*ends, strict=True)]
+
+    def _values(self, acting: tuple, obs: np.ndarray, carry: PyTree, needed: np.ndarray) -> np.ndarray:
+        """The values of observations [N, B, ...] where `needed` [N, B], 0 elsewhere."""
+        assert self._value is not None
+        if not needed.any():
+            return np.zeros(needed.shape, np.float32)
+        place = self._layout.place
+        return np.where(needed, self._value(acting, place(obs), place(carry)), np.float32(0))
 
     def _restart(self, carry: PyTree, done: np.ndarray) -> PyTree:
         """The recurrent state of policies, fresh where an episode is `done`."""
@@ -238,6 +262,11 @@ class HostRollouts(HostEpisodes):
         population = Population(Member(learned, (), ()), shared, hyper)
         keys = member_keys(jax.random.fold_in(key, turn), uid)
         return self._learner.act(population, obs, carry, keys)
+
+    def _value_members(self, acting: tuple, obs: jax.Array, carry: PyTree) -> jax.Array:
+        assert self._learner.value is not None
+        learned, shared, hyper = acting
+        return self._learner.value(Population(Member(learned, (), ()), shared, hyper), obs, carry)
 
     def _update_members(
         self, kept: tuple, spent: tuple, hyper: PyTree, rollout: Rollout, uid: jax.Array, key: jax.Array

@@ -12,7 +12,8 @@ import numpy as np
 from shoal.core import tree
 from shoal.core.types import Member, Population, PyTree, Rollout, SearchLearner
 from shoal.environments.device import DeviceEnvironment
-from shoal.environments.host import HostEnvironment, Objective
+from shoal.environments.host import HostEnvironment
+from shoal.environments.levels import Span
 from shoal.population.devices import OF_POPULATION, Layout
 from shoal.population.rollouts.device import DeviceEpisodes
 from shoal.population.rollouts.host import HostEpisodes
@@ -23,11 +24,9 @@ class DeviceSearch(DeviceEpisodes):
 
     _learner: SearchLearner
 
-    def __init__(
-        self, environment: DeviceEnvironment, learner: SearchLearner, layout: Layout, greedy: bool, step_limit: int
-    ):
-        super().__init__(environment, learner, layout, greedy, step_limit)
-        arguments = (OF_POPULATION, True, False, False, False)
+    def __init__(self, environment: DeviceEnvironment, learner: SearchLearner, layout: Layout, *options: Any):
+        super().__init__(environment, learner, layout, *options)
+        arguments = (OF_POPULATION, True, False, False, False, False)
         self._measure = layout.program(self._measure_rows, *arguments, out=(False, True, True))
         self.programs = (self._test, self._measure)
 
@@ -36,19 +35,28 @@ class DeviceSearch(DeviceEpisodes):
     ) -> tuple[PyTree, np.ndarray, np.ndarray]:
         """Whole episodes of members that are sampled with `key`, and of the mean; keys [E], the same for all.
 
+        Members learn from these episodes, so that where there are levels, they are those to train on.
+
         cap: steps after which an episode is ended. Returns the population's `shared`, updated with the steps of these
         episodes, and returns and lengths [N + 1, E], those of the mean last.
         """
         place = self._layout.place
         limit = np.int32(min(cap, self._step_limit))
-        shared, *played = self._measure(population, place(uid), key, place(keys, False), limit)
+        span = self._span("train")
+        shared, *played = self._measure(population, place(uid), key, place(keys, False), limit, span)
         pause(played, 0)
         # Every device has measured the mean too, with the same result.
         parts = [np.asarray(x).reshape(self._layout.devices, -1, len(keys)) for x in played]
         return shared, *(np.concatenate([x[:, :-1].reshape(-1, len(keys)), x[0, -1:]]) for x in parts)
 
     def _measure_rows(
-        self, population: Population, uid: jax.Array, key: jax.Array, keys: jax.Array, limit: jax.Array
+        self,
+        population: Population,
+        uid: jax.Array,
+        key: jax.Array,
+        keys: jax.Array,
+        limit: jax.Array,
+        span: Span | tuple[()],
     ) -> tuple[PyTree, jax.Array, jax.Array]:
         learner, members = self._learner, len(uid)
         chunks, width = _chunks(members, learner.chunk, 2)
@@ -62,7 +70,7 @@ class DeviceSearch(DeviceEpisodes):
 
             actors = _actors(learner, population._replace(shared=shared), rows, who, key)
             every = jnp.broadcast_to(keys, (width, *keys.shape))
-            returns, lengths, shared = self._play(actors, every, limit, shared, watch)
+            returns, lengths, shared = self._play(actors, every, limit, span, shared, watch)
             return shared, (returns, lengths)
 
         shared, played = jax.lax.scan(chunk, population.shared, rows)
@@ -75,16 +83,8 @@ class HostSearch(HostEpisodes):
 
     _learner: SearchLearner
 
-    def __init__(
-        self,
-        environment: HostEnvironment,
-        learner: SearchLearner,
-        layout: Layout,
-        greedy: bool,
-        step_limit: int,
-        objective: Objective,
-    ):
-        super().__init__(environment, learner, layout, greedy, step_limit, objective)
+    def __init__(self, environment: HostEnvironment, learner: SearchLearner, layout: Layout, *options: Any):
+        super().__init__(environment, learner, layout, *options)
         self._perform = layout.program(self._play_members, OF_POPULATION, True, True, True, False)
         self._actors = layout.gather(self._actors_at, OF_POPULATION, False, False, False)
         self._watch = layout.gather(learner.watch, False, False, True, True, out=False)
@@ -108,7 +108,8 @@ class HostSearch(HostEpisodes):
                     shared = self._watch(shared, where, place(step), place(alive))
 
             every = jnp.broadcast_to(keys, (width, *keys.shape))
-            results.append(self._play(self._perform, actors, every, min(cap, self._step_limit), watch, pause))
+            limit = min(cap, self._step_limit)
+            results.append(self._play(self._perform, actors, every, limit, "train", watch, pause))
         returns, lengths = (np.concatenate(x)[: members + 1] for x in zip(*results, strict=True))
         return shared, returns, lengths
 

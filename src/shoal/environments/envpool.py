@@ -1,0 +1,207 @@
+"""Environments of envpool, which steps many copies in C++: Procgen, MuJoCo's bodies, DM Control and others."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.util
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shoal.core.errors import BadField, unknown
+from shoal.core.schema import one_line
+from shoal.core.types import Continuous, Spec
+from shoal.environments.host import HostEnvironment, Vector, action_space
+from shoal.environments.objective import Objective
+from shoal.environments.pool import Moved, Pool, threads
+
+# Those of gymnasium's environments that envpool has too, and that are the same: tests/contract/test_envpool.py holds them
+# against each other. A bare name takes envpool's. Ant is none of them: its contacts differ by more than rounding does.
+_BODIES = (
+    *("HalfCheetah", "Hopper", "Humanoid", "InvertedDoublePendulum", "InvertedPendulum"),
+    *("Reacher", "Swimmer", "Walker2d"),
+)
+EQUAL = frozenset(f"{body}-v5" for body in _BODIES)
+_OURS = frozenset(  # options of envpool that follow from what a run asks for
+    (
+        *("base_path", "batch_size", "env_name", "env_seed", "gym_reset_return_info", "max_num_players", "num_envs"),
+        *("reward_threshold", "seed", "task", "task_name", "thread_affinity_offset"),
+    )
+)
+_LEVELS = "is what `levels` says: levels: {train: [start_level, start_level + num_levels]}"
+_NOT_IN_PROCGEN = {  # and why
+    "max_episode_steps": "would not end an episode, but call a death a time limit; Procgen's games have their own",
+    "num_levels": _LEVELS,
+    "start_level": _LEVELS,
+    "use_sequential_levels": "goes on to levels outside of those that were asked for",
+}
+_UNBOUNDED = 1e30  # envpool writes the largest number of a type where there is no bound
+
+
+def names() -> list[str]:
+    """envpool's tasks; for each game of Procgen the name of the game too, as envpool and as Procgen spell it."""
+    return [*_tasks(), *(name for game in _games() for name in (game, game.lower()))]
+
+
+def envpool_environment(name: str, options: dict[str, Any]) -> HostEnvironment:
+    """An environment of envpool, by task, or by game of Procgen.
+
+    options: those of the task; `num_threads`; of a game of Procgen `distribution_mode` too, hard by default
+    """
+    options = dict(options)
+    env = f"envpool:{name}"
+    task = name if name in _tasks() else _in_mode(env, name.capitalize(), options.pop("distribution_mode", "hard"))
+    module = _specs()[task][0]
+    levels: Callable[[int, int], HostEnvironment] | None = None
+    if module == "envpool.procgen":
+        for refused in _NOT_IN_PROCGEN.keys() & options.keys():
+            raise BadField(f"env_options.{refused}", _NOT_IN_PROCGEN[refused])
+        if _without_qt():
+            advice = "pip install PyQt5-Qt5, or install libqt5gui5 of Debian and its like"
+            raise BadField("env", f"{env} needs Qt 5 ({_without_qt()})", advice)
+
+        def levels(first: int, end: int) -> HostEnvironment:
+            return _environment(env, task, options | {"start_level": first, "num_levels": min(end - first, 2**31 - 1)})
+
+    return _environment(env, task, options)._replace(at_levels=levels)
+
+
+def _environment(env: str, task: str, options: dict[str, Any]) -> HostEnvironment:
+    import envpool
+    from gymnasium import spaces
+
+    try:
+        with warnings.catch_warnings():  # gymnasium warns of bounds that lose a digit
+            warnings.simplefilter("ignore")
+            _check(options, envpool.make_spec(task).config._asdict())
+            described = envpool.make_spec(task, **options)
+            space, actions = described.observation_space, described.action_space
+            box = isinstance(space, spaces.Box)
+            shape = space.shape if box else (spaces.flatdim(space),)
+    except BadField:
+        raise
+    except (Exception, SystemExit) as error:
+        raise BadField("env", f"{env} with env_options {options} cannot be made: {one_line(error)}") from error
+    if described.config.max_num_players > 1:
+        raise BadField("env", f"{env} is for several players at once, and a member is one")
+    dtype = "uint8" if box and space.dtype == np.uint8 else "float32"
+    spec = Spec(shape, dtype, action_space(actions, env))
+    if isinstance(spec.action, Continuous) and max(map(abs, spec.action.low + spec.action.high)) > _UNBOUNDED:
+        raise BadField("env", f"{env} has actions without bounds", "envpool offers other forms of them as env_options")
+
+    def make(seeds: list[int]) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return envpool.make_gymnasium(
+                task, num_envs=len(seeds), seed=seeds, **({"num_threads": threads()} | options)
+            )
+
+    def flat(obs: Any, n: int) -> np.ndarray:
+        return (obs if box else _flat(space, obs, n)).astype(dtype, copy=False)
+
+    def open_copies(n: int, objective: Objective) -> Vector:
+        return Pool(_Envpool(make, flat, n), objective)
+
+    return HostEnvironment(spec, open_copies)
+
+
+def _check(options: dict[str, Any], defaults: dict[str, Any]) -> None:
+    """Raises BadInput for an option that a task does not have, or for one of another kind than its default."""
+    for option, value in options.items():
+        if option in _OURS or option not in defaults:
+            raise unknown("env_options", option, defaults.keys() - _OURS)
+        kind = type(defaults[option])
+        if type(value) is not kind and not (kind is float and type(value) is int):
+            problem = f"must be of the kind of its default, {defaults[option]!r}"
+            raise BadField(f"env_options.{option}", problem, value=f"{value!r}")
+
+
+class _Envpool:
+    """`Simulators` of envpool. It takes seeds when it is made only, so that a start makes it anew, within milliseconds."""
+
+    def __init__(self, make: Callable, flat: Callable, n: int):
+        self._make, self._flat = make, flat
+        self._all = np.arange(n, dtype=np.int32)
+        self._pool: Any = None
+
+    def start(self, seeds: list[int]) -> np.ndarray:
+        self.close()
+        self._pool = self._make(seeds)
+        return self._flat(self._pool.reset(self._all)[0], len(self._all))
+
+    @np.errstate(over="ignore")  # numbers too large for float32 become infinite
+    def step(self, action: np.ndarray) -> Moved:
+        obs, reward, terminated, truncated, info = self._pool.step(action, self._all)
+        info = {name: x for name, x in info.items() if name != "players"}
+        return Moved(self._flat(obs, len(self._all)), reward, terminated, truncated, info)
+
+    def again(self, copies: np.ndarray) -> np.ndarray:
+        return self._flat(self._pool.reset(copies.astype(np.int32))[0], len(copies))
+
+    def close(self) -> None:
+        self._pool = None  # nothing else refers to it: its threads end here
+
+
+def _flat(space: Any, obs: Any, n: int) -> np.ndarray:
+    """Observations of n copies as one array [n, ...], in the order of `gymnasium.spaces.flatten`."""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Dict):
+        return np.concatenate([_flat(part, obs[name], n) for name, part in space.items()], 1)
+    if isinstance(space, spaces.Discrete):
+        return np.eye(int(space.n), dtype=np.float32)[obs.reshape(n) - space.start]
+    return obs.reshape(n, -1)
+
+
+def _specs() -> dict[str, tuple[str, str, dict[str, Any]]]:
+    """What envpool has registered: task -> (module, class, options)."""
+    _without_qt()  # before the first import of envpool, which tries Procgen, and does not try again
+    try:
+        from envpool.registration import registry
+    except (Exception, SystemExit) as error:
+        raise BadField("env", f"envpool cannot be imported: {one_line(error)}") from error
+    return registry.specs
+
+
+def _tasks() -> list[str]:
+    return list(_specs())
+
+
+def _games() -> dict[str, dict[str, str]]:
+    """Procgen's games, and envpool's task for each mode of each, such as easy: BigfishEasy-v0."""
+    found: dict[str, dict[str, str]] = {}
+    for task, (module, _, options) in _specs().items():
+        if module == "envpool.procgen":
+            game = options["env_name"].capitalize()
+            mode = task.removeprefix(game).removesuffix("-v0").lower()
+            found.setdefault(game, {})[mode] = task
+    return found
+
+
+def _in_mode(env: str, game: str, mode: Any) -> str:
+    """The task of a game. Raises BadInput where the game has no such mode."""
+    modes = _games()[game]
+    if mode not in modes:
+        raise BadField("env_options.distribution_mode", f"{env} has {', '.join(modes)}", value=f"{mode!r}")
+    return modes[mode]
+
+
+@functools.cache
+def _without_qt() -> str:
+    """Load what Procgen draws with: the system's Qt 5, or that of the package PyQt5-Qt5. Why it cannot, or nothing."""
+    package = importlib.util.find_spec("PyQt5")
+    folders = [Path(place, "Qt5", "lib") for place in (package and package.submodule_search_locations) or ()]
+    for library in ("libQt5Core.so.5", "libQt5Gui.so.5"):
+        for place in (library, *(str(folder / library) for folder in folders)):
+            try:
+                ctypes.CDLL(place, ctypes.RTLD_GLOBAL)
+                break
+            except OSError as error:
+                reason = str(error)
+        else:
+            return reason
+    return ""

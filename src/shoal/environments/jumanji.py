@@ -1,0 +1,87 @@
+"""Environments of jumanji, whose levels are generated from keys: those whose observation can be one picture."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from shoal.core.errors import unknown
+from shoal.core.types import Discrete, PyTree, Spec
+from shoal.environments.device import DeviceEnvironment, accepted, lenient, like, quiet
+
+
+class Game(NamedTuple):
+    """How an environment becomes one of Shoal.
+
+    make: (module jumanji.environments, options) -> the environment; its parameters are the options
+    picture: (observation) -> float32 [rows, columns, C]
+    """
+
+    make: Callable[..., Any]
+    picture: Callable[[Any], jax.Array]
+
+
+def _maze(environments: Any, num_rows: int = 10, num_cols: int = 10, time_limit: int | None = None) -> Any:
+    generator = environments.maze.generator.RandomGenerator(num_rows, num_cols)
+    return environments.Maze(generator, time_limit)
+
+
+def _snake(environments: Any, num_rows: int = 12, num_cols: int = 12, time_limit: int = 4000) -> Any:
+    return environments.Snake(num_rows, num_cols, time_limit)
+
+
+def _of_maze(obs: Any) -> jax.Array:
+    """Planes of walls, agent and target. Jumanji's mask of actions says nothing that walls do not."""
+
+    def plane(position: Any) -> jax.Array:
+        rows, columns = jnp.indices(obs.walls.shape)
+        return (rows == position.row) & (columns == position.col)
+
+    return jnp.stack([obs.walls, plane(obs.agent_position), plane(obs.target_position)], -1).astype(jnp.float32)
+
+
+GAMES = {"Maze-v0": Game(_maze, _of_maze), "Snake-v1": Game(_snake, lambda obs: obs.grid.astype(jnp.float32))}
+
+
+def jumanji_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
+    """An environment of jumanji. Options: `num_rows`, `num_cols` and `time_limit`.
+
+    Jumanji does not tell a time limit from an end. Here an episode that has reached it is truncated.
+    """
+    game = GAMES[name]
+    known = list(inspect.signature(game.make).parameters)[1:]
+    for option in options:
+        if option not in known:
+            raise unknown("env_options", option, known)
+    with quiet():
+        from jumanji import environments
+
+    def reset(key: jax.Array) -> tuple[PyTree, jax.Array]:
+        with lenient():
+            state, first = env.reset(jax.random.key_data(key))  # it keeps keys as plain numbers
+            return like(state, shapes), game.picture(first.observation)
+
+    def raw_step(state: PyTree, action: jax.Array) -> tuple[PyTree, Any]:
+        with lenient():
+            return env.step(state, action)
+
+    def step(key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
+        state, now = raw_step(state, action)
+        over, late = now.last(), state.step_count >= env.time_limit
+        truncated = over & (late | (now.discount > 0))
+        obs = game.picture(now.observation)
+        return like(state, shapes), obs, now.reward.astype(jnp.float32), over & ~truncated, truncated
+
+    key = jax.random.key(0)
+    with accepted(f"jumanji:{name}", options), quiet(), lenient():
+        env = game.make(environments, **options)
+        first, start = jax.eval_shape(lambda key: env.reset(jax.random.key_data(key)), key)
+        shapes = jax.eval_shape(lambda state: raw_step(state, jnp.int32(0))[0], first)
+        obs = jax.eval_shape(game.picture, start.observation)
+        actions = int(env.action_spec.num_values)
+    # To generate a level takes as long as dozens of steps.
+    return DeviceEnvironment(Spec(obs.shape, "float32", Discrete(actions)), reset, step, fresh_resets=False)

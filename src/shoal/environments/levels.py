@@ -1,0 +1,121 @@
+"""Levels: numbered variants of an environment, of which some are trained on, and others measure what was learned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from shoal.core.errors import BadField
+from shoal.core.keys import jax_key
+from shoal.environments.host import HostEnvironment
+
+if TYPE_CHECKING:
+    import jax
+
+    from shoal.environments.device import DeviceEnvironment
+
+E = TypeVar("E", "DeviceEnvironment", HostEnvironment)
+
+LARGEST = 2**31  # level numbers stay below it
+COMPARED = 8  # levels that must not all begin alike
+BASE = (0,)  # the key that level numbers are folded into: a level is the same in every run
+
+
+class Span(NamedTuple):
+    """The levels first <= level < end: whole numbers, in compiled programs traced ones."""
+
+    first: Any
+    end: Any
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Which levels members train on, which ones measure their fitness, and which ones test the champion."""
+
+    train: Any = 200
+    """levels that members train on: [first, end), or how many"""
+    validation: Any = 100_000
+    """levels that measure the fitness, drawn anew in each generation: [first, end), or how many"""
+    test: Any = 100_000
+    """levels that measure the champion at the end, and that nothing is selected by: [first, end), or how many"""
+
+    def spans(self) -> dict[str, Span]:
+        """The levels of each purpose; counts lie behind all pairs, and behind the counts before them. Raises BadInput."""
+        given = {name: _given(name, value) for name, value in vars(self).items()}
+        last = max((x.end for x in given.values() if isinstance(x, Span)), default=0)
+        found = {}
+        for name, value in given.items():
+            if isinstance(value, Span):
+                found[name] = value
+            else:
+                found[name] = Span(last, last + value)
+                last += value
+            if found[name].end > LARGEST:
+                raise BadField(f"levels.{name}", f"ends at {found[name].end}, and level numbers stay below 2**31")
+        for name, span in found.items():
+            for other, its in found.items():
+                if other != name and span.first < its.end and its.first < span.end:
+                    problem = f"has levels of {other} = {list(its)}"
+                    raise BadField(f"levels.{name}", problem, "no level may serve two purposes", value=list(span))
+        return found
+
+
+def _given(name: str, value: Any) -> Span | int:
+    """What a file says of one purpose: a pair, or how many. Raises BadInput."""
+    pair = value if isinstance(value, (list, tuple)) else [0, value]
+    numbers = [int(x) for x in pair if type(x) is int or (type(x) is float and x.is_integer())]
+    if len(pair) != 2 or len(numbers) != 2 or not 0 <= numbers[0] < numbers[1]:
+        shown = list(value) if isinstance(value, tuple) else f"{value!r}"
+        advice = "write [first, end] with 0 <= first < end, or how many"
+        raise BadField(f"levels.{name}", "are no levels", advice, value=shown)
+    span = Span(*numbers)
+    return span if isinstance(value, (list, tuple)) else span.end
+
+
+Spans = Mapping[str, Span]  # by purpose; empty where an experiment has no levels
+
+
+def at_levels(environment: E, span: Span) -> E:
+    """The same environment, every episode of which draws one of these levels, uniformly.
+
+    Raises BadInput where the environment has no levels.
+    """
+    if environment.at_levels is not None:
+        return environment.at_levels(*span)
+    if isinstance(environment, HostEnvironment):
+        raise BadField("levels", "the environment has none")
+    return environment._replace(reset=lambda key: environment.reset(level_key(draw(key, span))))
+
+
+def draw(key: jax.Array, span: Span) -> jax.Array:
+    """The level, uint32, of the episode that has this reset key on the device."""
+    import jax
+
+    first, end = (jax.numpy.asarray(x, jax.numpy.uint32) for x in span)
+    return jax.random.randint(key, (), first, end, jax.numpy.uint32)
+
+
+def level_key(level: Any) -> jax.Array:
+    """The key that a device environment is reset with, so that it begins at this level."""
+    import jax
+
+    return jax.random.fold_in(jax_key(BASE), level)
+
+
+def check_levels(environment: Any, env: str) -> None:
+    """Raise BadInput where an environment has no levels, because all its episodes begin alike."""
+    everywhere = at_levels(environment, Span(0, LARGEST))
+    if isinstance(everywhere, HostEnvironment):
+        vector = everywhere.open(COMPARED, None)
+        try:
+            starts = [vector.reset(list(range(COMPARED)))]
+        finally:
+            vector.close()
+    else:
+        import jax
+
+        keys = jax.random.split(jax_key(BASE), COMPARED)
+        starts = jax.device_get(jax.tree.leaves(jax.jit(jax.vmap(everywhere.reset))(keys)))
+    if all((x == x[:1]).all() for x in starts):
+        raise BadField("levels", f"every episode of {env} begins alike, so that it has no levels")

@@ -1,0 +1,55 @@
+"""What fitness is made of where it is not the return: a number in the info of an episode's last step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from shoal.core.errors import BadField
+from shoal.core.schema import one_line
+
+Objective = str | Callable[[dict[str, Any]], float] | None
+
+
+def read_objective(objective: Objective, done: np.ndarray, info_of: Callable[[int], dict[str, Any]]) -> Any:
+    """The objective [n] of the copies whose episodes are `done` [n], NaN elsewhere; None without one. Raises BadInput.
+
+    info_of: copy -> the info of its last step
+    """
+    if objective is None:
+        return None
+    result = np.full(done.shape, np.nan)
+    for i in np.flatnonzero(done).tolist():
+        last = info_of(i)
+        result[i] = _at(last, objective) if isinstance(objective, str) else _called(objective, last)
+    return result
+
+
+def _at(info: dict[str, Any], path: str) -> float:
+    """The number at a dotted key."""
+    value: Any = info
+    for part in path.split("."):
+        if not isinstance(value, dict) or part not in value:
+            names = ", ".join(value) if isinstance(value, dict) else ""
+            problem = f"the info of an episode's end has no {part!r}, only: {names}"
+            raise BadField("fitness.objective", problem, value=path)
+        value = value[part]
+    return _number(value, path)
+
+
+def _called(function: Callable, info: dict[str, Any]) -> float:
+    """What a function of the user makes of an episode's last info."""
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    try:
+        value = function(info)
+    except Exception as error:
+        raise BadField("fitness.objective", f"failed: {one_line(error)}", value=name) from error
+    return _number(value, name)
+
+
+def _number(value: Any, name: str) -> float:
+    if np.shape(value) != () or np.asarray(value).dtype.kind not in "biuf":
+        raise BadField("fitness.objective", "is not one number in the info of an episode's end", value=name)
+    return float(value)

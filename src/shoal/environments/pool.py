@@ -1,0 +1,79 @@
+"""Copies of an environment that a library in C++ steps all at once, made to end as every environment of Shoal does."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from shoal.core.types import TimeStep
+from shoal.environments.objective import Objective, read_objective
+
+
+class Moved(NamedTuple):
+    """What a library says of one step of n copies; every leaf is [n, ...]."""
+
+    obs: np.ndarray  # the last observation where an episode has ended
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    info: dict[str, Any]  # arrays [n, ...], or dicts of them
+
+
+class Simulators(Protocol):
+    """Several copies, of which one whose episode has ended waits until it is reset."""
+
+    def start(self, seeds: list[int]) -> np.ndarray:
+        """Begin the first episode of every copy, each with its seed. Returns obs [n, ...]."""
+
+    def step(self, action: np.ndarray) -> Moved:
+        """One step of every copy."""
+
+    def again(self, copies: np.ndarray) -> np.ndarray:
+        """Begin new episodes of some copies, int64 [k], with the random numbers that follow. Returns obs [k, ...]."""
+
+    def close(self) -> None: ...
+
+
+class Pool:
+    """A `Vector` of such copies: those whose episodes end are reset within the same step.
+
+    Nothing is lost: a library that resets at the next step is asked to do it at once, so that the observation, the reward
+    and the info of an episode's end are those of the episode.
+    """
+
+    def __init__(self, simulators: Simulators, objective: Objective):
+        self._simulators, self._objective = simulators, objective
+
+    def reset(self, seeds: list[int]) -> np.ndarray:
+        return self._simulators.start(seeds)
+
+    def step(self, action: np.ndarray) -> tuple[TimeStep, np.ndarray | None]:
+        final, reward, terminated, truncated, info = self._simulators.step(action)
+        done = terminated | truncated
+        reward = reward.astype(np.float32)
+        broken = ~np.isfinite(reward)
+        if final.dtype != np.uint8:
+            broken |= ~np.isfinite(final).reshape(len(final), -1).all(1)
+        reward[broken] = np.nan
+        obs, ended = final, np.flatnonzero(done | broken)
+        if len(ended):
+            obs = final.copy()
+            obs[ended] = self._simulators.again(ended)
+        step = TimeStep(obs, reward, terminated, truncated | broken, final)
+        return step, read_objective(self._objective, done, lambda i: _of_copy(info, i))
+
+    def close(self) -> None:
+        self._simulators.close()
+
+
+def threads() -> int:
+    """How many threads step the copies of a pool: one for each core that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _of_copy(info: dict[str, Any], copy: int) -> dict[str, Any]:
+    return {name: _of_copy(x, copy) if isinstance(x, dict) else x[copy] for name, x in info.items()}

@@ -1,0 +1,143 @@
+"""Atari: the console's vector against gymnasium's wrappers, and what only helps to learn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from support.cases import others_slow
+
+from shoal.core.errors import BadInput
+from shoal.core.types import Discrete, Spec
+from shoal.environments import registry
+from shoal.environments.guard import guarded
+from shoal.environments.host import HostEnvironment
+
+pytest.importorskip("ale_py")
+pytest.importorskip("cv2")
+CERTAIN = {"noop_max": 0, "repeat_action_probability": 0.0}  # no random numbers, of which each has its own
+
+
+def opened(game: str, **options: Any) -> HostEnvironment:
+    environment = guarded(registry.make(registry.resolve(f"gym:ALE/{game}-v5"), options), game)
+    assert isinstance(environment, HostEnvironment)
+    return environment
+
+
+@pytest.mark.parametrize("vectorization", others_slow([{}, {"vectorization": "sync"}, {"vectorization": "async"}], {}))
+def test_atari(vectorization):
+    """Grey screens, one for every fourth frame; the limit counts what the agent sees."""
+    environment = opened("Pong", max_episode_steps=3, frame_stack=2, **vectorization)
+    assert (
+        environment.spec == Spec((2, 84, 84), "uint8", Discrete(6)) and environment.at_levels is None
+    ) or vectorization
+    vector = environment.open(2, "episode_frame_number")
+    try:
+        first = vector.reset([1, 1])
+        np.testing.assert_array_equal(first[0], first[1])
+        frames = []
+        for t in range(3):
+            step, frame = vector.step(np.zeros(2, np.int32))
+            np.testing.assert_array_equal(step.truncated, [t == 2] * 2)
+            np.testing.assert_array_equal(step.final_obs[:, 0], (first if not frames else frames[-1].final_obs)[:, 1])
+            frames.append(step)
+        assert step.final_obs.dtype == np.uint8 and step.final_obs.max() > 100
+        assert ((frame > 12) & (frame <= 12 + 30)).all(), "after up to 30 frames without an action"
+        assert (step.obs[:, 0] == step.obs[:, 1]).all(), "of new episodes, whose first frame fills the stack"
+    finally:
+        vector.close()
+
+
+GAMES = [("Breakout", 4, 250), ("Breakout", 1, 900), ("SpaceInvaders", 4, 600)]
+
+
+@pytest.mark.parametrize(("game", "frameskip", "steps"), others_slow(GAMES, GAMES[0]))
+def test_the_vector_equals_the_wrappers_of_gymnasium(game, frameskip, steps):
+    """Bit for bit, over the ends of games: observations, rewards, ends, and what the info tells of each game."""
+    options = CERTAIN | {"frame_stack": 3, "frameskip": frameskip}
+    ours, theirs = (
+        opened(game, **options, **more).open(2, "episode_frame_number") for more in ({}, {"vectorization": "sync"})
+    )
+    np.testing.assert_array_equal(ours.reset([1, 2]), theirs.reset([1, 2]))
+    rng, ended = np.random.default_rng(0), 0
+    for t in range(steps):
+        action = rng.integers(4, size=2).astype(np.int32)
+        (step, frame), (expected, its_frame) = ours.step(action), theirs.step(action)
+        for name, x in step._asdict().items():
+            np.testing.assert_array_equal(x, getattr(expected, name), err_msg=f"{name} at step {t}")
+        np.testing.assert_array_equal(frame, its_frame)
+        ended += int(step.terminated.sum())
+    assert ended > 0
+    ours.close()
+    theirs.close()
+
+
+def test_seeds_decide():
+    """What copies see depends on their seeds alone, however often they are asked."""
+    vector = opened("Breakout").open(3, None)
+    action = np.ones(3, np.int32)
+
+    def seen(seeds: list[int]) -> np.ndarray:
+        return np.stack([vector.reset(seeds), *(vector.step(action)[0].obs for _ in range(30))])
+
+    first, again = seen([5, 5, 6]), seen([6, 5, 5])
+    np.testing.assert_array_equal(first[:, 0], first[:, 1])
+    np.testing.assert_array_equal(first[:, [2, 0, 1]], again)
+    assert (first[:, 0] != first[:, 2]).any()
+    vector.close()
+
+
+def test_a_lost_life_ends_an_episode_and_the_game_goes_on():
+    """In training; fitness is measured in whole games."""
+    environment = opened("Breakout", **CERTAIN, episodic_life=True, frame_stack=2)
+    assert environment.measured is not None
+    lives: dict[str, list[float]] = {}
+    for name, played in (("training", environment), ("measured", environment.measured)):
+        vector, rng = played.open(1, "lives"), np.random.default_rng(0)
+        vector.reset([1])
+        told = [vector.step(rng.integers(4, size=1).astype(np.int32)) for _ in range(300)]
+        lives[name] = [left[0] for _, left in told if left is not None and not np.isnan(left[0])]
+        assert len(lives[name]) == sum(bool(step.terminated[0]) for step, _ in told)
+        vector.close()
+    assert lives["training"][:6] == [4, 3, 2, 1, 0, 4] and set(lives["measured"]) == {0}
+
+
+def test_clipped_rewards_are_for_training_alone():
+    """A row of SpaceInvaders is worth 5 points or more."""
+    environment = opened("SpaceInvaders", **CERTAIN, reward_clipping=True)
+    assert environment.measured is not None
+    rewards = []
+    for played in (environment, environment.measured):
+        vector, rng = played.open(1, None), np.random.default_rng(0)
+        vector.reset([1])
+        rewards.append(
+            np.array([vector.step(rng.integers(6, size=1).astype(np.int32))[0].reward[0] for _ in range(200)])
+        )
+        vector.close()
+    np.testing.assert_array_equal(rewards[0], np.sign(rewards[1]))
+    assert rewards[1].max() >= 5
+
+
+def test_atari_as_the_console_gives_it():
+    assert opened("Pong", obs_type="ram").spec.obs_shape == (128,)
+    assert opened("Pong", full_action_space=True).spec.action == Discrete(18)
+    names = registry.names("gym")
+    assert "ALE/Pong-v5" in names and "PongNoFrameskip-v4" not in names
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"frameskip": 0}, "env_options.frameskip = 0: must be a whole number from 1"),
+        ({"frame_stack": "many"}, "env_options.frame_stack = 'many': must be a whole number from 1"),
+        ({"repeat_action_probability": 2}, "repeat_action_probability = 2: must be a number from 0 to 1"),
+        ({"episodic_life": 1}, "env_options.episodic_life = 1: must be true or false"),
+        ({"noop_mx": 3}, "env_options: 'noop_mx' does not exist; did you mean noop_max"),
+        ({"mode": 3, "frameskip": 0}, r"env: gym:ALE/Pong-v5 with env_options .* cannot be made"),
+        ({"mode": 3, "episodic_life": True}, r"env: gym:ALE/Pong-v5 with env_options .* cannot be made"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(BadInput, match=message):
+        opened("Pong", **options)
