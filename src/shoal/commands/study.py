@@ -105,7 +105,7 @@ def _run(trial: Trial, path: Path, source: Trial | None, recorders: list[Recorde
     shutil.rmtree(run, ignore_errors=True)  # stopped before its first checkpoint
     e = trial.experiment
     if source is not None:
-        replay(path / source.place, str(run), e.population, e.seed + FRESH, recorders, trust_code=True)
+        replay(path / source.place, None, str(run), e.population, e.seed + FRESH, recorders, trust_code=True)
     else:
         train(replace(e, run_dir=str(run)), recorders)
 
