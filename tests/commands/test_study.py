@@ -78,7 +78,7 @@ def test_refusals_are_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_killed_again_and_again_it_ends_as_if_nobody_had(tmp_path: Path) -> None:
-    """With two processes at work, of which one is killed ten times, and the other stopped by Ctrl-C."""
+    """With two processes at work, of which one is killed four times, and the other stopped by Ctrl-C."""
     path = file(
         tmp_path,
         base=SETTINGS | {"generations": 12},
@@ -87,7 +87,7 @@ def test_killed_again_and_again_it_ends_as_if_nobody_had(tmp_path: Path) -> None
     conduct(path, tmp_path / "whole", Output(), quiet=True)
     command = ("study", path, "--workspace", tmp_path / "killed", "--quiet")
     draw, other = random.Random(0), start(*command)
-    for _ in range(10):
+    for _ in range(4):
         process = start(*command)
         time.sleep(draw.uniform(2, 5))
         os.killpg(process.pid, signal.SIGKILL)

@@ -25,7 +25,7 @@ from shoal.experiment.experiment import Checkpoint
 from shoal.run.loop import resume, train
 
 pytestmark = pytest.mark.slow
-FAULTS = 240
+FAULTS = 160
 RUN = {"generations": 60, "shards": 2, "checkpoint": {"keep": 2}}
 
 
@@ -97,9 +97,9 @@ def test_a_worker_that_is_killed_again_and_again(tmp_path: Path, capsys: pytest.
     draw, space = random.Random(1), tmp_path / "space"
     run = space / "workers" / "a"
     command = [*COMMAND, "train", "--exchange", "directory", "--workspace", str(space), "--worker", "a", "--quiet"]
-    for _ in range(5):
+    for _ in range(3):
         kill_at_work([*command, *settings(**RUN | {"generations": 4000})], run, tmp_path, draw)
-    tell(capsys, f"5 kills of a worker in {newest(run) + 1} generations")
+    tell(capsys, f"3 kills of a worker in {newest(run) + 1} generations")
     resume(run, generations=newest(run) + 3)
     other = {"exchange": "directory", "workspace": str(tmp_path / "other"), "worker": "a"}
     expected(None, newest(run) + 1, **other)
@@ -112,7 +112,7 @@ def test_workers_that_copy_one_another_are_killed(tmp_path: Path, capsys: pytest
     command = ["train", "--exchange", "directory", "--workspace", tmp_path, "--quiet", *given, "--worker"]
     alive = {name: start(*command, name) for name in ("a", "b")}
     try:
-        for name in "ababab":
+        for name in "abab":
             run, end = tmp_path / "workers" / name, time.monotonic() + 90
             before = newest(run)
             while newest(run) <= before + 1:
@@ -135,7 +135,7 @@ def test_workers_that_copy_one_another_are_killed(tmp_path: Path, capsys: pytest
         for process in alive.values():
             process.kill()
             process.communicate()
-    tell(capsys, f"6 kills of two workers; {check_ancestry(tmp_path)} copies from one to the other explained")
+    tell(capsys, f"4 kills of two workers; {check_ancestry(tmp_path)} copies from one to the other explained")
 
 
 def test_ranks_that_are_killed_again_and_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,9 +143,9 @@ def test_ranks_that_are_killed_again_and_again(tmp_path: Path, capsys: pytest.Ca
     draw, run = random.Random(2), tmp_path / "run"
     first = ["train", "--exchange", "mpi", "--run-dir", str(run), "--quiet", *settings(**RUN | {"generations": 4000})]
     kill_at_work(mpiexec(2, *COMMAND, *first), run, tmp_path, draw)
-    for ranks in (2, 1, 2):
+    for ranks in (1, 2):
         kill_at_work(mpiexec(ranks, *COMMAND, "resume", run, "--quiet"), run, tmp_path, draw)
-    tell(capsys, f"4 kills of one or two ranks in {newest(run) + 1} generations")
+    tell(capsys, f"3 kills of one or two ranks in {newest(run) + 1} generations")
     resume(run, generations=newest(run) + 3)
     expected(tmp_path / "whole", newest(run) + 1)
     same_run(run, tmp_path / "whole")
