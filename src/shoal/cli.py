@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
-from dataclasses import dataclass, make_dataclass
-from functools import cache
+from dataclasses import make_dataclass
 from itertools import chain
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 from rich.console import Console
 from rich.markup import escape
-from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, UseAppendAction, arg
-from tyro.constructors import PrimitiveConstructorSpec
+from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 
+from shoal.commands.flags import (
+    NOTHING,
+    WHOLE,
+    File,
+    Quiet,
+    Run,
+    Set,
+    Stated,
+    Trust,
+    assignments,
+    changeable,
+    look_here,
+    stated,
+)
 from shoal.core.errors import BadField, BadInput
 from shoal.core.interrupts import described, on_signal
 from shoal.core.suggestions import shortened
@@ -25,7 +36,6 @@ from shoal.core.suggestions import shortened
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from shoal.experiment.experiment import Experiment
     from shoal.records.recorder import Recorder
     from shoal.run.loop import Result
 
@@ -36,108 +46,15 @@ OVERVIEW = """Train a population of reinforcement-learning agents that learn fro
 First steps: `shoal train experiments/cartpole.yaml`, then `shoal report RUN` and open the page it names.
 `shoal COMMAND --help` explains a command."""
 
-OF_METHOD = {"select": "method.select", "explore": "method.explore"}  # flags for options of a method
-Run = Annotated[Path, Positional, arg(metavar="RUN", help="a run directory", help_behavior_hint="")]
-Quiet = Annotated[
-    bool, FlagCreatePairsOff, arg(help="no progress, only the outcome and warnings", help_behavior_hint="")
-]
-Trust = Annotated[
-    bool,
-    FlagCreatePairsOff,
-    arg(help="import code that the run names, from the current directory too: it runs", help_behavior_hint=""),
-]
-WHOLE = PrimitiveConstructorSpec(  # tyro's own for `int | None` offers "None" in the help
-    nargs=1,
-    metavar="N",
-    instance_from_str=lambda given: _whole(given[0]),
-    is_instance=lambda value: value is None or isinstance(value, int),
-    str_from_instance=lambda value: [str(value)],
-)
 
-
-def _whole(text: str) -> int:
-    """8192, 8_192 or 1e6."""
-    with suppress(ValueError):
-        if float(text).is_integer():
-            return int(float(text))
-    raise ValueError(shortened(f"{text!r} is not a whole number"))
-
-
-def _flag(metavar: str, field: str) -> Any:
-    """A flag that stands for a field of the experiment; without it the file decides, and then the field's default."""
-    defaults, described = _fields()
-    default = defaults[field]
-    hint = f"(default: {default})" if default is not None else ""
-    return arg(metavar=metavar, help=described[field], help_behavior_hint=hint)
-
-
-@cache
-def _fields() -> tuple[dict[str, Any], dict[str, str]]:
-    """Defaults and descriptions of the fields that have flags. Only the commands that have them import them."""
-    from shoal.core.schema import descriptions
-    from shoal.experiment.experiment import Experiment
-    from shoal.methods.methods import Pbt
-
-    return vars(Pbt()) | vars(Experiment()), descriptions(Pbt) | descriptions(Experiment)
-
-
-def _changeable() -> Any:
-    """The help of what may be set when a run is resumed."""
-    from shoal.experiment.experiment import CHANGEABLE
-
-    return arg(metavar="FIELD=VALUE", help=f"what may change in a run: {', '.join(CHANGEABLE)}", help_behavior_hint="")
-
-
-@dataclass(frozen=True)
-class Flags:
-    """fields of an experiment file"""
-
-    env: Annotated[str | None, _flag("ID", "env")] = None
-    method: Annotated[str | None, _flag("NAME", "method")] = None
-    agent: Annotated[str | None, _flag("NAME", "agent")] = None
-    population: Annotated[int | None, WHOLE, _flag("N", "population")] = None
-    generations: Annotated[int | None, WHOLE, _flag("N", "generations")] = None
-    interval: Annotated[int | None, WHOLE, _flag("STEPS", "interval")] = None
-    select: Annotated[str | None, _flag("NAME", "select")] = None
-    explore: Annotated[str | None, _flag("NAME", "explore")] = None
-    seed: Annotated[int | None, WHOLE, _flag("N", "seed")] = None
-    run_dir: Annotated[str | None, _flag("PATH", "run_dir")] = None
-    shards: Annotated[int | None, WHOLE, _flag("N", "shards")] = None
-    exchange: Annotated[Literal["local", "mpi", "directory"] | None, _flag("NAME", "exchange")] = None
-    workspace: Annotated[str | None, _flag("DIR", "workspace")] = None
-    worker: Annotated[str | None, _flag("NAME", "worker")] = None
-    python: Annotated[str | None, _flag("PATH", "python")] = None
-
-    def given(self) -> dict[str, Any]:
-        """Those that are there, by the field that each stands for."""
-        return {OF_METHOD.get(name, name): value for name, value in vars(self).items() if value is not None}
-
-
-File = Annotated[
-    Path | None,
-    Positional,
-    arg(metavar="[EXPERIMENT]", help="an experiment file; flags win over it", help_behavior_hint=""),
-]
-Stated = Annotated[Flags, OmitArgPrefixes]
-Set = Annotated[
-    UseAppendAction[tuple[str, ...]],
-    arg(
-        metavar="FIELD=VALUE",
-        help="any field of an experiment file by its path, several times if need be: "
-        "--set hyper.epochs=2 --set method.select.bottom=0.4",
-        help_behavior_hint="",
-    ),
-]
-
-
-def train(file: File = None, flags: Stated = Flags(), set: Set = (), quiet: Quiet = False) -> int:
+def train(file: File = None, flags: Stated = NOTHING, set: Set = (), quiet: Quiet = False) -> int:
     """Train a population from a file, from flags, or both.
 
     Writes a run directory: records, checkpoints, the champion. Ctrl-C stops it so that `shoal resume` goes on exactly.
     """
     from shoal.experiment.experiment import blame
 
-    experiment, changed = _experiment(file, flags, set)
+    experiment, changed = stated(file, flags, set)
 
     def run(recorders: Sequence[Recorder]) -> Result:
         from shoal.run.loop import train as start
@@ -148,40 +65,12 @@ def train(file: File = None, flags: Stated = Flags(), set: Set = (), quiet: Quie
     return _show(run, quiet)
 
 
-def _experiment(file: Path | None, flags: Flags, set: Sequence[str]) -> tuple[Experiment, list[str]]:
-    """What a file and flags say together, and the fields that are from flags."""
-    from shoal.experiment.experiment import Experiment, assign, read
-
-    _look_here()
-    experiment = read(file) if file else Experiment()
-    given = flags.given() | _assignments(set)
-    for path, value in given.items():
-        experiment = assign(experiment, path, value)
-    return experiment, list(given)
-
-
-def _assignments(set: Sequence[str]) -> dict[str, Any]:
-    """The values of FIELD=VALUE, by field."""
-    from shoal.core.schema import read_yaml
-
-    given = {}
-    for assignment in set:
-        path, equals, value = assignment.partition("=")
-        if not equals:
-            raise BadInput(f"--set {assignment}: write FIELD=VALUE, such as --set hyper.discount=0.95")
-        try:
-            given[path] = read_yaml(value)
-        except BadInput as error:
-            raise BadInput(f"--set {assignment}: {error}") from error
-    return given
-
-
 def resume(
     run: Run,
     generations: Annotated[
         int | None, WHOLE, arg(metavar="N", help="go on to this many generations in all", help_behavior_hint="")
     ] = None,
-    set: Annotated[UseAppendAction[tuple[str, ...]], _changeable()] = (),
+    set: Annotated[UseAppendAction[tuple[str, ...]], changeable()] = (),
     trust_code: Trust = False,
     quiet: Quiet = False,
 ) -> int:
@@ -189,8 +78,8 @@ def resume(
     from shoal.experiment.experiment import CHANGEABLE, Experiment, assign, of_run
     from shoal.run.loop import resume as run_again
 
-    _look_here(trust_code)
-    given = _assignments(set)
+    look_here(trust_code)
+    given = assignments(set)
     experiment = of_run(run) if given else Experiment()
     for path, value in given.items():
         if path not in CHANGEABLE:
@@ -216,7 +105,7 @@ def evaluate(
     """Let the champion of a run play whole episodes and print what they returned."""
     from shoal.commands.evaluate import evaluate as play_episodes
 
-    _look_here(trust_code)
+    look_here(trust_code)
     with _console().status("playing"):
         outcome = play_episodes(run, episodes, seed, trust_code, levels)
     _console().print(
@@ -238,7 +127,7 @@ def play(
     """Film the champion of a run."""
     from shoal.commands.play import film
 
-    _look_here(trust_code)
+    look_here(trust_code)
     with _console().status("filming"):
         returns = film(run, video, episodes, seed, trust_code)
     _console().print(escape(f"{video}: {', '.join(f'{r:.4g}' for r in returns)}"), highlight=False, soft_wrap=True)
@@ -253,7 +142,7 @@ def export(
     """Write the champion as the library saves it that has trained it: sb3:PPO as a zip that PPO.load reads."""
     from shoal.commands.export import export as write
 
-    _look_here(trust_code)
+    look_here(trust_code)
     _console().print(escape(f"written: {', '.join(write(run, file, trust_code))}"), highlight=False, soft_wrap=True)
     return DONE
 
@@ -317,7 +206,7 @@ def replay(
     """
     from shoal.commands.retrain import replay as run_schedule
 
-    _look_here(trust_code)
+    look_here(trust_code)
     return _show(lambda recorders: run_schedule(run, file, run_dir, population, seed, recorders, trust_code), quiet)
 
 
@@ -339,7 +228,7 @@ def study(
     from shoal.records.console import Output
     from shoal.study.page import write_page
 
-    _look_here()
+    look_here()
     console = Output()
     try:
         path, failed = conduct(file, workspace, console, quiet)
@@ -423,12 +312,12 @@ def envs(
     return DONE
 
 
-def doctor(file: File = None, flags: Stated = Flags(), set: Set = ()) -> int:
+def doctor(file: File = None, flags: Stated = NOTHING, set: Set = ()) -> int:
     """Check an experiment before a long run, and say in plain words what was found."""
     from shoal.commands.doctor import examine
     from shoal.experiment.experiment import blame
 
-    experiment, changed = _experiment(file, flags, set)
+    experiment, changed = stated(file, flags, set)
     given = [(f"--{name.replace('_', '-')}", str(value)) for name, value in vars(flags).items() if value is not None]
     again = [*([str(file)] if file else []), *chain(*given), *chain(*(("--set", part) for part in set))]
     with blame(file, changed, always=False):
@@ -467,12 +356,6 @@ def _call(given: list[str]) -> int:
     for command in COMMANDS:  # without their arguments, because their types and defaults take longest to import
         overview.command(make_dataclass(command.__name__, (), namespace={"__doc__": command.__doc__}))
     return overview.cli(prog="shoal", description=OVERVIEW, args=given)
-
-
-def _look_here(wanted: bool = True) -> None:
-    """Find module:object of the user's own in the current directory, as `python -m` would."""
-    if wanted:
-        sys.path.append(os.getcwd())
 
 
 def _one_by_one(arguments: Sequence[str]) -> list[str]:
