@@ -4,9 +4,10 @@ Eight PPO members of Stable-Baselines3 on CartPole in two processes, against eig
 same settings: steps per second, while they train. A round is what lies between two intervals but the evaluation: deciding,
 copying, recording and the checkpoint. First, how long a process takes to be ready, and its first and a further member.
 
-    python benchmarks/foreign.py --python PATH [--members 8 --intervals 6 --steps 4096]
+    python benchmarks/foreign.py --python PATH [--ray PATH] [--members 8 --intervals 6 --steps 4096]
 
-PATH is an interpreter that has Stable-Baselines3; `--trainer` measures another trainer, without the bare models.
+PATH is an interpreter that has Stable-Baselines3; `--trainer` measures another trainer, without the bare models. With
+`--ray`, an interpreter that has ray[tune]: a round of Ray Tune's PBT too, over as many members that train nothing.
 """
 
 import argparse
@@ -29,7 +30,8 @@ from shoal.trainers.remote import RemoteTrainer
 from shoal.trainers.trainers import Processes, own_folders
 
 PROCESSES, WARM_UP = 2, 1  # intervals that do not count
-BARE = Path(__file__).parent / "baselines" / "sb3_bare.py"
+BARE, RAY = (Path(__file__).parent / "baselines" / name for name in ("sb3_bare.py", "ray_tune.py"))
+RAY_ROUNDS = 10
 CONFIG = {"n_envs": 8, "n_steps": 128, "device": "cpu"}
 
 
@@ -80,10 +82,18 @@ def population(arguments: argparse.Namespace, config: dict) -> tuple[float, floa
     return arguments.members * arguments.steps / train, statistics.median(rounds)
 
 
+def ray_round(arguments: argparse.Namespace, synchronous: bool) -> float:
+    """Seconds of a round of Ray Tune, in which members only report, save and copy."""
+    command = [arguments.ray, str(RAY), f"{arguments.members}", f"{RAY_ROUNDS}", f"{synchronous}"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return float(done.stdout.splitlines()[-1])
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=sys.executable, help="(default: this one)")
+    parser.add_argument("--ray", help="an interpreter that has ray[tune] (default: without)")
     parser.add_argument("--trainer", default="sb3:PPO", help="(default: %(default)s)")
     parser.add_argument("--members", type=int, default=8, help="in two processes (default: %(default)s)")
     parser.add_argument("--intervals", type=int, default=6, help=f"that count, after {WARM_UP} (default: %(default)s)")
@@ -98,6 +108,9 @@ def main() -> None:
     if config:
         alone = bare(arguments)
         rows += [["bare models", f"{alone:,.0f} steps/s"], ["population / bare", f"{rate / alone:.2f}"]]
+    if arguments.ray:
+        for name, synchronous in (("asynchronous", False), ("synchronous", True)):
+            rows += [[f"a round of Ray Tune, {name}", f"{1000 * ray_round(arguments, synchronous):,.0f} ms"]]
     table(f"{arguments.members} members of {arguments.trainer} in {PROCESSES} processes", ["", ""], rows)
 
 

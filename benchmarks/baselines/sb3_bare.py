@@ -10,6 +10,7 @@ import time
 import gymnasium
 from stable_baselines3 import PPO
 from stable_baselines3.common.logger import Logger
+from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 
@@ -18,8 +19,8 @@ def main() -> None:
     models, intervals, steps = map(int, sys.argv[1:4])
     config = json.loads(sys.argv[4])
     n_envs = config.pop("n_envs")
-    made = [
-        PPO("MlpPolicy", DummyVecEnv([lambda: gymnasium.make("CartPole-v1")] * n_envs), seed=i, **config)
+    made = [  # with the wrapper that SB3 itself gives environments
+        PPO("MlpPolicy", DummyVecEnv([lambda: Monitor(gymnasium.make("CartPole-v1"))] * n_envs), seed=i, **config)
         for i in range(models)
     ]
     for model in made:

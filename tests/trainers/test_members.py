@@ -195,14 +195,14 @@ def servers() -> list[int]:
 
 
 @contextmanager
-def killer(pause: float, times: int) -> Iterator[list[int]]:
-    """Kills a random process of a trainer now and then."""
+def killer(pause: float, times: int, place: Path) -> Iterator[list[int]]:
+    """Kills a random process of a trainer now and then, once there is a place for their logs: a run has then begun."""
     killed: list[int] = []
     over, draw = threading.Event(), np.random.default_rng(0)
 
     def kill() -> None:
         while not over.wait(pause * draw.random() * 2) and len(killed) < times:
-            if found := servers():
+            if place.exists() and (found := servers()):
                 victim = int(draw.choice(found))
                 os.kill(victim, signal.SIGKILL)
                 killed.append(victim)
@@ -228,7 +228,10 @@ class Heard(Recorder):
 def test_killed_processes_cost_intervals_and_no_bits(tmp_path: Path, times: int) -> None:
     changes = {"generations": 4, "interval": 2000} if times < 10 else {"generations": 100, "interval": 600}
     train(bandit(tmp_path / "whole", **changes))
-    with killer(0.7 if times < 10 else 0.4, times) as killed, pytest.MonkeyPatch.context() as patch:
+    with (
+        killer(0.7 if times < 10 else 0.4, times, tmp_path / "r" / "trainers") as killed,
+        pytest.MonkeyPatch.context() as patch,
+    ):
         patch.setattr("shoal.population.trainer_shard.ATTEMPTS", 20)  # more than chance brings about
         train(bandit(tmp_path / "r", **changes), [heard := Heard()])
     assert len(killed) >= (2 if times < 10 else times)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
@@ -26,6 +25,7 @@ from shoal.trainers.remote import RemoteTrainer, Trained
 from shoal.trainers.trainer import State
 from shoal.trainers.trainers import Trainers
 
+LOOK = 0.05  # seconds between two looks at what goes on meanwhile: Ctrl-C, the display
 ATTEMPTS = 3  # of a call, in a row, whose process dies
 TESTER = -1  # in place of a uid: the trainer that tests champions
 T = TypeVar("T")
@@ -254,18 +254,16 @@ class TrainerShard:
                 results[row] = self._persist(job, row)
 
         with ThreadPoolExecutor(processes) as pool:
-            running = [pool.submit(turns, i) for i in range(processes)]
+            running = {pool.submit(turns, i) for i in range(processes)}
             try:
-                while not all(future.done() for future in running):
-                    failed = next((f for f in running if f.done() and f.exception()), None)
-                    if failed is not None:
-                        failed.result()
+                while running:
+                    # Rarely enough to leave the cores to the processes.
+                    done, running = wait(running, LOOK, FIRST_COMPLETED)
+                    for future in done:
+                        future.result()
                     while not self._notes.empty():
                         self._note(self._notes.get())
                     self._pause((), len(results) / n)
-                    time.sleep(0.002)
-                for future in running:
-                    future.result()
             except BaseException:
                 self._over = True
                 for process in self._processes:  # so that no thread waits for one
