@@ -145,6 +145,8 @@ FILES = [
 def test_experiments_can_be_built(path: Path) -> None:
     if "ALE/" in path.read_text(encoding="utf-8"):
         pytest.importorskip("ale_py")
+    if "env: envpool:" in path.read_text(encoding="utf-8"):
+        pytest.importorskip("envpool")
     experiment = load(path)
     if not str(experiment.agent).startswith("rl_games:"):  # these need a simulator
         build_run(experiment).shard.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib
 import importlib.util
 import warnings
 from collections.abc import Callable
@@ -63,6 +64,9 @@ def envpool_environment(name: str, options: dict[str, Any]) -> HostEnvironment:
         if _without_qt():
             advice = "pip install PyQt5-Qt5, or install libqt5gui5 of Debian and its like"
             raise BadField("env", f"{env} needs Qt 5 ({_without_qt()})", advice)
+        procgen = importlib.import_module(module)
+        if "ProcgenEnvSpec" not in vars(procgen):  # somebody else has imported it, before Qt was loaded
+            importlib.reload(procgen)
 
         def levels(first: int, end: int) -> HostEnvironment:
             return _environment(env, task, options | {"start_level": first, "num_levels": min(end - first, 2**31 - 1)})
