@@ -24,6 +24,7 @@ from shoal.environments import host, registry
 from shoal.environments.blame import blamed
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.guard import guarded
+from shoal.environments.levels import Span, at_levels
 from shoal.experiment.trust import check_trust
 from shoal.run.champion import load_champion
 from shoal.trainers.trainers import is_trainer
@@ -76,7 +77,8 @@ def film(run: Path, video: Path, episodes: int = 1, seed: int = 0, trust_code: b
     env = str(champion.experiment.env)
     if is_trainer(champion.experiment.agent, champion.experiment.python) and ":" not in env:
         env = f"gym:{env}"  # which trainers know without it
-    stage = _stage(env, champion.experiment.env_options)
+    levels = champion.experiment.levels
+    stage = _stage(env, champion.experiment.env_options, None if levels is None else levels.spans()["validation"])
     returns = []
     try:
         with interruptible() as attend, _writer(video, stage.rate) as write:
@@ -128,14 +130,16 @@ def _need_no_screen() -> None:
             os.environ.setdefault("MUJOCO_GL", "egl")
 
 
-def _stage(env: str, options: dict[str, Any]) -> Stage:
-    """The environment of an experiment with something to look at. Raises BadInput when there is nothing."""
+def _stage(env: str, options: dict[str, Any], levels: Span | None) -> Stage:
+    """An environment, at these levels, with something to look at. Raises BadInput when there is nothing."""
     suite, _, name = env.partition(":")
     if suite == "gym":
-        return _Host(name, options)
+        return _Host(name, options, levels)
     environment = guarded(registry.make(registry.resolve(env), options), env)
     if not isinstance(environment, DeviceEnvironment):
         raise BadInput(f"{env} cannot be filmed: host environments can when they come from gymnasium (gym:...)")
+    if levels is not None:
+        environment = at_levels(environment, levels)
     if suite == "brax":
         return _Device(environment, _brax(name, options))
     if suite == "gymnax" and name in TWINS:
@@ -148,15 +152,18 @@ def _stage(env: str, options: dict[str, Any]) -> Stage:
 class _Host:
     """An environment of gymnasium that draws itself."""
 
-    def __init__(self, name: str, options: dict[str, Any]):
-        self._name = f"gym:{name}"
+    def __init__(self, name: str, options: dict[str, Any], levels: Span | None):
+        self._name, self._levels = f"gym:{name}", levels
         self._env: Any = _make(name, **{k: v for k, v in options.items() if k != "vectorization"})
         self._dtype = self._env.action_space.dtype
         self.rate = self._env.metadata.get("render_fps") or 30
 
     def reset(self, key: Seed) -> Any:
+        seed = words(key, 1)[0]
+        if self._levels is not None:
+            seed = self._levels.first + seed % (self._levels.end - self._levels.first)
         with blamed(self._name, "failed at reset"):
-            return self._env.reset(seed=words(key, 1)[0])[0]
+            return self._env.reset(seed=seed)[0]
 
     def step(self, action: np.ndarray) -> tuple[Any, float, bool]:
         with blamed(self._name, "failed at step"):
