@@ -135,7 +135,7 @@ def test_make_targets_exist() -> None:
 
 
 FILES = [
-    pytest.param(path, marks=pytest.mark.slow if path.stem == "brax-ant" else ())
+    pytest.param(path, marks=pytest.mark.slow if path.stem in ("brax-ant", "mazes") else ())
     for path in sorted(ROOT.glob("experiments/**/*.yaml"))
 ]
 
@@ -147,6 +147,8 @@ def test_experiments_can_be_built(path: Path) -> None:
         pytest.importorskip("ale_py")
     if "env: envpool:" in path.read_text(encoding="utf-8"):
         pytest.importorskip("envpool")
+    if "jumanji:" in path.read_text(encoding="utf-8"):
+        pytest.importorskip("jumanji")
     experiment = load(path)
     if not str(experiment.agent).startswith("rl_games:"):  # these need a simulator
         build_run(experiment).shard.close()
