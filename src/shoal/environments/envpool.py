@@ -100,9 +100,8 @@ def _environment(env: str, task: str, options: dict[str, Any]) -> HostEnvironmen
     def make(seeds: list[int]) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return envpool.make_gymnasium(
-                task, num_envs=len(seeds), seed=seeds, **({"num_threads": threads()} | options)
-            )
+            chosen = {"num_threads": min(len(seeds), threads())} | options
+            return envpool.make_gymnasium(task, num_envs=len(seeds), seed=seeds, **chosen)
 
     def flat(obs: Any, n: int) -> np.ndarray:
         return (obs if box else _flat(space, obs, n)).astype(dtype, copy=False)
