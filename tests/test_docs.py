@@ -137,7 +137,7 @@ def test_make_targets_exist() -> None:
 
 
 FILES = [
-    pytest.param(path, marks=pytest.mark.slow if path.stem == "brax-ant" else ())
+    pytest.param(path, marks=pytest.mark.slow if path.stem in ("brax-ant", "mazes") else ())
     for path in sorted(ROOT.glob("experiments/**/*.yaml"))
     if path.parent.name != "studies"
 ]
@@ -148,6 +148,10 @@ FILES = [
 def test_experiments_can_be_built(path: Path) -> None:
     if "ALE/" in path.read_text(encoding="utf-8"):
         pytest.importorskip("ale_py")
+    if "env: envpool:" in path.read_text(encoding="utf-8"):
+        pytest.importorskip("envpool")
+    if "jumanji:" in path.read_text(encoding="utf-8"):
+        pytest.importorskip("jumanji")
     experiment = load(path)
     if is_trainer(experiment.agent, experiment.python):  # tests/trainers has them, as they need other packages
         check(experiment)

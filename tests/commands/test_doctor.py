@@ -111,6 +111,14 @@ def test_too_little_memory_and_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     assert marks == ["✗", "!", "✓", "✓"]
 
 
+def test_the_rollouts_of_images_are_told() -> None:
+    """64 copies with 256 steps of Procgen: 12,288 bytes an observation, and the numbers of a step."""
+    pytest.importorskip("envpool")
+    config = {"network": "nature_cnn", "rollout": 256, "environments": 64}
+    found = about(checks.storage, env="envpool:bigfish", config=config)[0]
+    assert "rollouts (202 MB of each member)" in found.text
+
+
 @pytest.mark.slow
 def test_the_checkpoint_is_as_large_as_foretold(tmp_path: Path) -> None:
     experiment = replace(BASE, generations=1, run_dir=str(tmp_path / "run"), final_episodes=1, config={})

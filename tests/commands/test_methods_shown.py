@@ -17,7 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from shoal.core.types import Cards
 from shoal.experiment import registry
-from shoal.population.search_shard import mean_of
+from shoal.population.search_shard import OfMean, mean_of
 from shoal.records.console import Display
 from shoal.records.recorder import Start
 
@@ -134,5 +134,5 @@ def test_live_view(method: str) -> None:
 def test_a_mean_that_cannot_be_measured_has_no_rank() -> None:
     cards = Cards(*(np.zeros(4, np.int64) for _ in range(3)), np.arange(4.0), *(np.zeros(4),) * 2, {}, np.zeros(4))
     for fitness, rank in ((1.5, 3), (9.0, 1), (np.nan, np.nan)):
-        told = mean_of(cards, {}, fitness, 0.0, 1)[1]["mean/rank"]
+        told = mean_of(cards, {}, OfMean(fitness, 0.0, 1, fitness))[1]["mean/rank"]
         assert told == pytest.approx([rank], nan_ok=True)

@@ -22,6 +22,7 @@ from shoal.cli import main
 from shoal.commands import play
 from shoal.core.atomic import write_file
 from shoal.core.errors import BadInput
+from shoal.environments.levels import Span
 from shoal.environments.probes import match
 from shoal.experiment.experiment import Experiment, Fitness, dump
 from shoal.run import champion
@@ -159,6 +160,26 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(BadInput, match=r"pip install 'shoal\[video\]'"):
         play.film(tmp_path, tmp_path / "film.mp4", 1, 0)
+
+
+def test_a_host_environment_is_drawn_as_it_is_seen() -> None:
+    """Six times as large, at the levels that were asked for."""
+    pytest.importorskip("envpool")
+    stage = play._stage("envpool:bigfish", {"distribution_mode": "easy"}, Span(7, 8))
+    seen = [stage.reset((seed,)) for seed in (1, 2)]
+    np.testing.assert_array_equal(*seen)
+    obs, reward, done = stage.step(np.int32(4))
+    assert obs.shape == (3, 64, 64) and isinstance(reward, float) and not done
+    np.testing.assert_array_equal(stage.draw(), obs.transpose(1, 2, 0).repeat(6, 0).repeat(6, 1))
+    stage.close()
+
+
+def test_envpools_bodies_are_drawn_by_gymnasium() -> None:
+    pytest.importorskip("envpool")
+    pytest.importorskip("mujoco")
+    stage = play._stage("envpool:HalfCheetah-v5", {"num_threads": 1}, None)
+    assert isinstance(stage, play._Host)
+    stage.close()
 
 
 @pytest.mark.parametrize("env", [match, host_environment])

@@ -57,7 +57,7 @@ def test_ends(env, task, options, limit):
     own = {k: v for k, v in options.items() if k != "distribution_mode"}
     alone = [envpool.make_gymnasium(task, num_envs=1, seed=[s], **own) for s in seeds]
     expected = [pool.reset()[0][0] for pool in alone]
-    rng, ended = np.random.default_rng(0), 0
+    rng, ended, given = np.random.default_rng(0), 0, []
     for _ in range(150):
         np.testing.assert_array_equal(obs, np.stack(expected).astype(obs.dtype))
         action = actions(environment.spec, rng, 4)
@@ -77,8 +77,12 @@ def test_ends(env, task, options, limit):
                 ended += 1
             else:
                 assert np.isnan(length[i])
+        given.append((step, [x.copy() for x in step]))
         obs = step.obs
     assert ended > 3
+    for step, then in given:  # nothing that was given changes later
+        for x, y in zip(step, then, strict=True):
+            np.testing.assert_array_equal(x, y)
     vector.close()
 
 

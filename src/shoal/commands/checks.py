@@ -104,11 +104,14 @@ def storage(resolved: Resolved) -> Iterator[Finding]:
         return  # theirs, which nobody knows beforehand
     e, b, members = resolved.experiment, resolved.agent.environments, memory_needed(resolved)
     member, state = members // e.population, members + e.population * b * _world(resolved)
-    spec = resolved.environment.spec
-    step = 2 * math.prod(spec.obs_shape) * np.dtype(spec.obs_dtype).itemsize + 4 * math.prod(spec.action.shape) + 16
-    need = 2 * state + 2 * e.population * resolved.agent.rollout * b * step  # one more of each while it changes
+    spec, agent = resolved.environment.spec, resolved.agent
+    seen = math.prod(spec.obs_shape) * np.dtype(spec.obs_dtype).itemsize
+    step = (1 if agent.value else 2) * seen + 4 * math.prod(spec.action.shape) + 16
+    rollout = agent.rollout * b * step
+    need = 2 * state + 2 * e.population * rollout  # one more of each while it changes
     replay = replay_size(resolved)
-    what = f"members, their replay memories ({readable(replay)}) and rollouts" if replay else "members and rollouts"
+    parts = ["members", *([f"their replay memories ({readable(replay)})"] if replay else [])]
+    what = f"{', '.join(parts)} and rollouts ({readable(rollout)} of each member)"
     need = max(need - replay, COPIES_TO_SAVE * members)  # memory is written in place, but saved from copies
     yield _fits("memory", f"about {readable(need)} for {what}", need, free_memory())
     folder = Path(e.run_dir or "runs").absolute()

@@ -24,7 +24,10 @@ from shoal.environments import host, registry
 from shoal.environments.atari import ONLY_IN_TRAINING
 from shoal.environments.blame import blamed
 from shoal.environments.device import DeviceEnvironment
+from shoal.environments.envpool import EQUAL
 from shoal.environments.guard import guarded
+from shoal.environments.host import HostEnvironment
+from shoal.environments.levels import Span, at_levels
 from shoal.experiment.trust import check_trust
 from shoal.run.champion import load_champion
 from shoal.trainers.trainers import is_trainer
@@ -77,7 +80,8 @@ def film(run: Path, video: Path, episodes: int = 1, seed: int = 0, trust_code: b
     env = str(champion.experiment.env)
     if is_trainer(champion.experiment.agent, champion.experiment.python) and ":" not in env:
         env = f"gym:{env}"  # which trainers know without it
-    stage = _stage(env, champion.experiment.env_options)
+    levels = champion.experiment.levels
+    stage = _stage(env, champion.experiment.env_options, None if levels is None else levels.spans()["validation"])
     returns = []
     try:
         with interruptible() as attend, _writer(video, stage.rate) as write:
@@ -129,14 +133,16 @@ def _need_no_screen() -> None:
             os.environ.setdefault("MUJOCO_GL", "egl")
 
 
-def _stage(env: str, options: dict[str, Any]) -> Stage:
-    """The environment of an experiment with something to look at. Raises BadInput when there is nothing."""
+def _stage(env: str, options: dict[str, Any], levels: Span | None) -> Stage:
+    """An environment, at these levels, with something to look at. Raises BadInput when there is nothing."""
     suite, _, name = env.partition(":")
-    if suite == "gym":
-        return _Host(name, options)
-    environment = guarded(registry.make(registry.resolve(env), options), env)
-    if not isinstance(environment, DeviceEnvironment):
-        raise BadInput(f"{env} cannot be filmed: host environments can when they come from gymnasium (gym:...)")
+    if suite == "gym" or (suite == "envpool" and name in EQUAL):  # and so gymnasium can draw it
+        return _Host(name, options, levels)
+    environment: Any = guarded(registry.make(registry.resolve(env), options), env)
+    if levels is not None:
+        environment = at_levels(environment, levels)
+    if isinstance(environment, HostEnvironment):
+        return _Seen(environment, env)
     if suite == "brax":
         return _Device(environment, _brax(name, options))
     if suite == "gymnax" and name in TWINS:
@@ -149,16 +155,19 @@ def _stage(env: str, options: dict[str, Any]) -> Stage:
 class _Host:
     """An environment of gymnasium that draws itself."""
 
-    def __init__(self, name: str, options: dict[str, Any]):
-        self._name = f"gym:{name}"
-        unseen = {"vectorization", *ONLY_IN_TRAINING}
+    def __init__(self, name: str, options: dict[str, Any], levels: Span | None):
+        self._name, self._levels = f"gym:{name}", levels
+        unseen = {"vectorization", "num_threads", *ONLY_IN_TRAINING}
         self._env: Any = _make(name, **{k: v for k, v in options.items() if k not in unseen})
         self._dtype = self._env.action_space.dtype
         self.rate = self._env.metadata.get("render_fps") or 30
 
     def reset(self, key: Seed) -> Any:
+        seed = words(key, 1)[0]
+        if self._levels is not None:
+            seed = self._levels.first + seed % (self._levels.end - self._levels.first)
         with blamed(self._name, "failed at reset"):
-            return self._env.reset(seed=words(key, 1)[0])[0]
+            return self._env.reset(seed=seed)[0]
 
     def step(self, action: np.ndarray) -> tuple[Any, float, bool]:
         with blamed(self._name, "failed at step"):
@@ -170,6 +179,38 @@ class _Host:
 
     def close(self) -> None:
         self._env.close()
+
+
+class _Seen:
+    """A host environment that is drawn as the member sees it: in colours."""
+
+    rate = 15.0
+
+    def __init__(self, environment: HostEnvironment, env: str):
+        shape = environment.spec.obs_shape
+        if environment.spec.obs_dtype != "uint8" or len(shape) != 3 or 3 not in (shape[0], shape[2]):
+            advice = (
+                "host environments can when they come from gymnasium (gym:...), or when what members see is a picture"
+            )
+            raise BadInput(f"{env} cannot be filmed: {advice}")
+        self._vector, self._channels_last = environment.open(1, None), shape[2] == 3
+
+    def reset(self, key: Seed) -> Any:
+        self._obs = self._vector.reset(words(key, 1))[0]
+        return self._obs
+
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool]:
+        step, _ = self._vector.step(np.asarray(action)[None])
+        self._obs = step.final_obs[0]
+        return self._obs, float(step.reward[0]), bool(step.terminated[0] | step.truncated[0])
+
+    def draw(self) -> np.ndarray:
+        picture = self._obs if self._channels_last else self._obs.transpose(1, 2, 0)
+        size = max(1, SIDE // max(picture.shape[:2]))
+        return picture.repeat(size, 0).repeat(size, 1)
+
+    def close(self) -> None:
+        self._vector.close()
 
 
 class _Device:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib
 import importlib.util
 import warnings
 from collections.abc import Callable
@@ -63,6 +64,9 @@ def envpool_environment(name: str, options: dict[str, Any]) -> HostEnvironment:
         if _without_qt():
             advice = "pip install PyQt5-Qt5, or install libqt5gui5 of Debian and its like"
             raise BadField("env", f"{env} needs Qt 5 ({_without_qt()})", advice)
+        procgen = importlib.import_module(module)
+        if "ProcgenEnvSpec" not in vars(procgen):  # somebody else has imported it, before Qt was loaded
+            importlib.reload(procgen)
 
         def levels(first: int, end: int) -> HostEnvironment:
             return _environment(env, task, options | {"start_level": first, "num_levels": min(end - first, 2**31 - 1)})
@@ -96,9 +100,8 @@ def _environment(env: str, task: str, options: dict[str, Any]) -> HostEnvironmen
     def make(seeds: list[int]) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return envpool.make_gymnasium(
-                task, num_envs=len(seeds), seed=seeds, **({"num_threads": threads()} | options)
-            )
+            chosen = {"num_threads": min(len(seeds), threads())} | options
+            return envpool.make_gymnasium(task, num_envs=len(seeds), seed=seeds, **chosen)
 
     def flat(obs: Any, n: int) -> np.ndarray:
         return (obs if box else _flat(space, obs, n)).astype(dtype, copy=False)

@@ -1,0 +1,97 @@
+"""Jumanji's games as environments of Shoal: what is seen, how episodes end, and that its mazes can be solved."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from support.tiny import same
+
+from shoal.core.errors import BadInput
+from shoal.core.types import Discrete, Spec
+from shoal.environments import registry
+from shoal.environments.levels import Span, at_levels
+
+MOVES = [(-1, 0), (0, 1), (1, 0), (0, -1)]  # up, right, down, left
+
+
+def open_game(name: str, **options: Any) -> Any:
+    pytest.importorskip("jumanji")
+    return registry.make(registry.resolve(f"jumanji:{name}"), options)
+
+
+def way(picture: np.ndarray) -> list[int]:
+    """The shortest way from the agent to the target, found by breadth first in the planes of a maze."""
+    walls, agent, target = (picture[..., i] > 0 for i in range(3))
+    start, goal = (tuple(map(int, np.argwhere(plane)[0])) for plane in (agent, target))
+    ways: dict[Any, list[int]] = {start: []}
+    queue = deque([start])
+    while queue:
+        place = queue.popleft()
+        for action, (down, right) in enumerate(MOVES):
+            after = place[0] + down, place[1] + right
+            inside = 0 <= after[0] < len(walls) and 0 <= after[1] < walls.shape[1]
+            if inside and not walls[after] and after not in ways:
+                ways[after] = [*ways[place], action]
+                queue.append(after)
+    return ways[goal]
+
+
+@pytest.mark.slow
+def test_mazes() -> None:
+    environment = open_game("Maze-v0", num_rows=6, num_cols=7)
+    assert environment.spec == Spec((6, 7, 3), "float32", Discrete(4)) and not environment.fresh_resets
+    within = at_levels(environment, Span(20, 24))
+    states, pictures = jax.jit(jax.vmap(within.reset))(jax.random.split(jax.random.key(3), 40))
+    assert len({picture.tobytes() for picture in np.asarray(pictures)}) == 4
+    step = jax.jit(environment.step)
+    for row in range(8):
+        state, obs = jax.tree.map(lambda x, row=row: x[row], (states, pictures))
+        assert np.asarray(obs)[..., 1:].sum((0, 1)).tolist() == [1, 1], "one agent, one target"
+        actions = way(np.asarray(obs))
+        for turn, action in enumerate(actions, 1):
+            state, obs, reward, terminated, truncated = step(jax.random.key(0), state, jnp.int32(action))
+            last = turn == len(actions)
+            assert (float(reward), bool(terminated), bool(truncated)) == (float(last), last, False)
+        assert (np.asarray(obs)[..., 1] == np.asarray(obs)[..., 2]).all(), "the agent is at the target"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("game", ["Maze-v0", "Snake-v1"])
+def test_a_time_limit_truncates(game: str) -> None:
+    environment = open_game(game, time_limit=3)
+    state, obs = jax.jit(environment.reset)(jax.random.key(5))
+    assert not same(obs, jax.jit(environment.reset)(jax.random.key(6))[1])
+    step, ends = jax.jit(environment.step), []
+    free = way(np.asarray(obs)) if game == "Maze-v0" else []
+    assert len(free) != 3
+    for action in (0, 2, 0) if free else (1, 1, 1) if np.argwhere(np.asarray(obs)[..., 1])[0][1] < 8 else (3, 3, 3):
+        state, obs, _, terminated, truncated = step(jax.random.key(0), state, jnp.int32(action))
+        ends.append((bool(terminated), bool(truncated)))
+    assert ends == [(False, False), (False, False), (False, True)]
+    assert obs.shape == environment.spec.obs_shape and obs.dtype == jnp.float32
+
+
+@pytest.mark.parametrize(
+    ("env", "options", "message"),
+    [
+        ("jumanji:Maze-v1", {}, "did you mean jumanji:Maze-v0"),
+        ("jumanji:TSP-v1", {}, "does not exist"),
+        ("jumanji:Maze-v0", {"rows": 3}, "did you mean num_rows"),
+        pytest.param("jumanji:Maze-v0", {"num_rows": "many"}, "does not accept env_options", marks=pytest.mark.slow),
+    ],
+)
+def test_what_is_refused(env: str, options: dict[str, Any], message: str) -> None:
+    pytest.importorskip("jumanji")
+    with pytest.raises(BadInput, match=message):
+        registry.make(registry.resolve(env), options)
+
+
+def test_a_bare_name_finds_it() -> None:
+    pytest.importorskip("jumanji")
+    assert registry.resolve("Maze-v0") == "jumanji:Maze-v0"
+    assert registry.names("jumanji") == ["Maze-v0", "Snake-v1"]
