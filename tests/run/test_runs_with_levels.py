@@ -136,7 +136,10 @@ def test_a_run_without_levels_has_none(tmp_path: Path) -> None:
         ({"levels": {}, "env": "shoal.environments.probes:one_step_value"}, "levels: every episode of"),
         ({"levels": {}, "env": "gym:CliffWalking-v1"}, "levels: every episode of gym:CliffWalking-v1 begins alike"),
         ({"levels": {}, "agent": "sb3:PPO", "config": {}}, "levels: trainers have environments of their own"),
-        ({"levels": {}, "fitness": {"source": "training"}}, "fitness.source = training: levels are for evaluations"),
+        (
+            {"levels": {}, "fitness": {"source": "training"}},
+            "fitness.source = training: training is on the levels of",
+        ),
         ({"fitness": {"levels": "train"}}, "fitness.levels = train: goes with levels"),
     ],
 )
