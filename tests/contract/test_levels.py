@@ -116,5 +116,5 @@ def test_environments_that_always_begin_alike_have_none(env: str, has: bool) -> 
 
 def test_a_host_environment_may_have_none() -> None:
     environment = registry.make("gym:CartPole-v1", {})._replace(at_levels=None)
-    with pytest.raises(BadInput, match="^levels: the environment has none$"):
+    with pytest.raises(BadInput, match="^levels: mine:env has none$"):
         check_levels(environment, "mine:env")

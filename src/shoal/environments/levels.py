@@ -77,14 +77,10 @@ Spans = Mapping[str, Span]  # by purpose; empty where an experiment has no level
 
 
 def at_levels(environment: E, span: Span) -> E:
-    """The same environment, every episode of which draws one of these levels, uniformly.
-
-    Raises BadInput where the environment has no levels.
-    """
+    """The same environment, one that `check_levels` passes; every episode of it draws one of these levels, uniformly."""
     if environment.at_levels is not None:
         return environment.at_levels(*span)
-    if isinstance(environment, HostEnvironment):
-        raise BadField("levels", "the environment has none")
+    assert not isinstance(environment, HostEnvironment)
     return environment._replace(reset=lambda key: environment.reset(level_key(draw(key, span))))
 
 
@@ -104,7 +100,9 @@ def level_key(level: Any) -> jax.Array:
 
 
 def check_levels(environment: Any, env: str) -> None:
-    """Raise BadInput where an environment has no levels, because all its episodes begin alike."""
+    """Raise BadInput where an environment has no levels: it says so, or all its episodes begin alike."""
+    if isinstance(environment, HostEnvironment) and environment.at_levels is None:
+        raise BadField("levels", f"{env} has none")
     everywhere = at_levels(environment, Span(0, LARGEST))
     if isinstance(everywhere, HostEnvironment):
         vector = everywhere.open(COMPARED, None)

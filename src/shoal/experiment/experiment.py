@@ -258,7 +258,7 @@ def check(experiment: Experiment) -> Method:
         e.levels.spans()
         if e.fitness.source == "training":
             raise BadField(
-                "fitness.source", "levels are for evaluations, and members train on some only", value="training"
+                "fitness.source", "training is on the levels of train alone: write evaluation", value="training"
             )
     elif e.fitness.levels != Fitness.levels:
         raise BadField("fitness.levels", "goes with levels", value=e.fitness.levels)

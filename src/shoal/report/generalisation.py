@@ -7,7 +7,7 @@ import numpy as np
 from shoal.report import charts
 from shoal.report.charts import Axis, line, path, text
 from shoal.report.data import RunData, figure, numbers, quantile
-from shoal.report.lineage import number
+from shoal.report.lineage import Run, number
 
 PURPOSES = {"train": "levels to train on", "validation": "validation levels", "test": "test levels"}
 
@@ -27,10 +27,12 @@ def _returns(run_data: RunData, train: np.ndarray, validation: np.ndarray) -> st
     kinds = {name: f"{'c0' if name.endswith('train') else 'c1'} {_stroke(name)}" for name in lines}
     layers = [path(line(run_data.ends, axis.place(values)), kinds[name]) for name, values in lines.items()]
     title = "Returns on known and on new levels"
-    finding, reading = _champion(run_data), (
+    told = on_levels(run_data.run)
+    finding = f"The champion returned {', '.join(told)}." if told else "The champion has not been tested yet."
+    reading = (
         "Both are measured after each generation, in as many episodes. Nobody trains on validation levels, and new "
         "ones are drawn each time; so what is learned by heart shows in the upper lines alone."
-    )  # fmt: skip
+    )
     drawing = charts.plot(
         layers, run_data.time, axis, title, f"{finding} {reading}", run_data.live(lines), 320, style=run_data.style
     )
@@ -40,13 +42,13 @@ def _returns(run_data: RunData, train: np.ndarray, validation: np.ndarray) -> st
 
 def _gap(run_data: RunData, gap: np.ndarray) -> str:
     lines = _told(run_data, gap)
-    known = next(iter(lines.values()))
-    known = known[np.isfinite(known)]
+    who, values = next(iter(lines.items()))
+    known = values[np.isfinite(values)]
     if not len(known):
         return ""
     axis = Axis.over(np.concatenate([[0.0], *lines.values()]), "train − validation", 0.04)
     layers = [path(line(run_data.ends, axis.place(values)), f"c4 {_stroke(name)}") for name, values in lines.items()]
-    finding = f"It went from {text(float(known[0]))} to {text(float(known[-1]))}."
+    finding = f"It went from {text(float(known[0]))} to {text(float(known[-1]))} ({who})."
     reading = "What members return on the levels that they train on, less what they return on others: 0 is no gap."
     drawing = charts.plot(layers, run_data.time, axis, "Gap", f"{finding} {reading}", run_data.live(lines), 220)
     legend = charts.legend([(f"c4 {_stroke(name)}", name) for name in lines])
@@ -64,9 +66,9 @@ def _stroke(name: str) -> str:
     return "d1" if name.startswith("middle") else "champion-line"
 
 
-def _champion(run_data: RunData) -> str:
-    """What the champion returned in its last test, on levels of each purpose."""
-    champion = run_data.run.result.get("champion")
+def on_levels(run: Run) -> list[str]:
+    """What the champion returned in its last test, on levels of each purpose; empty where there are none."""
+    champion = run.result.get("champion")
     levels = champion.get("levels") if isinstance(champion, dict) else None
     told = []
     for name, words in PURPOSES.items():
@@ -76,4 +78,4 @@ def _champion(run_data: RunData) -> str:
         if mean == mean:
             error = number(tested.get("standard_error"))
             told.append(f"{text(mean)}{f' ± {text(error)}' if error == error else ''} on {words}")
-    return f"The champion returned {', '.join(told)}." if told else "The champion has not been tested yet."
+    return told

@@ -9,6 +9,7 @@ import numpy as np
 
 from shoal.report.charts import short, text
 from shoal.report.data import many
+from shoal.report.generalisation import on_levels
 from shoal.report.lineage import Run, number
 
 
@@ -128,14 +129,22 @@ def _champion(run: Run) -> str:
             "<p>This is its <em>selection fitness</em>: the score that put it first. The best of many noisy scores is "
             "partly luck, so expect a little less: the champion has not been tested on fresh episodes yet.</p></div>"
         )
+    told = on_levels(run)
+    why = (
+        "The two differ because the best of many noisy scores is partly luck; nothing was selected on the fresh "
+        "episodes, so they are the honest number."
+    )
+    if told:
+        why = (
+            f"Nothing was selected on these episodes, which are on test levels, so they are the honest number. The "
+            f"champion returned {escape(', '.join(told))}."
+        )
     spread = f" <small>± {escape(text(error))}</small>" if error == error else ""
     count = f" over {episodes:,.0f} fresh episodes" if episodes > 0 else " over fresh episodes"
     return (
         f'<div class="champion-card"><p class="who">{who}</p><p class="score">{escape(text(mean))}{spread}</p>'
         f"<p>Mean return ± standard error{count}, played after training. Its <em>selection fitness</em> was "
-        f"<strong>{escape(text(selected))}</strong>: the score that put it first. The two differ because the best of "
-        "many noisy scores is partly luck; nothing was selected on the fresh episodes, so they are the honest number."
-        "</p></div>"
+        f"<strong>{escape(text(selected))}</strong>: the score that put it first. {why}</p></div>"
     )
 
 

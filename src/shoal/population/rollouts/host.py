@@ -108,12 +108,13 @@ class HostEpisodes:
 
     def _copies(self, levels: str, count: int) -> Vector:
         """Copies that only measure, at the levels of a purpose where there are levels."""
-        held, size = self._testing.get(levels, (None, 0))
-        if held is None or size != count:
-            if held is not None:
-                held.close()
-            self._testing[levels] = self._open(self._environment.measured or self._environment, levels, count), count
-        return self._testing[levels][0]
+        purpose = levels if self._levels else ""
+        if purpose in self._testing and self._testing[purpose][1] != count:
+            self._testing.pop(purpose)[0].close()
+        if purpose not in self._testing:
+            measured = self._environment.measured or self._environment
+            self._testing[purpose] = self._open(measured, levels, count), count
+        return self._testing[purpose][0]
 
     def _open(self, environment: HostEnvironment, levels: str, count: int) -> Vector:
         environment = at_levels(environment, self._levels[levels]) if self._levels else environment
