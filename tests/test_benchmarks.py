@@ -22,6 +22,8 @@ PEERS = {
     "sb3_off_policy",
     "torch_agents",
     "torch_cem_rl",
+    "pixels_shoal",
+    "torch_pixels",
 }
 SHARED = {"common", "cell"}
 CELL = {"agent": "sac", "steps": 1, "method": "sequential", "population": 1, "calls": 5, "seconds": 0}
@@ -37,6 +39,7 @@ CASES = {
     "--set final_episodes=4 fitness.episodes=2 config={layers:[8],rollout:8,environments:2}",
     "off_policy_training": "--agents td3 --populations 2 --repeats 1 --interval 50 --generations 1 --rollouts 1 "
     "--warm-up 50",
+    "pixels": f"--networks nature_cnn --populations 1 --environments 2 --rollout 8 --repeats 1 {BRIEFLY}",
     "ppo_population": "--repeats 1 --generations 1 --interval 2048 --target 0",
     "ppo_step": f"--populations 2 --sizes 2 {BRIEFLY}",
     "scaling": "--generations 1 --interval 512 --repeats 1",

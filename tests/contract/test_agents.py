@@ -89,16 +89,15 @@ class Case:
         action, extras = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), taken)
         rollout = Rollout(world.obs, action, world.reward, world.next_obs, world.terminated, world.truncated, extras)
         if self.learner.value is not None:
-            rollout = rollout._replace(next_obs=(), next_value=self._values(population, world))
+            needed = world.truncated.at[:, -1].set(True)
+            rollout = rollout._replace(next_obs=(), next_value=jnp.where(needed, self._values(population, world), 0.0))
         return *self.learner.update(population, rollout, keys), rollout
 
     def _values(self, population: Population, world: World) -> jax.Array:
-        """What rollouts keep of the next observations, for an agent that wants their values only."""
+        """The values of the next observations [N, T, B]."""
         value, carry = self.learner.value, self.agent.carry((N, self.agent.environments))
         assert value is not None
-        values = jax.vmap(lambda obs: value(population, obs, carry), 1, 1)(world.next_obs)
-        last = jnp.arange(self.agent.rollout)[:, None] == self.agent.rollout - 1
-        return jnp.where(world.truncated | last, values, 0.0)
+        return jax.vmap(lambda obs: value(population, obs, carry), 1, 1)(world.next_obs)
 
     def changed(self, field: str) -> Population:
         """The population, with another value of one hyperparameter for member 1."""

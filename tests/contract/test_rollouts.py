@@ -124,8 +124,11 @@ class Story:
 traces = {"update": 0, "act": 0}
 
 
-def recorder(kind: str) -> Agent:
-    """An agent that learns its last rollout by heart; it counts how often it is traced."""
+def recorder(kind: str, valued: bool = False) -> Agent:
+    """An agent that learns its last rollout by heart; it counts how often it is traced.
+
+    valued: it wants values in place of the next observations.
+    """
     space = SPACES[kind]
     dtype = jnp.float32 if kind == "continuous" else jnp.int32
 
@@ -143,7 +146,8 @@ def recorder(kind: str) -> Agent:
             return jnp.zeros((T, B, *shape), dtype)
 
         ends = [zeros(dtype=bool), zeros(dtype=bool)]
-        rollout = Rollout(zeros(1), zeros(*space.shape, dtype=dtype), zeros(), zeros(1), *ends, zeros())
+        after = ((), zeros()) if valued else (zeros(1), ())
+        rollout = Rollout(zeros(1), zeros(*space.shape, dtype=dtype), zeros(), after[0], *ends, zeros(), after[1])
         return Member((hyper.choice, rollout), (), ())
 
     def act(learned: Any, hyper: Taste, obs: jax.Array, carry: jax.Array, key: jax.Array) -> Any:
@@ -157,7 +161,10 @@ def recorder(kind: str) -> Agent:
         traces["update"] += 1
         return Member((hyper.choice, rollout), (), ()), {"reward": rollout.reward.sum()}
 
-    return Agent(init, act, greedy, update, jnp.zeros, Taste(), {}, T, B)
+    def value(learned: Any, obs: jax.Array, carry: jax.Array) -> jax.Array:
+        return learned[0] + obs[..., 0] + 16 * carry
+
+    return Agent(init, act, greedy, update, jnp.zeros, Taste(), {}, T, B, value=value if valued else None)
 
 
 # ------------------------------------------------------------------------------------------------ the tests
@@ -173,9 +180,10 @@ def rollouts(request: pytest.FixtureRequest) -> Any:
             world: Any = device_world(kind)
         else:
             world = gymnasium_environment("shoal-test/World-v0", {"kind": kind})
-        learner = independent(agent or recorder(kind))
+        agent = agent or recorder(kind)
+        learner = independent(agent)
         shard = MemberShard(world, learner, np.arange(N), 0, fitness=fitness, **settings)
-        shard.begin({} if agent else {"choice": np.arange(N, dtype=np.float32)})
+        shard.begin({"choice": np.arange(N, dtype=np.float32)} if agent.hyper else {})
         opened.append(shard)
         return shard
 
@@ -216,6 +224,25 @@ def test_rollouts_and_episodes(rollouts, kind):
     ends = [step[4:6] for story in stories for step in story.steps]
     assert (True, False) in ends and (False, True) in ends
     np.testing.assert_array_equal(shard.cards().steps, [3 * T * B] * N)
+
+
+def test_values_in_place_of_next_observations(rollouts):
+    """Where an episode is truncated, and where it goes on after the rollout; of the observation before the reset, with
+    what the policy remembers then."""
+    shard = rollouts("discrete", "training", recorder("discrete", valued=True))
+    shard.train(0, 1, chunk=1)
+    _, rollout = jax.tree.map(np.asarray, shard.population.members.learned)
+    assert rollout.next_obs == ()
+    told = []
+    for i in range(N):
+        story = Story("discrete", float(i))
+        for t in range(T):
+            story.step()
+            _, _, _, after, terminated, truncated, _ = story.steps[-1]
+            needed = not terminated and (truncated or t == T - 1)
+            told.append((needed, truncated))
+            np.testing.assert_array_equal(rollout.next_value[i, t], [(i + 17 * after) * needed] * B)
+    assert len(set(told)) == 4, "a kind of end that never comes"
 
 
 def test_later_generations_trace_nothing(rollouts):

@@ -43,8 +43,8 @@ class Config(Replay):
     activation: str = "relu"
     """tanh, relu, elu, swish or gelu"""
     network: Any = "mlp"
-    """what comes before the hidden layers: mlp (nothing), nature_cnn (convolutions over an image), or module:factory of
-    your own"""
+    """what comes before the hidden layers: mlp (nothing), nature_cnn or impala (convolutions over an image), or
+    module:factory of your own"""
     batch: int = 64
     """transitions per update"""
     double: bool = True

@@ -30,7 +30,7 @@ from shoal.core.keys import stream
 from shoal.core.schema import build
 from shoal.core.types import Agent, Member, Range, Rollout
 from shoal.rl.advantages import generalised_advantages
-from shoal.rl.batching import per_member
+from shoal.rl.batching import in_parts, per_member
 from shoal.rl.networks import MLP, Distribution, Policy, check_activation, make_network, scaled
 from shoal.rl.normalize import Statistics, empty, normalise, running_returns, take_in
 from shoal.rl.steps import bounded, usable, without
@@ -49,7 +49,7 @@ class Config:
     shared: bool = True
     """policy and critic have that network in common, before hidden layers of their own; false: one each"""
     layers: tuple[int, ...] = (64, 64)
-    """widths of the hidden layers of policy and critic, which are separate networks"""
+    """widths of the hidden layers, of which policy and critic have their own"""
     activation: str = "tanh"
     """tanh, relu, elu, swish or gelu"""
     environments: int = 4
@@ -90,6 +90,8 @@ SPACE = {
     "entropy_coefficient": Range(1e-4, 0.1, "log"),
 }
 
+IMAGES_AT_ONCE = 16  # of a minibatch, on a CPU
+
 LIMITS = {"discount": (0.0, 1.0), "gae_lambda": (0.0, 1.0), "epochs": (1.0, 1e6)}
 
 
@@ -116,8 +118,9 @@ class Batch(NamedTuple):
     action: jax.Array
     log_prob: jax.Array
     value: jax.Array
-    advantage: jax.Array
-    kept: jax.Array  # float32, 1 for steps that are learned from, 0 for others
+    target: jax.Array  # of the new value
+    advantage: jax.Array  # in a minibatch normalised, where that is wanted
+    weight: jax.Array  # 0 for steps that are not learned from; those of a minibatch sum up to 1
 
 
 def ppo(spec: Spec, **settings: Any) -> Agent:
@@ -193,25 +196,29 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         """NaN for observations that cannot be learned from."""
         return jnp.where(bounded(obs, 1), forward(learned.params, learned.observations, obs)[1], jnp.nan)
 
+    def weighed(part: Batch) -> Batch:
+        """A minibatch, with weights that make sums the means of its steps."""
+        weight = part.weight / jnp.maximum(part.weight.sum(), 1.0)
+        advantage = part.advantage
+        if config.normalise_advantages:
+            advantage = advantage - (advantage * weight).sum()
+            advantage = advantage / (jnp.sqrt((jnp.square(advantage) * weight).sum()) + 1e-8)
+        return part._replace(weight=weight, advantage=advantage)
+
     def loss(params: Any, statistics: Statistics, hyper: Hyper, batch: Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
         def mean(x: jax.Array) -> jax.Array:
-            return (x * batch.kept).sum() / jnp.maximum(batch.kept.sum(), 1.0)
+            return (x * batch.weight).sum()
 
         distribution, value = forward(params, statistics, batch.obs)
         log_ratio = distribution.log_prob(batch.action) - batch.log_prob
-        ratio = jnp.exp(log_ratio)
-        advantage = batch.advantage
-        if config.normalise_advantages:
-            advantage = advantage - mean(advantage)
-            advantage = advantage / (jnp.sqrt(mean(jnp.square(advantage))) + 1e-8)
+        ratio, advantage = jnp.exp(log_ratio), batch.advantage
         clipped = jnp.clip(ratio, 1 - hyper.clip_range, 1 + hyper.clip_range)
         policy_loss = -mean(jnp.minimum(ratio * advantage, clipped * advantage))  # equation 7
 
-        target = batch.value + batch.advantage
-        error = jnp.square(value - target)
+        error = jnp.square(value - batch.target)
         if config.clip_values:
             near = batch.value + jnp.clip(value - batch.value, -hyper.clip_range, hyper.clip_range)
-            error = jnp.maximum(error, jnp.square(near - target))
+            error = jnp.maximum(error, jnp.square(near - batch.target))
         value_loss = 0.5 * mean(error)
         entropy = mean(distribution.entropy())
         metrics = {
@@ -226,12 +233,17 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
     def improve(learned: Learned, hyper: Hyper, batch: Batch, key: jax.Array) -> tuple[Learned, dict[str, jax.Array]]:
         """`hyper.epochs` passes over the batch of T x B steps, in minibatches."""
         tx = optimiser(hyper)
-        gradient = jax.grad(loss, has_aux=True)
+
+        def gradient(params: Any, part: Batch) -> tuple[Any, dict[str, jax.Array]]:
+            # The statistics that the policy acted with: the ratio of an unchanged policy is then exactly one.
+            return jax.grad(loss, has_aux=True)(params, learned.observations, hyper, part)
+
+        if config.network != "mlp":
+            gradient = in_parts(gradient, IMAGES_AT_ONCE)
 
         def minibatch(carry: tuple[Any, Any], rows: jax.Array) -> tuple[tuple[Any, Any], dict[str, jax.Array]]:
             params, state = carry
-            # The statistics that the policy acted with: the ratio of an unchanged policy is then exactly one.
-            gradients, metrics = gradient(params, learned.observations, hyper, tree.take(batch, rows))
+            gradients, metrics = gradient(params, weighed(tree.take(batch, rows)))
             updates, state = tx.update(gradients, state, params)
             return (optax.apply_updates(params, updates), state), metrics
 
@@ -274,8 +286,9 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
             action=rollout.action,
             log_prob=rollout.extras.log_prob,
             value=value,
+            target=value + advantage,
             advantage=advantage,
-            kept=kept.astype(jnp.float32),
+            weight=kept.astype(jnp.float32),
         )
         batch = jax.tree.map(lambda x: x.reshape(steps, *x.shape[2:]), batch)
         learned, metrics = improve(learned, hyper, batch, key)

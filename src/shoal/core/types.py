@@ -94,7 +94,7 @@ class Rollout(NamedTuple):
     terminated: Array
     truncated: Array
     extras: PyTree  # what `act` returned for `update`, such as log-probabilities
-    next_value: Array = ()  # for such an agent: its value where the episode is truncated, and after the last step; else 0
+    next_value: Array = ()  # its value for such an agent, where an episode is truncated or goes on after the rollout; else 0
 
 
 # --------------------------------------------------------------------------------------------- agents

@@ -55,6 +55,28 @@ def _in_turn(function: Callable) -> Callable:
     return one
 
 
+def in_parts(function: Callable, rows: int) -> Callable:
+    """`function(state, batch) -> sums over the rows of the batch`, on a CPU of so many rows at a time, or a few less.
+
+    What a network remembers of many images for its gradient then stays in the cache, and does not fill the memory.
+    """
+    if not _one_by_one():
+        return function
+
+    def total(state: PyTree, batch: PyTree) -> PyTree:
+        length = len(jax.tree.leaves(batch)[0])
+        size = next(n for n in range(min(rows, length), 0, -1) if length % n == 0)
+        parts = jax.tree.map(lambda x: x.reshape(-1, size, *x.shape[1:]), batch)
+        nothing = tree.zeros(jax.eval_shape(function, state, tree.take(parts, 0)))
+
+        def add(sums: PyTree, part: PyTree) -> tuple[PyTree, None]:
+            return jax.tree.map(jnp.add, sums, function(state, part)), None
+
+        return jax.lax.scan(add, nothing, parts)[0]
+
+    return total
+
+
 def repeat(count: jax.Array, body: Callable, state: PyTree, *arguments: PyTree) -> PyTree:
     """`state = body(i, state, *arguments)` for i below `count`, which may differ between members."""
 

@@ -1,8 +1,8 @@
 """Networks for images, and the convolution that they are made of, in the form that is fastest on a CPU.
 
 A convolution, and the gradient of its input, is one of the compiler's. Its gradient of a kernel takes up to ten times as
-long as either on a CPU: there it is a product with patches, of as many images at a time as stay in the cache
-(benchmarks/pixels.py).
+long as either on a CPU: there it is a product with patches, of as many images at a time as stay in the cache; and so is a
+convolution of few channels (benchmarks/pixels.py).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from shoal.rl.initialisers import orthogonal
 
 CACHE = 2**20  # bytes of patches that are made at a time
+FEW = 8  # channels below which the whole convolution is such a product
 
 
 def _convolution(x: jax.Array, kernel: jax.Array, padding: int) -> jax.Array:
@@ -31,8 +32,9 @@ def convolve(x: jax.Array, kernel: jax.Array, padding: int) -> jax.Array:
 
     Under `vmap` members take turns: one convolution of all of them would be a grouped one, which is slow.
     """
-    one = jax.custom_batching.sequential_vmap(lambda x, kernel: _convolution(x, kernel, padding))
-    return one(x, kernel)
+    few = jax.default_backend() == "cpu" and x.shape[-1] < FEW
+    form = _product if few else _convolution
+    return jax.custom_batching.sequential_vmap(lambda x, kernel: form(x, kernel, padding))(x, kernel)
 
 
 def _forwards(x: jax.Array, kernel: jax.Array, padding: int) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
@@ -55,21 +57,38 @@ def _backwards(padding: int, saved: tuple[jax.Array, jax.Array], gradient: jax.A
 convolve.defvjp(_forwards, _backwards)
 
 
+def _product(x: jax.Array, kernel: jax.Array, padding: int) -> jax.Array:
+    """`_convolution` as a product with patches, some images at a time."""
+    size, features = kernel.shape[0], kernel.shape[-1]
+    flat = kernel.reshape(-1, features)
+    y = jax.lax.map(lambda part: _patches(part, size, padding) @ flat, _grouped(x, x, size))
+    return y.reshape(len(x), *y.shape[2:])
+
+
 def _by_patches(x: jax.Array, gradient: jax.Array, size: int, padding: int) -> jax.Array:
     """The gradient of a kernel [size, size, C, F]: the sum over images and places of a patch times the gradient there."""
-    (images, _, _, channels), (_, height, width, features) = x.shape, gradient.shape
-    bytes_of_one = height * width * size**2 * channels * x.dtype.itemsize
-    group = next(n for n in range(min(images, max(1, CACHE // bytes_of_one)), 0, -1) if images % n == 0)
+    channels, features = x.shape[-1], gradient.shape[-1]
 
     def add(total: jax.Array, part: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
-        x, gradient = part
-        x = jnp.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
-        patches = [x[:, i : i + height, j : j + width] for i in range(size) for j in range(size)]
-        return total + jnp.einsum("khwf,khwp->fp", gradient, jnp.concatenate(patches, -1)), None
+        return total + jnp.einsum("khwf,khwp->fp", part[1], _patches(part[0], size, padding)), None
 
-    parts = jax.tree.map(lambda a: a.reshape(-1, group, *a.shape[1:]), (x, gradient))
     nothing = jnp.zeros((features, size**2 * channels), x.dtype)
-    return jax.lax.scan(add, nothing, parts)[0].T.reshape(size, size, channels, features)
+    total, _ = jax.lax.scan(add, nothing, (_grouped(x, x, size), _grouped(gradient, x, size)))
+    return total.T.reshape(size, size, channels, features)
+
+
+def _patches(x: jax.Array, size: int, padding: int) -> jax.Array:
+    """What a kernel sees at every place: [K, H, W, C] -> [K, H', W', size * size * C]."""
+    x = jnp.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
+    height, width = (n - size + 1 for n in x.shape[1:3])
+    return jnp.concatenate([x[:, i : i + height, j : j + width] for i in range(size) for j in range(size)], -1)
+
+
+def _grouped(values: jax.Array, images: jax.Array, size: int) -> jax.Array:
+    """[K, ...] -> [groups, images of a group, ...], of as many images as have patches that fit into the cache."""
+    patches = images[0].size * size**2 * images.dtype.itemsize
+    group = next(n for n in range(min(len(images), max(1, CACHE // patches)), 0, -1) if len(images) % n == 0)
+    return values.reshape(-1, group, *values.shape[1:])
 
 
 class Conv(nn.Module):

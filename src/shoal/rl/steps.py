@@ -17,7 +17,7 @@ def bounded(values: PyTree, axes: int) -> jax.Array:
     """bool over the leading axes: every number of such leaves is finite, and at most `LARGEST` in size."""
     leaves = jax.tree.leaves(values)
     floating = [x for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)]
-    fits = [(jnp.abs(x) <= LARGEST).reshape(*x.shape[:axes], -1).all(-1) for x in floating]
+    fits = [(jnp.abs(x) <= LARGEST).all(tuple(range(axes, x.ndim))) for x in floating]
     return functools.reduce(jnp.logical_and, fits, jnp.ones(leaves[0].shape[:axes], bool))
 
 

@@ -276,8 +276,8 @@ class DeviceRollouts(DeviceEpisodes):
 
         world, (rollout, finished) = jax.lax.scan(step, world, jnp.arange(agent.rollout))
         if self._learner.value is not None:
-            last = self._learner.value(population, world.obs, world.carry)
-            last = jnp.where(rollout.truncated[-1], rollout.next_value[-1], last)
+            goes_on = ~(rollout.terminated[-1] | rollout.truncated[-1])
+            last = jnp.where(goes_on, self._learner.value(population, world.obs, world.carry), rollout.next_value[-1])
             rollout = rollout._replace(next_value=rollout.next_value.at[-1].set(last))
         return world, jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), rollout), finished
 
@@ -286,12 +286,13 @@ class DeviceRollouts(DeviceEpisodes):
         value = self._learner.value
         if value is None:
             return {"next_obs": now.final_obs}
+        needed = now.truncated & ~now.terminated
         worth = jax.lax.cond(
-            now.truncated.any(),
+            needed.any(),
             lambda: value(population, now.final_obs, carry),
-            lambda: jnp.zeros(now.truncated.shape, jnp.float32),
+            lambda: jnp.zeros(needed.shape, jnp.float32),
         )
-        return {"next_value": jnp.where(now.truncated, worth, 0.0)}
+        return {"next_value": jnp.where(needed, worth, 0.0)}
 
     def _reset(self, uid: jax.Array, key: jax.Array) -> World:
         shape = (uid.shape[0], self._learner.agent.environments)

@@ -235,7 +235,7 @@ class HostRollouts(HostEpisodes):
             if self._value is None:
                 steps.append(taken._replace(next_obs=final_obs))
             else:
-                needed = truncated | (t == agent.rollout - 1)
+                needed = (truncated | (t == agent.rollout - 1)) & ~terminated
                 steps.append(taken._replace(next_value=self._values(acting, final_obs, carry, needed)))
             self._obs = step.obs.reshape(self._obs.shape)
             self._carry = self._restart(carry, done)
