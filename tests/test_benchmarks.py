@@ -17,6 +17,7 @@ PEERS = {
     "compiled_peers",
     "evosax_es",
     "process_es",
+    "ray_tune",
     "sb3_bare",
     "sb3_mpi",
     "sb3_off_policy",
