@@ -27,7 +27,8 @@ def test_a_champion_of_every_method(tmp_path: Path, method: str) -> None:
     agent = {"es": "policy"}.get(method, "td3")
     probe = {"env": "shoal.environments.probes:match", "env_options": {"actions": "continuous"}}
     given = {**probe, "agent": agent, "config": config, "interval": 64, "generations": 1}
-    experiment = tiny(method={"name": method} | ({"rows": [{}]} if method == "schedule" else {}), **given)
+    options = {"schedule": {"rows": [{}]}, "mf_pbt": {"periods": [1, 2]}}
+    experiment = tiny(method={"name": method} | options.get(method, {}), **given)
     spec = make_environment(experiment)[1].spec
     agent = make_learner(experiment, spec, registry.method(experiment.method))[1].agent
     learned = jax.tree.map(np.asarray, agent.init(jax.random.key(4), agent.hyper).learned)

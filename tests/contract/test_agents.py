@@ -285,7 +285,8 @@ def test_observations_of_any_shape(name, actions, shape, dtype):
         step = agent.act(start.learned, agent.hyper, obs[0], carry, key)
         action, _, extras = jax.tree.map(lambda x: jnp.broadcast_to(x, (agent.rollout, *x.shape)), step)
         no = jnp.zeros(batch, bool)
-        rollout = Rollout(obs, action, jnp.zeros(batch), obs, no, no, extras, jnp.zeros(batch))
+        after = (obs, ()) if agent.value is None else ((), jnp.zeros(batch))
+        rollout = Rollout(obs, action, jnp.zeros(batch), after[0], no, no, extras, after[1])
         return agent.greedy(start.learned, obs[0], carry)[0], start, agent.update(start, agent.hyper, rollout, key)[0]
 
     action, start, end = jax.eval_shape(live, jax.random.key(0))
