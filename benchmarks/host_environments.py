@@ -45,7 +45,7 @@ class Stepped:
     def rate(self, seconds: float) -> float:
         """Steps per second of all copies together."""
         start, count = time.perf_counter(), 0
-        while time.perf_counter() - start < seconds:
+        while not count or time.perf_counter() - start < seconds:
             self._vector.step(self._actions[self._time % len(self._actions)])
             self._time, count = self._time + 1, count + self._copies
         return count / (time.perf_counter() - start)

@@ -15,6 +15,7 @@ from common import SHOAL, shoal_until, table
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3, help="of each (default: %(default)s)")
+    parser.add_argument("--generations", type=int, default=30, help="of the last run (default: %(default)s)")
     options = parser.parse_args()
     rows = []
     helps = []
@@ -27,7 +28,8 @@ def main() -> None:
         shoal_until(["--population", "8"], len)  # so that warm is warm
         times = [shoal_until(["--population", "8"], len, cold=cold)[0] for _ in range(options.repeats)]
         rows.append([f"to the first generation, {name}", f"{statistics.median(times):.1f} s", allowed])
-    _, generations = shoal_until(["--population", "8", "--generations", "30"], lambda rows: len(rows) == 30)
+    count = options.generations
+    _, generations = shoal_until(["--population", "8", "--generations", str(count)], lambda rows: len(rows) == count)
     later = [g["timing"] for g in generations[5:]]
     spans = [b["seconds"] - a["seconds"] for a, b in pairwise(later)]
     between = [span - t["train"] - t["evaluate"] for t, span in zip(later[1:], spans, strict=True)]

@@ -44,7 +44,7 @@ CASES = {
     "ppo_population": "--repeats 1 --generations 1 --interval 2048 --target 0",
     "ppo_step": f"--populations 2 --sizes 2 {BRIEFLY}",
     "scaling": "--generations 1 --interval 512 --repeats 1",
-    "startup": "--repeats 1",
+    "startup": "--repeats 1 --generations 8",
     "update_cell": f"--cell {json.dumps(CELL, separators=(',', ':'))}",
     "update_step": f"--agents td3 --steps 1 --populations 1 --methods parallel vectorised --calls 5 {BRIEFLY}",
     "baselines/matrix_rate": f"--threads 1 {BRIEFLY}",

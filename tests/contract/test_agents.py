@@ -301,7 +301,7 @@ def test_bytes_are_shares_of_255(name, actions):
     for dtype, scale in (("uint8", np.uint8(1)), ("float32", np.float32(1 / 255))):
         agent = make_agent(name, actions, (2, 3), dtype)
         batch = (agent.rollout, agent.environments)
-        obs = np.random.default_rng(0).integers(0, 256, (*batch, 2, 3), np.uint8) * scale
+        obs = jnp.asarray(np.random.default_rng(0).integers(0, 256, (*batch, 2, 3), np.uint8) * scale)
 
         def live(key: Any, agent: Any = agent, obs: Any = obs, batch: Any = batch) -> Any:
             start, carry = agent.init(key, agent.hyper), agent.carry((agent.environments,))
@@ -309,7 +309,8 @@ def test_bytes_are_shares_of_255(name, actions):
             if hasattr(learned, "observations"):
                 action, _, extras = jax.tree.map(lambda x: jnp.broadcast_to(x, (agent.rollout, *x.shape)), step)
                 done = jnp.ones(batch, bool)
-                rollout = Rollout(obs, action, jnp.ones(batch), obs, done, done, extras, jnp.zeros(batch))
+                after = (obs, ()) if agent.value is None else ((), jnp.zeros(batch))
+                rollout = Rollout(obs, action, jnp.ones(batch), after[0], done, done, extras, after[1])
                 learned = agent.update(start, agent.hyper, rollout, key)[0].learned
             return step, agent.greedy(learned, obs[1], carry), getattr(learned, "observations", ())
 

@@ -229,7 +229,7 @@ def test_killed_processes_cost_intervals_and_no_bits(tmp_path: Path, times: int)
     changes = {"generations": 4, "interval": 2000} if times < 10 else {"generations": 100, "interval": 600}
     train(bandit(tmp_path / "whole", **changes))
     with (
-        killer(0.7 if times < 10 else 0.4, times, tmp_path / "r" / "trainers") as killed,
+        killer(0.7 if times < 10 else 0.2, times, tmp_path / "r" / "trainers") as killed,
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setattr("shoal.population.trainer_shard.ATTEMPTS", 20)  # more than chance brings about
