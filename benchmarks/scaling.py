@@ -32,6 +32,7 @@ def measure(prefix: list[str], ranks: int, arguments: argparse.Namespace) -> dic
         command = [*prefix, *mpiexec(ranks), *SHOAL, "train", "--quiet", "--run-dir", str(run)]
         command += ["--exchange", "mpi", "--shards", "2", "--population", "16", "--env", "gymnax:CartPole-v1"]
         command += ["--generations", str(WARM_UP + arguments.generations), "--interval", str(arguments.interval)]
+        command += ["--set", "final_episodes=1"]
         subprocess.run(command, check=True, capture_output=True)
         rows = [row["timing"] for row in generations(run)][WARM_UP:]
     return {phase: statistics.median(row[phase] for row in rows) for phase in PHASES}

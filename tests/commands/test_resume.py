@@ -340,7 +340,7 @@ def kill(run: Path, moments: Iterator[float], *first: str) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("times", [5])
+@pytest.mark.parametrize("times", [3])
 def test_killed_at_random_moments(thirty: Path, tmp_path: Path, times: int) -> None:
     run = tmp_path / "r"
     draw = np.random.default_rng(times)
