@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import wilcoxon
 
 import shoal
 from shoal.experiment.experiment import Fitness, load
@@ -14,9 +13,7 @@ from shoal.records.recorder import Generation, Recorder
 
 pytestmark = pytest.mark.slow
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
-SEEDS = (0, 1)
-RATES = {"policy_learning_rate": 1e-3, "critic_learning_rate": 1e-3}
-USUAL = {"td3": RATES, "sac": RATES | {"temperature_learning_rate": 1e-3}}
+RATES = dict.fromkeys(("policy_learning_rate", "critic_learning_rate", "temperature_learning_rate"), 1e-3)
 
 
 class Enough(Recorder):
@@ -56,16 +53,16 @@ def test_breakout_by_q_learning(tmp_path):
 
 def test_cartpole_by_q_learning(tmp_path):
     """Chance gets about 22. Champions of other seeds have 250 to 500: 50,000 steps are few."""
-    _, champion = outcome("cartpole-dqn", 0, tmp_path)
+    _, champion = outcome("cartpole-dqn", 0, tmp_path, enough=300)
     assert champion["mean"] >= 200
 
 
-@pytest.mark.parametrize("agent", ["td3", "sac"])
-def test_pendulum_from_memory(agent, tmp_path):
-    """Four seeds of one set of hyperparameters; RL Zoo has TD3 at -152 and SAC at -157 after 20,000 steps."""
-    name = f"fastpbrl/pbt-{agent}-small"
+def test_pendulum_from_memory(tmp_path):
+    """Four seeds of SAC with one set of hyperparameters; RL Zoo has it at -157 after 20,000 steps. TD3 learns in CEM-RL."""
     changes = {"population": 4, "generations": 10, "interval": 2000, "method": "seeds", "space": {}}
-    fitness, champion = outcome(name, 0, tmp_path, **changes, fitness=Fitness(episodes=100), hyper=USUAL[agent])
+    fitness, champion = outcome(
+        "fastpbrl/pbt-sac-small", 0, tmp_path, **changes, fitness=Fitness(episodes=100), hyper=RATES
+    )
     assert (fitness >= -170).all(), fitness
     assert champion["mean"] >= -170
 
@@ -82,17 +79,7 @@ def test_pendulum(tmp_path):
     assert champion["mean"] >= -250
 
 
-def test_pbt_beats_independent_members_on_cartpole(tmp_path):
-    """The mean of all members against the same priors without copying, at equal steps.
-
-    A signed-rank test over seeds, for the gains are far from normal. Of the mean, because where the prior suits most
-    members, the medians reach the same ceiling.
-    """
-    gains = []
-    for seed in range(5):
-        evolved, champion = outcome("cartpole", seed, tmp_path / "pbt")
-        if seed in SEEDS:
-            assert np.median(evolved) >= 475 and champion["mean"] >= 495, (seed, evolved, champion)
-        control, _ = outcome("cartpole", seed, tmp_path / "control", method="seeds")
-        gains.append(np.maximum(evolved, 0).mean() - np.maximum(control, 0).mean())
-    assert wilcoxon(gains, alternative="greater").pvalue < 0.1, gains
+def test_cartpole(tmp_path):
+    """What a population is worth against members that never copy is a study: experiments/studies/cartpole.yaml."""
+    fitness, champion = outcome("cartpole", 0, tmp_path)
+    assert np.median(fitness) >= 475 and champion["mean"] >= 495
