@@ -52,6 +52,14 @@ def test_a_study(tmp_path: Path) -> None:
     assert other.code == 2 and "holds another study than" in other.err
 
 
+def test_tasks_that_have_runs_stay_as_they_are(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "study.yaml").write_text(file(tmp_path, tasks={"a": {"env": "Acrobot-v1"}}).read_text())
+    other = shoal("study", file(tmp_path, tasks={"a": {"env": "CartPole-v1"}}), "--workspace", out)
+    assert other.code == 2 and "holds another study than" in other.err
+
+
 @pytest.mark.usefixtures("shared_programs")
 def test_a_run_that_fails_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
     (tmp_path / "out/runs/pbt").mkdir(parents=True)

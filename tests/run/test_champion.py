@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 from dataclasses import replace
@@ -20,7 +21,7 @@ from shoal.experiment.experiment import dump
 from shoal.experiment.resolve import make_learner
 from shoal.methods.methods import Pbt
 from shoal.run import checkpoint
-from shoal.run.champion import Best, best_at, load_champion, save
+from shoal.run.champion import Best, best_at, folder_of, load_champion, save
 
 NAN, INF = math.nan, math.inf
 
@@ -211,3 +212,15 @@ def test_no_code_of_a_trainer_is_imported(tmp_path: Path, config: dict[str, Any]
     (tmp_path / "experiment.yaml").write_text(f"agent: sb3:PPO\nenv: gym:CartPole-v1\nconfig: {json.dumps(config)}\n")
     with pytest.raises(BadInput, match=f"config.{next(iter(config))} = .*: the run names code"):
         load_champion(tmp_path)
+
+
+def test_the_folder_of_a_trainers_log_goes_with_its_trainers() -> None:
+    class Holder:
+        pass
+
+    holder = Holder()
+    folder = folder_of(holder)  # type: ignore[arg-type]
+    (folder / "0.log").touch()
+    del holder
+    gc.collect()
+    assert not folder.exists()

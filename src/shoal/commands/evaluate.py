@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from shoal.population.member_shard import MemberShard
 from shoal.population.rollouts.episodes import statistics
 from shoal.population.shard import Shard
 from shoal.population.trainer_shard import TrainerShard
-from shoal.run.champion import load_champion
+from shoal.run.champion import folder_of, load_champion
 from shoal.trainers.trainers import is_trainer
 
 
@@ -63,7 +62,7 @@ def _alone(e: Experiment, episodes: int) -> tuple[Shard, Spec | None, Tunable]:
     uid = np.zeros(1, np.int64)
     if is_trainer(e.agent, e.python):
         trainers = make_trainers(e)
-        place = Path(tempfile.mkdtemp(prefix="shoal-evaluate-"))
+        place = folder_of(trainers)
         return TrainerShard(trainers, [uid], e.seed, e.interval, place=lambda: place), trainers.spec, trainers
     e, environment = make_environment(e)
     agent = make_learner(e, environment.spec, method(e.method))[1].agent

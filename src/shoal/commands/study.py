@@ -51,15 +51,8 @@ def _agree(study: Study, path: Path, file: Path) -> None:
     """Write study.yaml. Raises BadInput where another study lies there; arms, tasks and seeds may have been added."""
     if (path / FILE).exists():
         before = read(path / FILE)
-        grown = replace(
-            study,
-            seeds=max(study.seeds, before.seeds),
-            arms=study.arms | before.arms,
-            tasks=study.tasks | before.tasks,
-        )
-        if replace(
-            before, seeds=grown.seeds, arms=grown.arms, tasks=grown.tasks, unequal=study.unequal
-        ) != grown or any(name in before.arms and before.arms[name] != arm for name, arm in study.arms.items()):
+        both = ((study.arms, before.arms), (study.tasks, before.tasks))
+        if study.base != before.base or any(a[name] != b[name] for a, b in both for name in a.keys() & b.keys()):
             raise BadInput(f"{path} holds another study than {file}; name a free place with --workspace")
     try:
         path.mkdir(parents=True, exist_ok=True)

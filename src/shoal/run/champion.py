@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import shutil
 import tempfile
+import weakref
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
@@ -151,22 +153,29 @@ def _by_trainer(experiment: Experiment, hyper: dict[str, float], learned: PyTree
     """What a trainer in a process of its own does, which starts when it is first asked."""
 
     @cache
-    def trainer() -> RemoteTrainer:
+    def trainer() -> tuple[Trainers, RemoteTrainer]:
         trainers, remote = trainer_of(experiment, hyper, learned)
         if not trainers.acts:
             raise BadInput(f"{experiment.agent} has no `act`: it can be evaluated, but not asked for actions")
-        return remote
+        return trainers, remote
 
-    return Policy(lambda learned, obs, carry: (trainer().act(obs), carry), lambda shape: ())
+    return Policy(lambda learned, obs, carry: (trainer()[1].act(obs), carry), lambda shape: ())
 
 
 def trainer_of(experiment: Experiment, hyper: dict[str, float], learned: PyTree) -> tuple[Trainers, RemoteTrainer]:
     """A trainer that has learned this, in a process that ends when nobody holds it any more. Raises BadInput."""
     trainers = make_trainers(experiment)
-    (process,) = trainers.open(1, Path(tempfile.mkdtemp(prefix="shoal-champion-")))
+    (process,) = trainers.open(1, folder_of(trainers))
     remote = RemoteTrainer(process, 0, hyper, 0)
     remote.state = State(learned, {}, {})
     return trainers, remote
+
+
+def folder_of(trainers: Trainers) -> Path:
+    """A folder for the logs of trainers that train no run. It is there for as long as somebody holds them."""
+    folder = Path(tempfile.mkdtemp(prefix="shoal-trainers-"))
+    weakref.finalize(trainers, shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def best_of(told: Any, place: str) -> Best:
