@@ -4,6 +4,7 @@ Whoever measures under JAX or PyTorch makes a function `call`, which returns whe
 `alone` or, one per process, to `together`. Both return what `benchmarks/update_step.py` writes into its file.
 """
 
+import argparse
 import json
 import multiprocessing
 import os
@@ -135,3 +136,21 @@ def _summary(times: list[float], calls: int) -> dict[str, Any]:
         "min": min(times),
         "max": max(times),
     }
+
+
+def best(call: Callable, seconds: float) -> tuple[float, float]:
+    """The least wall time, and the least CPU time, of all calls within so long; the first one does not count."""
+    call()
+    times: list[tuple[float, float]] = []
+    while len(times) < 2 or sum(wall for wall, _ in times) < seconds:
+        began, spent = time.perf_counter(), time.process_time()
+        call()
+        times.append((time.perf_counter() - began, time.process_time() - spent))
+    return min(wall for wall, _ in times), min(cpu for _, cpu in times)
+
+
+def answer(measure: Callable[[dict], dict], description: str | None) -> None:
+    """The command line of a script that measures what `--cell JSON` says, and prints one line of JSON."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cell", required=True, type=json.loads, metavar="JSON")
+    print(json.dumps(measure(parser.parse_args().cell)))

@@ -3,14 +3,10 @@
 python benchmarks/baselines/pixels_shoal.py --cell JSON
 """
 
-import argparse
-import json
-import time
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 import numpy as np
+from cell import answer, best
 
 from shoal.agents.ppo import ppo
 from shoal.core.keys import member_keys
@@ -63,23 +59,5 @@ def measure(cell: dict) -> dict[str, float]:
     return {"act": act_time / (n * shape[2]), "update": update_time / images, "cpu": cpu / images}
 
 
-def best(call: Callable, seconds: float) -> tuple[float, float]:
-    """The least wall time, and the least CPU time, of all calls within so long; the first one compiles."""
-    call()
-    times: list[tuple[float, float]] = []
-    while len(times) < 2 or sum(wall for wall, _ in times) < seconds:
-        began, spent = time.perf_counter(), time.process_time()
-        call()
-        times.append((time.perf_counter() - began, time.process_time() - spent))
-    return min(wall for wall, _ in times), min(cpu for _, cpu in times)
-
-
-def main() -> None:
-    """Print one line of JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cell", required=True, type=json.loads, metavar="JSON")
-    print(json.dumps(measure(parser.parse_args().cell)))
-
-
 if __name__ == "__main__":
-    main()
+    answer(measure, __doc__)

@@ -135,17 +135,22 @@ def load(path: Path) -> Experiment:
 
 def read(path: Path) -> Experiment:
     """Read an experiment file that flags will still change. Raises BadInput for what is wrong whatever they say."""
+    text = text_of(path)
+    with blame(path):
+        values = read_yaml(text)
+        return from_dict({} if values is None else values)
+
+
+def text_of(path: Path) -> str:
+    """What a file says that a user has named. Raises BadInput, with the nearest name in its folder."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         others = path.parent.glob("*.yaml") if isinstance(error, FileNotFoundError) else ()
         near = difflib.get_close_matches(path.name, [p.name for p in others], 1)
         raise BadInput(f"{path}: {error.strerror}" + (f"; did you mean {near[0]}?" if near else "")) from error
     except ValueError as error:
         raise BadInput(f"{path}: not a text file") from error
-    with blame(path):
-        values = read_yaml(text)
-        return from_dict({} if values is None else values)
 
 
 def of_run(run: Path) -> Experiment:

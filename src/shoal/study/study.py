@@ -10,7 +10,7 @@ from typing import Any
 
 from shoal.core.errors import BadField, BadInput
 from shoal.core.schema import build, plain, read_yaml, write_yaml
-from shoal.experiment.experiment import Experiment, blame, from_dict
+from shoal.experiment.experiment import Experiment, blame, from_dict, text_of
 from shoal.experiment.resolve import Resolved, resolve
 from shoal.trainers.trainers import Trainers
 
@@ -69,12 +69,7 @@ def place(task: str, arm: str, seed: int) -> Path:
 
 def read(path: Path) -> Study:
     """Read a study file. Raises BadInput."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}") from error
-    except ValueError as error:
-        raise BadInput(f"{path}: not a text file") from error
+    text = text_of(path)
     with blame(path):
         study: Study = build(Study, read_yaml(text) or {}, "")
         check(study)

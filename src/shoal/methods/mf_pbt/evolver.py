@@ -20,7 +20,7 @@ import numpy as np
 from shoal.core.keys import derive, draws
 from shoal.core.types import Cards, Decision, Evolver, Explore, Range, Seed
 from shoal.methods.pbt import select as selectors
-from shoal.methods.pbt.evolver import explored, pbt
+from shoal.methods.pbt.evolver import inherit, pbt
 
 
 def mf_pbt(explore: Explore, space: dict[str, Range], start: dict[str, float], periods: Sequence[int]) -> Evolver:
@@ -32,14 +32,8 @@ def mf_pbt(explore: Explore, space: dict[str, Range], start: dict[str, float], p
 
     def decide(key: Seed, state: tuple[()], cards: Cards, mine: np.ndarray) -> tuple[tuple[()], Decision]:
         parents, donors, explores = _decided(derive(key, "select"), cards, int(cards.generation[mine[0]]) + 1, periods)
-        parents, donors, explores = parents[mine], donors[mine], explores[mine]
-        hyper = {name: values[donors] for name, values in cards.hyper.items()}
-        if len(rows := np.flatnonzero(explores)):
-            inherited = {name: values[rows] for name, values in hyper.items()}
-            changed = explored(explore, derive(key, "explore"), inherited, space, cards.uid[mine[rows]])
-            for name, values in changed.items():
-                hyper[name][rows] = values
-        return state, Decision(parents, hyper)
+        hyper = inherit(explore, key, cards, mine, donors[mine], explores[mine], space)
+        return state, Decision(parents[mine], hyper)
 
     return Evolver(beginning, decide)
 

@@ -38,16 +38,10 @@ def pbt(
         parents, explores = _selected(select, derive(key, "select"), cards, mine)
         ready = cards.steps[mine] >= start_after
         parents, explores = np.where(ready, parents, mine), explores & ready
-        hyper = {name: values[parents] for name, values in cards.hyper.items()}
-        if len(rows := np.flatnonzero(explores)):
-            inherited = {name: values[rows] for name, values in hyper.items()}
-            changed = explored(explore, derive(key, "explore"), inherited, space, cards.uid[mine[rows]])
-            for name, values in changed.items():
-                hyper[name][rows] = values
-        return state, Decision(parents, hyper)
+        return state, Decision(parents, inherit(explore, key, cards, mine, parents, explores, space))
 
     # Try the explorer now, so that an error comes before the first interval.
-    explored(explore, (), init((), np.zeros(1, np.int64))[1], space, np.zeros(1, np.int64))
+    _explored(explore, (), init((), np.zeros(1, np.int64))[1], space, np.zeros(1, np.int64))
     return Evolver(init, decide)
 
 
@@ -66,7 +60,30 @@ def _selected(select: Select, key: Seed, cards: Cards, mine: np.ndarray) -> tupl
     return parents, explores
 
 
-def explored(
+def inherit(
+    explore: Explore,
+    key: Seed,
+    cards: Cards,
+    mine: np.ndarray,
+    donors: np.ndarray,
+    explores: np.ndarray,
+    space: dict[str, Range],
+) -> dict[str, np.ndarray]:
+    """The hyperparameters [N] that members go on with: those of their donors, int64 [N], changed where one explores.
+
+    mine: int64 [N], the rows of the members. explores: bool [N]. Raises BadInput where the explorer fails, or gives
+    anything else.
+    """
+    hyper = {name: values[donors] for name, values in cards.hyper.items()}
+    if len(rows := np.flatnonzero(explores)):
+        taken = {name: values[rows] for name, values in hyper.items()}
+        changed = _explored(explore, derive(key, "explore"), taken, space, cards.uid[mine[rows]])
+        for name, values in changed.items():
+            hyper[name][rows] = values
+    return hyper
+
+
+def _explored(
     explore: Explore, key: Seed, hyper: dict[str, np.ndarray], space: dict[str, Range], uid: np.ndarray
 ) -> dict[str, np.ndarray]:
     """New values [N] of the same names. Raises BadInput where the explorer fails, or gives anything else."""
