@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 COMMON = ("diversity/determinant", "diversity/log_determinant")  # metrics that all members have in common
 PAIRS = "diversity/to "  # so begin those of pairs of members: a matrix is no curve
 MEMBERS_SHOWN = 64  # more curves on a page cannot be read, and writing them takes as long as training
+LATER = 0.1  # seconds after a generation that its curves are written, at most
 
 
 class Rows(NamedTuple):
@@ -60,6 +62,8 @@ class TensorBoard(Recorder):
         self._pool.submit(self._write_event, event)
 
     def _write_event(self, event: Generation) -> None:
+        # First the loop needs the interpreter, until the next interval is under way.
+        time.sleep(min(LATER, event.timing["train"] / 5))
         rows = Rows(lineage_rows(event), metrics_row(event))
         self._write(rows.step, self._scalars(rows))
 
