@@ -173,7 +173,7 @@ def report(
 
 def schedule(run: Run, format: Annotated[Literal["csv", "yaml", "json"], arg(help="how to print it")] = "csv") -> int:
     """Print the hyperparameters that led to the champion, generation by generation."""
-    from shoal.report.lineage import print_schedule
+    from shoal.report.run import print_schedule
 
     print_schedule(run, format, sys.stdout)
     return DONE

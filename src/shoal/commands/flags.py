@@ -129,7 +129,7 @@ def stated(file: Path | None, flags: Flags, set: Sequence[str]) -> tuple[Experim
 
 def assignments(set: Sequence[str]) -> dict[str, Any]:
     """The values of FIELD=VALUE, by field."""
-    from shoal.core.schema import read_yaml
+    from shoal.core.yaml_text import read_yaml
 
     given = {}
     for assignment in set:

@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shoal.core.errors import BadField, unknown
-from shoal.core.schema import build, call, call_own, plain
+from shoal.core.schema import build
 from shoal.core.types import Agent, Evolver, Learner, Range, SearchLearner, Spec, Tunable
+from shoal.core.user_code import call, call_own
+from shoal.core.yaml_text import plain
 from shoal.environments import registry as environments
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.guard import guarded

@@ -17,8 +17,8 @@ import numpy as np
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed, Interrupted, on_signal
 from shoal.core.keys import derive
-from shoal.core.schema import plain
 from shoal.core.types import Seed
+from shoal.core.yaml_text import plain
 from shoal.distributed.processes import Processes
 from shoal.distributed.synchronous import Evolved, Shared
 from shoal.environments.blame import callbacks_blamed
