@@ -19,8 +19,10 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["MPLBACKEND"] = "Agg"
 
 import jax  # noqa: E402
+import numpy as np  # noqa: E402
 import optax  # noqa: E402
 
+from shoal.core.knobs import split  # noqa: E402
 from shoal.distributed.processes import Processes  # noqa: E402
 from shoal.experiment.registry import method_data  # noqa: E402
 from shoal.experiment.resolve import Resolved  # noqa: E402
@@ -82,7 +84,8 @@ def shared_programs(monkeypatch: pytest.MonkeyPatch) -> None:
         learner = resolved.learner.act.__module__, resolved.learner.init.__module__, options
         fitness = replace(e.fitness, levels="validation")
         shapes = e.agent, e.config, e.population, size, fitness, e.final_episodes, e.levels and e.levels.train
-        structure = repr((e.env, e.env_options, learner, shapes))
+        knobs = sorted(split(resolved.evolver.init((), np.zeros(1, np.int64))[1])[1])
+        structure = repr((e.env, e.env_options, learner, shapes, knobs))
         for holder in (part for shard in shards for part in (shard, shard.rollouts)):
             for name, value in vars(holder).items():
                 if isinstance(value, Program):

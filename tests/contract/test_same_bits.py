@@ -43,7 +43,7 @@ def test_nothing_is_left_to_lapack(kind: str) -> None:
         assert isinstance(parts.shard, MemberShard)
         rollouts = parts.shard.rollouts
         assert isinstance(rollouts, DeviceRollouts)
-        world = jax.eval_shape(rollouts._reset, uid, key)
+        world = jax.eval_shape(rollouts._reset, uid, {}, key)
         programs.append(jax.jit(rollouts._iterate).lower(population, world, uid, key, jnp.int32(0)))
     else:
         programs.append(jax.jit(learner.recombine).lower(population, uid, jnp.zeros(4), key))

@@ -251,11 +251,11 @@ def hyperparameters(resolved: Resolved) -> Iterator[Finding]:
     ):
         yield doubt("exploration", "explore: keep copies values as they were drawn at the start, and finds no new")
     for name, r in space.items():
-        default = float(getattr(resolved.tunable.hyper, name))
+        default = float(resolved.usual[name])
         if r.start is not None and at_bound(r, np.array([r.start]))[0]:
             yield doubt(name, f"start = {r.start:g} lies at a bound: half of all perturbations come back from it")
         if r.low is not None and r.high is not None and not r.low <= default <= r.high:
-            yield doubt(name, f"the agent's own default {default:g} lies outside [{r.low:g}, {r.high:g}]")
+            yield doubt(name, f"the usual value {default:g} lies outside [{r.low:g}, {r.high:g}]")
         if _strides(r, explore) < 1:
             yield doubt(name, f"[{r.low:g}, {r.high:g}] is narrower than one perturbation: values jump about")
     if not isinstance(explore, explorers.Keep):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import numpy as np
 
 from shoal.core.errors import BadInput
 from shoal.core.keys import derive
-from shoal.core.types import Spec, Tunable
+from shoal.core.knobs import usual
+from shoal.core.types import Spec
 from shoal.environments.blame import callbacks_blamed
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.registry import method, name_of, objective
@@ -43,9 +45,9 @@ def evaluate(
         raise BadInput(f"--levels {levels}: {run} was trained without levels")
     check_trust(champion.experiment, trust_code, ["env", "fitness.objective"])
     experiment = champion.experiment
-    shard, spec, tunable = _alone(experiment, min(episodes, 64))
+    shard, spec, known = _alone(experiment, min(episodes, 64))
     try:
-        if spec != champion.spec or not champion.hyper.keys() <= set(tunable.hyper._fields):
+        if spec != champion.spec or not champion.hyper.keys() <= set(known):
             raise BadInput(f"{run}: its champion was trained by another experiment than its experiment.yaml states")
         shard.begin({name: np.array([value]) for name, value in champion.hyper.items()}, train=False)
         key = derive((experiment.seed,), "evaluate", seed)
@@ -57,13 +59,14 @@ def evaluate(
     return statistics(returns) | extremes | {"selection_fitness": champion.fitness}
 
 
-def _alone(e: Experiment, episodes: int) -> tuple[Shard, Spec | None, Tunable]:
-    """A shard of one member, for so many episodes at a time; its environment's spec, and what has its hyperparameters."""
+def _alone(e: Experiment, episodes: int) -> tuple[Shard, Spec | None, Collection[str]]:
+    """A shard of one member, for so many episodes at a time; its environment's spec, and its hyperparameters."""
     uid = np.zeros(1, np.int64)
     if is_trainer(e.agent, e.python):
         trainers = make_trainers(e)
         place = folder_of(trainers)
-        return TrainerShard(trainers, [uid], e.seed, e.interval, place=lambda: place), trainers.spec, trainers
+        known = trainers.hyper._fields
+        return TrainerShard(trainers, [uid], e.seed, e.interval, place=lambda: place), trainers.spec, known
     e, environment = make_environment(e)
     agent = make_learner(e, environment.spec, method(e.method))[1].agent
     shard = MemberShard(
@@ -77,4 +80,4 @@ def _alone(e: Experiment, episodes: int) -> tuple[Shard, Spec | None, Tunable]:
         objective=objective(e.fitness.objective),
         levels={} if e.levels is None else e.levels.spans(),
     )
-    return shard, environment.spec, agent
+    return shard, environment.spec, usual(agent, environment.knobs)

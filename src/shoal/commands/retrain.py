@@ -75,7 +75,7 @@ def _for_another(
     resolved = resolve(replace(alone(trained), method="seeds", space={}))
     if isinstance(resolved.learner, Trainers):
         resolved.learner.close()
-    known, agent = resolved.tunable.hyper._fields, name_of(resolved.experiment.agent)
+    known, agent = resolved.usual, name_of(resolved.experiment.agent)
     source, target = (STANDARD.get(f"{name_of(e.agent)}".partition(":")[0], {}) for e in (found, resolved.experiment))
     left_out = [name for name in rows[0] if not translate({name: 1.0}, source, known, target)]
     if len(left_out) == len(rows[0]):

@@ -7,10 +7,11 @@ import importlib.util
 import io
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import fields
-from types import ModuleType
+from functools import partial
+from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
 import jax
@@ -34,6 +35,8 @@ class DeviceEnvironment(NamedTuple):
     at_levels: (first, end) -> the same environment, every episode of which draws its level from first <= level < end,
         uniformly, by its reset key; the numbers may be traced. None: the number of a level, folded into a fixed key, gives
         the reset key (`levels.at_levels`)
+    knobs: numbers of it that members may have their own of while they train, by name, with their usual values
+    with_knobs: (values of some of them, float32 and traced) -> the same environment with these
 
     Continuous actions arrive within the bounds that the spec names.
     """
@@ -43,6 +46,16 @@ class DeviceEnvironment(NamedTuple):
     step: Callable[[jax.Array, PyTree, jax.Array], tuple[PyTree, jax.Array, jax.Array, jax.Array, jax.Array]]
     fresh_resets: bool = True
     at_levels: Callable[[Any, Any], DeviceEnvironment] | None = None
+    knobs: Mapping[str, float] = MappingProxyType({})
+    with_knobs: Callable[[Mapping[str, Any]], DeviceEnvironment] | None = None
+
+
+def turned(environment: DeviceEnvironment, knobs: Mapping[str, Any]) -> DeviceEnvironment:
+    """The same environment with these values of its knobs, which may be traced."""
+    if not knobs:
+        return environment
+    assert environment.with_knobs is not None, "it has no knobs"
+    return environment.with_knobs(knobs)
 
 
 def step_once(environment: DeviceEnvironment, key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
@@ -123,7 +136,10 @@ def accepted(env: str, options: dict[str, Any]) -> Iterator[None]:
 
 
 def gymnax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
-    """An environment of gymnax. Options are the fields of its parameters, such as `max_steps_in_episode`."""
+    """An environment of gymnax. Options are the fields of its parameters, such as `max_steps_in_episode`.
+
+    Its knobs are those of them that are no whole numbers.
+    """
     gymnax = import_gymnax()
     try:
         with lenient():
@@ -134,30 +150,40 @@ def gymnax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
     for option in options:
         if option not in known:
             raise unknown("env_options", option, known)
+    numbers = [name for name, x in vars(params).items() if isinstance(x, float)]
     params = params.replace(**options)
 
-    def raw_step(key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
+    def raw_step(params: Any, key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
         with lenient():
             obs, state, reward, terminated, _ = env.step_env(key, state, action, params)
             truncated = jnp.asarray(env.is_truncated(state, params))
             return state, obs.astype(jnp.float32), reward.astype(jnp.float32), jnp.asarray(terminated), truncated
 
-    def reset(key: jax.Array) -> tuple[PyTree, jax.Array]:
+    def reset(params: Any, key: jax.Array) -> tuple[PyTree, jax.Array]:
         with lenient():
             obs, state = env.reset_env(key, params)
             return like(state, shapes), obs.astype(jnp.float32)
 
-    def step(key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
-        state, obs, reward, terminated, truncated = raw_step(key, state, action)
+    def step(params: Any, key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
+        state, obs, reward, terminated, truncated = raw_step(params, key, state, action)
         return like(state, shapes), obs, reward.reshape(()), terminated.reshape(()), truncated.reshape(())
+
+    def with_knobs(values: Mapping[str, Any]) -> DeviceEnvironment:
+        other = params.replace(**values)
+        return environment._replace(reset=partial(reset, other), step=partial(step, other))
 
     key = jax.random.key(0)
     with accepted(f"gymnax:{name}", options), lenient():
         space = _gymnax_space(env.action_space(params), name)
         first = jax.eval_shape(lambda k: env.reset_env(k, params), key)
         action = jnp.zeros(space.shape, jnp.float32 if isinstance(space, Continuous) else jnp.int32)
-        shapes = jax.eval_shape(lambda k: raw_step(k, env.reset_env(k, params)[1], action)[0], key)
-    return DeviceEnvironment(Spec(first[0].shape, "float32", space), reset, step)
+        shapes = jax.eval_shape(lambda k: raw_step(params, k, env.reset_env(k, params)[1], action)[0], key)
+    spec = Spec(first[0].shape, "float32", space)
+    knobs = {name: float(getattr(params, name)) for name in numbers}
+    environment = DeviceEnvironment(
+        spec, partial(reset, params), partial(step, params), knobs=knobs, with_knobs=with_knobs
+    )
+    return environment
 
 
 def _gymnax_space(space: Any, name: str) -> ActionSpace:
@@ -171,31 +197,3 @@ def _gymnax_space(space: Any, name: str) -> ActionSpace:
     raise BadField(
         "env", f"gymnax:{name} has the action space {type(space).__name__}", "discrete and box are supported"
     )
-
-
-def brax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
-    """An environment of brax. Options: `backend` (spring), `episode_length` (1000), and those of the environment."""
-    given = {"backend": "spring", "episode_length": 1000, **options}
-    limit = given.pop("episode_length")
-    with quiet():
-        from brax import envs
-
-    def reset(key: jax.Array) -> tuple[PyTree, jax.Array]:
-        with lenient():
-            state = env.reset(key)
-            return (state, jnp.int32(0)), state.obs
-
-    def step(key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
-        with lenient():
-            inner, time = env.step(state[0], action), state[1] + 1
-            return (inner, time), inner.obs, inner.reward, inner.done > 0, time >= limit
-
-    with accepted(f"brax:{name}", options), quiet():
-        env = envs.get_environment(name, **given)
-        obs = jax.eval_shape(reset, jax.random.key(0))[1]
-    if not hasattr(obs, "shape"):
-        raise BadField(
-            "env", f"brax:{name} with env_options {options} gives several observations", "choose one that is a vector"
-        )
-    space = Continuous((-1.0,) * env.action_size, (1.0,) * env.action_size)
-    return DeviceEnvironment(Spec(obs.shape, "float32", space), reset, step, fresh_resets=False)

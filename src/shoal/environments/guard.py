@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -68,7 +68,13 @@ def _on_the_device(environment: DeviceEnvironment, env: str) -> DeviceEnvironmen
                 raise BadField("env", f"{env} gives a state of other parts, shapes or types at step than at reset")
         return after, obs, reward, terminated, truncated
 
-    return environment._replace(reset=reset, step=step)
+    def with_knobs(values: Mapping[str, Any]) -> DeviceEnvironment:
+        assert environment.with_knobs is not None
+        with blamed(env, f"does not take other values of {', '.join(values)}"):
+            other: Any = guarded(environment.with_knobs(values), env)
+        return other
+
+    return environment._replace(reset=reset, step=step, with_knobs=environment.with_knobs and with_knobs)
 
 
 def _types(tree: PyTree) -> list[Any]:
@@ -96,6 +102,10 @@ class _Vector:
     def step(self, action: np.ndarray) -> tuple[TimeStep, np.ndarray | None]:
         with blamed(self._env, "failed at step"):
             return self._vector.step(action)
+
+    def turn(self, knobs: dict[str, np.ndarray]) -> None:
+        with blamed(self._env, f"does not take other values of {', '.join(knobs)}"):
+            self._vector.turn(knobs)
 
     def close(self) -> None:
         self._vector.close()

@@ -8,7 +8,8 @@ import multiprocessing
 import os
 import signal
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -28,6 +29,9 @@ class Vector(Protocol):
     def step(self, action: np.ndarray) -> tuple[TimeStep, np.ndarray | None]:
         """One step of every copy. Returns the time step, every leaf [n, ...], and the objective [n] where one is named."""
 
+    def turn(self, knobs: dict[str, np.ndarray]) -> None:
+        """Set knobs, [n] each: every copy's own values. Called only where the environment says that it has these."""
+
     def close(self) -> None: ...
 
 
@@ -39,12 +43,14 @@ class HostEnvironment(NamedTuple):
     at_levels: (first, end) -> the same environment, every episode of which draws its level from first <= level < end,
         uniformly, by the seed of its copy; None: it has no levels
     measured: what fitness is measured in, where that is another one: the same task without what only helps to learn it
+    knobs: numbers of it that members may have their own of while they train, by name, with their usual values
     """
 
     spec: Spec
     open: Callable[[int, Objective], Vector]
     at_levels: Callable[[int, int], HostEnvironment] | None = None
     measured: HostEnvironment | None = None
+    knobs: Mapping[str, float] = MappingProxyType({})
 
 
 def gymnasium_environment(name: str, options: dict[str, Any]) -> HostEnvironment:
@@ -78,13 +84,21 @@ def gymnasium_environment(name: str, options: dict[str, Any]) -> HostEnvironment
     dtype = "uint8" if space.dtype == np.uint8 else "float32"
     spec = Spec(space.shape, dtype, action_space(env.action_space, f"gym:{name}"))
 
+    attributes = _numbers(env.unwrapped)
+
     def copies_of(make: Callable[[], Any]) -> Callable[[int, Objective], Vector]:
-        return lambda n, objective: _Gymnasium(make, n, spec, objective, vectorization)
+        return lambda n, objective: _Gymnasium(make, n, spec, objective, vectorization, attributes)
 
     def at_levels(first: int, end: int) -> HostEnvironment:
         return HostEnvironment(spec, copies_of(lambda: _at_levels(make(), first, end)))
 
-    return HostEnvironment(spec, copies_of(make), at_levels)
+    knobs = {name: float(getattr(env.unwrapped, attribute)) for name, attribute in attributes.items()}
+    return HostEnvironment(spec, copies_of(make), at_levels, knobs=knobs)
+
+
+def _numbers(env: Any) -> dict[str, str]:
+    """The attributes of an environment that are no whole numbers, by names without the underscores in front."""
+    return {name.lstrip("_"): name for name, x in vars(env).items() if isinstance(x, (float, np.floating))}
 
 
 def _at_levels(env: Any, first: int, end: int) -> Any:
@@ -171,7 +185,9 @@ def _tame_mujoco(registered: Any) -> None:
 
 
 class _Gymnasium:
-    def __init__(self, make: Callable, n: int, spec: Spec, objective: Objective, vectorization: str):
+    def __init__(
+        self, make: Callable, n: int, spec: Spec, objective: Objective, vectorization: str, attributes: dict[str, str]
+    ):
         from gymnasium import vector
 
         same_step = vector.AutoresetMode.SAME_STEP
@@ -182,7 +198,7 @@ class _Gymnasium:
             # The error of a worker is raised here too; gymnasium would also print it, once per worker.
             warnings.filterwarnings("ignore", ".*ERROR: ", UserWarning, r"gymnasium\.vector\.async_vector_env")
             self._envs = vector.AsyncVectorEnv([make] * n, autoreset_mode=same_step, context=start)
-        self._dtype, self._objective = spec.obs_dtype, objective
+        self._dtype, self._objective, self._attributes = spec.obs_dtype, objective, attributes
         self._action_dtype = self._envs.single_action_space.dtype
 
     def reset(self, seeds: list[int]) -> np.ndarray:
@@ -211,6 +227,10 @@ class _Gymnasium:
         if not lost.any():
             return obs
         return self._envs.reset(options={"reset_mask": lost})[0].astype(self._dtype)
+
+    def turn(self, knobs: dict[str, np.ndarray]) -> None:
+        for name, values in knobs.items():
+            self._envs.set_attr(self._attributes[name], values.tolist())
 
     def close(self) -> None:
         self._envs.close()

@@ -64,6 +64,9 @@ class Pool:
         step = TimeStep(obs, reward, terminated, truncated | broken, final)
         return step, read_objective(self._objective, done, lambda i: _of_copy(info, i))
 
+    def turn(self, knobs: dict[str, np.ndarray]) -> None:
+        """Their numbers cannot be reached, so that none is called a knob."""
+
     def close(self) -> None:
         self._simulators.close()
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from shoal.core.errors import BadField
@@ -91,7 +94,7 @@ def make(env: str, options: dict[str, Any]) -> Environment:
 
         return gymnax_environment(name, options)
     if suite == "brax":
-        from shoal.environments.device import brax_environment
+        from shoal.environments.brax import brax_environment
 
         return brax_environment(name, options)
     if suite == "jumanji":
@@ -106,7 +109,20 @@ def make(env: str, options: dict[str, Any]) -> Environment:
         return gymnasium_environment(name, options)
     if suite == "envpool":
         return envpool.envpool_environment(name, options)
-    return call_own("env_options", env, import_from(env, "env"), **options)
+    factory = import_from(env, "env")
+    return with_arguments(call_own("env_options", env, factory, **options), factory, options)
+
+
+def with_arguments(made: Any, factory: Callable, options: dict[str, Any]) -> Any:
+    """What a factory has made with these options; the arguments of a device environment that are no whole numbers are
+    its knobs, unless it says itself which it has."""
+    if not isinstance(made, DeviceEnvironment) or made.with_knobs is not None:
+        return made
+    with suppress(ValueError):  # a function without a signature, such as some of Python's own
+        usual = {name: argument.default for name, argument in inspect.signature(factory).parameters.items()}
+        knobs = {name: float(options.get(name, x)) for name, x in usual.items() if isinstance(x, float)}
+        made = made._replace(knobs=knobs, with_knobs=lambda values: factory(**{**options, **values}))
+    return made
 
 
 def _importable(module: str) -> bool:

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from shoal.core.errors import BadField, BadInput
+from shoal.core.knobs import PREFIX
 from shoal.core.schema import build, explained
+from shoal.core.types import Range
 from shoal.core.yaml_text import parse, plain, read_yaml, write_yaml
 from shoal.environments.levels import Levels
 from shoal.experiment.registry import as_range, method, method_data, method_name, name_of, range_data
@@ -217,7 +219,7 @@ def dump(experiment: Experiment) -> str:
 def assign(experiment: Experiment, path: str, value: Any) -> Experiment:
     """Set one field by its dotted path, such as `hyper.discount`. Raises BadInput."""
     place = values = plain(to_dict(experiment))  # a copy, down to its leaves
-    *parents, last = path.split(".")
+    *parents, last = _parts(path)
     if last == "name" and ".".join(parents) in COMPONENTS:  # options go with a name
         return assign(experiment, ".".join(parents), value)
     for i, part in enumerate(parents):
@@ -232,6 +234,15 @@ def assign(experiment: Experiment, path: str, value: Any) -> Experiment:
         return experiment  # with the options that it has
     place[last] = value
     return from_dict(values)
+
+
+def _parts(path: str) -> list[str]:
+    """The names in a dotted path, of which those of knobs have dots themselves."""
+    first, *rest = path.split(".")
+    if first in ("hyper", "space") and f"{rest[0] if rest else ''}." == PREFIX:
+        end = [rest.pop()] if first == "space" and rest[-1] in {f.name for f in fields(Range)} else []
+        rest = [".".join(rest), *end]
+    return [first, *rest]
 
 
 def alone(experiment: Experiment, shards: int | None = 1) -> Experiment:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from shoal.core.errors import BadField, unknown
+from shoal.core.knobs import usual
 from shoal.core.schema import build
 from shoal.core.types import Agent, Evolver, Learner, Range, SearchLearner, Spec, Tunable
 from shoal.core.user_code import call, call_own
@@ -21,6 +22,7 @@ from shoal.environments.host import HostEnvironment
 from shoal.environments.levels import Levels, check_levels
 from shoal.environments.registry import Environment
 from shoal.experiment.experiment import INT32, Experiment, check
+from shoal.experiment.knobs import check_knobs, unknown_name
 from shoal.experiment.registry import OBJECT, as_range, import_object, method_name, name_of, objective
 from shoal.methods.methods import METHODS, Method, check_limits
 from shoal.trainers.process import Recipe
@@ -56,6 +58,11 @@ class Resolved(NamedTuple):
         return self.learner.agent
 
     @property
+    def usual(self) -> dict[str, float]:
+        """The usual value of every hyperparameter, by name."""
+        return usual(self.tunable, {} if self.environment is None else self.environment.knobs)
+
+    @property
     def spec(self) -> Spec | None:
         """Of the environment, where that is known."""
         return self.learner.spec if isinstance(self.learner, Trainers) else self.environment.spec
@@ -78,8 +85,9 @@ def resolve(experiment: Experiment, processes: int = 1) -> Resolved:
     experiment = _with_shards(experiment, method, processes)
     experiment, learner = make_learner(experiment, environment.spec, method)
     _check_parts(experiment, method, learner)
-    experiment = _with_numbers(experiment, method, learner.agent)
+    experiment = _with_numbers(experiment, method, learner.agent, environment.knobs)
     evolver = method.evolver(experiment.space or {}, experiment.hyper)
+    check_knobs(experiment, method, evolver, environment.knobs)
     return Resolved(experiment, method, environment, learner, evolver, *_interval(experiment, learner))
 
 
@@ -98,7 +106,7 @@ def _with_trainers(experiment: Experiment, method: Method) -> Resolved:
     trainers = make_trainers(e)
     try:
         method.fit(trainers, e.population)
-        experiment = _with_numbers(e, method, trainers)
+        experiment = _with_numbers(e, method, trainers, {})
         evolver = method.evolver(experiment.space or {}, experiment.hyper)
     except BaseException:
         trainers.close()
@@ -126,7 +134,8 @@ def make_environment(experiment: Experiment) -> tuple[Experiment, Environment]:
     if isinstance(env, (DeviceEnvironment, HostEnvironment)):
         environment: Environment = env
     elif callable(env):
-        environment = call("env_options", "the environment", env, **experiment.env_options)
+        made = call("env_options", "the environment", env, **experiment.env_options)
+        environment = environments.with_arguments(made, env, experiment.env_options)
     elif str(env).startswith(f"{OBJECT}:"):
         environment = import_object(env, "env")
     else:
@@ -215,15 +224,15 @@ def _structure(kind: type, given: dict[str, Any]) -> dict[str, Any]:
 # -------------------------------------------------------------------------------------- hyperparameters
 
 
-def _with_numbers(e: Experiment, method: Method, agent: Tunable) -> Experiment:
+def _with_numbers(e: Experiment, method: Method, agent: Tunable, knobs: Mapping[str, float]) -> Experiment:
     """Fill in what the agent supplies: its default hyperparameters and ranges. Raises BadInput."""
-    known, name = agent.hyper._fields, method_name(e.method)
+    known, name = usual(agent, knobs), method_name(e.method)
     if e.space and not method.tunes:
         raise BadField("space", f"method {name} tunes nothing", "give hyperparameters fixed values under hyper")
     for place, names in (("hyper", e.hyper), ("space", e.space or {})):
         for x in names:
             if x not in known:
-                raise unknown(place, x, known)
+                raise unknown_name(place, x, known, str(name_of(e.env)))
     for x, option in method.chosen.items():
         if x in e.hyper:
             raise BadField(f"hyper.{x}", f"method {name} chooses it by itself, among method.{option}")
@@ -236,8 +245,8 @@ def _with_numbers(e: Experiment, method: Method, agent: Tunable) -> Experiment:
     for x, r in space.items():
         for end, value in _numbers(r):
             check_limits(agent, f"space.{x}.{end}", x, value)
-    usual = agent.hyper._asdict() | e.hyper
-    hyper = {x: float(v) for x, v in usual.items() if x not in space and x not in method.chosen}
+    given = agent.hyper._asdict() | e.hyper
+    hyper = {x: float(v) for x, v in given.items() if x not in space and x not in method.chosen}
     return replace(e, space=space, hyper=hyper)
 
 

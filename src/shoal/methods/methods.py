@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from shoal.core.errors import BadField, unknown
+from shoal.core.knobs import split
 from shoal.methods.pbt.explore import Perturb
 
 if TYPE_CHECKING:
@@ -113,8 +114,13 @@ class Schedule(Seeds):
     def fit(self, agent: Tunable, population: int) -> None:
         if not self.rows:
             raise BadField("method.rows", "needs the hyperparameters of at least one generation")
+        knobs = split(self.rows[0])[1]
         for i, row in enumerate(self.rows):
-            for name, value in row.items():
+            own, others = split(row)
+            if others.keys() != knobs.keys():
+                problem = f"has the knobs {sorted(others)}, and the first row {sorted(knobs)}"
+                raise BadField(f"method.rows.{i}", problem, "all rows need the same")
+            for name, value in own.items():
                 if name not in agent.hyper._fields:
                     raise unknown(f"method.rows.{i}", name, agent.hyper._fields)
                 check_limits(agent, f"method.rows.{i}.{name}", name, value)

@@ -23,7 +23,7 @@ STARTED = (
     "JAX was used before Shoal, and so has one device: members train on one of {cores} cores. To use all of them, train "
     "before anything else uses JAX, or begin with jax.config.update('jax_num_cpu_devices', {cores})"
 )
-OF_POPULATION: Any = Population._make((True, False, True))  # which of its leaves have the member axis
+OF_POPULATION: Any = Population._make((True, False, True, True))  # which of its leaves have the member axis
 
 
 def prepare(neighbour: tuple[int, int] = (0, 1), sharer: tuple[int, int] = (0, 1)) -> None:

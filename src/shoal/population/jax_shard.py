@@ -13,7 +13,8 @@ import numpy as np
 
 from shoal.core import tree
 from shoal.core.keys import derive, jax_key
-from shoal.core.types import Cards, Hyper, Learner, Population, PyTree, SearchLearner, Seed
+from shoal.core.knobs import joined, split
+from shoal.core.types import Array, Cards, Hyper, Learner, Population, PyTree, SearchLearner, Seed
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.host import Objective
 from shoal.environments.levels import Spans
@@ -62,7 +63,7 @@ class JaxShard(ABC):
         self.resumes_exactly = self.rollouts.resumes_exactly
         self._agent, self._seed, self._layout, self._episodes = learner.agent, seed, layout, episodes
         self._levels, self._measured_on = levels, measured_on
-        self._first = lambda uid, hyper, key: learner.init(key, uid, hyper)
+        self._first = lambda uid, hyper, key: learner.init(key, uid, hyper[0])._replace(knobs=hyper[1])
         self._init = layout.program(self._first, True, True, False, out=OF_POPULATION)
         self._finite = layout.program(lambda members: tree.finite(members.learned), True)
         self._programs: tuple[Program, ...] = (self._init, self._finite)
@@ -118,7 +119,8 @@ class JaxShard(ABC):
         """Train on with these hyperparameters, float32 [N] each."""
         known = self.hyper
         if any(not np.array_equal(x, known[name]) for name, x in hyper.items()):
-            self.population = self.population._replace(hyper=self._placed(hyper))
+            own, knobs = self._placed(hyper)
+            self.population = self.population._replace(hyper=own, knobs=knobs)
 
     def to_host(self) -> None:
         """Keep the state on the host until `to_device`."""
@@ -157,14 +159,14 @@ class JaxShard(ABC):
     def hyper(self) -> dict[str, np.ndarray]:
         """The hyperparameters of the members, float32 [N] each, on the host."""
         if self._known_hyper[0] is not self.population.hyper:
-            values = jax.device_get(self.population.hyper)
-            self._known_hyper = self.population.hyper, values._asdict()
+            own, knobs = jax.device_get((self.population.hyper, self.population.knobs))
+            self._known_hyper = self.population.hyper, joined(own._asdict(), knobs)
         return self._known_hyper[1]
 
-    def _placed(self, hyper: dict[str, np.ndarray]) -> Hyper:
-        """Hyperparameters [N] on the devices."""
-        values = {name: np.asarray(x, np.float32) for name, x in hyper.items()}
-        return self._layout.place(self._agent.hyper._replace(**values))
+    def _placed(self, hyper: dict[str, np.ndarray]) -> tuple[Hyper, dict[str, Array]]:
+        """Hyperparameters [N] on the devices: those of the agent, and the knobs of the environments."""
+        own, knobs = split({name: np.asarray(x, np.float32) for name, x in hyper.items()})
+        return self._layout.place((self._agent.hyper._replace(**own), knobs))
 
     def _beginning(self, hyper: dict[str, np.ndarray]) -> tuple[Any, ...]:
         """The arguments of `_init`."""

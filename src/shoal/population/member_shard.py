@@ -61,9 +61,9 @@ class MemberShard(JaxShard):
         """Reset every training environment."""
         key = self._key(generation, "reset")
         if isinstance(self.rollouts, DeviceRollouts):
-            self.rollouts.begin(self.uid, jax_key(key))
+            self.rollouts.begin(self.uid, self.population.knobs, jax_key(key))
         else:
-            self.rollouts.begin(self.uid, key)
+            self.rollouts.begin(self.uid, self.population.knobs, key)
 
     def train(self, generation: int, iterations: int, chunk: int) -> dict[str, np.ndarray]:
         """One interval: `iterations` rollouts and updates. Returns metrics [N], their mean over the interval."""
@@ -156,7 +156,7 @@ class MemberShard(JaxShard):
         n = len(self.uid)
         broadcast = jax.tree.map(lambda x: np.broadcast_to(x, (n, *np.shape(x))), learned)
         members = self.population.members._replace(learned=self._layout.place(broadcast))
-        same = self._placed({name: np.full(n, value) for name, value in hyper.items()})
+        same, _ = self._placed({name: np.full(n, value) for name, value in hyper.items()})
         population = self.population._replace(members=members, hyper=same)
         results: list[np.ndarray] = []
         for round_ in range(-(-episodes // (n * self._episodes))):

@@ -185,7 +185,7 @@ class SearchShard(JaxShard):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Returns and lengths [episodes] of a policy on new episodes."""
         n = self._layout.devices
-        same = self._placed({name: np.full(n, value) for name, value in hyper.items()})
+        same, _ = self._placed({name: np.full(n, value) for name, value in hyper.items()})
         every = jax.tree.map(lambda x: np.broadcast_to(x, (n, *np.shape(x))), learned)
         population = self._layout.place(Population(Member(every, (), ()), (), same))
         at_a_time = self._episodes if self._levels else episodes  # with levels, one program for every generation too

@@ -15,7 +15,7 @@ import numpy as np
 from shoal.core import tree
 from shoal.core.keys import at, environment_keys, member_keys, stream
 from shoal.core.types import Learner, Population, PyTree, Rollout, SearchLearner, TimeStep
-from shoal.environments.device import DeviceEnvironment, auto_reset, step_once
+from shoal.environments.device import DeviceEnvironment, auto_reset, step_once, turned
 from shoal.environments.levels import Span, Spans, at_levels
 from shoal.environments.spaces import to_bounds
 from shoal.population.devices import OF_POPULATION, Layout, Program
@@ -151,8 +151,7 @@ class DeviceRollouts(DeviceEpisodes):
 
     def __init__(self, environment: DeviceEnvironment, learner: Learner, layout: Layout, *options: Any):
         super().__init__(environment, learner, layout, *options)
-        self._training = at_levels(environment, self._levels["train"]) if self._levels else environment
-        self._begin = layout.program(self._reset, True, False)
+        self._begin = layout.program(self._reset, True, True, False)
         members, own = (True, False), (True, True, True)  # `shared` has no member axis
         self._train = layout.program(
             self._train_members, members, *own, True, False, False, False, out=(members, *own), donate=(0, 1, 2, 3)
@@ -164,7 +163,7 @@ class DeviceRollouts(DeviceEpisodes):
     def prepare(self, population: Population, uid: np.ndarray, episodes: int) -> None:
         """Begin to compile `train`, and `evaluate` for E episodes, side by side, for a population of these shapes."""
         key = jax.random.key(0)
-        world = jax.eval_shape(self._reset, uid, key)
+        world = jax.eval_shape(self._reset, uid, population.knobs, key)
 
         def train() -> None:
             with suppress(Exception):  # errors are raised where the program is called
@@ -178,9 +177,9 @@ class DeviceRollouts(DeviceEpisodes):
         for work in (train, test):
             threading.Thread(target=work).start()  # no daemon: the process would crash if it ended while compiling
 
-    def begin(self, uid: np.ndarray, key: jax.Array) -> None:
-        """Reset every environment."""
-        self.world = self._begin(self._layout.place(uid), self._layout.place(key, members=False))
+    def begin(self, uid: np.ndarray, knobs: PyTree, key: jax.Array) -> None:
+        """Reset every environment; `knobs` [N] each."""
+        self.world = self._begin(self._layout.place(uid), knobs, self._layout.place(key, members=False))
 
     def train(
         self, population: Population, uid: np.ndarray, key: jax.Array, iterations: int, chunk: int, pause: Callable
@@ -202,7 +201,7 @@ class DeviceRollouts(DeviceEpisodes):
             done += count
             pause(metrics, done)
         finished = jax.tree.map(np.asarray, outcome)
-        return Population(members[0], members[1], population.hyper), mean_metrics(metrics), finished
+        return population._replace(members=members[0], shared=members[1]), mean_metrics(metrics), finished
 
     def _train_arguments(
         self, population: Population, world: World, uid: np.ndarray, key: jax.Array
@@ -212,7 +211,7 @@ class DeviceRollouts(DeviceEpisodes):
             shapes = jax.eval_shape(self._iterate, population, world, uid, key, jnp.int32(0))[2]
             self._metrics = list(shapes)
         metrics = place(no_metrics(np, self._metrics, len(uid)))
-        outcome, who = place(no_outcome(np, len(uid))), (place(uid), population.hyper)
+        outcome, who = place(no_outcome(np, len(uid))), (place(uid), population.hyper, population.knobs)
         members = (population.members, population.shared)
         return members, world, metrics, outcome, who, place(key, members=False), np.int32(0), np.int32(0)
 
@@ -222,18 +221,17 @@ class DeviceRollouts(DeviceEpisodes):
         world: World,
         metrics: dict[str, jax.Array],
         outcome: Outcome,
-        who: tuple[jax.Array, PyTree],
+        who: tuple[jax.Array, PyTree, PyTree],
         key: jax.Array,
         first: jax.Array,
         count: jax.Array,
     ) -> tuple[Any, World, dict[str, jax.Array], Outcome]:
-        uid, hyper = who
+        uid, hyper, knobs = who
 
         def iteration(i: jax.Array, state: tuple) -> tuple:
             members, world, metrics, outcome = state
-            population, world, new, finished = self._iterate(
-                Population(members[0], members[1], hyper), world, uid, key, i
-            )
+            population = Population(members[0], members[1], hyper, knobs)
+            population, world, new, finished = self._iterate(population, world, uid, key, i)
             metrics = add_metrics(jnp, metrics, new)
             return (population.members, population.shared), world, metrics, merge(jnp, outcome, *finished)
 
@@ -252,11 +250,9 @@ class DeviceRollouts(DeviceEpisodes):
         self, population: Population, world: World, uid: jax.Array, key: jax.Array
     ) -> tuple[World, Rollout, tuple]:
         """T steps of every environment. Leaves of the rollout: [N, T, B, ...]; of the finished episodes: [T, N, B]."""
-        environment, agent = self._training, self._learner.agent
-        reset_all = jax.vmap(jax.vmap(environment.reset))
-        step_all = jax.vmap(
-            jax.vmap(lambda key, state, action, start: auto_reset(environment, key, state, action, start))
-        )
+        environment, agent = self._environment, self._learner.agent
+        reset_all = self._in_training(lambda tuned, key: tuned.reset(key), population.knobs)
+        step_all = self._in_training(auto_reset, population.knobs)
         keys = {"act": member_keys(stream(key, "act"), uid)}
         keys |= {name: environment_keys(stream(key, name), uid, agent.environments) for name in ("step", "reset")}
         once = None if environment.fresh_resets else reset_all(keys.pop("reset"))
@@ -294,9 +290,20 @@ class DeviceRollouts(DeviceEpisodes):
         )
         return {"next_value": jnp.where(needed, worth, 0.0)}
 
-    def _reset(self, uid: jax.Array, key: jax.Array) -> World:
+    def _in_training(self, function: Callable, knobs: PyTree) -> Callable:
+        """`function` of an environment and its arguments, in all environments that members train in: (arguments [N, B])."""
+
+        def of_member(knobs: PyTree, *arguments: PyTree) -> PyTree:
+            environment = turned(self._environment, knobs)
+            environment = at_levels(environment, self._levels["train"]) if self._levels else environment
+            return jax.vmap(lambda *given: function(environment, *given))(*arguments)
+
+        return lambda *arguments: jax.vmap(of_member)(knobs, *arguments)
+
+    def _reset(self, uid: jax.Array, knobs: PyTree, key: jax.Array) -> World:
         shape = (uid.shape[0], self._learner.agent.environments)
-        state, obs = jax.vmap(jax.vmap(self._training.reset))(environment_keys(key, uid, shape[1]))
+        reset_all = self._in_training(lambda tuned, key: tuned.reset(key), knobs)
+        state, obs = reset_all(environment_keys(key, uid, shape[1]))
         return World(state, obs, self._learner.agent.carry(shape), begin(jnp, *shape))
 
     def overwrite(self, copied: np.ndarray) -> None:

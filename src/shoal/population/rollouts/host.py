@@ -174,10 +174,11 @@ class HostRollouts(HostEpisodes):
         other._training = None
         return other
 
-    def begin(self, uid: np.ndarray, key: Seed) -> None:
-        """Reset every environment, each with its own seed."""
+    def begin(self, uid: np.ndarray, knobs: PyTree, key: Seed) -> None:
+        """Reset every environment, each with its own seed; `knobs` [N] each."""
         shape = (len(uid), self._learner.agent.environments)
         self._training = self._training or self._open(self._environment, "train", shape[0] * shape[1])
+        self._turn(knobs)
         seeds = [seed for u in uid for seed in words(derive(key, int(u)), shape[1])]
         self._obs = self._training.reset(seeds).reshape(*shape, *self._environment.spec.obs_shape)
         self._carry = jax.tree.map(np.asarray, self._learner.agent.carry(shape))
@@ -194,6 +195,7 @@ class HostRollouts(HostEpisodes):
         """
         place, hyper, off_policy = self._layout.place, population.hyper, self._learner.agent.off_policy
         who = place(uid)
+        self._turn(population.knobs)
         outcome, metrics = no_outcome(np, len(uid)), None
         sums: dict[str, Any] = {}
         (learned, memory, own), shared = population.members, population.shared
@@ -214,7 +216,14 @@ class HostRollouts(HostEpisodes):
                 acting = (learned, shared, hyper)
             sums = add_metrics(jnp, sums or no_metrics(jnp, metrics, len(uid)), metrics)
         pause(metrics, iterations)
-        return Population(Member(learned, memory, own), shared, hyper), mean_metrics(sums), outcome
+        return population._replace(members=Member(learned, memory, own), shared=shared), mean_metrics(sums), outcome
+
+    def _turn(self, knobs: PyTree) -> None:
+        """Give the copies that members train in the `knobs` [N] of theirs."""
+        if knobs:
+            assert self._training is not None
+            copies = self._learner.agent.environments
+            self._training.turn({name: np.repeat(np.asarray(x), copies) for name, x in knobs.items()})
 
     def _collect(self, acting: tuple, uid: jax.Array, key: jax.Array) -> tuple[Rollout, list[np.ndarray]]:
         assert self._training is not None
@@ -273,9 +282,10 @@ class HostRollouts(HostEpisodes):
         self, kept: tuple, spent: tuple, hyper: PyTree, rollout: Rollout, uid: jax.Array, key: jax.Array
     ) -> Any:
         population = Population(Member(kept[0], *spent), kept[1], hyper)
-        (members, shared, _), metrics = self._learner.update(population, rollout, member_keys(key, uid))
+        population, metrics = self._learner.update(population, rollout, member_keys(key, uid))
         metrics |= {"steps/broken": broken(rollout)}
-        return (members.learned, shared), (members.memory, members.own), metrics
+        members = population.members
+        return (members.learned, population.shared), (members.memory, members.own), metrics
 
     def overwrite(self, copied: np.ndarray) -> None:
         """See `DeviceRollouts.overwrite`."""

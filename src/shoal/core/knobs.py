@@ -1,0 +1,30 @@
+"""Knobs: numbers of an environment that each member may have its own of while it trains, as hyperparameters `env.NAME`.
+
+Nothing is ever measured in an environment with other values than its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shoal.core.types import Tunable
+
+PREFIX = "env."
+
+
+def split(hyper: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Values by the names of hyperparameters, as those of the agent and the knobs, the latter by their own names."""
+    own = {name: x for name, x in hyper.items() if not name.startswith(PREFIX)}
+    return own, {name.removeprefix(PREFIX): x for name, x in hyper.items() if name not in own}
+
+
+def joined(own: Mapping[str, Any], knobs: Mapping[str, Any]) -> dict[str, Any]:
+    """What `split` has taken apart."""
+    return {**own, **{f"{PREFIX}{name}": x for name, x in knobs.items()}}
+
+
+def usual(tunable: Tunable, knobs: Mapping[str, float]) -> dict[str, float]:
+    """The usual value of every hyperparameter, by name: those of an agent or of trainers, and knobs."""
+    return joined(tunable.hyper._asdict(), knobs)

@@ -1,0 +1,67 @@
+"""Environments of brax: rigid bodies on the device."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from shoal.core.errors import BadField
+from shoal.core.types import Continuous, PyTree, Spec
+from shoal.environments.device import DeviceEnvironment, accepted, lenient, quiet
+
+
+def brax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
+    """An environment of brax. Options: `backend` (spring), `episode_length` (1000), and those of the environment.
+
+    Its knobs are the weights and other numbers that it keeps, and `gravity`, downwards in m/s2.
+    """
+    given = {"backend": "spring", "episode_length": 1000, **options}
+    limit = given.pop("episode_length")
+    with quiet():
+        from brax import envs
+
+    def reset(env: Any, key: jax.Array) -> tuple[PyTree, jax.Array]:
+        with lenient():
+            state = env.reset(key)
+            return (state, jnp.int32(0)), state.obs
+
+    def step(env: Any, key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
+        with lenient():
+            inner, time = env.step(state[0], action), state[1] + 1
+            return (inner, time), inner.obs, inner.reward, inner.done > 0, time >= limit
+
+    def with_knobs(values: Mapping[str, Any]) -> DeviceEnvironment:
+        other = _changed(env, values)
+        return environment._replace(reset=partial(reset, other), step=partial(step, other))
+
+    with accepted(f"brax:{name}", options), quiet():
+        env = envs.get_environment(name, **given)
+        obs = jax.eval_shape(partial(reset, env), jax.random.key(0))[1]
+    if not hasattr(obs, "shape"):
+        raise BadField(
+            "env", f"brax:{name} with env_options {options} gives several observations", "choose one that is a vector"
+        )
+    spec = Spec(obs.shape, "float32", Continuous((-1.0,) * env.action_size, (1.0,) * env.action_size))
+    knobs = {attribute.lstrip("_"): x for attribute, x in vars(env).items() if isinstance(x, float)}
+    knobs["gravity"] = -float(env.sys.gravity[2])
+    environment = DeviceEnvironment(
+        spec, partial(reset, env), partial(step, env), fresh_resets=False, knobs=knobs, with_knobs=with_knobs
+    )
+    return environment
+
+
+def _changed(env: Any, values: Mapping[str, Any]) -> Any:
+    """The same environment with these values of its knobs, which it reads while it is traced."""
+    other = copy.copy(env)
+    for name, value in values.items():
+        if name == "gravity":
+            down = env.sys.gravity.at[2].set(-value)
+            other.sys = env.sys.replace(gravity=down, opt=env.sys.opt.replace(gravity=down))
+        else:
+            setattr(other, name if hasattr(env, name) else f"_{name}", value)
+    return other

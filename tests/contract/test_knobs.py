@@ -1,0 +1,214 @@
+"""Knobs: numbers of the training environment, each member's own; what measures a member is the environment as it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from support.runs import build_run, rows, same_run, shoal, tiny
+from support.tiny import member, same
+
+from shoal.commands.retrain import replay
+from shoal.core.keys import jax_key, stream
+from shoal.core.types import Discrete, Spec
+from shoal.environments import registry
+from shoal.environments.device import DeviceEnvironment, turned
+from shoal.environments.levels import Levels, level_key
+from shoal.experiment.experiment import Experiment
+from shoal.population.rollouts.device import DeviceRollouts
+from shoal.report.run import schedule
+from shoal.run.loop import resume, train
+
+OTHERS = np.array([0, 2, 3])  # all but member 1, the one that tests touch
+SHORT = {"gymnax:Pendulum-v1": {"max_steps_in_episode": 7}, "gym:Pendulum-v1": {"max_episode_steps": 7}}
+WINDY: dict[str, Any] = {"space": {"env.wind": [0, 1]}}
+DT, MASS, LENGTH, EPISODE = 0.05, 1.0, 1.0, 7
+
+
+def pendulum(env: str, **changes: Any) -> Experiment:
+    """A small run whose members' gravity differs while they train."""
+    return tiny(**{"env": env, "env_options": SHORT[env], "space": {"env.g": [8, 12]}} | changes)
+
+
+def swing(theta: float, speed: float, push: float, gravity: float) -> tuple[float, float, float]:
+    """One step of gymnasium's pendulum, by its documentation: new angle and speed, and the reward."""
+    angle = (theta + math.pi) % (2 * math.pi) - math.pi
+    push = min(max(push, -2.0), 2.0)
+    reward = -(angle**2 + 0.1 * speed**2 + 0.001 * push**2)
+    speed += (3 * gravity / (2 * LENGTH) * math.sin(theta) + 3 / (MASS * LENGTH**2) * push) * DT
+    speed = min(max(speed, -8.0), 8.0)
+    return theta + speed * DT, speed, reward
+
+
+def test_the_knobs_of_an_environment() -> None:
+    """What it computes with, under its own names; whole numbers, such as time limits, are none."""
+    assert dict(registry.make("gymnax:Pendulum-v1", {"g": 9}).knobs) == {
+        **{"max_speed": 8, "max_torque": 2, "dt": 0.05, "g": 9, "m": 1, "l": 1}
+    }
+    assert dict(registry.make("gym:Pendulum-v1", {}).knobs) == {"dt": 0.05, "max_torque": 2, "g": 10, "m": 1, "l": 1}
+    assert dict(registry.make("shoal.environments.probes:fork", {}).knobs) == {}
+    assert dict(registry.make("test_knobs:breeze", {}).knobs) == {"wind": 0.5}
+
+
+class Start(NamedTuple):
+    """A shard, and what training from its beginning gives under these values of gravity [4]."""
+
+    shard: Any
+    train: Callable[[list[float]], Any]
+
+
+@pytest.fixture(scope="module", params=SHORT)
+def start(request: pytest.FixtureRequest) -> Iterator[Start]:
+    parts = build_run(pendulum(request.param))
+    usual = parts.evolver.init((0,), np.arange(4))[1]
+
+    def train(gravity: list[float]) -> Any:
+        parts.shard.begin(usual | {"env.g": np.float32(gravity)}, train=False)
+        metrics = parts.shard.train(0, 4, 4)
+        return jax.device_get(parts.shard.population.members), metrics["episode/return"]
+
+    yield Start(parts.shard, train)
+    parts.shard.close()
+
+
+def test_a_knob_takes_effect_on_its_member_alone(start: Start) -> None:
+    """With the same programs: what would have to be traced again is an error."""
+    before, after = start.train([10, 10, 10, 10]), start.train([10, 12, 10, 10])
+    assert not same(member(after, 1), member(before, 1))
+    assert same(member(after, OTHERS), member(before, OTHERS))
+    assert start.shard.cards().hyper["env.g"].tolist() == [10, 12, 10, 10]
+
+
+def test_a_change_between_intervals_takes_effect(start: Start) -> None:
+    """As in a child that has explored."""
+    start.train([10, 10, 10, 10])
+    start.shard.adopt(np.arange(4), start.shard.hyper | {"env.g": np.float32([10, 8, 10, 10])}, {})
+    start.shard.train(1, 4, 4)
+    after = jax.device_get(start.shard.population.members)
+    start.train([10, 10, 10, 10])
+    start.shard.train(1, 4, 4)
+    before = jax.device_get(start.shard.population.members)
+    assert not same(member(after, 1), member(before, 1))
+    assert same(member(after, OTHERS), member(before, OTHERS))
+
+
+def test_fitness_is_measured_in_the_environment_as_it_is(start: Start) -> None:
+    """Against episodes in a pendulum of a few lines, whose gravity is 10."""
+    start.train([8, 9, 11, 12])
+    shard = start.shard
+    shard.evaluate(0)
+    measured = shard.cards().fitness
+    population, agent = shard.population, shard._agent
+    keys = jax.random.split(jax_key(shard._key(0, "evaluate")), 2)
+    for row in range(4):
+        learned, returns = member(population.members.learned, row), []
+        for key in stream(keys, "reset"):
+            theta, speed, total = *begin(shard, key), 0.0
+            for _ in range(EPISODE):
+                obs = jnp.array([[math.cos(theta), math.sin(theta), speed]], jnp.float32)
+                push = 2 * float(agent.greedy(learned, obs, ())[0][0, 0])
+                theta, speed, reward = swing(theta, speed, push, 10)
+                total += reward
+            returns.append(total)
+        np.testing.assert_allclose(measured[row], np.mean(returns), rtol=2e-4)
+
+
+def begin(shard: Any, key: jax.Array) -> tuple[float, float]:
+    """The angle and the speed at which an episode with this reset key begins."""
+    if isinstance(shard.rollouts, DeviceRollouts):
+        state, _ = registry.make("gymnax:Pendulum-v1", {}).reset(key)
+        return float(state.theta), float(state.theta_dot)
+    env = gymnasium.make("Pendulum-v1").unwrapped
+    env.reset(seed=int(jax.random.bits(key) >> 1))
+    return tuple(map(float, env.state))
+
+
+def test_the_new_value_is_the_one_that_counts() -> None:
+    """One step with twelve instead of ten, by hand; and back in the environment as it is."""
+    usual = registry.make("gymnax:Pendulum-v1", {})
+    state = usual.reset(jax.random.key(0))[0]
+    for environment, gravity in ((turned(usual, {"g": jnp.float32(12)}), 12.0), (usual, 10.0)):
+        after, _, reward, *_ = environment.step(jax.random.key(1), state, jnp.ones(1))
+        expected = swing(float(state.theta), float(state.theta_dot), 1.0, gravity)
+        np.testing.assert_allclose([after.theta, after.theta_dot, reward], expected, rtol=1e-5)
+
+
+# ------------------------------------------------------------------------------ environments of one's own
+
+
+def breeze(wind: float = 0.5, length: int = 4) -> DeviceEnvironment:
+    """Its rewards are the wind, its observation where the episode began. Arguments are env_options."""
+
+    def reset(key: jax.Array) -> tuple[Any, jax.Array]:
+        start = jax.random.uniform(key, (1,))
+        return (start, jnp.int32(0)), start
+
+    def step(key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, ...]:
+        start, time = state
+        return (start, time + 1), start, jnp.float32(wind), jnp.bool_(False), time + 1 >= length
+
+    return DeviceEnvironment(Spec((1,), "float32", Discrete(2)), reset, step)
+
+
+def test_levels_and_knobs_go_together(tmp_path: Path, shared_programs: None) -> None:
+    """Members train on their levels with their winds, and are measured on theirs without."""
+    levels = {"train": [0, 2], "validation": [2, 9], "test": [9, 20]}
+    made = build_run(tiny(env="test_knobs:breeze", env_options={"length": 3}, levels=Levels(**levels), **WINDY))
+    made.shard.begin(made.evolver.init((0,), np.arange(4))[1] | {"env.wind": np.float32([1, 2, 3, 4])})
+    returns = made.shard.train(0, 4, 4)["episode/return"]
+    np.testing.assert_array_equal(returns, [3, 6, 9, 12])
+    seen = {float(x) for x in np.unique(made.shard.rollouts.world.obs)}
+    of_levels = {float(breeze().reset(level_key(level))[1][0]) for level in range(2)}
+    assert seen == of_levels
+    made.shard.evaluate(0)
+    np.testing.assert_array_equal(made.shard.cards().fitness, [1.5] * 4)
+
+
+# -------------------------------------------------------------------------------------------- whole runs
+
+
+def test_a_run_records_explores_and_goes_on(tmp_path: Path, shared_programs: None) -> None:
+    """A knob is a hyperparameter as any other: for lineage, resuming, schedules and those that replay them."""
+    changes = {"explore": {"name": "resample"}, "hyper": {"env.l": 1.5}, "generations": 3}
+    once, twice = (pendulum("gymnax:Pendulum-v1", run_dir=tmp_path / x, **changes) for x in ("once", "twice"))
+    train(once)
+    train(replace(twice, generations=1))
+    resume(tmp_path / "twice", 3)
+    same_run(tmp_path / "once", tmp_path / "twice")
+    lineage = rows(tmp_path / "once" / "lineage.jsonl")
+    gravity = np.array([row["hyper"]["env.g"] for row in lineage]).reshape(3, 4)
+    assert ((gravity >= 8) & (gravity <= 12)).all() and len(set(gravity[0])) == 4
+    assert (gravity[1:] != gravity[:-1]).any() and {row["hyper"]["env.l"] for row in lineage} == {1.5}
+    found = [row["env.g"] for row in schedule(tmp_path / "once")]
+    replay(tmp_path / "once", run_dir=str(tmp_path / "again"), population=4)
+    again = rows(tmp_path / "again" / "lineage.jsonl")
+    assert [row["hyper"]["env.g"] for row in again[::4]] == pytest.approx(found)
+    assert {row["hyper"]["env.l"] for row in again} == {1.5}
+    assert shoal("evaluate", tmp_path / "again", "--episodes", 4).code == 0
+    assert shoal("report", tmp_path / "once").code == 0
+
+
+@pytest.mark.parametrize(
+    ("set", "said"),
+    [
+        (["env=gymnax:Pendulum-v1", "space.env.gg=[8, 12]"], "space: 'env.gg' does not exist; did you mean env.g?"),
+        (["env=gymnax:Pendulum-v1", "hyper.env.x=1"], "hyper: 'env.x' does not exist; did you mean env.m"),
+        (["env=jumanji:Snake-v1", "hyper.env.x=1"], "hyper: 'env.x' does not exist: jumanji:Snake-v1 has no numbers"),
+        (["env=gymnax:Pendulum-v1", "method=es", "hyper.env.g=9"], "hyper: 'env.g' method es learns from the episodes"),
+        (["env=gymnax:Pendulum-v1", "space.env.g.low=9"], "space.env.g: give both bounds"),
+        (["env=gymnax:Pendulum-v1", "method={name: schedule, rows: [{env.g: 9}, {}]}"], "method.rows.1"),
+        (["env=gymnax:Pendulum-v1", "method={name: schedule, rows: [{env.gg: 9}]}"], "method: 'env.gg' does not"),
+    ],
+)
+def test_knobs_that_cannot_be(tmp_path: Path, set: list[str], said: str) -> None:
+    outcome = shoal("train", "--run-dir", tmp_path / "run", *(part for x in set for part in ("--set", x)))
+    assert outcome.code == 2 and outcome.err.count("\n") == 1 and said in outcome.err, outcome.err
+    assert not (tmp_path / "run").exists()
