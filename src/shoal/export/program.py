@@ -13,7 +13,7 @@ from jax import export
 from jax.interpreters import partial_eval
 
 from shoal.core.errors import BadInput
-from shoal.core.schema import one_line
+from shoal.core.user_code import one_line
 from shoal.environments.spaces import to_bounds
 from shoal.rl.images import Conv
 from shoal.run.champion import Champion
