@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.commands.checks import Finding, doubt, fine
-from shoal.core.knobs import split
+from shoal.core.knobs import PREFIX, split
 from shoal.core.types import ActionSpace, Continuous, Range
 from shoal.environments.device import DeviceEnvironment, turned
 from shoal.environments.host import HostEnvironment
@@ -89,5 +89,5 @@ def described(full: str, environment: DeviceEnvironment | HostEnvironment) -> st
     """What `shoal envs` says of the knobs of one environment."""
     if not environment.knobs:
         return f"{full} has no numbers that can be tuned"
-    listed = "\n".join(f"  env.{name}: {value:g}" for name, value in environment.knobs.items())
+    listed = "\n".join(f"  {PREFIX}{name}: {value:g}" for name, value in environment.knobs.items())
     return f"{full} can be tuned by these, under space or hyper:\n{listed}"
