@@ -297,17 +297,22 @@ import_.__name__ = "import"  # which Python keeps for itself
 
 def envs(
     pattern: Annotated[
-        str, Positional, arg(metavar="[PATTERN]", help="only ids that contain this", help_behavior_hint="")
+        str,
+        Positional,
+        arg(
+            metavar="[PATTERN]", help="only ids that contain this; of a whole id, its knobs too", help_behavior_hint=""
+        ),
     ] = "",
 ) -> int:
-    """List the environments that are installed."""
+    """List the environments that are installed, and the numbers of one that can be tuned."""
     from rich.columns import Columns
 
-    from shoal.environments.registry import SUITES, installed, names
+    from shoal.environments.registry import SUITES, installed, make, names, resolve
 
-    console = _console()
+    console, whole = _console(), False
     for suite, package in SUITES.items():
         found = [name for name in names(suite) if pattern.lower() in f"{suite}:{name}".lower()]
+        whole |= any(pattern in (name, f"{suite}:{name}") for name in found)
         if not installed(suite):
             console.print(f"[bold]{suite}[/] is not installed: pip install 'shoal\\[{suite}]' (package {package})")
         elif found:
@@ -315,6 +320,11 @@ def envs(
             console.print(f"[bold]{suite}[/] [dim]{kind}[/]")
             ids = [f"{suite}:{name}" for name in found]
             console.print(Columns(ids, padding=(0, 2)) if console.is_terminal else "\n".join(ids), highlight=False)
+    if whole:
+        from shoal.commands.knobs import described
+
+        full = resolve(pattern)
+        console.print(described(full, make(full, {})), highlight=False)
     return DONE
 
 

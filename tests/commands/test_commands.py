@@ -304,15 +304,18 @@ def test_report_of_an_unfinished_run(six: Path, tmp_path: Path) -> None:
 def test_envs() -> None:
     outcome = shoal("envs")
     assert (outcome.code, outcome.err) == (0, "")
-    listed = outcome.out.split()
+    lines = [line for line in outcome.out.splitlines() if ":" in line and "is not installed" not in line]
+    listed = " ".join(lines).split()
     for env in ("gymnax:CartPole-v1", "gymnax:Pendulum-v1", "gym:CartPole-v1"):
         assert env in listed
     some = shoal("envs", "cartpole").out.split()
-    assert {e for e in some if ":" in e} == {e for e in listed if ":" in e and "cartpole" in e.lower()}
+    assert {e for e in some if ":" in e and e != "installed:"} == {
+        e for e in listed if ":" in e and "cartpole" in e.lower()
+    }
     assert shoal("envs", "no such thing").code == 0
-    assert all(len(line.split()) == 1 for line in outcome.out.splitlines() if ":" in line), (
-        "in a pipe each has its line"
-    )
+    assert "gymnax:Pendulum-v1 can be tuned by these" in (whole := shoal("envs", "Pendulum-v1").out)
+    assert "\n  env.g: 10\n" in whole
+    assert all(len(line.split()) == 1 for line in lines), "in a pipe each has its line"
 
 
 def test_envs_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

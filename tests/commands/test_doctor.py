@@ -16,7 +16,7 @@ from support.runs import of_method
 from shoal import train
 from shoal.agents.ppo import ppo
 from shoal.cli import main
-from shoal.commands import checks, doctor
+from shoal.commands import checks, doctor, knobs
 from shoal.commands.checks import Finding
 from shoal.core.types import Range, Selection
 from shoal.distributed import directory
@@ -101,6 +101,20 @@ def test_members_that_leave_devices_idle() -> None:
 
 def test_host_environments_are_called_slow() -> None:
     assert "8 copies step outside" in marked(about(checks.devices, env="gym:CartPole-v1"), "✓")
+
+
+@pytest.mark.parametrize(
+    ("suite", "words"), [("gymnax", "never reads it"), ("gym", "with 2, 200 random steps are what")]
+)
+def test_knobs_that_change_nothing(suite: str, words: str) -> None:
+    """CartPole adds its masses up once and for all, so that one of them is not looked at again."""
+    changes = {"env": f"{suite}:CartPole-v1", "space": {"env.gravity": [5, 20], "env.masscart": [0.9, 2]}}
+    findings = about(knobs.effects, **changes, hyper={"env.tau": 0.03})
+    assert f"knobs: env.masscart changes nothing: {'the environment ' * (suite == 'gymnax')}{words}" in marked(
+        findings, "!"
+    )
+    assert "knobs: tau, gravity: of each member's own" in marked(findings, "✓")
+    assert about(knobs.effects) == []
 
 
 def test_too_little_memory_and_disk(monkeypatch: pytest.MonkeyPatch) -> None:

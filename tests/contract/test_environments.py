@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -17,7 +18,7 @@ from support.tiny import leaves, same
 from shoal.core.errors import BadInput
 from shoal.core.types import Continuous, Discrete, MultiDiscrete, TimeStep
 from shoal.environments import registry
-from shoal.environments.device import DeviceEnvironment, auto_reset
+from shoal.environments.device import DeviceEnvironment, auto_reset, turned
 from shoal.environments.host import HostEnvironment
 from shoal.environments.registry import Environment
 from shoal.environments.spaces import to_bounds
@@ -502,8 +503,15 @@ def test_brax():
     environment = open_environment("brax:inverted_pendulum", episode_length=3)
     assert environment.spec.action == Continuous((-1.0,), (1.0,)) and not environment.fresh_resets
     start = environment.reset(jax.random.key(1))
-    step = jax.jit(lambda key, state: auto_reset(environment, key, state, jnp.zeros(1), start))
+
+    @jax.jit
+    def step_under(gravity, key, state):
+        return auto_reset(turned(environment, {"gravity": gravity}), key, state, jnp.zeros(1), start)
+
+    step = partial(step_under, jnp.float32(environment.knobs["gravity"]))
     state, obs = jax.jit(environment.reset)(jax.random.key(0))
+    falls, floats = (step_under(jnp.float32(g), jax.random.key(0), state)[1].final_obs - obs for g in (9.81, 0))
+    assert abs(falls[3]) > 10 * abs(floats[3])  # the speed of the pole
     assert obs.shape == environment.spec.obs_shape and obs.dtype == jnp.float32
     ends = []
     for _ in range(4):

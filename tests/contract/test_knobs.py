@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 from support.runs import build_run, rows, same_run, shoal, tiny
 from support.tiny import member, same
 
@@ -22,6 +23,7 @@ from shoal.core.types import Discrete, Spec
 from shoal.environments import registry
 from shoal.environments.device import DeviceEnvironment, turned
 from shoal.environments.levels import Levels, level_key
+from shoal.environments.randomised import with_spreads
 from shoal.experiment.experiment import Experiment
 from shoal.population.rollouts.device import DeviceRollouts
 from shoal.report.run import schedule
@@ -29,7 +31,7 @@ from shoal.run.loop import resume, train
 
 OTHERS = np.array([0, 2, 3])  # all but member 1, the one that tests touch
 SHORT = {"gymnax:Pendulum-v1": {"max_steps_in_episode": 7}, "gym:Pendulum-v1": {"max_episode_steps": 7}}
-WINDY: dict[str, Any] = {"space": {"env.wind": [0, 1]}}
+WINDY: dict[str, Any] = {"space": {"env.wind": [0, 1], "env.wind.spread": [0, 1]}}
 DT, MASS, LENGTH, EPISODE = 0.05, 1.0, 1.0, 7
 
 
@@ -158,13 +160,15 @@ def breeze(wind: float = 0.5, length: int = 4) -> DeviceEnvironment:
     return DeviceEnvironment(Spec((1,), "float32", Discrete(2)), reset, step)
 
 
-def test_levels_and_knobs_go_together(tmp_path: Path, shared_programs: None) -> None:
+def test_levels_and_knobs_go_together() -> None:
     """Members train on their levels with their winds, and are measured on theirs without."""
     levels = {"train": [0, 2], "validation": [2, 9], "test": [9, 20]}
     made = build_run(tiny(env="test_knobs:breeze", env_options={"length": 3}, levels=Levels(**levels), **WINDY))
-    made.shard.begin(made.evolver.init((0,), np.arange(4))[1] | {"env.wind": np.float32([1, 2, 3, 4])})
+    winds = {"env.wind": np.float32([1, 2, 3, 4]), "env.wind.spread": np.float32([0, 0, 0, 1])}
+    made.shard.begin(made.evolver.init((0,), np.arange(4))[1] | winds)
     returns = made.shard.train(0, 4, 4)["episode/return"]
-    np.testing.assert_array_equal(returns, [3, 6, 9, 12])
+    np.testing.assert_array_equal(returns[:3], [3, 6, 9])
+    assert 9 < returns[3] < 15 and returns[3] != 12
     seen = {float(x) for x in np.unique(made.shard.rollouts.world.obs)}
     of_levels = {float(breeze().reset(level_key(level))[1][0]) for level in range(2)}
     assert seen == of_levels
@@ -172,9 +176,37 @@ def test_levels_and_knobs_go_together(tmp_path: Path, shared_programs: None) -> 
     np.testing.assert_array_equal(made.shard.cards().fitness, [1.5] * 4)
 
 
+def test_every_episode_draws_its_own() -> None:
+    """Uniformly within the spread, around the value that is set, or else around the usual one; and keeps it."""
+    environment = with_spreads(registry.make("test_knobs:breeze", {}))
+    assert dict(environment.knobs) == {"wind": 0.5, "wind.spread": 0}
+    keys = jax.random.split(jax.random.key(0), 500)
+
+    @jax.jit
+    @jax.vmap
+    def play(key: jax.Array) -> Any:
+        def episode(knobs: dict[str, Any]) -> jax.Array:
+            own = turned(environment, {name: jnp.float32(x) for name, x in knobs.items()})
+            state, _ = own.reset(key)
+            rewards = []
+            for _ in range(3):
+                state, _, reward, *_ = own.step(key, state, jnp.int32(0))
+                rewards.append(reward)
+            return jnp.stack(rewards)
+
+        return [episode(knobs) for knobs in ({"wind": 3, "wind.spread": 2}, {"wind.spread": 0.5}, {"wind": 7})]
+
+    around, usual, still = (np.asarray(x) for x in play(keys))
+    assert (around == around[:, :1]).all() and (still == 7).all()
+    for drawn, first, width in ((around, 1, 4), (usual, 0, 1)):
+        assert len(np.unique(drawn[:, 0])) == 500
+        assert stats.kstest(drawn[:, 0], stats.uniform(first, width).cdf).pvalue > 1e-3
+
+
 # -------------------------------------------------------------------------------------------- whole runs
 
 
+@pytest.mark.slow
 def test_a_run_records_explores_and_goes_on(tmp_path: Path, shared_programs: None) -> None:
     """A knob is a hyperparameter as any other: for lineage, resuming, schedules and those that replay them."""
     changes = {"explore": {"name": "resample"}, "hyper": {"env.l": 1.5}, "generations": 3}

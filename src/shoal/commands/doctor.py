@@ -17,7 +17,7 @@ import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
-from shoal.commands import checks, toy
+from shoal.commands import checks, knobs, toy
 from shoal.commands.checks import Finding, doubt, fine, problem
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed, Interrupted
@@ -59,7 +59,7 @@ def examine(experiment: Experiment, arguments: Sequence[str], console: Console) 
             console.print(row, highlight=False)
             marks.append(mark)
 
-    for check in checks.CHECKS:
+    for check in (*checks.CHECKS, knobs.effects):
         tell(check(resolved))
     if isinstance(resolved.learner, Trainers):
         resolved.learner.close()

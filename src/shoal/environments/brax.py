@@ -48,7 +48,7 @@ def brax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
         )
     spec = Spec(obs.shape, "float32", Continuous((-1.0,) * env.action_size, (1.0,) * env.action_size))
     knobs = {attribute.lstrip("_"): x for attribute, x in vars(env).items() if isinstance(x, float)}
-    knobs["gravity"] = -float(env.sys.gravity[2])
+    knobs["gravity"] = round(-float(env.sys.gravity[2]), 4)
     environment = DeviceEnvironment(
         spec, partial(reset, env), partial(step, env), fresh_resets=False, knobs=knobs, with_knobs=with_knobs
     )

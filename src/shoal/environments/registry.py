@@ -23,9 +23,23 @@ LISTED = {  # here, because importing these packages takes seconds
         *("inverted_pendulum", "pusher", "reacher", "swimmer", "walker2d"),
     ),
     "jumanji": ("Maze-v0", "Snake-v1"),
+    "playground": (
+        *("AcrobotSwingup", "AcrobotSwingupSparse", "AeroCubeRotateZAxis", "AlohaHandOver", "AlohaSinglePegInsertion"),
+        *("ApolloJoystickFlatTerrain", "BallInCup", "BarkourJoystick", "BerkeleyHumanoidJoystickFlatTerrain"),
+        *("BerkeleyHumanoidJoystickRoughTerrain", "CartpoleBalance", "CartpoleBalanceSparse", "CartpoleSwingup"),
+        *("CartpoleSwingupSparse", "CheetahRun", "FingerSpin", "FingerTurnEasy", "FingerTurnHard", "FishSwim"),
+        *("G1JoystickFlatTerrain", "G1JoystickRoughTerrain", "Go1Footstand", "Go1Getup", "Go1Handstand"),
+        *("Go1JoystickFlatTerrain", "Go1JoystickRoughTerrain", "H1InplaceGaitTracking", "H1JoystickGaitTracking"),
+        *("HopperHop", "HopperStand", "HumanoidRun", "HumanoidStand", "HumanoidWalk", "LeapCubeReorient"),
+        *("LeapCubeRotateZAxis", "Op3Joystick", "PandaOpenCabinet", "PandaPickCube", "PandaPickCubeCartesian"),
+        *("PandaPickCubeOrientation", "PandaRobotiqPushCube", "PendulumSwingup", "PointMass", "ReacherEasy"),
+        *("ReacherHard", "SpotFlatTerrainJoystick", "SpotGetup", "SpotJoystickGaitTracking", "SwimmerSwimmer6"),
+        *("T1JoystickFlatTerrain", "T1JoystickRoughTerrain", "WalkerRun", "WalkerStand", "WalkerWalk"),
+    ),
 }
 # In the order in which a bare name is looked for; the package that each suite comes with.
-SUITES = {"gymnax": "gymnax", "brax": "brax", "jumanji": "jumanji", "gym": "gymnasium", "envpool": "envpool"}
+SUITES = {"gymnax": "gymnax", "brax": "brax", "jumanji": "jumanji", "playground": "mujoco_playground"}
+SUITES |= {"gym": "gymnasium", "envpool": "envpool"}
 
 
 def installed(suite: str) -> bool:
@@ -101,6 +115,10 @@ def make(env: str, options: dict[str, Any]) -> Environment:
         from shoal.environments.jumanji import jumanji_environment
 
         return jumanji_environment(name, options)
+    if suite == "playground":
+        from shoal.environments.playground import playground_environment
+
+        return playground_environment(name, options)
     if suite == "gym" and atari.plays(name, options):
         return atari.atari_environment(name, options)
     if suite == "gym":

@@ -20,6 +20,7 @@ from shoal.environments.device import DeviceEnvironment
 from shoal.environments.guard import guarded
 from shoal.environments.host import HostEnvironment
 from shoal.environments.levels import Levels, check_levels
+from shoal.environments.randomised import with_spreads
 from shoal.environments.registry import Environment
 from shoal.experiment.experiment import INT32, Experiment, check
 from shoal.experiment.knobs import check_knobs, unknown_name
@@ -150,6 +151,8 @@ def make_environment(experiment: Experiment) -> tuple[Experiment, Environment]:
         )
     name = str(name_of(experiment.env))
     environment = guarded(environment, name)
+    if isinstance(environment, DeviceEnvironment):
+        environment = with_spreads(environment)
     if experiment.levels is not None:
         check_levels(environment, name)
         experiment = replace(experiment, levels=Levels(**experiment.levels.spans()))

@@ -1,0 +1,93 @@
+"""What `shoal doctor` says of the knobs of an environment: whether anything there depends on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shoal.commands.checks import Finding, doubt, fine
+from shoal.core.knobs import PREFIX, split
+from shoal.core.types import ActionSpace, Continuous, Range
+from shoal.environments.device import DeviceEnvironment, turned
+from shoal.environments.host import HostEnvironment
+from shoal.environments.spaces import to_bounds
+from shoal.experiment.resolve import Resolved
+
+STEPS = 200  # by chance, in which a knob of a host environment should make a difference
+
+
+def effects(resolved: Resolved) -> Iterator[Finding]:
+    """Which of the knobs that an experiment tunes or sets have an effect on the environment that members train in."""
+    e, environment = resolved.experiment, resolved.environment
+    given = split({**e.hyper, **(e.space or {})})[1]
+    if not given:
+        return
+    values = {name: _other(x, environment.knobs[name]) for name, x in given.items()}
+    if isinstance(environment, DeviceEnvironment):
+        dead, why = _unread(environment, values), "the environment never reads it"
+    else:
+        dead, why = _idle(environment, values), f"with {{:g}}, {STEPS} random steps are what they are without"
+    if live := [name for name in values if name not in dead]:
+        yield fine("knobs", f"{', '.join(live)}: of each member's own environment, and never of what measures it")
+    for name in dead:
+        yield doubt("knobs", f"env.{name} changes nothing: {why.format(values[name])}")
+
+
+def _other(value: Range | float, usual: float) -> float:
+    """Of the values that a knob may get, the one that is farthest from its usual one."""
+    ends = [value] if not isinstance(value, Range) else value.choices or [value.low, value.high]
+    return max((float(x) for x in ends if x is not None), key=lambda x: abs(x - usual))
+
+
+def _unread(environment: DeviceEnvironment, values: dict[str, float]) -> list[str]:
+    """The knobs that are not read when a device environment is reset and makes a step."""
+
+    def once(knobs: dict[str, jax.Array], key: jax.Array) -> Any:
+        own, space = turned(environment, knobs), environment.spec.action
+        action = to_bounds(space, jnp.zeros(space.shape, space.dtype))
+        return own.step(key, own.reset(key)[0], action)
+
+    knobs = {name: jnp.float32(x) for name, x in values.items()}
+    traced = jax.make_jaxpr(once)(knobs, jax.random.key(0)).jaxpr
+    read = {id(x) for equation in traced.eqns for x in equation.invars} | {id(x) for x in traced.outvars}
+    return [name for name, x in zip(sorted(knobs), traced.invars, strict=False) if id(x) not in read]
+
+
+def _idle(environment: HostEnvironment, values: dict[str, float]) -> list[str]:
+    """The knobs without which the same actions lead a host environment through the same steps."""
+    found = []
+    for name, value in values.items():
+        if value == environment.knobs[name]:
+            continue
+        copies, rng = environment.open(2, None), np.random.default_rng(0)
+        try:
+            copies.turn({name: np.array([environment.knobs[name], value])})
+            differs = bool(np.ptp(copies.reset([0, 0]), axis=0).any())
+            for _ in range(STEPS):
+                one = np.asarray(to_bounds(environment.spec.action, _drawn(environment.spec.action, rng)[None]))
+                now, _ = copies.step(np.repeat(one, 2, 0))
+                differs |= any(bool((x[0] != x[1]).any()) for x in (now.obs, now.reward))
+        finally:
+            copies.close()
+        if not differs:
+            found.append(name)
+    return found
+
+
+def _drawn(space: ActionSpace, rng: np.random.Generator) -> np.ndarray:
+    """A random action, as agents give it."""
+    if isinstance(space, Continuous):
+        return rng.uniform(-1, 1, space.shape).astype(np.float32)
+    return np.asarray(rng.integers(getattr(space, "nvec", None) or space.n), np.int32)  # type: ignore[union-attr]
+
+
+def described(full: str, environment: DeviceEnvironment | HostEnvironment) -> str:
+    """What `shoal envs` says of the knobs of one environment."""
+    if not environment.knobs:
+        return f"{full} has no numbers that can be tuned"
+    listed = "\n".join(f"  {PREFIX}{name}: {value:g}" for name, value in environment.knobs.items())
+    return f"{full} can be tuned by these, under space or hyper:\n{listed}"

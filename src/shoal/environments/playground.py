@@ -1,0 +1,132 @@
+"""Environments of MuJoCo Playground (arXiv 2502.08844): robots on the device, by MJX."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from types import MethodType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from shoal.core.errors import BadField, unknown
+from shoal.core.types import Continuous, PyTree, Spec
+from shoal.environments.device import DeviceEnvironment, accepted, lenient, like, quiet
+
+STEPS = ("ctrl_dt", "sim_dt")  # of the configuration: how many steps of the simulator an action lasts is fixed
+# What can be said of every body: knobs that multiply these numbers of its model. Their usual value is 1.
+FACTORS = {
+    "mass": ("body_mass", "body_inertia"),
+    "friction": ("geom_friction",),
+    "damping": ("dof_damping",),
+    "strength": ("actuator_gainprm", "actuator_biasprm"),
+}
+
+
+def playground_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
+    """An environment of MuJoCo Playground. Options are its configuration's, nested or dotted, such as `episode_length`.
+
+    Where it has observations for the actor and for the critic, it is that of the actor, `state`. Its knobs are the numbers
+    of its configuration that are not whole, such as `reward_config.scales.NAME`, and of its body: `gravity`, downwards
+    in m/s2, and the FACTORS.
+    """
+    with quiet():
+        from mujoco_playground import registry
+        from mujoco_playground._src import mjx_env
+    given = _flat(options)
+    known = _flat(registry.get_default_config(name).to_dict())
+    for option in given:
+        if option not in known:
+            raise unknown("env_options", option, known)
+    _find_models(name, mjx_env, registry.dm_control_suite.ALL_ENVS)
+    with accepted(f"playground:{name}", given), quiet():
+        env = registry.load(name, config_overrides={"impl": "jax", **given})
+
+    def reset(env: Any, key: jax.Array) -> tuple[PyTree, jax.Array]:
+        with lenient():
+            inner = env.reset(jax.random.key_data(key))  # some keep keys among plain numbers
+            return (like(inner, shapes), jnp.int32(0)), _seen(inner.obs)
+
+    def step(env: Any, key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
+        with lenient():
+            inner, time = env.step(state[0], action), state[1] + 1
+            ends = inner.done > 0, time >= limit
+            return (like(inner, shapes), time), _seen(inner.obs), inner.reward.astype(jnp.float32), *ends
+
+    def with_knobs(values: Mapping[str, Any]) -> DeviceEnvironment:
+        other = _changed(env, values)
+        return environment._replace(reset=partial(reset, other), step=partial(step, other))
+
+    limit, action = int(env._config.episode_length), jnp.zeros(env.action_size)
+    with accepted(f"playground:{name}", given), quiet(), lenient():
+        first = jax.eval_shape(env.reset, jax.random.key_data(jax.random.key(0)))
+        shapes = jax.eval_shape(env.step, first, action)
+    seen: Any = first.obs.get("state") if isinstance(first.obs, Mapping) else first.obs
+    if not hasattr(seen, "shape"):
+        raise BadField("env", f"playground:{name} with env_options {options} gives no observation that is one array")
+    spec = Spec(seen.shape, "float32", Continuous((-1.0,) * env.action_size, (1.0,) * env.action_size))
+    numbers = {x: value for x, value in _flat(env._config.to_dict()).items() if isinstance(value, float)}
+    knobs = {x: value for x, value in numbers.items() if x not in STEPS}
+    knobs |= {"gravity": round(-float(env.mjx_model.opt.gravity[2]), 4), **dict.fromkeys(FACTORS, 1.0)}
+    environment = DeviceEnvironment(
+        spec, partial(reset, env), partial(step, env), fresh_resets=False, knobs=knobs, with_knobs=with_knobs
+    )
+    return environment
+
+
+def _seen(obs: Any) -> jax.Array:
+    """What the actor sees."""
+    return (obs["state"] if isinstance(obs, Mapping) else obs).astype(jnp.float32)
+
+
+def _flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Nested mappings as one, by dotted names."""
+    found: dict[str, Any] = {}
+    for name, x in values.items():
+        found |= _flat(x, f"{above}{name}.") if isinstance(x, Mapping) else {f"{above}{name}": x}
+    return found
+
+
+def _find_models(name: str, mjx_env: Any, complete: tuple[str, ...]) -> None:
+    """Raise BadInput where the models of a robot are not there, instead of fetching them; `complete` need none."""
+    if root := os.environ.get("MENAGERIE_ROOT"):
+        mjx_env.MENAGERIE_PATH = Path(root)
+    if name not in complete and not mjx_env.MENAGERIE_PATH.is_dir():
+        raise BadField(
+            "env",
+            f"playground:{name} needs the robots of MuJoCo's menagerie, which are not at {mjx_env.MENAGERIE_PATH}",
+            "git clone https://github.com/google-deepmind/mujoco_menagerie, check out "
+            f"{mjx_env.MENAGERIE_COMMIT_SHA[:12]}, and set MENAGERIE_ROOT to that folder",
+        )
+
+
+def _changed(env: Any, values: Mapping[str, Any]) -> Any:
+    """The same environment with these values of its knobs, which it reads while it is traced."""
+    other, model = copy.copy(env), env.mjx_model
+    config = env._config.copy_and_resolve_references()
+    for name, method in vars(env).items():  # functions that it has chosen when it was made
+        if isinstance(method, MethodType) and method.__self__ is env:
+            setattr(other, name, MethodType(method.__func__, other))
+    changes: dict[str, Any] = {}
+    for name, value in values.items():
+        if name == "gravity":
+            changes["opt.gravity"] = model.opt.gravity.at[2].set(-value)
+        elif name in FACTORS:
+            changes |= {field: getattr(model, field) * value for field in FACTORS[name]}
+        else:
+            _set(config, name, value)
+    other._config, other._mjx_model = config, model.tree_replace(changes)
+    return other
+
+
+def _set(config: Any, name: str, value: Any) -> None:
+    """Put a traced value in the place of a number of a configuration."""
+    *above, last = name.split(".")
+    for part in above:
+        config = config[part]
+    with config.unlocked(), config.ignore_type():
+        config[last] = value
