@@ -105,6 +105,9 @@ class Experiment:
     """where the run is written; by default runs/ENVIRONMENT-AGENT-SEED, with a number behind it when that is taken"""
     python: str | None = None
     """the interpreter that has a trainer's packages; by default this one"""
+    start: str | None = None
+    """a run whose members this one begins with, each with what its namesake had learned; RUN/champion: all of them with
+    what the champion had learned"""
     processes: Processes = field(default_factory=Processes)
     fitness: Fitness = field(default_factory=Fitness)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
@@ -248,7 +251,7 @@ def check(experiment: Experiment) -> Method:
             *above, _ = name.split(".")
             holder = attrgetter(*above)(e) if above else e
             raise explained(BadField(name, f"must be at {bound}", value=value), type(holder), *(f"{x}." for x in above))
-    for name in ("run_dir", "workspace"):
+    for name in ("run_dir", "workspace", "start"):
         if "\0" in (getattr(e, name) or ""):
             raise BadField(name, "no path holds the character \\0", value=f"{getattr(e, name)!r}")
     if e.shards is not None and (e.shards < 1 or e.population % e.shards):
