@@ -24,7 +24,7 @@ from shoal import cli
 from shoal.core.schema import descriptions, parse
 from shoal.core.types import Range
 from shoal.environments.levels import Levels
-from shoal.experiment.experiment import Checkpoint, Experiment, Fitness, check, from_dict, load
+from shoal.experiment.experiment import Checkpoint, Experiment, Fitness, WeightsAndBiases, check, from_dict, load
 from shoal.experiment.resolve import resolve
 from shoal.methods.es.learner import EsHyper
 from shoal.methods.methods import METHODS, Pbt
@@ -226,7 +226,7 @@ def rows_of(kind: Any) -> list[tuple[str, Any]]:
     return [(f.name, getattr(default, f.name)) for f in fields(kind)]
 
 
-KINDS = (Experiment, Fitness, Levels, Checkpoint, Processes)
+KINDS = (Experiment, Fitness, Levels, Checkpoint, Processes, WeightsAndBiases)
 FIELDS = [row for kind in (*KINDS, Range) for row in rows_of(kind)]
 
 

@@ -71,6 +71,20 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
+class WeightsAndBiases:
+    """Where Weights & Biases shows a run."""
+
+    project: str = "shoal"
+    """the project, which is made when it does not exist"""
+    runs: Literal["one", "member"] = "one"
+    """one: a run of W&B with the curves of all members; member: one for each of them, beside one of the population"""
+    group: str | None = None
+    """what these runs have in common; by default the name of the run directory"""
+    mode: Literal["online", "offline"] = "online"
+    """offline: nothing is sent, until `wandb sync RUN/wandb/offline-run-*` is called"""
+
+
+@dataclass(frozen=True)
 class Experiment:
     """A population-based training run. File, flags and Python name the same fields."""
 
@@ -123,6 +137,8 @@ class Experiment:
     """options of the environment, such as its time limit"""
     levels: Levels | None = None
     """numbered variants of the environment, to train on some of them and to measure on others"""
+    wandb: WeightsAndBiases | None = None
+    """show the run at Weights & Biases too"""
 
 
 # ----------------------------------------------------------------------------------------------- files
@@ -201,7 +217,8 @@ def to_dict(experiment: Experiment) -> dict[str, Any]:
     fitness = replace(experiment.fitness, objective=name_of(experiment.fitness.objective))
     values["fitness"], values["checkpoint"] = asdict(fitness), asdict(experiment.checkpoint)
     values["processes"] = asdict(experiment.processes)
-    values["levels"] = None if experiment.levels is None else asdict(experiment.levels)
+    for name in ("levels", "wandb"):
+        values[name] = None if values[name] is None else asdict(values[name])
     for name in ("env", "agent"):
         values[name] = name_of(values[name])
     values["method"] = method_data(experiment.method)

@@ -21,7 +21,7 @@ from shoal.run.checkpoint import Checkpoints
 
 FILES = (
     *("experiment.yaml", "method.json", "start.json", "lineage.jsonl", "metrics.jsonl", "tensorboard"),
-    *("checkpoints", "champion"),
+    *("checkpoints", "champion", "wandb", "wandb.json"),
 )
 
 
