@@ -86,6 +86,7 @@ class Flags:
     explore: Annotated[str | None, _flag("NAME", "explore")] = None
     seed: Annotated[int | None, WHOLE, _flag("N", "seed")] = None
     run_dir: Annotated[str | None, _flag("PATH", "run_dir")] = None
+    start: Annotated[str | None, _flag("RUN", "start")] = None
     shards: Annotated[int | None, WHOLE, _flag("N", "shards")] = None
     exchange: Annotated[Literal["local", "mpi", "directory"] | None, _flag("NAME", "exchange")] = None
     workspace: Annotated[str | None, _flag("DIR", "workspace")] = None
