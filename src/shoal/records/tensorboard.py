@@ -17,26 +17,8 @@ from shoal.records.scalars import Rows, read_rows, scalars
 if TYPE_CHECKING:
     from shoal.records.recorder import Generation, Start
 
-<<<<<<< HEAD
-COMMON = ("diversity/determinant", "diversity/log_determinant")  # metrics that all members have in common
-PAIRS = "diversity/to "  # so begin those of pairs of members: a matrix is no curve
-MEMBERS_SHOWN = 64  # more curves on a page cannot be read, and writing them takes as long as training
 LATER = 0.1  # seconds after a generation that its curves are written, at most
 
-
-class Rows(NamedTuple):
-    """What the files of a run hold of one generation."""
-
-    lineage: list[dict[str, Any]]  # one row per member
-    metrics: dict[str, Any]
-
-    @property
-    def step(self) -> int:
-        """Environment steps per member so far."""
-        return max(row["steps"] for row in self.lineage)
-
-=======
->>>>>>> part-o
 
 class TensorBoard(Recorder):
     """Writes RUN/tensorboard. The horizontal axis is environment steps per member.
