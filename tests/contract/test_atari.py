@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.cases import others_slow
+from support.tiny import echo
 
+from shoal.core import tree
 from shoal.core.errors import BadInput
 from shoal.core.types import Discrete, Spec
 from shoal.environments import registry
 from shoal.environments.guard import guarded
 from shoal.environments.host import HostEnvironment
+from shoal.rl.frames import stacking
 
 pytest.importorskip("ale_py")
 pytest.importorskip("cv2")
@@ -23,6 +27,21 @@ def opened(game: str, **options: Any) -> HostEnvironment:
     environment = guarded(registry.make(registry.resolve(f"gym:ALE/{game}-v5"), options), game)
     assert isinstance(environment, HostEnvironment)
     return environment
+
+
+def test_an_agent_that_stacks_frames_sees_what_the_option_shows():
+    """Over the ends of episodes; what it gets and stores are single frames."""
+    whole, single = (opened("Pong", **CERTAIN, max_episode_steps=5, frame_stack=k).open(2, None) for k in (3, 1))
+    agent = stacking(echo(), Spec((1, 84, 84), "uint8", Discrete(6)), 3)
+    expected, obs, carry = whole.reset([1, 1]), single.reset([1, 1]), agent.carry((2,))
+    for t in range(12):
+        seen, carry = agent.greedy((), obs, carry)
+        np.testing.assert_array_equal(seen, expected, err_msg=f"step {t}")
+        action = np.full(2, t % 6, np.int32)
+        step, _ = single.step(action)
+        expected, obs = whole.step(action)[0].obs, step.obs
+        carry = tree.where(jnp.asarray(step.truncated), agent.carry((2,)), carry)
+    whole.close(), single.close()
 
 
 @pytest.mark.parametrize("vectorization", others_slow([{}, {"vectorization": "sync"}, {"vectorization": "async"}], {}))

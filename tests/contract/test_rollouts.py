@@ -229,6 +229,20 @@ def test_rollouts_and_episodes(rollouts, kind):
     np.testing.assert_array_equal(shard.cards().steps, [3 * T * B] * N)
 
 
+@pytest.mark.parametrize("rollouts", ["device"], indirect=True)
+def test_what_is_remembered_is_part_of_a_checkpoint(rollouts):
+    """Amid episodes: the next rollout is the same from what was saved."""
+    shard = rollouts("discrete", "training")
+    shard.train(0, 1, 1)
+    saved, told = jax.tree.map(np.array, shard.state()), []
+    for _ in range(2):
+        shard.train(1, 1, 1)
+        told.append(jax.tree.map(np.asarray, shard.population.members.learned))
+        shard.restore(saved, 0)
+    assert told[0][1].carry.any()
+    jax.tree.map(np.testing.assert_array_equal, *told)
+
+
 def test_values_in_place_of_next_observations(rollouts):
     """Where an episode is truncated, and where it goes on after the rollout; of the observation before the reset, with
     what the policy remembers then."""

@@ -10,6 +10,7 @@ import pytest
 from support.cases import others_slow
 
 import shoal
+from shoal.agents.dqn import dqn
 from shoal.agents.policy import policy
 from shoal.agents.ppo import ppo
 from shoal.environments import probes
@@ -75,6 +76,33 @@ def test_only_a_memory_recalls(recurrent, best):
     shard.begin({})
     shard.evaluate(0)
     near(shard.cards().fitness.max(), best, 0.1)
+
+
+WITH_PPO = {"layers": (), "environments": 16, "rollout": 8, "minibatches": 2}
+WITH_DQN = {"layers": (16,), "batch": 32, "capacity": 2000, "warm_up": 100, "rollout": 20}
+MEMORIES = [
+    ("ppo", {}, 0.5),
+    ("ppo", {"recurrent": 8}, 1),
+    ("ppo", {"frame_stack": 4}, 1),
+    ("dqn", {"frame_stack": 4}, 1),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "memory", "expected"), MEMORIES, ids=str)
+def test_learning_to_recall(name, memory, expected):
+    """The cue is three steps old when it matters; whoever does not see it any more answers by chance."""
+    make, config = {"ppo": (ppo, WITH_PPO), "dqn": (dqn, WITH_DQN)}[name]
+    environment = probes.recall()
+    agent = make(environment.spec, **config, **memory)
+    shard = MemberShard(environment, independent(agent), np.arange(N), seed=0, fitness="training")
+    values = agent.hyper._asdict() | {"learning_rate": 0.01, "discount": DISCOUNT}
+    values |= {"epsilon_updates": 500} if name == "dqn" else {}
+    shard.begin({name: np.full(N, value, np.float32) for name, value in values.items()})
+    for generation in range(2):
+        shard.train(generation, 40, 40)
+        shard.evaluate(generation)
+    near(shard.cards().fitness, expected, 0.1)
 
 
 @pytest.mark.parametrize(("action", "rewards"), [(1, [0.25] * 3), (-1, [-0.25, 0.25, 0.25, 0.25, 0.25])])

@@ -8,24 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.tiny import make_agent, same
+from support.tiny import echo, make_agent, same
 
 from shoal.core.errors import BadInput
-from shoal.core.types import Agent, Discrete, Spec
+from shoal.core.types import Discrete, Spec
 from shoal.rl.frames import of_rollout, stack, stacked, stacking
 
 T, B, K = 6, 3, 3
-
-
-def echo(**changes: Any) -> Agent:
-    """An agent whose action is what it sees, and whose memory counts steps."""
-    agent = make_agent("ppo", frame_stack=1)
-    changes |= {"carry": lambda batch: jnp.zeros(batch, jnp.int32), "value": lambda learned, obs, carry: (obs, carry)}
-    act, greedy = (
-        lambda learned, hyper, obs, carry, key: (obs, carry + 1, ()),
-        lambda learned, obs, carry: (obs, carry + 1),
-    )
-    return agent._replace(act=act, greedy=greedy, **changes)
 
 
 def expected(episode: list[np.ndarray]) -> np.ndarray:
@@ -57,7 +46,7 @@ def test_what_is_seen_again_is_what_was_seen(shape, dtype):
             for b in range(B):
                 episodes[b].append(obs[t, b])
             wanted.append(np.stack([expected(episode) for episode in episodes]))
-            value, _ = agent.value((), obs[t], carry)
+            value = agent.value((), obs[t], carry)
             assert same(agent.greedy((), obs[t], carry)[0], value)
             action, carry, _ = agent.act((), (), obs[t], carry, None)
             told.append(action)

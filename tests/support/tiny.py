@@ -50,6 +50,21 @@ def make_agent(
     return getattr(module, factory)(Spec(obs, dtype, space_of(actions)), **small)
 
 
+def echo() -> Agent:
+    """An agent whose actions and values are what it sees, and which remembers how many steps it has made."""
+
+    def greedy(learned: Any, obs: Any, carry: Any) -> tuple[Any, Any]:
+        return obs, carry + 1
+
+    def act(learned: Any, hyper: Any, obs: Any, carry: Any, key: Any) -> tuple[Any, Any, Any]:
+        return obs, carry + 1, ()
+
+    def carry(batch: tuple[int, ...]) -> Any:
+        return jnp.zeros(batch, jnp.int32)
+
+    return make_agent("ppo")._replace(act=act, greedy=greedy, carry=carry, value=lambda learned, obs, carry: obs)
+
+
 def kinds() -> list[tuple[str, str]]:
     """Every agent with every kind of actions that it has."""
     found = []

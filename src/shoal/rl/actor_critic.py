@@ -102,18 +102,9 @@ class ActorCritic:
         With an LSTM these are sequences, [B, T, *obs_shape]. carry [B, ...]: before their first step; it is that of an
         episode's start at steps where one `begins`, bool [B, T].
         """
-
-        def follow(params: Any, carry: Any, x: jax.Array) -> jax.Array:
-            def step(carry: Any, now: tuple[jax.Array, jax.Array]) -> tuple[Any, jax.Array]:
-                x, begins = now
-                fresh = jax.tree.map(jnp.zeros_like, carry)
-                return self._cell.apply(params, tree.where(begins, fresh, carry), x)
-
-            return jax.lax.scan(step, carry, (x.swapaxes(0, 1), begins.T))[1].swapaxes(0, 1)
-
         features = self._features(params, statistics, obs)
         if self._config.recurrent:
-            features = [follow(*x) for x in zip(params["recurrent"], carry, features, strict=True)]
+            features = [follow(*x, begins) for x in zip(params["recurrent"], carry, features, strict=True)]
         return self._heads(params, features)
 
     def _features(self, params: Any, statistics: Statistics, obs: jax.Array) -> list[jax.Array]:
@@ -125,3 +116,28 @@ class ActorCritic:
     def _heads(self, params: Any, features: Any) -> tuple[Distribution, jax.Array]:
         value = self._critic.apply(params["critic"], features[-1])[..., 0]
         return self._policy.apply(params["policy"], features[0]), value
+
+
+def follow(params: Any, carry: tuple[jax.Array, jax.Array], x: jax.Array, begins: jax.Array) -> jax.Array:
+    """The outputs of flax's `OptimizedLSTMCell` along sequences, [B, T, F] -> [B, T, units].
+
+    carry, begins: as for `ActorCritic.steps`. Its inputs are multiplied at once: step by step, a gradient as large as their
+    kernels would be added up T times.
+    """
+    cell = params["params"]
+
+    def gates(name: str, part: str) -> jax.Array:
+        return jnp.concatenate([cell[f"{name}{gate}"][part] for gate in "ifgo"], -1)
+
+    x, again, bias = x @ gates("i", "kernel"), gates("h", "kernel"), gates("h", "bias")
+    x = x + jnp.broadcast_to(bias, x.shape)
+
+    def step(carry: Any, now: tuple[jax.Array, jax.Array]) -> tuple[Any, jax.Array]:
+        x, begins = now
+        c, h = tree.where(begins, jax.tree.map(jnp.zeros_like, carry), carry)
+        i, f, g, o = jnp.split(x + h @ again, 4, -1)
+        c = nn.sigmoid(f) * c + nn.sigmoid(i) * jnp.tanh(g)
+        h = nn.sigmoid(o) * jnp.tanh(c)
+        return (c, h), h
+
+    return jax.lax.scan(step, carry, (x.swapaxes(0, 1), begins.T))[1].swapaxes(0, 1)
