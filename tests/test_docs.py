@@ -152,6 +152,8 @@ def test_experiments_can_be_built(path: Path) -> None:
         pytest.importorskip("envpool")
     if "jumanji:" in path.read_text(encoding="utf-8"):
         pytest.importorskip("jumanji")
+    if "playground:" in path.read_text(encoding="utf-8"):
+        pytest.importorskip("mujoco_playground")
     experiment = load(path)
     if is_trainer(experiment.agent, experiment.python):  # tests/trainers has them, as they need other packages
         check(experiment)

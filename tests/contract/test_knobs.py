@@ -235,6 +235,10 @@ def test_a_run_records_explores_and_goes_on(tmp_path: Path, shared_programs: Non
         (["env=gymnax:Pendulum-v1", "hyper.env.x=1"], "hyper: 'env.x' does not exist; did you mean env.m"),
         (["env=jumanji:Snake-v1", "hyper.env.x=1"], "hyper: 'env.x' does not exist: jumanji:Snake-v1 has no numbers"),
         (["env=gymnax:Pendulum-v1", "method=es", "hyper.env.g=9"], "hyper: 'env.g' method es learns from the episodes"),
+        (
+            ["env=Pendulum-v1", "hyper.env.g=9", "fitness.source=training"],
+            "fitness.source = training: training episodes",
+        ),
         (["env=gymnax:Pendulum-v1", "space.env.g.low=9"], "space.env.g: give both bounds"),
         (["env=gymnax:Pendulum-v1", "method={name: schedule, rows: [{env.g: 9}, {}]}"], "method.rows.1"),
         (["env=gymnax:Pendulum-v1", "method={name: schedule, rows: [{env.gg: 9}]}"], "method: 'env.gg' does not"),
