@@ -161,7 +161,14 @@ def test_experiments_can_be_built(path: Path) -> None:
         build_run(experiment).shard.close()
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.glob("experiments/studies/*.yaml")), ids=lambda path: path.stem)
+STUDIES = [
+    pytest.param(path, marks=pytest.mark.slow if path.stem == "reward-weights" else ())
+    for path in sorted(ROOT.glob("experiments/studies/*.yaml"))
+]
+
+
+@pytest.mark.filterwarnings("ignore")  # of importing brax
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
 def test_studies_have_equal_budgets(path: Path) -> None:
     budgets(read_study(path))
 
