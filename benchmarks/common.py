@@ -90,16 +90,19 @@ def generations(run_dir: Path) -> list[dict]:
     )
 
 
-def shoal_until(arguments: Sequence[str], reached, cold: bool = False, limit: float = 600) -> tuple[float, list[dict]]:
+def shoal_until(
+    arguments: Sequence[str], reached, cache: Path | None = None, limit: float = 600
+) -> tuple[float, list[dict]]:
     """Start `shoal train` and stop it when `reached(generations)`.
 
-    Returns the seconds from the command's start and the generations. cold: with an empty cache of compiled programs.
+    Returns the seconds from the command's start and the generations. cache: where compiled programs are kept, instead of
+    the user's own place.
     """
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder) / "run"
         environment = dict(os.environ)
-        if cold:
-            environment["XDG_CACHE_HOME"] = str(Path(folder) / "cache")
+        if cache is not None:
+            environment["XDG_CACHE_HOME"] = str(cache)
         began = time.perf_counter()
         command = [*SHOAL, "train", *arguments, "--quiet", "--run-dir", str(run_dir)]
         process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)

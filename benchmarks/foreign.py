@@ -1,10 +1,11 @@
 """What a population of other people's trainers costs beside the trainers alone.
 
 Eight PPO members of Stable-Baselines3 on CartPole in two processes, against eight bare models in two processes with the
-same settings: steps per second, while they train. A round is what lies between two intervals but the evaluation: deciding,
-copying, recording and the checkpoint. First, how long a process takes to be ready, and its first and a further member.
+same settings, in turns: steps per second, while they train. A round is what lies between two intervals but the
+evaluation: deciding, copying, recording and the checkpoint. First, how long a process takes to be ready, and its first
+and a further member.
 
-    python benchmarks/foreign.py --python PATH [--ray PATH] [--members 8 --intervals 6 --steps 4096]
+    python benchmarks/foreign.py --python PATH [--ray PATH] [--members 8 --intervals 6 --steps 4096 --repeats 3]
 
 PATH is an interpreter that has Stable-Baselines3; `--trainer` measures another trainer, without the bare models. With
 `--ray`, an interpreter that has ray[tune]: a round of Ray Tune's PBT too, over as many members that train nothing.
@@ -98,16 +99,25 @@ def main() -> None:
     parser.add_argument("--members", type=int, default=8, help="in two processes (default: %(default)s)")
     parser.add_argument("--intervals", type=int, default=6, help=f"that count, after {WARM_UP} (default: %(default)s)")
     parser.add_argument("--steps", type=int, default=4096, help="of an interval (default: %(default)s)")
+    parser.add_argument("--repeats", type=int, default=3, help="of both, in turns (default: %(default)s)")
     arguments = parser.parse_args()
     config = CONFIG if arguments.trainer.startswith("sb3:") else {}
     ready, first, further = start_up(arguments, config)
     rows = [["a process is ready", f"{ready:.2f} s"], ["its first member", f"{first:.2f} s"]]
     rows += [["a further member", f"{1000 * further:,.0f} ms"]]
-    rate, seconds = population(arguments, config)
-    rows += [["a round between intervals", f"{1000 * seconds:,.0f} ms"], ["population", f"{rate:,.0f} steps/s"]]
+    ours, alone = [], []
+    for _ in range(arguments.repeats):
+        ours.append(population(arguments, config))
+        if config:
+            alone.append(bare(arguments))
+    rates, rounds = zip(*ours, strict=True)
+    rows += [["a round between intervals", f"{1000 * statistics.median(rounds):,.0f} ms"]]
+    rows += [["population", f"{statistics.median(rates):,.0f} steps/s"]]
     if config:
-        alone = bare(arguments)
-        rows += [["bare models", f"{alone:,.0f} steps/s"], ["population / bare", f"{rate / alone:.2f}"]]
+        ratios = [x / y for x, y in zip(rates, alone, strict=True)]
+        rows += [["bare models", f"{statistics.median(alone):,.0f} steps/s"]]
+        spread = f" ({min(ratios):.2f} to {max(ratios):.2f})" if len(ratios) > 1 else ""
+        rows += [["population / bare", f"{statistics.median(ratios):.2f}{spread}"]]
     if arguments.ray:
         for name, synchronous in (("asynchronous", False), ("synchronous", True)):
             rows += [[f"a round of Ray Tune, {name}", f"{1000 * ray_round(arguments, synchronous):,.0f} ms"]]

@@ -21,10 +21,11 @@ import yaml
 from support.runs import build_run
 
 from shoal import cli
-from shoal.core.schema import descriptions, parse
+from shoal.core.schema import descriptions
 from shoal.core.types import Range
+from shoal.core.yaml_text import parse
 from shoal.environments.levels import Levels
-from shoal.experiment.experiment import Checkpoint, Experiment, Fitness, check, from_dict, load
+from shoal.experiment.experiment import Checkpoint, Experiment, Fitness, WeightsAndBiases, check, from_dict, load
 from shoal.experiment.resolve import resolve
 from shoal.methods.es.learner import EsHyper
 from shoal.methods.methods import METHODS, Pbt
@@ -235,7 +236,7 @@ def rows_of(kind: Any) -> list[tuple[str, Any]]:
     return [(f.name, getattr(default, f.name)) for f in fields(kind)]
 
 
-KINDS = (Experiment, Fitness, Levels, Checkpoint, Processes)
+KINDS = (Experiment, Fitness, Levels, Checkpoint, Processes, WeightsAndBiases)
 FIELDS = [row for kind in (*KINDS, Range) for row in rows_of(kind)]
 
 

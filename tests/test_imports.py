@@ -29,6 +29,7 @@ LAYERS: dict[str, set[str]] = {
     "records": {"core", "methods", "experiment", "run"},
     "report": {"core", "experiment", "records", "run"},
     "study": {"core", "experiment", "trainers", "records", "report"},
+    "export": {"core", "rl", "environments", "experiment", "run"},
     "run": {"core", "environments", "trainers", "population", "experiment", "distributed", "records"},
 }
 ABOVE = {"__init__", "__main__", "cli", "commands"}  # may import everything below, and nothing below imports them

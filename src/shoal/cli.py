@@ -136,10 +136,16 @@ def play(
 
 def export(
     run: Run,
-    file: Annotated[Path, Positional, arg(metavar="FILE", help="where to write it", help_behavior_hint="")],
+    file: Annotated[
+        Path, Positional, arg(metavar="FILE", help="policy.onnx, policy.npz, or a trainer's own", help_behavior_hint="")
+    ],
     trust_code: Trust = False,
 ) -> int:
-    """Write the champion as the library saves it that has trained it: sb3:PPO as a zip that PPO.load reads."""
+    """Write the champion as a file for other programs, such as those of a robot.
+
+    .onnx: observations go in, actions come out; onnxruntime checks it against Shoal before it is written. .npz: the
+    weights alone. A champion of a trainer is written as its library saves it: sb3:PPO as a zip that PPO.load reads.
+    """
     from shoal.commands.export import export as write
 
     look_here(trust_code)
@@ -173,7 +179,7 @@ def report(
 
 def schedule(run: Run, format: Annotated[Literal["csv", "yaml", "json"], arg(help="how to print it")] = "csv") -> int:
     """Print the hyperparameters that led to the champion, generation by generation."""
-    from shoal.report.lineage import print_schedule
+    from shoal.report.run import print_schedule
 
     print_schedule(run, format, sys.stdout)
     return DONE

@@ -22,7 +22,7 @@ from shoal import cli
 from shoal.experiment.experiment import Experiment, load
 from shoal.methods.methods import Pbt
 from shoal.population import devices
-from shoal.report.lineage import schedule
+from shoal.report.run import schedule
 from shoal.run.champion import load_champion
 from shoal.run.loop import train
 

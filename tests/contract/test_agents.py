@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.tiny import close, hyper_of, kinds, leaves, make_agent, member, same, space_of
+from support.tiny import REMEMBERING, close, hyper_of, kinds, leaves, make_agent, member, same, space_of
 
 from shoal.core import tree
 from shoal.core.errors import BadInput
@@ -79,15 +79,17 @@ class Case:
         return Lived(population, metrics, tuple(actions))
 
     def _round(self, population: Population, world: World, keys: jax.Array) -> tuple[Population, Any, Rollout]:
-        def step(carry: Any, now: tuple[jax.Array, jax.Array]) -> tuple[Any, Any]:
-            obs, t = now
+        def step(carry: Any, now: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[Any, Any]:
+            obs, done, t = now
             action, carry, extras = self.learner.act(population, obs, carry, fold(keys, t))
-            return carry, (action, extras)
+            return tree.where(done, fresh, carry), (action, extras)
 
-        seen = jnp.moveaxis(world.obs, 1, 0), jnp.arange(self.agent.rollout)
-        taken = jax.lax.scan(step, self.agent.carry((N, self.agent.environments)), seen)[1]
+        fresh = self.agent.carry((N, self.agent.environments))
+        seen = (jnp.moveaxis(x, 1, 0) for x in (world.obs, world.terminated | world.truncated))
+        taken = jax.lax.scan(step, fresh, (*seen, jnp.arange(self.agent.rollout)))[1]
         action, extras = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), taken)
         rollout = Rollout(world.obs, action, world.reward, world.next_obs, world.terminated, world.truncated, extras)
+        rollout = rollout._replace(carry=fresh)
         if self.learner.value is not None:
             needed = world.truncated.at[:, -1].set(True)
             rollout = rollout._replace(next_obs=(), next_value=jnp.where(needed, self._values(population, world), 0.0))
@@ -110,7 +112,10 @@ def fold(keys: jax.Array, i: Any) -> jax.Array:
     return jax.vmap(jax.random.fold_in, (0, None))(keys, i)
 
 
-@pytest.fixture(scope="module", params=kinds(), ids="-".join)
+KINDS = [*kinds(), *((name, "discrete") for name in REMEMBERING)]
+
+
+@pytest.fixture(scope="module", params=KINDS, ids="-".join)
 def case(request: pytest.FixtureRequest) -> Case:
     return Case(*request.param)
 
@@ -195,9 +200,10 @@ def test_a_population_is_its_members_one_by_one(case):
     population, metrics, rollouts = case.round(case.start, case.worlds[0], keys)
     for i in range(N):
         hyper, start, rollout = (member(x, i) for x in (case.hyper, case.start.members, rollouts))
-        carry = agent.carry(agent.environments)
+        carry = fresh = agent.carry((agent.environments,))
         for t in range(agent.rollout):
             action, carry, extras = act(start.learned, hyper, rollout.obs[t], carry, jax.random.fold_in(keys[i], t))
+            carry = tree.where(rollout.terminated[t] | rollout.truncated[t], fresh, carry)
             close((action, extras), member((rollout.action, rollout.extras), t))
         end = update(start, hyper, rollout, keys[i])
         close(end, member((population.members, metrics), i), rtol=1e-3, atol=1e-4)
@@ -270,7 +276,7 @@ def test_members_begin_apart(case):
 
 
 @pytest.mark.parametrize(("shape", "dtype"), [((), "float32"), ((3, 4, 2), "float32"), ((4, 4), "uint8")], ids=str)
-@pytest.mark.parametrize(("name", "actions"), kinds())
+@pytest.mark.parametrize(("name", "actions"), KINDS)
 def test_observations_of_any_shape(name, actions, shape, dtype):
     """By shapes alone; what an agent does not take it says at once, as BadInput."""
     try:
@@ -281,12 +287,12 @@ def test_observations_of_any_shape(name, actions, shape, dtype):
     def live(key: jax.Array) -> Any:
         start, batch = agent.init(key, agent.hyper), (agent.rollout, agent.environments)
         obs = jnp.zeros((*batch, *shape), dtype)
-        carry = agent.carry(agent.environments)
+        carry = agent.carry((agent.environments,))
         step = agent.act(start.learned, agent.hyper, obs[0], carry, key)
         action, _, extras = jax.tree.map(lambda x: jnp.broadcast_to(x, (agent.rollout, *x.shape)), step)
         no = jnp.zeros(batch, bool)
         after = (obs, ()) if agent.value is None else ((), jnp.zeros(batch))
-        rollout = Rollout(obs, action, jnp.zeros(batch), after[0], no, no, extras, after[1])
+        rollout = Rollout(obs, action, jnp.zeros(batch), after[0], no, no, extras, after[1], carry)
         return agent.greedy(start.learned, obs[0], carry)[0], start, agent.update(start, agent.hyper, rollout, key)[0]
 
     action, start, end = jax.eval_shape(live, jax.random.key(0))
@@ -310,9 +316,10 @@ def test_bytes_are_shares_of_255(name, actions):
                 action, _, extras = jax.tree.map(lambda x: jnp.broadcast_to(x, (agent.rollout, *x.shape)), step)
                 done = jnp.ones(batch, bool)
                 after = (obs, ()) if agent.value is None else ((), jnp.zeros(batch))
-                rollout = Rollout(obs, action, jnp.ones(batch), after[0], done, done, extras, after[1])
+                rollout = Rollout(obs, action, jnp.ones(batch), after[0], done, done, extras, after[1], carry)
                 learned = agent.update(start, agent.hyper, rollout, key)[0].learned
-            return step, agent.greedy(learned, obs[1], carry), getattr(learned, "observations", ())
+            now, carry, extras = step
+            return now, extras, agent.greedy(learned, obs[1], carry)[0], getattr(learned, "observations", ())
 
         ends.append(jax.jit(live)(jax.random.key(1)))
     close(*ends, rtol=1e-3, atol=1e-4)

@@ -26,7 +26,7 @@ from shoal.environments.levels import Levels, level_key
 from shoal.environments.randomised import with_spreads
 from shoal.experiment.experiment import Experiment
 from shoal.population.rollouts.device import DeviceRollouts
-from shoal.report.lineage import schedule
+from shoal.report.run import schedule
 from shoal.run.loop import resume, train
 
 OTHERS = np.array([0, 2, 3])  # all but member 1, the one that tests touch

@@ -148,6 +148,7 @@ def recorder(kind: str, valued: bool = False) -> Agent:
         ends = [zeros(dtype=bool), zeros(dtype=bool)]
         after = ((), zeros()) if valued else (zeros(1), ())
         rollout = Rollout(zeros(1), zeros(*space.shape, dtype=dtype), zeros(), after[0], *ends, zeros(), after[1])
+        rollout = rollout._replace(carry=jnp.zeros(B))
         return Member((hyper.choice, rollout), (), ())
 
     def act(learned: Any, hyper: Taste, obs: jax.Array, carry: jax.Array, key: jax.Array) -> Any:
@@ -213,6 +214,7 @@ def test_rollouts_and_episodes(rollouts, kind):
                 for b in range(B):
                     got = getattr(rollout, name)[i, :, b]
                     np.testing.assert_array_equal(got.reshape(np.shape(expected)), expected, err_msg=f"{i} {name}")
+            np.testing.assert_array_equal(rollout.carry[i], [story.steps[-T][-1]] * B)
             returns, lengths = np.array(story.episodes).T
             rewards = [step[2] for step in story.steps[-iterations * T :]]
             assert metrics["reward"][i] == B * sum(rewards) / iterations
@@ -221,6 +223,7 @@ def test_rollouts_and_episodes(rollouts, kind):
             np.testing.assert_allclose(metrics["episode/return"][i], returns.mean(), rtol=1e-6)
             np.testing.assert_allclose(metrics["episode/length"][i], lengths.mean(), rtol=1e-6)
             np.testing.assert_allclose(cards.deviation[i], np.tile(returns, B).std(ddof=1), rtol=1e-4, atol=1e-6)
+    assert rollout.carry.any(), "no rollout begins amid an episode"
     ends = [step[4:6] for story in stories for step in story.steps]
     assert (True, False) in ends and (False, True) in ends
     np.testing.assert_array_equal(shard.cards().steps, [3 * T * B] * N)

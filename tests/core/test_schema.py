@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from shoal.core.errors import BadField, BadInput, unknown
-from shoal.core.schema import build, call, descriptions, parse, plain, read_yaml, write_yaml
+from shoal.core.schema import build, descriptions
+from shoal.core.user_code import call
+from shoal.core.yaml_text import parse, plain, read_yaml, write_yaml
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,15 @@ import pytest
 from support.runs import build_run, tiny
 
 from shoal.core.errors import BadField, BadInput
-from shoal.core.schema import plain, read_yaml
 from shoal.core.types import Cards, Range, Selection
+from shoal.core.yaml_text import plain, read_yaml
 from shoal.experiment import experiment as files
 from shoal.experiment import registry
 from shoal.experiment.experiment import (
     Checkpoint,
     Experiment,
     Fitness,
+    WeightsAndBiases,
     assign,
     blame,
     dump,
@@ -52,6 +53,8 @@ EVERYTHING = Experiment(
     transfer="collective",
     seed=7,
     run_dir="runs/x y",
+    start="runs/before/champion",
+    wandb=WeightsAndBiases("robots", "member", "first", "offline"),
     fitness=Fitness("training", 3, "sampled", "episode.r", 50),
     checkpoint=Checkpoint(2, 5),
     final_episodes=9,

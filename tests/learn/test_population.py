@@ -68,9 +68,9 @@ def test_pendulum_from_memory(tmp_path):
 
 
 def test_lunarlander(tmp_path):
-    """Chance gets about -180. The whole run ends above 200; this one, at the first 200, which eight episodes flatter."""
-    _, champion = outcome("lunarlander", 0, tmp_path, enough=200)
-    assert champion["mean"] >= 130
+    """Chance gets about -180. The whole run ends above 200; this one, at the first 120, which eight episodes flatter."""
+    _, champion = outcome("lunarlander", 0, tmp_path, enough=120)
+    assert champion["mean"] >= 40
 
 
 def test_pendulum(tmp_path):

@@ -93,6 +93,11 @@ def test_truncation_donors_are_uniform():
     assert np.diag(above)[4:].tolist() == [1] * 6
 
 
+def test_the_bottom_explores_where_nobody_donates():
+    found = decide(Truncation(donors="none"), make([4, NAN, 3, 1, 5, 7, 2, 6]))
+    assert found == (list(range(8)), [i in (1, 3) for i in range(8)])
+
+
 def test_truncation_replaces_the_diverged_first():
     parents, explore = decide(Truncation(), make([NAN, -1e9, 3, 4, INF, 5, 6, 7]))
     assert explore == [True, False, False, False, True, False, False, False]
@@ -269,7 +274,7 @@ def test_keep():
         (lambda: Truncation(bottom=NAN), "between 0 and 1"),
         (lambda: Truncation(bottom=1.0, donors="above"), "between 0 and 1"),
         (lambda: Truncation(top=-0.1), "between 0 and 1"),
-        (lambda: Truncation(donors="best"), "'top' nor 'above'"),
+        (lambda: Truncation(donors="best"), "'top', 'above' and 'none'"),
         (lambda: Threshold(threshold_std=-1), "negative"),
         (lambda: Threshold(threshold_abs=NAN), "negative"),
         (lambda: TTest(p=0), "p = 0"),

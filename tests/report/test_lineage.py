@@ -12,7 +12,8 @@ from support.synthetic_run import write_run
 
 from shoal.core.errors import BadInput
 from shoal.records.jsonl import read_lines
-from shoal.report.lineage import Lineage, read_run, schedule, tabulate
+from shoal.report.lineage import Lineage, tabulate
+from shoal.report.run import read_run, schedule
 
 
 def lines(*generations: dict[int, int], start: int = 0) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from support.tiny import close, hyper_of, make_agent, member, same
 from shoal.core.types import Rollout
 from shoal.methods.independent import independent
 from shoal.rl import batching
-from shoal.rl.batching import per_member, repeat, when
+from shoal.rl.batching import in_parts, per_member, repeat, when
 
 FORMS = {"one by one": True, "batched": False}
 SIZES = (1, 2, 3, 5, 8, 9)
@@ -274,3 +274,19 @@ def test_a_population_updates_alike_in_both_forms(monkeypatch, name, actions):
         assert same(member(learned, 0), member(start.members.learned, 0))
         ends.append((population, metrics))
     close(*ends, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(("images", "rows", "parts"), [(12, 5, 3), (12, 100, 1), (7, 4, 7)])
+def test_sums_over_parts_of_a_batch(form: str, images: int, rows: int, parts: int) -> None:
+    """The sizes of the parts divide the batch; together they give what NumPy gives for all of it."""
+    batch, sizes = np.random.default_rng(0).normal(size=(images, 3)).astype(np.float32), []
+
+    def sums(weights: jax.Array, x: jax.Array) -> dict[str, jax.Array]:
+        sizes.append(len(x))
+        return {"value": (x @ weights).sum(), "square": (x**2).sum(0)}
+
+    weights = np.array([1.0, -2.0, 0.5], np.float32)
+    found = jax.jit(in_parts(sums, rows))(weights, batch)
+    np.testing.assert_allclose(found["value"], (batch @ weights).sum(), atol=1e-5)
+    np.testing.assert_allclose(found["square"], (batch**2).sum(0), rtol=1e-5)
+    assert set(sizes) == {images // parts if FORMS[form] else images}

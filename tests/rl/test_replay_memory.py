@@ -63,9 +63,9 @@ class Life:
         action, reward = self.rng.normal(size=A), self.rng.normal()
         return Step(number, action, float(np.float32(reward)), number + 1000, bool(draw[0]), bool(draw[1]))
 
-    def draw(self, count: int, n: int = 1, discount: float = 0.9, seed: int = 0) -> ring.Batch:
-        batch = ring.sample(self.memory, jax.random.key(seed), (4, count // 4), n, jnp.float32(discount))
-        assert batch.obs.shape == (4, count // 4, 2) and batch.reward.shape == (4, count // 4)
+    def draw(self, count: int, n: int = 1, discount: float = 0.9, seed: int = 0, frames: int = 1) -> ring.Batch:
+        batch = ring.sample(self.memory, jax.random.key(seed), (4, count // 4), n, jnp.float32(discount), frames)
+        assert batch.obs.shape == (4, count // 4, 2 * frames) and batch.reward.shape == (4, count // 4)
         return jax.tree.map(lambda x: np.asarray(x).reshape(count, *x.shape[2:]), batch)
 
     def starts(self, n: int) -> list[tuple[list[Step], int]]:
@@ -180,6 +180,36 @@ def test_transitions_of_n_steps(n, lost, slots, length, rollouts):
             np.testing.assert_allclose(got[1], reward, rtol=1e-5, atol=1e-6)
             np.testing.assert_array_equal(got[2], numbered(next_obs) % 251)
             np.testing.assert_allclose(got[3], weight, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("slots", "length", "rollouts"), LIVES)
+@pytest.mark.parametrize(("n", "lost"), [(1, 0.0), (2, 0.3)])
+def test_stacked_frames(n, lost, slots, length, rollouts):
+    """Each step with the last three observations of its episode; before the first one, that one. What has been overwritten
+    belongs to no transition."""
+    frames = 3
+    life = Life(slots, 2, length, ends=0.4, lost=lost).live(rollouts)
+    known = {}
+    for steps, i in life.starts(n):
+        if len(steps) == slots and i < frames - 1:
+            continue
+        last = next((k for k in range(i, i + n) if steps[k].terminated or steps[k].truncated), i + n - 1)
+        known[steps[i].obs] = seen(steps, i, frames), seen(steps, last, frames)[1:], steps[last].next_obs
+    assert known or frames + n > slots + 1
+    if not known:
+        return
+    batch = life.draw(400, n, frames=frames)
+    assert set(numbers(batch.obs[:, -2:])) == set(known)
+    for now, after in zip(batch.obs, batch.next_obs, strict=True):
+        before, middle, last = known[int(now[-2])]
+        np.testing.assert_array_equal(now, np.concatenate([numbered(number) for number in before]))
+        np.testing.assert_array_equal(after, np.concatenate([*map(numbered, middle), numbered(last) % 251]))
+
+
+def seen(steps: list[Step], i: int, frames: int) -> list[int]:
+    """The numbers of the last observations of the episode that step i belongs to."""
+    first = next((k for k in range(i, 0, -1) if steps[k - 1].terminated or steps[k - 1].truncated), 0)
+    return [steps[max(i - k, first)].obs for k in range(frames - 1, -1, -1)]
 
 
 def test_the_cases_above_hold_every_kind_of_end():

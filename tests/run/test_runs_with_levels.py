@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from support.runs import flags, record, rows, same_run, shoal, tiny
+from support.runs import COMMAND, flags, mpiexec, record, rows, same_run, shoal, tiny
 
 from shoal.commands.evaluate import evaluate
 from shoal.commands.retrain import replay
@@ -94,6 +96,25 @@ def test_a_resumed_run_is_the_same(tmp_path: Path) -> None:
     (stopped / "result.json").unlink()
     resume(stopped, generations=2, trust_code=True)
     same_run(whole, stopped)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["mpi", "directory"])
+def test_they_are_the_same_in_every_process(tmp_path: Path, how: str) -> None:
+    """Over two ranks; and for a worker that is alone in its directory, whose fitness is of the same levels."""
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    train(experiment(whole, shards=2))
+    if how == "mpi":
+        levels = {"train": list(TRAIN), "validation": list(VALIDATION), "test": list(TEST)}
+        command = flags(run, "--exchange", "mpi", env=ON_DEVICE, levels=levels, shards=2)
+        env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+        subprocess.run(mpiexec(2, *COMMAND, *command), check=True, env=env, capture_output=True, timeout=240)
+        same_run(whole, run)
+    else:
+        space = tmp_path / "space"
+        run = Path(train(experiment(None, exchange="directory", workspace=str(space), worker="a")).run_dir)
+        one, other = (rows(path / "lineage.jsonl") for path in (whole, run))
+        assert [row["levels"] for row in one] == [row["levels"] for row in other]
 
 
 def test_the_report_tells_of_levels(tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ SMALL |= {"normalise_observations": True}  # not of rewards: it uses a discount 
 # Per agent: further settings, and hyperparameters under which every one of them has something to do.
 REPLAY = {"capacity": 64, "warm_up": 4, "batch": 16}
 SETTINGS: dict[str, dict[str, Any]] = {"td3": REPLAY, "sac": REPLAY, "dqn": REPLAY}
+# An agent that remembers its episodes, with the settings that make it so.
+REMEMBERING = {"recurrent_ppo": ("ppo", {"recurrent": 4, "frame_stack": 2})}
 LIVE: dict[str, dict[str, float]] = {
     "ppo": {"learning_rate": 0.03, "max_gradient_norm": 0.05},
     "td3": {"target_noise": 0.5, "noise_clip": 0.3},
@@ -40,10 +42,11 @@ def make_agent(
     name: str, actions: str = "discrete", obs: tuple[int, ...] = (2,), dtype: str = "float32", **settings: Any
 ) -> Agent:
     """A small agent for such observations and actions. Raises BadInput where it does not have them."""
+    name, more = REMEMBERING.get(name, (name, {}))
     module, _, factory = AGENTS[name].partition(":")
     module = importlib.import_module(module)
     known = {field.name for field in fields(module.Config)}
-    small = {k: v for k, v in SMALL.items() if k in known} | SETTINGS.get(name, {}) | settings
+    small = {k: v for k, v in SMALL.items() if k in known} | SETTINGS.get(name, {}) | more | settings
     return getattr(module, factory)(Spec(obs, dtype, space_of(actions)), **small)
 
 
@@ -64,7 +67,7 @@ def kinds() -> list[tuple[str, str]]:
 
 def hyper_of(name: str, agent: Agent, members: int) -> Any:
     """Live hyperparameters, equal for all members: float32 [N] each."""
-    hyper = agent.hyper._replace(**LIVE.get(name, {}))
+    hyper = agent.hyper._replace(**LIVE.get(REMEMBERING.get(name, (name,))[0], {}))
     return jax.tree.map(lambda x: np.full(members, x, np.float32), hyper)
 
 

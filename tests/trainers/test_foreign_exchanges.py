@@ -13,7 +13,7 @@ from support.ancestry import check_ancestry
 from support.runs import COMMAND, mpiexec, rows, shoal, tiny
 
 from shoal.experiment.experiment import Experiment, Fitness, dump
-from shoal.report.lineage import schedule
+from shoal.report.run import schedule
 from shoal.run.loop import train
 from shoal.trainers.trainers import Processes
 

@@ -26,6 +26,7 @@ from shoal.core.errors import BadField
 from shoal.core.schema import build
 from shoal.core.types import Agent, Discrete, Member, Range
 from shoal.rl import off_policy
+from shoal.rl.frames import stacked, stacking
 from shoal.rl.networks import MLP, check_activation, make_network
 from shoal.rl.off_policy import Replay, towards
 
@@ -51,6 +52,8 @@ class Config(Replay):
     """choose the action of the target by the online network, which overestimates less"""
     n_step: int = 1
     """rewards that a target sums up before it adds the value of the target network"""
+    frame_stack: int = 1
+    """observations that are seen at once, along the channels of an image; the memory stores single ones"""
 
 
 class Hyper(NamedTuple):
@@ -94,8 +97,9 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
     off_policy.check(config)
     if not 1 <= config.n_step <= config.rollout:
         raise BadField("config.n_step", f"must be from 1 to config.rollout = {config.rollout}", value=config.n_step)
-    choices = spec.action.n
-    features = make_network(config.network, spec)
+    off_policy.check_frames(config, config.n_step, config.frame_stack)
+    choices, seen = spec.action.n, stacked(spec, config.frame_stack)
+    features = make_network(config.network, seen)
     head = MLP(config.layers, choices, config.activation)
 
     def values(params: Any, obs: jax.Array) -> jax.Array:
@@ -107,7 +111,7 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
 
     def init(key: jax.Array, hyper: Hyper) -> Member:
         memory_key, features_key, head_key = jax.random.split(key, 3)
-        x, first = features.init_with_output(features_key, jnp.zeros((1, *spec.obs_shape), spec.obs_dtype))
+        x, first = features.init_with_output(features_key, jnp.zeros((1, *seen.obs_shape), seen.obs_dtype))
         params = {"features": first, "head": head.init(head_key, x)}
         learned = Learned(params=params, target=params, optimiser=optimiser(hyper).init(params), updates=jnp.int32(0))
         return Member(learned, *off_policy.begin(spec, config, memory_key))
@@ -141,10 +145,11 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         metrics = {"loss/critic": error, "value/mean": value.mean(), "value/target": target.mean()}
         return Learned(params=params, target=moved, optimiser=state, updates=updates), metrics
 
-    return off_policy.agent(
+    agent = off_policy.agent(
         config,
         improve,
         config.n_step,
+        config.frame_stack,
         init=init,
         act=act,
         greedy=greedy,
@@ -152,6 +157,7 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         space=SPACE,
         limits={"target_period": (1.0, 1e9), "epsilon": (0.0, 1.0)},
     )
+    return stacking(agent, spec, config.frame_stack)
 
 
 def _at(values: jax.Array, action: jax.Array) -> jax.Array:

@@ -13,6 +13,9 @@ One update learns from a rollout of T steps in B environments, with the policy p
 
 Where an episode ends, A[t+1] counts as 0; where it terminates, V(s[t+1]) does too. With `clip_values`, L_value is the
 larger of itself and that of V(s) clipped to V_old(s) ± ε.
+
+With `recurrent`, pi and V also depend on what an LSTM remembers of the episode. The parts are then whole environments, each
+a sequence of T steps: it begins with what was remembered when the rollout began, and gradients go back to there.
 """
 
 from __future__ import annotations
@@ -26,13 +29,14 @@ import optax
 
 from shoal.core import tree
 from shoal.core.errors import BadField
-from shoal.core.keys import stream
 from shoal.core.schema import build
 from shoal.core.types import Agent, Member, Range, Rollout
+from shoal.rl.actor_critic import ActorCritic, Networks
 from shoal.rl.advantages import generalised_advantages
 from shoal.rl.batching import in_parts, per_member
-from shoal.rl.networks import MLP, Distribution, Policy, check_activation, make_network, scaled
-from shoal.rl.normalize import Statistics, empty, normalise, running_returns, take_in
+from shoal.rl.frames import of_rollout, stack, stacked, stacking
+from shoal.rl.networks import scaled
+from shoal.rl.normalize import Statistics, empty, running_returns, take_in
 from shoal.rl.steps import bounded, usable, without
 
 if TYPE_CHECKING:
@@ -40,27 +44,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Networks):
     """The structure of a PPO agent: what fixes shapes, equal for all members."""
 
-    network: Any = "mlp"
-    """what comes before the hidden layers: mlp (nothing), nature_cnn or impala (convolutions over an image), or
-    module:factory of your own"""
-    shared: bool = True
-    """policy and critic have that network in common, before hidden layers of their own; false: one each"""
-    layers: tuple[int, ...] = (64, 64)
-    """widths of the hidden layers, of which policy and critic have their own"""
-    activation: str = "tanh"
-    """tanh, relu, elu, swish or gelu"""
+    frame_stack: int = 1
+    """observations that are seen at once, along the channels of an image; each is stored once"""
     environments: int = 4
     """environments that each member acts in (B)"""
     rollout: int = 128
     """steps in each environment between two updates (T)"""
     minibatches: int = 4
     """parts that the rollout's T x B steps are split into at each epoch; of more than one step each, where advantages are
-    normalised"""
-    normalise_observations: bool = False
-    """subtract the running mean of the observations, and divide by their running deviation"""
+    normalised; of whole environments, where policy and critic are recurrent"""
     normalise_rewards: bool = False
     """divide rewards by the running deviation of the discounted return"""
     normalise_advantages: bool = True
@@ -112,15 +107,17 @@ class Acted(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Steps as the loss sees them; every leaf is [batch, ...]."""
+    """Steps as the loss sees them; every leaf is [batch, ...], or [batch, T, ...] where they are sequences."""
 
-    obs: jax.Array
+    obs: jax.Array  # or the places of frames, [..., K], until a minibatch is taken
     action: jax.Array
     log_prob: jax.Array
     value: jax.Array
     target: jax.Array  # of the new value
     advantage: jax.Array  # in a minibatch normalised, where that is wanted
     weight: jax.Array  # 0 for steps that are not learned from; those of a minibatch sum up to 1
+    carry: Any = ()  # of sequences: what was remembered before their first step, [batch, ...]
+    begins: Any = ()  # of sequences: where an episode begins
 
 
 def ppo(spec: Spec, **settings: Any) -> Agent:
@@ -132,17 +129,13 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
     for name in ("environments", "rollout", "minibatches"):
         if getattr(config, name) < 1:
             raise BadField(f"config.{name}", "must be at least 1", value=getattr(config, name))
-    if any(width < 1 for width in config.layers):
-        raise BadField("config.layers", "every width must be at least 1", value=list(config.layers))
+    networks = ActorCritic(stacked(spec, config.frame_stack), config)
     steps = config.rollout * config.environments
-    check_activation(config.activation)
-    if steps % config.minibatches:
-        raise BadField(
-            "config.minibatches",
-            f"does not divide the {steps} steps of a rollout "
-            f"(config.rollout {config.rollout} x config.environments {config.environments})",
-            value=config.minibatches,
-        )
+    rows = config.environments if config.recurrent else steps  # which minibatches divide among them
+    if rows % config.minibatches:
+        what = f"steps of a rollout (config.rollout {config.rollout} x config.environments {config.environments})"
+        what = "environments, each of which stays whole with config.recurrent" if config.recurrent else what
+        raise BadField("config.minibatches", f"does not divide the {rows} {what}", value=config.minibatches)
     if config.normalise_advantages and steps == config.minibatches:
         raise BadField(
             "config.minibatches",
@@ -150,9 +143,6 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
             "take fewer, or config.normalise_advantages: false",
             value=config.minibatches,
         )
-    network = make_network(config.network, spec)
-    policy = Policy(spec.action, config.layers, config.activation)
-    critic = MLP(config.layers, 1, config.activation)
 
     def optimiser(hyper: Hyper) -> optax.GradientTransformation:
         # Built from the hyperparameters at every use, so that a new learning rate takes effect at once.
@@ -161,40 +151,32 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         )
 
     def init(key: jax.Array, hyper: Hyper) -> Member:
-        policy_key, critic_key = jax.random.split(key)
-        obs = jnp.zeros((1, *spec.obs_shape), spec.obs_dtype)
-        networks = [
-            network.init(stream(k, "network"), obs) for k in ([key] if config.shared else [policy_key, critic_key])
-        ]
-        x = network.apply(networks[0], obs)
-        params = {"networks": networks, "policy": policy.init(policy_key, x), "critic": critic.init(critic_key, x)}
+        params = networks.init(key)
         learned = Learned(
             params=params,
             optimiser=optimiser(hyper).init(params),
-            observations=empty(spec.obs_shape),
+            observations=empty(networks.spec.obs_shape),
             returns=empty(()),
         )
         return Member(learned, memory=(), own=jnp.zeros(config.environments))
 
-    def forward(params: Any, statistics: Statistics, obs: jax.Array) -> tuple[Distribution, jax.Array]:
-        """The distribution of the actions, and the values [...], of observations [..., *obs_shape]."""
-        if config.normalise_observations:
-            obs = normalise(statistics, scaled(obs))
-        features = [network.apply(p, obs) for p in params["networks"]]  # one for both, or one each
-        value = critic.apply(params["critic"], features[-1])[..., 0]
-        return policy.apply(params["policy"], features[0]), value
+    def looked(frames: Any, obs: jax.Array) -> jax.Array:
+        """The observations of a batch; where frames are stacked, it has their places."""
+        return stack(frames[obs], spec.obs_shape) if config.frame_stack > 1 else obs
 
     def act(learned: Learned, hyper: Hyper, obs: jax.Array, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
-        distribution, value = forward(learned.params, learned.observations, obs)
+        distribution, value, carry = networks.step(learned.params, learned.observations, obs, carry)
         action = distribution.sample(key)
         return action, carry, Acted(distribution.log_prob(action), value)
 
     def greedy(learned: Learned, obs: jax.Array, carry: Any) -> tuple[jax.Array, Any]:
-        return forward(learned.params, learned.observations, obs)[0].mode(), carry
+        distribution, _, carry = networks.step(learned.params, learned.observations, obs, carry)
+        return distribution.mode(), carry
 
     def value(learned: Learned, obs: jax.Array, carry: Any) -> jax.Array:
         """NaN for observations that cannot be learned from."""
-        return jnp.where(bounded(obs, 1), forward(learned.params, learned.observations, obs)[1], jnp.nan)
+        _, values, _ = networks.step(learned.params, learned.observations, obs, carry)
+        return jnp.where(bounded(obs, 1), values, jnp.nan)
 
     def weighed(part: Batch) -> Batch:
         """A minibatch, with weights that make sums the means of its steps."""
@@ -209,7 +191,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         def mean(x: jax.Array) -> jax.Array:
             return (x * batch.weight).sum()
 
-        distribution, value = forward(params, statistics, batch.obs)
+        distribution, value = networks.steps(params, statistics, batch.obs, batch.carry, batch.begins)
         log_ratio = distribution.log_prob(batch.action) - batch.log_prob
         ratio, advantage = jnp.exp(log_ratio), batch.advantage
         clipped = jnp.clip(ratio, 1 - hyper.clip_range, 1 + hyper.clip_range)
@@ -230,8 +212,10 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         }
         return policy_loss + hyper.value_coefficient * value_loss - hyper.entropy_coefficient * entropy, metrics
 
-    def improve(learned: Learned, hyper: Hyper, batch: Batch, key: jax.Array) -> tuple[Learned, dict[str, jax.Array]]:
-        """`hyper.epochs` passes over the batch of T x B steps, in minibatches."""
+    def improve(
+        learned: Learned, hyper: Hyper, batch: Batch, frames: Any, key: jax.Array
+    ) -> tuple[Learned, dict[str, jax.Array]]:
+        """`hyper.epochs` passes over the batch of all steps, in minibatches."""
         tx = optimiser(hyper)
 
         def gradient(params: Any, part: Batch) -> tuple[Any, dict[str, jax.Array]]:
@@ -239,21 +223,23 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
             return jax.grad(loss, has_aux=True)(params, learned.observations, hyper, part)
 
         if config.network != "mlp":
-            gradient = in_parts(gradient, IMAGES_AT_ONCE)
+            gradient = in_parts(gradient, max(IMAGES_AT_ONCE * rows // steps, 1))
 
-        def minibatch(carry: tuple[Any, Any], rows: jax.Array) -> tuple[tuple[Any, Any], dict[str, jax.Array]]:
+        def minibatch(carry: tuple[Any, Any], part: jax.Array) -> tuple[tuple[Any, Any], dict[str, jax.Array]]:
             params, state = carry
-            gradients, metrics = gradient(params, weighed(tree.take(batch, rows)))
+            steps = tree.take(batch, part)
+            gradients, metrics = gradient(params, weighed(steps._replace(obs=looked(frames, steps.obs))))
             updates, state = tx.update(gradients, state, params)
             return (optax.apply_updates(params, updates), state), metrics
 
         def epoch(i: jax.Array, carry: tuple[Any, Any, dict]) -> tuple[Any, Any, dict]:
             params, state, _ = carry
-            order = jax.random.permutation(jax.random.fold_in(key, i), steps).reshape(config.minibatches, -1)
+            order = jax.random.permutation(jax.random.fold_in(key, i), rows).reshape(config.minibatches, -1)
             (params, state), metrics = jax.lax.scan(minibatch, (params, state), order)
             return params, state, jax.tree.map(lambda x: x.mean(0), metrics)
 
-        nothing = tree.zeros(jax.eval_shape(loss, learned.params, learned.observations, hyper, batch)[1])
+        whole = batch._replace(obs=jax.eval_shape(looked, frames, batch.obs))
+        nothing = tree.zeros(jax.eval_shape(loss, learned.params, learned.observations, hyper, whole)[1])
         epochs = jnp.round(hyper.epochs).astype(jnp.int32)
         params, state, metrics = jax.lax.fori_loop(0, epochs, epoch, (learned.params, learned.optimiser, nothing))
         return learned._replace(params=params, optimiser=state), metrics
@@ -263,6 +249,8 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
 
     def learn(member: Member, hyper: Hyper, rollout: Rollout, key: jax.Array) -> tuple[Member, dict[str, jax.Array]]:
         learned, sums = member.learned, member.own
+        ends = rollout.terminated | rollout.truncated | ~bounded(rollout.obs, 2)
+        begins = jnp.concatenate([jnp.zeros_like(ends[:1]), ends[:-1]])
         known = jnp.where(bounded(rollout.obs, 2), rollout.extras.value, jnp.nan)
         following = jnp.concatenate([known[1:], rollout.next_value[-1:]])
         following = jnp.where(rollout.truncated, rollout.next_value, following)
@@ -281,8 +269,11 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         advantage = generalised_advantages(
             reward, value, rollout.next_value, terminated, truncated, hyper.discount, hyper.gae_lambda
         )
+        obs, carry, frames = rollout.obs, rollout.carry, None
+        if config.frame_stack > 1:
+            obs, carry, frames = of_rollout(carry, obs, begins)
         batch = Batch(
-            obs=rollout.obs,
+            obs=obs,
             action=rollout.action,
             log_prob=rollout.extras.log_prob,
             value=value,
@@ -290,23 +281,26 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
             advantage=advantage,
             weight=kept.astype(jnp.float32),
         )
-        batch = jax.tree.map(lambda x: x.reshape(steps, *x.shape[2:]), batch)
-        learned, metrics = improve(learned, hyper, batch, key)
+        if config.recurrent:
+            batch = jax.tree.map(lambda x: x.swapaxes(0, 1), batch._replace(begins=begins))._replace(carry=carry)
+        else:
+            batch = jax.tree.map(lambda x: x.reshape(steps, *x.shape[2:]), batch)
+        learned, metrics = improve(learned, hyper, batch, frames, key)
 
         residual = 1 - jnp.var(advantage) / (jnp.var(advantage + value) + 1e-8)
         metrics |= {"value/explained": jnp.maximum(residual, -1.0)}
         observations = learned.observations
         if config.normalise_observations:
-            observations = take_in(observations, scaled(rollout.obs), kept)
+            observations = take_in(observations, scaled(looked(frames, obs)), kept)
         learned = learned._replace(observations=observations, returns=returns)
         return Member(learned, (), sums), metrics
 
-    return Agent(
+    agent = Agent(
         init=init,
         act=act,
         greedy=greedy,
         update=learn,
-        carry=lambda shape: (),
+        carry=networks.carry,
         hyper=Hyper(),
         space=SPACE,
         rollout=config.rollout,
@@ -314,3 +308,4 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         limits=LIMITS,
         value=value,
     )
+    return stacking(agent, spec, config.frame_stack)

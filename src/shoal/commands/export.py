@@ -1,25 +1,57 @@
-"""Giving a champion back to the library that has trained it."""
+"""Writing a champion as a file for other programs."""
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 from shoal.core.errors import BadInput
-from shoal.run.champion import load_champion, trainer_of
+from shoal.run.champion import Champion, load_champion, trainer_of
 from shoal.trainers.trainers import is_trainer
+
+EXTRA = "pip install 'shoal[onnx]'"
 
 
 def export(run: Path, file: Path, trust_code: bool = False) -> list[str]:
-    """Write the champion of a run as its own library saves models. Returns the files written. Raises BadInput.
+    """Write the champion of a run: as ONNX or as arrays, by the ending of `file`; one of a trainer as its library saves it.
+
+    Returns the files written, each with what there is to say of it. Raises BadInput.
 
     trust_code: import what the run names, where it is not Shoal's.
     """
     champion = load_champion(run, trust_code)
+    if is_trainer(champion.experiment.agent, champion.experiment.python):
+        return _by_trainer(champion, file)
+    if not file.parent.is_dir():
+        raise BadInput(f"{file} cannot be written: there is no folder {file.parent}")
+    try:
+        if file.suffix == ".onnx":
+            return [_as_onnx(champion, file)]
+        if file.suffix == ".npz":
+            from shoal.export.npz_file import write_npz
+
+            write_npz(champion, file)
+            return [str(file)]
+    except BadInput as error:
+        raise BadInput(f"{file}: {error}") from error
+    raise BadInput(f"{file}: the file must end in .onnx, which other programs run, or .npz, the arrays alone")
+
+
+def _as_onnx(champion: Champion, file: Path) -> str:
+    for package in ("onnx", "onnxruntime"):
+        if importlib.util.find_spec(package) is None:
+            raise BadInput(f"ONNX needs the package {package}: {EXTRA}")
+    from shoal.export.onnx_file import write_onnx
+
+    difference = write_onnx(champion, file)
+    return f"{file} (run by onnxruntime, its actions differ from those in Shoal by at most {difference:.1g})"
+
+
+def _by_trainer(champion: Champion, file: Path) -> list[str]:
+    """As the library saves it that has trained it."""
     e = champion.experiment
-    if not is_trainer(e.agent, e.python):
-        raise BadInput(
-            f"{run}: {e.agent} is an agent of Shoal's own; in Python, shoal.load_champion(run).act(obs) plays it"
-        )
+    if file.suffix in (".onnx", ".npz"):
+        raise BadInput(f"{file}: {e.agent} writes files of its own kind, such as .zip of Stable-Baselines3")
     trainers, remote = trainer_of(e, champion.hyper, champion.learned)
     try:
         if not trainers.exports:

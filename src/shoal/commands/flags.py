@@ -86,6 +86,7 @@ class Flags:
     explore: Annotated[str | None, _flag("NAME", "explore")] = None
     seed: Annotated[int | None, WHOLE, _flag("N", "seed")] = None
     run_dir: Annotated[str | None, _flag("PATH", "run_dir")] = None
+    start: Annotated[str | None, _flag("RUN", "start")] = None
     shards: Annotated[int | None, WHOLE, _flag("N", "shards")] = None
     exchange: Annotated[Literal["local", "mpi", "directory"] | None, _flag("NAME", "exchange")] = None
     workspace: Annotated[str | None, _flag("DIR", "workspace")] = None
@@ -129,7 +130,7 @@ def stated(file: Path | None, flags: Flags, set: Sequence[str]) -> tuple[Experim
 
 def assignments(set: Sequence[str]) -> dict[str, Any]:
     """The values of FIELD=VALUE, by field."""
-    from shoal.core.schema import read_yaml
+    from shoal.core.yaml_text import read_yaml
 
     given = {}
     for assignment in set:

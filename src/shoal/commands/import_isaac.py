@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core.errors import BadField, BadInput, unknown
-from shoal.core.schema import parse, read_yaml, write_yaml
+from shoal.core.yaml_text import parse, read_yaml, write_yaml
 from shoal.experiment.experiment import Experiment, check, from_dict
 from shoal.trainers.rl_games_hyper import LIVE, hyperparameters
 

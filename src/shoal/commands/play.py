@@ -18,8 +18,8 @@ import numpy as np
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import interruptible
 from shoal.core.keys import derive, jax_key, words
-from shoal.core.schema import one_line
 from shoal.core.types import PyTree, Seed
+from shoal.core.user_code import one_line
 from shoal.environments import host, registry
 from shoal.environments.atari import ONLY_IN_TRAINING
 from shoal.environments.blame import blamed

@@ -14,7 +14,7 @@ from shoal.experiment.trust import check_trust
 from shoal.methods.methods import METHODS, Schedule
 from shoal.population.devices import prepare
 from shoal.records.recorder import Recorder
-from shoal.report.lineage import read_run, schedule
+from shoal.report.run import read_run, schedule
 from shoal.run.loop import Result, train
 from shoal.trainers.standard import STANDARD, translate
 from shoal.trainers.trainers import Trainers

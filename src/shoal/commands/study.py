@@ -18,7 +18,7 @@ from shoal.commands.retrain import replay
 from shoal.core.atomic import write_file
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed, Interrupted, interruptible
-from shoal.core.schema import one_line
+from shoal.core.user_code import one_line
 from shoal.distributed.lease import Lease
 from shoal.population.devices import prepare
 from shoal.records.recorder import Generation, Recorder, Start

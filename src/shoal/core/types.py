@@ -85,7 +85,7 @@ class TimeStep(NamedTuple):
 
 
 class Rollout(NamedTuple):
-    """T steps in B environments of one member; every leaf is [T, B, ...]."""
+    """T steps in B environments of one member; every leaf is [T, B, ...], those of `carry` [B, ...]."""
 
     obs: Array
     action: Array
@@ -95,6 +95,7 @@ class Rollout(NamedTuple):
     truncated: Array
     extras: PyTree  # what `act` returned for `update`, such as log-probabilities
     next_value: Array = ()  # its value for such an agent, where an episode is truncated or goes on after the rollout; else 0
+    carry: PyTree = ()  # what the agent remembered before the first step
 
 
 # --------------------------------------------------------------------------------------------- agents
@@ -115,7 +116,7 @@ class Agent(NamedTuple):
     act:    (learned, hyper, obs [B, ...], carry, key) -> (action [B, ...], carry, extras)
     greedy: (learned, obs [B, ...], carry) -> (action [B, ...], carry)
     update: (member, hyper, rollout, key) -> (member, metrics), metrics being a flat dict of float32 scalars
-    carry:  (batch shape) -> the state of a recurrent policy at the start of an episode, `()` where there is none
+    carry:  (batch shape) -> what the agent remembers from step to step, as it is at the start of an episode; `()`: nothing
     hyper:  default values; space: the ranges that PBT tunes by default
     rollout, environments: T and B, the steps and the environments of one iteration
     limits: (lowest, highest) possible value of a hyperparameter, where there are such limits

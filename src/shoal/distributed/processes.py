@@ -12,9 +12,9 @@ import numpy as np
 
 from shoal.core.errors import BadField, BadInput
 from shoal.core.interrupts import Failed, Interrupted
-from shoal.core.schema import plain
 from shoal.core.types import Exchange, SearchLearner
 from shoal.core.workshop import Workshop
+from shoal.core.yaml_text import plain
 from shoal.distributed.asynchronous import Worker
 from shoal.distributed.directory import Workspace
 from shoal.distributed.local import Local

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from shoal.core.errors import BadField, unknown
-from shoal.core.schema import one_line
 from shoal.core.types import Discrete, Spec
+from shoal.core.user_code import one_line
 from shoal.environments.host import HostEnvironment, Vector
 from shoal.environments.objective import Objective
 from shoal.environments.pool import Moved, Pool, threads

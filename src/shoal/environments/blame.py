@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import jax
 
 from shoal.core.errors import BadField, BadInput
-from shoal.core.schema import one_line
+from shoal.core.user_code import one_line
 
 
 @contextmanager

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from shoal.core.errors import BadField
-from shoal.core.schema import one_line
 from shoal.core.types import ActionSpace, Continuous, Discrete, MultiDiscrete, Spec, TimeStep
+from shoal.core.user_code import one_line
 from shoal.environments.objective import Objective, read_objective
 
 

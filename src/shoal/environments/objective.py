@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core.errors import BadField
-from shoal.core.schema import one_line
+from shoal.core.user_code import one_line
 
 Objective = str | Callable[[dict[str, Any]], float] | None
 

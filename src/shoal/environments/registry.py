@@ -9,8 +9,8 @@ from contextlib import suppress
 from typing import Any
 
 from shoal.core.errors import BadField
-from shoal.core.schema import call_own, import_from
 from shoal.core.suggestions import nearest
+from shoal.core.user_code import call_own, import_from
 from shoal.environments import atari, envpool
 from shoal.environments.device import DeviceEnvironment, import_gymnax
 from shoal.environments.host import HostEnvironment

@@ -13,8 +13,9 @@ from typing import Any, Literal
 
 from shoal.core.errors import BadField, BadInput
 from shoal.core.knobs import PREFIX
-from shoal.core.schema import build, explained, parse, plain, read_yaml, write_yaml
+from shoal.core.schema import build, explained
 from shoal.core.types import Range
+from shoal.core.yaml_text import parse, plain, read_yaml, write_yaml
 from shoal.environments.levels import Levels
 from shoal.experiment.registry import as_range, method, method_data, method_name, name_of, range_data
 from shoal.methods.methods import Method, Pbt
@@ -73,6 +74,20 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
+class WeightsAndBiases:
+    """Where Weights & Biases shows a run."""
+
+    project: str = "shoal"
+    """the project, which is made when it does not exist"""
+    runs: Literal["one", "member"] = "one"
+    """one: a run of W&B with the curves of all members; member: one for each of them, beside one of the population"""
+    group: str | None = None
+    """what these runs have in common; by default the name of the run directory"""
+    mode: Literal["online", "offline"] = "online"
+    """offline: nothing is sent, until `wandb sync RUN/wandb/offline-run-*` is called"""
+
+
+@dataclass(frozen=True)
 class Experiment:
     """A population-based training run. File, flags and Python name the same fields."""
 
@@ -107,6 +122,9 @@ class Experiment:
     """where the run is written; by default runs/ENVIRONMENT-AGENT-SEED, with a number behind it when that is taken"""
     python: str | None = None
     """the interpreter that has a trainer's packages; by default this one"""
+    start: str | None = None
+    """a run whose members this one begins with, each with what its namesake had learned; RUN/champion: all of them with
+    what the champion had learned"""
     processes: Processes = field(default_factory=Processes)
     fitness: Fitness = field(default_factory=Fitness)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
@@ -122,6 +140,8 @@ class Experiment:
     """options of the environment, such as its time limit"""
     levels: Levels | None = None
     """numbered variants of the environment, to train on some of them and to measure on others"""
+    wandb: WeightsAndBiases | None = None
+    """show the run at Weights & Biases too"""
 
 
 # ----------------------------------------------------------------------------------------------- files
@@ -200,7 +220,8 @@ def to_dict(experiment: Experiment) -> dict[str, Any]:
     fitness = replace(experiment.fitness, objective=name_of(experiment.fitness.objective))
     values["fitness"], values["checkpoint"] = asdict(fitness), asdict(experiment.checkpoint)
     values["processes"] = asdict(experiment.processes)
-    values["levels"] = None if experiment.levels is None else asdict(experiment.levels)
+    for name in ("levels", "wandb"):
+        values[name] = None if values[name] is None else asdict(values[name])
     for name in ("env", "agent"):
         values[name] = name_of(values[name])
     values["method"] = method_data(experiment.method)
@@ -259,7 +280,7 @@ def check(experiment: Experiment) -> Method:
             *above, _ = name.split(".")
             holder = attrgetter(*above)(e) if above else e
             raise explained(BadField(name, f"must be at {bound}", value=value), type(holder), *(f"{x}." for x in above))
-    for name in ("run_dir", "workspace"):
+    for name in ("run_dir", "workspace", "start"):
         if "\0" in (getattr(e, name) or ""):
             raise BadField(name, "no path holds the character \\0", value=f"{getattr(e, name)!r}")
     if e.shards is not None and (e.shards < 1 or e.population % e.shards):

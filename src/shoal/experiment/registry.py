@@ -7,8 +7,10 @@ from dataclasses import MISSING, asdict, fields, is_dataclass, replace
 from typing import Any
 
 from shoal.core.errors import BadField, unknown
-from shoal.core.schema import build, call_own, import_from, plain
+from shoal.core.schema import build
 from shoal.core.types import Range
+from shoal.core.user_code import call_own, import_from
+from shoal.core.yaml_text import plain
 from shoal.environments.host import Objective
 from shoal.methods.methods import METHODS, Method
 from shoal.methods.pbt.explore import EXPLORERS

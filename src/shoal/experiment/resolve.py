@@ -11,8 +11,10 @@ import numpy as np
 
 from shoal.core.errors import BadField, unknown
 from shoal.core.knobs import usual
-from shoal.core.schema import build, call, call_own, plain
+from shoal.core.schema import build
 from shoal.core.types import Agent, Evolver, Learner, Range, SearchLearner, Spec, Tunable
+from shoal.core.user_code import call, call_own
+from shoal.core.yaml_text import plain
 from shoal.environments import registry as environments
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.guard import guarded
@@ -24,6 +26,7 @@ from shoal.experiment.experiment import INT32, Experiment, check
 from shoal.experiment.knobs import check_knobs, unknown_name
 from shoal.experiment.registry import OBJECT, as_range, import_object, method_name, name_of, objective
 from shoal.methods.methods import METHODS, Method, check_limits
+from shoal.methods.ranges import nearest
 from shoal.trainers.process import Recipe
 from shoal.trainers.trainers import Trainers, is_trainer, own_folders
 
@@ -66,6 +69,11 @@ class Resolved(NamedTuple):
         """Of the environment, where that is known."""
         return self.learner.spec if isinstance(self.learner, Trainers) else self.environment.spec
 
+    def nearest(self, hyper: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Of hyperparameters [N] those that are tuned here, each value as near as its range allows."""
+        space = self.experiment.space or {}
+        return {name: nearest(space[name], x) for name, x in hyper.items() if name in space}
+
     def members(self, process: int = 0, processes: int = 1, first: int = 0) -> list[np.ndarray]:
         """The uids of each shard of a process, int64 [n] each; those of the population begin at `first`."""
         every = first + np.arange(self.experiment.population).reshape(self.experiment.shards or 1, -1)
@@ -100,6 +108,8 @@ def _with_trainers(experiment: Experiment, method: Method) -> Resolved:
         raise BadField("fitness.actions", "trainers are measured with their likeliest actions", value=e.fitness.actions)
     if e.fitness.objective is not None:
         raise BadField("fitness.objective", "trainers are measured by their returns")
+    if e.start is not None:
+        raise BadField("start", "trainers begin with what they make themselves")
     if e.levels is not None:
         raise BadField("levels", "trainers have environments of their own, with levels that Shoal cannot choose")
     trainers = make_trainers(e)
@@ -281,6 +291,8 @@ def _with_shards(e: Experiment, method: Method, processes: int) -> Experiment:
 def _check_parts(e: Experiment, method: Method, learner: Learner | SearchLearner) -> None:
     """Raise BadInput where shards, exchange or fitness do not go with the way in which members learn."""
     name, shards = method_name(e.method), e.shards or 1
+    if e.start is not None and (isinstance(learner, SearchLearner) or learner.together):
+        raise BadField("start", f"with method {name} members cannot begin with what others have learned", value=e.start)
     if shards > 1 and learner.together:
         raise BadField("shards", f"with method {name} members share a critic: it needs one shard", value=e.shards)
     if isinstance(learner, Learner):

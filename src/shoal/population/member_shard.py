@@ -57,6 +57,11 @@ class MemberShard(JaxShard):
         self.population = self._init(*arguments)
         self._begin_episodes(0)
 
+    def teach(self, learned: PyTree) -> None:
+        """Members that have just begun have learned this, leaves [N, ...]."""
+        members = self.population.members._replace(learned=self._layout.place(learned))
+        self.population = self.population._replace(members=members)
+
     def _begin_episodes(self, generation: int) -> None:
         """Reset every training environment."""
         key = self._key(generation, "reset")

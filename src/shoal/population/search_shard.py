@@ -66,6 +66,10 @@ class SearchShard(JaxShard):
         self.population = self._init(*self._beginning(hyper))
         self._names = list(jax.eval_shape(self._learner.improve, self.population, self._draw_key())[1])
 
+    def teach(self, learned: PyTree) -> None:
+        """Members that are drawn anew begin with nothing: see `_check_parts` of the experiment."""
+        raise NotImplementedError
+
     def train(self, generation: int, iterations: int, chunk: int) -> dict[str, np.ndarray]:
         """Sample the members and make this generation's updates; `chunk` of the `iterations` parts of them at a time."""
         self._generation, place = generation, self._layout.place

@@ -38,6 +38,12 @@ class Shard(Protocol):
     def begin(self, hyper: dict[str, np.ndarray], train: bool = True) -> None:
         """New members with these hyperparameters, float32 [N] each. train: prepare for training too."""
 
+    def teach(self, learned: PyTree) -> None:
+        """Members that have just begun have learned this, leaves [N, ...]: as the first part of a `snapshot`, of each.
+
+        Where members are drawn anew, or trained elsewhere, experiments that would need it are refused.
+        """
+
     def train(self, generation: int, iterations: int, chunk: int) -> dict[str, np.ndarray]:
         """One interval, in `iterations` parts, `chunk` of them at a time. Returns metrics [N]."""
 

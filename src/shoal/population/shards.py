@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 import jax
 import numpy as np
 
+from shoal.core import tree
 from shoal.core.types import Cards, PyTree, Seed
 from shoal.population.jax_shard import JaxShard
 from shoal.population.member_shard import MemberShard
@@ -32,6 +33,12 @@ class Shards(Generic[S]):
     def begin(self, hyper: dict[str, np.ndarray], train: bool = True) -> None:
         for i, shard in enumerate(self._shards):
             shard.begin(self._part(hyper, i), train and i == 0)
+            self._make_room(shard)
+
+    def teach(self, learned: PyTree) -> None:
+        for i, shard in enumerate(self._shards):
+            shard.to_device()
+            shard.teach(tree.take(learned, slice(i * self._size, (i + 1) * self._size)))
             self._make_room(shard)
 
     def train(self, generation: int, iterations: int, chunk: int) -> dict[str, np.ndarray]:

@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-import math
 import struct
+import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from shoal.core.atomic import write_file
-from shoal.records.jsonl import read_lines
 from shoal.records.recorder import Recorder, lineage_rows, metrics_row
+from shoal.records.scalars import Rows, read_rows, scalars
 
 if TYPE_CHECKING:
     from shoal.records.recorder import Generation, Start
 
-COMMON = ("diversity/determinant", "diversity/log_determinant")  # metrics that all members have in common
-PAIRS = "diversity/to "  # so begin those of pairs of members: a matrix is no curve
-MEMBERS_SHOWN = 64  # more curves on a page cannot be read, and writing them takes as long as training
-
-
-class Rows(NamedTuple):
-    """What the files of a run hold of one generation."""
-
-    lineage: list[dict[str, Any]]  # one row per member
-    metrics: dict[str, Any]
-
-    @property
-    def step(self) -> int:
-        """Environment steps per member so far."""
-        return max(row["steps"] for row in self.lineage)
+LATER = 0.1  # seconds after a generation that its curves are written, at most
 
 
 class TensorBoard(Recorder):
@@ -60,14 +45,16 @@ class TensorBoard(Recorder):
         self._pool.submit(self._write_event, event)
 
     def _write_event(self, event: Generation) -> None:
+        # First the loop needs the interpreter, until the next interval is under way.
+        time.sleep(min(LATER, event.timing["train"] / 5))
         rows = Rows(lineage_rows(event), metrics_row(event))
-        self._write(rows.step, self._scalars(rows))
+        self._write(rows.step, self._points(rows))
 
     def _complete(self, earlier: list[Rows], written: set[tuple[int, str]]) -> None:
         """Write what is missing of earlier generations; `written`: the steps and tags that are there."""
         for rows in earlier:
             step = rows.step
-            missing = [(tag, x) for tag, x in self._scalars(rows) if (step, tag) not in written]
+            missing = [(tag, x) for tag, x in self._points(rows) if (step, tag) not in written]
             if missing:
                 self._write(step, missing)
 
@@ -76,62 +63,16 @@ class TensorBoard(Recorder):
             self._writer.add_scalar(tag, value, step)
         self._writer.flush()  # or a kill would take minutes of it along
 
-    def _scalars(self, rows: Rows) -> Iterator[tuple[str, float]]:
-        """The points of one generation: tags and values. NaN where there is no number."""
-        yield "population/steps_per_second", rows.metrics["timing"]["steps_per_second"]
-        yield "champion/fitness", _number(rows.metrics["champion"]["fitness"])
-        yield from self._of_drawn(rows) if self._method.drawn else self._of_members(rows)
-
-    def _of_members(self, rows: Rows) -> Iterator[tuple[str, float]]:
-        """The population as a whole, and its members."""
-        for kind in ("best", "median", "worst"):
-            if rows.metrics["fitness"][kind] is not None:
-                yield f"population/fitness/{kind}", rows.metrics["fitness"][kind]
-        if self._method.copies:
-            yield "population/copies", rows.metrics["copies"]
-        for name in rows.lineage[0]["hyper"]:
-            yield f"population/hyper/{name}", median(row["hyper"][name] for row in rows.lineage)
-        metrics = rows.metrics["members"]
-        for name in COMMON:
-            if name in metrics:
-                yield name, _number(metrics[name][0])
-        own = [name for name in metrics if name not in COMMON and not name.startswith(PAIRS)]
-        for i, row in enumerate(rows.lineage[:MEMBERS_SHOWN]):
-            yield f"fitness/member{row['uid']}", _number(row["fitness"])
-            for name in own:
-                yield f"{name}/member{row['uid']}", _number(metrics[name][i])
-            for name, value in row["hyper"].items() if self._method.tunes else ():
-                yield f"hyper/{name}/member{row['uid']}", value
-
-    def _of_drawn(self, rows: Rows) -> Iterator[tuple[str, float]]:
-        """The mean and its members: one curve for each number."""
-        (mean,) = rows.lineage
-        yield "mean/fitness", _number(mean["fitness"])
-        for name, values in rows.metrics["members"].items():
-            yield name, _number(values[0])
-        for name, value in mean["hyper"].items():
-            yield f"hyper/{name}", value
+    def _points(self, rows: Rows) -> Iterator[tuple[str, float]]:
+        """Tags and values of one generation."""
+        for name, value, member in scalars(rows, self._method):
+            yield name if member is None else f"{name}/member{member}", value
 
     def finish(self, result: dict[str, Any] | None) -> None:
         if hasattr(self, "_pool"):
             self._pool.shutdown()
         if "_writer" in vars(self):
             self._writer.close()
-
-
-def read_rows(run_dir: Path) -> list[Rows]:
-    """The generations that the files of a run hold, in order."""
-    lineage: dict[int, list[dict[str, Any]]] = {}
-    for row in read_lines(run_dir / "lineage.jsonl"):
-        if isinstance(row.get("steps"), int):
-            lineage.setdefault(row["generation"], []).append(row)
-    metrics = {row["generation"]: row for row in read_lines(run_dir / "metrics.jsonl")}
-    return [Rows(rows, metrics[generation]) for generation, rows in lineage.items() if generation in metrics]
-
-
-def _number(value: float | None) -> float:
-    """JSON has no NaN."""
-    return math.nan if value is None else value
 
 
 def cut_back(folder: Path, last: int) -> set[tuple[int, str]]:

@@ -11,7 +11,8 @@ import numpy as np
 
 from shoal.report import charts
 from shoal.report.charts import Axis
-from shoal.report.lineage import Lineage, Run, number
+from shoal.report.lineage import Lineage, number
+from shoal.report.run import Run
 
 CELLS = 120_000  # values that the page carries for its tooltips: bounds its size
 MEMBERS = 200  # members that are drawn one by one

@@ -7,7 +7,8 @@ import numpy as np
 from shoal.report import charts
 from shoal.report.charts import Axis, line, path, text
 from shoal.report.data import RunData, figure, numbers, quantile
-from shoal.report.lineage import Run, number
+from shoal.report.lineage import number
+from shoal.report.run import Run
 
 PURPOSES = {"train": "levels to train on", "validation": "validation levels", "test": "test levels"}
 

@@ -1,27 +1,16 @@
-"""What a run left on disk, as tables: who learned what, who copied whom, and how the champion came to be.
+"""The lineage of a run as tables: who learned what, and who copied whom.
 
 Axes: G generations (rows), N members (columns).
 """
 
 from __future__ import annotations
 
-import csv
-import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
-import yaml
-
-from shoal.core.atomic import parse_json
-from shoal.core.errors import BadInput
-from shoal.core.schema import read_yaml
-from shoal.core.types import Range
-from shoal.records.jsonl import read_lines, read_text
 
 
 @dataclass(frozen=True)
@@ -103,100 +92,6 @@ class Lineage:
         return int(self.uids[np.nanargmax(self.fitness[rows[-1]])]), int(self.generations[rows[-1]])
 
 
-@dataclass(frozen=True)
-class Run:
-    """A run's directory, read. Whatever is missing or unreadable is empty."""
-
-    name: str
-    text: str  # experiment.yaml as it stands
-    experiment: dict[str, Any]
-    about: dict[str, Any]  # method.json
-    result: dict[str, Any]
-    metrics: list[dict[str, Any]]
-    lineage: Lineage
-
-    @property
-    def method(self) -> str:
-        """pbt, seeds, es, ..., or module:name."""
-        return self._said("name")
-
-    @property
-    def title(self) -> str:
-        """The method in plain words."""
-        return self._said("title")
-
-    @property
-    def explanation(self) -> str:
-        """What the method says of itself."""
-        return self._said("explanation")
-
-    @property
-    def drawn(self) -> bool:
-        """Are members drawn anew in every generation, around one policy, which alone the lineage holds?"""
-        return self._trait("drawn", False)
-
-    @property
-    def copies(self) -> bool:
-        """May members copy one another?"""
-        return self._trait("copies", True)
-
-    @property
-    def tunes(self) -> bool:
-        """May members differ in hyperparameters?"""
-        return self._trait("tunes", True)
-
-    def _said(self, field: str) -> str:
-        text = self.about.get(field)
-        return text if isinstance(text, str) else ""
-
-    def _trait(self, name: str, otherwise: bool) -> bool:
-        traits = self.about.get("traits")
-        value = traits.get(name) if isinstance(traits, dict) else None
-        return value if isinstance(value, bool) else otherwise
-
-    @property
-    def population(self) -> float:
-        """Members of a generation; NaN where that is unknown."""
-        if len(self.lineage.uids) and not self.drawn:
-            return float(len(self.lineage.uids))
-        return number(self.result.get("population", self.experiment.get("population")))
-
-    @property
-    def settled(self) -> bool:
-        """Had a bandit no more than one arm to choose?"""
-        method = self.experiment.get("method")
-        arms = method.get("arms") if isinstance(method, dict) else None
-        return isinstance(arms, list | tuple) and len(arms) == 1
-
-    @cached_property
-    def measured(self) -> set[str]:
-        """The names of the metrics of members, in any generation."""
-        return {name for row in self.metrics if isinstance(row.get("members"), dict) for name in row["members"]}
-
-    @cached_property
-    def champion(self) -> tuple[int, int] | None:
-        """(uid, generation): of the result; while there is none, of the newest metrics; else the fittest member."""
-        if self.lineage.best() is None:
-            return None
-        for source in (self.result, *self.metrics[:-2:-1]):
-            match source.get("champion"):
-                case {"uid": int(uid), "generation": int(generation)} if len(self.lineage.trace(uid, generation)[0]):
-                    return uid, generation
-        return self.lineage.best()
-
-    @cached_property
-    def space(self) -> dict[str, Range]:
-        """The tuned hyperparameters that were recorded; those that varied, where the experiment does not say."""
-        space = self.experiment.get("space")
-        if isinstance(space, dict):
-            return {str(name): _range(entry) for name, entry in space.items() if str(name) in self.lineage.hyper}
-        return {
-            name: Range()
-            for name, values in self.lineage.hyper.items()
-            if len(np.unique(values[np.isfinite(values)])) > 1
-        }
-
-
 def number(value: object) -> float:
     """`value` as a float that can be drawn; NaN for anything else: null, text, infinity, and what squares to that."""
     try:
@@ -239,94 +134,6 @@ def tabulate(entries: list[dict[str, Any]]) -> Lineage:
     return lineage
 
 
-def read_run(path: Path) -> Run:
-    """Everything a run has written so far."""
-    if not ((path / "experiment.yaml").is_file() or (path / "lineage.jsonl").is_file()):
-        raise BadInput(f"{path} is not a run: it holds neither experiment.yaml nor lineage.jsonl.")
-    text = read_text(path / "experiment.yaml")
-    return Run(
-        name=path.resolve().name,
-        text=text,
-        experiment=mapping(read_yaml, text),
-        about=mapping(parse_json, read_text(path / "method.json")),
-        result=mapping(parse_json, read_text(path / "result.json")),
-        metrics=read_lines(path / "metrics.jsonl"),
-        lineage=tabulate(read_lines(path / "lineage.jsonl")),
-    )
-
-
-def schedule(path: Path) -> list[dict[str, Any]]:
-    """The champion's lineage, one row per generation: what its weights were trained with and how fit they were.
-
-    Columns: generation, uid (whose hands the weights were in), steps, fitness (None where nothing was measured),
-    copied (the weights came over from another member for this generation), then every hyperparameter.
-    """
-    run = read_run(path)
-    table = run.lineage
-    if run.champion is None:
-        return []
-    rows = []
-    for row, column in zip(*table.trace(*run.champion), strict=True):
-        steps = table.steps[row, column]
-        entry: dict[str, Any] = {
-            "generation": int(table.generations[row]),
-            "uid": int(table.uids[column]),
-            "steps": None if np.isnan(steps) else int(steps),
-            "fitness": _plain(table.fitness[row, column]),
-            "copied": bool(table.origin[row, column] not in (-1, column)),
-        }
-        for name, values in table.hyper.items():
-            entry.setdefault(name, _plain(values[row, column]))
-        rows.append(entry)
-    return rows
-
-
 def _whole(value: object) -> bool:
     """An integer that fits the tables, and one more than it; a flag is none."""
     return type(value) is int and abs(value) < 2**53
-
-
-def mapping(parse: Any, text: str) -> dict[str, Any]:
-    try:
-        parsed = parse(text)
-    except (ValueError, BadInput):
-        return {}
-    return parsed if isinstance(parsed, dict) else {}
-
-
-def _plain(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
-
-
-def _range(entry: object) -> Range:
-    """A range as the experiment states it; what makes no sense is left out, for a report judges nothing."""
-    entry = entry if isinstance(entry, Mapping) else {}
-    low, high = number(entry.get("low")), number(entry.get("high"))
-    listed = entry.get("choices")
-    choices = tuple(v for v in map(number, listed if isinstance(listed, list) else []) if not np.isnan(v))
-    bounded = low < high and not choices
-    scale = entry.get("scale")
-    return Range(
-        low=low if bounded else None,
-        high=high if bounded else None,
-        scale=scale if scale in ("log", "one_minus_log") else "linear",
-        integer=entry.get("integer") is True,
-        choices=choices or None,
-        ordered=entry.get("ordered") is True,
-    )
-
-
-def print_schedule(path: Path, format: str, out: TextIO) -> None:
-    """Write the champion's schedule as csv, yaml or json."""
-    rows = schedule(path)
-    if not rows:
-        raise BadInput(f"{path} has no lineage yet: its first generation has not ended")
-    if format == "csv":
-        writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    elif format == "yaml":
-        yaml.safe_dump(rows, out, sort_keys=False)
-    else:
-        json.dump(rows, out, indent=1)
-        out.write("\n")

@@ -13,7 +13,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from shoal.report.data import RunData
-from shoal.report.lineage import Run, number, read_run
+from shoal.report.lineage import number
+from shoal.report.run import Run, read_run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,8 @@ import numpy as np
 from shoal.report.charts import short, text
 from shoal.report.data import many
 from shoal.report.generalisation import on_levels
-from shoal.report.lineage import Run, number
+from shoal.report.lineage import number
+from shoal.report.run import Run
 
 
 def title(run: Run) -> str:

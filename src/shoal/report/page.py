@@ -15,8 +15,8 @@ from shoal.core.atomic import write_file
 from shoal.report import charts, diversity, family_tree, figures, generalisation, search, tables
 from shoal.report.charts import text
 from shoal.report.data import RunData, figure
-from shoal.report.lineage import Run, read_run
 from shoal.report.overview import overview, title
+from shoal.report.run import Run, read_run
 from shoal.report.workspace import is_workspace, read_workspace
 
 Section = tuple[str, str, str, Callable[[RunData], str]]  # id, heading, what it is about, what draws it

@@ -10,7 +10,7 @@ from shoal.core.types import Range
 from shoal.report import charts
 from shoal.report.charts import Html, scaled, text
 from shoal.report.data import RunData, figure
-from shoal.report.lineage import Run
+from shoal.report.run import Run
 
 NEAR = 0.01  # of the range, in its own scale: that close to a bound counts as sitting on it
 OFTEN = 0.25  # a share of members on a bound that calls for a wider range

@@ -14,7 +14,8 @@ from rich.table import Table
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import interruptible
 from shoal.records.jsonl import read_lines
-from shoal.report.lineage import Run, number, read_run, tabulate
+from shoal.report.lineage import number, tabulate
+from shoal.report.run import Run, read_run
 
 GLANCE = 2.0  # seconds between two looks
 SUMS = ("environment_steps", "evaluation_steps", "compile_seconds")

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from shoal.core.errors import BadField, unknown
-from shoal.core.schema import call_own, import_from
 from shoal.core.types import Continuous, Discrete, MultiDiscrete
+from shoal.core.user_code import call_own, import_from
 from shoal.rl.images import Impala, NatureCNN
 from shoal.rl.initialisers import orthogonal
 

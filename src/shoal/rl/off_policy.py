@@ -52,6 +52,13 @@ def check(config: Any) -> None:
         raise BadField("config.warm_up", f"does not fit into config.capacity = {config.capacity}", value=config.warm_up)
 
 
+def check_frames(config: Replay, n: int, frames: int) -> None:
+    """Raise BadInput where no transition of n steps fits into the memory with all that is seen at its start."""
+    if n - 1 + frames > _slots(config):
+        problem = f"does not fit into the {_slots(config)} steps of an environment that config.capacity holds"
+        raise BadField("config.frame_stack", problem, value=frames)
+
+
 class Own(NamedTuple):
     """State of a member that is never copied."""
 
@@ -61,17 +68,21 @@ class Own(NamedTuple):
 
 def begin(spec: Spec, config: Replay, key: jax.Array) -> tuple[ring.Memory, Own]:
     """An empty memory of `config.capacity` steps, rounded up to whole rollouts, and no update owed."""
-    rollouts = -(-config.capacity // (config.rollout * config.environments))
-    memory = ring.empty(spec, rollouts * config.rollout, config.environments)
+    memory = ring.empty(spec, _slots(config), config.environments)
     mark = jax.random.bits(key)
     return memory._replace(owner=mark), Own(jnp.float32(0), mark)
 
 
-def from_memory(config: Replay, improve: Callable, n: int = 1) -> Callable:
+def _slots(config: Replay) -> int:
+    """Steps of each environment that the memory holds."""
+    return -(-config.capacity // (config.rollout * config.environments)) * config.rollout
+
+
+def from_memory(config: Replay, improve: Callable, n: int = 1, frames: int = 1) -> Callable:
     """The `update` of an agent: store the rollout, then make `hyper.update_ratio` updates per step of it.
 
     improve: (learned, hyper, batch, key) -> (learned, metrics), one update; each gets a batch of its own.
-    n: steps of a transition.
+    n: steps of a transition. frames: observations that are seen as one.
     """
     steps = config.rollout * config.environments
     bound = steps * config.updates_per_step
@@ -89,11 +100,11 @@ def from_memory(config: Replay, improve: Callable, n: int = 1) -> Callable:
 
     def update(member: Member, hyper: Hyper, rollout: Rollout, key: jax.Array) -> tuple[Member, dict[str, jax.Array]]:
         memory = ring.store(member.memory, rollout, usable(rollout), member.own.mark)
-        ready = (memory.filled.sum() >= config.warm_up) & (ring.starts(memory, n) > 0).any()
+        ready = (memory.filled.sum() >= config.warm_up) & (ring.starts(memory, n, frames) > 0).any()
         owed = jnp.where(ready, member.own.owed + hyper.update_ratio * steps, 0.0)
         count = jnp.clip(jnp.floor(owed), 0, bound)
         batch_key, learn_key = jax.random.split(key)
-        batches = ring.sample(memory, batch_key, (bound, config.batch), n, hyper.discount)
+        batches = ring.sample(memory, batch_key, (bound, config.batch), n, hyper.discount, frames)
         learned, metrics = per_member(learn)(member.learned, hyper, batches, count.astype(jnp.int32), learn_key)
         return Member(learned, memory, Own(owed - count, member.own.mark)), metrics
 
@@ -104,16 +115,17 @@ def agent(
     config: Replay,
     improve: Callable,
     n: int = 1,
+    frames: int = 1,
     limits: dict[str, tuple[float, float]] | None = None,
     **fields: Any,
 ) -> Agent:
-    """An agent that learns from memory; `improve` and `n` as for `from_memory`.
+    """An agent that learns from memory; `improve`, `n` and `frames` as for `from_memory`.
 
     limits: of hyperparameters that not every such agent has. fields: those of `Agent` that differ between agents.
     """
     common = {"update_ratio": (0.0, float(config.updates_per_step)), "discount": (0.0, 1.0), "tau": (0.0, 1.0)}
     return Agent(
-        update=from_memory(config, improve, n),
+        update=from_memory(config, improve, n, frames),
         carry=lambda shape: (),
         rollout=config.rollout,
         environments=config.environments,

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from shoal.core.types import Rollout
+from shoal.rl.frames import stack
 
 if TYPE_CHECKING:
     from shoal.core.types import Spec
@@ -66,7 +67,7 @@ def store(memory: Memory, rollout: Rollout, kept: jax.Array, owner: jax.Array) -
     newest, ends = ((memory.position - 1) % slots, column), memory.steps.truncated
     cut = ends.at[newest].set(ends[newest] | ~kept[0] | (memory.owner != owner))
     followed = jnp.concatenate([kept[1:], jnp.ones((1, environments), bool)])
-    rollout = rollout._replace(truncated=rollout.truncated | ~followed, extras=())
+    rollout = rollout._replace(truncated=rollout.truncated | ~followed, extras=(), carry=())
 
     count, place = kept.sum(0, dtype=jnp.int32), jnp.cumsum(kept, 0, dtype=jnp.int32) - 1
     written = kept & (place >= (count - slots)[None])  # where there are more steps than slots, only the last ones
@@ -81,27 +82,45 @@ def store(memory: Memory, rollout: Rollout, kept: jax.Array, owner: jax.Array) -
     return Memory(steps, (memory.position + count) % slots, filled, owner)
 
 
-def starts(memory: Memory, n: int) -> jax.Array:
-    """The number of steps of each environment at which a transition of n steps can start, int32 [B]."""
-    return jnp.maximum(memory.filled - (n - 1), 0)
+def starts(memory: Memory, n: int, frames: int = 1) -> jax.Array:
+    """The number of steps of each environment at which a transition of n steps can start, int32 [B].
+
+    frames: observations that are seen as one; where some may have been overwritten, a transition cannot start.
+    """
+    lost = jnp.where(memory.filled == len(memory.steps.reward), frames - 1, 0)
+    return jnp.maximum(memory.filled - lost - (n - 1), 0)
 
 
-def sample(memory: Memory, key: jax.Array, shape: tuple[int, ...], n: int, discount: jax.Array) -> Batch:
-    """Sample transitions of `n` steps uniformly; leaves [*shape, ...].
+def sample(
+    memory: Memory, key: jax.Array, shape: tuple[int, ...], n: int, discount: jax.Array, frames: int = 1
+) -> Batch:
+    """Sample transitions of `n` steps uniformly; leaves [*shape, ...], with the last `frames` observations as one.
 
     A transition is shorter where its episode ends. After a termination it does not bootstrap; after a truncation it
     does, from the last observation before the reset. `starts` must be above 0 for some environment.
     """
     slots, environments = memory.steps.reward.shape
     flat = jax.tree.map(lambda x: x.reshape(slots * environments, *x.shape[2:]), memory.steps)
-    ends = jnp.cumsum(starts(memory, n))
+    ends, oldest = jnp.cumsum(starts(memory, n, frames)), memory.position - memory.filled
     chosen = jax.random.randint(key, shape, 0, jnp.maximum(ends[-1], 1))
     column = jnp.searchsorted(ends[:-1], chosen, side="right", method="compare_all")
-    first_slot = memory.position - memory.filled - (ends - starts(memory, n))
-    start = first_slot[column] + chosen
+    start = (memory.position - (n - 1) - ends)[column] + chosen
 
     def at(k: jax.Array | int) -> jax.Array:
         return (start + k) % slots * environments + column
+
+    def seen(k: jax.Array | int) -> list[jax.Array]:
+        """Where the observations lie that are seen at a step; before an episode's first one, that one."""
+        places, back = [at(k)], jnp.broadcast_to(k, shape)
+        for _ in range(frames - 1):
+            before = at(back - 1)
+            first = flat.terminated[before] | flat.truncated[before] | (start + back == oldest[column])
+            back = jnp.where(first, back, back - 1)
+            places.insert(0, at(back))
+        return places
+
+    def stacked(parts: list[jax.Array]) -> jax.Array:
+        return stack(jnp.stack(parts, len(shape)), flat.obs.shape[1:])
 
     first = at(0)
     reward, factor = jnp.zeros(shape), jnp.ones(shape)
@@ -115,9 +134,9 @@ def sample(memory: Memory, key: jax.Array, shape: tuple[int, ...], n: int, disco
     end = at(last)
     bootstrap = jnp.where(flat.terminated[end], 0.0, factor)
     return Batch(
-        obs=flat.obs[first],
+        obs=stacked([flat.obs[place] for place in seen(0)]),
         action=flat.action[first],
         reward=reward,
-        next_obs=flat.next_obs[end],
+        next_obs=stacked([*(flat.obs[place] for place in seen(last)[1:]), flat.next_obs[end]]),
         bootstrap=bootstrap,
     )

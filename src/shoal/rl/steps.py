@@ -23,7 +23,7 @@ def bounded(values: PyTree, axes: int) -> jax.Array:
 
 def usable(rollout: Rollout) -> jax.Array:
     """bool [T, B]: every number of a step is finite, and at most `LARGEST` in size."""
-    return bounded(rollout, 2)
+    return bounded(rollout._replace(carry=()), 2)
 
 
 def without(rollout: Rollout, left_out: jax.Array) -> Rollout:
@@ -32,5 +32,6 @@ def without(rollout: Rollout, left_out: jax.Array) -> Rollout:
     def zeros(x: jax.Array) -> jax.Array:  # whole numbers cannot be unusable: images are not copied
         return tree.where(left_out, jnp.zeros_like(x), x) if jnp.issubdtype(x.dtype, jnp.floating) else x
 
-    rollout = jax.tree.map(zeros, rollout)
-    return rollout._replace(terminated=rollout.terminated & ~left_out, truncated=rollout.truncated | left_out)
+    cleared = jax.tree.map(zeros, rollout._replace(carry=()))
+    ends = {"terminated": rollout.terminated & ~left_out, "truncated": rollout.truncated | left_out}
+    return cleared._replace(**ends, carry=rollout.carry)

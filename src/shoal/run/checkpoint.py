@@ -61,6 +61,12 @@ def read(folder: Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
     return _restore(folder, _read_data(folder, DATA, manifest), like), manifest
 
 
+def read_arrays(folder: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The arrays and the manifest of a folder that `write` wrote, whatever their structure. Raises Damaged."""
+    manifest = read_manifest(folder)
+    return _load(folder, _read_data(folder, DATA, manifest)), manifest
+
+
 def _packed(tree: PyTree) -> tuple[bytes, dict[str, int]]:
     """All leaves as one file, and what a manifest says of it."""
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
@@ -91,12 +97,17 @@ def _parts(folder: Path, manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return parts
 
 
-def _restore(folder: Path, data: bytes, like: PyTree) -> PyTree:
-    """A tree like `like`, with the arrays in `data`. Raises Damaged."""
+def _load(folder: Path, data: bytes) -> dict[str, np.ndarray]:
+    """The arrays in `data`, by name. Raises Damaged."""
     try:
-        arrays = load(data)
+        return load(data)
     except (SafetensorError, KeyError) as error:
         raise Damaged(f"{folder}: its data cannot be read ({error})") from error
+
+
+def _restore(folder: Path, data: bytes, like: PyTree) -> PyTree:
+    """A tree like `like`, with the arrays in `data`. Raises Damaged."""
+    arrays = _load(folder, data)
 
     def restore(path: Any, leaf: Any) -> Any:
         if isinstance(leaf, Named):
@@ -193,6 +204,16 @@ class Checkpoints:
             else:
                 return generation
         raise BadInput(f"{self._folder} holds no whole checkpoint to resume from")
+
+    def arrays(self, generation: int) -> dict[str, dict[str, np.ndarray]]:
+        """All that is saved of every shard, by the shards' names in order, whatever their structure. Raises BadInput."""
+        folder = self._folder / f"{generation:08d}"
+        try:
+            told = _parts(folder, read_manifest(folder))
+            shards = sorted(name for name in told if name.startswith("shard-"))
+            return {name: _load(folder, _read_data(folder, f"{name}.safetensors", told[name])) for name in shards}
+        except Damaged as error:
+            raise BadInput(str(error)) from error
 
     def load(self, generation: int, like: dict[str, PyTree]) -> tuple[dict[str, PyTree], dict[str, Any]]:
         """The parts that `like` names, and the manifest. Raises BadInput where they are another experiment's."""

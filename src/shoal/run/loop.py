@@ -17,8 +17,8 @@ import numpy as np
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed, Interrupted, on_signal
 from shoal.core.keys import derive
-from shoal.core.schema import plain
 from shoal.core.types import Seed
+from shoal.core.yaml_text import plain
 from shoal.distributed.processes import Processes
 from shoal.distributed.synchronous import Evolved, Shared
 from shoal.environments.blame import callbacks_blamed
@@ -83,7 +83,7 @@ def _run(
     experiment: Experiment, recorders: Sequence[Recorder], progress: bool, start: Callable[[Context], State]
 ) -> Result:
     """One run in one process, open to signals; in the end everything is given back."""
-    control = Control([*recorders, *_display(progress)])
+    control = Control([*recorders, *_display(progress), *_asked(experiment)])
     with (
         on_signal(control.interrupt),
         Processes(experiment, control.attend, control.note) as processes,
@@ -101,6 +101,15 @@ def _display(progress: bool) -> list[Recorder]:
     from shoal.records.console import Display
 
     return [Display(Console())]
+
+
+def _asked(experiment: Experiment) -> list[Recorder]:
+    """The recorders that an experiment asks for. Raises BadInput."""
+    if experiment.wandb is None:
+        return []
+    from shoal.records.wandb_runs import WandbRuns
+
+    return [WandbRuns(experiment.wandb)]
 
 
 def _to_the_end(c: Context, state: State) -> Result:

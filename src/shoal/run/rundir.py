@@ -19,7 +19,10 @@ from shoal.run import champion as champions
 from shoal.run.champion import Best
 from shoal.run.checkpoint import Checkpoints
 
-FILES = ("experiment.yaml", "method.json", "lineage.jsonl", "metrics.jsonl", "tensorboard", "checkpoints", "champion")
+FILES = (
+    *("experiment.yaml", "method.json", "start.json", "lineage.jsonl", "metrics.jsonl", "tensorboard"),
+    *("checkpoints", "champion", "wandb", "wandb.json"),
+)
 
 
 @dataclass(frozen=True)

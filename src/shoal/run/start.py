@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from contextlib import ExitStack
@@ -11,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from shoal.core import tree
 from shoal.core.errors import BadField, BadInput
 from shoal.core.interrupts import Failed
 from shoal.core.keys import derive
@@ -29,6 +31,7 @@ from shoal.run.champion import Best, best_of
 from shoal.run.control import Control
 from shoal.run.lock import Lock
 from shoal.run.memory import check_memory, memory_needed
+from shoal.run.origin import Origin, read_origin
 from shoal.run.rundir import RunDirectory, read_totals
 
 
@@ -126,20 +129,24 @@ def begin(c: Context) -> State:
         c.files.check_free(memory_needed(c.resolved) * (c.experiment.checkpoint.keep + 2))
     check_memory(c.resolved)
     c.processes.check_past(0, c.shard.uid)
-    state = _first(c)
+    origin = read_origin(c.resolved)
+    state = _first(c, origin)
     if c.leading:
         c.files.create(c.experiment, about_method(c.resolved))
+        if origin is not None:
+            c.files.write("start.json", json.dumps(origin.about(c.processes.first_uid), indent=1))
     c.processes.exchange.broadcast("ready")
     return state
 
 
 def restore(c: Context) -> State:
     """Everything as it was after the newest checkpoint. Raises BadInput."""
-    state = _first(c)
     newest = ""
     if c.leading and c.files.checkpoints.generations():
         newest = str(c.files.checkpoints.newest(c.control.note))
-    if newest := c.processes.exchange.broadcast(newest):
+    newest = c.processes.exchange.broadcast(newest)
+    state = _first(c, None if newest else read_origin(c.resolved))
+    if newest:
         state = _load(c, int(newest), state)
     else:
         c.control.note("the run was stopped before its first checkpoint: it starts anew")
@@ -154,12 +161,16 @@ def restore(c: Context) -> State:
     return state
 
 
-def _first(c: Context) -> State:
-    """Members that have not trained."""
+def _first(c: Context, origin: Origin | None) -> State:
+    """Members that have not trained, with what they begin with."""
     first = c.processes.first_uid
     uid = first + np.arange(c.experiment.population)
     evolution, hyper = c.resolved.evolver.init(c.key(0, "hyper"), uid)
-    c.shard.begin({name: x[c.shard.uid - first] for name, x in hyper.items()})
+    hyper |= {} if origin is None else origin.hyper
+    rows = c.shard.uid - first
+    c.shard.begin({name: x[rows] for name, x in hyper.items()})
+    if origin is not None:
+        c.shard.teach(tree.take(origin.learned, rows))
     return State(0, evolution)
 
 

@@ -13,7 +13,8 @@ import numpy as np
 from shoal.core.atomic import parse_json, write_file
 from shoal.core.errors import BadInput
 from shoal.records.jsonl import read_lines, read_text
-from shoal.report.lineage import mapping, number
+from shoal.report.lineage import number
+from shoal.report.run import mapping
 from shoal.study.study import Study, place, read, scale_of
 
 FILE = "study.yaml"

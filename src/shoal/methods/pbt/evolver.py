@@ -6,8 +6,8 @@ import numpy as np
 
 from shoal.core.errors import BadField
 from shoal.core.keys import derive, draws
-from shoal.core.schema import call_own
 from shoal.core.types import Cards, Decision, Evolver, Explore, Range, Seed, Select
+from shoal.core.user_code import call_own
 from shoal.methods.pbt import explore as explorers
 from shoal.methods.pbt import select as selectors
 from shoal.methods.ranges import nearest, sample, validate

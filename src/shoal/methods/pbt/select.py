@@ -4,7 +4,8 @@ What holds for all of them:
 
 - Only members whose weights have equal shapes (`shape` on their cards) are compared; a single one keeps its weights.
 - Members with NaN or infinite fitness rank last, never become parents, and copy a member with finite fitness. Where no
-  fitness is finite, all members keep weights and hyperparameters. (`Keep` does not look at fitness.)
+  fitness is finite, all members keep weights and hyperparameters. (`Keep` does not look at fitness, and where nobody
+  donates nobody copies.)
 - Members of equal fitness are ranked at random, so that they sometimes copy. The best is never overwritten.
 - A member's random numbers depend only on the key and its uid: every process decides the same, in any order of the
   cards.
@@ -75,12 +76,12 @@ class Truncation(Selector):
     """fraction of the population that is replaced; diverged members are replaced too"""
     top: float = 0.25
     """fraction of the population that donates, with donors = top"""
-    donors: Literal["top", "above"] = "top"
-    """who donates: the top fraction, or all above the bottom"""
+    donors: Literal["top", "above", "none"] = "top"
+    """who donates: the top fraction; all above the bottom; or none, so that the bottom only explores, as a control"""
 
     def __post_init__(self) -> None:
-        if self.donors not in ("top", "above"):
-            raise BadField("donors", "is neither 'top' nor 'above'", value=repr(self.donors))
+        if self.donors not in ("top", "above", "none"):
+            raise BadField("donors", "is none of 'top', 'above' and 'none'", value=repr(self.donors))
         if not (0 < self.bottom < 1 and 0 < self.top < 1):
             raise BadField("bottom", f"it and top = {self.top} must lie between 0 and 1", value=self.bottom)
         if self.donors == "top" and self.bottom + self.top > 1:
@@ -89,9 +90,11 @@ class Truncation(Selector):
     def choose(self, rivals: Rivals) -> tuple[np.ndarray, np.ndarray]:
         n = len(rivals.rank)
         above = n - min(_share(self.bottom, n), n - 1)
+        replaced = (rivals.rank >= above) | ~rivals.finite
+        if self.donors == "none":
+            return np.arange(n), replaced
         donors = above if self.donors == "above" else min(_share(self.top, n), above)
         pool = np.flatnonzero(rivals.finite & (rivals.rank < donors))
-        replaced = (rivals.rank >= above) | ~rivals.finite
         return _copying(np.where(replaced, _draw(pool, rivals.luck), np.arange(n)))
 
 

@@ -250,7 +250,7 @@ class DeviceRollouts(DeviceEpisodes):
         self, population: Population, world: World, uid: jax.Array, key: jax.Array
     ) -> tuple[World, Rollout, tuple]:
         """T steps of every environment. Leaves of the rollout: [N, T, B, ...]; of the finished episodes: [T, N, B]."""
-        environment, agent = self._environment, self._learner.agent
+        environment, agent, before = self._environment, self._learner.agent, world.carry
         reset_all = self._in_training(lambda tuned, key: tuned.reset(key), population.knobs)
         step_all = self._in_training(auto_reset, population.knobs)
         keys = {"act": member_keys(stream(key, "act"), uid)}
@@ -275,7 +275,8 @@ class DeviceRollouts(DeviceEpisodes):
             goes_on = ~(rollout.terminated[-1] | rollout.truncated[-1])
             last = jnp.where(goes_on, self._learner.value(population, world.obs, world.carry), rollout.next_value[-1])
             rollout = rollout._replace(next_value=rollout.next_value.at[-1].set(last))
-        return world, jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), rollout), finished
+        rollout = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), rollout)
+        return world, rollout._replace(carry=before), finished
 
     def _after(self, population: Population, now: TimeStep, carry: PyTree) -> dict[str, jax.Array]:
         """What the rollout keeps of the observations after a step: themselves, or their values where truncated."""

@@ -63,7 +63,7 @@ def disown(progress: Progress, copied: np.ndarray) -> np.ndarray:
 
 
 def forget(carry: PyTree, fresh: PyTree, copied: np.ndarray) -> PyTree:
-    """Recurrent state [N, B, ...] after copies: `fresh` where it is not finite and the member was overwritten (`copied`)."""
+    """What agents remember [N, B, ...] after copies: `fresh` where not finite and the member was overwritten (`copied`)."""
     if not jax.tree.leaves(carry):
         return carry
     lost = ~np.asarray(tree.finite(carry, 2)) & copied[:, None]

@@ -228,7 +228,7 @@ class HostRollouts(HostEpisodes):
     def _collect(self, acting: tuple, uid: jax.Array, key: jax.Array) -> tuple[Rollout, list[np.ndarray]]:
         assert self._training is not None
         agent, place = self._learner.agent, self._layout.place
-        shape = self._obs.shape[:2]
+        shape, before = self._obs.shape[:2], self._carry
         steps, ends = [], []
         for t in range(agent.rollout):
             chosen = self._act(acting, place(self._obs), place(self._carry), uid, key, self._turns[t])
@@ -249,7 +249,7 @@ class HostRollouts(HostEpisodes):
             self._obs = step.obs.reshape(self._obs.shape)
             self._carry = self._restart(carry, done)
         rollout = jax.tree.map(lambda *x: np.stack(x, 1), *steps)
-        return rollout, [np.stack(x) for x in zip(*ends, strict=True)]
+        return rollout._replace(carry=before), [np.stack(x) for x in zip(*ends, strict=True)]
 
     def _values(self, acting: tuple, obs: np.ndarray, carry: PyTree, needed: np.ndarray) -> np.ndarray:
         """The values of observations [N, B, ...] where `needed` [N, B], 0 elsewhere."""
@@ -260,7 +260,7 @@ class HostRollouts(HostEpisodes):
         return np.where(needed, self._value(acting, place(obs), place(carry)), np.float32(0))
 
     def _restart(self, carry: PyTree, done: np.ndarray) -> PyTree:
-        """The recurrent state of policies, fresh where an episode is `done`."""
+        """What agents remember, fresh where an episode is `done`."""
         if not jax.tree.leaves(carry):
             return carry
         return jax.tree.map(np.asarray, tree.where(jnp.asarray(done), self._learner.agent.carry(done.shape), carry))

@@ -1,0 +1,57 @@
+"""Code that the user names: imported and called, so that whatever it does wrong is one clear line."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import textwrap
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from shoal.core.errors import BadField, BadInput
+
+LONGEST = 300  # characters of an error message of other people's code
+
+
+def import_from(name: str, what: str) -> Any:
+    """The object at module:name. Raises BadInput, whatever its module does when it is imported."""
+    module, _, attribute = name.partition(":")
+    if not all(part.isidentifier() for part in (*module.split("."), attribute)):
+        raise BadField(what, f"{name!r} cannot be imported: write module:name")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (Exception, SystemExit) as error:
+        raise BadField(what, f"{name} cannot be imported: {one_line(error)}") from error
+
+
+def one_line(error: BaseException) -> str:
+    """An error of other people's code in one line: its kind, message and place."""
+    text = textwrap.shorten(str(error), LONGEST, placeholder=" ...")
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    here = place.filename == __file__  # raised by what has no lines of its own
+    if isinstance(error, (ImportError, SyntaxError)) or (here and isinstance(error, AttributeError)):
+        return text
+    return f"{type(error).__name__}: {text}{'' if here else f' ({Path(place.filename).name}, line {place.lineno})'}"
+
+
+def call(field: str, what: str, function: Callable, /, *arguments: Any, **options: Any) -> Any:
+    """Call what the user named. Raises BadInput where it does not take these options; its own errors pass."""
+    try:
+        inspect.signature(function).bind(*arguments, **options)
+    except TypeError as error:
+        raise BadField(field, f"{what} does not take {options or 'no options'}: {error}") from error
+    except ValueError:  # a function without a signature, such as some of Python's own
+        pass
+    return function(*arguments, **options)
+
+
+def call_own(field: str, what: str, function: Callable, /, *arguments: Any, **options: Any) -> Any:
+    """Call what the user named and has written. Raises BadInput where it does not take these options, or fails."""
+    try:
+        return call(field, what, function, *arguments, **options)
+    except BadInput:
+        raise
+    except (Exception, SystemExit) as error:
+        raise BadField(field, f"{what} failed: {one_line(error)}") from error

@@ -1,0 +1,111 @@
+"""An ONNX graph in the making."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+
+class Unsupported(Exception):
+    """A file cannot hold this operation."""
+
+
+class Known(NamedTuple):
+    """Numbers that are known while the graph is made. name: of the weights that they are."""
+
+    array: np.ndarray
+    name: str = "constant"
+
+
+class Wire(NamedTuple):
+    """What a node gives, by its name. narrow: the same before it was repeated along some axes, as most nodes do anyway."""
+
+    name: str
+    narrow: Known | Wire | None = None
+
+
+Value = Known | Wire
+
+
+class Graph:
+    """Nodes and weights. obs: the name of an input whose first axis is the batch; batch: the symbol of its size."""
+
+    def __init__(self, obs: str, batch: Any):
+        self.nodes: list[onnx.NodeProto] = []
+        self.weights: dict[str, onnx.TensorProto] = {}
+        self.scores: list[tuple[Value, int]] = []  # what choices were the largest of, and among how many
+        self._obs, self._batch = Wire(obs), batch
+        self._written: dict[int, tuple[Known, str]] = {}
+
+    def add(self, operation: str, *inputs: Value | np.ndarray, outputs: int = 1, **attributes: Any) -> Any:
+        """A node. Returns its wire, or a list of them."""
+        names = [f"{operation.lower()}.{len(self.nodes)}" + (f".{i}" if i else "") for i in range(outputs)]
+        given = [self.name(x if isinstance(x, (Known, Wire)) else Known(x)) for x in inputs]
+        self.nodes.append(helper.make_node(operation, given, names, names[0], **attributes))
+        wires = [Wire(name) for name in names]
+        return wires[0] if outputs == 1 else wires
+
+    def name(self, value: Value) -> str:
+        """The name of a value; numbers that are known become weights of the graph."""
+        if isinstance(value, Wire):
+            return value.name
+        if id(value.array) not in self._written:
+            name, number = value.name, 1
+            while name in self.weights:
+                name, number = f"{value.name}.{number}", number + 1
+            self.weights[name] = numpy_helper.from_array(np.asarray(value.array, order="C"), name)
+            self._written[id(value.array)] = value, name
+        return self._written[id(value.array)][1]
+
+    def output(self, value: Value, name: str, dtype: Any) -> None:
+        """Give a value out under this name, as this dtype."""
+        self.nodes.append(helper.make_node("Cast", [self.name(value)], [name], name, to=element(dtype)))
+
+    def needed(self, outputs: Collection[str]) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
+        """The nodes and weights that these outputs come from."""
+        names, nodes = set(outputs), []
+        for node in reversed(self.nodes):
+            if names.intersection(node.output):
+                nodes.append(node)
+                names.update(node.input)
+        return nodes[::-1], [x for name, x in self.weights.items() if name in names]
+
+    def reshape(self, x: Value, shape: Sequence[Any]) -> Value:
+        """In another shape, of which at most one side is not a plain number."""
+        sides = [n if isinstance(n, int) else -1 for n in map(plain, shape)]
+        if sides.count(-1) > 1:
+            raise Unsupported("a shape with two sides that depend on the batch")
+        if isinstance(x, Known):
+            return Known(x.array.reshape(sides), x.name)
+        return self.add("Reshape", x, np.array(sides, np.int64))
+
+    def repeat(self, x: Value, shape: Sequence[Any]) -> Value:
+        """Repeated along axes of length 1, to this shape."""
+        sides = [plain(n) for n in shape]
+        if all(isinstance(n, int) for n in sides):
+            whole: Any = np.array(sides, np.int64)
+        elif any(not isinstance(n, int) and n != self._batch for n in sides):
+            raise Unsupported("a repetition that depends on the batch in another way than one of each")
+        else:
+            parts = [np.array([n], np.int64) if isinstance(n, int) else self._batch_size for n in sides]
+            whole = self.add("Concat", *parts, axis=0)
+        return self.add("Expand", x, whole)._replace(narrow=x)
+
+    @cached_property
+    def _batch_size(self) -> Wire:
+        return self.add("Shape", self._obs, start=0, end=1)
+
+
+def element(dtype: Any) -> int:
+    """ONNX's number of a dtype."""
+    return helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+
+
+def plain(side: Any) -> Any:
+    """The length of an axis as a plain number, where it is one."""
+    return int(side) if isinstance(side, (int, np.integer)) else side

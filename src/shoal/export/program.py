@@ -1,0 +1,101 @@
+"""What a champion computes from observations to actions, as a program of plain operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import export
+from jax.interpreters import partial_eval
+
+from shoal.core.errors import BadInput
+from shoal.core.user_code import one_line
+from shoal.environments.spaces import to_bounds
+from shoal.rl.images import Conv
+from shoal.run.champion import Champion
+
+Named = dict[str, Any]  # by name, in the order of a program's inputs or outputs
+
+
+class Program(NamedTuple):
+    """(learned, obs, memory) -> (action, next memory), for a batch of any size.
+
+    operations: what is computed, of the inputs and for the outputs below, in their order
+    learned:    the arrays that are needed for it, by their path in the tree
+    obs:        shape and dtype, of a batch whose size is a symbol; memory: the same of each part of a recurrent state
+    action, next_memory: the same of the outputs
+    """
+
+    operations: Any  # jax.extend.core.Jaxpr
+    constants: list[np.ndarray]
+    learned: Named
+    obs: Named
+    memory: Named
+    action: Named
+    next_memory: Named
+
+
+def program_of(champion: Champion) -> Program:
+    """The program of a champion of one of Shoal's own agents. Raises BadInput where it does not take every batch."""
+    policy, spec = champion.policy, champion.spec
+    assert spec is not None
+    (batch,) = export.symbolic_shape("batch")
+
+    def of_batch(x: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((batch, *x.shape[1:]), x.dtype)
+
+    def act(learned: Any, obs: Any, memory: Any) -> tuple[Any, Any]:
+        action, memory = policy.greedy(learned, obs, memory)
+        return to_bounds(spec.action, action), memory
+
+    fresh = policy.carry((1,))
+    if any(np.asarray(x).any() for x in jax.tree.leaves(fresh)):
+        raise BadInput("its memory does not begin with zeros, which a file cannot say")
+    learned, obs = champion.learned, np.zeros((1, *spec.obs_shape), spec.obs_dtype)
+    memory = jax.tree.map(of_batch, fresh)
+    try:
+        with nn.intercept_methods(_plainly):
+            traced, (action, after) = jax.make_jaxpr(act, return_shape=True)(learned, of_batch(obs), memory)
+    except Exception as error:  # whatever a network of somebody's own does with a size that is not known
+        raise BadInput(f"its network cannot be written for batches of any size: {one_line(error)}") from error
+    weights, seen, before = (_by_path(*named) for named in (("", learned), ("obs", of_batch(obs)), ("memory", memory)))
+    # Observations and memories are inputs of the file, whether the network looks at them or not.
+    kept = [False] * len(weights) + [True] * (len(seen) + len(before))
+    operations, used = partial_eval.dce_jaxpr(traced.jaxpr, [True] * len(traced.jaxpr.outvars), kept)
+    return Program(
+        operations,
+        [np.asarray(x) for x in traced.consts],
+        {name: np.asarray(x) for (name, x), needed in zip(weights.items(), used, strict=False) if needed},
+        seen,
+        before,
+        _by_path("action", action),
+        _by_path("next_memory", after),
+    )
+
+
+def _by_path(name: str, tree: Any) -> Named:
+    """The leaves of a tree by their paths, such as params.policy.kernel; a tree that is one leaf has the name alone."""
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    paths = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in leaves]
+    return {".".join(filter(None, (name, path))): x for path, (_, x) in zip(paths, leaves, strict=True)}
+
+
+def _plainly(call: Callable, arguments: tuple, options: dict, context: Any) -> Any:
+    """One of Shoal's convolutions as a single operation, without what makes its training fast."""
+    module = context.module
+    if not isinstance(module, Conv) or context.method_name != "__call__":
+        return call(*arguments, **options)
+    (x,) = arguments
+    kernel, bias = (module.get_variable("params", name) for name in ("kernel", "bias"))
+    y = jax.lax.conv_general_dilated(
+        x.reshape(-1, *x.shape[-3:]),
+        kernel.reshape(module.size, module.size, x.shape[-1], module.features),
+        (module.stride, module.stride),
+        [(module.padding, module.padding)] * 2,
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+    )
+    return (y + jnp.broadcast_to(bias, y.shape)).reshape(*x.shape[:-3], *y.shape[1:])

@@ -1,0 +1,93 @@
+"""The numbers of a generation that are shown as curves: of the population as a whole, and of every member."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from shoal.records.jsonl import read_lines
+
+if TYPE_CHECKING:
+    from shoal.methods.methods import Method
+
+COMMON = ("diversity/determinant", "diversity/log_determinant")  # metrics that all members have in common
+PAIRS = "diversity/to "  # so begin those of pairs of members: a matrix is no curve
+MEMBERS_SHOWN = 64  # more curves on a page cannot be read, and writing them takes as long as training
+
+
+class Rows(NamedTuple):
+    """What the files of a run hold of one generation."""
+
+    lineage: list[dict[str, Any]]  # one row per member
+    metrics: dict[str, Any]
+
+    @property
+    def step(self) -> int:
+        """Environment steps per member so far."""
+        return max(row["steps"] for row in self.lineage)
+
+
+class Scalar(NamedTuple):
+    """A point of a curve. value: NaN where there is no number. member: its uid; None for the population as a whole."""
+
+    name: str
+    value: float
+    member: int | None = None
+
+
+def scalars(rows: Rows, method: Method) -> Iterator[Scalar]:
+    """The points of one generation."""
+    yield Scalar("population/steps_per_second", rows.metrics["timing"]["steps_per_second"])
+    yield Scalar("champion/fitness", _number(rows.metrics["champion"]["fitness"]))
+    yield from _of_drawn(rows) if method.drawn else _of_members(rows, method)
+
+
+def _of_members(rows: Rows, method: Method) -> Iterator[Scalar]:
+    """The population as a whole, and its members."""
+    for kind in ("best", "median", "worst"):
+        if rows.metrics["fitness"][kind] is not None:
+            yield Scalar(f"population/fitness/{kind}", rows.metrics["fitness"][kind])
+    if method.copies:
+        yield Scalar("population/copies", rows.metrics["copies"])
+    for name in rows.lineage[0]["hyper"]:
+        yield Scalar(f"population/hyper/{name}", median(row["hyper"][name] for row in rows.lineage))
+    metrics = rows.metrics["members"]
+    for name in COMMON:
+        if name in metrics:
+            yield Scalar(name, _number(metrics[name][0]))
+    own = [name for name in metrics if name not in COMMON and not name.startswith(PAIRS)]
+    for i, row in enumerate(rows.lineage[:MEMBERS_SHOWN]):
+        uid = row["uid"]
+        yield Scalar("fitness", _number(row["fitness"]), uid)
+        for name in own:
+            yield Scalar(name, _number(metrics[name][i]), uid)
+        for name, value in row["hyper"].items() if method.tunes else ():
+            yield Scalar(f"hyper/{name}", value, uid)
+
+
+def _of_drawn(rows: Rows) -> Iterator[Scalar]:
+    """The mean and its members: one curve for each number."""
+    (mean,) = rows.lineage
+    yield Scalar("mean/fitness", _number(mean["fitness"]))
+    for name, values in rows.metrics["members"].items():
+        yield Scalar(name, _number(values[0]))
+    for name, value in mean["hyper"].items():
+        yield Scalar(f"hyper/{name}", value)
+
+
+def read_rows(run_dir: Path) -> list[Rows]:
+    """The generations that the files of a run hold, in order."""
+    lineage: dict[int, list[dict[str, Any]]] = {}
+    for row in read_lines(run_dir / "lineage.jsonl"):
+        if isinstance(row.get("steps"), int):
+            lineage.setdefault(row["generation"], []).append(row)
+    metrics = {row["generation"]: row for row in read_lines(run_dir / "metrics.jsonl")}
+    return [Rows(rows, metrics[generation]) for generation, rows in lineage.items() if generation in metrics]
+
+
+def _number(value: float | None) -> float:
+    """JSON has no NaN."""
+    return math.nan if value is None else value

@@ -1,0 +1,99 @@
+"""Curves at Weights & Biases: one run there for the population, or one for each member."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from shoal.core.atomic import read_or_nothing, write_file
+from shoal.core.errors import BadField
+from shoal.core.user_code import one_line
+from shoal.core.yaml_text import plain
+from shoal.experiment.experiment import WeightsAndBiases, to_dict
+from shoal.records.recorder import Recorder, lineage_rows, metrics_row
+from shoal.records.scalars import Rows, scalars
+
+if TYPE_CHECKING:
+    from shoal.records.recorder import Generation, Start
+
+POPULATION = "population"  # the run that is of no member
+
+
+class WandbRuns(Recorder):
+    """Sends what TensorBoard shows. The horizontal axis is the generation.
+
+    RUN/wandb.json keeps the ids of the runs, so that a run that is resumed goes on there. Raises BadInput where the package
+    is missing, or does not let anybody in.
+    """
+
+    def __init__(self, settings: WeightsAndBiases):
+        try:
+            self._wandb: Any = importlib.import_module("wandb")
+        except ImportError as error:
+            raise BadField("wandb", f"needs the package wandb ({error})", "pip install 'shoal[wandb]'") from error
+        self._settings = settings
+        self._runs: dict[str, Any] = {}
+
+    def start(self, event: Start) -> None:
+        self._resolved, self._run_dir = event.resolved, event.run_dir
+        known = json.loads(read_or_nothing(event.run_dir / "wandb.json") or "{}")
+        self._ids: dict[str, str] = {str(name): str(id_) for name, id_ in known.items()}
+        self._run(POPULATION)  # what is wrong with it shows before anything is trained
+
+    def generation(self, event: Generation) -> None:
+        rows = Rows(lineage_rows(event), metrics_row(event))
+        points: dict[str, dict[str, float]] = {}
+        for name, value, member in scalars(rows, self._resolved.method):
+            if not math.isnan(value):
+                run, name = self._place(name, member)
+                points.setdefault(run, {})[name] = value
+        for run, values in points.items():
+            self._run(run).log(values, step=event.generation)
+
+    def finish(self, result: dict[str, Any] | None) -> None:
+        if result is not None and result["champion"] is not None and POPULATION in self._runs:
+            champion = {
+                "champion/test": result["champion"]["evaluation"]["mean"],
+                "champion/uid": result["champion"]["uid"],
+            }
+            self._runs[POPULATION].summary.update(champion)
+        for run in self._runs.values():
+            run.finish()
+
+    def _place(self, name: str, member: int | None) -> tuple[str, str]:
+        """The run that a curve belongs to, and its name there."""
+        if member is None:
+            return POPULATION, name
+        return (POPULATION, f"{name}/member{member}") if self._settings.runs == "one" else (f"member{member}", name)
+
+    def _run(self, name: str) -> Any:
+        """A run of W&B, which goes on if it was there before."""
+        if name not in self._runs:
+            fresh = name not in self._ids
+            if fresh:
+                self._ids[name] = uuid.uuid4().hex[:12]
+                write_file(self._run_dir / "wandb.json", json.dumps(self._ids, indent=1).encode())
+            self._runs[name] = self._opened(name, fresh)
+        return self._runs[name]
+
+    def _opened(self, name: str, fresh: bool) -> Any:
+        settings, run_dir = self._settings, self._run_dir
+        try:
+            return self._wandb.init(
+                project=settings.project,
+                group=settings.group or run_dir.name,
+                job_type=POPULATION if name == POPULATION else "member",
+                name=run_dir.name if name == POPULATION else f"{run_dir.name} {name}",
+                id=self._ids[name],
+                resume=None if fresh or settings.mode == "offline" else "allow",
+                mode=settings.mode,
+                dir=str(run_dir),
+                config=plain(to_dict(self._resolved.experiment)),
+                reinit="create_new",  # several at a time
+                settings={"silent": True, "console": "off"},  # the terminal is the display's
+            )
+        except Exception as error:  # whatever keeps the package from its servers
+            raise BadField("wandb", one_line(error), "with wandb: {mode: offline} it can be sent later") from error

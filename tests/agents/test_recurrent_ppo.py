@@ -1,0 +1,100 @@
+"""PPO with an LSTM against a reference in NumPy: what it remembers while it acts is what it learns with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from support.cases import others_slow
+from support.ppo_reference import SPACES, Reference, T, begin, flat, hyper, linear
+from support.tiny import same
+
+from shoal.agents.ppo import ppo
+from shoal.core.errors import BadInput
+from shoal.core.types import Agent, Member, Rollout, Spec
+
+UNITS = 2
+CASES = [("discrete", True, True), ("continuous", False, True), ("discrete", False, False)]
+
+
+def recurrent(actions: str = "discrete", **settings: Any) -> Agent:
+    return linear(actions, recurrent=UNITS, **{"shared": True, "normalise_advantages": True} | settings)
+
+
+def of_reference(agent: Agent, reference: Reference) -> Member:
+    return begin(agent, jax.tree.map(np.float32, reference.unflatten(reference.params)))
+
+
+@pytest.mark.parametrize(("actions", "shared", "normalise_advantages"), others_slow(CASES, CASES[0]))
+def test_against_the_reference(actions, shared, normalise_advantages):
+    """Parameters after one epoch and after three; gradients go back through every step since an episode's beginning."""
+    agent = recurrent(actions, shared=shared, normalise_advantages=normalise_advantages)
+    reference = Reference(agent, actions, False, normalise_advantages)
+    start = of_reference(agent, reference)
+    assert len(start.learned.params["recurrent"]) == 2 - shared
+    for epochs in (1, 3):
+        end, metrics = agent.update(start, hyper(agent, epochs=epochs), reference.rollout, jax.random.key(3))
+        moved = reference.train(epochs) - reference.params
+        np.testing.assert_allclose(flat(end.learned.params) - reference.params, moved, rtol=1e-3, atol=1e-4)
+        if epochs == 1:
+            for name, expected in reference.losses(reference.params, *reference.advantages()).items():
+                np.testing.assert_allclose(metrics[name], expected, rtol=1e-4, err_msg=name)
+
+
+@pytest.mark.slow
+def test_parts_are_whole_environments():
+    """With a learning rate of zero, their mean loss is that of the whole rollout."""
+    agent = recurrent(minibatches=2)
+    reference = Reference(agent, "discrete", True, True)
+    start = of_reference(agent, reference)
+    expected = reference.losses(reference.params, *reference.advantages())
+    for seed in range(3):
+        values = hyper(agent, learning_rate=0, epochs=2)
+        metrics = agent.update(start, values, reference.rollout, jax.random.key(seed))[1]
+        for name in ("loss/value", "policy/entropy", "policy/kl"):
+            np.testing.assert_allclose(metrics[name], expected[name], rtol=1e-4, err_msg=name)
+
+
+def lived(agent: Agent, member: Member, reference: Reference, obs: np.ndarray) -> Rollout:
+    """The rollout of a member that sees these observations, and forgets at the ends of the reference's rollout."""
+    rollout, act = reference.rollout, jax.jit(agent.act)
+    carry, told = rollout.carry, []
+    for t in range(T):
+        action, carry, extras = act(member.learned, agent.hyper, obs[t], carry, jax.random.key(t))
+        told.append((action, extras))
+        done = (rollout.terminated[t] | rollout.truncated[t])[:, None]
+        carry = jax.tree.map(lambda x, done=done: np.where(done, np.float32(0), x), carry)
+    action, extras = jax.tree.map(lambda *x: np.stack(x), *told)
+    return rollout._replace(obs=obs, action=action, extras=extras)
+
+
+@pytest.mark.parametrize("odd", others_slow([0.0, np.nan, 1e30], np.nan))
+def test_it_learns_with_what_it_acted_with(odd):
+    """Before the first step of the optimiser all ratios are one, amid an episode and after an end. So they are where an
+    observation could not be learned from: with it, all that came before is forgotten."""
+    agent = recurrent()
+    reference = Reference(agent, "discrete", True, True)
+    member = of_reference(agent, reference)
+    seen, _ = reference.seen(reference.unflatten(reference.params))
+    usual = lived(agent, member, reference, reference.rollout.obs)
+    expected = reference.policy(reference.unflatten(reference.params), seen[0], usual.action)[0]
+    np.testing.assert_allclose(usual.extras.log_prob, expected, rtol=1e-4)
+    obs, ended = reference.rollout.obs.copy(), reference.rollout.terminated | reference.rollout.truncated
+    obs[2, (b := np.argmin(ended[2]))] += np.float32(odd)
+    rollout = lived(agent, member, reference, obs)
+    assert same(rollout.extras.log_prob[3, b], usual.extras.log_prob[3, b]) == (odd == 0)
+    end, metrics = agent.update(member, hyper(agent), rollout, jax.random.key(0))
+    np.testing.assert_allclose(metrics["policy/kl"], 0, atol=1e-6)
+    assert metrics["policy/clipped"] == 0 and np.isfinite(flat(end.learned.params)).all()
+
+
+def test_unfitting_settings():
+    spec = Spec((2,), "float32", SPACES["discrete"])
+    with pytest.raises(
+        BadInput, match=r"minibatches = 3: does not divide the 4 environments, each of which stays whole"
+    ):
+        ppo(spec, recurrent=UNITS, environments=4, rollout=6, minibatches=3)
+    with pytest.raises(BadInput, match=r"config.recurrent = -1: must be at least 0"):
+        ppo(spec, recurrent=-1)

@@ -1,0 +1,248 @@
+"""Champions as files: another program computes the same actions from them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from support.runs import shoal, tiny
+from support.tiny import kinds, make_agent, space_of
+
+from shoal.agents.policy import policy
+from shoal.core.errors import BadInput
+from shoal.core.types import ActionSpace, Agent, Continuous, Discrete, Spec
+from shoal.experiment.experiment import Experiment
+from shoal.export import onnx_file
+from shoal.export.npz_file import write_npz
+from shoal.export.onnx_file import write_onnx
+from shoal.run.champion import Best, Champion, Policy
+from shoal.run.loop import train
+
+IMAGE = (36, 40, 3)
+
+
+def champion_of(agent: Agent, spec: Spec) -> Champion:
+    """A champion with random numbers for all that it could have learned."""
+    random = np.random.default_rng(1)
+
+    def draw(x: Any) -> np.ndarray:
+        drawn = random.normal(size=x.shape)
+        return (0.5 * drawn if x.ndim > 1 else 0.1 * np.abs(drawn)).astype(x.dtype)  # deviations are positive
+
+    learned = jax.tree.map(draw, jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned)
+    return Champion(Policy(jax.jit(agent.greedy), agent.carry), spec, Best(learned, 3, 7, 1.5), Experiment())
+
+
+def made(name: str, actions: str, obs: tuple[int, ...] = (3,), dtype: str = "float32", **settings: Any) -> Champion:
+    spec = Spec(obs, dtype, space_of(actions))
+    if name == "policy":
+        return champion_of(policy(spec, layers=(8,), normalise_observations=True, **settings), spec)
+    return champion_of(make_agent(name, actions, obs, dtype, **settings), spec)
+
+
+def of_ppo(action: ActionSpace) -> Champion:
+    """One for actions of any kind."""
+    from shoal.agents.ppo import ppo
+
+    spec = Spec((3,), "float32", action)
+    return champion_of(ppo(spec, layers=(8,), normalise_observations=True), spec)
+
+
+def session_of(file: Path) -> onnxruntime.InferenceSession:
+    return onnxruntime.InferenceSession(file.read_bytes(), providers=["CPUExecutionProvider"])
+
+
+def same_actions(file: Path, champion: Champion, tolerance: float = 1e-5) -> None:
+    """Assert that a file acts as a champion does, in episodes of one and of seven environments."""
+    session, random = session_of(file), np.random.default_rng(5)
+    assert champion.spec is not None
+    outputs = [x.name for x in session.get_outputs()]
+    seen = set()
+    for batch in (1, 7):
+        champion.reset()
+        memory = {x.name: np.zeros((batch, *x.shape[1:]), np.float32) for x in session.get_inputs()[1:]}
+        for _ in range(3):
+            shape, dtype = (batch, *champion.spec.obs_shape), champion.spec.obs_dtype
+            obs = random.integers(0, 256, shape) if dtype == "uint8" else random.normal(size=shape)
+            obs = obs.astype(dtype)
+            found = dict(zip(outputs, session.run(outputs, {"obs": obs} | memory), strict=True))
+            memory, action = {name: found[f"next_{name}"] for name in memory}, found["action"]
+            expected = champion.act(obs)
+            assert action.dtype == expected.dtype
+            np.testing.assert_allclose(action, expected, rtol=tolerance, atol=tolerance)
+            seen |= set(np.round(found.get("scores", action), 4).reshape(-1).tolist())
+    assert len(seen) > 9, "whatever is seen, the action is the same"
+
+
+CASES: dict[str, dict[str, Any]] = {
+    f"{name}-{actions}": {"name": name, "actions": actions} for name, actions in kinds()
+}
+CASES |= {
+    "es-discrete": {"name": "policy", "actions": "discrete"},
+    "lstm-continuous": {"name": "policy", "actions": "continuous", "recurrent": 5},
+    "lstm-multi_discrete": {"name": "policy", "actions": "multi_discrete", "recurrent": 5},
+    "nature_cnn": {"name": "dqn", "actions": "discrete", "obs": IMAGE, "dtype": "uint8", "network": "nature_cnn"},
+    "channels first": {"name": "policy", "actions": "discrete", "obs": (2, 36, 36), "network": "nature_cnn"},
+}
+SLOW: dict[str, dict[str, Any]] = {
+    f"{name} {network}": {"name": name, "actions": "discrete", "obs": IMAGE, "dtype": "uint8", "network": network}
+    for name, network in (("ppo", "nature_cnn"), ("ppo", "impala"), ("dqn", "impala"), ("policy", "impala"))
+}
+SLOW |= {x: {"name": "ppo", "actions": "continuous", "activation": x} for x in ("relu", "elu", "swish", "gelu")}
+
+
+@pytest.mark.parametrize(
+    "case", [*CASES.values(), *(pytest.param(x, marks=pytest.mark.slow) for x in SLOW.values())], ids=[*CASES, *SLOW]
+)
+def test_a_file_acts_as_its_champion(tmp_path: Path, case: dict[str, Any]) -> None:
+    champion, file = made(**case), tmp_path / "policy.onnx"
+    assert write_onnx(champion, file) <= 1e-5
+    same_actions(file, champion)
+    model = onnx.load(file)
+    assert [(x.domain, x.version) for x in model.opset_import] == [("", 17)]
+    assert {x.type.tensor_type.shape.dim[0].dim_param for x in [*model.graph.input, *model.graph.output]} == {"batch"}
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        Continuous((-100.0, 0.0, -np.inf), (50.0, np.inf, np.inf)),
+        Continuous((-1.0, 0.0), (1.0, 1.0), native="float64"),
+        Continuous((0.0,), (255.0,), native="uint8"),
+        Discrete(4, start=-2),
+    ],
+    ids=lambda action: f"{type(action).__name__}-{action.native}",
+)
+def test_actions_are_those_of_the_environment(tmp_path: Path, action: ActionSpace) -> None:
+    champion, file = of_ppo(action), tmp_path / "policy.onnx"
+    write_onnx(champion, file)
+    same_actions(file, champion)
+
+
+def by_hand(champion: Champion, arrays: Any, obs: np.ndarray) -> np.ndarray:
+    """The mean of a policy of PPO's with one hidden layer, from its named arrays."""
+    deviation = np.sqrt(arrays["observations.variance"] + 1e-8)
+    x = np.clip((obs - arrays["observations.mean"]) / deviation, -10, 10)
+    layer = "params.policy.params.MLP_0.Dense_{}.{}".format
+    x = np.tanh(x @ arrays[layer(0, "kernel")] + arrays[layer(0, "bias")])
+    return x @ arrays[layer(1, "kernel")] + arrays[layer(1, "bias")]
+
+
+def test_against_the_same_by_hand(tmp_path: Path) -> None:
+    """Normalised and clipped observations, tanh, and bounds from -3 to 1; from the arrays alone, too."""
+    champion = of_ppo(Continuous((-3.0,), (1.0,)))
+    write_onnx(champion, tmp_path / "policy.onnx")
+    write_npz(champion, tmp_path / "policy.npz")
+    with np.load(tmp_path / "policy.npz") as file:
+        arrays = dict(file)
+    obs = np.random.default_rng(2).normal(size=(9, 3)).astype(np.float32)
+    expected = np.clip(2 * by_hand(champion, arrays, obs) - 1, -3, 1)
+    (action,) = session_of(tmp_path / "policy.onnx").run(["action"], {"obs": obs})
+    np.testing.assert_allclose(action, expected, rtol=1e-5, atol=1e-5)
+    assert np.ptp(action) > 0.1
+    assert not [name for name in arrays if "critic" in name or "optimiser" in name]  # what nobody acts with
+
+
+def test_scores_say_what_a_choice_is_the_largest_of(tmp_path: Path) -> None:
+    champion = made("ppo", "multi_discrete")
+    write_onnx(champion, tmp_path / "policy.onnx")
+    assert champion.spec is not None
+    obs = np.random.default_rng(2).normal(size=(9, 3)).astype(np.float32)
+    action, scores = session_of(tmp_path / "policy.onnx").run(["action", "scores"], {"obs": obs})
+    parts = np.split(scores, np.cumsum(champion.spec.action.nvec)[:-1], -1)  # type: ignore[union-attr]
+    np.testing.assert_array_equal(action, np.stack([part.argmax(-1) for part in parts], -1))
+    for part in parts:  # logarithms of probabilities
+        np.testing.assert_allclose(np.exp(part).sum(-1), 1, rtol=1e-5)
+
+
+def test_a_file_that_acts_otherwise_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = onnx_file.model_of
+
+    def wrong(*arguments: Any) -> onnx.ModelProto:
+        model = honest(*arguments)
+        bias = next(x for x in model.graph.initializer if x.name.endswith("Dense_1.bias"))
+        bias.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(bias) + np.float32(1e-4), bias.name))
+        return model
+
+    monkeypatch.setattr(onnx_file, "model_of", wrong)
+    with pytest.raises(BadInput, match="actions differ by"):
+        write_onnx(made("td3", "continuous"), tmp_path / "policy.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+# -------------------------------------------------------------------------------- networks of one's own
+
+
+class Own(nn.Module):
+    """Layers that Shoal has not."""
+
+    @nn.compact
+    def __call__(self, obs: jax.Array) -> jax.Array:
+        x = nn.LayerNorm()(nn.Conv(4, (3, 3), (2, 2), "SAME")(obs))
+        x = nn.silu(nn.DenseGeneral(5, axis=(-2, -1))(x)) * obs[..., :3, :1, 0]
+        return jnp.einsum("...hc,...hd->...cd", x, x).reshape(*x.shape[:-2], -1)
+
+
+class Sorting(nn.Module):
+    """What no layer does."""
+
+    def __call__(self, obs: jax.Array) -> jax.Array:
+        return jnp.sort(obs, -1)
+
+
+def test_a_network_of_ones_own(tmp_path: Path) -> None:
+    champion = made("ppo", "discrete", (6, 5, 2), network=lambda spec: Own())
+    assert write_onnx(champion, tmp_path / "policy.onnx") <= 1e-5
+    same_actions(tmp_path / "policy.onnx", champion)
+
+
+def test_what_a_file_cannot_hold(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="its network has the operation sort, which ONNX cannot be told"):
+        write_onnx(made("ppo", "discrete", network=lambda spec: Sorting()), tmp_path / "policy.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+# ----------------------------------------------------------------------------------------- the command
+
+
+@pytest.fixture
+def run(tmp_path: Path, shared_programs: None) -> Path:
+    train(tiny(tmp_path / "run", generations=1))
+    return tmp_path / "run"
+
+
+def test_the_command_writes_what_other_programs_read(run: Path, tmp_path: Path) -> None:
+    done = shoal("export", run, tmp_path / "policy.onnx")
+    assert (done.code, done.err) == (0, "")
+    assert "policy.onnx (run by onnxruntime" in done.out
+    told = {x.key: x.value for x in onnx.load(tmp_path / "policy.onnx").metadata_props}
+    assert json.loads(told["observation"]) == {"name": "obs", "shape": [4], "dtype": "float32"}
+    action = {"name": "action", "shape": [], "kind": "Discrete", "dtype": "int32", "n": 2, "start": 0}
+    assert json.loads(told["action"]) == action
+    assert told["experiment"] == (run / "experiment.yaml").read_text()
+    assert json.loads(told["champion"])["generation"] == 0
+    assert shoal("export", run, tmp_path / "policy.npz").code == 0
+    with np.load(tmp_path / "policy.npz") as arrays:
+        assert str(arrays["about.experiment"]) == told["experiment"]
+
+
+def test_what_cannot_be_written_is_told_in_one_line(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from shoal.commands import export
+
+    def refused(file: Path) -> str:
+        done = shoal("export", run, file)
+        assert done.code == 2 and len(done.err.splitlines()) == 1
+        return done.err
+
+    assert "must end in .onnx" in refused(run / "policy.pt")
+    assert "there is no folder" in refused(run / "nowhere" / "policy.onnx")
+    monkeypatch.setattr(export.importlib.util, "find_spec", lambda name: None)
+    assert "needs the package onnx: pip install 'shoal[onnx]'" in refused(run / "policy.onnx")

@@ -1,0 +1,112 @@
+"""Weights & Biases, by a package of the same name that keeps what it is given."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support.runs import curves, flags, rows, shoal, tiny
+
+from shoal.core.errors import BadInput
+from shoal.experiment.experiment import WeightsAndBiases
+from shoal.records.tensorboard import TensorBoard
+from shoal.run.loop import resume, train
+
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
+
+class Run:
+    """A run of W&B."""
+
+    def __init__(self, **options: Any):
+        self.options, self.finished = options, 0
+        self.points: dict[int, dict[str, float]] = {}
+        self.summary: dict[str, float] = {}
+
+    def log(self, values: dict[str, float], step: int) -> None:
+        assert step not in self.points and not any(math.isnan(x) for x in values.values())
+        self.points[step] = values
+
+    def finish(self) -> None:
+        self.finished += 1
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[Run]:
+    """The runs that are opened, in order."""
+    found: list[Run] = []
+
+    def init(**options: Any) -> Run:
+        found.append(Run(**options))
+        return found[-1]
+
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init))
+    return found
+
+
+def test_one_run_has_the_curves_of_tensorboard(tmp_path: Path, opened: list[Run]) -> None:
+    run_dir = tmp_path / "run"
+    result = train(tiny(run_dir, wandb=WeightsAndBiases(project="robots")), [TensorBoard()])
+    (run,) = opened
+    for name, value in (("project", "robots"), ("group", "run"), ("name", "run"), ("mode", "online"), ("resume", None)):
+        assert run.options[name] == value
+    assert run.options["config"]["population"] == 4
+    found: dict[str, list[float]] = {}
+    for generation in sorted(run.points):
+        for name, value in run.points[generation].items():
+            found.setdefault(name, []).append(value)
+    shown = {tag: [x for _, x in points if not math.isnan(x)] for tag, points in curves(run_dir).items()}
+    assert found.keys() == {tag for tag, values in shown.items() if values}
+    for name, values in found.items():
+        if name != "population/steps_per_second":
+            assert values == pytest.approx(shown[name], rel=1e-6), name
+    assert run.summary["champion/test"] == result.summary["champion"]["evaluation"]["mean"]
+    assert run.finished == 1
+
+
+def test_each_member_has_a_run_that_goes_on_when_resumed(tmp_path: Path, opened: list[Run]) -> None:
+    run_dir, asked = tmp_path / "run", WeightsAndBiases(runs="member", group="mine")
+    train(tiny(run_dir, generations=1, wandb=asked))
+    ids = {run.options["name"]: run.options["id"] for run in opened}
+    assert list(ids) == ["run", *(f"run member{uid}" for uid in range(4))] and len(set(ids.values())) == 5
+    assert {run.options["group"] for run in opened} == {"mine"}
+    first = list(opened)
+    opened.clear()
+    resume(run_dir, generations=2)
+    assert {run.options["name"]: run.options["id"] for run in opened} == ids
+    assert {run.options["resume"] for run in opened} == {"allow"}
+    fitness = {(row["generation"], row["uid"]): row["fitness"] for row in rows(run_dir / "lineage.jsonl")}
+    for generation, runs in enumerate((first, opened)):
+        for uid, run in enumerate(runs[1:]):
+            assert list(run.points) == [generation]
+            assert run.points[generation]["fitness"] == fitness[generation, uid]
+            assert "hyper/learning_rate" in run.points[generation]
+
+
+def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    done = shoal(*flags(tmp_path / "run", "--set", "wandb={}"))
+    assert done.code == 2 and "pip install 'shoal[wandb]'" in done.err and len(done.err.splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_keeps_it_out_is_told(tmp_path: Path, opened: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**options: Any) -> None:
+        raise RuntimeError("No API key configured")
+
+    monkeypatch.setattr(sys.modules["wandb"], "init", refuse)
+    with pytest.raises(BadInput, match=r"^wandb: RuntimeError: No API key .*mode: offline") as error:
+        train(tiny(tmp_path / "run", wandb=WeightsAndBiases()))
+    assert len(str(error.value).splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_ids_are_kept_before_anything_is_sent(tmp_path: Path, opened: list[Run]) -> None:
+    train(tiny(tmp_path / "run", generations=1, wandb=WeightsAndBiases(mode="offline")))
+    assert json.loads((tmp_path / "run" / "wandb.json").read_text()) == {"population": opened[0].options["id"]}
+    assert opened[0].options["resume"] is None  # offline nothing is known of what was before

@@ -1,0 +1,157 @@
+"""A run that begins with what another one has learned: exactly that, and nothing else of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from support.runs import CONFIG, flags, rows, same_run, shoal, tiny
+
+from shoal.core.errors import BadInput
+from shoal.distributed.processes import Processes
+from shoal.experiment.experiment import Experiment
+from shoal.experiment.resolve import resolve
+from shoal.run.control import Control
+from shoal.run.loop import resume, train
+from shoal.run.origin import read_origin
+from shoal.run.start import begin, enter
+
+pytestmark = pytest.mark.usefixtures("shared_programs")
+SAC: dict[str, Any] = {"agent": "sac", "env": "Pendulum-v1", "config": {"warm_up": 16, "capacity": 64, "batch": 8}}
+Arrays = dict[str, np.ndarray]
+LEARNED, HYPER = "['population'].members.learned", "['population'].hyper."
+
+
+def at_the_start(experiment: Experiment) -> Arrays:
+    """The state of a population before it trains, by the names that checkpoints have for it."""
+    import jax
+
+    with Processes(experiment, lambda: None, lambda message: None) as processes, ExitStack() as held:
+        context = enter(experiment, Control([]), processes, held)
+        begin(context)
+        parts = context.shard.state().values()
+        leaves = [jax.tree_util.tree_flatten_with_path(part["population"])[0] for part in parts]
+    names = [f"['population']{jax.tree_util.keystr(path)}" for path, _ in leaves[0]]
+    return {
+        name: np.concatenate([np.asarray(x) for _, x in same])
+        for name, same in zip(names, zip(*leaves, strict=True), strict=True)
+    }
+
+
+def saved(run: Path) -> Arrays:
+    """The last checkpoint of a run."""
+    parts = [load_file(path) for path in sorted(max((run / "checkpoints").iterdir()).glob("shard-*.safetensors"))]
+    names = [name for name in parts[0] if name.startswith("['population']")]
+    return {name: np.concatenate([part[name] for part in parts]) for name in names}
+
+
+def learned(arrays: Arrays) -> Arrays:
+    return {name: x for name, x in arrays.items() if name.startswith(LEARNED)}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("past") / "first"
+
+
+@pytest.fixture
+def first(place: Path, tmp_path: Path) -> Path:
+    """A copy of a run with a past, which is made once, with the programs that others have compiled."""
+    if not place.exists():
+        train(tiny(place))
+    shutil.copytree(place, tmp_path / "first")
+    return tmp_path / "first"
+
+
+def after(first: Path, **changes: Any) -> Experiment:
+    """A run that begins where the first one has ended, on other seeds."""
+    return tiny(first.parent / "second", **{"start": str(first), "seed": 5} | changes)
+
+
+def same(a: Arrays, b: Arrays) -> None:
+    assert a.keys() == b.keys() and a
+    for name in a:
+        np.testing.assert_array_equal(a[name], b[name], name)
+
+
+@pytest.mark.parametrize("shards", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_population_goes_on_where_another_has_ended(first: Path, shards: int) -> None:
+    end, begun = saved(first), at_the_start(after(first, shards=shards))
+    same(learned(begun), learned(end))
+    assert any(np.ptp(x, 0).any() for x in learned(end).values())  # members that differ
+    tuned = [name for name in end if name.startswith(HYPER)]
+    same({name: begun[name] for name in tuned}, {name: end[name] for name in tuned})
+    told = json.loads((first.parent / "second" / "start.json").read_text())
+    assert (told["run"], told["generation"]) == (str(first), 1)
+    assert told["members"] == [{"uid": i, "parent": i} for i in range(4)]
+
+
+def test_hyperparameters_that_only_one_of_them_tunes_are_those_of_the_file(first: Path) -> None:
+    space = {"learning_rate": [1e-9, 1e-8, "log"], "epochs": {"low": 1, "high": 3, "integer": True}}
+    begun = at_the_start(after(first, space=space, hyper={"discount": 0.5}))
+    np.testing.assert_array_equal(begun[f"{HYPER}learning_rate"], np.full(4, 1e-8, np.float32))  # as near as it may be
+    np.testing.assert_array_equal(begun[f"{HYPER}discount"], np.full(4, 0.5, np.float32))
+    assert set(begun[f"{HYPER}epochs"]) <= {1, 2, 3}
+
+
+def test_all_members_begin_as_a_champion(first: Path) -> None:
+    champion = load_file(first / "champion" / "state.safetensors")
+    begun = at_the_start(after(first, start=str(first / "champion")))
+    same(learned(begun), {f"{LEARNED}{name}": np.stack([x] * 4) for name, x in champion.items()})
+    assert np.ptp(begun[f"{HYPER}learning_rate"]) > 0  # they differ by what they try
+    told = json.loads((first.parent / "second" / "start.json").read_text())
+    uid = json.loads((first / "champion" / "manifest.json").read_text())["uid"]
+    assert told["members"] == [{"uid": i, "parent": uid} for i in range(4)]
+
+
+def test_it_is_a_run_of_its_own_that_needs_the_first_no_more(first: Path) -> None:
+    second, whole = first.parent / "second", first.parent / "whole"
+    train(after(first))
+    second.rename(whole)
+    train(after(first, generations=1))
+    shutil.rmtree(first)
+    resume(second, generations=2)
+    same_run(second, whole)
+    lines = rows(second / "lineage.jsonl")
+    assert [row["steps"] for row in lines] == [64] * 4 + [128] * 4
+    assert [row["uid"] for row in lines] == [0, 1, 2, 3] * 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"population": 2}, "has a population of 4, and this one is of 2; take the same, or write .*champion"),
+        ({"config": CONFIG | {"layers": [4]}}, r"is float32 \[8\] there, and float32 \[4\] in this run"),
+        ({"start": "first/champion"} | SAC, "first/champion: .* is missing there, and float32"),
+        ({"start": "nowhere"}, "no run, and no champion of one; write RUN or RUN/champion"),
+        ({"method": "es", "agent": "policy", "config": {}}, "with method es members cannot begin with"),
+        ({"method": "dvd", "env": "Pendulum-v1", "config": {}}, "with method dvd members cannot begin with"),
+    ],
+    ids=["population", "widths", "agent", "nowhere", "es", "dvd"],
+)
+def test_what_does_not_fit_is_told(
+    first: Path, changes: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(first.parent)
+    with pytest.raises(BadInput, match=f"^start.*{said}") as error:
+        read_origin(resolve(after(first, **changes)))
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_the_flag(first: Path) -> None:
+    done = shoal(*flags(first.parent / "second", "--start", str(first / "lineage.jsonl")))
+    assert done.code == 2 and "no run, and no champion" in done.err and len(done.err.splitlines()) == 1
+    assert not (first.parent / "second").exists()
+
+
+def test_a_damaged_run_is_told(first: Path) -> None:
+    for path in (first / "checkpoints").rglob("shard-0000.safetensors"):
+        path.write_bytes(b"nothing")
+    with pytest.raises(BadInput, match=r"^start.*no whole checkpoint"):
+        read_origin(resolve(after(first)))
