@@ -153,6 +153,8 @@ def test_experiments_can_be_built(path: Path) -> None:
         pytest.importorskip("envpool")
     if "jumanji:" in path.read_text(encoding="utf-8"):
         pytest.importorskip("jumanji")
+    if "playground:" in path.read_text(encoding="utf-8"):
+        pytest.importorskip("mujoco_playground")
     experiment = load(path)
     if is_trainer(experiment.agent, experiment.python):  # tests/trainers has them, as they need other packages
         check(experiment)
@@ -160,7 +162,14 @@ def test_experiments_can_be_built(path: Path) -> None:
         build_run(experiment).shard.close()
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.glob("experiments/studies/*.yaml")), ids=lambda path: path.stem)
+STUDIES = [
+    pytest.param(path, marks=pytest.mark.slow if path.stem == "reward-weights" else ())
+    for path in sorted(ROOT.glob("experiments/studies/*.yaml"))
+]
+
+
+@pytest.mark.filterwarnings("ignore")  # of importing brax
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
 def test_studies_have_equal_budgets(path: Path) -> None:
     budgets(read_study(path))
 

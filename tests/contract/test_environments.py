@@ -544,7 +544,7 @@ def test_bare_names_take_the_fastest_suite():
         ("gymnax:Cartpole", {}, "did you mean gymnax:CartPole-v1"),
         ("gym:LunarLander-v2", {}, "did you mean gym:LunarLander-v3"),
         ("brax:Ant", {}, "did you mean brax:ant"),
-        ("atari:Pong", {}, "no suite 'atari'.*gymnax, brax, jumanji, gym"),
+        ("atari:Pong", {}, "no suite 'atari'.*gymnax, brax, jumanji, playground, gym"),
         ("", {}, "does not exist"),
         (PROBES + "mtch", {}, "has no.*'mtch'|no attribute 'mtch'"),
         (PROBES + "match", {"actions": "discret"}, "did you mean discrete"),

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 from scipy import stats
 from support.runs import build_run, rows, same_run, shoal, tiny
 from support.tiny import member, same
@@ -224,6 +225,10 @@ def test_a_run_records_explores_and_goes_on(tmp_path: Path, shared_programs: Non
     again = rows(tmp_path / "again" / "lineage.jsonl")
     assert [row["hyper"]["env.g"] for row in again[::4]] == pytest.approx(found)
     assert {row["hyper"]["env.l"] for row in again} == {1.5}
+    train(pendulum("gymnax:Pendulum-v1", run_dir=tmp_path / "next", start=str(tmp_path / "once"), **changes))
+    last = load_file(max((tmp_path / "once" / "checkpoints").iterdir()) / "shard-0000.safetensors")
+    begun = [row["hyper"]["env.g"] for row in rows(tmp_path / "next" / "lineage.jsonl")[:4]]
+    np.testing.assert_array_equal(np.float32(begun), last["['population'].knobs['g']"])
     assert shoal("evaluate", tmp_path / "again", "--episodes", 4).code == 0
     assert shoal("report", tmp_path / "once").code == 0
 
@@ -235,6 +240,10 @@ def test_a_run_records_explores_and_goes_on(tmp_path: Path, shared_programs: Non
         (["env=gymnax:Pendulum-v1", "hyper.env.x=1"], "hyper: 'env.x' does not exist; did you mean env.m"),
         (["env=jumanji:Snake-v1", "hyper.env.x=1"], "hyper: 'env.x' does not exist: jumanji:Snake-v1 has no numbers"),
         (["env=gymnax:Pendulum-v1", "method=es", "hyper.env.g=9"], "hyper: 'env.g' method es learns from the episodes"),
+        (
+            ["env=Pendulum-v1", "hyper.env.g=9", "fitness.source=training"],
+            "fitness.source = training: training episodes",
+        ),
         (["env=gymnax:Pendulum-v1", "space.env.g.low=9"], "space.env.g: give both bounds"),
         (["env=gymnax:Pendulum-v1", "method={name: schedule, rows: [{env.g: 9}, {}]}"], "method.rows.1"),
         (["env=gymnax:Pendulum-v1", "method={name: schedule, rows: [{env.gg: 9}]}"], "method: 'env.gg' does not"),

@@ -14,6 +14,7 @@ from shoal.core.knobs import PREFIX, split
 from shoal.core.types import ActionSpace, Continuous, Range
 from shoal.environments.device import DeviceEnvironment, turned
 from shoal.environments.host import HostEnvironment
+from shoal.environments.randomised import SPREAD
 from shoal.environments.spaces import to_bounds
 from shoal.experiment.resolve import Resolved
 
@@ -90,4 +91,7 @@ def described(full: str, environment: DeviceEnvironment | HostEnvironment) -> st
     if not environment.knobs:
         return f"{full} has no numbers that can be tuned"
     listed = "\n".join(f"  {PREFIX}{name}: {value:g}" for name, value in environment.knobs.items())
-    return f"{full} can be tuned by these, under space or hyper:\n{listed}"
+    beside = ""
+    if isinstance(environment, DeviceEnvironment):
+        beside = f"\n  and for each of them {PREFIX}NAME{SPREAD}: how far from it every episode draws it anew"
+    return f"{full} can be tuned by these, under space or hyper:\n{listed}{beside}"

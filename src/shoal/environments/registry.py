@@ -138,7 +138,8 @@ def with_arguments(made: Any, factory: Callable, options: dict[str, Any]) -> Any
         return made
     with suppress(ValueError):  # a function without a signature, such as some of Python's own
         usual = {name: argument.default for name, argument in inspect.signature(factory).parameters.items()}
-        knobs = {name: float(options.get(name, x)) for name, x in usual.items() if isinstance(x, float)}
+        given = {name: options.get(name, x) for name, x in usual.items() if isinstance(x, float)}
+        knobs = {name: float(x) for name, x in given.items() if isinstance(x, (int, float))}
         made = made._replace(knobs=knobs, with_knobs=lambda values: factory(**{**options, **values}))
     return made
 

@@ -26,10 +26,13 @@ def unknown_name(place: str, name: str, known: Iterable[str], env: str) -> BadFi
 
 def check_knobs(e: Experiment, method: Method, evolver: Evolver, knobs: Mapping[str, float]) -> None:
     """Raise BadInput where a method sets knobs that the environment lacks, or that its members would not train with."""
-    _, first = evolver.init((), np.zeros(1, np.int64))
+    _, first = evolver.init((e.seed,), np.zeros(1, np.int64))
     for name in split(first)[1]:
         if name not in knobs:
             raise unknown_name("method", f"{PREFIX}{name}", joined({}, knobs), str(name_of(e.env)))
+        if e.fitness.source == "training":
+            problem = f"training episodes differ from member to member, by {PREFIX}{name}"
+            raise BadField("fitness.source", problem, "write evaluation", value="training")
         if method.drawn:
             problem = f"method {method_name(e.method)} learns from the episodes that measure its members"
             raise BadField("hyper", problem, "their environments stay as they are", name=f"{PREFIX}{name}")

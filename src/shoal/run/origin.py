@@ -10,13 +10,15 @@ import numpy as np
 
 from shoal.core.atomic import Damaged
 from shoal.core.errors import BadField, BadInput
+from shoal.core.knobs import joined
 from shoal.core.types import PyTree
 from shoal.core.workshop import Workshop
 from shoal.experiment.experiment import of_run
 from shoal.experiment.resolve import Resolved
 from shoal.run import checkpoint
 
-LEARNED, HYPER = "['population'].members.learned", "['population'].hyper."  # where a checkpoint has them
+# Where a checkpoint has them.
+LEARNED, HYPER, KNOB = "['population'].members.learned", "['population'].hyper.", "['population'].knobs['"
 Arrays = dict[str, np.ndarray]
 
 
@@ -64,11 +66,13 @@ def _population(resolved: Resolved, run: Path) -> Origin:
     checkpoints = checkpoint.Checkpoints(run / "checkpoints", 1, Workshop(run, "unused"))
     generation = checkpoints.newest(lambda message: None)
     first, *_ = shards = checkpoints.arrays(generation)  # named by the uid of their first member, in sizes of a shard
-    names = [name for name in shards[first] if name.startswith((LEARNED, HYPER))]
+    names = [name for name in shards[first] if name.startswith((LEARNED, HYPER, KNOB))]
     arrays = {name: np.concatenate([x[name] for x in shards.values()]) for name in names}
     learned = {name.removeprefix(LEARNED): x for name, x in arrays.items() if name.startswith(LEARNED)}
     values = {name.removeprefix(HYPER): x for name, x in arrays.items() if name.startswith(HYPER)}
-    hyper = resolved.nearest({name: x for name, x in values.items() if name in (earlier.space or {})})
+    knobs = {name[len(KNOB) : -2]: x for name, x in arrays.items() if name.startswith(KNOB)}
+    tuned = {name: x for name, x in joined(values, knobs).items() if name in (earlier.space or {})}
+    hyper = resolved.nearest(tuned)
     uids = int(first.rpartition("-")[2]) * e.population // len(shards) + np.arange(e.population)
     return Origin(_fitting(resolved, learned, run), hyper, str(run), generation, uids.tolist())
 
