@@ -21,7 +21,7 @@ from shoal.experiment.trust import check_trust
 from shoal.run.champion import Champion, load_champion, load_members
 from shoal.trainers.trainers import is_trainer
 
-WIDEST = 1920  # pixels of a film in which several play side by side
+WIDEST = 960  # pixels of a film in which several play side by side
 
 
 def film(
