@@ -119,17 +119,24 @@ def evaluate(
 
 def play(
     run: Run,
-    video: Annotated[Path, arg(help="where to write the film: .mp4 or .gif")] = Path("champion.mp4"),
+    video: Annotated[
+        Path, arg(help="where to write the film: .mp4 or .gif; .html: a page that shows a body of brax from all sides")
+    ] = Path("champion.mp4"),
     episodes: Annotated[int, arg(help="episodes to film")] = 1,
     seed: Annotated[int, arg(help="which episodes")] = 0,
+    population: Annotated[
+        bool,
+        FlagCreatePairsOff,
+        arg(help="film all members, side by side in the same episodes", help_behavior_hint=""),
+    ] = False,
     trust_code: Trust = False,
 ) -> int:
-    """Film the champion of a run."""
+    """Film the champion of a run, or all of its members."""
     from shoal.commands.play import film
 
     look_here(trust_code)
     with _console().status("filming"):
-        returns = film(run, video, episodes, seed, trust_code)
+        returns = film(run, video, episodes, seed, trust_code, population)
     _console().print(escape(f"{video}: {', '.join(f'{r:.4g}' for r in returns)}"), highlight=False, soft_wrap=True)
     return DONE
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import importlib.util
+import json
+import re
 import subprocess
+import zlib
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,16 +21,17 @@ import jax
 import numpy as np
 import pytest
 from support.cases import others_slow
-from support.runs import COMMAND, at_work, build_run
+from support.runs import COMMAND, at_work, build_run, tiny
 
 from shoal.cli import main
-from shoal.commands import play
+from shoal.commands import play, stages
 from shoal.core.atomic import write_file
 from shoal.core.errors import BadInput
 from shoal.environments.levels import Span
 from shoal.environments.probes import match
 from shoal.experiment.experiment import Experiment, Fitness, dump
 from shoal.run import champion
+from shoal.run.loop import train
 
 TINY = {"layers": [4], "rollout": 4, "environments": 1, "minibatches": 1}
 
@@ -83,7 +89,7 @@ def frames(video: Path) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "env", others_slow([*(f"gymnax:{name}" for name in play.TWINS), "gym:CartPole-v1"], "gymnax:Pendulum-v1")
+    "env", others_slow([*(f"gymnax:{name}" for name in stages.TWINS), "gym:CartPole-v1"], "gymnax:Pendulum-v1")
 )
 def test_a_film_shows_every_step(env: str, run_of: Callable[..., Path], tmp_path: Path) -> None:
     video = tmp_path / "film.mp4"
@@ -101,7 +107,7 @@ def test_the_device_environment_itself_is_filmed(run_of: Callable[..., Path], tm
 
 
 def test_gymnasium_draws_the_state_of_its_twin() -> None:
-    painter = play._twin("CartPole-v1")
+    painter = stages._twin("CartPole-v1")
     state = type("State", (), {"x": 2.0, "x_dot": 0.0, "theta": 0.0, "theta_dot": 0.0})
     right = painter.paint(state, np.zeros(4)).astype(int)
     state.x = -2.0
@@ -114,10 +120,10 @@ def test_gymnasium_draws_the_state_of_its_twin() -> None:
 def test_cells_have_one_colour_per_channel() -> None:
     obs = np.zeros((10, 10, 4))
     obs[0, 0, 0] = obs[9, 9, 2] = obs[5, 5, 0] = obs[5, 5, 2] = 1
-    picture = play.cells(obs)
+    picture = stages.cells(obs)
     assert picture.shape == (400, 400, 3)
     first, second, both, empty = (picture[i, j].tolist() for i, j in ((20, 20), (380, 380), (220, 220), (20, 380)))
-    assert first != second == both != empty == [play.GROUND] * 3
+    assert first != second == both != empty == [stages.GROUND] * 3
 
 
 @pytest.mark.slow
@@ -140,6 +146,57 @@ def test_brax_draws_its_own_physics(run_of: Callable[..., Path], tmp_path: Path)
     assert done.returncode == 0, done.stderr
     shown = frames(video)
     assert 2 <= len(shown) <= 4 and shown[0].std() > 5
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of importing brax
+def test_a_browser_draws_bodies_of_brax(run_of: Callable[..., Path], tmp_path: Path) -> None:
+    page = tmp_path / "champion.html"
+    (returned,) = play.film(run_of("brax:inverted_pendulum", episode_length=3), page)
+    (packed,) = re.findall(r'var system = "([A-Za-z0-9+/=]+)"', page.read_text())
+    told = json.loads(zlib.decompress(base64.b64decode(packed)))
+    assert len(told["states"]["x"]) == returned + 1  # a reward of 1 for every step, and the first state
+    assert told["opt"]["timestep"] == pytest.approx(0.02)  # of a step, which is four of the physics
+
+
+def test_pages_are_for_bodies_of_brax(run_of: Callable[..., Path], tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="gymnax:CartPole-v1 cannot be shown on a page"):
+        play.film(run_of("gymnax:CartPole-v1"), tmp_path / "champion.html")
+    assert not (tmp_path / "champion.html").exists()
+
+
+def test_a_population_plays_side_by_side(
+    tmp_path: Path, shared_programs: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the same episode; in four quarters of the picture, of which each stands still when its pole has fallen."""
+    train(tiny(tmp_path / "run", generations=1))
+    shown: list[np.ndarray] = []
+    monkeypatch.setattr(play, "_writer", lambda video, stage: nullcontext(shown.append))
+    returns = play.film(tmp_path / "run", tmp_path / "film.mp4", population=True)
+    assert len(returns) == 4 and len(shown) == max(returns) + 1 > min(returns) + 1
+    height, width = (n // 2 for n in shown[0].shape[:2])
+    places = [(a, b) for a in (0, height) for b in (0, width)]
+    for (a, b), returned in zip(places, returns, strict=True):
+        quarter = [picture[a : a + height, b : b + width] for picture in shown]
+        np.testing.assert_array_equal(quarter[0], shown[0][:height, :width])  # all begin alike
+        moves = [bool((x != y).any()) for x, y in pairwise(quarter)]
+        assert any(moves[: int(returned)]) and not any(moves[int(returned) :])
+
+
+def test_where_pictures_stand() -> None:
+    pictures = [np.full((3, 4, 3), i, np.uint8) for i in (1, 2, 3)]
+    together = play.side_by_side(pictures)
+    assert together.shape == (2 * (3 + 4), 2 * (4 + 4), 3)
+    assert [together[a, b].tolist() for a in (3, 10) for b in (4, 12)] == [[1] * 3, [2] * 3, [3] * 3, [0] * 3]
+    np.testing.assert_array_equal(play.side_by_side(pictures[:1]), pictures[0])
+    assert play.side_by_side([np.zeros((1000, 1500, 3), np.uint8)] * 4).shape[1] <= play.WIDEST
+
+
+def test_a_population_of_which_nothing_is_saved(run_of: Callable[..., Path], tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="no whole checkpoint"):
+        play.film(run_of("gymnax:CartPole-v1"), tmp_path / "film.mp4", population=True)
+    with pytest.raises(BadInput, match="a page shows one body"):
+        play.film(tmp_path / "run", tmp_path / "film.html", population=True)
 
 
 def test_the_same_seed_gives_the_same_episodes(run_of: Callable[..., Path], tmp_path: Path) -> None:
@@ -165,7 +222,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 def test_a_host_environment_is_drawn_as_it_is_seen() -> None:
     """Six times as large, at the levels that were asked for."""
     pytest.importorskip("envpool")
-    stage = play._stage("envpool:bigfish", {"distribution_mode": "easy"}, Span(7, 8))
+    stage = stages.stage_of("envpool:bigfish", {"distribution_mode": "easy"}, Span(7, 8))
     seen = [stage.reset((seed,)) for seed in (1, 2)]
     np.testing.assert_array_equal(*seen)
     obs, reward, done = stage.step(np.int32(4))
@@ -177,8 +234,8 @@ def test_a_host_environment_is_drawn_as_it_is_seen() -> None:
 def test_envpools_bodies_are_drawn_by_gymnasium() -> None:
     pytest.importorskip("envpool")
     pytest.importorskip("mujoco")
-    stage = play._stage("envpool:HalfCheetah-v5", {"num_threads": 1}, None)
-    assert isinstance(stage, play._Host)
+    stage = stages.stage_of("envpool:HalfCheetah-v5", {"num_threads": 1}, None)
+    assert isinstance(stage, stages._Host)
     stage.close()
 
 

@@ -128,7 +128,7 @@ def test_it_is_a_run_of_its_own_that_needs_the_first_no_more(first: Path) -> Non
     [
         ({"population": 2}, "has a population of 4, and this one is of 2; take the same, or write .*champion"),
         ({"config": CONFIG | {"layers": [4]}}, r"is float32 \[8\] there, and float32 \[4\] in this run"),
-        ({"start": "first/champion"} | SAC, "first/champion: .* is missing there, and float32"),
+        ({"start": "first/champion"} | SAC, "champion: .* is missing there, and float32"),
         ({"start": "nowhere"}, "no run, and no champion of one; write RUN or RUN/champion"),
         ({"method": "es", "agent": "policy", "config": {}}, "with method es members cannot begin with"),
         ({"method": "dvd", "env": "Pendulum-v1", "config": {}}, "with method dvd members cannot begin with"),

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from shoal.core import tree
 from shoal.core.atomic import Damaged
 from shoal.core.errors import BadInput
 from shoal.core.schema import build
@@ -27,6 +28,7 @@ from shoal.experiment.registry import method
 from shoal.experiment.resolve import make_learner, make_trainers
 from shoal.experiment.trust import PLACES, check_trust
 from shoal.run import checkpoint
+from shoal.run.members import as_tree, read_members
 from shoal.trainers.remote import RemoteTrainer
 from shoal.trainers.trainer import State
 from shoal.trainers.trainers import Trainers, is_trainer
@@ -147,6 +149,30 @@ def load_champion(run: str | Path, trust_code: bool = False, **given: Any) -> Ch
     except Damaged as error:
         raise BadInput(str(error)) from error
     return Champion(policy, spec, replace(best, learned=learned), experiment)
+
+
+def load_members(run: str | Path, trust_code: bool = False) -> list[Champion]:
+    """The members of a run after its last checkpoint, able to act as its champion does; their fitness is not known yet.
+
+    Raises BadInput where there are none, as `load_champion` does, or where they are not saved.
+    """
+    champion = load_champion(run, trust_code)
+    try:
+        saved = read_members(Path(run))
+        learned = as_tree(saved.learned, champion.learned, axes=1)
+    except Damaged as error:
+        raise BadInput(str(error)) from error
+    return [
+        Champion(
+            champion.policy,
+            champion.spec,
+            Best(
+                tree.take(learned, i), uid, saved.generation, np.nan, {k: float(x[i]) for k, x in saved.hyper.items()}
+            ),
+            champion.experiment,
+        )
+        for i, uid in enumerate(saved.uid)
+    ]
 
 
 def _by_trainer(experiment: Experiment, hyper: dict[str, float], learned: PyTree) -> Policy:

@@ -12,14 +12,17 @@ from shoal.core.atomic import Damaged
 from shoal.core.errors import BadField, BadInput
 from shoal.core.knobs import joined
 from shoal.core.types import PyTree
-from shoal.core.workshop import Workshop
 from shoal.experiment.experiment import of_run
 from shoal.experiment.resolve import Resolved
 from shoal.run import checkpoint
+<<<<<<< HEAD
 
 # Where a checkpoint has them.
 LEARNED, HYPER, KNOB = "['population'].members.learned", "['population'].hyper.", "['population'].knobs['"
 Arrays = dict[str, np.ndarray]
+=======
+from shoal.run.members import Arrays, as_tree, read_members
+>>>>>>> part-o
 
 
 class Origin(NamedTuple):
@@ -63,6 +66,7 @@ def _population(resolved: Resolved, run: Path) -> Origin:
     if earlier.population != e.population:
         problem = f"{run} has a population of {earlier.population}, and this one is of {e.population}"
         raise BadField("start", problem, f"take the same, or write {run / 'champion'}, which fits all")
+<<<<<<< HEAD
     checkpoints = checkpoint.Checkpoints(run / "checkpoints", 1, Workshop(run, "unused"))
     generation = checkpoints.newest(lambda message: None)
     first, *_ = shards = checkpoints.arrays(generation)  # named by the uid of their first member, in sizes of a shard
@@ -75,33 +79,26 @@ def _population(resolved: Resolved, run: Path) -> Origin:
     hyper = resolved.nearest(tuned)
     uids = int(first.rpartition("-")[2]) * e.population // len(shards) + np.arange(e.population)
     return Origin(_fitting(resolved, learned, run), hyper, str(run), generation, uids.tolist())
+=======
+    saved = read_members(run)
+    hyper = resolved.nearest({name: x for name, x in saved.hyper.items() if name in (earlier.space or {})})
+    learned = as_tree(saved.learned, _like(resolved), axes=1)
+    return Origin(learned, hyper, str(run), saved.generation, saved.uid)
+>>>>>>> part-o
 
 
 def _champion(resolved: Resolved, folder: Path) -> Origin:
     """All members begin with what it had learned; their hyperparameters differ, as those of new members do."""
     arrays, manifest = checkpoint.read_arrays(folder)
-    n = resolved.experiment.population
-    learned = {name: np.broadcast_to(x, (n, *x.shape)) for name, x in arrays.items()}
+    n, learned = resolved.experiment.population, as_tree(arrays, _like(resolved), axes=0)
     uid, generation = manifest.get("uid"), manifest.get("generation")
     if type(uid) is not int or type(generation) is not int:
         raise Damaged(f"{folder}: this is no champion")
-    return Origin(_fitting(resolved, learned, folder), {}, str(folder), generation, [uid] * n)
+    every = jax.tree.map(lambda x: np.broadcast_to(x, (n, *x.shape)), learned)
+    return Origin(every, {}, str(folder), generation, [uid] * n)
 
 
-def _fitting(resolved: Resolved, arrays: Arrays, place: Path) -> PyTree:
-    """What the members of this run learn, from arrays [N, ...] by name. Raises BadInput, naming the first that differs."""
+def _like(resolved: Resolved) -> PyTree:
+    """The shapes and types of what a member of this run learns."""
     agent = resolved.agent
-    like = jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned
-
-    def fit(path: Any, leaf: Any) -> np.ndarray:
-        name = jax.tree_util.keystr(path)
-        x, here = arrays.pop(name, None), f"{leaf.dtype} {list(leaf.shape)}"
-        there = "missing" if x is None else f"{x.dtype} {list(x.shape[1:])}"
-        if x is None or there != here:
-            raise BadField("start", f"{place}: {name} is {there} there, and {here} in this run")
-        return x
-
-    learned = jax.tree_util.tree_map_with_path(fit, like)
-    if arrays:
-        raise BadField("start", f"{place}: {min(arrays)} is there, and not in this run")
-    return learned
+    return jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned
