@@ -313,4 +313,5 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         environments=config.environments,
         limits=LIMITS,
         value=value,
+        weights=("params",),
     )

@@ -269,6 +269,9 @@ def _with_shards(e: Experiment, method: Method, processes: int) -> Experiment:
 def _check_parts(e: Experiment, method: Method, learner: Learner | SearchLearner) -> None:
     """Raise BadInput where shards, exchange or fitness do not go with the way in which members learn."""
     name, shards = method_name(e.method), e.shards or 1
+    if e.exchange == "directory" and not method.workers:
+        problem = f"method {name} decides for a whole population, which workers of a directory are not"
+        raise BadField("exchange", problem, "one process or mpi", value="directory")
     if shards > 1 and learner.together:
         raise BadField("shards", f"with method {name} members share a critic: it needs one shard", value=e.shards)
     if isinstance(learner, Learner):
