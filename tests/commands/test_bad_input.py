@@ -210,7 +210,7 @@ CEM, DVD, ES = (
     PENDULUM | {"method": "dvd"},
     {"method": "es", "config": {"layers": [8]}},
 )
-METHOD: dict[str, Any] = {"pbt": {}, "mf_pbt": {"periods": [1, 2]}, "seeds": {}, "schedule": {}}
+METHOD: dict[str, Any] = {"pbt": {}, "mf_pbt": {"periods": [1, 2]}, "pb2": {}, "ipbt": {}, "seeds": {}, "schedule": {}}
 METHOD |= {"es": ES, "cem_rl": CEM, "dvd": DVD}
 
 
@@ -225,9 +225,12 @@ def method(name: str, **options: Any) -> dict[str, Any]:
         ({"method": "cemrl"}, "method: 'cemrl' does not exist; did you mean cem_rl?"),
         (
             {"method": 3},
-            "method = 3: write one of pbt, mf_pbt, seeds, schedule, es, cem_rl, dvd, or a mapping of name and options",
+            "method = 3: write one of pbt, mf_pbt, pb2, ipbt, seeds, schedule, es, cem_rl, dvd, or a mapping of name",
         ),
-        ({"method": {"nam": "es"}}, "method: needs a name, one of pbt, mf_pbt, seeds, schedule, es, cem_rl, dvd"),
+        (
+            {"method": {"nam": "es"}},
+            "method: needs a name, one of pbt, mf_pbt, pb2, ipbt, seeds, schedule, es, cem_rl, dvd",
+        ),
         (method("pbt", arms=[0]), "method: 'arms' does not exist"),
         (method("seeds", arms=[0]), "method: 'arms' does not exist"),
         (method("es", optimizer="sgd"), "method: 'optimizer' does not exist; did you mean optimiser?"),
@@ -260,7 +263,7 @@ def method(name: str, **options: Any) -> dict[str, Any]:
         (ES | {"agent": "ppo"}, "agent = ppo: method es trains policy, or module:factory of your own; ppo goes with"),
         (
             CEM | {"agent": "sac"},
-            "agent = sac: method cem_rl trains td3; sac goes with method pbt or mf_pbt or seeds or schedule",
+            "agent = sac: method cem_rl trains td3; sac goes with method pbt or mf_pbt or pb2 or ipbt or seeds or schedule",
         ),
         (DVD | {"agent": "mine:agent"}, "agent = mine:agent: method dvd trains td3"),
         (DVD | {"agent": "td"}, "agent: 'td' does not exist; did you mean td3?"),

@@ -74,6 +74,33 @@ def test_a_chain_moves_old_states(case):
         assert same(member(learned(shard), child), member(before, parent))
 
 
+def test_beginning_anew(case):
+    """A share of one's weights and a share of fresh ones; with nothing of the old, all is fresh; others stay as they are."""
+    shard = case.begin()
+    before, weights = learned(shard), case.agent.weights
+    shard.renew({0: (0.0, 1.0)})
+    fresh = member(learned(shard), 0)
+    shard = case.begin()
+    spoilt = jax.tree.map(
+        lambda x: x.at[1].set(jnp.nan) if x.dtype == jnp.float32 else x, shard.population.members.learned
+    )
+    shard.population = shard.population._replace(members=shard.population.members._replace(learned=spoilt))
+    shard.renew({0: (0.2, 0.1), 1: (0.0, 1.0)})
+    after = learned(shard)
+    assert same(member(after, [2, 3]), member(before, [2, 3]))
+    for name in before._fields:
+        mine, old, new = (getattr(x, name) for x in (member(after, 0), member(before, 0), fresh))
+        if name in weights:
+            expected = jax.tree.map(lambda a, b: 0.2 * a + 0.1 * b, old, new)
+            jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-7), mine, expected)
+            assert not same(mine, old)
+        else:
+            assert same(mine, old)
+    assert np.asarray(tree.finite(after)).all() and not same(member(after, 1), fresh)
+    rates = {"updates", "optimiser", "policy_optimiser", "critic_optimiser"} & set(before._fields)
+    assert all(same(getattr(member(after, 1), name), getattr(fresh, name)) for name in rates)  # zeros, of nobody's
+
+
 def test_nobody_copies(case):
     shard = case.begin()
     before = jax.tree.map(np.asarray, shard.state())

@@ -31,6 +31,7 @@ class Nearby:
     tunes: ClassVar[bool] = False
     title: ClassVar[str] = "a search nearby"
     shares_evaluation: ClassVar[bool] = False
+    workers: ClassVar[bool] = True
     chosen: ClassVar[dict[str, str]] = {}
     memory: ClassVar[str] = "own"
 

@@ -156,6 +156,7 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         hyper=Hyper(),
         space=SPACE,
         limits={"target_period": (1.0, 1e9), "epsilon": (0.0, 1.0)},
+        weights=("params", "target"),
     )
     return stacking(agent, spec, config.frame_stack)
 

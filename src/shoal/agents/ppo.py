@@ -307,5 +307,6 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         environments=config.environments,
         limits=LIMITS,
         value=value,
+        weights=("params",),
     )
     return stacking(agent, spec, config.frame_stack)

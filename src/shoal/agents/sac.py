@@ -182,4 +182,13 @@ def sac(spec: Spec, **settings: Any) -> Agent:
             "policy/temperature": temperature,
         }
 
-    return off_policy.agent(config, improve, init=init, act=act, greedy=greedy, hyper=Hyper(), space=SPACE)
+    return off_policy.agent(
+        config,
+        improve,
+        init=init,
+        act=act,
+        greedy=greedy,
+        hyper=Hyper(),
+        space=SPACE,
+        weights=("policy", "critics", "target_critics"),
+    )

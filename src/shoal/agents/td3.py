@@ -233,4 +233,5 @@ def td3(spec: Spec, **settings: Any) -> Agent:
         space=SPACE,
         limits={"policy_delay": (1.0, 1e6)},
         parts=net,
+        weights=("policy", "critics", "target_policy", "target_critics"),
     )

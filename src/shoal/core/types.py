@@ -125,6 +125,7 @@ class Agent(NamedTuple):
     value:  (learned, obs [B, ...], carry) -> float32 [B], of an agent that needs no more of the observations that follow
         its steps: rollouts keep these values where episodes are truncated and after their last step, and no such observation
     parts: what learners made for this agent need of it, such as its networks
+    weights: the fields of `learned` that are weights of networks, which some methods mix with fresh ones
     """
 
     init: Callable[..., Member]
@@ -141,6 +142,7 @@ class Agent(NamedTuple):
     off_policy: bool = False
     value: Callable[..., Array] | None = None
     parts: Any = None
+    weights: tuple[str, ...] = ()
 
 
 class Tunable(Protocol):
@@ -294,6 +296,9 @@ class Decision(NamedTuple):
     parents: np.ndarray  # int64 [N], rows of the cards; its own row: a member keeps its weights
     hyper: dict[str, np.ndarray]  # float32 [N] each
     metrics: Mapping[str, float] = MappingProxyType({})  # to be recorded
+    # By row, those of the N members that begin anew, and of which shares of inherited and of fresh weights. All else is
+    # inherited; where the first share is 0, it is fresh too.
+    renewed: Mapping[int, tuple[float, float]] = MappingProxyType({})
 
 
 class Recombination(NamedTuple):

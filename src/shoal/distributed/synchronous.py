@@ -73,6 +73,8 @@ class Synchronous:
             of_mean = {name: x[:1] for name, x in decision.hyper.items()}
             return Evolved(evolution, shared.cards, of_mean, learned, metrics)
         learned = self._inherit(decision.parents, hyper, champion)
+        if shares := {i: decision.renewed[row] for i, row in enumerate(self._mine.tolist()) if row in decision.renewed}:
+            self._shard.renew(shares)
         return Evolved(evolution, cards.take(decision.parents), decision.hyper, learned, metrics)
 
     def _inherit(self, parents: np.ndarray, hyper: dict[str, np.ndarray], champion: int | None) -> PyTree:

@@ -94,8 +94,8 @@ class Experiment:
     env: Any = "CartPole-v1"
     """the environment: suite:name, a bare name (the fastest installed suite that has it), or module:factory of your own"""
     method: Any = "pbt"
-    """how members learn from one another: pbt, mf_pbt, es, cem_rl, dvd, seeds (not at all: the control) or schedule; its
-    options stand beside its name"""
+    """how members learn from one another: pbt, mf_pbt, pb2, ipbt, es, cem_rl, dvd, seeds (not at all: the control) or
+    schedule; its options stand beside its name"""
     agent: Any = None
     """the algorithm: ppo, td3, sac, dqn, policy, or module:factory of your own; sb3:PPO and the like, or a trainer of your
     own; by default that of the method: ppo, policy for es, td3 for cem_rl and dvd"""

@@ -293,6 +293,9 @@ def _check_parts(e: Experiment, method: Method, learner: Learner | SearchLearner
     name, shards = method_name(e.method), e.shards or 1
     if e.start is not None and (isinstance(learner, SearchLearner) or learner.together):
         raise BadField("start", f"with method {name} members cannot begin with what others have learned", value=e.start)
+    if e.exchange == "directory" and not method.workers:
+        problem = f"method {name} decides for a whole population, which workers of a directory are not"
+        raise BadField("exchange", problem, "one process or mpi", value="directory")
     if shards > 1 and learner.together:
         raise BadField("shards", f"with method {name} members share a critic: it needs one shard", value=e.shards)
     if isinstance(learner, Learner):

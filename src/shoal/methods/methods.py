@@ -1,222 +1,32 @@
-"""The methods: how the members of a population learn from one another. Each is a learner and an evolver.
-
-The fields of a method are its options in an experiment file: `method: {name: es, optimiser: sgd}`.
-"""
+"""The methods: how the members of a population learn from one another. Each is a learner and an evolver."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from shoal.core.errors import BadField, unknown
-from shoal.core.knobs import split
-from shoal.methods.pbt.explore import Perturb
+from shoal.core.errors import BadField
+from shoal.methods.evolving import Ipbt, MfPbt, Pb2, Pbt
+from shoal.methods.method import AGENTS, Method, Schedule, Seeds, check_limits
 
 if TYPE_CHECKING:
     from shoal.core.types import Agent, Evolver, Learner, Range, SearchLearner, Tunable
 
-AGENTS = {name: f"shoal.agents.{name}:{name}" for name in ("ppo", "td3", "sac", "dqn")}
-
-
-class Method(Protocol):
-    """A method: the traits and functions that each must have.
-
-    agents: the agents that it trains, name to `module:factory`; the first is the default
-    own_agents: whether it also trains agents of the user's own
-    trainers: whether members may be trained by other people's trainers; its learner is then not used
-    drawn: whether members are drawn anew around a mean in every generation, instead of living on
-    copies: whether members copy one another
-    tunes: whether members may differ in hyperparameters
-    title: its name in plain words, for the report of a run
-    shares_evaluation: whether workers of a shared directory measure one population together, instead of having one each
-    chosen: hyperparameters that the method itself sets, each with the option that says how
-    memory: replay memory of a child: its own, or a copy of its parent's
-
-    Its fields are its options. Where it has `select` or `explore`, these name a selector and an explorer.
-    """
-
-    agents: ClassVar[dict[str, str]]
-    own_agents: ClassVar[bool]
-    trainers: ClassVar[bool]
-    drawn: ClassVar[bool]
-    copies: ClassVar[bool]
-    tunes: ClassVar[bool]
-    title: ClassVar[str]
-    shares_evaluation: ClassVar[bool]
-    chosen: ClassVar[dict[str, str]]
-    memory: Any
-
-    def fit(self, agent: Tunable, population: int) -> None:
-        """Raise BadInput where its options do not fit the agent or the population."""
-
-    def learner(self, agent: Agent, population: int) -> Learner | SearchLearner:
-        """The learner of the members: a SearchLearner where they are drawn. Raises BadInput as `fit` does."""
-
-    def evolver(self, space: dict[str, Range], start: dict[str, float]) -> Evolver:
-        """The evolver, which decides between generations. space: what is tuned; start: the values of all else."""
-
-    def space(self, agent: Tunable) -> dict[str, Range]:
-        """The hyperparameters that are tuned where the experiment has no `space`."""
-
-    def explanation(self, population: int) -> str:
-        """What happened between generations, in a sentence or two for readers of the report who do not know the method."""
-
-
-@dataclass(frozen=True)
-class Seeds:
-    """The control: independent members that differ in their seeds and, with a `space`, in hyperparameters."""
-
-    agents: ClassVar[dict[str, str]] = AGENTS
-    own_agents: ClassVar[bool] = True
-    trainers: ClassVar[bool] = True
-    drawn: ClassVar[bool] = False
-    copies: ClassVar[bool] = False
-    tunes: ClassVar[bool] = True
-    title: ClassVar[str] = "independent members"
-    shares_evaluation: ClassVar[bool] = False
-    chosen: ClassVar[dict[str, str]] = {}
-    memory = "own"
-
-    def fit(self, agent: Tunable, population: int) -> None:
-        """Its options fit all."""
-
-    def learner(self, agent: Agent, population: int) -> Learner:
-        from shoal.methods.independent import independent
-
-        return independent(agent)
-
-    def evolver(self, space: dict[str, Range], start: dict[str, float]) -> Evolver:
-        from shoal.methods.pbt.evolver import keep
-
-        return keep(space, start)
-
-    def space(self, agent: Tunable) -> dict[str, Range]:
-        return {}
-
-    def explanation(self, population: int) -> str:
-        return (
-            "This is the control: each member has a seed of its own and learned for itself. What a method is worth is "
-            "what it does better than this."
-        )
-
-
-@dataclass(frozen=True)
-class Schedule(Seeds):
-    """Independent members that all follow one schedule of hyperparameters (`shoal replay` writes it)."""
-
-    rows: tuple[dict[str, float], ...] = ()
-    """hyperparameters by generation; after the last row, that one"""
-
-    tunes: ClassVar[bool] = False
-    title: ClassVar[str] = "a schedule of hyperparameters"
-
-    def fit(self, agent: Tunable, population: int) -> None:
-        if not self.rows:
-            raise BadField("method.rows", "needs the hyperparameters of at least one generation")
-        knobs = split(self.rows[0])[1]
-        for i, row in enumerate(self.rows):
-            own, others = split(row)
-            if others.keys() != knobs.keys():
-                problem = f"has the knobs {sorted(others)}, and the first row {sorted(knobs)}"
-                raise BadField(f"method.rows.{i}", problem, "all rows need the same")
-            for name, value in own.items():
-                if name not in agent.hyper._fields:
-                    raise unknown(f"method.rows.{i}", name, agent.hyper._fields)
-                check_limits(agent, f"method.rows.{i}.{name}", name, value)
-
-    def evolver(self, space: dict[str, Range], start: dict[str, float]) -> Evolver:
-        from shoal.methods.schedule import scheduled
-
-        return scheduled([start | row for row in self.rows])
-
-    def explanation(self, population: int) -> str:
-        return "Each member learned for itself; all of them followed the same schedule of hyperparameters."
-
-
-@dataclass(frozen=True)
-class Pbt(Seeds):
-    """Population-based training: members copy better ones, and explore hyperparameters."""
-
-    select: Any = "truncation"
-    """who copies whom: truncation, winner_takes_all, tournament, threshold, t_test or keep"""
-    explore: Any = "perturb"
-    """how children's hyperparameters change: perturb, resample, mutate, gaussian or keep"""
-    start_after: int = 0
-    """environment steps of a member before it may copy or explore"""
-    memory: Literal["own", "copy"] = "own"
-    """replay memory of a child (td3, sac, dqn): it keeps its own, or takes over its parent's (copy)"""
-
-    copies: ClassVar[bool] = True
-    title: ClassVar[str] = "population-based training"
-
-    def __post_init__(self) -> None:
-        if self.start_after < 0:
-            raise BadField("start_after", "must be at least 0", value=self.start_after)
-
-    def fit(self, agent: Tunable, population: int) -> None:
-        if population < (needs := getattr(self.select, "needs", 1)):
-            raise BadField(
-                "population",
-                f"selection by {type(self.select).__name__} needs at least {needs}",
-                "for a single agent write method: seeds",
-                value=population,
-            )
-
-    def evolver(self, space: dict[str, Range], start: dict[str, float]) -> Evolver:
-        from shoal.methods.pbt.evolver import pbt
-
-        return pbt(self.select, self.explore, space, start, self.start_after)
-
-    def space(self, agent: Tunable) -> dict[str, Range]:
-        return agent.space
-
-    def explanation(self, population: int) -> str:
-        return (
-            "Weak members then gave up their weights, copied those of a stronger member together with its "
-            "hyperparameters, and went on with slightly changed values."
-        )
-
-
-@dataclass(frozen=True)
-class MfPbt(Seeds):
-    """Population-based training in sub-populations, each with a period of its own; the best migrate between them."""
-
-    periods: tuple[int, ...] = (1, 10, 25, 50)
-    """of each sub-population, the generations from one copying to the next; member `uid` is in that of uid modulo their
-    number"""
-    explore: Any = Perturb(factors=(0.8, 1.25), resample_probability=0.0)
-    """how children's hyperparameters change: perturb, resample, mutate, gaussian or keep"""
-    memory: Literal["own", "copy"] = "own"
-    """replay memory of a child (td3, sac, dqn): it keeps its own, or takes over its parent's (copy)"""
-
-    copies: ClassVar[bool] = True
-    title: ClassVar[str] = "population-based training at several paces"
-
-    def __post_init__(self) -> None:
-        if not self.periods or min(self.periods) < 1:
-            raise BadField("periods", "needs one at least, and each must be at least 1", value=list(self.periods))
-
-    def fit(self, agent: Tunable, population: int) -> None:
-        least = 2 * len(self.periods)
-        if population < least:
-            problem = f"its {len(self.periods)} sub-populations need at least {least} members, and better twice as many"
-            raise BadField("population", problem, "or give fewer method.periods", value=population)
-
-    def evolver(self, space: dict[str, Range], start: dict[str, float]) -> Evolver:
-        from shoal.methods.mf_pbt.evolver import mf_pbt
-
-        return mf_pbt(self.explore, space, start, self.periods)
-
-    def space(self, agent: Tunable) -> dict[str, Range]:
-        return agent.space
-
-    def explanation(self, population: int) -> str:
-        paces = ", ".join(str(period) for period in self.periods)
-        return (
-            f"Members live in {len(self.periods)} sub-populations, which evolve every {paces} generations: the weakest "
-            "quarter of one then copied its best and explored, and the next quarter took over better members of others."
-        )
+__all__ = [
+    "AGENTS",
+    "METHODS",
+    "CemRl",
+    "Dvd",
+    "Es",
+    "Ipbt",
+    "Method",
+    "MfPbt",
+    "Pb2",
+    "Pbt",
+    "Schedule",
+    "Seeds",
+    "check_limits",
+]
 
 
 @dataclass(frozen=True)
@@ -229,6 +39,7 @@ class _Fixed:
     copies: ClassVar[bool] = False
     tunes: ClassVar[bool] = False
     shares_evaluation: ClassVar[bool] = False
+    workers: ClassVar[bool] = True
     chosen: ClassVar[dict[str, str]] = {}
     memory = "own"
 
@@ -374,12 +185,5 @@ class Dvd(_Fixed):
         )
 
 
-METHODS: dict[str, Any] = {"pbt": Pbt, "mf_pbt": MfPbt, "seeds": Seeds, "schedule": Schedule}
+METHODS: dict[str, Any] = {"pbt": Pbt, "mf_pbt": MfPbt, "pb2": Pb2, "ipbt": Ipbt, "seeds": Seeds, "schedule": Schedule}
 METHODS |= {"es": Es, "cem_rl": CemRl, "dvd": Dvd}
-
-
-def check_limits(agent: Tunable, place: str, name: str, value: float) -> None:
-    """Raise BadInput where an agent's hyperparameter cannot have a value, given at `place`."""
-    low, high = agent.limits.get(name, (-math.inf, math.inf))
-    if not low <= value <= high:
-        raise BadField(place, f"must lie within [{low:g}, {high:g}]", value=f"{value:g}")

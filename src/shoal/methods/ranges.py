@@ -111,6 +111,20 @@ def shift(r: Range, x: np.ndarray, step: np.ndarray, u: np.ndarray) -> np.ndarra
     return _land(r, x, _from_unit(r, np.clip(_to_unit(r, x) + step, 0, 1)), np.sign(step))
 
 
+def places(r: Range, x: np.ndarray) -> np.ndarray:
+    """Where values lie in the unit scale, float64 [N] within [0, 1]; choices lie there at equal distances."""
+    if r.choices is not None:
+        return _index(r, x) / (len(r.choices) - 1)
+    return np.clip(_to_unit(r, nearest(r, x).astype(np.float64)), 0, 1)
+
+
+def values_at(r: Range, z: np.ndarray) -> np.ndarray:
+    """The valid values nearest to places in the unit scale."""
+    if r.choices is not None:
+        return _choices(r)[np.rint(z * (len(r.choices) - 1)).astype(int)]
+    return nearest(r, _from_unit(r, z))
+
+
 def at_bound(r: Range, x: np.ndarray) -> np.ndarray:
     """bool [N]: within 2 % of a bound in the unit scale, so that a wider range might have better values."""
     if r.choices is not None:

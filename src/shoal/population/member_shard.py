@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,7 +12,7 @@ import numpy as np
 from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.keys import derive, jax_key
-from shoal.core.types import Cards, Learner, PyTree, Seed
+from shoal.core.types import Cards, Hyper, Learner, PyTree, Seed
 from shoal.environments.registry import Environment
 from shoal.population.jax_shard import JaxShard
 from shoal.population.rollouts.device import DeviceRollouts
@@ -46,7 +47,8 @@ class MemberShard(JaxShard):
         self._inherit = layout.gather(tree.take, True, False)
         self._implant = layout.gather(_implant, True, False, False, donate=(0,))
         self._snapshot = jax.jit(tree.take)
-        self._programs += (self._inherit,)
+        self._renew = layout.program(partial(_renewed, learner), True, True, True, False, True, True)
+        self._programs += (self._inherit, self._renew)
         self._outcome = no_outcome(np, len(uid))
 
     def begin(self, hyper: dict[str, np.ndarray], train: bool = True) -> None:
@@ -138,6 +140,18 @@ class MemberShard(JaxShard):
             self.rollouts.overwrite(copied)
         self.set_hyper(hyper)
 
+    def renew(self, shares: dict[int, tuple[float, float]]) -> None:
+        """Mix members with fresh ones: see `Shard.renew`."""
+        kept, fresh = np.ones(len(self.uid), np.float32), np.zeros(len(self.uid), np.float32)
+        for row, share in shares.items():
+            kept[row], fresh[row] = share
+        members, place = self.population.members, self._layout.place
+        key = place(jax_key(self._key(self._generation, "renew")), members=False)
+        uid, hyper = place(self.uid), self.population.hyper
+        learned = self._renew(members.learned, uid, hyper, key, place(kept), place(fresh))
+        self.population = self.population._replace(members=members._replace(learned=learned))
+        self.rollouts.overwrite(np.isin(np.arange(len(self.uid)), list(shares)))
+
     def recombine(self, uid: np.ndarray, weights: np.ndarray, hyper: dict[str, np.ndarray]) -> dict[str, float]:
         """Members that live on have no mean. Raises BadInput."""
         raise BadField("method", "its evolver weighs members for a mean, which those of its learner do not have")
@@ -193,3 +207,20 @@ def _of_training(outcome: Outcome) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def _implant(inheritance: PyTree, row: jax.Array, state: PyTree) -> PyTree:
     """What children copy, of all members, with another state at `row`."""
     return jax.tree.map(lambda x, new: x.at[row].set(new), inheritance, state)
+
+
+def _renewed(
+    learner: Learner, learned: PyTree, uid: jax.Array, hyper: Hyper, key: jax.Array, kept: jax.Array, fresh: jax.Array
+) -> PyTree:
+    """What members [N] have learned, with so much of it kept and so much of fresh weights, float32 [N] each."""
+
+    def mixed(old: jax.Array, new: jax.Array) -> jax.Array:
+        a, b = (x.reshape(-1, *[1] * (old.ndim - 1)).astype(old.dtype) for x in (kept, fresh))
+        return jnp.where(a > 0, a * old, 0) + b * new  # nothing is left of weights that are not finite
+
+    begun = learner.init(key, uid, hyper).members.learned
+    whole = tree.where(kept > 0, learned, begun)
+    weights = {
+        name: jax.tree.map(mixed, getattr(learned, name), getattr(begun, name)) for name in learner.agent.weights
+    }
+    return tree.where((kept == 1) & (fresh == 0), learned, whole._replace(**weights))

@@ -168,6 +168,10 @@ class SearchShard(JaxShard):
         """Members that are drawn anew copy nobody. Raises BadInput."""
         raise BadField("method", "its evolver decides whom members copy, but its learner draws them anew")
 
+    def renew(self, shares: dict[int, tuple[float, float]]) -> None:
+        """Members that are drawn anew have nothing to mix. Raises BadInput."""
+        raise BadField("method", "its evolver mixes members with fresh ones, but its learner draws them anew")
+
     def recombine(self, uid: np.ndarray, weights: np.ndarray, hyper: dict[str, np.ndarray]) -> dict[str, float]:
         """Update the mean with the weights of an evolver; then the new hyperparameters [N] are set. Returns metrics.
 

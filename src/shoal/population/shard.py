@@ -79,6 +79,13 @@ class Shard(Protocol):
         Raises BadInput where members are drawn around a mean.
         """
 
+    def renew(self, shares: dict[int, tuple[float, float]]) -> None:
+        """Mix members with fresh ones, of new keys in each generation.
+
+        shares: by row of this shard, of the weights that are there and of fresh ones. All else stays, such as the state of
+        optimisers; where the first share is 0, it is fresh too. Raises BadInput where members cannot be mixed.
+        """
+
     def recombine(self, uid: np.ndarray, weights: np.ndarray, hyper: dict[str, np.ndarray]) -> dict[str, float]:
         """Make the next mean; then new hyperparameters [N] are set. Returns metrics.
 

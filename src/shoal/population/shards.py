@@ -96,6 +96,13 @@ class Shards(Generic[S]):
             shard.adopt(local, self._part(hyper, i), {row - mine[0]: moved[row] for row in mine if row in moved})
             self._make_room(shard)
 
+    def renew(self, shares: dict[int, tuple[float, float]]) -> None:
+        for i, shard in enumerate(self._shards):
+            if own := {row % self._size: share for row, share in shares.items() if row // self._size == i}:
+                shard.to_device()
+                shard.renew(own)
+                self._make_room(shard)
+
     def recombine(self, uid: np.ndarray, weights: np.ndarray, hyper: dict[str, np.ndarray]) -> dict[str, float]:
         first, *others = self._shards
         first.to_device()

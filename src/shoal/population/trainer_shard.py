@@ -190,6 +190,10 @@ class TrainerShard:
         for row, member in enumerate(self._members):
             member.trainer.hyper = {name: float(x[row]) for name, x in hyper.items()}
 
+    def renew(self, shares: dict[int, tuple[float, float]]) -> None:
+        """What a trainer's state means is unknown here. Raises BadInput."""
+        raise BadField("method", "its evolver mixes members with fresh ones, which the states of trainers do not allow")
+
     def recombine(self, uid: np.ndarray, weights: np.ndarray, hyper: dict[str, np.ndarray]) -> dict[str, float]:
         """Members that live on have no mean. Raises BadInput."""
         raise BadField("method", "its evolver weighs members for a mean, which those of trainers do not have")

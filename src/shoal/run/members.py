@@ -9,16 +9,18 @@ import jax
 import numpy as np
 
 from shoal.core.atomic import Damaged
+from shoal.core.knobs import joined
 from shoal.core.types import PyTree
 from shoal.core.workshop import Workshop
 from shoal.run.checkpoint import Checkpoints
 
-LEARNED, HYPER = "['population'].members.learned", "['population'].hyper."  # where a checkpoint has them
+# Where a checkpoint has them.
+LEARNED, HYPER, KNOB = "['population'].members.learned", "['population'].hyper.", "['population'].knobs['"
 Arrays = dict[str, np.ndarray]
 
 
 class Saved(NamedTuple):
-    """N members. learned: arrays [N, ...], by their names in what each has learned; hyper: float32 [N] each."""
+    """N members. learned: arrays [N, ...], by their names in what each has learned; hyper: float32 [N] each, knobs among them."""
 
     generation: int
     uid: list[int]
@@ -31,15 +33,16 @@ def read_members(run: Path) -> Saved:
     checkpoints = Checkpoints(run / "checkpoints", 1, Workshop(run, "unused"))
     generation = checkpoints.newest(lambda message: None)
     first, *_ = shards = checkpoints.arrays(generation)  # named by the uid of their first member, in sizes of a shard
-    names = [name for name in shards[first] if name.startswith((LEARNED, HYPER))]
+    names = [name for name in shards[first] if name.startswith((LEARNED, HYPER, KNOB))]
     arrays = {name: np.concatenate([x[name] for x in shards.values()]) for name in names}
     learned = {name.removeprefix(LEARNED): x for name, x in arrays.items() if name.startswith(LEARNED)}
     hyper = {name.removeprefix(HYPER): x for name, x in arrays.items() if name.startswith(HYPER)}
+    knobs = {name[len(KNOB) : -2]: x for name, x in arrays.items() if name.startswith(KNOB)}
     if not learned or not hyper:
         raise Damaged(f"{run}: what its members have learned is not saved: they are drawn anew, or trainers have it")
     count = len(next(iter(learned.values())))
     start = int(first.rpartition("-")[2]) * count // len(shards)
-    return Saved(generation, list(range(start, start + count)), learned, hyper)
+    return Saved(generation, list(range(start, start + count)), learned, joined(hyper, knobs))
 
 
 def as_tree(arrays: Arrays, like: PyTree, axes: int) -> PyTree:

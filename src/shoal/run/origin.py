@@ -10,19 +10,11 @@ import numpy as np
 
 from shoal.core.atomic import Damaged
 from shoal.core.errors import BadField, BadInput
-from shoal.core.knobs import joined
 from shoal.core.types import PyTree
 from shoal.experiment.experiment import of_run
 from shoal.experiment.resolve import Resolved
 from shoal.run import checkpoint
-<<<<<<< HEAD
-
-# Where a checkpoint has them.
-LEARNED, HYPER, KNOB = "['population'].members.learned", "['population'].hyper.", "['population'].knobs['"
-Arrays = dict[str, np.ndarray]
-=======
 from shoal.run.members import Arrays, as_tree, read_members
->>>>>>> part-o
 
 
 class Origin(NamedTuple):
@@ -66,25 +58,10 @@ def _population(resolved: Resolved, run: Path) -> Origin:
     if earlier.population != e.population:
         problem = f"{run} has a population of {earlier.population}, and this one is of {e.population}"
         raise BadField("start", problem, f"take the same, or write {run / 'champion'}, which fits all")
-<<<<<<< HEAD
-    checkpoints = checkpoint.Checkpoints(run / "checkpoints", 1, Workshop(run, "unused"))
-    generation = checkpoints.newest(lambda message: None)
-    first, *_ = shards = checkpoints.arrays(generation)  # named by the uid of their first member, in sizes of a shard
-    names = [name for name in shards[first] if name.startswith((LEARNED, HYPER, KNOB))]
-    arrays = {name: np.concatenate([x[name] for x in shards.values()]) for name in names}
-    learned = {name.removeprefix(LEARNED): x for name, x in arrays.items() if name.startswith(LEARNED)}
-    values = {name.removeprefix(HYPER): x for name, x in arrays.items() if name.startswith(HYPER)}
-    knobs = {name[len(KNOB) : -2]: x for name, x in arrays.items() if name.startswith(KNOB)}
-    tuned = {name: x for name, x in joined(values, knobs).items() if name in (earlier.space or {})}
-    hyper = resolved.nearest(tuned)
-    uids = int(first.rpartition("-")[2]) * e.population // len(shards) + np.arange(e.population)
-    return Origin(_fitting(resolved, learned, run), hyper, str(run), generation, uids.tolist())
-=======
     saved = read_members(run)
     hyper = resolved.nearest({name: x for name, x in saved.hyper.items() if name in (earlier.space or {})})
     learned = as_tree(saved.learned, _like(resolved), axes=1)
     return Origin(learned, hyper, str(run), saved.generation, saved.uid)
->>>>>>> part-o
 
 
 def _champion(resolved: Resolved, folder: Path) -> Origin:

@@ -35,9 +35,7 @@ def pbt(
         return (), hyper
 
     def decide(key: Seed, state: tuple[()], cards: Cards, mine: np.ndarray) -> tuple[tuple[()], Decision]:
-        parents, explores = _selected(select, derive(key, "select"), cards, mine)
-        ready = cards.steps[mine] >= start_after
-        parents, explores = np.where(ready, parents, mine), explores & ready
+        parents, explores = selected(select, key, cards, mine, start_after)
         return state, Decision(parents, inherit(explore, key, cards, mine, parents, explores, space))
 
     # Try the explorer now, so that an error comes before the first interval.
@@ -45,9 +43,14 @@ def pbt(
     return Evolver(init, decide)
 
 
-def _selected(select: Select, key: Seed, cards: Cards, mine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Parents int64 [N], and which members explore, bool [N]. Raises BadInput where the selector fails, or gives else."""
-    selection = call_own("method.select", _name(select), select, key, cards, mine)
+def selected(
+    select: Select, key: Seed, cards: Cards, mine: np.ndarray, start_after: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Parents int64 [N], and which members explore, bool [N]; before `start_after` steps, neither.
+
+    Raises BadInput where the selector fails, or gives anything else.
+    """
+    selection = call_own("method.select", _name(select), select, derive(key, "select"), cards, mine)
     if not isinstance(selection, tuple) or len(selection) != 2:
         raise BadField("method.select", f"it gave a {type(selection).__name__}", "it must give a Selection")
     members, visible = len(mine), len(cards.uid)
@@ -57,7 +60,8 @@ def _selected(select: Select, key: Seed, cards: Cards, mine: np.ndarray) -> tupl
         raise BadField(
             "method.select", f"of {members} members each needs a parent among the {visible} rows of the cards"
         )
-    return parents, explores
+    ready = cards.steps[mine] >= start_after
+    return np.where(ready, parents, mine), explores & ready
 
 
 def inherit(

@@ -1,0 +1,157 @@
+"""Population-based bandits (PB2, arXiv 2002.02518): PBT that learns from all its copies which hyperparameters pay.
+
+Every interval of a member is an observation: at that time, from that fitness, with these hyperparameters, fitness changed by
+so much per step. A Gaussian process is fitted to the last of them (process.py), and a member that explores gets the
+hyperparameters with the highest upper confidence bound at its parent's fitness; those chosen before it, and those that
+others go on with, count as observed at their means, so that not all get the same. Numbers are seen in the unit scale of
+their ranges; choices without an order as equal or not, as in the kernel of PB2-Mix (arXiv 2106.15883).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shoal.core.keys import derive, draws
+from shoal.core.types import Cards, Decision, Evolver, Explore, Range, Seed, Select
+from shoal.methods.pb2.process import fitted, highest_bound
+from shoal.methods.pbt.evolver import inherit, pbt, selected
+from shoal.methods.ranges import places, values_at
+
+STARTS = 10  # of the search for the highest bound
+TIME, BEFORE, CHANGE, PLACES = 0, 1, 2, 3  # the columns of an observation; the last and those after it: the unit scale
+
+# rows float64 [R, 3 + D]: the last R observations, NaN where there are fewer; before float64 [N] and since int64 [N]: the
+# fitness that each member, in order of uid, goes on from, NaN where it is unknown, and its own steps at that time
+State = dict[str, np.ndarray]
+
+
+def pb2(
+    select: Select, explore: Explore, space: dict[str, Range], start: dict[str, float], start_after: int, rows: int
+) -> Evolver:
+    """The evolver. rows: how many observations are kept. The others are as those of `pbt`; `explore` is what children do
+    while there are fewer observations than hyperparameters, or none that differ."""
+    beginning = pbt(select, explore, space, start).init
+
+    def init(key: Seed, uid: np.ndarray) -> tuple[State, dict[str, np.ndarray]]:
+        return observations(len(uid), rows, len(space)), beginning(key, uid)[1]
+
+    def decide(key: Seed, state: State, cards: Cards, mine: np.ndarray) -> tuple[State, Decision]:
+        parents, explores = selected(select, key, cards, mine, start_after)
+        state = observed(state, space, cards, mine)
+        wise = explorer(explore, state["rows"], space, cards, mine, parents, explores)
+        hyper = inherit(wise, key, cards, mine, parents, explores, space)
+        return from_parents(state, cards, mine, parents), Decision(parents, hyper)
+
+    return Evolver(init, decide)
+
+
+def observations(members: int, rows: int, hyperparameters: int) -> State:
+    """Nothing observed yet."""
+    nothing = np.full((rows, PLACES + hyperparameters), np.nan)
+    return {"rows": nothing, "before": np.full(members, np.nan), "since": np.zeros(members, np.int64)}
+
+
+def observed(state: State, space: dict[str, Range], cards: Cards, mine: np.ndarray) -> State:
+    """The state with what the members `mine` have made of the steps since they were last decided for."""
+    own = cards.take(mine[np.argsort(cards.uid[mine])])
+    steps = np.maximum(own.steps - state["since"], 1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        change = (own.fitness - state["before"]) / steps
+    new = np.column_stack([own.generation, state["before"], change, located(space, own.hyper, len(own.uid))])
+    new = new[np.isfinite(change)]
+    return state | {"rows": np.concatenate([state["rows"], new])[-len(state["rows"]) :]}
+
+
+def from_parents(state: State, cards: Cards, mine: np.ndarray, parents: np.ndarray) -> State:
+    """The state in which members go on: a child from the fitness of its parent."""
+    order = np.argsort(cards.uid[mine])
+    return state | {"before": cards.fitness[parents[order]], "since": cards.steps[mine[order]]}
+
+
+def located(space: dict[str, Range], hyper: dict[str, np.ndarray], members: int) -> np.ndarray:
+    """Where hyperparameters lie in the unit scale, float64 [N, D]."""
+    return np.column_stack([np.empty((members, 0)), *(places(r, hyper[name]) for name, r in space.items())])
+
+
+def explorer(
+    explore: Explore,
+    rows: np.ndarray,
+    space: dict[str, Range],
+    cards: Cards,
+    mine: np.ndarray,
+    parents: np.ndarray,
+    explores: np.ndarray,
+) -> Explore:
+    """What gives the members of `mine` that explore their hyperparameters: the bandit, or `explore` where it knows too
+    little. rows: as in the state."""
+    rows = rows[np.isfinite(rows[:, CHANGE])]
+    deviation = rows[:, CHANGE].std() if len(rows) else 0.0
+    if not space or len(rows) <= len(space) or not 0 < deviation < np.inf:
+        return explore
+    fitness = cards.fitness[parents]
+    known = np.append(rows[:, BEFORE], fitness[np.isfinite(fitness)])
+    low, high = known.min(), known.max()
+    now = float(cards.generation[mine].max()) + 1
+
+    def features(before: np.ndarray, at: np.ndarray) -> np.ndarray:
+        """What the process sees, [n, F]: fitness within [0, 1], then the hyperparameters, `at` in the unit scale."""
+        return np.column_stack([(before - low) / max(high - low, 1e-300), _apart(space, at)])
+
+    y = (rows[:, CHANGE] - rows[:, CHANGE].mean()) / deviation
+    process = fitted(features(rows[:, BEFORE], rows[:, PLACES:]), rows[:, TIME], y)
+    staying = np.flatnonzero(~explores & np.isfinite(fitness))
+    staying = staying[np.argsort(cards.uid[mine[staying]])]
+    at = located(space, {name: x[mine[staying]] for name, x in cards.hyper.items()}, len(staying))
+    for point in features(fitness[staying], at):
+        process = process.expecting(point, now)
+    fitness_of = dict(zip(cards.uid[mine].tolist(), fitness.tolist(), strict=True))
+
+    def bandit(
+        key: Seed, hyper: dict[str, np.ndarray], space: dict[str, Range], uid: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        chosen, expected = np.empty((len(uid), len(space))), process
+        for child in np.argsort(uid):
+            u = draws(derive(key, "bandit"), uid[child : child + 1], STARTS * len(space)).reshape(STARTS, -1)
+            at = located(space, {n: values_at(r, u[:, i]) for i, (n, r) in enumerate(space.items())}, STARTS)
+            before = fitness_of[int(uid[child])]
+            starts = features(np.full(STARTS, before if np.isfinite(before) else low), at)
+            best = highest_bound(expected, starts, 1 + _numbers(space), now)
+            expected = expected.expecting(best, now)
+            chosen[child] = _together(space, best[1:])
+        return hyper | {name: values_at(r, chosen[:, i]) for i, (name, r) in enumerate(space.items())}
+
+    return bandit
+
+
+def _apart(space: dict[str, Range], at: np.ndarray) -> np.ndarray:
+    """Places in the unit scale [n, D], with a column for each of the choices that have no order, [n, F]: two different ones
+    are at the distance 1."""
+    columns = [np.empty((len(at), 0))]
+    for z, r in zip(at.T, space.values(), strict=True):
+        if _unordered(r):
+            assert r.choices is not None
+            columns.append(np.eye(len(r.choices))[np.rint(z * (len(r.choices) - 1)).astype(int)] / np.sqrt(2))
+        else:
+            columns.append(z[:, None])
+    return np.concatenate(columns, 1)
+
+
+def _together(space: dict[str, Range], point: np.ndarray) -> np.ndarray:
+    """The places [D] of a point [F] of `_apart`, to four digits: processes whose sums differ in the last bits decide
+    alike."""
+    parts = np.split(point, np.cumsum(_widths(space))[:-1])
+    return np.array([p.argmax() / (len(p) - 1) if len(p) > 1 else np.round(p[0], 4) for p in parts])
+
+
+def _numbers(space: dict[str, Range]) -> np.ndarray:
+    """The columns of `_apart` that hold numbers."""
+    widths = _widths(space)
+    return (np.cumsum(widths) - widths)[[not _unordered(r) for r in space.values()]]
+
+
+def _widths(space: dict[str, Range]) -> np.ndarray:
+    return np.array([len(r.choices) if r.choices is not None and not r.ordered else 1 for r in space.values()])
+
+
+def _unordered(r: Range) -> bool:
+    return r.choices is not None and not r.ordered

@@ -1,0 +1,125 @@
+"""A Gaussian process whose function changes with time, and where its upper confidence bound is highest (PB2, section 3).
+
+    k((x, t), (x', t')) = s² exp(-|x - x'|² / (2 l²)) (1 - ε)^(|t - t'| / 2)      observed with noise of variance r s²
+
+Of n observations y with the covariance s² (C + r I), A = C + r I, the posterior at a point with covariances s² k to them is
+
+    mean = k A⁻¹ y        variance = s² (1 - k A⁻¹ k)
+
+The lengthscale l, the forgetting ε and the noise r are those of a grid with the highest likelihood, in which
+s² = y A⁻¹ y / n is the best for each. No gradient, no start, no chance: the same data always give the same process. Sums
+are NumPy's own, in one thread: how the libraries of linear algebra add up depends on the kind and number of cores, and for
+matrices this small their threads take longer to meet than to work. So it is with SciPy's optimisers, which call them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+LENGTHS = (0.1, 0.2, 0.4, 0.8, 1.6)
+FORGETTING = (0.0, 0.01, 0.05, 0.2)
+NOISES = (1e-3, 1e-2, 0.1, 1.0)
+STEPS = 60  # of the climb, after which hyperparameters move by less than matters
+
+
+@dataclass(frozen=True)
+class Process:
+    """n observations y at points x and times t: float64 [n, D], [n], [n]; y has mean 0 and deviation 1."""
+
+    x: np.ndarray
+    t: np.ndarray
+    y: np.ndarray
+    length: float
+    forgetting: float
+    noise: float
+    variance: float
+
+    def predict(self, x: np.ndarray, t: float) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation [K] of the function at points [K, D]."""
+        k = correlation(x, np.full(len(x), t), self.x, self.t, self.length, self.forgetting)
+        left = 1 - np.einsum("ki,ij,kj->k", k, self._inverse, k)
+        return np.einsum("ki,i->k", k, self._weights), np.sqrt(self.variance * np.maximum(left, 0))
+
+    def expecting(self, x: np.ndarray, t: float) -> Process:
+        """The same after observing the mean at a point [D]: where it is known already, there is nothing to explore."""
+        y = self.predict(x[None], t)[0]
+        return replace(self, x=np.vstack([self.x, x]), t=np.append(self.t, t), y=np.append(self.y, y))
+
+    def bound(self, x: np.ndarray, t: float, kappa: float) -> tuple[np.ndarray, np.ndarray]:
+        """Mean plus kappa standard deviations [K] at points [K, D], and its gradients [K, D]."""
+        k = correlation(x, np.full(len(x), t), self.x, self.t, self.length, self.forgetting)
+        solved = np.einsum("kj,ij->ki", k, self._inverse)
+        deviation = np.sqrt(self.variance * np.maximum(1 - (k * solved).sum(1), 1e-12))
+        pull = k * (self._weights - (kappa * self.variance / deviation)[:, None] * solved)
+        gradient = (np.einsum("ki,ij->kj", pull, self.x) - pull.sum(1)[:, None] * x) / self.length**2
+        return (k * self._weights).sum(1) + kappa * deviation, gradient
+
+    @cached_property
+    def _inverse(self) -> np.ndarray:
+        c = correlation(self.x, self.t, self.x, self.t, self.length, self.forgetting)
+        return inverted(c + self.noise * np.eye(len(c)))[0]
+
+    @cached_property
+    def _weights(self) -> np.ndarray:
+        return np.einsum("ij,j->i", self._inverse, self.y)
+
+
+def correlation(
+    x: np.ndarray, t: np.ndarray, other: np.ndarray, times: np.ndarray, length: float, forgetting: float
+) -> np.ndarray:
+    """The kernel without s², [n, m], of n points at their times with m others."""
+    squares = np.square(x[:, None] - other[None]).sum(-1)
+    return np.exp(-squares / (2 * length**2)) * (1 - forgetting) ** (np.abs(t[:, None] - times[None]) / 2)
+
+
+def inverted(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Inverses [..., n, n] and logarithms of the determinants [...] of matrices that are symmetric and positive definite,
+    by Gauss and Jordan."""
+    a, logarithm = a.copy(), np.zeros(a.shape[:-2])
+    for i in range(a.shape[-1]):
+        pivot, column = a[..., i, i].copy(), a[..., :, i].copy()
+        logarithm += np.log(pivot)
+        row = a[..., i, :] / pivot[..., None]
+        column[..., i] = 0
+        a -= column[..., :, None] * row[..., None, :]
+        a[..., :, i] = -column / pivot[..., None]
+        a[..., i, :], a[..., i, i] = row, 1 / pivot
+    return a, logarithm
+
+
+def fitted(x: np.ndarray, t: np.ndarray, y: np.ndarray) -> Process:
+    """The process of the highest likelihood. y has mean 0 and deviation 1."""
+    found, highest = None, -np.inf
+    noises = np.array(NOISES)[:, None, None] * np.eye(len(y))
+    for length in LENGTHS:
+        for forgetting in FORGETTING:
+            inverses, logarithms = inverted(correlation(x, t, x, t, length, forgetting) + noises)
+            variances = (np.einsum("rij,j->ri", inverses, y) * y).mean(-1)
+            likelihoods = -0.5 * (len(y) * np.log(variances) + logarithms)
+            if (best := likelihoods.max()) > highest:
+                r = int(likelihoods.argmax())
+                found, highest = Process(x, t, y, length, forgetting, NOISES[r], float(variances[r])), best
+    assert found is not None, "a finite y has a likelihood"
+    return found
+
+
+def highest_bound(process: Process, starts: np.ndarray, free: np.ndarray, t: float) -> np.ndarray:
+    """The best of the points [D] that are reached from some starts [S, D] by moving the coordinates `free` in [0, 1].
+
+    All climb at once, by Rprop (Riedmiller & Braun 1993): a coordinate's step grows while its slope keeps its sign, and
+    shrinks where that changes. The bound is that of PB2 with the standard deviation: kappa = sqrt(0.2 ln(0.4 n)) after n
+    observations.
+    """
+    kappa = np.sqrt(0.2 * max(np.log(0.4 * len(process.y)), 0.0))
+    points, before = starts.copy(), np.zeros((len(starts), len(free)))
+    steps = np.full(before.shape, 0.1)
+    for _ in range(STEPS):
+        slopes = process.bound(points, t, kappa)[1][:, free]
+        agree = slopes * before
+        steps = np.clip(steps * np.where(agree > 0, 1.2, np.where(agree < 0, 0.5, 1)), 1e-5, 0.2)
+        points[:, free] = np.clip(points[:, free] + np.sign(slopes) * steps, 0, 1)
+        before = slopes
+    return points[process.bound(points, t, kappa)[0].argmax()]

@@ -1,0 +1,109 @@
+"""IPBT, by hand: when all begin again, from what, and how often members copy after that."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from shoal.core.types import Cards, Decision, Range
+from shoal.methods.ipbt.evolver import ipbt
+from shoal.methods.pbt.explore import Perturb
+from shoal.methods.pbt.select import Truncation
+
+SPACE = {"rate": Range(1e-4, 1.0, "log"), "width": Range(1, 9, integer=True)}
+SELECT = Truncation(1 / 8, 1 / 8)
+
+
+class Run:
+    """Eight members in a given order, and the decisions about them; fitness rises with uid, from a given best."""
+
+    def __init__(self, patience: int = 2, start_after: int = 0, order: np.ndarray | None = None):
+        self.evolver = ipbt(SELECT, Perturb(), SPACE, {}, start_after, 8, patience)
+        self.order = np.arange(8) if order is None else order
+        self.state, hyper = self.evolver.init((0,), np.arange(8))
+        self.hyper, self.generation = {name: x[self.order] for name, x in hyper.items()}, 0
+
+    def tell(self, best: float, spoilt: tuple[int, ...] = ()) -> Decision:
+        n, fitness = len(self.order), best - 7 + self.order.astype(float)
+        fitness[np.isin(self.order, spoilt)] = math.nan
+        whole = np.full(n, self.generation)
+        steps, nothing = 100 * (whole + 1), np.full(n, math.nan)
+        cards = Cards(self.order, whole, steps, fitness, nothing, whole, self.hyper, np.zeros(n, int))
+        self.state, decision = self.evolver.decide((0, self.generation), self.state, cards, np.arange(n))
+        assert isinstance(decision, Decision)
+        self.hyper, self.generation = decision.hyper, self.generation + 1
+        return decision
+
+
+def copied(decision: Decision) -> int:
+    return int((decision.parents != np.arange(8)).sum())
+
+
+def test_it_begins_again_when_nothing_improves() -> None:
+    """Patience 2: the means of 1 2 and 3 3 rise, those of 2 3 and 3 2 do not. Then every second interval is left alone."""
+    run = Run()
+    for best in (1, 2, 3, 3):
+        decision = run.tell(best)
+        assert copied(decision) == 1 and not decision.renewed and decision.metrics["ipbt/pace"] == 1
+    decision = run.tell(2)
+    assert decision.metrics == {"ipbt/pace": 2, "ipbt/restarts": 1}
+    assert set(decision.renewed) == set(range(8))
+    assert {row for row, share in decision.renewed.items() if share == (0.2, 0.1)} == {4, 5, 6, 7}
+    assert {row for row, share in decision.renewed.items() if share == (0.0, 1.0)} == {0, 1, 2, 3}
+    assert decision.parents[:4].tolist() == [0, 1, 2, 3] and set(decision.parents[4:]) <= {6, 7}
+    assert np.isnan(run.state["before"]).all()
+    assert [copied(run.tell(best)) for best in (1, 1, 2, 2, 3, 3, 4, 4)] == [0, 1] * 4  # from 1 to 4 it rises
+    assert run.tell(0).metrics["ipbt/restarts"] == 1 and run.tell(0).metrics == {"ipbt/pace": 4, "ipbt/restarts": 2}
+
+
+def test_a_mean_above_the_one_before_goes_on_for_ever() -> None:
+    run = Run()
+    assert all(not run.tell(best).renewed for best in np.cumsum(np.ones(7)))
+
+
+def test_not_before_it_may() -> None:
+    run = Run(start_after=900)
+    assert [bool(run.tell(1).renewed) for _ in range(9)] == [False] * 8 + [True]
+
+
+def test_how_far_lines_got() -> None:
+    """Member 0 copies 7 and goes on in its line, whatever becomes of 7; at the end, lines are observations."""
+    run = Run(patience=1)
+    before = run.hyper
+    run.tell(5)
+    assert run.state["line"].tolist() == [7, 1, 2, 3, 4, 5, 6, 7]
+    run.tell(4)
+    assert run.state["restarts"] == 1
+    rows = run.state["beginnings"][-8:]
+    assert rows[:, 0].tolist() == [0] * 8 and rows[:, 2].tolist() == [-2, -1, 0, 1, 2, 3, 4, 5]
+    np.testing.assert_allclose(rows[:, 3], np.log(before["rate"] / 1e-4) / np.log(1e4), atol=1e-5)
+    np.testing.assert_allclose(rows[:, 4], (before["width"] - 1) / 8, atol=1e-6)
+    assert run.state["line"].tolist() == list(range(8)) and np.isnan(run.state["reached"]).all()
+
+
+def test_half_of_the_hyperparameters_are_what_promises_most() -> None:
+    """Lines with high rates got far. Of the four that are not drawn at random, all begin with high ones."""
+    run = Run(patience=1)
+    run.hyper = {"rate": 10.0 ** np.linspace(-4, 0, 8).astype(np.float32), "width": run.hyper["width"]}
+    run.state["began"] = np.stack([np.linspace(0, 1, 8), (run.hyper["width"] - 1) / 8], 1)
+    run.tell(5)
+    rate = run.tell(4).hyper["rate"]
+    at_random = np.arange(8) % 2 == 1  # every other one, from the best down
+    assert (rate[~at_random] > 0.1).all(), rate
+    assert len(set(rate.tolist())) > 4
+
+
+@pytest.mark.parametrize("spoilt", [(7, 3), tuple(range(8))])
+def test_the_order_of_cards_does_not_matter(spoilt: tuple[int, ...]) -> None:
+    order = np.random.default_rng(0).permutation(8)
+    run, other = Run(patience=1), Run(patience=1, order=order)
+    for best in (3, 2, 2, 2):
+        decision, shuffled = run.tell(best, spoilt), other.tell(best, spoilt)
+        assert order[shuffled.parents].tolist() == decision.parents[order].tolist()
+        assert {int(order[row]): share for row, share in shuffled.renewed.items()} == dict(decision.renewed)
+        for name, x in decision.hyper.items():
+            np.testing.assert_array_equal(shuffled.hyper[name], x[order])
+    assert not set(decision.parents) & set(spoilt) or len(spoilt) == 8
+    assert all(np.array_equal(x, other.state[name], equal_nan=True) for name, x in run.state.items())
