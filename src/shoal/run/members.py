@@ -20,7 +20,7 @@ Arrays = dict[str, np.ndarray]
 
 
 class Saved(NamedTuple):
-    """N members. learned: arrays [N, ...], by their names in what each has learned; hyper: float32 [N] each, knobs among them."""
+    """N members. learned: arrays [N, ...], by their names in what each has learned; hyper: [N] each, knobs among them."""
 
     generation: int
     uid: list[int]
