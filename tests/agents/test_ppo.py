@@ -127,18 +127,22 @@ NETWORKS = ["nature_cnn", lambda spec: nn.Sequential([Features(spec.obs_shape), 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("network", "shared"), [(NETWORKS[0], True), (NETWORKS[1], True), (NETWORKS[1], False)])
-def test_images(network, shared):
+@pytest.mark.parametrize(
+    ("network", "shared", "memory"),
+    [(NETWORKS[0], True, {}), (NETWORKS[1], True, {}), (NETWORKS[1], False, {"recurrent": 3, "frame_stack": 2})],
+)
+def test_images(network, shared, memory):
     """Bytes from the environment to one network of policy and critic, or to one each; every layer learns."""
     spec = Spec(shape := (36, 40, 1), "uint8", SPACES["discrete"])
-    agent = ppo(spec, network=network, shared=shared, layers=(), environments=B, rollout=T, minibatches=2)
+    agent = ppo(spec, network=network, shared=shared, layers=(), environments=B, rollout=T, minibatches=2, **memory)
     member = jax.jit(agent.init)(jax.random.key(0), agent.hyper)
     obs = np.random.default_rng(0).integers(256, size=(T, B, *shape), dtype=np.uint8)
+    carry = agent.carry((B,))
     action, _, extras = jax.vmap(agent.act, (None, None, 0, None, None))(
-        member.learned, agent.hyper, obs, (), jax.random.key(0)
+        member.learned, agent.hyper, obs, carry, jax.random.key(0)
     )
     rollout = Reference(linear("discrete"), "discrete", True, True).rollout
-    rollout = rollout._replace(obs=obs, action=action, extras=extras)
+    rollout = rollout._replace(obs=obs, action=action, extras=extras, carry=carry)
     end, metrics = jax.jit(agent.update)(member, hyper(agent), rollout, jax.random.key(1))
     assert np.isfinite(metrics["loss/value"])
     assert len(end.learned.params["networks"]) == 2 - shared
