@@ -78,7 +78,7 @@ def untouched(key: Any, hyper: Any, space: Any, uid: Any) -> Any:
 def test_a_sound_experiment_has_nothing_to_note() -> None:
     for check in checks.CHECKS:
         findings = about(check)
-        assert findings or check is checks.processes
+        assert findings or check in (checks.processes, checks.beginning)
         assert marked(findings, "!") + marked(findings, "✗") == ""
 
 

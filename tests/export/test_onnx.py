@@ -88,7 +88,6 @@ CASES: dict[str, dict[str, Any]] = {
 CASES |= {
     "es-discrete": {"name": "policy", "actions": "discrete"},
     "lstm-continuous": {"name": "policy", "actions": "continuous", "recurrent": 5},
-    "lstm-multi_discrete": {"name": "policy", "actions": "multi_discrete", "recurrent": 5},
     "nature_cnn": {"name": "dqn", "actions": "discrete", "obs": IMAGE, "dtype": "uint8", "network": "nature_cnn"},
     "channels first": {"name": "policy", "actions": "discrete", "obs": (2, 36, 36), "network": "nature_cnn"},
 }
@@ -96,6 +95,7 @@ SLOW: dict[str, dict[str, Any]] = {
     f"{name} {network}": {"name": name, "actions": "discrete", "obs": IMAGE, "dtype": "uint8", "network": network}
     for name, network in (("ppo", "nature_cnn"), ("ppo", "impala"), ("dqn", "impala"), ("policy", "impala"))
 }
+SLOW |= {"lstm-multi_discrete": {"name": "policy", "actions": "multi_discrete", "recurrent": 5}}
 SLOW |= {x: {"name": "ppo", "actions": "continuous", "activation": x} for x in ("relu", "elu", "swish", "gelu")}
 
 

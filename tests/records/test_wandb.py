@@ -67,6 +67,7 @@ def test_one_run_has_the_curves_of_tensorboard(tmp_path: Path, opened: list[Run]
             assert values == pytest.approx(shown[name], rel=1e-6), name
     assert run.summary["champion/test"] == result.summary["champion"]["evaluation"]["mean"]
     assert run.finished == 1
+    assert json.loads((run_dir / "wandb.json").read_text()) == {"population": run.options["id"]}
 
 
 def test_each_member_has_a_run_that_goes_on_when_resumed(tmp_path: Path, opened: list[Run]) -> None:
@@ -104,9 +105,3 @@ def test_what_keeps_it_out_is_told(tmp_path: Path, opened: list[Run], monkeypatc
         train(tiny(tmp_path / "run", wandb=WeightsAndBiases()))
     assert len(str(error.value).splitlines()) == 1
     assert not (tmp_path / "run").exists()
-
-
-def test_ids_are_kept_before_anything_is_sent(tmp_path: Path, opened: list[Run]) -> None:
-    train(tiny(tmp_path / "run", generations=1, wandb=WeightsAndBiases(mode="offline")))
-    assert json.loads((tmp_path / "run" / "wandb.json").read_text()) == {"population": opened[0].options["id"]}
-    assert opened[0].options["resume"] is None  # offline nothing is known of what was before

@@ -13,6 +13,8 @@ import pytest
 from safetensors.numpy import load_file
 from support.runs import CONFIG, flags, rows, same_run, shoal, tiny
 
+from shoal.commands import retrain
+from shoal.commands.checks import beginning
 from shoal.core.errors import BadInput
 from shoal.distributed.processes import Processes
 from shoal.experiment.experiment import Experiment
@@ -110,7 +112,7 @@ def test_all_members_begin_as_a_champion(first: Path) -> None:
     assert told["members"] == [{"uid": i, "parent": uid} for i in range(4)]
 
 
-def test_it_is_a_run_of_its_own_that_needs_the_first_no_more(first: Path) -> None:
+def test_it_is_a_run_of_its_own_that_needs_the_first_no_more(first: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     second, whole = first.parent / "second", first.parent / "whole"
     train(after(first))
     second.rename(whole)
@@ -121,6 +123,10 @@ def test_it_is_a_run_of_its_own_that_needs_the_first_no_more(first: Path) -> Non
     lines = rows(second / "lineage.jsonl")
     assert [row["steps"] for row in lines] == [64] * 4 + [128] * 4
     assert [row["uid"] for row in lines] == [0, 1, 2, 3] * 2
+    replayed: list[Experiment] = []
+    monkeypatch.setattr(retrain, "train", lambda experiment, recorders: replayed.append(experiment))
+    retrain.replay(second)
+    assert [(e.start, e.population) for e in replayed] == [(None, 1)]
 
 
 @pytest.mark.parametrize(
@@ -142,6 +148,14 @@ def test_what_does_not_fit_is_told(
     with pytest.raises(BadInput, match=f"^start.*{said}") as error:
         read_origin(resolve(after(first, **changes)))
     assert len(str(error.value).splitlines()) == 1
+
+
+def test_the_doctor_says_with_what_a_run_begins(first: Path) -> None:
+    (found,) = beginning(resolve(after(first)))
+    assert (found.mark, found.text) == ("✓", f"with what {first} had learned after generation 1")
+    (found,) = beginning(resolve(after(first, start="nowhere")))
+    assert found.mark == "✗" and "there is no run" in found.text
+    assert list(beginning(resolve(tiny()))) == []
 
 
 def test_the_flag(first: Path) -> None:

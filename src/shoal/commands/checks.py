@@ -26,6 +26,7 @@ from shoal.methods.pbt import select as selectors
 from shoal.methods.ranges import at_bound, sample
 from shoal.population.devices import free_memory, layout_of
 from shoal.run.memory import COPIES_TO_SAVE, memory_needed, replay_size
+from shoal.run.origin import read_origin
 from shoal.trainers.trainers import Trainers
 
 REHEARSALS = 100  # of selection and exploration, on invented members
@@ -74,6 +75,15 @@ def size(resolved: Resolved) -> Iterator[Finding]:
         say = doubt if steps > 1.25 * e.interval else fine
         rollout = steps // resolved.iterations
         yield say("interval", f"{e.interval:,} is rounded up to {steps:,}: whole rollouts of {rollout:,} steps")
+
+
+def beginning(resolved: Resolved) -> Iterator[Finding]:
+    """What members begin with, where that is not nothing."""
+    try:
+        if origin := read_origin(resolved):
+            yield fine("start", f"with what {origin.run} had learned after generation {origin.generation}")
+    except BadInput as error:
+        yield problem("start", str(error))
 
 
 def devices(resolved: Resolved) -> Iterator[Finding]:
@@ -291,7 +301,7 @@ def _strides(r: Range, explore: Explore) -> float:
     return math.log(high / low) / math.log(factor)
 
 
-CHECKS = (size, devices, storage, processes, evolution, hyperparameters)
+CHECKS = (size, beginning, devices, storage, processes, evolution, hyperparameters)
 
 
 def _many(count: int, what: str) -> str:

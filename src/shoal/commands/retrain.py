@@ -47,7 +47,9 @@ def replay(
         raise BadInput(f"{run} has no lineage to follow: its first generation has not ended")
     if file is None:
         check_trust(experiment, trust_code)
-        trained = experiment
+        trained = replace(experiment, start=None)
+        for recorder in recorders if experiment.start else ():
+            recorder.note(f"{run} began with what {experiment.start} had learned; this agent begins with nothing")
     else:
         trained = load(file)
         with blame(file, always=False):
