@@ -51,7 +51,7 @@ def test_it_decides_as_a_run_does(select, explore):
         returns, steps = returns_of(generation), np.full(6, 100 * (generation + 1))
         measured = summarise(returns)
         cards = Cards(uid, np.full(6, generation), steps, *measured, hyper, np.zeros(6, np.int64))
-        _, (parents, hyper, _) = reference.decide(derive((seed,), generation, "decide"), (), cards, uid)
+        _, (parents, hyper, *_) = reference.decide(derive((seed,), generation, "decide"), (), cards, uid)
         evolver.tell({u: list(returns[u]) for u in (3, 5, 0, 1, 2, 4)}, {u: int(steps[u]) for u in range(6)})
     assert (copies > 0) == (select != "keep")
 

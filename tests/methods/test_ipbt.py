@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from shoal.core.errors import BadInput
 from shoal.core.types import Cards, Decision, Range
 from shoal.methods.ipbt.evolver import ipbt
+from shoal.methods.methods import Ipbt
 from shoal.methods.pbt.explore import Perturb
 from shoal.methods.pbt.select import Truncation
 
@@ -93,6 +96,11 @@ def test_half_of_the_hyperparameters_are_what_promises_most() -> None:
     at_random = np.arange(8) % 2 == 1  # every other one, from the best down
     assert (rate[~at_random] > 0.1).all(), rate
     assert len(set(rate.tolist())) > 4
+
+
+def test_an_agent_must_name_its_weights() -> None:
+    with pytest.raises(BadInput, match="ipbt mixes weights with fresh ones, and this agent does not say which"):
+        Ipbt(SELECT).fit(SimpleNamespace(weights=()), 8)
 
 
 @pytest.mark.parametrize("spoilt", [(7, 3), tuple(range(8))])
