@@ -34,7 +34,7 @@ LAYERS: dict[str, set[str]] = {
 }
 ABOVE = {"__init__", "__main__", "cli", "commands"}  # may import everything below, and nothing below imports them
 # Numbers alone: what decides between generations, and what holds a file.
-LIGHT = ("methods/ranges.py", "methods/schedule.py", "methods/methods.py", "methods/pbt/*.py", "methods/*/evolver.py")
+LIGHT = ("methods/[emr]*.py", "methods/schedule.py", "methods/pbt/*.py", "methods/pb2/*.py", "methods/*/evolver.py")
 
 
 def imports_of(path: Path) -> set[str]:

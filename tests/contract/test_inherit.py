@@ -74,6 +74,7 @@ def test_a_chain_moves_old_states(case):
         assert same(member(learned(shard), child), member(before, parent))
 
 
+@pytest.mark.slow  # another program of each agent
 def test_beginning_anew(case):
     """A share of one's weights and a share of fresh ones; with nothing of the old, all is fresh; others stay as they are."""
     shard = case.begin()

@@ -6,7 +6,7 @@ from scipy import stats
 
 from shoal.core.errors import BadInput
 from shoal.core.types import Range
-from shoal.methods.ranges import at_bound, nearest, perturb, sample, shift, validate
+from shoal.methods.ranges import at_bound, nearest, perturb, places, sample, shift, validate, values_at
 
 LINEAR = Range(-2.0, 2.0)
 LOG = Range(1e-5, 1e-2, "log")
@@ -180,3 +180,20 @@ def test_at_bound():
     assert at_bound(WHOLE, np.float32([1, 2, 5])).tolist() == [True, False, True]
     assert at_bound(ORDERED, np.float32([32, 64, 256])).tolist() == [True, False, True]
     assert not at_bound(UNORDERED, np.float32([0.1, 0.7])).any()
+
+
+@pytest.mark.parametrize("r", EVERY)
+def test_places_and_back(r):
+    """Every value has a place within [0, 1], from which it comes back; the ends of the range are those of the scale."""
+    x = sample(r, uniform(200))
+    np.testing.assert_allclose(values_at(r, places(r, x)), x, rtol=1e-6, atol=1e-6)
+    assert ((places(r, x) >= 0) & (places(r, x) <= 1)).all()
+    ends = np.array([r.choices[0], r.choices[-1]] if r.choices else [r.low, r.high])
+    np.testing.assert_allclose(places(r, ends), [0, 1], atol=1e-4)
+
+
+def test_places_by_hand():
+    np.testing.assert_allclose(places(LOG, np.array([1e-4])), [1 / 3], rtol=1e-5)
+    np.testing.assert_allclose(places(DISCOUNT, np.array([0.99])), [0.5], rtol=1e-4)
+    assert places(ORDERED, np.array([64.0, 130.0])).tolist() == [1 / 3, 2 / 3]
+    assert values_at(WHOLE, np.array([0.3, 0.45])).tolist() == [2, 3]
