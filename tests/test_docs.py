@@ -28,7 +28,8 @@ from shoal.environments.levels import Levels
 from shoal.experiment.experiment import Checkpoint, Experiment, Fitness, WeightsAndBiases, check, from_dict, load
 from shoal.experiment.resolve import resolve
 from shoal.methods.es.learner import EsHyper
-from shoal.methods.methods import METHODS, Pbt
+from shoal.methods.evolving import Pbt
+from shoal.methods.methods import METHODS
 from shoal.methods.pbt.explore import EXPLORERS
 from shoal.methods.pbt.select import SELECTORS
 from shoal.study.study import budgets, trials

@@ -27,7 +27,7 @@ from shoal.core.types import Discrete, Spec
 from shoal.core.workshop import Workshop
 from shoal.experiment.experiment import check, load, of_run
 from shoal.experiment.resolve import make_learner
-from shoal.methods.methods import Pbt
+from shoal.methods.evolving import Pbt
 from shoal.report.page import write_report
 from shoal.report.run import print_schedule
 from shoal.run.champion import Best, best_of, load_champion

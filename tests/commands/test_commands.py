@@ -20,7 +20,7 @@ from support.runs import CONFIG, flags, record, rows, same_run, shoal, start, ti
 
 from shoal import cli
 from shoal.experiment.experiment import Experiment, load
-from shoal.methods.methods import Pbt
+from shoal.methods.evolving import Pbt
 from shoal.population import devices
 from shoal.report.run import schedule
 from shoal.run.champion import load_champion

@@ -26,7 +26,7 @@ from test_bad_input import Points
 from shoal.cli import main
 from shoal.core.types import Range
 from shoal.experiment.experiment import Fitness, load
-from shoal.methods.methods import Pbt
+from shoal.methods.evolving import Pbt
 from shoal.methods.pbt.explore import EXPLORERS
 from shoal.methods.pbt.select import SELECTORS, Truncation
 from shoal.records.console import Display

@@ -31,7 +31,8 @@ from shoal.experiment.experiment import (
     to_dict,
 )
 from shoal.experiment.resolve import resolve
-from shoal.methods.methods import Pbt, Schedule
+from shoal.methods.evolving import Pbt
+from shoal.methods.method import Schedule
 from shoal.methods.pbt.explore import EXPLORERS, Explorer, Gaussian, Mutate, Perturb
 from shoal.methods.pbt.select import SELECTORS, Selector, Threshold, Truncation
 from shoal.run import start

@@ -10,8 +10,8 @@ import pytest
 
 from shoal.core.errors import BadInput
 from shoal.core.types import Cards, Decision, Range
+from shoal.methods.evolving import Ipbt
 from shoal.methods.ipbt.evolver import ipbt
-from shoal.methods.methods import Ipbt
 from shoal.methods.pbt.explore import Perturb
 from shoal.methods.pbt.select import Truncation
 

@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 
 from shoal.core.types import Decision, Evolver, Member, Population, Recombination, SearchLearner
 from shoal.methods.independent import independent
-from shoal.methods.methods import Seeds
+from shoal.methods.method import Seeds
 
 
 class Hyper(NamedTuple):

@@ -14,7 +14,7 @@ from shoal.core.errors import BadInput
 from shoal.core.types import ActionSpace, Agent, Spec
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.probes import match
-from shoal.methods.methods import AGENTS
+from shoal.methods.method import AGENTS
 
 ACTIONS = ("discrete", "multi_discrete", "continuous")
 

@@ -20,7 +20,8 @@ from shoal.distributed.directory import probe, worth_keeping
 from shoal.environments.device import DeviceEnvironment
 from shoal.experiment.registry import method_name
 from shoal.experiment.resolve import Resolved
-from shoal.methods.methods import Pbt, Schedule
+from shoal.methods.evolving import Pbt
+from shoal.methods.method import Schedule
 from shoal.methods.pbt import explore as explorers
 from shoal.methods.pbt import select as selectors
 from shoal.methods.ranges import at_bound, sample

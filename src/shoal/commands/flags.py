@@ -60,7 +60,7 @@ def _fields() -> tuple[dict[str, Any], dict[str, str]]:
     """Defaults and descriptions of the fields that have flags. Only the commands that have them import them."""
     from shoal.core.schema import descriptions
     from shoal.experiment.experiment import Experiment
-    from shoal.methods.methods import Pbt
+    from shoal.methods.evolving import Pbt
 
     return vars(Pbt()) | vars(Experiment()), descriptions(Pbt) | descriptions(Experiment)
 

@@ -11,7 +11,8 @@ from shoal.experiment.experiment import Experiment, alone, blame, load, of_run
 from shoal.experiment.registry import method_data, method_name, name_of
 from shoal.experiment.resolve import resolve
 from shoal.experiment.trust import check_trust
-from shoal.methods.methods import METHODS, Schedule
+from shoal.methods.method import Schedule
+from shoal.methods.methods import METHODS
 from shoal.population.devices import prepare
 from shoal.records.recorder import Recorder
 from shoal.report.run import read_run, schedule

@@ -11,7 +11,7 @@ from shoal.core.errors import BadField, BadInput
 from shoal.core.keys import derive
 from shoal.core.types import Cards, Decision
 from shoal.experiment.registry import as_range, component
-from shoal.methods.methods import Pbt
+from shoal.methods.evolving import Pbt
 
 
 class Evolver:

@@ -18,7 +18,8 @@ from shoal.core.types import Range
 from shoal.core.yaml_text import parse, plain, read_yaml, write_yaml
 from shoal.environments.levels import Levels
 from shoal.experiment.registry import as_range, method, method_data, method_name, name_of, range_data
-from shoal.methods.methods import Method, Pbt
+from shoal.methods.evolving import Pbt
+from shoal.methods.method import Method
 from shoal.methods.ranges import validate
 from shoal.trainers.trainers import Processes, is_trainer
 

@@ -11,7 +11,7 @@ from shoal.core.knobs import PREFIX, joined, split
 from shoal.core.types import Evolver
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.registry import method_name, name_of
-from shoal.methods.methods import Method
+from shoal.methods.method import Method
 
 
 def unknown_name(place: str, name: str, known: Iterable[str], env: str) -> BadField:

@@ -12,7 +12,8 @@ from shoal.core.types import Range
 from shoal.core.user_code import call_own, import_from
 from shoal.core.yaml_text import plain
 from shoal.environments.host import Objective
-from shoal.methods.methods import METHODS, Method
+from shoal.methods.method import Method
+from shoal.methods.methods import METHODS
 from shoal.methods.pbt.explore import EXPLORERS
 from shoal.methods.pbt.select import SELECTORS
 

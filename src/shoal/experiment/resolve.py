@@ -25,7 +25,8 @@ from shoal.environments.registry import Environment
 from shoal.experiment.experiment import INT32, Experiment, check
 from shoal.experiment.knobs import check_knobs, unknown_name
 from shoal.experiment.registry import OBJECT, as_range, import_object, method_name, name_of, objective
-from shoal.methods.methods import METHODS, Method, check_limits
+from shoal.methods.method import Method, check_limits
+from shoal.methods.methods import METHODS
 from shoal.methods.ranges import nearest
 from shoal.trainers.process import Recipe
 from shoal.trainers.trainers import Trainers, is_trainer, own_folders

@@ -7,26 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from shoal.core.errors import BadField
 from shoal.methods.evolving import Ipbt, MfPbt, Pb2, Pbt
-from shoal.methods.method import AGENTS, Method, Schedule, Seeds, check_limits
+from shoal.methods.method import AGENTS, Schedule, Seeds
 
 if TYPE_CHECKING:
     from shoal.core.types import Agent, Evolver, Learner, Range, SearchLearner, Tunable
-
-__all__ = [
-    "AGENTS",
-    "METHODS",
-    "CemRl",
-    "Dvd",
-    "Es",
-    "Ipbt",
-    "Method",
-    "MfPbt",
-    "Pb2",
-    "Pbt",
-    "Schedule",
-    "Seeds",
-    "check_limits",
-]
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from shoal.experiment.registry import method_name
 from shoal.records.recorder import Recorder
 
 if TYPE_CHECKING:
-    from shoal.methods.methods import Method
+    from shoal.methods.method import Method
     from shoal.records.recorder import Generation, Start
 
 Column = Callable[["Generation"], str]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from shoal.records.jsonl import read_lines
 
 if TYPE_CHECKING:
-    from shoal.methods.methods import Method
+    from shoal.methods.method import Method
 
 COMMON = ("diversity/determinant", "diversity/log_determinant")  # metrics that all members have in common
 PAIRS = "diversity/to "  # so begin those of pairs of members: a matrix is no curve
