@@ -29,7 +29,7 @@ QUICK := JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(PYTEST)
 test: .venv/dev     ## the tests, within ten minutes on two cores
 	$(QUICK) --dist loadfile --no-loadscope-reorder -m 'not slow'
 
-learn: .venv/dev    ## more cases of them, long training, long faults and the benchmarks: 25 minutes
+learn: .venv/dev    ## more cases of them, long training, long faults and the benchmarks: 20 minutes
 	$(QUICK) --dist worksteal -m slow $(LONG:%=--ignore=%)
 	$(PYTEST) --dist worksteal -m slow $(LONG)
 

@@ -184,7 +184,7 @@ def test_a_failing_selector_is_in_the_way() -> None:
     [
         ({"space": {}}, "space is empty"),
         ({"explore": "keep"}, "explore: keep"),
-        ({"space": {"learning_rate": Range(1e-3, 1e-1, "log")}}, "own default 0.0003 lies outside"),
+        ({"space": {"learning_rate": Range(1e-3, 1e-1, "log")}}, "usual value 0.0003 lies outside"),
         ({"space": {"learning_rate": Range(1e-4, 1e-2, "log", start=1e-2)}}, "start = 0.01 lies at a bound"),
         ({"space": {"clip_range": Range(0.19, 0.21)}}, "narrower than one perturbation"),
         ({"explore": untouched}, "exploration never changes it"),

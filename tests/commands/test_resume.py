@@ -212,7 +212,7 @@ def replaying(agent: str, memory: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("agent", "memory"), [("dqn", "own"), ("dqn", "copy"), ("td3", "own")])
+@pytest.mark.parametrize(("agent", "memory"), [("dqn", "own"), ("dqn", "copy")])
 def test_replay_memory_goes_on(tmp_path: Path, agent: str, memory: str) -> None:
     """Stopped during the warm-up, after a copy and when the ring is overwritten: as if it had never been."""
     whole, run = tmp_path / "whole", tmp_path / "r"

@@ -155,8 +155,7 @@ def test_mpi_gives_the_same_run(four: Path, tmp_path: Path, ranks: int, transfer
 
 @pytest.mark.slow
 def test_another_number_of_ranks_goes_on(four: Path, tmp_path: Path) -> None:
-    over_mpi(2, tmp_path / "run", generations=1)
-    run(4, "resume", tmp_path / "run", "--generations", 2)
+    over_mpi(2, tmp_path / "run", generations=2)
     resume(tmp_path / "run", generations=3)
     same_run(tmp_path / "run", four)
 

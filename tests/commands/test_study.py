@@ -86,7 +86,7 @@ def test_refusals_are_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_killed_again_and_again_it_ends_as_if_nobody_had(tmp_path: Path) -> None:
-    """With two processes at work, of which one is killed four times, and the other stopped by Ctrl-C."""
+    """With two processes at work, of which one is killed three times, and the other stopped by Ctrl-C."""
     path = file(
         tmp_path,
         base=SETTINGS | {"generations": 12},
@@ -95,7 +95,7 @@ def test_killed_again_and_again_it_ends_as_if_nobody_had(tmp_path: Path) -> None
     conduct(path, tmp_path / "whole", Output(), quiet=True)
     command = ("study", path, "--workspace", tmp_path / "killed", "--quiet")
     draw, other = random.Random(0), start(*command)
-    for _ in range(4):
+    for _ in range(3):
         process = start(*command)
         time.sleep(draw.uniform(2, 5))
         os.killpg(process.pid, signal.SIGKILL)

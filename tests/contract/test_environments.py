@@ -89,7 +89,7 @@ def test_where_an_episode_ends_the_start_takes_over():
     state = environment.reset(jax.random.key(6))[0]
     fallen = state.replace(theta=jnp.float32(1))
     for before, expected in ((fallen, start), (state, None)):
-        after, step = jax.jit(auto_reset, static_argnums=0)(environment, jax.random.key(0), before, jnp.int32(0), start)
+        after, step = jax.jit(partial(auto_reset, environment))(jax.random.key(0), before, jnp.int32(0), start)
         assert bool(step.terminated) == (expected is not None)
         assert same((after, step.obs), start) == (expected is not None)
 

@@ -38,8 +38,7 @@ def test_cartpole_by_an_evolution_strategy(tmp_path):
     assert found.champion == 500
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_pendulum_by_an_evolution_strategy(seed, tmp_path):
+def test_pendulum_by_an_evolution_strategy(tmp_path):
     """Small perturbations end on a plateau near -740, where a policy swings but never gets up."""
     found = outcome(
         tmp_path,
@@ -47,7 +46,7 @@ def test_pendulum_by_an_evolution_strategy(seed, tmp_path):
         method="es",
         population=128,
         generations=100,
-        seed=seed,
+        seed=0,
         fitness=Fitness(episodes=8),
         config={"layers": [64], "normalise_observations": True},
         hyper={"sigma": 0.3, "learning_rate": 0.2, "weight_decay": 0.0},
@@ -85,22 +84,6 @@ def test_pendulum_by_cem_rl(tmp_path):
         hyper={"update_ratio": 0.25},
     )
     assert found.champion > -250 > CHANCE
-
-
-def test_pendulum_by_dvd(tmp_path):
-    """4 actors with 12,000 steps each; the bandit chooses how much diversity counts."""
-    found = outcome(
-        tmp_path,
-        env="gymnax:Pendulum-v1",
-        method="dvd",
-        population=4,
-        generations=12,
-        interval=1000,
-        fitness=Fitness(episodes=16),
-        config=SMALL | {"capacity": 48_000, "warm_up": 4000, "rollout": 20},
-    )
-    assert found.champion > -250
-    assert found.fitness.mean() > -400 > CHANCE
 
 
 # ------------------------------------------------------------------------------------------- two goals

@@ -36,12 +36,6 @@ def outcome(name: str, seed: int, folder: Path, enough: float = np.inf, **change
     return np.array(fitness), summary["champion"]["evaluation"]
 
 
-def test_acrobot(tmp_path):
-    """Chance gets -500. The whole run ends with a median above -100; this one, with its first champion of -80."""
-    _, champion = outcome("acrobot", 0, tmp_path, enough=-80)
-    assert champion["mean"] >= -100
-
-
 def test_breakout_by_q_learning(tmp_path):
     """Chance gets about 0.5 points."""
     outcome("breakout-dqn", 0, tmp_path, enough=4, generations=5)
@@ -68,9 +62,10 @@ def test_pendulum_from_memory(tmp_path):
 
 
 def test_lunarlander(tmp_path):
-    """Chance gets about -180. The whole run ends above 200; this one, at the first 120, which eight episodes flatter."""
-    _, champion = outcome("lunarlander", 0, tmp_path, enough=120)
-    assert champion["mean"] >= 40
+    """On the host. Chance gets about -180. The whole run ends above 200; this one, at the first 20, which eight episodes
+    flatter."""
+    _, champion = outcome("lunarlander", 0, tmp_path, enough=20)
+    assert champion["mean"] >= -60
 
 
 def test_pendulum(tmp_path):
