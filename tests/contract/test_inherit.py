@@ -304,18 +304,25 @@ def test_a_copied_memory_is_learned_from(pair):
 
 
 @pytest.mark.slow
-def test_no_transition_leads_from_a_parents_steps_to_its_childs():
-    """Where transitions have several steps, the last ones of a copied memory end there and bootstrap."""
+@pytest.mark.parametrize("how", ["copied", "resumed"])
+def test_no_transition_leads_to_the_steps_of_another_episode(how: str) -> None:
+    """Neither from a parent's to its child's, nor over a break after which new episodes begin, as on the host: where
+    transitions have several steps, the last ones before end there and bootstrap."""
     agent = make_agent("dqn", n_step=2)
     shard = MemberShard(walk(), independent(agent), UID, seed=0, copy_memory=True)
     hyper = {k: np.asarray(v) for k, v in hyper_of("dqn", agent, N)._asdict().items()}
     shard.begin(hyper)
     shard.train(0, iterations=1, chunk=1)
-    last = agent.rollout - 1  # the slot that the parent wrote last
+    last = agent.rollout - 1  # the slot that was written last
     steps = jax.tree.map(lambda x: np.asarray(x)[1, last], shard.population.members.memory.steps)
-    shard.adopt(np.array([1, 1, 2, 3]), hyper, {})
+    if how == "copied":
+        shard.adopt(np.array([1, 1, 2, 3]), hyper, {})
+    else:
+        shard.resumes_exactly = False
+        shard.restore(shard.state(), 0)
     shard.train(1, iterations=1, chunk=1)
-    memory = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[0]), shard.population.members.memory)
+    row = 0 if how == "copied" else 1
+    memory = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[row]), shard.population.members.memory)
     drawn = jax.tree.map(np.asarray, ring.sample(memory, jax.random.key(0), (500,), 2, jnp.float32(0.5)))
     going_on = 0
     for b in range(agent.environments):

@@ -109,6 +109,10 @@ class Member(NamedTuple):
     own: PyTree  # never copied: running sums that belong to this member's own environments
 
 
+def _same(state: PyTree, *_: Any) -> PyTree:
+    return state
+
+
 class Agent(NamedTuple):
     """The algorithm of one member, as pure functions. None of them depends on the population.
 
@@ -125,6 +129,7 @@ class Agent(NamedTuple):
     value:  (learned, obs [B, ...], carry) -> float32 [B], of an agent that needs no more of the observations that follow
         its steps: rollouts keep these values where episodes are truncated and after their last step, and no such observation
     parts: what learners made for this agent need of it, such as its networks
+    cut: (memory) -> memory whose newest steps end their episodes, as the next ones to be stored are of others
     weights: the fields of `learned` that are weights of networks, which some methods mix with fresh ones
     """
 
@@ -142,6 +147,7 @@ class Agent(NamedTuple):
     off_policy: bool = False
     value: Callable[..., Array] | None = None
     parts: Any = None
+    cut: Callable[[PyTree], PyTree] = _same
     weights: tuple[str, ...] = ()
 
 
@@ -185,10 +191,6 @@ class Learner(NamedTuple):
     agent: Agent
     together: bool = False
     value: Callable[..., Array] | None = None
-
-
-def _same(state: PyTree, *_: Any) -> PyTree:
-    return state
 
 
 class SearchLearner(NamedTuple):

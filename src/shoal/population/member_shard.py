@@ -193,6 +193,9 @@ class MemberShard(JaxShard):
         if self.resumes_exactly:
             self.rollouts.restore(states[self.name]["rollouts"])
         else:
+            members = self.population.members
+            members = members._replace(memory=self._agent.cut(members.memory))
+            self.population = self.population._replace(members=members)
             self._begin_episodes(generation + 1)
 
 

@@ -132,6 +132,7 @@ def agent(
         limits=common | (limits or {}),
         warm_up=config.warm_up,
         off_policy=True,
+        cut=lambda memory: memory._replace(owner=~memory.owner),  # as if another member had written it
         **fields,
     )
 
