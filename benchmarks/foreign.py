@@ -97,7 +97,9 @@ def main() -> None:
     parser.add_argument("--ray", help="an interpreter that has ray[tune] (default: without)")
     parser.add_argument("--trainer", default="sb3:PPO", help="(default: %(default)s)")
     parser.add_argument("--members", type=int, default=8, help="in two processes (default: %(default)s)")
-    parser.add_argument("--intervals", type=int, default=6, help=f"that count, after {WARM_UP} (default: %(default)s)")
+    parser.add_argument(
+        "--intervals", type=int, default=6, help=f"that count, two at least, after {WARM_UP} (default: %(default)s)"
+    )
     parser.add_argument("--steps", type=int, default=4096, help="of an interval (default: %(default)s)")
     parser.add_argument("--repeats", type=int, default=3, help="of both, in turns (default: %(default)s)")
     arguments = parser.parse_args()
