@@ -57,14 +57,14 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 def read(folder: Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
     """The tree and manifest of a folder that `write` wrote; `like` gives structure, shape, dtype. Raises Damaged."""
-    manifest = read_manifest(folder)
-    return _restore(folder, _read_data(folder, DATA, manifest), like), manifest
+    arrays, manifest = read_arrays(folder)
+    return _restore(folder, arrays, like), manifest
 
 
 def read_arrays(folder: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """The arrays and the manifest of a folder that `write` wrote, whatever their structure. Raises Damaged."""
     manifest = read_manifest(folder)
-    return _load(folder, _read_data(folder, DATA, manifest)), manifest
+    return _read_arrays(folder, DATA, manifest), manifest
 
 
 def _packed(tree: PyTree) -> tuple[bytes, dict[str, int]]:
@@ -97,17 +97,17 @@ def _parts(folder: Path, manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return parts
 
 
-def _load(folder: Path, data: bytes) -> dict[str, np.ndarray]:
-    """The arrays in `data`, by name. Raises Damaged."""
+def _read_arrays(folder: Path, name: str, about: dict[str, Any]) -> dict[str, np.ndarray]:
+    """The arrays in such a file, by name. Raises Damaged."""
+    data = _read_data(folder, name, about)
     try:
         return load(data)
     except (SafetensorError, KeyError) as error:
         raise Damaged(f"{folder}: its data cannot be read ({error})") from error
 
 
-def _restore(folder: Path, data: bytes, like: PyTree) -> PyTree:
-    """A tree like `like`, with the arrays in `data`. Raises Damaged."""
-    arrays = _load(folder, data)
+def _restore(folder: Path, arrays: dict[str, np.ndarray], like: PyTree) -> PyTree:
+    """A tree like `like`, with these arrays, all of which it uses up. Raises Damaged."""
 
     def restore(path: Any, leaf: Any) -> Any:
         if isinstance(leaf, Named):
@@ -211,7 +211,7 @@ class Checkpoints:
         try:
             told = _parts(folder, read_manifest(folder))
             shards = sorted(name for name in told if name.startswith("shard-"))
-            return {name: _load(folder, _read_data(folder, f"{name}.safetensors", told[name])) for name in shards}
+            return {name: _read_arrays(folder, f"{name}.safetensors", told[name]) for name in shards}
         except Damaged as error:
             raise BadInput(str(error)) from error
 
@@ -225,7 +225,7 @@ class Checkpoints:
                 about = told.get(name)
                 if about is None:
                     raise Damaged(f"{folder}: it has no part {name}: it was made by another experiment")
-                parts[name] = _restore(folder, _read_data(folder, f"{name}.safetensors", about), tree)
+                parts[name] = _restore(folder, _read_arrays(folder, f"{name}.safetensors", about), tree)
         except Damaged as error:
             raise BadInput(str(error)) from error
         return parts, manifest
