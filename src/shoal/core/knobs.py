@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 if TYPE_CHECKING:
     from shoal.core.types import Tunable
 
@@ -28,3 +30,8 @@ def joined(own: Mapping[str, Any], knobs: Mapping[str, Any]) -> dict[str, Any]:
 def usual(tunable: Tunable, knobs: Mapping[str, float]) -> dict[str, float]:
     """The usual value of every hyperparameter, by name: those of an agent or of trainers, and knobs."""
     return joined(tunable.hyper._asdict(), knobs)
+
+
+def numbers_of(env: Any) -> dict[str, str]:
+    """The attributes of an environment that are no whole numbers, by names without the underscores in front."""
+    return {name.lstrip("_"): name for name, x in vars(env).items() if isinstance(x, (float, np.floating))}

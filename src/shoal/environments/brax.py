@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from shoal.core.errors import BadField
+from shoal.core.knobs import numbers_of
 from shoal.core.types import Continuous, PyTree, Spec
 from shoal.environments.device import DeviceEnvironment, accepted, lenient, quiet
 
@@ -47,7 +48,7 @@ def brax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
             "env", f"brax:{name} with env_options {options} gives several observations", "choose one that is a vector"
         )
     spec = Spec(obs.shape, "float32", Continuous((-1.0,) * env.action_size, (1.0,) * env.action_size))
-    knobs = {attribute.lstrip("_"): x for attribute, x in vars(env).items() if isinstance(x, float)}
+    knobs = {name: float(getattr(env, attribute)) for name, attribute in numbers_of(env).items()}
     knobs["gravity"] = round(-float(env.sys.gravity[2]), 4)
     environment = DeviceEnvironment(
         spec, partial(reset, env), partial(step, env), fresh_resets=False, knobs=knobs, with_knobs=with_knobs
@@ -57,11 +58,11 @@ def brax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
 
 def _changed(env: Any, values: Mapping[str, Any]) -> Any:
     """The same environment with these values of its knobs, which it reads while it is traced."""
-    other = copy.copy(env)
+    other, attributes = copy.copy(env), numbers_of(env)
     for name, value in values.items():
         if name == "gravity":
             down = env.sys.gravity.at[2].set(-value)
             other.sys = env.sys.replace(gravity=down, opt=env.sys.opt.replace(gravity=down))
         else:
-            setattr(other, name if hasattr(env, name) else f"_{name}", value)
+            setattr(other, attributes[name], value)
     return other

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from shoal.core.errors import BadField
+from shoal.core.knobs import numbers_of
 from shoal.core.types import ActionSpace, Continuous, Discrete, MultiDiscrete, Spec, TimeStep
 from shoal.core.user_code import one_line
 from shoal.environments.objective import Objective, read_objective
@@ -84,7 +85,7 @@ def gymnasium_environment(name: str, options: dict[str, Any]) -> HostEnvironment
     dtype = "uint8" if space.dtype == np.uint8 else "float32"
     spec = Spec(space.shape, dtype, action_space(env.action_space, f"gym:{name}"))
 
-    attributes = _numbers(env.unwrapped)
+    attributes = numbers_of(env.unwrapped)
 
     def copies_of(make: Callable[[], Any]) -> Callable[[int, Objective], Vector]:
         return lambda n, objective: _Gymnasium(make, n, spec, objective, vectorization, attributes)
@@ -94,11 +95,6 @@ def gymnasium_environment(name: str, options: dict[str, Any]) -> HostEnvironment
 
     knobs = {name: float(getattr(env.unwrapped, attribute)) for name, attribute in attributes.items()}
     return HostEnvironment(spec, copies_of(make), at_levels, knobs=knobs)
-
-
-def _numbers(env: Any) -> dict[str, str]:
-    """The attributes of an environment that are no whole numbers, by names without the underscores in front."""
-    return {name.lstrip("_"): name for name, x in vars(env).items() if isinstance(x, (float, np.floating))}
 
 
 def _at_levels(env: Any, first: int, end: int) -> Any:
