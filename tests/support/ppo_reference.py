@@ -55,6 +55,10 @@ class Reference:
         parts = np.split(params, np.cumsum([x.size for x in shapes])[:-1])
         return jax.tree.unflatten(structure, [p.reshape(x.shape) for p, x in zip(parts, shapes, strict=True)])
 
+    def member(self, agent: Agent) -> Member:
+        """A member with these parameters."""
+        return begin(agent, jax.tree.map(np.float32, self.unflatten(self.params)))
+
     def seen(self, params: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """What policy and critic see, one for both or one each [T, B, ...]: of `obs`, and of observations after steps."""
         r = self.rollout
@@ -179,3 +183,20 @@ def hyper(agent: Agent, **values: float) -> Any:
 
 def flat(params: Any) -> np.ndarray:
     return np.concatenate([np.asarray(x).reshape(-1) for x in jax.tree.leaves(params)])
+
+
+def assert_alike(agent: Agent, reference: Reference) -> dict[str, Any]:
+    """An agent and the reference learn the same: parameters after one epoch and after three, and the losses of the first.
+
+    Returns the metrics of one epoch.
+    """
+    start, first = reference.member(agent), {}
+    for epochs in (1, 3):
+        end, metrics = agent.update(start, hyper(agent, epochs=epochs), reference.rollout, jax.random.key(3))
+        moved = reference.train(epochs) - reference.params
+        np.testing.assert_allclose(flat(end.learned.params) - reference.params, moved, rtol=1e-3, atol=1e-4)
+        if epochs == 1:
+            first = metrics
+            for name, expected in reference.losses(reference.params, *reference.advantages()).items():
+                np.testing.assert_allclose(metrics[name], expected, rtol=1e-4, err_msg=name)
+    return first
