@@ -1,27 +1,53 @@
-"""Hyperparameters that are knobs of the environment: whether it has them, and whether members would train with them."""
+"""The hyperparameters of an experiment: those of the agent and of the environment, with their values and ranges."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from shoal.core.errors import BadField, unknown
-from shoal.core.knobs import PREFIX, joined, split
-from shoal.core.types import Evolver
+from shoal.core.knobs import PREFIX, joined, split, usual
+from shoal.core.types import Evolver, Range, Tunable
 from shoal.experiment.experiment import Experiment
-from shoal.experiment.registry import method_name, name_of
-from shoal.methods.method import Method
+from shoal.experiment.registry import as_range, method_name, name_of
+from shoal.methods.method import Method, check_limits
 
 
-def unknown_name(place: str, name: str, known: Iterable[str], env: str) -> BadField:
-    """What is wrong with a hyperparameter that neither the agent nor the environment has."""
-    own, knobs = split(dict.fromkeys(known))
-    if not name.startswith(PREFIX):
-        return unknown(place, name, own)
-    if not knobs:
-        return BadField(place, f"does not exist: {env} has no numbers that can be tuned", name=name)
-    return unknown(place, name, joined({}, knobs))
+def with_numbers(e: Experiment, method: Method, agent: Tunable, knobs: Mapping[str, float]) -> Experiment:
+    """Fill in what the agent supplies: its default hyperparameters and ranges. Raises BadInput."""
+    known, name = usual(agent, knobs), method_name(e.method)
+    if e.space and not method.tunes:
+        raise BadField("space", f"method {name} tunes nothing", "give hyperparameters fixed values under hyper")
+    for place, names in (("hyper", e.hyper), ("space", e.space or {})):
+        for x in names:
+            if x not in known:
+                raise _unknown_name(place, x, known, str(name_of(e.env)))
+    for x, option in method.chosen.items():
+        if x in e.hyper:
+            raise BadField(f"hyper.{x}", f"method {name} chooses it by itself, among method.{option}")
+    for x, value in e.hyper.items():
+        check_limits(agent, f"hyper.{x}", x, value)
+    if e.space is None:
+        space = {x: r for x, r in method.space(agent).items() if x not in e.hyper}
+    else:
+        space = {x: as_range(x, r) for x, r in e.space.items()}
+    for x, r in space.items():
+        for end, value in _numbers(r):
+            check_limits(agent, f"space.{x}.{end}", x, value)
+    given = agent.hyper._asdict() | e.hyper
+    hyper = {x: float(v) for x, v in given.items() if x not in space and x not in method.chosen}
+    return replace(e, space=space, hyper=hyper)
+
+
+def _numbers(r: Range) -> Iterator[tuple[str, float]]:
+    """Every number in a range, with the field that it stands in."""
+    for end in ("low", "high", "start"):
+        if getattr(r, end) is not None:
+            yield end, getattr(r, end)
+    for value in r.choices or ():
+        yield "choices", value
 
 
 def check_knobs(e: Experiment, method: Method, evolver: Evolver, knobs: Mapping[str, float]) -> None:
@@ -29,10 +55,20 @@ def check_knobs(e: Experiment, method: Method, evolver: Evolver, knobs: Mapping[
     _, first = evolver.init((e.seed,), np.zeros(1, np.int64))
     for name in split(first)[1]:
         if name not in knobs:
-            raise unknown_name("method", f"{PREFIX}{name}", joined({}, knobs), str(name_of(e.env)))
+            raise _unknown_name("method", f"{PREFIX}{name}", joined({}, knobs), str(name_of(e.env)))
         if e.fitness.source == "training":
             problem = f"training episodes differ from member to member, by {PREFIX}{name}"
             raise BadField("fitness.source", problem, "write evaluation", value="training")
         if method.drawn:
             problem = f"method {method_name(e.method)} learns from the episodes that measure its members"
             raise BadField("hyper", problem, "their environments stay as they are", name=f"{PREFIX}{name}")
+
+
+def _unknown_name(place: str, name: str, known: Iterable[str], env: str) -> BadField:
+    """What is wrong with a hyperparameter that neither the agent nor the environment has."""
+    own, knobs = split(dict.fromkeys(known))
+    if not name.startswith(PREFIX):
+        return unknown(place, name, own)
+    if not knobs:
+        return BadField(place, f"does not exist: {env} has no numbers that can be tuned", name=name)
+    return unknown(place, name, joined({}, knobs))

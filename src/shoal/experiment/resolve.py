@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ import numpy as np
 from shoal.core.errors import BadField, unknown
 from shoal.core.knobs import usual
 from shoal.core.schema import build
-from shoal.core.types import Agent, Evolver, Learner, Range, SearchLearner, Spec, Tunable
+from shoal.core.types import Agent, Evolver, Learner, SearchLearner, Spec, Tunable
 from shoal.core.user_code import call, call_own
 from shoal.core.yaml_text import plain
 from shoal.environments import registry as environments
@@ -23,9 +22,9 @@ from shoal.environments.levels import Levels, check_levels
 from shoal.environments.randomised import with_spreads
 from shoal.environments.registry import Environment
 from shoal.experiment.experiment import INT32, Experiment, check
-from shoal.experiment.knobs import check_knobs, unknown_name
-from shoal.experiment.registry import OBJECT, as_range, import_object, method_name, name_of, objective
-from shoal.methods.method import Method, check_limits
+from shoal.experiment.hyperparameters import check_knobs, with_numbers
+from shoal.experiment.registry import OBJECT, import_object, method_name, name_of, objective
+from shoal.methods.method import Method
 from shoal.methods.methods import METHODS
 from shoal.methods.ranges import nearest
 from shoal.trainers.process import Recipe
@@ -93,7 +92,7 @@ def resolve(experiment: Experiment, processes: int = 1) -> Resolved:
     experiment = _with_shards(experiment, method, processes)
     experiment, learner = make_learner(experiment, environment.spec, method)
     _check_parts(experiment, method, learner)
-    experiment = _with_numbers(experiment, method, learner.agent, environment.knobs)
+    experiment = with_numbers(experiment, method, learner.agent, environment.knobs)
     evolver = method.evolver(experiment.space or {}, experiment.hyper)
     check_knobs(experiment, method, evolver, environment.knobs)
     return Resolved(experiment, method, environment, learner, evolver, *_interval(experiment, learner))
@@ -116,7 +115,7 @@ def _with_trainers(experiment: Experiment, method: Method) -> Resolved:
     trainers = make_trainers(e)
     try:
         method.fit(trainers, e.population)
-        experiment = _with_numbers(e, method, trainers, {})
+        experiment = with_numbers(e, method, trainers, {})
         evolver = method.evolver(experiment.space or {}, experiment.hyper)
     except BaseException:
         trainers.close()
@@ -231,44 +230,6 @@ def _structure(kind: type, given: dict[str, Any]) -> dict[str, Any]:
             if isinstance(number, int) and number > INT32:
                 raise BadField(f"config.{name}", f"must be at most {INT32}", value=plain(value))
     return config
-
-
-# -------------------------------------------------------------------------------------- hyperparameters
-
-
-def _with_numbers(e: Experiment, method: Method, agent: Tunable, knobs: Mapping[str, float]) -> Experiment:
-    """Fill in what the agent supplies: its default hyperparameters and ranges. Raises BadInput."""
-    known, name = usual(agent, knobs), method_name(e.method)
-    if e.space and not method.tunes:
-        raise BadField("space", f"method {name} tunes nothing", "give hyperparameters fixed values under hyper")
-    for place, names in (("hyper", e.hyper), ("space", e.space or {})):
-        for x in names:
-            if x not in known:
-                raise unknown_name(place, x, known, str(name_of(e.env)))
-    for x, option in method.chosen.items():
-        if x in e.hyper:
-            raise BadField(f"hyper.{x}", f"method {name} chooses it by itself, among method.{option}")
-    for x, value in e.hyper.items():
-        check_limits(agent, f"hyper.{x}", x, value)
-    if e.space is None:
-        space = {x: r for x, r in method.space(agent).items() if x not in e.hyper}
-    else:
-        space = {x: as_range(x, r) for x, r in e.space.items()}
-    for x, r in space.items():
-        for end, value in _numbers(r):
-            check_limits(agent, f"space.{x}.{end}", x, value)
-    given = agent.hyper._asdict() | e.hyper
-    hyper = {x: float(v) for x, v in given.items() if x not in space and x not in method.chosen}
-    return replace(e, space=space, hyper=hyper)
-
-
-def _numbers(r: Range) -> Iterator[tuple[str, float]]:
-    """Every number in a range, with the field that it stands in."""
-    for end in ("low", "high", "start"):
-        if getattr(r, end) is not None:
-            yield end, getattr(r, end)
-    for value in r.choices or ():
-        yield "choices", value
 
 
 # ------------------------------------------------------------------------------------- shards, intervals
