@@ -196,6 +196,10 @@ def test_whoever_takes_over_from_a_diverged_member_can_live(case):
 def test_a_snapshot_is_what_a_child_would_get(case):
     shard = case.begin()
     (snapshot, memory), shape = shard.snapshot(2), shard.snapshot_shape()
+    shard.to_host()
+    from_host = shard.snapshot(2)
+    shard.to_device()
+    assert same(from_host[0], snapshot)
     case.adopt(2, 1, 2, 3)
     assert same(snapshot, member(learned(shard), 0))
     assert memory == ()

@@ -23,6 +23,7 @@ from support.runs import at_work
 from shoal.core.atomic import Damaged, seal, unseal, write_file
 from shoal.core.errors import BadInput
 from shoal.core.workshop import Workshop
+from shoal.population.devices import Layout
 from shoal.run import checkpoint
 from shoal.run.checkpoint import DATA, MANIFEST, Checkpoints, read, to_host
 
@@ -99,6 +100,15 @@ def test_to_host_copies() -> None:
     given["x"][:] = 1
     assert (copy["x"] == 0).all()
     assert copy["key"].dtype == np.uint32
+
+
+def test_to_host_puts_together_what_lies_on_several_devices() -> None:
+    values = {"x": np.arange(12, dtype=np.float32).reshape(4, 3), "n": np.arange(4)}
+    layout = Layout(4)
+    assert layout.devices == 2
+    for members in (True, False):
+        copy = to_host(layout.place(values, members))
+        assert all(np.array_equal(copy[name], x) for name, x in values.items())
 
 
 def test_files_are_inert(saved: Path) -> None:

@@ -95,6 +95,12 @@ class Layout:
         """Put a tree on the devices: each member's leaves on its own, or all of it on every device."""
         return jax.device_put(tree, self._shardings(members))
 
+    def beside(self, tree: PyTree, row: int) -> tuple[PyTree, int]:
+        """The part of a tree of members [N, ...] that is on the device of this row, and which row that is there."""
+        members = len(jax.tree.leaves(tree)[0])
+        device, inside = divmod(row, members // self.devices)
+        return jax.tree.map(lambda x: x.addressable_data(device), tree), inside
+
     def program(
         self, function: Callable, *members: PyTree, out: PyTree = True, donate: tuple[int, ...] = ()
     ) -> Program:

@@ -118,8 +118,10 @@ class MemberShard(JaxShard):
         return cards, metrics
 
     def snapshot(self, row: int) -> PyTree:
-        """What a child copies of this member, on the host: `learned`, and the memory where that is copied."""
-        return jax.tree.map(np.asarray, self._snapshot(self._heritage, row))
+        """What a child copies of this member: `learned`, and the memory where that is copied. Nobody waits for it here."""
+        if self._is_on_host:
+            return jax.tree.map(np.array, tree.take(self._heritage, row))
+        return self._snapshot(*self._layout.beside(self._heritage, row))
 
     def snapshot_shape(self) -> PyTree:
         """The shapes and types of a snapshot."""

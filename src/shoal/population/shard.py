@@ -60,7 +60,10 @@ class Shard(Protocol):
         """Cards and metrics of what lives on, from those of the M members of all shards."""
 
     def snapshot(self, row: int) -> PyTree:
-        """What a child copies of an individual, as NumPy arrays: (what it has learned, its memory where that is copied)."""
+        """What a child copies of an individual: (what it has learned, its memory where that is copied).
+
+        The arrays are its own, on the host or on a device: they stay as they are when the shard trains on.
+        """
 
     @property
     def packed_size(self) -> int | None:

@@ -28,7 +28,6 @@ from shoal.experiment.trust import check_trust
 from shoal.population.rollouts.episodes import statistics, with_interval
 from shoal.records.recorder import Generation, Recorder, Start, lineage_rows, metrics_row
 from shoal.run.champion import Best, best_at
-from shoal.run.checkpoint import to_host
 from shoal.run.control import Control
 from shoal.run.result import Result, summarise
 from shoal.run.rundir import Totals
@@ -224,7 +223,7 @@ def _save(c: Context, state: State, saver: ThreadPoolExecutor, evolved: Evolved,
     between does not go back behind what others have seen."""
     generation, every = state.done - 1, c.experiment.checkpoint.every
     due = last or state.done % every == 0 or state.done == c.experiment.generations
-    parts = to_host(to_save(c, state)) if due else {}
+    parts = to_save(c, state) if due else {}
     totals = Totals(_elapsed(c, state), state.steps, state.best.about() if state.best.generation >= 0 else None)
     manifest = asdict(totals) if c.leading else None
     all_parts = 1 + (c.experiment.shards or 1)

@@ -28,6 +28,7 @@ from shoal.population.devices import prepare
 from shoal.population.shard import Shard
 from shoal.records.recorder import about_method
 from shoal.run.champion import Best, best_of
+from shoal.run.checkpoint import to_host
 from shoal.run.control import Control
 from shoal.run.lock import Lock
 from shoal.run.memory import check_memory, memory_needed
@@ -195,6 +196,9 @@ def to_save(c: Context, state: State, template: bool = False) -> dict[str, PyTre
     """The parts of a checkpoint that this process writes; as a template, those that it reads."""
     parts = c.shard.state()
     if c.leading or template:
-        learned = state.best.learned if state.best.generation >= 0 else c.shard.snapshot(0)[0]
-        parts["run"] = {"champion": learned, "evolution": state.evolution}
+        parts["run"] = {"evolution": state.evolution}
+    if not template:
+        parts = to_host(parts)
+    if "run" in parts:  # the champion's arrays are its own: whoever writes them may wait for them
+        parts["run"]["champion"] = state.best.learned if state.best.generation >= 0 else c.shard.snapshot(0)[0]
     return parts
