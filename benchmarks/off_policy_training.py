@@ -103,7 +103,7 @@ def _figures(rates: list[float]) -> list[str]:
 
 
 def clocks(agent: str, population: int, iterations: int, warm_up: int) -> list[dict[str, float]]:
-    """Milliseconds per rollout of each part: as it is, and with every update waited for, so that nothing runs beside another."""
+    """Milliseconds per rollout of each part: as it is; then with updates waited for, so that nothing runs beside another."""
     import jax
     import numpy as np
 
