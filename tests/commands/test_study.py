@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import csv
+import itertools
+import json
 import os
 import random
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -12,6 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 from support.runs import SETTINGS, shoal, start
+from support.runs import rows as lines
 
 from shoal.commands.study import conduct
 from shoal.records.console import Output
@@ -82,6 +86,70 @@ def test_refusals_are_one_line(tmp_path: Path) -> None:
     ):
         outcome = shoal("study", path)
         assert outcome.code == 2 and message in outcome.err and outcome.err.count("\n") == 1
+
+
+BANDIT = {"env": "none", "agent": "support.trainers:Sound", "population": 4, "generations": 6, "interval": 40}
+BANDIT |= {
+    "space": {"rate": [1e-4, 1.0, "log"]},
+    "fitness": {"episodes": 4},
+    "final_episodes": 8,
+    "processes": {"count": 1},
+}
+SEQUENCES = {
+    "halving": {"halving": 2},
+    "asked": {"ask": {"optimiser": "support.optimisers:Ladder", "runs": 4}},
+}
+
+
+def told(run: Path, name: str = "result.json") -> dict:
+    return json.loads((run / name).read_text())
+
+
+def test_arms_that_are_sequences_of_runs(tmp_path: Path) -> None:
+    path = file(tmp_path, base=BANDIT, arms=SEQUENCES)
+    done = shoal("study", path, "--workspace", tmp_path / "out")
+    assert done.code == 0, done.out + done.err
+    assert {r["environment_steps"] for r in rows(tmp_path / "out")} == {str(4 * 6 * 40)}
+    halving, asked = (tmp_path / "out/runs" / arm / "0" for arm in SEQUENCES)
+    rungs = [halving / str(k) for k in range(3)]
+    assert [(told(r)["population"], told(r)["generations"]) for r in rungs] == [(4, 2), (2, 4), (1, 8)]
+    for before, rung in itertools.pairwise(rungs):
+        fitness = told(before)["fitness"]
+        best = sorted(fitness, key=lambda uid: -fitness[uid])[: told(rung)["population"]]
+        assert {str(member["parent"]) for member in told(rung, "start.json")["members"]} == set(best)
+        ended = {row["uid"]: row["hyper"]["rate"] for row in lines(before / "lineage.jsonl")}
+        begun = {row["uid"]: row["hyper"]["rate"] for row in lines(rung / "lineage.jsonl")}
+        assert set(begun.values()) <= set(ended.values()), "with the hyperparameters that they have"
+    for whole, parts in ((halving, rungs), (asked, [asked / str(k) for k in range(4)])):
+        best = max(parts, key=lambda r: (told(r)["champion"]["selection_fitness"], r))
+        assert told(whole)["run"] == best.name and told(whole)["champion"] == told(best)["champion"]
+        curve = [row["steps"] for row in lines(whole / "metrics.jsonl")]
+        assert curve == sorted(curve) and curve[-1] == 4 * 6 * 40 == told(whole)["environment_steps"]
+    heard = [(told(asked / str(k))["champion"]["selection_fitness"], 10.0 ** -(k + 2)) for k in range(3)]
+    rates = [told(asked / str(k))["champion"]["hyper"]["rate"] for k in range(4)]
+    assert rates == pytest.approx([1e-2, 1e-3, 1e-4, max(heard)[1]])
+
+    # stopped in the midst of each, and gone on
+    before = rows(tmp_path / "out")
+    for whole, last in ((halving, 1), (asked, 2)):
+        (whole / "result.json").unlink()
+        (whole / str(last) / "result.json").unlink()
+        shutil.rmtree(max((whole / str(last) / "checkpoints").iterdir()))
+        shutil.rmtree(whole / str(last + 1))
+    first = (halving / "0/result.json").stat().st_mtime_ns
+    assert shoal("study", path, "--workspace", tmp_path / "out", "--quiet").code == 0
+    assert rows(tmp_path / "out") == before and (halving / "0/result.json").stat().st_mtime_ns == first
+
+
+def test_an_optimiser_that_fails_is_told(tmp_path: Path) -> None:
+    messages = {
+        "Mute": "ask.optimiser: support.optimisers:Mute failed: NotImplementedError",
+        "Stray": "its ask gave {'momentum': 1.0}; it must give rate",
+        "Nobody": "support.optimisers:Nobody cannot be imported",
+    }
+    arms = {name: {"ask": {"optimiser": f"support.optimisers:{name}", "runs": 4}} for name in messages}
+    done = shoal("study", file(tmp_path, base=BANDIT, arms=arms), "--workspace", tmp_path / "out")
+    assert done.code == 1 and all(message in done.out for message in messages.values()), done.out
 
 
 @pytest.mark.slow

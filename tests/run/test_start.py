@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+import zlib
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save
 from support.runs import CONFIG, flags, rows, same_run, shoal, tiny
 
 from shoal.commands import retrain
 from shoal.commands.checks import beginning
+from shoal.core.atomic import seal
 from shoal.core.errors import BadInput
 from shoal.distributed.processes import Processes
 from shoal.experiment.experiment import Experiment
@@ -41,7 +43,7 @@ def at_the_start(experiment: Experiment) -> Arrays:
         leaves = [jax.tree_util.tree_flatten_with_path(part["population"])[0] for part in parts]
     names = [f"['population']{jax.tree_util.keystr(path)}" for path, _ in leaves[0]]
     return {
-        name: np.concatenate([np.asarray(x) for _, x in same])
+        name: np.concatenate([np.atleast_1d(x) for _, x in same])
         for name, same in zip(names, zip(*leaves, strict=True), strict=True)
     }
 
@@ -112,6 +114,38 @@ def test_all_members_begin_as_a_champion(first: Path) -> None:
     assert told["members"] == [{"uid": i, "parent": uid} for i in range(4)]
 
 
+def test_of_a_larger_population_the_fittest_go_on(first: Path) -> None:
+    end, folder = saved(first), max((first / "checkpoints").iterdir())
+    path, manifest = folder / "shard-0000.safetensors", json.loads((folder / "manifest.json").read_text())
+    data = save(load_file(path) | {"['counters']['fitness']": np.array([3.0, np.nan, 1.0, 2.0])})
+    path.write_bytes(data)
+    manifest["parts"]["shard-0000"]["crc32"] = zlib.crc32(data)
+    (folder / "manifest.json").write_bytes(seal({k: v for k, v in manifest.items() if k != "manifest_crc32"}))
+    begun = at_the_start(after(first, population=2))
+    same(learned(begun), {name: x[[0, 3]] for name, x in learned(end).items()})
+    told = json.loads((first.parent / "second" / "start.json").read_text())
+    assert told["members"] == [{"uid": 0, "parent": 0}, {"uid": 1, "parent": 3}]
+
+
+MEAN = {"es": ".policy", "cem_rl": ".distribution.mean"}
+CRITICS = {"env": "Pendulum-v1", "config": {"layers": [8], "warm_up": 8, "capacity": 400, "batch": 8}}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", MEAN)
+def test_a_mean_begins_as_a_champion(tmp_path: Path, method: str) -> None:
+    settings: dict[str, Any] = {"method": method, "generations": 1, "config": {"layers": [8]}}
+    settings |= CRITICS if method == "cem_rl" else {}
+    train(tiny(tmp_path / "first", **settings))
+    champion = load_file(tmp_path / "first" / "champion" / "state.safetensors")
+    begun = at_the_start(tiny(tmp_path / "second", **settings, start=str(tmp_path / "first" / "champion"), seed=5))
+    place, policy = f"['population'].shared{MEAN[method]}", ".policy" if method == "cem_rl" else ""
+    mean = {name.removeprefix(place): x for name, x in begun.items() if name.startswith(place)}
+    told = {name.removeprefix(policy): np.atleast_1d(x) for name, x in champion.items() if name.startswith(policy)}
+    same(mean, told)
+    assert json.loads((tmp_path / "second" / "start.json").read_text())["members"][3]["uid"] == 3
+
+
 def test_it_is_a_run_of_its_own_that_needs_the_first_no_more(first: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     second, whole = first.parent / "second", first.parent / "whole"
     train(after(first))
@@ -132,12 +166,12 @@ def test_it_is_a_run_of_its_own_that_needs_the_first_no_more(first: Path, monkey
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"population": 2}, "has a population of 4, and this one is of 2; take the same, or write .*champion"),
+        ({"population": 8}, "has a population of 4, and this one is of 8; take at most as many, or write .*champion"),
         ({"config": CONFIG | {"layers": [4]}}, r"is float32 \[8\] there, and float32 \[4\] in this run"),
         ({"start": "first/champion"} | SAC, "champion: .* is missing there, and float32"),
         ({"start": "nowhere"}, "no run, and no champion of one; write RUN or RUN/champion"),
-        ({"method": "es", "agent": "policy", "config": {}}, "with method es members cannot begin with"),
-        ({"method": "dvd", "env": "Pendulum-v1", "config": {}}, "with method dvd members cannot begin with"),
+        ({"method": "es", "agent": "policy", "config": {}}, "draws its members around a mean.* write .*first/champion"),
+        ({"method": "dvd", "env": "Pendulum-v1", "config": {}}, "with method dvd members share a critic"),
     ],
     ids=["population", "widths", "agent", "nowhere", "es", "dvd"],
 )

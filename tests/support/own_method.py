@@ -60,7 +60,10 @@ class Nearby:
             return population._replace(shared=best), {}
 
         return SearchLearner(
-            init, alone.act, alone.greedy, agent, actors, recombine, lambda population: population.shared, chunk=8
+            *(init, alone.act, alone.greedy, agent, actors, recombine),
+            mean=lambda population: population.shared,
+            teach=lambda population, learned: population._replace(shared=learned),
+            chunk=8,
         )
 
     def evolver(self, space: Any, start: dict[str, float]) -> Evolver:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 from support.ancestry import check_ancestry
 from support.cases import others_slow
 from support.runs import COMMAND, mpiexec, rows, same_run, shoal
@@ -30,6 +31,7 @@ from shoal.population.trainer_shard import TrainerShard
 from shoal.records.recorder import Generation, Recorder
 from shoal.run.champion import load_champion
 from shoal.run.loop import resume, train
+from shoal.run.members import read_members
 from shoal.trainers.trainers import Processes, is_trainer
 
 SOUND = "support.trainers:Sound"
@@ -72,6 +74,29 @@ def test_a_run_has_all_that_others_have(whole: Path) -> None:
     assert {"rate", "momentum", "greed"} <= lineage[0]["hyper"].keys()
     assert rows(whole / "metrics.jsonl")[0]["members"]["updates"] == [10] * 4
     assert sorted(p.name for p in (whole / "trainers").iterdir()) == ["0.log", "1.log"]
+
+
+def test_members_begin_with_what_others_have_learned(whole: Path, tmp_path: Path) -> None:
+    """A population of as many; of the fittest; and one of a champion."""
+    ended, last = read_members(whole), rows(whole / "lineage.jsonl")[-4:]
+    fittest = sorted(sorted(range(4), key=lambda uid: -last[uid]["fitness"])[:2])
+    champion = json.loads((whole / "champion" / "manifest.json").read_text())["uid"]
+    for start, population, expected in (
+        (whole, 4, [0, 1, 2, 3]),
+        (whole, 2, fittest),
+        (whole / "champion", 2, [champion] * 2),
+    ):
+        run = tmp_path / f"{start.name}{population}"
+        train(bandit(run, start=str(start), population=population, generations=1, seed=7))
+        begun = [member["parent"] for member in json.loads((run / "start.json").read_text())["members"]]
+        assert begun == expected
+        updates = [x["['updates']"] for x in ended.learned]
+        best = load_file(whole / "champion" / "state.safetensors")["['updates']"]
+        expected = [best + 10] * 2 if start != whole else [updates[uid] + 10 for uid in expected]
+        assert rows(run / "metrics.jsonl")[0]["members"]["updates"] == expected, "they go on, and count on"
+        assert {row["steps"] for row in rows(run / "lineage.jsonl")} == {40}
+    with pytest.raises(BadInput, match="^start.*Sound has learned there, and .*Rough learns here"):
+        train(bandit(tmp_path / "other", start=str(whole), agent="support.trainers:Rough"))
 
 
 def test_members_get_better(tmp_path: Path) -> None:

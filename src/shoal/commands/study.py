@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -25,7 +26,8 @@ from shoal.records.recorder import Generation, Recorder, Start
 from shoal.records.tensorboard import TensorBoard
 from shoal.run.loop import resume, train
 from shoal.study.results import FILE, Outcome, failure_of, read_outcome
-from shoal.study.study import FRESH, Study, Trial, budgets, dump, read, trials
+from shoal.study.sequences import FRESH, put_together
+from shoal.study.study import Study, Trial, budgets, dump, read, trials
 
 
 def conduct(file: Path, workspace: Path | None, console: Console, quiet: bool = False) -> tuple[Path, int]:
@@ -66,7 +68,7 @@ def _do(trial: Trial, path: Path, board: _Board, patient: bool) -> bool:
 
     patient: watch the holder of a lease for as long as it takes to see whether it is alive.
     """
-    source = replace(trial, arm=trial.replays, replays=None) if trial.replays else None
+    source = replace(trial, arm=trial.replays, replays=None) if trial.replays else None  # which is a single run
     if trial in board.failed or board.done(trial) or (source is not None and not board.done(source)):
         return False
     name = path / "leases" / "-".join(trial.place.parts[1:])
@@ -81,7 +83,7 @@ def _do(trial: Trial, path: Path, board: _Board, patient: bool) -> bool:
     try:
         if not board.done(trial):  # else another process was faster
             board.begin(trial, lease)
-            failure = _failure(lambda: _run(trial, path, source, [board, TensorBoard()]))
+            failure = _failure(lambda: _run(trial, path, source, board))
             board.end(trial, failure)
             return failure is None
     finally:
@@ -89,18 +91,31 @@ def _do(trial: Trial, path: Path, board: _Board, patient: bool) -> bool:
     return False
 
 
-def _run(trial: Trial, path: Path, source: Trial | None, recorders: list[Recorder]) -> None:
-    """One run, from its start or from where it was stopped."""
-    run = path / trial.place
+def _run(trial: Trial, path: Path, source: Trial | None, board: _Board) -> None:
+    """One run, or a sequence of them, from its start or from where it was stopped."""
+    run, e = path / trial.place, trial.experiment
+    if trial.sequence is not None:
+        runs = []
+        for part, experiment in trial.sequence.runs(e, run):
+            if not (part / "result.json").exists():
+                _make(part, partial(train, replace(experiment, run_dir=str(part))), board)
+            runs.append(part)
+        put_together(run, runs)
+    elif source is not None:
+        seed, found = e.seed + FRESH, path / source.place
+        _make(run, partial(replay, found, None, str(run), e.population, seed, trust_code=True), board)
+    else:
+        _make(run, partial(train, replace(e, run_dir=str(run))), board)
+
+
+def _make(run: Path, begin: Callable[..., object], board: _Board) -> None:
+    """One run: go on where it was stopped, or begin it."""
+    recorders: list[Recorder] = [board, TensorBoard()]
     if any((run / "checkpoints").glob("[0-9]*")):
         resume(run, recorders=recorders, trust_code=True)  # what the study names, this user has named
         return
     shutil.rmtree(run, ignore_errors=True)  # stopped before its first checkpoint
-    e = trial.experiment
-    if source is not None:
-        replay(path / source.place, None, str(run), e.population, e.seed + FRESH, recorders, trust_code=True)
-    else:
-        train(replace(e, run_dir=str(run)), recorders)
+    begin(recorders=recorders)
 
 
 def _failure(run: Callable[[], None]) -> str | None:
@@ -129,6 +144,7 @@ class _Board(Recorder):
         self._trial: Trial | None = None
         self._lease: Lease | None = None
         self._share, self._total = 0.0, 1
+        self._part, self._parts = 0, 1  # of a run that is a sequence of runs
         self._done: dict[tuple[str, str, int], Outcome] = {}
 
     @contextmanager
@@ -143,6 +159,7 @@ class _Board(Recorder):
     def begin(self, trial: Trial, lease: Lease) -> None:
         """A run begins, under a lease that must hold."""
         self._trial, self._lease, self._share = trial, lease, 0.0
+        self._parts = 1 if trial.sequence is None else len(trial.sequence.parts(trial.experiment))
         with suppress(OSError):
             (self._path / failure_of(*trial.key)).unlink()
 
@@ -165,12 +182,14 @@ class _Board(Recorder):
             self._console.print(f"{escape(name)}: {told}", highlight=False, soft_wrap=True)
 
     def start(self, event: Start) -> None:
-        self._total = event.resolved.experiment.generations
+        self._total, self._part = event.resolved.experiment.generations, 0
+        if self._parts > 1:
+            self._part = int(event.run_dir.name)
 
     def generation(self, event: Generation) -> None:
         if self._lease is not None:
             self._lease.check()
-        self._share = (event.generation + 1) / self._total
+        self._share = (self._part + (event.generation + 1) / self._total) / self._parts
 
     def done(self, trial: Trial) -> bool:
         """Whether a run is done, by this process or another one."""

@@ -124,8 +124,8 @@ class Experiment:
     python: str | None = None
     """the interpreter that has a trainer's packages; by default this one"""
     start: str | None = None
-    """a run whose members this one begins with, each with what its namesake had learned; RUN/champion: all of them with
-    what the champion had learned"""
+    """a run whose members this one begins with, each with what its namesake had learned, or the fittest of more;
+    RUN/champion: all of them with what the champion had learned"""
     processes: Processes = field(default_factory=Processes)
     fitness: Fitness = field(default_factory=Fitness)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)

@@ -108,8 +108,6 @@ def _with_trainers(experiment: Experiment, method: Method) -> Resolved:
         raise BadField("fitness.actions", "trainers are measured with their likeliest actions", value=e.fitness.actions)
     if e.fitness.objective is not None:
         raise BadField("fitness.objective", "trainers are measured by their returns")
-    if e.start is not None:
-        raise BadField("start", "trainers begin with what they make themselves")
     if e.levels is not None:
         raise BadField("levels", "trainers have environments of their own, with levels that Shoal cannot choose")
     trainers = make_trainers(e)
@@ -253,8 +251,9 @@ def _with_shards(e: Experiment, method: Method, processes: int) -> Experiment:
 def _check_parts(e: Experiment, method: Method, learner: Learner | SearchLearner) -> None:
     """Raise BadInput where shards, exchange or fitness do not go with the way in which members learn."""
     name, shards = method_name(e.method), e.shards or 1
-    if e.start is not None and (isinstance(learner, SearchLearner) or learner.together):
-        raise BadField("start", f"with method {name} members cannot begin with what others have learned", value=e.start)
+    if e.start is not None and isinstance(learner, Learner) and learner.together:
+        problem = f"with method {name} members share a critic, which would begin anew and lead them astray"
+        raise BadField("start", problem, value=e.start)
     if e.exchange == "directory" and not method.workers:
         problem = f"method {name} decides for a whole population, which workers of a directory are not"
         raise BadField("exchange", problem, "one process or mpi", value="directory")

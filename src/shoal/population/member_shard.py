@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -59,9 +60,10 @@ class MemberShard(JaxShard):
         self.population = self._init(*arguments)
         self._begin_episodes(0)
 
-    def teach(self, learned: PyTree) -> None:
-        """Members that have just begun have learned this, leaves [N, ...]."""
-        members = self.population.members._replace(learned=self._layout.place(learned))
+    def teach(self, learned: Sequence[PyTree]) -> None:
+        """Members that have just begun have learned this, each of them."""
+        together = jax.tree.map(lambda *each: np.stack(each), *learned)
+        members = self.population.members._replace(learned=self._layout.place(together))
         self.population = self.population._replace(members=members)
 
     def _begin_episodes(self, generation: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -66,9 +66,9 @@ class SearchShard(JaxShard):
         self.population = self._init(*self._beginning(hyper))
         self._names = list(jax.eval_shape(self._learner.improve, self.population, self._draw_key())[1])
 
-    def teach(self, learned: PyTree) -> None:
-        """Members that are drawn anew begin with nothing: see `_check_parts` of the experiment."""
-        raise NotImplementedError
+    def teach(self, learned: Sequence[PyTree]) -> None:
+        """The mean that has just begun has learned this, which is the same for all members."""
+        self.population = self._layout.place(self._learner.teach(self.population, learned[0]), OF_POPULATION)
 
     def train(self, generation: int, iterations: int, chunk: int) -> dict[str, np.ndarray]:
         """Sample the members and make this generation's updates; `chunk` of the `iterations` parts of them at a time."""

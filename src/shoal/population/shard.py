@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -38,10 +39,10 @@ class Shard(Protocol):
     def begin(self, hyper: dict[str, np.ndarray], train: bool = True) -> None:
         """New members with these hyperparameters, float32 [N] each. train: prepare for training too."""
 
-    def teach(self, learned: PyTree) -> None:
-        """Members that have just begun have learned this, leaves [N, ...]: as the first part of a `snapshot`, of each.
+    def teach(self, learned: Sequence[PyTree]) -> None:
+        """Members that have just begun have learned this: of each, as the first part of a `snapshot`.
 
-        Where members are drawn anew, or trained elsewhere, experiments that would need it are refused.
+        Where they are drawn around a mean, all is the same, and it is the mean that has learned it.
         """
 
     def train(self, generation: int, iterations: int, chunk: int) -> dict[str, np.ndarray]:

@@ -8,7 +8,6 @@ from typing import Generic, TypeVar
 import jax
 import numpy as np
 
-from shoal.core import tree
 from shoal.core.types import Cards, PyTree, Seed
 from shoal.population.jax_shard import JaxShard
 from shoal.population.member_shard import MemberShard
@@ -35,10 +34,10 @@ class Shards(Generic[S]):
             shard.begin(self._part(hyper, i), train and i == 0)
             self._make_room(shard)
 
-    def teach(self, learned: PyTree) -> None:
+    def teach(self, learned: Sequence[PyTree]) -> None:
         for i, shard in enumerate(self._shards):
             shard.to_device()
-            shard.teach(tree.take(learned, slice(i * self._size, (i + 1) * self._size)))
+            shard.teach(learned[i * self._size : (i + 1) * self._size])
             self._make_room(shard)
 
     def train(self, generation: int, iterations: int, chunk: int) -> dict[str, np.ndarray]:

@@ -101,9 +101,10 @@ class TrainerShard:
             process = self._processes[row % len(self._processes)]
             self._members.append(Member(RemoteTrainer(process, uid, values, seed)))
 
-    def teach(self, learned: PyTree) -> None:
-        """Trainers begin with what they make themselves: other experiments are refused."""
-        raise NotImplementedError
+    def teach(self, learned: Sequence[PyTree]) -> None:
+        """Members that have just begun have learned this, arrays by name of each."""
+        for member, arrays in zip(self._members, learned, strict=True):
+            member.trainer.state = State(arrays, {}, {})
 
     def train(self, generation: int, iterations: int, chunk: int) -> dict[str, np.ndarray]:
         """One interval. Returns metrics [N]: those that trainers report, NaN where one does not."""

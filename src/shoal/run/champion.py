@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from shoal.core import tree
 from shoal.core.atomic import Damaged
 from shoal.core.errors import BadInput
 from shoal.core.schema import build
@@ -157,18 +156,18 @@ def load_members(run: str | Path, trust_code: bool = False) -> list[Champion]:
     Raises BadInput where there are none, as `load_champion` does, or where they are not saved.
     """
     champion = load_champion(run, trust_code)
+    if is_trainer(champion.experiment.agent, champion.experiment.python):
+        raise BadInput(f"{run}: its members are those of trainers, of which only the champion acts")
     try:
         saved = read_members(Path(run))
-        learned = as_tree(saved.learned, champion.learned, axes=1)
+        learned = [as_tree(arrays, champion.learned) for arrays in saved.learned]
     except Damaged as error:
         raise BadInput(str(error)) from error
     return [
         Champion(
             champion.policy,
             champion.spec,
-            Best(
-                tree.take(learned, i), uid, saved.generation, np.nan, {k: float(x[i]) for k, x in saved.hyper.items()}
-            ),
+            Best(learned[i], uid, saved.generation, np.nan, {k: float(x[i]) for k, x in saved.hyper.items()}),
             champion.experiment,
         )
         for i, uid in enumerate(saved.uid)

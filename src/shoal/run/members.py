@@ -14,45 +14,64 @@ from shoal.core.types import PyTree
 from shoal.core.workshop import Workshop
 from shoal.run.checkpoint import Checkpoints
 
-# Where a checkpoint has them.
+# Where a checkpoint has them: agents of Shoal's own, then trainers.
 LEARNED, HYPER, KNOB = "['population'].members.learned", "['population'].hyper.", "['population'].knobs['"
+FITNESS = "['counters']['fitness']"
+OF_TRAINER, HYPER_OF_TRAINERS, FITNESS_OF_TRAINERS = "['members']['{:08d}']['learned']", "['hyper']['", "['fitness']"
 Arrays = dict[str, np.ndarray]
 
 
 class Saved(NamedTuple):
-    """N members. learned: arrays [N, ...], by their names in what each has learned; hyper: [N] each, knobs among them."""
+    """N members. learned: of each, its arrays by their names; hyper: [N] each, knobs among them; fitness: [N], as it was
+    measured last."""
 
     generation: int
     uid: list[int]
-    learned: Arrays
+    learned: list[Arrays]
     hyper: Arrays
+    fitness: np.ndarray
 
 
 def read_members(run: Path) -> Saved:
-    """The members of a run, which has agents of Shoal's own. Raises BadInput, and Damaged where they are not saved."""
+    """The members of a run, whoever trains them. Raises BadInput, and Damaged where they are not saved."""
     checkpoints = Checkpoints(run / "checkpoints", 1, Workshop(run, "unused"))
     generation = checkpoints.newest(lambda message: None)
     first, *_ = shards = checkpoints.arrays(generation)  # named by the uid of their first member, in sizes of a shard
-    names = [name for name in shards[first] if name.startswith((LEARNED, HYPER, KNOB))]
+    of_trainers = FITNESS_OF_TRAINERS in shards[first]
+    fitness = FITNESS_OF_TRAINERS if of_trainers else FITNESS
+    whole = (LEARNED, HYPER, KNOB, HYPER_OF_TRAINERS, fitness)  # what has an axis of members
+    names = [name for name in shards[first] if name.startswith(whole)]
     arrays = {name: np.concatenate([x[name] for x in shards.values()]) for name in names}
-    learned = {name.removeprefix(LEARNED): x for name, x in arrays.items() if name.startswith(LEARNED)}
-    hyper = {name.removeprefix(HYPER): x for name, x in arrays.items() if name.startswith(HYPER)}
-    knobs = {name[len(KNOB) : -2]: x for name, x in arrays.items() if name.startswith(KNOB)}
-    if not learned or not hyper:
-        raise Damaged(f"{run}: what its members have learned is not saved: they are drawn anew, or trainers have it")
-    count = len(next(iter(learned.values())))
+    count = len(arrays[fitness]) if fitness in arrays else 0
     start = int(first.rpartition("-")[2]) * count // len(shards)
-    return Saved(generation, list(range(start, start + count)), learned, joined(hyper, knobs))
+    uid = list(range(start, start + count))
+    if of_trainers:
+        every = {name: x for shard in shards.values() for name, x in shard.items()}
+        learned = [_within(every, OF_TRAINER.format(u)) for u in uid]
+        hyper = {name[2:-2]: x for name, x in _within(arrays, HYPER_OF_TRAINERS[:-2]).items()}
+    else:
+        together = _within(arrays, LEARNED)
+        learned = [{name: x[i] for name, x in together.items()} for i in range(count)]
+        knobs = {name[:-2]: x for name, x in _within(arrays, KNOB).items()}
+        hyper = joined(_within(arrays, HYPER), knobs)
+    if not all(learned) or not hyper:
+        raise Damaged(f"{run}: what its members have learned is not saved: they are drawn anew")
+    return Saved(generation, uid, learned, hyper, arrays[fitness])
 
 
-def as_tree(arrays: Arrays, like: PyTree, axes: int) -> PyTree:
-    """A tree like `like`, from arrays by name with so many axes more in front. Raises Damaged for the first that differs."""
+def _within(arrays: Arrays, place: str) -> Arrays:
+    """Those at a place of a tree, by their names there."""
+    return {name.removeprefix(place): x for name, x in arrays.items() if name.startswith(place)}
+
+
+def as_tree(arrays: Arrays, like: PyTree) -> PyTree:
+    """A tree like `like`, from arrays by name. Raises Damaged for the first that differs."""
     arrays = dict(arrays)
 
     def fit(path: Any, leaf: Any) -> np.ndarray:
         name = jax.tree_util.keystr(path)
         x, here = arrays.pop(name, None), f"{leaf.dtype} {list(leaf.shape)}"
-        there = "missing" if x is None else f"{x.dtype} {list(x.shape[axes:])}"
+        there = "missing" if x is None else f"{x.dtype} {list(x.shape)}"
         if x is None or there != here:
             raise Damaged(f"{name} is {there} there, and {here} in this run")
         return x

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,19 +13,21 @@ from shoal.core.atomic import Damaged
 from shoal.core.errors import BadField, BadInput
 from shoal.core.types import PyTree
 from shoal.experiment.experiment import of_run
+from shoal.experiment.registry import method_name, name_of
 from shoal.experiment.resolve import Resolved
 from shoal.run import checkpoint
 from shoal.run.members import Arrays, as_tree, read_members
+from shoal.trainers.trainers import Trainers
 
 
 class Origin(NamedTuple):
     """What N members begin with.
 
-    learned: leaves [N, ...]; hyper: float32 [N] each, of those that both runs tune
+    learned: of each, as the first part of a `snapshot`; hyper: float32 [N] each, of those that both runs tune
     run, generation, uid [N]: whose it was, and when
     """
 
-    learned: PyTree
+    learned: list[PyTree]
     hyper: Arrays
     run: str
     generation: int
@@ -53,29 +56,40 @@ def read_origin(resolved: Resolved) -> Origin | None:
 
 
 def _population(resolved: Resolved, run: Path) -> Origin:
-    """Each member begins where the one in its place has ended, with its hyperparameters."""
+    """Each member begins where the one in its place has ended, with its hyperparameters; of more members, the fittest."""
     e, earlier = resolved.experiment, of_run(run)
-    if earlier.population != e.population:
+    if resolved.method.drawn:
+        problem = f"method {method_name(e.method)} draws its members around a mean, which begins as one policy"
+        raise BadField("start", problem, f"write {run / 'champion'}", value=e.start)
+    if earlier.population < e.population:
         problem = f"{run} has a population of {earlier.population}, and this one is of {e.population}"
-        raise BadField("start", problem, f"take the same, or write {run / 'champion'}, which fits all")
+        raise BadField("start", problem, f"take at most as many, or write {run / 'champion'}, which fits all")
     saved = read_members(run)
-    hyper = resolved.nearest({name: x for name, x in saved.hyper.items() if name in (earlier.space or {})})
-    learned = as_tree(saved.learned, _like(resolved), axes=1)
-    return Origin(learned, hyper, str(run), saved.generation, saved.uid)
+    fitness = np.where(np.isfinite(saved.fitness), saved.fitness, -np.inf)
+    rows = np.sort(np.argsort(-fitness, kind="stable")[: e.population])
+    hyper = resolved.nearest({name: x[rows] for name, x in saved.hyper.items() if name in (earlier.space or {})})
+    learned = _fitting(resolved, run, [saved.learned[row] for row in rows])
+    return Origin(learned, hyper, str(run), saved.generation, [saved.uid[row] for row in rows])
 
 
 def _champion(resolved: Resolved, folder: Path) -> Origin:
-    """All members begin with what it had learned; their hyperparameters differ, as those of new members do."""
+    """All members, or the mean, begin with what it had learned; hyperparameters differ, as those of new members do."""
     arrays, manifest = checkpoint.read_arrays(folder)
-    n, learned = resolved.experiment.population, as_tree(arrays, _like(resolved), axes=0)
     uid, generation = manifest.get("uid"), manifest.get("generation")
     if type(uid) is not int or type(generation) is not int:
         raise Damaged(f"{folder}: this is no champion")
-    every = jax.tree.map(lambda x: np.broadcast_to(x, (n, *x.shape)), learned)
-    return Origin(every, {}, str(folder), generation, [uid] * n)
+    n, (learned,) = resolved.experiment.population, _fitting(resolved, folder.parent, [arrays])
+    return Origin([learned] * n, {}, str(folder), generation, [uid] * n)
 
 
-def _like(resolved: Resolved) -> PyTree:
-    """The shapes and types of what a member of this run learns."""
+def _fitting(resolved: Resolved, run: Path, learned: list[Arrays]) -> list[PyTree]:
+    """What members of another run had learned, as those of this one have it. Raises Damaged where it does not fit, and
+    BadInput where trainers differ; what a trainer's arrays must be, it knows itself."""
+    if isinstance(resolved.learner, Trainers):
+        e, there = resolved.experiment, name_of(of_run(run).agent)
+        if there != name_of(e.agent):
+            raise BadField("start", f"{there} has learned there, and {name_of(e.agent)} learns here", value=e.start)
+        return [{ast.literal_eval(name[1:-1]): x for name, x in arrays.items()} for arrays in learned]
     agent = resolved.agent
-    return jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned
+    like = jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned
+    return [as_tree(arrays, like) for arrays in learned]

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.core import tree
 from shoal.core.errors import BadField, BadInput
 from shoal.core.interrupts import Failed
 from shoal.core.keys import derive
@@ -171,7 +170,7 @@ def _first(c: Context, origin: Origin | None) -> State:
     rows = c.shard.uid - first
     c.shard.begin({name: x[rows] for name, x in hyper.items()})
     if origin is not None:
-        c.shard.teach(tree.take(origin.learned, rows))
+        c.shard.teach([origin.learned[row] for row in rows])
     return State(0, evolution)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ from shoal.core.schema import build
 from shoal.core.yaml_text import plain, read_yaml, write_yaml
 from shoal.experiment.experiment import Experiment, blame, from_dict, text_of
 from shoal.experiment.resolve import Resolved, resolve
+from shoal.study.sequences import Sequence, sequence_of
 from shoal.trainers.trainers import Trainers
 
 FORBIDDEN = ("seed", "run_dir", "exchange", "workspace", "worker")  # the study itself sets them
-FRESH = 1_000_000  # added to the seed of a run whose schedule is trained again
+OWN = ("replay", "halving", "ask")  # fields of an arm that no experiment has, of which it has one at most
 ALIKE = 0.01  # budgets that differ by less count as equal: intervals are whole rollouts
 
 
@@ -28,7 +30,8 @@ class Study:
     """fields of an experiment that all arms share"""
     arms: dict[str, dict[str, Any]] = field(default_factory=dict)
     """by name, the fields in which each arm differs; `replay: ARM` trains anew with the schedule that a run of that arm
-    found, on seeds that nobody used"""
+    found, on seeds that nobody used; `halving: FACTOR` stops weak members for the sake of the others; `ask: {optimiser:
+    module:name, runs: NUMBER}` trains single members with what an optimiser asks for"""
     tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
     """by name, the fields of several tasks, on each of which every arm is run, and `scale: [LOW, HIGH]`: the returns that
     count as 0 and 1"""
@@ -44,6 +47,7 @@ class Trial:
 
     experiment: of an arm that replays, the one that found the schedule, with this arm's population
     replays: the arm whose run with the same seed has the schedule to follow
+    sequence: how several runs share its budget, where it is not one
     """
 
     task: str
@@ -51,6 +55,7 @@ class Trial:
     seed: int
     experiment: Experiment
     replays: str | None
+    sequence: Sequence | None
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -97,9 +102,16 @@ def check(study: Study) -> None:
             if name in entry:
                 raise BadField(f"{prefix}.{name}", "the study sets it for each run")
     for arm, changes in study.arms.items():
+        if len(several := [name for name in OWN if name in changes]) > 1:
+            raise BadField(f"arms.{arm}", f"has {' and '.join(several)}", "an arm has one of them at most")
+        with _of_arm(arm):
+            sequence = sequence_of(changes)
+        if sequence is not None and "method" in changes:
+            raise BadField(f"arms.{arm}.method", "its members learn alone", "leave it out")
         other = changes.get("replay")
-        if other is not None and (other not in study.arms or "replay" in study.arms[other]):
-            raise BadField(f"arms.{arm}.replay", "must name another arm, which is no replay", value=f"{other!r}")
+        if other is not None and (other not in study.arms or any(name in study.arms[other] for name in OWN)):
+            problem = f"must name another arm, which has none of {', '.join(OWN)}"
+            raise BadField(f"arms.{arm}.replay", problem, value=f"{other!r}")
         if other is not None and set(changes) - {"replay", "population"}:
             problem = "an arm that replays is trained as the other was, so that only its population can differ"
             raise BadField(f"arms.{arm}", problem)
@@ -137,7 +149,7 @@ def trials(study: Study) -> list[Trial]:
         for task in study.tasks or [""]:
             for arm, changes in study.arms.items():
                 experiment = replace(experiment_of(study, task, arm), seed=seed)
-                made.append(Trial(task, arm, seed, experiment, changes.get("replay")))
+                made.append(Trial(task, arm, seed, experiment, changes.get("replay"), sequence_of(changes)))
     return made
 
 
@@ -148,7 +160,7 @@ def experiment_of(study: Study, task: str, arm: str) -> Experiment:
     if task:
         places.append((f"tasks.{task}", {k: v for k, v in study.tasks[task].items() if k != "scale"}))
     arms = [other for other in (study.arms[arm].get("replay"), arm) if other]
-    places += [(f"arms.{name}", {k: v for k, v in study.arms[name].items() if k != "replay"}) for name in arms]
+    places += [(f"arms.{name}", {k: v for k, v in study.arms[name].items() if k not in OWN}) for name in arms]
     for prefix, changes in places:
         values = _merged(values, changes)
         try:
@@ -174,10 +186,12 @@ def budgets(study: Study) -> dict[tuple[str, str], int | None]:
     """
     found: dict[tuple[str, str], int | None] = {}
     for task in study.tasks or [""]:
-        for arm in study.arms:
-            experiment = experiment_of(study, task, arm)
+        for arm, changes in study.arms.items():
+            experiment, sequence = experiment_of(study, task, arm), sequence_of(changes)
             with _of_arm(arm):
-                found[task, arm] = _steps(resolve(experiment))
+                parts = [experiment] if sequence is None else sequence.parts(experiment)
+                alike = groupby(replace(part, seed=experiment.seed) for part in parts)
+                found[task, arm] = _sum((_steps(resolve(part)), len(list(same))) for part, same in alike)
         told = {arm: steps for (t, arm), steps in found.items() if t == task}
         known = [steps for steps in told.values() if steps is not None]
         if study.unequal or (len(known) == len(told) and max(known) <= min(known) * (1 + ALIKE)):
@@ -185,6 +199,14 @@ def budgets(study: Study) -> dict[tuple[str, str], int | None]:
         steps = ", ".join(f"{arm} {'by episodes' if n is None else f'{n:,}'}" for arm, n in told.items())
         raise BadField("arms", f"they do not train for equally many steps ({steps})", "mend it, or write unequal: true")
     return found
+
+
+def _sum(costs: Iterable[tuple[int | None, int]]) -> int | None:
+    """Of steps, each so many times; None where one is unknown."""
+    total: int | None = 0
+    for steps, times in costs:
+        total = None if steps is None or total is None else total + steps * times
+    return total
 
 
 def _steps(resolved: Resolved) -> int | None:

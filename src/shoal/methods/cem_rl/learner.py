@@ -174,6 +174,11 @@ def cem_rl(
     def mean(population: Population) -> shared_critic.Actor:
         return shared_critic.new_actor(population.shared.distribution.mean)
 
+    def teach(population: Population, learned: shared_critic.Actor) -> Population:
+        """Members are drawn around this policy as widely as at first; the critics begin anew."""
+        distribution = population.shared.distribution._replace(mean=learned.policy)
+        return population._replace(shared=population.shared._replace(distribution=distribution))
+
     one = agent._replace(
         init=lambda key, hyper: Member(shared_critic.new_actor(net.init(key)[0]), (), ()),
         act=act,
@@ -190,6 +195,7 @@ def cem_rl(
         actors=actors,
         recombine=recombine,
         mean=mean,
+        teach=teach,
         chunk=min(population + 1, CHUNK),
         stored=True,
         draw=draw,

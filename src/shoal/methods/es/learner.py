@@ -71,10 +71,12 @@ def evolution_strategy(agent: Agent, optimiser: str, chunk: int) -> SearchLearne
         return optax.trace(decay=hyper.momentum)
 
     def init(key: jax.Array, uid: jax.Array, hyper: Hyper) -> Population:
-        policy = agent.init(key, hyper).learned
-        seen = policy.observations if normalises else ()
-        shared = Shared(policy, direction(_first(hyper)).init(policy.params), seen)
-        return Population(Member((), (), ()), shared, hyper)
+        return teach(Population(Member((), (), ()), (), hyper), agent.init(key, hyper).learned)
+
+    def teach(population: Population, learned: PyTree) -> Population:
+        seen = learned.observations if normalises else ()
+        optimiser = direction(_first(population.hyper)).init(learned.params)
+        return population._replace(shared=Shared(learned, optimiser, seen))
 
     def noise(key: jax.Array, pair: jax.Array, size: int) -> jax.Array:
         return jax.random.normal(jax.random.fold_in(key, pair), (size,))
@@ -132,6 +134,7 @@ def evolution_strategy(agent: Agent, optimiser: str, chunk: int) -> SearchLearne
         actors=actors,
         recombine=recombine,
         mean=lambda population: population.shared.policy,
+        teach=teach,
         chunk=chunk,
         cap=lambda hyper: int(hyper.episode_cap[0]),
         pairs=True,

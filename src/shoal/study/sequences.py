@@ -1,0 +1,169 @@
+"""Arms whose run is a sequence of runs, which share its budget: successive halving, and optimisers of other people."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from shoal.core.atomic import parse_json, write_file
+from shoal.core.errors import BadField
+from shoal.core.schema import convert
+from shoal.core.user_code import call_own, import_from
+from shoal.experiment.experiment import Experiment, of_run
+from shoal.experiment.resolve import resolve
+from shoal.records.jsonl import read_lines, read_text
+from shoal.report.lineage import number
+from shoal.trainers.trainers import Trainers
+
+FRESH = 1_000_000  # added to the seed from run to run, so that no two use the same
+
+
+class Sequence(Protocol):
+    """How runs, one after another, spend the budget of an experiment: its population times its generations."""
+
+    def parts(self, e: Experiment) -> list[Experiment]:
+        """The runs, as far as they are known before any is made. Raises BadInput."""
+
+    def runs(self, e: Experiment, place: Path) -> Iterator[tuple[Path, Experiment]]:
+        """Where each lies, and its experiment; the next is asked for when it is done. Raises BadInput."""
+
+
+def sequence_of(arm: Mapping[str, Any]) -> Sequence | None:
+    """That of an arm, from the fields that the study file has of it; None where it is a single run. Raises BadInput."""
+    if "halving" in arm:
+        return Halving(convert(int, arm["halving"], "halving"))
+    if "ask" in arm:
+        given = arm["ask"] if isinstance(arm["ask"], dict) else {}
+        if given.keys() != {"optimiser", "runs"}:
+            raise BadField("ask", "write ask: {optimiser: module:name, runs: NUMBER}", value=arm["ask"])
+        return Ask(convert(str, given["optimiser"], "ask.optimiser"), convert(int, given["runs"], "ask.runs"))
+    return None
+
+
+@dataclass(frozen=True)
+class Halving:
+    """Successive halving (Jamieson & Talwalkar 2016, arXiv 1502.07943; by a factor, as in Hyperband, Li et al. 2018, arXiv
+    1603.06560, algorithm 1): members learn alone, and after each rung the best of them go on, which train for as much longer
+    as there are fewer. So all rungs cost the same, and members that are stopped free their steps for the others.
+
+    factor: a rung has so many times fewer members than the one before; the last has one, and all steps that are left
+    """
+
+    factor: int
+
+    def __post_init__(self) -> None:
+        if self.factor < 2:
+            raise BadField("halving", "must be at least 2", value=self.factor)
+
+    def parts(self, e: Experiment) -> list[Experiment]:
+        alone = replace(e, method="seeds")
+        rungs = self._rungs(e.population, e.generations)
+        return [replace(alone, population=n, generations=g, seed=e.seed + k * FRESH) for k, (n, g) in enumerate(rungs)]
+
+    def runs(self, e: Experiment, place: Path) -> Iterator[tuple[Path, Experiment]]:
+        start = e.start
+        for k, part in enumerate(self.parts(e)):
+            yield place / str(k), replace(part, start=start)
+            start = str(place / str(k))  # the fittest go on
+
+    def _rungs(self, population: int, generations: int) -> list[tuple[int, int]]:
+        """The members and generations of each rung. Raises BadInput where there are too few for a bracket."""
+        if population < 2:
+            raise BadField("population", "halving needs at least 2 members", value=population)
+        sizes = [population]
+        while sizes[-1] > 1:
+            sizes.append(max(1, sizes[-1] // self.factor))
+        if generations < len(sizes):
+            problem = f"{population} members make {len(sizes)} rungs, each of which needs a share of them"
+            raise BadField("generations", problem, f"take at least {len(sizes)}", value=generations)
+        total = population * generations
+        rungs = [(n, total // (len(sizes) * n)) for n in sizes[:-1]]
+        return [*rungs, (1, total - sum(n * g for n, g in rungs))]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """An optimiser of hyperparameters by ask and tell, over single members: each of its trials is a run of one member.
+
+    optimiser: module:name, called with (space, seed): the ranges by name, see `Range`, and a whole number. Its `ask()`
+        gives a value for each name, then `tell(hyper, fitness)` says what came of them: the highest fitness of the run,
+        NaN where the member diverged. It must ask for the same again where the seed and what it was told are the same.
+    runs: how many trials share the budget
+    """
+
+    optimiser: str
+    trials: int
+
+    def __post_init__(self) -> None:
+        if self.trials < 1:
+            raise BadField("ask.runs", "must be at least 1", value=self.trials)
+
+    def parts(self, e: Experiment) -> list[Experiment]:
+        self._space(e)
+        return self._singles(e)
+
+    def _singles(self, e: Experiment) -> list[Experiment]:
+        generations, left = divmod(e.population * e.generations, self.trials)
+        if left or not generations:
+            problem = f"must divide population x generations = {e.population * e.generations}"
+            raise BadField("ask.runs", problem, value=self.trials)
+        single = replace(e, method="seeds", population=1, generations=generations, space={})
+        return [replace(single, seed=e.seed + k * FRESH) for k in range(self.trials)]
+
+    def runs(self, e: Experiment, place: Path) -> Iterator[tuple[Path, Experiment]]:
+        space = self._space(e)
+        optimiser = self._own(import_from(self.optimiser, "ask.optimiser"), space, e.seed)
+        for k, part in enumerate(self._singles(e)):
+            hyper, run = self._own(optimiser.ask), place / str(k)
+            if not isinstance(hyper, Mapping) or hyper.keys() != space.keys():
+                raise BadField("ask.optimiser", f"its ask gave {hyper!r}", f"it must give {', '.join(space)}")
+            asked = {name: convert(float, x, f"ask.{name}") for name, x in hyper.items()}
+            if (run / "experiment.yaml").is_file() and not asked.items() <= of_run(run).hyper.items():
+                problem = f"it asks for other values than those with which {run} began"
+                raise BadField("ask.optimiser", problem, "let it draw from the seed that it is given")
+            yield run, replace(part, hyper=e.hyper | asked)
+            self._own(optimiser.tell, hyper, _fitness(_result(run)))
+
+    def _own(self, function: Any, *arguments: Any) -> Any:
+        return call_own("ask.optimiser", self.optimiser, function, *arguments)
+
+    def _space(self, e: Experiment) -> dict[str, Any]:
+        """The ranges that are tuned. Raises BadInput where there are none."""
+        resolved = resolve(e)
+        if isinstance(resolved.learner, Trainers):
+            resolved.learner.close()
+        if not resolved.experiment.space:
+            raise BadField("space", "there is nothing to ask for: name the ranges to tune")
+        return resolved.experiment.space
+
+
+def put_together(place: Path, runs: list[Path]) -> None:
+    """Write what runs one after another have come to, as if it were one: result.json and metrics.jsonl.
+
+    The champion is that of the run in which one had the highest fitness; of equal ones, the latest.
+    """
+    results, lines, steps = [_result(run) for run in runs], [], 0
+    for run, result in zip(runs, results, strict=True):
+        for line in read_lines(run / "metrics.jsonl"):
+            at = {name: line.get(name) for name in ("generation", "fitness")}
+            lines.append({"run": run.name, "steps": steps + int(line["steps"])} | at)
+        steps += result["environment_steps"]
+    fitness = [-math.inf if math.isnan(f) else f for f in map(_fitness, results)]
+    best = max(range(len(runs)), key=lambda k: (fitness[k], k))
+    sums = ("environment_steps", "evaluation_steps", "seconds", "compile_seconds")
+    whole = results[best] | {name: sum(result[name] for result in results) for name in sums}
+    write_file(place / "metrics.jsonl", "".join(f"{json.dumps(line)}\n" for line in lines).encode())
+    write_file(place / "result.json", json.dumps(whole | {"run": runs[best].name}, indent=1).encode())
+
+
+def _result(run: Path) -> dict[str, Any]:
+    return parse_json(read_text(run / "result.json"))
+
+
+def _fitness(result: Mapping[str, Any]) -> float:
+    """The highest fitness of a run; NaN where it has no champion."""
+    return number((result["champion"] or {}).get("selection_fitness"))

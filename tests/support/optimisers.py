@@ -1,0 +1,32 @@
+"""Optimisers of hyperparameters by ask and tell, for arms of a study."""
+
+from __future__ import annotations
+
+
+class Ladder:
+    """Tries every learning rate of its ladder; once it has heard of all, the best of them."""
+
+    def __init__(self, space, seed):
+        self.names, self.steps = list(space), [10.0 ** -(k + seed + 2) for k in range(3)]
+        self.heard = []
+
+    def ask(self):
+        rate = self.steps[len(self.heard)] if len(self.heard) < 3 else max(self.heard)[1]
+        return dict.fromkeys(self.names, rate)
+
+    def tell(self, hyper, fitness):
+        self.heard.append((fitness, *hyper.values()))
+
+
+class Mute(Ladder):
+    """Fails when it is asked."""
+
+    def ask(self):
+        raise NotImplementedError
+
+
+class Stray(Ladder):
+    """Gives other names than it was told."""
+
+    def ask(self):
+        return {"momentum": 1.0}
