@@ -67,7 +67,7 @@ def playground_environment(name: str, options: dict[str, Any]) -> DeviceEnvironm
     with accepted(f"playground:{name}", given), quiet(), lenient():
         first = jax.eval_shape(env.reset, jax.random.key_data(jax.random.key(0)))
         shapes = jax.eval_shape(env.step, first, action)
-    shape = jax.tree.map(lambda x: x.shape, _seen(first.obs))
+        shape = jax.tree.map(lambda x: x.shape, jax.eval_shape(_seen, first.obs))
     sees = {"actor": (ACTOR,), "critic": (CRITIC,)} if {ACTOR, CRITIC} <= set(shape) else {}
     spec = Spec(shape, "float32", Continuous((-1.0,) * env.action_size, (1.0,) * env.action_size), **sees)
     numbers = {x: value for x, value in _flat(env._config.to_dict()).items() if isinstance(value, float)}
