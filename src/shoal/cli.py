@@ -304,11 +304,13 @@ def envs(
         str,
         Positional,
         arg(
-            metavar="[PATTERN]", help="only ids that contain this; of a whole id, its knobs too", help_behavior_hint=""
+            metavar="[PATTERN]",
+            help="only ids that contain this; of a whole id, what agents see and its knobs too",
+            help_behavior_hint="",
         ),
     ] = "",
 ) -> int:
-    """List the environments that are installed, and the numbers of one that can be tuned."""
+    """List the environments that are installed; of one, what agents see of it, and its numbers that can be tuned."""
     from rich.columns import Columns
 
     from shoal.environments.registry import SUITES, installed, make, names, resolve

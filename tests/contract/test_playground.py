@@ -94,6 +94,27 @@ def test_numbers_of_a_configuration_are_knobs() -> None:
     assert (other._get_reward(), env._get_reward()) == (2.0, 0.75)
 
 
+def test_critics_see_more_where_there_is_more() -> None:
+    """As in Playground's own settings, for every robot that shows both."""
+    from mujoco_playground._src.dm_control_suite import cartpole
+
+    class Told(cartpole.Balance):
+        def __init__(self, *arguments: Any, **options: Any):
+            super().__init__(False, False, *arguments, **options)
+
+        def _get_obs(self, data: Any, info: Any) -> Any:
+            state = super()._get_obs(data, info)
+            return {"state": state, "privileged_state": jnp.concatenate([state, data.qvel])}
+
+    dm_control_suite.register_environment("Told", Told, cartpole.default_config)
+    try:
+        spec = registry.make("playground:Told", {}).spec
+    finally:
+        del dm_control_suite._envs["Told"], dm_control_suite._cfgs["Told"]
+    assert spec.obs_shape == {"state": (5,), "privileged_state": (7,)}
+    assert (spec.actor, spec.critic) == (("state",), ("privileged_state",))
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [

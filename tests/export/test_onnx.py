@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from support.parts import DTYPES, SHAPES, spec_of
 from support.runs import shoal, tiny
 from support.tiny import kinds, make_agent, space_of
 
@@ -38,7 +39,8 @@ def champion_of(agent: Agent, spec: Spec) -> Champion:
         return (0.5 * drawn if x.ndim > 1 else 0.1 * np.abs(drawn)).astype(x.dtype)  # deviations are positive
 
     learned = jax.tree.map(draw, jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned)
-    return Champion(Policy(jax.jit(agent.greedy), agent.carry), spec, Best(learned, 3, 7, 1.5), Experiment())
+    policy = Policy(jax.jit(agent.greedy), agent.carry, agent.sees)
+    return Champion(policy, spec, Best(learned, 3, 7, 1.5), Experiment())
 
 
 def made(name: str, actions: str, obs: tuple[int, ...] = (3,), dtype: str = "float32", **settings: Any) -> Champion:
@@ -150,6 +152,28 @@ def test_against_the_same_by_hand(tmp_path: Path) -> None:
     np.testing.assert_allclose(action, expected, rtol=1e-5, atol=1e-5)
     assert np.ptp(action) > 0.1
     assert not [name for name in arrays if "critic" in name or "optimiser" in name]  # what nobody acts with
+
+
+def test_one_input_for_each_array_that_the_policy_sees(tmp_path: Path) -> None:
+    """Of observations that are dictionaries; nothing is left of what only the critic saw."""
+    spec = spec_of(Continuous((-1.0,), (2.0,)))
+    agent = make_agent("ppo", "continuous", SHAPES, DTYPES, actor=["state", "bytes"])  # type: ignore[arg-type]
+    champion = champion_of(agent, spec)
+    assert write_onnx(champion, tmp_path / "policy.onnx") <= 1e-5
+    session, random = session_of(tmp_path / "policy.onnx"), np.random.default_rng(2)
+    obs = {
+        "bytes": random.integers(0, 256, (9, 2, 2), np.uint8),
+        "state": random.normal(size=(9, 2)).astype(np.float32),
+    }
+    (action,) = session.run(["action"], {f"obs.{key}": x for key, x in obs.items()})
+    assert {x.name for x in session.get_inputs()} == {"obs.state", "obs.bytes"} and np.ptp(action) > 0.1
+    np.testing.assert_allclose(action, champion.act(obs), rtol=1e-5, atol=1e-5)
+    told = json.loads(session.get_modelmeta().custom_metadata_map["observation"])
+    assert list(told) == ["state", "bytes"]  # in the order in which they stand before the first layer
+    assert told["bytes"] == {"name": "obs.bytes", "shape": [2, 2], "dtype": "uint8"}
+    write_npz(champion, tmp_path / "policy.npz")
+    with np.load(tmp_path / "policy.npz") as file:
+        assert "observations.state.mean" in file and not [x for x in file if "privileged" in x or "critic" in x]
 
 
 def test_scores_say_what_a_choice_is_the_largest_of(tmp_path: Path) -> None:

@@ -59,6 +59,28 @@ def test_truncation_bootstraps():
     near(values(shard, 0), 1 / (1 - DISCOUNT), 0.5)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("critic", "low", "high"), [((), 0.98, 1), (("state",), 0.6, 0.9)])
+def test_a_critic_that_sees_more_tells_merit_from_luck(critic, low, high):
+    """The probability of the right action, after as many updates with the one critic and with the other."""
+    environment, members = probes.luck(), 4
+    agent = ppo(environment.spec, layers=(), environments=8, rollout=8, minibatches=2, critic=critic)
+    shard = MemberShard(environment, independent(agent), np.arange(members), seed=0, fitness="training")
+    values = agent.hyper._asdict() | {"learning_rate": 0.01, "entropy_coefficient": 0.0}
+    shard.begin({name: np.full(members, value, np.float32) for name, value in values.items()})
+    shard.train(0, 60, 60)
+    state = np.array([[-1], [1]], np.float32)
+    obs = {"state": state, "privileged_state": np.concatenate([state, 0 * state], 1)}
+
+    def right(learned: Any) -> jax.Array:
+        action, _, acted = agent.act(learned, agent.hyper, obs, (), jax.random.key(0))
+        chosen = jax.numpy.exp(acted.log_prob)
+        return jax.numpy.where(action == np.array([0, 1]), chosen, 1 - chosen).mean()
+
+    sure = np.asarray(jax.vmap(right)(shard.population.members.learned))
+    assert low <= sure.min() and sure.max() <= high + 1e-6, sure
+
+
 @pytest.mark.parametrize(("actions", "least"), [("discrete", 0.99), ("multi_discrete", 0.99), ("continuous", 0.95)])
 def test_actions_that_match_the_observation(actions, least):
     """A policy that does not look earns 0.5, 0.25 and 0."""

@@ -22,16 +22,18 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.schema import build
 from shoal.core.types import Agent, Discrete, Member, Range
 from shoal.rl import off_policy
 from shoal.rl.frames import stacked, stacking
 from shoal.rl.networks import MLP, check_activation, make_network
+from shoal.rl.observations import View
 from shoal.rl.off_policy import Replay, towards
 
 if TYPE_CHECKING:
-    from shoal.core.types import Spec
+    from shoal.core.types import PyTree, Spec
     from shoal.rl.replay_memory import Batch
 
 
@@ -98,25 +100,26 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
     if not 1 <= config.n_step <= config.rollout:
         raise BadField("config.n_step", f"must be from 1 to config.rollout = {config.rollout}", value=config.n_step)
     off_policy.check_frames(config, config.n_step, config.frame_stack)
-    choices, seen = spec.action.n, stacked(spec, config.frame_stack)
-    features = make_network(config.network, seen)
+    choices = spec.action.n
+    view = View(stacked(spec, config.frame_stack), "config.actor", (), spec.actor)
+    features = make_network(config.network, view.spec)
     head = MLP(config.layers, choices, config.activation)
 
-    def values(params: Any, obs: jax.Array) -> jax.Array:
+    def values(params: Any, obs: PyTree) -> jax.Array:
         """The value of every action, [..., choices]."""
-        return head.apply(params["head"], features.apply(params["features"], obs))
+        return head.apply(params["head"], features.apply(params["features"], view.look(obs)))
 
     def optimiser(hyper: Hyper) -> optax.GradientTransformation:
         return optax.chain(optax.clip_by_global_norm(hyper.max_gradient_norm), optax.adam(hyper.learning_rate))
 
     def init(key: jax.Array, hyper: Hyper) -> Member:
         memory_key, features_key, head_key = jax.random.split(key, 3)
-        x, first = features.init_with_output(features_key, jnp.zeros((1, *seen.obs_shape), seen.obs_dtype))
+        x, first = features.init_with_output(features_key, tree.zeros(view.spec.obs, 1))
         params = {"features": first, "head": head.init(head_key, x)}
         learned = Learned(params=params, target=params, optimiser=optimiser(hyper).init(params), updates=jnp.int32(0))
         return Member(learned, *off_policy.begin(spec, config, memory_key))
 
-    def act(learned: Learned, hyper: Hyper, obs: jax.Array, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
+    def act(learned: Learned, hyper: Hyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
         best, carry = greedy(learned, obs, carry)
         random_key, coin_key = jax.random.split(key)
         share = learned.updates.astype(jnp.float32) / jnp.maximum(hyper.epsilon_updates, 1.0)
@@ -124,7 +127,7 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         random = jax.random.randint(random_key, best.shape, 0, choices)
         return jnp.where(jax.random.uniform(coin_key, best.shape) < epsilon, random, best), carry, ()
 
-    def greedy(learned: Learned, obs: jax.Array, carry: Any) -> tuple[jax.Array, Any]:
+    def greedy(learned: Learned, obs: PyTree, carry: Any) -> tuple[jax.Array, Any]:
         return jnp.argmax(values(learned.params, obs), -1).astype(jnp.int32), carry
 
     def improve(learned: Learned, hyper: Hyper, batch: Batch, key: jax.Array) -> tuple[Learned, dict[str, jax.Array]]:
@@ -157,6 +160,7 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         space=SPACE,
         limits={"target_period": (1.0, 1e9), "epsilon": (0.0, 1.0)},
         weights=("params", "target"),
+        sees=view.keys,
     )
     return stacking(agent, spec, config.frame_stack)
 

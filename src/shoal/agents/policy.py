@@ -15,16 +15,17 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.schema import build
 from shoal.core.types import ActionSpace, Agent, Continuous, Member, Rollout
 from shoal.rl import batching
 from shoal.rl.initialisers import orthogonal
-from shoal.rl.networks import check_activation, choice, hidden, make_network, outputs, scaled
-from shoal.rl.normalize import empty, normalise
+from shoal.rl.networks import check_activation, choice, hidden, make_network, outputs
+from shoal.rl.observations import View, no_statistics
 
 if TYPE_CHECKING:
-    from shoal.core.types import Spec
+    from shoal.core.types import PyTree, Spec
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class Config:
     """units of an LSTM between the hidden layers and the output, whose state lasts for an episode; 0: none"""
     normalise_observations: bool = False
     """subtract the running mean of the observations, and divide by their running deviation"""
+    actor: tuple[str, ...] = ()
+    """keys of what it sees, where observations are dictionaries; by default what the environment says, or all"""
 
 
 class Hyper(NamedTuple):
@@ -49,10 +52,10 @@ class Hyper(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """What a copy of a policy copies. The method that trains it also updates `observations`, of shape [*obs_shape]."""
+    """What a copy of a policy copies. The method that trains it also updates `observations`."""
 
     params: Any
-    observations: Any  # Statistics; empty where nothing is normalised
+    observations: Any  # Statistics of each array; empty where nothing is normalised
 
 
 class Network(nn.Module):
@@ -86,7 +89,8 @@ def policy(spec: Spec, **settings: Any) -> Agent:
         raise BadField("config.layers", "every width must be at least 1", value=list(config.layers))
     if config.recurrent < 0:
         raise BadField("config.recurrent", "must be at least 0", value=config.recurrent)
-    network = Network(make_network(config.network, spec), spec.action, config)
+    view = View(spec, "config.actor", config.actor, spec.actor)
+    network = Network(make_network(config.network, view.spec), spec.action, config)
 
     def carry(shape: tuple[int, ...]) -> Any:
         if not config.recurrent:
@@ -94,13 +98,12 @@ def policy(spec: Spec, **settings: Any) -> Agent:
         return jnp.zeros((*shape, config.recurrent)), jnp.zeros((*shape, config.recurrent))
 
     def init(key: jax.Array, hyper: Hyper) -> Member:
-        params = network.init(key, jnp.zeros((1, *spec.obs_shape), spec.obs_dtype), carry((1,)))
-        return Member(Learned(params, empty(spec.obs_shape) if config.normalise_observations else ()), (), ())
+        params = network.init(key, tree.zeros(view.spec.obs, 1), carry((1,)))
+        return Member(Learned(params, no_statistics(spec) if config.normalise_observations else ()), (), ())
 
-    def forward(memory: Any, learned: Learned, obs: jax.Array) -> tuple[Any, jax.Array]:
-        if config.normalise_observations:
-            obs = normalise(learned.observations, scaled(obs))
-        return network.apply(learned.params, obs, memory)[::-1]
+    def forward(memory: Any, learned: Learned, obs: PyTree) -> tuple[Any, jax.Array]:
+        x = view.normalised(learned.observations, obs) if config.normalise_observations else view.look(obs)
+        return network.apply(learned.params, x, memory)[::-1]
 
     if config.network != "mlp":  # on a CPU convolutions of many members are slow as one batch
         forward = batching.per_member(forward)
@@ -128,4 +131,5 @@ def policy(spec: Spec, **settings: Any) -> Agent:
         space={},
         rollout=1,
         environments=1,
+        sees=view.keys,
     )

@@ -35,12 +35,12 @@ from shoal.rl.actor_critic import ActorCritic, Networks
 from shoal.rl.advantages import generalised_advantages
 from shoal.rl.batching import in_parts, per_member
 from shoal.rl.frames import of_rollout, stack, stacked, stacking
-from shoal.rl.networks import scaled
 from shoal.rl.normalize import Statistics, empty, running_returns, take_in
+from shoal.rl.observations import no_statistics, take_in_all
 from shoal.rl.steps import bounded, usable, without
 
 if TYPE_CHECKING:
-    from shoal.core.types import Spec
+    from shoal.core.types import PyTree, Spec
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Learned(NamedTuple):
 
     params: Any
     optimiser: Any
-    observations: Statistics
+    observations: PyTree  # Statistics of each array
     returns: Statistics
 
 
@@ -109,7 +109,7 @@ class Acted(NamedTuple):
 class Batch(NamedTuple):
     """Steps as the loss sees them; every leaf is [batch, ...], or [batch, T, ...] where they are sequences."""
 
-    obs: jax.Array  # or the places of frames, [..., K], until a minibatch is taken
+    obs: PyTree  # or the places of frames, [..., K], until a minibatch is taken
     action: jax.Array
     log_prob: jax.Array
     value: jax.Array
@@ -155,25 +155,25 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         learned = Learned(
             params=params,
             optimiser=optimiser(hyper).init(params),
-            observations=empty(networks.spec.obs_shape),
+            observations=no_statistics(networks.spec),
             returns=empty(()),
         )
         return Member(learned, memory=(), own=jnp.zeros(config.environments))
 
-    def looked(frames: Any, obs: jax.Array) -> jax.Array:
+    def looked(frames: Any, obs: PyTree) -> PyTree:
         """The observations of a batch; where frames are stacked, it has their places."""
         return stack(frames[obs], spec.obs_shape) if config.frame_stack > 1 else obs
 
-    def act(learned: Learned, hyper: Hyper, obs: jax.Array, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
+    def act(learned: Learned, hyper: Hyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
         distribution, value, carry = networks.step(learned.params, learned.observations, obs, carry)
         action = distribution.sample(key)
         return action, carry, Acted(distribution.log_prob(action), value)
 
-    def greedy(learned: Learned, obs: jax.Array, carry: Any) -> tuple[jax.Array, Any]:
-        distribution, _, carry = networks.step(learned.params, learned.observations, obs, carry)
+    def greedy(learned: Learned, obs: PyTree, carry: Any) -> tuple[jax.Array, Any]:
+        distribution, carry = networks.act(learned.params, learned.observations, obs, carry)
         return distribution.mode(), carry
 
-    def value(learned: Learned, obs: jax.Array, carry: Any) -> jax.Array:
+    def value(learned: Learned, obs: PyTree, carry: Any) -> jax.Array:
         """NaN for observations that cannot be learned from."""
         _, values, _ = networks.step(learned.params, learned.observations, obs, carry)
         return jnp.where(bounded(obs, 1), values, jnp.nan)
@@ -187,7 +187,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
             advantage = advantage / (jnp.sqrt((jnp.square(advantage) * weight).sum()) + 1e-8)
         return part._replace(weight=weight, advantage=advantage)
 
-    def loss(params: Any, statistics: Statistics, hyper: Hyper, batch: Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
+    def loss(params: Any, statistics: PyTree, hyper: Hyper, batch: Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
         def mean(x: jax.Array) -> jax.Array:
             return (x * batch.weight).sum()
 
@@ -291,7 +291,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         metrics |= {"value/explained": jnp.maximum(residual, -1.0)}
         observations = learned.observations
         if config.normalise_observations:
-            observations = take_in(observations, scaled(looked(frames, obs)), kept)
+            observations = take_in_all(observations, looked(frames, obs), kept)
         learned = learned._replace(observations=observations, returns=returns)
         return Member(learned, (), sums), metrics
 
@@ -308,5 +308,6 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         limits=LIMITS,
         value=value,
         weights=("params",),
+        sees=networks.sees,
     )
     return stacking(agent, spec, config.frame_stack)

@@ -20,20 +20,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.schema import build
 from shoal.core.types import Agent, Continuous, Member, Range
 from shoal.rl import off_policy
-from shoal.rl.networks import MLP, SquashedNormal, check_activation, flatten, held_within
+from shoal.rl.networks import MLP, SquashedNormal, check_activation, held_within
+from shoal.rl.observations import View, Views
 from shoal.rl.off_policy import ADAM, Replay, descend, towards
 
 if TYPE_CHECKING:
-    from shoal.core.types import Spec
+    from shoal.core.types import PyTree, Spec
     from shoal.rl.replay_memory import Batch
 
 
 @dataclass(frozen=True)
-class Config(Replay):
+class Config(Views, Replay):
     """The structure of a SAC agent: what fixes shapes, equal for all members."""
 
     layers: tuple[int, ...] = (256, 256)
@@ -94,21 +96,26 @@ def sac(spec: Spec, **settings: Any) -> Agent:
     size = spec.action.shape[0]
     actor = MLP(config.layers, 2 * size, config.activation, output_scale=0.01)
     critic = MLP(config.layers, 1, config.activation)
+    of_actor = View(spec, "config.actor", config.actor, spec.actor)
+    of_critic = View(spec, "config.critic", config.critic, spec.critic)
 
-    def policy(params: Any, obs: jax.Array) -> SquashedNormal:
-        mean, log_std = jnp.split(actor.apply(params, flatten(obs, spec.obs_shape)), 2, -1)
+    def together(obs: PyTree, action: jax.Array) -> jax.Array:
+        """What the critics see of observations, and the actions: [..., F + A]."""
+        return jnp.concatenate([of_critic.vector(obs), action], -1)
+
+    def policy(params: Any, obs: PyTree) -> SquashedNormal:
+        mean, log_std = jnp.split(actor.apply(params, of_actor.vector(obs)), 2, -1)
         return SquashedNormal(mean, held_within(log_std, -20, 2))
 
-    def values(params: Any, obs: jax.Array, action: jax.Array) -> jax.Array:
+    def values(params: Any, obs: PyTree, action: jax.Array) -> jax.Array:
         """Of both critics, [2, batch]."""
-        x = jnp.concatenate([flatten(obs, spec.obs_shape), action], -1)
-        return jax.vmap(critic.apply, (0, None))(params, x)[..., 0]
+        return jax.vmap(critic.apply, (0, None))(params, together(obs, action))[..., 0]
 
     def init(key: jax.Array, hyper: Hyper) -> Member:
         memory_key, actor_key, *critic_keys = jax.random.split(key, 4)
-        obs, action = flatten(jnp.zeros((1, *spec.obs_shape)), spec.obs_shape), jnp.zeros((1, *spec.action.shape))
-        params = actor.init(actor_key, obs)
-        critics = jax.vmap(critic.init, (0, None))(jnp.stack(critic_keys), jnp.concatenate([obs, action], -1))
+        obs, action = tree.zeros(spec.obs, 1), jnp.zeros((1, *spec.action.shape))
+        params = actor.init(actor_key, of_actor.vector(obs))
+        critics = jax.vmap(critic.init, (0, None))(jnp.stack(critic_keys), together(obs, action))
         temperature = jnp.log(jnp.float32(config.initial_temperature))
         learned = Learned(
             policy=params,
@@ -122,13 +129,13 @@ def sac(spec: Spec, **settings: Any) -> Agent:
         )
         return Member(learned, *off_policy.begin(spec, config, memory_key))
 
-    def act(learned: Learned, hyper: Hyper, obs: jax.Array, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
+    def act(learned: Learned, hyper: Hyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
         sample_key, random_key = jax.random.split(key)
         action, _ = policy(learned.policy, obs).sample_with_log_prob(sample_key)
         random = jax.random.uniform(random_key, action.shape, minval=-1, maxval=1)
         return jnp.where(learned.updates > 0, action, random), carry, ()
 
-    def greedy(learned: Learned, obs: jax.Array, carry: Any) -> tuple[jax.Array, Any]:
+    def greedy(learned: Learned, obs: PyTree, carry: Any) -> tuple[jax.Array, Any]:
         return policy(learned.policy, obs).mode(), carry
 
     def improve(learned: Learned, hyper: Hyper, batch: Batch, key: jax.Array) -> tuple[Learned, dict[str, jax.Array]]:
@@ -191,4 +198,5 @@ def sac(spec: Spec, **settings: Any) -> Agent:
         hyper=Hyper(),
         space=SPACE,
         weights=("policy", "critics", "target_critics"),
+        sees=of_actor.keys,
     )

@@ -19,23 +19,25 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.schema import build
 from shoal.core.types import Agent, Continuous, Member, Range
 from shoal.rl import off_policy
 from shoal.rl.batching import when
-from shoal.rl.networks import MLP, check_activation, flatten
+from shoal.rl.networks import MLP, check_activation
+from shoal.rl.observations import View, Views
 from shoal.rl.off_policy import ADAM, Replay, descend, towards
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shoal.core.types import Spec
+    from shoal.core.types import PyTree, Spec
     from shoal.rl.replay_memory import Batch
 
 
 @dataclass(frozen=True)
-class Config(Replay):
+class Config(Views, Replay):
     """The structure of a TD3 agent: what fixes shapes, equal for all members."""
 
     layers: tuple[int, ...] = (256, 256)
@@ -85,19 +87,21 @@ class Networks(NamedTuple):
     """The networks of TD3, for one member or for a population whose actors share their critics.
 
     init:   (key) -> (policy, critics), parameters
-    policy: (policy, obs [..., *obs shape]) -> actions [..., A] in [-1, 1]
+    policy: (policy, obs [..., *]) -> actions [..., A] in [-1, 1]
     values: (critics, obs [batch, ...], action) -> of both critics, [2, batch]
     climb:  (critics, obs [batch, ...], action) -> of the first critic, which policies ascend, [batch]
     noise:  (hyper, key, shape) -> clipped normal noise that smooths the target policy
+    sees:   the keys that `policy` needs of observations that are dictionaries
     """
 
     spec: Spec
     config: Config
     init: Callable[[jax.Array], tuple[Any, Any]]
-    policy: Callable[[Any, jax.Array], jax.Array]
-    values: Callable[[Any, jax.Array, jax.Array], jax.Array]
-    climb: Callable[[Any, jax.Array, jax.Array], jax.Array]
+    policy: Callable[[Any, PyTree], jax.Array]
+    values: Callable[[Any, PyTree, jax.Array], jax.Array]
+    climb: Callable[[Any, PyTree, jax.Array], jax.Array]
     noise: Callable[[Any, jax.Array, tuple[int, ...]], jax.Array]
+    sees: tuple[str, ...]
 
 
 def networks(spec: Spec, config: Config) -> Networks:
@@ -110,29 +114,34 @@ def networks(spec: Spec, config: Config) -> Networks:
     off_policy.check(config)
     actor = MLP(config.layers, spec.action.shape[0], config.activation, output_scale=0.01)
     critic = MLP(config.layers, 1, config.activation)
+    of_actor = View(spec, "config.actor", config.actor, spec.actor)
+    of_critic = View(spec, "config.critic", config.critic, spec.critic)
+
+    def together(obs: PyTree, action: jax.Array) -> jax.Array:
+        """What the critics see of observations, and the actions: [..., F + A]."""
+        return jnp.concatenate([of_critic.vector(obs), action], -1)
 
     def init(key: jax.Array) -> tuple[Any, Any]:
         actor_key, *critic_keys = jax.random.split(key, 3)
-        obs, action = flatten(jnp.zeros((1, *spec.obs_shape)), spec.obs_shape), jnp.zeros((1, *spec.action.shape))
-        critics = jax.vmap(critic.init, (0, None))(jnp.stack(critic_keys), jnp.concatenate([obs, action], -1))
-        return actor.init(actor_key, obs), critics
+        obs, action = tree.zeros(spec.obs, 1), jnp.zeros((1, *spec.action.shape))
+        critics = jax.vmap(critic.init, (0, None))(jnp.stack(critic_keys), together(obs, action))
+        return actor.init(actor_key, of_actor.vector(obs)), critics
 
-    def policy(params: Any, obs: jax.Array) -> jax.Array:
-        return jnp.tanh(actor.apply(params, flatten(obs, spec.obs_shape)))
+    def policy(params: Any, obs: PyTree) -> jax.Array:
+        return jnp.tanh(actor.apply(params, of_actor.vector(obs)))
 
-    def values(params: Any, obs: jax.Array, action: jax.Array) -> jax.Array:
-        x = jnp.concatenate([flatten(obs, spec.obs_shape), action], -1)
-        return jax.vmap(critic.apply, (0, None))(params, x)[..., 0]
+    def values(params: Any, obs: PyTree, action: jax.Array) -> jax.Array:
+        return jax.vmap(critic.apply, (0, None))(params, together(obs, action))[..., 0]
 
-    def climb(params: Any, obs: jax.Array, action: jax.Array) -> jax.Array:
+    def climb(params: Any, obs: PyTree, action: jax.Array) -> jax.Array:
         first = jax.tree.map(lambda x: x[0], params)
-        return critic.apply(first, jnp.concatenate([flatten(obs, spec.obs_shape), action], -1))[..., 0]
+        return critic.apply(first, together(obs, action))[..., 0]
 
     def noise(hyper: Hyper, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         raw = hyper.target_noise * jax.random.normal(key, shape)
         return jnp.clip(raw, -hyper.noise_clip, hyper.noise_clip)
 
-    return Networks(spec=spec, config=config, init=init, policy=policy, values=values, climb=climb, noise=noise)
+    return Networks(spec, config, init, policy, values, climb, noise, sees=of_actor.keys)
 
 
 def targets(networks: Networks, critics: Any, batch: Batch, next_action: jax.Array) -> jax.Array:
@@ -189,14 +198,14 @@ def td3(spec: Spec, **settings: Any) -> Agent:
         )
         return Member(learned, *off_policy.begin(spec, config, memory_key))
 
-    def act(learned: Learned, hyper: Hyper, obs: jax.Array, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
+    def act(learned: Learned, hyper: Hyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
         noise_key, random_key = jax.random.split(key)
         mean = net.policy(learned.policy, obs)
         noisy = mean + hyper.exploration_noise * jax.random.normal(noise_key, mean.shape)
         random = jax.random.uniform(random_key, mean.shape, minval=-1, maxval=1)
         return jnp.where(learned.updates > 0, jnp.clip(noisy, -1, 1), random), carry, ()
 
-    def greedy(learned: Learned, obs: jax.Array, carry: Any) -> tuple[jax.Array, Any]:
+    def greedy(learned: Learned, obs: PyTree, carry: Any) -> tuple[jax.Array, Any]:
         return net.policy(learned.policy, obs), carry
 
     def improve(learned: Learned, hyper: Hyper, batch: Batch, key: jax.Array) -> tuple[Learned, dict[str, jax.Array]]:
@@ -210,7 +219,7 @@ def td3(spec: Spec, **settings: Any) -> Agent:
         learned = when(is_due(learned.updates, hyper.policy_delay), improve_policy, learned, hyper, batch.obs)
         return learned, {"loss/critic": loss, "value/mean": value.mean(), "value/target": target.mean()}
 
-    def improve_policy(learned: Learned, hyper: Hyper, obs: jax.Array) -> Learned:
+    def improve_policy(learned: Learned, hyper: Hyper, obs: PyTree) -> Learned:
         def policy_loss(params: Any) -> jax.Array:
             return -net.climb(learned.critics, obs, net.policy(params, obs)).mean()
 
@@ -234,4 +243,5 @@ def td3(spec: Spec, **settings: Any) -> Agent:
         limits={"policy_delay": (1.0, 1e6)},
         parts=net,
         weights=("policy", "critics", "target_policy", "target_critics"),
+        sees=net.sees,
     )

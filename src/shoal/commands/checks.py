@@ -15,7 +15,7 @@ import numpy as np
 from shoal.core import tree
 from shoal.core.errors import BadInput
 from shoal.core.suggestions import readable
-from shoal.core.types import Cards, Explore, Range, SearchLearner
+from shoal.core.types import Cards, Explore, Range, SearchLearner, told
 from shoal.distributed.directory import probe, worth_keeping
 from shoal.environments.device import DeviceEnvironment
 from shoal.experiment.registry import method_name
@@ -109,6 +109,13 @@ def devices(resolved: Resolved) -> Iterator[Finding]:
         yield fine("environment", f"{copies} copies step outside the device: expect most of the time to go there")
 
 
+def observations(resolved: Resolved) -> Iterator[Finding]:
+    """What policies see, where that may be a part of what there is."""
+    if not isinstance(resolved.learner, Trainers) and isinstance(resolved.environment.spec.obs, dict):
+        sees = ", ".join(resolved.agent.sees) or "all of it"
+        yield fine("observations", f"{told(resolved.environment.spec.obs)}; what acts sees {sees}")
+
+
 def storage(resolved: Resolved) -> Iterator[Finding]:
     """Memory and disk."""
     if isinstance(resolved.learner, Trainers):
@@ -116,7 +123,7 @@ def storage(resolved: Resolved) -> Iterator[Finding]:
     e, b, members = resolved.experiment, resolved.agent.environments, memory_needed(resolved)
     member, state = members // e.population, members + e.population * b * _world(resolved)
     spec, agent = resolved.environment.spec, resolved.agent
-    seen = math.prod(spec.obs_shape) * np.dtype(spec.obs_dtype).itemsize
+    seen = sum(math.prod(x.shape) * np.dtype(x.dtype).itemsize for x in jax.tree.leaves(spec.obs))
     step = (1 if agent.value else 2) * seen + 4 * math.prod(spec.action.shape) + 16
     rollout = agent.rollout * b * step
     need = 2 * state + 2 * e.population * rollout  # one more of each while it changes
@@ -302,7 +309,7 @@ def _strides(r: Range, explore: Explore) -> float:
     return math.log(high / low) / math.log(factor)
 
 
-CHECKS = (size, beginning, devices, storage, processes, evolution, hyperparameters)
+CHECKS = (size, beginning, devices, observations, storage, processes, evolution, hyperparameters)
 
 
 def _many(count: int, what: str) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from shoal.commands.checks import Finding, doubt, fine
 from shoal.core.knobs import PREFIX, split
-from shoal.core.types import ActionSpace, Continuous, Range
+from shoal.core.types import ActionSpace, Continuous, Range, Spec, told
 from shoal.environments.device import DeviceEnvironment, turned
 from shoal.environments.host import HostEnvironment
 from shoal.environments.randomised import SPREAD
@@ -67,16 +67,21 @@ def _idle(environment: HostEnvironment, values: dict[str, float]) -> list[str]:
         copies, rng = environment.open(2, None), np.random.default_rng(0)
         try:
             copies.turn({name: np.array([environment.knobs[name], value])})
-            differs = bool(np.ptp(copies.reset([0, 0]), axis=0).any())
+            differs = _differ(copies.reset([0, 0]))
             for _ in range(STEPS):
                 one = np.asarray(to_bounds(environment.spec.action, _drawn(environment.spec.action, rng)[None]))
                 now, _ = copies.step(np.repeat(one, 2, 0))
-                differs |= any(bool((x[0] != x[1]).any()) for x in (now.obs, now.reward))
+                differs |= _differ((now.obs, now.reward))
         finally:
             copies.close()
         if not differs:
             found.append(name)
     return found
+
+
+def _differ(tree: Any) -> bool:
+    """Whether the two rows of any leaf are not the same."""
+    return any(bool((x[0] != x[1]).any()) for x in jax.tree.leaves(tree))
 
 
 def _drawn(space: ActionSpace, rng: np.random.Generator) -> np.ndarray:
@@ -87,7 +92,18 @@ def _drawn(space: ActionSpace, rng: np.random.Generator) -> np.ndarray:
 
 
 def described(full: str, environment: DeviceEnvironment | HostEnvironment) -> str:
-    """What `shoal envs` says of the knobs of one environment."""
+    """What `shoal envs` says of one environment: what agents see of it, and its knobs."""
+    return f"{full} shows {_shown(environment.spec)}\n{_tunable(full, environment)}"
+
+
+def _shown(spec: Spec) -> str:
+    if not isinstance(spec.obs, dict):
+        return told(spec.obs)
+    sees = [f"{who} sees {', '.join(keys)}" for who, keys in (("actor", spec.actor), ("critic", spec.critic)) if keys]
+    return "; ".join([told(spec.obs), *sees])
+
+
+def _tunable(full: str, environment: DeviceEnvironment | HostEnvironment) -> str:
     if not environment.knobs:
         return f"{full} has no numbers that can be tuned"
     listed = "\n".join(f"  {PREFIX}{name}: {value:g}" for name, value in environment.knobs.items())

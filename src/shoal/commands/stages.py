@@ -60,7 +60,7 @@ class Painter(NamedTuple):
     page: what a browser shows of a list of such pictures, which are then no pictures but states
     """
 
-    paint: Callable[[PyTree, np.ndarray], Any]
+    paint: Callable[[PyTree, PyTree], Any]
     rate: float
     close: Callable[[], None] = lambda: None
     page: Callable[[list[Any]], str] | None = None
@@ -94,7 +94,8 @@ def stage_of(env: str, options: dict[str, Any], levels: Span | None, as_page: bo
         return _Device(environment, (_brax_page if as_page else _brax)(name, options))
     if suite == "gymnax" and name in TWINS:
         return _Device(environment, _twin(name))
-    if len(environment.spec.obs_shape) in (2, 3):
+    seen = environment.spec.obs
+    if not isinstance(seen, dict) and len(seen.shape) in (2, 3):
         return _Device(environment, Painter(lambda state, obs: cells(obs), 10))
     raise BadInput(f"{env} cannot be filmed: nothing is known of how to draw it, and its observations are no grid")
 
@@ -141,8 +142,9 @@ class _Seen:
     page: Callable[[list[Any]], str] | None = None
 
     def __init__(self, environment: HostEnvironment, env: str):
-        shape = environment.spec.obs_shape
-        if environment.spec.obs_dtype != "uint8" or len(shape) != 3 or 3 not in (shape[0], shape[2]):
+        seen = environment.spec.obs
+        shape = () if isinstance(seen, dict) or seen.dtype != "uint8" else seen.shape
+        if len(shape) != 3 or 3 not in (shape[0], shape[2]):
             advice = (
                 "host environments can when they come from gymnasium (gym:...), or when what members see is a picture"
             )
@@ -194,7 +196,7 @@ class _Device:
         return self._obs, float(reward), bool(terminated | truncated)
 
     def draw(self) -> np.ndarray:
-        return self._painter.paint(self._state, np.asarray(self._obs))
+        return self._painter.paint(self._state, jax.device_get(self._obs))
 
 
 # -------------------------------------------------------------------------------------------- painters

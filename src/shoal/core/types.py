@@ -66,31 +66,68 @@ ActionSpace = Discrete | MultiDiscrete | Continuous
 
 
 @dataclass(frozen=True)
-class Spec:
-    """The shapes and types of an environment: all that an agent gets to know of it."""
+class Leaf:
+    """Shape and dtype of an array that is an observation, or one of a dictionary of them."""
 
-    obs_shape: tuple[int, ...]
-    obs_dtype: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.shape} {self.dtype}"
+
+
+@dataclass(frozen=True)
+class Spec:
+    """The shapes and types of an environment: all that an agent gets to know of it.
+
+    obs_shape, obs_dtype: of an observation, such as (3,) and "float32"; where that is a dictionary of arrays, dictionaries
+        with the same keys, or one dtype for all
+    actor, critic: keys of such a dictionary: what policies and critics see where nobody says otherwise; () is all
+    """
+
+    obs_shape: Any
+    obs_dtype: Any
     action: ActionSpace
+    actor: tuple[str, ...] = ()
+    critic: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.obs_shape, Mapping):
+            dtype = self.obs_dtype
+            dtypes = dict.fromkeys(self.obs_shape, dtype) if isinstance(dtype, str) else dict(dtype)
+            object.__setattr__(self, "obs_shape", dict(self.obs_shape))
+            object.__setattr__(self, "obs_dtype", dtypes)
+
+    @property
+    def obs(self) -> Leaf | dict[str, Leaf]:
+        """An observation as a tree: one leaf, or a dictionary of them."""
+        if not isinstance(self.obs_shape, dict):
+            return Leaf(self.obs_shape, self.obs_dtype)
+        return {key: Leaf(shape, self.obs_dtype[key]) for key, shape in self.obs_shape.items()}
+
+
+def told(obs: Leaf | dict[str, Leaf]) -> str:
+    """Shape and dtype of an observation in words, key by key where it is a dictionary."""
+    return ", ".join(f"{key} {x}" for key, x in obs.items()) if isinstance(obs, dict) else str(obs)
 
 
 class TimeStep(NamedTuple):
     """One step of an environment. `obs` is the observation to act on next: that of a new episode where one has ended."""
 
-    obs: Array
+    obs: PyTree
     reward: Array  # NaN where reward or observation were not finite in float32; the episode is then truncated
     terminated: Array
     truncated: Array
-    final_obs: Array  # the observation before the automatic reset; equal to `obs` inside an episode
+    final_obs: PyTree  # the observation before the automatic reset; equal to `obs` inside an episode
 
 
 class Rollout(NamedTuple):
     """T steps in B environments of one member; every leaf is [T, B, ...], those of `carry` [B, ...]."""
 
-    obs: Array
+    obs: PyTree
     action: Array
     reward: Array
-    next_obs: Array  # before the automatic reset; () for an agent with a `value`
+    next_obs: PyTree  # before the automatic reset; () for an agent with a `value`
     terminated: Array
     truncated: Array
     extras: PyTree  # what `act` returned for `update`, such as log-probabilities
@@ -118,7 +155,7 @@ class Agent(NamedTuple):
 
     init:   (key, hyper) -> Member
     act:    (learned, hyper, obs [B, ...], carry, key) -> (action [B, ...], carry, extras)
-    greedy: (learned, obs [B, ...], carry) -> (action [B, ...], carry)
+    greedy: (learned, obs [B, ...], carry) -> (action [B, ...], carry); obs may lack what is not in `sees`
     update: (member, hyper, rollout, key) -> (member, metrics), metrics being a flat dict of float32 scalars
     carry:  (batch shape) -> what the agent remembers from step to step, as it is at the start of an episode; `()`: nothing
     hyper:  default values; space: the ranges that PBT tunes by default
@@ -131,6 +168,8 @@ class Agent(NamedTuple):
     parts: what learners made for this agent need of it, such as its networks
     cut: (memory) -> memory whose newest steps end their episodes, as the next ones to be stored are of others
     weights: the fields of `learned` that are weights of networks, which some methods mix with fresh ones
+    sees: the keys that `greedy` needs of observations that are dictionaries, in the order in which they are put together;
+        () is all
     """
 
     init: Callable[..., Member]
@@ -149,6 +188,7 @@ class Agent(NamedTuple):
     parts: Any = None
     cut: Callable[[PyTree], PyTree] = _same
     weights: tuple[str, ...] = ()
+    sees: tuple[str, ...] = ()
 
 
 class Tunable(Protocol):

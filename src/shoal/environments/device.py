@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from shoal.core import tree
 from shoal.core.errors import BadField, unknown
 from shoal.core.types import ActionSpace, Continuous, Discrete, PyTree, Spec, TimeStep
 from shoal.environments.blame import blamed
@@ -38,12 +39,12 @@ class DeviceEnvironment(NamedTuple):
     knobs: numbers of it that members may have their own of while they train, by name, with their usual values
     with_knobs: (values of some of them, float32 and traced) -> the same environment with these
 
-    Continuous actions arrive within the bounds that the spec names.
+    An observation is an array, or a dictionary of arrays. Continuous actions arrive within the bounds that the spec names.
     """
 
     spec: Spec
-    reset: Callable[[jax.Array], tuple[PyTree, jax.Array]]
-    step: Callable[[jax.Array, PyTree, jax.Array], tuple[PyTree, jax.Array, jax.Array, jax.Array, jax.Array]]
+    reset: Callable[[jax.Array], tuple[PyTree, PyTree]]
+    step: Callable[[jax.Array, PyTree, jax.Array], tuple[PyTree, PyTree, jax.Array, jax.Array, jax.Array]]
     fresh_resets: bool = True
     at_levels: Callable[[Any, Any], DeviceEnvironment] | None = None
     knobs: Mapping[str, float] = MappingProxyType({})
@@ -61,7 +62,7 @@ def turned(environment: DeviceEnvironment, knobs: Mapping[str, Any]) -> DeviceEn
 def step_once(environment: DeviceEnvironment, key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
     """The environment's `step`; where observation or reward are not finite, the reward is NaN and the episode truncated."""
     state, obs, reward, terminated, truncated = environment.step(key, state, action)
-    broken = ~(jnp.isfinite(obs).all() & jnp.isfinite(reward))
+    broken = ~tree.finite((obs, reward), 0)
     return state, obs, jnp.where(broken, jnp.nan, reward), terminated, truncated | broken
 
 

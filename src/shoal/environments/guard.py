@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from shoal.core.errors import BadField
-from shoal.core.types import PyTree, Spec, TimeStep
+from shoal.core.types import Leaf, PyTree, Spec, TimeStep, told
 from shoal.environments.blame import blamed
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.host import HostEnvironment, Objective, Vector
@@ -19,9 +19,7 @@ from shoal.environments.registry import Environment
 def guarded(environment: Environment, env: str) -> Environment:
     """The same environment, which raises BadInput where its code fails. On the device this happens at compilation only."""
     spec = environment.spec
-    for what, shape in (("observation", spec.obs_shape), ("action", spec.action.shape)):
-        if 0 in shape:
-            raise BadField("env", f"{env} has an empty {what}, of shape {shape}: there is nothing to learn from")
+    _check(spec, env)
     at_levels: Any = environment.at_levels
     if at_levels is not None:
         within: Any = lambda first, end: guarded(at_levels(first, end), env)  # noqa: E731
@@ -36,19 +34,29 @@ def guarded(environment: Environment, env: str) -> Environment:
     return _on_the_device(environment, env)
 
 
+def _check(spec: Spec, env: str) -> None:
+    """Raise BadInput where there is nothing to be seen or done, or not what the spec says of actor and critic."""
+    obs = spec.obs if isinstance(spec.obs, dict) else {"": spec.obs}
+    for what, shape in (*(("observation", x.shape) for x in obs.values()), ("action", spec.action.shape)):
+        if 0 in shape:
+            raise BadField("env", f"{env} has an empty {what}, of shape {shape}: there is nothing to learn from")
+    if not obs or not {*spec.actor, *spec.critic} <= obs.keys():
+        raise BadField(
+            "env", f"{env} lacks observations that its actor and critic could see", f"there are: {told(obs)}"
+        )
+
+
 def _on_the_device(environment: DeviceEnvironment, env: str) -> DeviceEnvironment:
     spec = environment.spec
 
-    def check(where: str, obs: jax.Array) -> None:
-        given = jax.typeof(obs)
-        if (given.shape, str(given.dtype)) != (spec.obs_shape, spec.obs_dtype):
+    def check(where: str, obs: PyTree) -> None:
+        given = jax.tree.map(lambda x: Leaf(x.shape, str(x.dtype)), jax.tree.map(jax.typeof, obs))
+        if given != spec.obs:
             raise BadField(
-                "env",
-                f"{env} gives an observation of shape {given.shape} and type {given.dtype} at {where}",
-                f"its spec says {spec.obs_shape} and {spec.obs_dtype}",
+                "env", f"{env} gives the observation {told(given)} at {where}", f"its spec says {told(spec.obs)}"
             )
 
-    def reset(key: jax.Array) -> tuple[PyTree, jax.Array]:
+    def reset(key: jax.Array) -> tuple[PyTree, PyTree]:
         with blamed(env, "failed at reset"):
             state, obs = environment.reset(key)
             check("reset", obs)
@@ -89,11 +97,11 @@ class _Vector:
         with blamed(env, "cannot be made"):
             self._vector = open_copies(n, objective)
 
-    def reset(self, seeds: list[int]) -> np.ndarray:
+    def reset(self, seeds: list[int]) -> PyTree:
         with blamed(self._env, "failed at reset"):
             obs = self._vector.reset(seeds)
-        if np.shape(obs)[1:] != self._spec.obs_shape:
-            shape = np.shape(obs)[1:]
+        shape = jax.tree.map(lambda x: np.shape(x)[1:], obs)
+        if shape != self._spec.obs_shape:
             raise BadField(
                 "env", f"{self._env} begins with an observation of shape {shape}, not {self._spec.obs_shape}"
             )

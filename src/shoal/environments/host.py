@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import signal
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from shoal.core.errors import BadField
 from shoal.core.knobs import numbers_of
-from shoal.core.types import ActionSpace, Continuous, Discrete, MultiDiscrete, Spec, TimeStep
+from shoal.core.types import ActionSpace, Continuous, Discrete, MultiDiscrete, PyTree, Spec, TimeStep
 from shoal.core.user_code import one_line
 from shoal.environments.objective import Objective, read_objective
 
@@ -24,8 +24,8 @@ from shoal.environments.objective import Objective, read_objective
 class Vector(Protocol):
     """Several copies of one environment, which step together and reset automatically."""
 
-    def reset(self, seeds: list[int]) -> np.ndarray:
-        """Reset every copy, each with its seed. Returns obs [n, ...]."""
+    def reset(self, seeds: list[int]) -> PyTree:
+        """Reset every copy, each with its seed. Returns obs, every leaf [n, ...]."""
 
     def step(self, action: np.ndarray) -> tuple[TimeStep, np.ndarray | None]:
         """One step of every copy. Returns the time step, every leaf [n, ...], and the objective [n] where one is named."""
@@ -56,8 +56,6 @@ class HostEnvironment(NamedTuple):
 
 def gymnasium_environment(name: str, options: dict[str, Any]) -> HostEnvironment:
     """An environment of gymnasium, by id. Options are those of `open_one`, and `vectorization`: sync (default) or async."""
-    import gymnasium
-
     options = dict(options)
     vectorization = options.pop("vectorization", "sync")
     if vectorization not in ("sync", "async"):
@@ -74,16 +72,13 @@ def gymnasium_environment(name: str, options: dict[str, Any]) -> HostEnvironment
 
     env, first = _try_out(make, f"gym:{name} with env_options {options}")
     space = env.observation_space
-    if not isinstance(space, gymnasium.spaces.Box):
-        raise BadField(
-            "env", f"gym:{name} has the observation space {space}, which cannot be made one array of numbers"
-        )
-    if np.shape(first) != space.shape:
-        raise BadField(
-            "env", f"gym:{name} begins with an observation of shape {np.shape(first)}", f"its space says {space.shape}"
-        )
-    dtype = "uint8" if space.dtype == np.uint8 else "float32"
-    spec = Spec(space.shape, dtype, action_space(env.action_space, f"gym:{name}"))
+    if not _is_arrays(space):
+        raise BadField("env", f"gym:{name} has the observation space {space}, which cannot be made arrays of numbers")
+    shape, given = each(lambda box: box.shape, space), each(np.shape, first)
+    if given != shape:
+        raise BadField("env", f"gym:{name} begins with an observation of shape {given}", f"its space says {shape}")
+    dtype = each(lambda box: "uint8" if box.dtype == np.uint8 else "float32", space)
+    spec = Spec(shape, dtype, action_space(env.action_space, f"gym:{name}"))
 
     attributes = numbers_of(env.unwrapped)
 
@@ -121,7 +116,7 @@ def _try_out(make: Callable[[], Any], what: str) -> tuple[Any, Any]:
             env = make()
             doing = "failed at reset"
             with contextlib.closing(env):
-                first = env.reset(seed=0)[0] if isinstance(env.observation_space, gymnasium.spaces.Box) else None
+                first = env.reset(seed=0)[0] if _is_arrays(env.observation_space) else None
     except gymnasium.error.DependencyNotInstalled as error:
         raise BadField("env", f"{what} needs a package that is missing: {error}") from error
     except (Exception, SystemExit) as error:
@@ -139,7 +134,8 @@ def registry() -> dict[str, Any]:
 
 
 def open_one(env: Any, **options: Any) -> Any:
-    """One environment, by id or specification, with observations flattened into one array where they are not one.
+    """One environment, by id or specification. Its observations are one array, flattened where they are not, or a
+    dictionary of arrays.
 
     Options go to `gymnasium.make`; for Atari's games to `_atari`, unless `obs_type` asks for the console's own output.
     """
@@ -148,9 +144,37 @@ def open_one(env: Any, **options: Any) -> Any:
     name = env if isinstance(env, str) else env.id
     atari = name.rpartition(":")[2].startswith("ALE/") and "obs_type" not in options
     made = _atari(env, **options) if atari else gymnasium.make(env, **options)
-    if not isinstance(made.observation_space, gymnasium.spaces.Box):
-        made = gymnasium.wrappers.FlattenObservation(made)
-    return made
+    space = made.observation_space
+    if isinstance(space, gymnasium.spaces.Dict):
+        return made if _is_arrays(space) else _flattened(made, space)
+    return made if _is_arrays(space) else gymnasium.wrappers.FlattenObservation(made)
+
+
+def _flattened(env: Any, space: Any) -> Any:
+    """The same with observations that are a dictionary of arrays: those of its parts that are none are flattened."""
+    from gymnasium import spaces, wrappers
+
+    flat = {key: part if _is_arrays(part) else spaces.flatten_space(part) for key, part in space.items()}
+
+    def look(obs: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: obs[key] if flat[key] is part else spaces.flatten(part, obs[key]) for key, part in space.items()}
+
+    return wrappers.TransformObservation(env, look, spaces.Dict(flat))
+
+
+def _is_arrays(space: Any) -> bool:
+    """Whether observations are one array, or a dictionary of arrays."""
+    from gymnasium import spaces
+
+    parts = space.values() if isinstance(space, spaces.Dict) else [space]
+    return all(isinstance(part, spaces.Box) for part in parts)
+
+
+def each(function: Callable[..., Any], *trees: PyTree) -> PyTree:
+    """What a function gives for an observation that is one array; or for each array, by key, where it is a dictionary."""
+    if isinstance(trees[0], Mapping):
+        return {key: function(*(x[key] for x in trees)) for key in trees[0]}
+    return function(*trees)
 
 
 def _atari(
@@ -194,35 +218,39 @@ class _Gymnasium:
             # The error of a worker is raised here too; gymnasium would also print it, once per worker.
             warnings.filterwarnings("ignore", ".*ERROR: ", UserWarning, r"gymnasium\.vector\.async_vector_env")
             self._envs = vector.AsyncVectorEnv([make] * n, autoreset_mode=same_step, context=start)
-        self._dtype, self._objective, self._attributes = spec.obs_dtype, objective, attributes
+        self._dtypes, self._objective, self._attributes = spec.obs_dtype, objective, attributes
         self._action_dtype = self._envs.single_action_space.dtype
 
-    def reset(self, seeds: list[int]) -> np.ndarray:
+    def reset(self, seeds: list[int]) -> PyTree:
         obs, _ = self._envs.reset(seed=seeds)
-        return obs.astype(self._dtype)
+        return self._typed(obs)
 
     @np.errstate(over="ignore")  # numbers too large for float32 become infinite, which is handled below
     def step(self, action: np.ndarray) -> tuple[TimeStep, np.ndarray | None]:
         obs, reward, terminated, truncated, info = self._envs.step(action.astype(self._action_dtype))
-        obs, reward = obs.astype(self._dtype), reward.astype(np.float32)
+        obs, reward = self._typed(obs), reward.astype(np.float32)
         final = obs
         done = terminated | truncated
         if done.any():
-            final = obs.copy()
-            for i in np.flatnonzero(done):
-                final[i] = info["final_obs"][i]
-        broken = ~(np.isfinite(reward) & np.isfinite(final).reshape(len(final), -1).all(1))
+            ended, last = np.flatnonzero(done), info["final_obs"][done]
+            final = each(lambda x, *of: _put(x, ended, of), obs, *last)
+        broken = ~np.isfinite(reward)
+        for x in final.values() if isinstance(final, Mapping) else [final]:
+            broken |= ~np.isfinite(x).reshape(len(x), -1).all(1)
         if broken.any():
             reward[broken] = np.nan
             obs = self._restart(obs, broken & ~done)
         step = TimeStep(obs, reward, terminated, truncated | broken, final)
         return step, read_objective(self._objective, done, lambda i: _info_of(info.get("final_info", {}), i))
 
-    def _restart(self, obs: np.ndarray, lost: np.ndarray) -> np.ndarray:
+    def _restart(self, obs: PyTree, lost: np.ndarray) -> PyTree:
         """Begin new episodes in place of those that are `lost` [n], which might never end. Returns obs [n, ...]."""
         if not lost.any():
             return obs
-        return self._envs.reset(options={"reset_mask": lost})[0].astype(self._dtype)
+        return self._typed(self._envs.reset(options={"reset_mask": lost})[0])
+
+    def _typed(self, obs: PyTree) -> PyTree:
+        return each(lambda x, dtype: x.astype(dtype), obs, self._dtypes)
 
     def turn(self, knobs: dict[str, np.ndarray]) -> None:
         for name, values in knobs.items():
@@ -230,6 +258,14 @@ class _Gymnasium:
 
     def close(self) -> None:
         self._envs.close()
+
+
+def _put(x: np.ndarray, rows: np.ndarray, values: Sequence[np.ndarray]) -> np.ndarray:
+    """A copy with other values in some rows."""
+    x = x.copy()
+    for row, value in zip(rows, values, strict=True):
+        x[row] = value
+    return x
 
 
 def _info_of(infos: dict[str, Any], copy: int) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from shoal.core.errors import BadField, unknown
 from shoal.core.types import Continuous, PyTree, Spec
 from shoal.environments.device import DeviceEnvironment, accepted, lenient, like, quiet
 
+ACTOR, CRITIC = "state", "privileged_state"  # keys of observations, and who sees them
 STEPS = ("ctrl_dt", "sim_dt")  # of the configuration: how many steps of the simulator an action lasts is fixed
 # What can be said of every body: knobs that multiply these numbers of its model. Their usual value is 1.
 FACTORS = {
@@ -30,7 +31,8 @@ FACTORS = {
 def playground_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
     """An environment of MuJoCo Playground. Options are its configuration's, nested or dotted, such as `episode_length`.
 
-    Where it has observations for the actor and for the critic, it is that of the actor, `state`. Its knobs are the numbers
+    Where it has observations for the policy and for the critic, `state` and `privileged_state`, these see them as in
+    Playground's own settings. Its knobs are the numbers
     of its configuration that are not whole, such as `reward_config.scales.NAME`, and of its body: `gravity`, downwards
     in m/s2, and the FACTORS.
     """
@@ -46,7 +48,7 @@ def playground_environment(name: str, options: dict[str, Any]) -> DeviceEnvironm
     with accepted(f"playground:{name}", given), quiet():
         env = registry.load(name, config_overrides={"impl": "jax", **given})
 
-    def reset(env: Any, key: jax.Array) -> tuple[PyTree, jax.Array]:
+    def reset(env: Any, key: jax.Array) -> tuple[PyTree, PyTree]:
         with lenient():
             inner = env.reset(jax.random.key_data(key))  # some keep keys among plain numbers
             return (like(inner, shapes), jnp.int32(0)), _seen(inner.obs)
@@ -65,10 +67,9 @@ def playground_environment(name: str, options: dict[str, Any]) -> DeviceEnvironm
     with accepted(f"playground:{name}", given), quiet(), lenient():
         first = jax.eval_shape(env.reset, jax.random.key_data(jax.random.key(0)))
         shapes = jax.eval_shape(env.step, first, action)
-    seen: Any = first.obs.get("state") if isinstance(first.obs, Mapping) else first.obs
-    if not hasattr(seen, "shape"):
-        raise BadField("env", f"playground:{name} with env_options {options} gives no observation that is one array")
-    spec = Spec(seen.shape, "float32", Continuous((-1.0,) * env.action_size, (1.0,) * env.action_size))
+        shape = jax.tree.map(lambda x: x.shape, jax.eval_shape(_seen, first.obs))
+    sees = {"actor": (ACTOR,), "critic": (CRITIC,)} if {ACTOR, CRITIC} <= set(shape) else {}
+    spec = Spec(shape, "float32", Continuous((-1.0,) * env.action_size, (1.0,) * env.action_size), **sees)
     numbers = {x: value for x, value in _flat(env._config.to_dict()).items() if isinstance(value, float)}
     knobs = {x: value for x, value in numbers.items() if x not in STEPS}
     knobs |= {"gravity": round(-float(env.mjx_model.opt.gravity[2]), 4), **dict.fromkeys(FACTORS, 1.0)}
@@ -78,9 +79,9 @@ def playground_environment(name: str, options: dict[str, Any]) -> DeviceEnvironm
     return environment
 
 
-def _seen(obs: Any) -> jax.Array:
-    """What the actor sees."""
-    return (obs["state"] if isinstance(obs, Mapping) else obs).astype(jnp.float32)
+def _seen(obs: Any) -> PyTree:
+    """An observation as numbers that networks take: an array, or a dictionary of arrays."""
+    return jax.tree.map(lambda x: x.astype(jnp.float32), dict(obs) if isinstance(obs, Mapping) else obs)
 
 
 def _flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import onnx
 import onnxruntime
@@ -13,10 +14,10 @@ from onnx import helper
 
 from shoal.core.atomic import write_file
 from shoal.core.errors import BadInput
-from shoal.core.types import Continuous, Discrete
+from shoal.core.types import Continuous, Discrete, Leaf, PyTree
 from shoal.export.graph import Graph, Known, Unsupported, Value, Wire, element
 from shoal.export.metadata import about
-from shoal.export.program import Program, program_of
+from shoal.export.program import Program, by_path, program_of
 from shoal.export.translate import translate
 from shoal.run.champion import Champion
 
@@ -110,7 +111,7 @@ def compare(data: bytes, program: Program, champion: Champion) -> float:
         champion.reset()
         memory = {name: np.zeros((batch, *x.shape[1:]), x.dtype) for name, x in program.memory.items()}
         for obs in _observations(champion, batch):
-            found = dict(zip(outputs, session.run(outputs, {"obs": obs, **memory}), strict=True))
+            found = dict(zip(outputs, session.run(outputs, by_path("obs", obs) | memory), strict=True))
             memory = {name: found[f"next_{name}"] for name in memory}
             action = champion.act(obs)
             off = np.abs(found["action"].astype(np.float64) - action) / np.maximum(1, np.abs(action.astype(np.float64)))
@@ -119,12 +120,13 @@ def compare(data: bytes, program: Program, champion: Champion) -> float:
     return largest
 
 
-def _observations(champion: Champion, batch: int) -> Iterator[np.ndarray]:
+def _observations(champion: Champion, batch: int) -> Iterator[PyTree]:
     """Random ones; whole numbers are those of images."""
-    assert champion.spec is not None
-    shape, dtype = champion.spec.obs_shape, np.dtype(champion.spec.obs_dtype)
     random = np.random.default_rng(batch)
+
+    def draw(leaf: Leaf) -> np.ndarray:
+        shape, whole = (batch, *leaf.shape), np.dtype(leaf.dtype).kind != "f"
+        return (random.integers(0, 128, shape) if whole else random.normal(size=shape)).astype(leaf.dtype)
+
     for _ in range(STEPS):
-        whole = dtype.kind != "f"
-        drawn = random.integers(0, 128, (batch, *shape)) if whole else random.normal(size=(batch, *shape))
-        yield drawn.astype(dtype)
+        yield jax.tree.map(draw, champion.obs)

@@ -55,14 +55,17 @@ def program_of(champion: Champion) -> Program:
     fresh = policy.carry((1,))
     if any(np.asarray(x).any() for x in jax.tree.leaves(fresh)):
         raise BadInput("its memory does not begin with zeros, which a file cannot say")
-    learned, obs = champion.learned, np.zeros((1, *spec.obs_shape), spec.obs_dtype)
+    learned, obs = champion.learned, jax.tree.map(lambda x: np.zeros((1, *x.shape), x.dtype), champion.obs)
     memory = jax.tree.map(of_batch, fresh)
     try:
         with nn.intercept_methods(_plainly):
-            traced, (action, after) = jax.make_jaxpr(act, return_shape=True)(learned, of_batch(obs), memory)
+            traced, (action, after) = jax.make_jaxpr(act, return_shape=True)(
+                learned, jax.tree.map(of_batch, obs), memory
+            )
     except Exception as error:  # whatever a network of somebody's own does with a size that is not known
         raise BadInput(f"its network cannot be written for batches of any size: {one_line(error)}") from error
-    weights, seen, before = (_by_path(*named) for named in (("", learned), ("obs", of_batch(obs)), ("memory", memory)))
+    seen, before = by_path("obs", jax.tree.map(of_batch, obs)), by_path("memory", memory)
+    weights = by_path("", learned)
     # Observations and memories are inputs of the file, whether the network looks at them or not.
     kept = [False] * len(weights) + [True] * (len(seen) + len(before))
     operations, used = partial_eval.dce_jaxpr(traced.jaxpr, [True] * len(traced.jaxpr.outvars), kept)
@@ -72,12 +75,12 @@ def program_of(champion: Champion) -> Program:
         {name: np.asarray(x) for (name, x), needed in zip(weights.items(), used, strict=False) if needed},
         seen,
         before,
-        _by_path("action", action),
-        _by_path("next_memory", after),
+        by_path("action", action),
+        by_path("next_memory", after),
     )
 
 
-def _by_path(name: str, tree: Any) -> Named:
+def by_path(name: str, tree: Any) -> Named:
     """The leaves of a tree by their paths, such as params.policy.kernel; a tree that is one leaf has the name alone."""
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
     paths = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in leaves]

@@ -92,7 +92,7 @@ def joint_update(net: Networks, bonus: Callable = no_bonus, value_weight: Callab
         first = jax.tree.map(lambda x: x[0], hyper)
         noise = jax.vmap(lambda h, key, like: net.noise(h, key, like.shape))(hyper, keys, batch.action)
         next_action = jax.vmap(net.policy)(actors.target_policy, batch.next_obs) + noise
-        flat, next_action = jax.tree.map(_flat, (batch, next_action))
+        flat, next_action = _flat((batch, next_action))
         target = targets(net, critic.target_critics, flat, next_action)
         counts = tree.finite(next_action)[None]  # leaves out actors that have diverged
         critics, optimiser, loss, value = descend_critics(
@@ -115,11 +115,11 @@ def joint_update(net: Networks, bonus: Callable = no_bonus, value_weight: Callab
         return actors, critic, dict(zip(METRICS, (jnp.broadcast_to(loss, len(keys)), *values), strict=True))
 
     def improve_policies(
-        actors: Actor, critic: Critic, hyper: Hyper, obs: jax.Array, *arguments: Any
+        actors: Actor, critic: Critic, hyper: Hyper, obs: PyTree, *arguments: Any
     ) -> tuple[Actor, Critic]:
         def loss(policies: Any) -> jax.Array:
             action = jax.vmap(net.policy)(policies, obs)
-            value = net.climb(critic.critics, _flat(obs), _flat(action)).reshape(obs.shape[:2]).mean(-1)
+            value = net.climb(critic.critics, _flat(obs), _flat(action)).reshape(action.shape[:2]).mean(-1)
             return -(value_weight(hyper) * value).sum() - bonus(policies, hyper, *arguments)
 
         gradient = jax.grad(loss)(actors.policy)
@@ -135,6 +135,6 @@ def joint_update(net: Networks, bonus: Callable = no_bonus, value_weight: Callab
     return update
 
 
-def _flat(x: jax.Array) -> jax.Array:
-    """The batches of all actors as one batch: [N, batch, ...] -> [N * batch, ...]."""
-    return x.reshape(-1, *x.shape[2:])
+def _flat(batches: PyTree) -> PyTree:
+    """The batches of all actors as one batch: leaves [N, batch, ...] -> [N * batch, ...]."""
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batches)

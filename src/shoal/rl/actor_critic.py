@@ -13,17 +13,16 @@ from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.keys import stream
 from shoal.rl.initialisers import orthogonal
-from shoal.rl.networks import MLP, Distribution, Policy, check_activation, make_network, scaled
-from shoal.rl.normalize import normalise
+from shoal.rl.networks import MLP, Distribution, Policy, check_activation, make_network
+from shoal.rl.observations import View, Views
 from shoal.rl.steps import bounded
 
 if TYPE_CHECKING:
-    from shoal.core.types import Spec
-    from shoal.rl.normalize import Statistics
+    from shoal.core.types import PyTree, Spec
 
 
 @dataclass(frozen=True)
-class Networks:
+class Networks(Views):
     """The structure of policy and critic, equal for all members."""
 
     network: Any = "mlp"
@@ -54,7 +53,16 @@ class ActorCritic:
             raise BadField("config.recurrent", "must be at least 0", value=config.recurrent)
         check_activation(config.activation)
         self.spec, self._config = spec, config
-        self._network = make_network(config.network, spec)
+        actor = View(spec, "config.actor", config.actor, spec.actor)
+        critic = View(spec, "config.critic", config.critic, spec.critic)
+        self.sees = actor.keys
+        # Where nothing is before the hidden layers, there is nothing to share.
+        together = config.shared and (actor.keys == critic.keys or config.network != "mlp" or config.recurrent > 0)
+        if together and actor.keys != critic.keys:
+            problem = "policy and critic cannot have a network in common, as they see different observations"
+            raise BadField("config.shared", problem, "write shared: false", value=True)
+        self._views = [actor] if together else [actor, critic]
+        self._networks = [make_network(config.network, view.spec) for view in self._views]
         self._cell = nn.OptimizedLSTMCell(config.recurrent, recurrent_kernel_init=orthogonal(1.0))
         self._policy = Policy(spec.action, config.layers, config.activation)
         self._critic = MLP(config.layers, 1, config.activation)
@@ -62,56 +70,70 @@ class ActorCritic:
     def init(self, key: jax.Array) -> dict[str, Any]:
         """New parameters."""
         policy_key, critic_key = jax.random.split(key)
-        keys = [key] if self._config.shared else [policy_key, critic_key]
-        obs = jnp.zeros((1, *self.spec.obs_shape), self.spec.obs_dtype)
-        params: dict[str, Any] = {"networks": [self._network.init(stream(k, "network"), obs) for k in keys]}
-        x = self._network.apply(params["networks"][0], obs)
+        keys = [key] if len(self._views) == 1 else [policy_key, critic_key]
+        made = [
+            network.init_with_output(stream(k, "network"), tree.zeros(view.spec.obs, 1))
+            for k, network, view in zip(keys, self._networks, self._views, strict=True)
+        ]
+        seen, networks = zip(*made, strict=True)
+        params: dict[str, Any] = {"networks": list(networks)}
         if self._config.recurrent:
             carry = self.carry((1,))[0]
-            params["recurrent"] = [self._cell.init(stream(k, "recurrent"), carry, x) for k in keys]
-            x = carry[1]
-        return params | {"policy": self._policy.init(policy_key, x), "critic": self._critic.init(critic_key, x)}
+            params["recurrent"] = [
+                self._cell.init(stream(k, "recurrent"), carry, x) for k, x in zip(keys, seen, strict=True)
+            ]
+            seen = (carry[1],)
+        policy, critic = self._policy.init(policy_key, seen[0]), self._critic.init(critic_key, seen[-1])
+        return params | {"policy": policy, "critic": critic}
 
     def carry(self, shape: tuple[int, ...]) -> Any:
         """The carry [*shape, ...] at the start of episodes."""
         if not self._config.recurrent:
             return ()
         nothing = jnp.zeros((*shape, self._config.recurrent))
-        return ((nothing, nothing),) * (1 if self._config.shared else 2)
+        return ((nothing, nothing),) * len(self._views)
 
-    def step(
-        self, params: Any, statistics: Statistics, obs: jax.Array, carry: Any
-    ) -> tuple[Distribution, jax.Array, Any]:
-        """For observations [..., *obs_shape] the distribution of the actions, the values [...], and the carry after them.
+    def step(self, params: Any, statistics: PyTree, obs: PyTree, carry: Any) -> tuple[Distribution, jax.Array, Any]:
+        """For observations [..., *] the distribution of the actions, the values [...], and the carry after them.
 
         statistics: of the observations. One that cannot be learned from is not remembered, nor what came before it.
         """
-        features: Any = self._features(params, statistics, obs)
-        if self._config.recurrent:
-            told = [self._cell.apply(*x) for x in zip(params["recurrent"], carry, features, strict=True)]
-            carry, features = zip(*told, strict=True)
-            lasting = bounded(obs, obs.ndim - len(self.spec.obs_shape))
-            carry = tree.where(lasting, carry, self.carry(lasting.shape))
-        return *self._heads(params, features), carry
+        seen = [self._step(params, statistics, obs, carry, i) for i in range(len(self._views))]
+        features, carry = zip(*seen, strict=True)
+        return *self._heads(params, features), carry if self._config.recurrent else ()
+
+    def act(self, params: Any, statistics: PyTree, obs: PyTree, carry: Any) -> tuple[Distribution, Any]:
+        """The first and the last of `step`; what the critic remembers stays as it is, and `obs` may be what `sees` names."""
+        features, first = self._step(params, statistics, obs, carry, 0)
+        return self._policy.apply(params["policy"], features), (first, *carry[1:]) if self._config.recurrent else ()
 
     def steps(
-        self, params: Any, statistics: Statistics, obs: jax.Array, carry: Any, begins: Any
+        self, params: Any, statistics: PyTree, obs: PyTree, carry: Any, begins: Any
     ) -> tuple[Distribution, jax.Array]:
-        """For observations [..., *obs_shape] the distributions of the actions, and the values [...].
+        """For observations [..., *] the distributions of the actions, and the values [...].
 
-        With an LSTM these are sequences, [B, T, *obs_shape]. carry [B, ...]: before their first step; it is that of an
+        With an LSTM these are sequences, [B, T, *]. carry [B, ...]: before their first step; it is that of an
         episode's start at steps where one `begins`, bool [B, T].
         """
-        features = self._features(params, statistics, obs)
+        features = [self._features(params, statistics, obs, i) for i in range(len(self._views))]
         if self._config.recurrent:
             features = [follow(*x, begins) for x in zip(params["recurrent"], carry, features, strict=True)]
         return self._heads(params, features)
 
-    def _features(self, params: Any, statistics: Statistics, obs: jax.Array) -> list[jax.Array]:
-        """What policy and critic see of observations, [..., F]: the same, or each its own."""
-        if self._config.normalise_observations:
-            obs = normalise(statistics, scaled(obs))
-        return [self._network.apply(p, obs) for p in params["networks"]]
+    def _step(self, params: Any, statistics: PyTree, obs: PyTree, carry: Any, i: int) -> tuple[jax.Array, Any]:
+        """What network i makes of observations, [..., F], with its LSTM where there is one; and the carry of that."""
+        features = self._features(params, statistics, obs, i)
+        if not self._config.recurrent:
+            return features, ()
+        own, features = self._cell.apply(params["recurrent"][i], carry[i], features)
+        lasting = bounded(obs, features.ndim - 1)
+        return features, tree.where(lasting, own, self.carry(lasting.shape)[i])
+
+    def _features(self, params: Any, statistics: PyTree, obs: PyTree, i: int) -> jax.Array:
+        """What network i makes of observations, [..., F]: that of both, of the policy, or of the critic."""
+        view = self._views[i]
+        x = view.normalised(statistics, obs) if self._config.normalise_observations else view.look(obs)
+        return self._networks[i].apply(params["networks"][i], x)
 
     def _heads(self, params: Any, features: Any) -> tuple[Distribution, jax.Array]:
         value = self._critic.apply(params["critic"], features[-1])[..., 0]

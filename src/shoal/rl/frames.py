@@ -30,6 +30,10 @@ def stacked(spec: Spec, count: int) -> Spec:
     """The spec with `count` observations in place of one. Raises BadInput."""
     if count < 1:
         raise BadField("config.frame_stack", "must be at least 1", value=count)
+    if count == 1:
+        return spec
+    if isinstance(spec.obs, dict):
+        raise BadField("config.frame_stack", "observations here are dictionaries, and single arrays alone are stacked")
     return replace(spec, obs_shape=_stacked_shape(spec.obs_shape, count))
 
 

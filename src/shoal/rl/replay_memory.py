@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from shoal.core.types import Rollout
+from shoal.core import tree
+from shoal.core.types import PyTree, Rollout
 from shoal.rl.frames import stack
 
 if TYPE_CHECKING:
@@ -30,17 +31,17 @@ class Memory(NamedTuple):
 class Batch(NamedTuple):
     """Transitions of up to n steps; every leaf is [..., batch, ...]."""
 
-    obs: jax.Array
+    obs: PyTree
     action: jax.Array
     reward: jax.Array  # discounted sum of the steps between
-    next_obs: jax.Array
+    next_obs: PyTree
     bootstrap: jax.Array  # weight of the value of `next_obs`: discount ** steps, 0 after a termination
 
 
 def empty(spec: Spec, slots: int, environments: int) -> Memory:
     """A memory without steps, which can hold `slots` steps of each environment."""
     shape = (slots, environments)
-    obs = jnp.zeros((*shape, *spec.obs_shape), spec.obs_dtype)
+    obs = tree.zeros(spec.obs, *shape)
     action = jnp.zeros((*shape, *spec.action.shape), spec.action.dtype)
     flags = jnp.zeros(shape, bool)
     steps = Rollout(
@@ -119,8 +120,8 @@ def sample(
             places.insert(0, at(back))
         return places
 
-    def stacked(parts: list[jax.Array]) -> jax.Array:
-        return stack(jnp.stack(parts, len(shape)), flat.obs.shape[1:])
+    def stacked(parts: list[PyTree]) -> PyTree:
+        return stack(jnp.stack(parts, len(shape)), flat.obs.shape[1:]) if frames > 1 else parts[0]
 
     first = at(0)
     reward, factor = jnp.zeros(shape), jnp.ones(shape)
@@ -134,9 +135,9 @@ def sample(
     end = at(last)
     bootstrap = jnp.where(flat.terminated[end], 0.0, factor)
     return Batch(
-        obs=stacked([flat.obs[place] for place in seen(0)]),
+        obs=stacked([tree.take(flat.obs, place) for place in seen(0)]),
         action=flat.action[first],
         reward=reward,
-        next_obs=stacked([*(flat.obs[place] for place in seen(last)[1:]), flat.next_obs[end]]),
+        next_obs=stacked([*(tree.take(flat.obs, x) for x in seen(last)[1:]), tree.take(flat.next_obs, end)]),
         bootstrap=bootstrap,
     )

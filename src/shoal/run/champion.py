@@ -6,7 +6,7 @@ import math
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from shoal.core.atomic import Damaged
 from shoal.core.errors import BadInput
 from shoal.core.schema import build
 from shoal.core.tree import Named
-from shoal.core.types import ActionSpace, Cards, Continuous, Discrete, MultiDiscrete, PyTree, Spec
+from shoal.core.types import ActionSpace, Cards, Continuous, Discrete, Leaf, MultiDiscrete, PyTree, Spec, told
 from shoal.core.workshop import Workshop
 from shoal.environments.spaces import to_bounds
 from shoal.experiment.experiment import INT32, Experiment, of_run
@@ -66,20 +66,25 @@ def best_at(cards: Cards, row: int, learned: PyTree) -> Best:
 
 
 class Policy(NamedTuple):
-    """How a champion acts: `greedy` and `carry` of its agent, see `Agent`; or the same by a trainer."""
+    """How a champion acts: `greedy`, `carry` and `sees` of its agent, see `Agent`; or the same by a trainer."""
 
     greedy: Callable[..., tuple[Any, PyTree]]
     carry: Callable[[tuple[int, ...]], PyTree]
+    sees: tuple[str, ...] = ()
 
 
 class Champion:
     """A trained policy, ready to act. One with a memory remembers from call to call, until `reset`.
 
-    hyper: the hyperparameters it last trained with. fitness: as measured when it was selected.
+    hyper: the hyperparameters it last trained with. fitness: as measured when it was selected. obs: what it sees of the
+    observations of its environment, where these are known.
     """
 
     def __init__(self, policy: Policy, spec: Spec | None, best: Best, experiment: Experiment):
         self.spec, self.experiment, self.policy, self.learned = spec, experiment, policy, best.learned
+        self.obs = None if spec is None else spec.obs
+        if isinstance(self.obs, dict):
+            self.obs = {key: self.obs[key] for key in policy.sees or self.obs}
         self.hyper = best.hyper
         self.fitness, self.uid, self.generation = best.fitness, best.uid, best.generation
         self.reset()
@@ -91,24 +96,39 @@ class Champion:
     def act(self, obs: Any) -> np.ndarray:
         """The best action for one observation, or for a batch of them [B, ...]; one of the environment's own space.
 
-        To a policy with a memory, the calls until `reset` are the steps of one episode, or of B side by side.
+        Of observations that are dictionaries, what the policy does not see may be missing. To a policy with a memory, the
+        calls until `reset` are the steps of one episode, or of B side by side.
         """
-        if self.spec is None:
+        if self.spec is None or self.obs is None:
             raise BadInput(f"{self.experiment.agent} does not say which observations and actions it has")
-        obs = np.asarray(obs, self.spec.obs_dtype)
-        batched = obs.ndim - len(self.spec.obs_shape)
-        if batched < 0 or obs.shape[batched:] != self.spec.obs_shape:
-            raise BadInput(
-                f"obs has the shape {obs.shape}; this champion takes {self.spec.obs_shape}, or a batch of them"
-            )
-        batch = obs if batched else obs[None]
-        fresh = self.policy.carry(batch.shape[: max(1, batched)])
+        given, axes = _arrays(obs, self.obs)
+        batch = given if axes else jax.tree.map(lambda x: x[None], given)
+        fresh = self.policy.carry(axes or (1,))
         memory = fresh if self._memory is None else self._memory
         if jax.tree.map(np.shape, memory) != jax.tree.map(np.shape, fresh):
-            raise BadInput(f"obs has the shape {obs.shape}; this champion remembers other episodes: call reset() first")
+            shape = jax.tree.map(np.shape, given)
+            raise BadInput(f"obs has the shape {shape}; this champion remembers other episodes: call reset() first")
         action, self._memory = self.policy.greedy(self.learned, batch, memory)
         action = to_bounds(self.spec.action, np.asarray(action)).astype(self.spec.action.native)
-        return action if batched else action[0]
+        return action if axes else action[0]
+
+
+def _arrays(obs: Any, seen: Leaf | dict[str, Leaf]) -> tuple[PyTree, tuple[int, ...]]:
+    """What is `seen` of one observation, or of a batch of them; and the axes of that batch, () for a single one.
+
+    Raises BadInput where it is something else.
+    """
+    if isinstance(seen, dict):
+        if lacking := [key for key in seen if not isinstance(obs, Mapping) or key not in obs]:
+            raise BadInput(f"obs has no {', '.join(lacking)}; this champion takes a dictionary with {told(seen)}")
+        obs = {key: obs[key] for key in seen}
+    arrays = jax.tree.map(lambda leaf, x: np.asarray(x, leaf.dtype), seen, obs)
+    single, given = (jax.tree.map(lambda x: x.shape, tree) for tree in (seen, arrays))
+    leaf, x = jax.tree.leaves(seen)[0], jax.tree.leaves(arrays)[0]
+    axes = x.shape[: max(0, x.ndim - len(leaf.shape))]
+    if given != jax.tree.map(lambda leaf: (*axes, *leaf.shape), seen):
+        raise BadInput(f"obs has the shape {given}; this champion takes {single}, or a batch of them")
+    return arrays, axes
 
 
 def save(folder: Path, best: Best, spec: Spec | None, workshop: Workshop) -> None:
@@ -116,7 +136,7 @@ def save(folder: Path, best: Best, spec: Spec | None, workshop: Workshop) -> Non
     manifest = best.about()
     if spec is not None:
         space = {"kind": type(spec.action).__name__, **asdict(spec.action)}
-        manifest["spec"] = {"obs_shape": spec.obs_shape, "obs_dtype": spec.obs_dtype, "action": space}
+        manifest["spec"] = asdict(spec) | {"action": space}
     checkpoint.write(folder, best.learned, manifest, workshop)
 
 
@@ -144,7 +164,7 @@ def load_champion(run: str | Path, trust_code: bool = False, **given: Any) -> Ch
             learned = checkpoint.read(
                 folder, jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned
             )[0]
-            policy = Policy(jax.jit(agent.greedy), agent.carry)
+            policy = Policy(jax.jit(agent.greedy), agent.carry, agent.sees)
     except Damaged as error:
         raise BadInput(str(error)) from error
     return Champion(policy, spec, replace(best, learned=learned), experiment)
@@ -216,12 +236,19 @@ def _spec(folder: Path, experiment: Experiment, data: Any) -> Spec | None:
     try:
         fields = {k: tuple(v) if isinstance(v, list) else v for k, v in data["action"].items()}
         action: ActionSpace = KINDS[str(fields.pop("kind"))](**fields)
-        spec = Spec(tuple(data["obs_shape"]), data["obs_dtype"], action)
-        counts = [*spec.obs_shape, *action.shape, *getattr(action, "nvec", ()), getattr(action, "n", 1)]
+        shape = data["obs_shape"]
+        shape = {key: tuple(x) for key, x in shape.items()} if isinstance(shape, dict) else tuple(shape)
+        sees = {who: tuple(data[who]) for who in ("actor", "critic") if who in data}
+        spec = Spec(shape, data["obs_dtype"], action, **sees)
+        leaves = list(spec.obs.values()) if isinstance(spec.obs, dict) else [spec.obs]
+        counts = [n for leaf in leaves for n in leaf.shape]
+        counts += [*action.shape, *getattr(action, "nvec", ()), getattr(action, "n", 1)]
         numbers = [x for name, v in fields.items() if name != "native" for x in (v if isinstance(v, tuple) else (v,))]
         sound = all(type(x) in (int, float) and x == x for x in numbers)
-        sound &= all(np.dtype(str(name)).kind in "biuf" for name in (spec.obs_dtype, action.native))
-        if sound and all(type(x) is int and 0 < x <= INT32 for x in counts) and math.prod(spec.obs_shape) <= INT32:
+        sound &= all(np.dtype(str(name)).kind in "biuf" for name in (*(x.dtype for x in leaves), action.native))
+        sound &= {*spec.actor, *spec.critic} <= set(shape if isinstance(shape, dict) else ())
+        sound &= all(type(x) is int and 0 < x <= INT32 for x in counts)
+        if sound and leaves and all(math.prod(leaf.shape) <= INT32 for leaf in leaves):
             return spec
     except (AttributeError, KeyError, TypeError):
         pass

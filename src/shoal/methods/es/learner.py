@@ -22,9 +22,8 @@ from jax.flatten_util import ravel_pytree
 from shoal.core import tree
 from shoal.core.types import Agent, Hyper, Member, Population, PyTree, Range, Rollout, SearchLearner
 from shoal.methods.independent import independent
-from shoal.rl import normalize
 from shoal.rl.batching import spread
-from shoal.rl.networks import scaled
+from shoal.rl.observations import take_in_all
 
 
 class EsHyper(NamedTuple):
@@ -121,9 +120,9 @@ def evolution_strategy(agent: Agent, optimiser: str, chunk: int) -> SearchLearne
     def watch(shared: Shared, rows: jax.Array, step: Rollout, alive: jax.Array) -> Shared:
         """Statistics of observations are those of the mean's episodes, which are the same in every process."""
         row = jnp.argmax(rows == 0)[None]  # this row only: the others differ between processes
-        obs = scaled(step.obs[row])
+        obs = tree.take(step.obs, row)
         seen = alive[row] & (rows[row] == 0)[:, None] & tree.finite(obs, 2)
-        return shared._replace(seen=normalize.take_in(shared.seen, obs, seen))
+        return shared._replace(seen=take_in_all(shared.seen, obs, seen))
 
     alone = independent(agent)
     learner = SearchLearner(

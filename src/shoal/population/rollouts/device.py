@@ -39,7 +39,7 @@ class World(NamedTuple):
     """The state of the environments of N members between two calls; every leaf is [N, B, ...]."""
 
     state: PyTree
-    obs: jax.Array
+    obs: PyTree
     carry: PyTree
     progress: Progress
 

@@ -84,7 +84,7 @@ class HostEpisodes:
         place, shape = self._layout.place, keys.shape
         vector = self._copies(levels, keys.size)
         seeds, act_keys = _seeds_and_act_keys(keys)
-        obs = vector.reset(np.asarray(seeds).tolist()).reshape(*shape, *self._environment.spec.obs_shape)
+        obs = _arranged(vector.reset(np.asarray(seeds).tolist()), shape)
         carry = jax.tree.map(np.asarray, self._learner.agent.carry(shape))
         progress, alive = begin(np, *shape), np.ones(shape, bool)
         returns, lengths = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
@@ -95,12 +95,13 @@ class HostEpisodes:
             step, objective = self._step(vector, action)
             reward, terminated, truncated = (x.reshape(shape) for x in (step.reward, step.terminated, step.truncated))
             done = terminated | truncated
-            watch(Rollout(obs, action, reward, step.final_obs.reshape(obs.shape), terminated, truncated, ()), alive)
+            final_obs = _arranged(step.final_obs, shape)
+            watch(Rollout(obs, action, reward, final_obs, terminated, truncated, ()), alive)
             progress, total, length, _ = advance(np, progress, reward, done)
             value = total if objective is None else np.where(done, objective.reshape(shape), total)
             returns, lengths = np.where(alive, value, returns), np.where(alive, length, lengths)
             alive &= ~done
-            obs = step.obs.reshape(obs.shape)
+            obs = _arranged(step.obs, shape)
             pause(None, 0)
             if not alive.any():
                 break
@@ -121,12 +122,12 @@ class HostEpisodes:
         return environment.open(count, self._objective)
 
     def _greedy_members(
-        self, population: Population, obs: jax.Array, carry: PyTree, keys: jax.Array, turn: jax.Array
+        self, population: Population, obs: PyTree, carry: PyTree, keys: jax.Array, turn: jax.Array
     ) -> Any:
         return self._learner.greedy(population, obs, carry)
 
     def _sample_members(
-        self, population: Population, obs: jax.Array, carry: PyTree, keys: jax.Array, turn: jax.Array
+        self, population: Population, obs: PyTree, carry: PyTree, keys: jax.Array, turn: jax.Array
     ) -> Any:
         return self._learner.act(population, obs, carry, at(keys, turn))[:2]
 
@@ -164,7 +165,7 @@ class HostRollouts(HostEpisodes):
         self._value = layout.program(self._value_members, (*kept, True), True, True) if learner.value else None
         self._turns = [layout.place(np.int32(t), members=False) for t in range(learner.agent.rollout)]
         self._training: Vector | None = None
-        self._obs: np.ndarray = np.zeros(0)
+        self._obs: PyTree = ()
         self._carry: PyTree = ()
         self._progress = begin(np, 0, 0)
         self.programs = (self._act, self._update, self._test, *([self._value] if self._value else []))
@@ -180,7 +181,7 @@ class HostRollouts(HostEpisodes):
         self._training = self._training or self._open(self._environment, "train", shape[0] * shape[1])
         self._turn(knobs)
         seeds = [seed for u in uid for seed in words(derive(key, int(u)), shape[1])]
-        self._obs = self._training.reset(seeds).reshape(*shape, *self._environment.spec.obs_shape)
+        self._obs = _arranged(self._training.reset(seeds), shape)
         self._carry = jax.tree.map(np.asarray, self._learner.agent.carry(shape))
         self._progress = begin(np, *shape)
 
@@ -228,7 +229,7 @@ class HostRollouts(HostEpisodes):
     def _collect(self, acting: tuple, uid: jax.Array, key: jax.Array) -> tuple[Rollout, list[np.ndarray]]:
         assert self._training is not None
         agent, place = self._learner.agent, self._layout.place
-        shape, before = self._obs.shape[:2], self._carry
+        shape, before = self._progress.counts.shape, self._carry
         steps, ends = [], []
         for t in range(agent.rollout):
             chosen = self._act(acting, place(self._obs), place(self._carry), uid, key, self._turns[t])
@@ -239,19 +240,19 @@ class HostRollouts(HostEpisodes):
             reward = step.reward.reshape(shape)
             self._progress, total, length, counted = advance(np, self._progress, reward, done)
             ends.append((total if objective is None else objective.reshape(shape), length, counted))
-            final_obs = step.final_obs.reshape(self._obs.shape)
+            final_obs = _arranged(step.final_obs, shape)
             taken = Rollout(self._obs, action, reward, (), terminated, truncated, extras)
             if self._value is None:
                 steps.append(taken._replace(next_obs=final_obs))
             else:
                 needed = (truncated | (t == agent.rollout - 1)) & ~terminated
                 steps.append(taken._replace(next_value=self._values(acting, final_obs, carry, needed)))
-            self._obs = step.obs.reshape(self._obs.shape)
+            self._obs = _arranged(step.obs, shape)
             self._carry = self._restart(carry, done)
         rollout = jax.tree.map(lambda *x: np.stack(x, 1), *steps)
         return rollout._replace(carry=before), [np.stack(x) for x in zip(*ends, strict=True)]
 
-    def _values(self, acting: tuple, obs: np.ndarray, carry: PyTree, needed: np.ndarray) -> np.ndarray:
+    def _values(self, acting: tuple, obs: PyTree, carry: PyTree, needed: np.ndarray) -> np.ndarray:
         """The values of observations [N, B, ...] where `needed` [N, B], 0 elsewhere."""
         assert self._value is not None
         if not needed.any():
@@ -266,14 +267,14 @@ class HostRollouts(HostEpisodes):
         return jax.tree.map(np.asarray, tree.where(jnp.asarray(done), self._learner.agent.carry(done.shape), carry))
 
     def _act_members(
-        self, acting: tuple, obs: jax.Array, carry: PyTree, uid: jax.Array, key: jax.Array, turn: jax.Array
+        self, acting: tuple, obs: PyTree, carry: PyTree, uid: jax.Array, key: jax.Array, turn: jax.Array
     ) -> Any:
         learned, shared, hyper = acting
         population = Population(Member(learned, (), ()), shared, hyper)
         keys = member_keys(jax.random.fold_in(key, turn), uid)
         return self._learner.act(population, obs, carry, keys)
 
-    def _value_members(self, acting: tuple, obs: jax.Array, carry: PyTree) -> jax.Array:
+    def _value_members(self, acting: tuple, obs: PyTree, carry: PyTree) -> jax.Array:
         assert self._learner.value is not None
         learned, shared, hyper = acting
         return self._learner.value(Population(Member(learned, (), ()), shared, hyper), obs, carry)
@@ -290,12 +291,17 @@ class HostRollouts(HostEpisodes):
     def overwrite(self, copied: np.ndarray) -> None:
         """See `DeviceRollouts.overwrite`."""
         self._progress = self._progress._replace(counts=disown(self._progress, copied))
-        self._carry = forget(self._carry, self._learner.agent.carry(self._obs.shape[:2]), copied)
+        self._carry = forget(self._carry, self._learner.agent.carry(self._progress.counts.shape), copied)
 
     def close(self) -> None:
         if self._training is not None:
             self._training.close()
         super().close()
+
+
+def _arranged(obs: PyTree, shape: tuple[int, ...]) -> PyTree:
+    """Observations of all copies by member and copy: leaves [N * B, ...] -> [*shape, ...]."""
+    return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), obs)
 
 
 @jax.jit

@@ -1,0 +1,89 @@
+"""What networks see of observations that are dictionaries of arrays: some of them, put together as one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+
+from shoal.core.errors import BadField
+from shoal.core.types import told
+from shoal.rl.networks import flatten, scaled
+from shoal.rl.normalize import empty, normalise, take_in
+
+if TYPE_CHECKING:
+    from shoal.core.types import PyTree, Spec
+
+
+@dataclass(frozen=True)
+class Views:
+    """What policy and critic see of observations that are dictionaries, equal for all members."""
+
+    actor: tuple[str, ...] = ()
+    """keys of what the policy sees, where observations are dictionaries; by default what the environment says, or all"""
+    critic: tuple[str, ...] = ()
+    """the same of the critic, which may know more: nobody needs it once the training is over"""
+
+
+class View:
+    """What one network sees of observations: the one array that they are, or some arrays of a dictionary as one.
+
+    Several arrays are flattened, as float32, those of uint8 divided by 255, and stand one behind another in the order of
+    the keys. A single one stays as it is.
+
+    keys: those of the dictionary that are seen; () where observations are one array
+    spec: with the one array that is seen, in place of the dictionary
+    """
+
+    keys: tuple[str, ...] = ()
+
+    def __init__(self, spec: Spec, field: str, chosen: Sequence[str], usual: Sequence[str]):
+        """chosen: what the `field` of the experiment says; usual: the keys where it says nothing. Raises BadInput."""
+        self._leaves, self.spec = spec.obs, spec
+        if not isinstance(self._leaves, dict):
+            if chosen:
+                problem = "observations of this environment are one array, without keys"
+                raise BadField(field, problem, "leave it out", value=list(chosen))
+            return
+        for i, key in enumerate(chosen):
+            if key not in self._leaves or key in chosen[:i]:
+                problem = "is there twice" if key in self._leaves else "is no key of the observations"
+                raise BadField(field, problem, f"there are {told(self._leaves)}", name=key)
+        self.keys = tuple(chosen or usual or sorted(self._leaves))
+        first, *others = (self._leaves[key] for key in self.keys)
+        shape, dtype = first.shape, first.dtype
+        if others:
+            shape, dtype = (sum(math.prod(x.shape) for x in (first, *others)),), "float32"
+        self.spec = replace(spec, obs_shape=shape, obs_dtype=dtype, actor=(), critic=())
+
+    def look(self, obs: PyTree) -> jax.Array:
+        """What is seen of observations [..., *], which may lack what is not: [..., *spec.obs_shape]."""
+        if not isinstance(self._leaves, dict):
+            return obs
+        if len(self.keys) == 1:
+            return obs[self.keys[0]]
+        return jnp.concatenate([flatten(obs[key], self._leaves[key].shape) for key in self.keys], -1)
+
+    def vector(self, obs: PyTree) -> jax.Array:
+        """The same as float32 vectors [..., F]."""
+        return flatten(self.look(obs), self.spec.obs_shape)
+
+    def normalised(self, statistics: PyTree, obs: PyTree) -> jax.Array:
+        """The same, by the statistics of each array."""
+        if self.keys:
+            statistics, obs = ({key: x[key] for key in self.keys} for x in (statistics, obs))
+        return self.look(jax.tree.map(lambda x, of: normalise(of, scaled(x)), obs, statistics))
+
+
+def no_statistics(spec: Spec) -> PyTree:
+    """Empty `Statistics` of every array of an observation."""
+    return jax.tree.map(lambda x: empty(x.shape), spec.obs)
+
+
+def take_in_all(statistics: PyTree, obs: PyTree, counts: jax.Array) -> PyTree:
+    """Add to the statistics of every array those observations [A, B, ...] that `counts` [A, B] marks."""
+    return jax.tree.map(lambda x, of: take_in(of, scaled(x), counts), obs, statistics)

@@ -1,0 +1,246 @@
+"""Observations that are dictionaries of arrays: for every agent, on the device and on the host."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from support.parts import ASYMMETRIC, DTYPES, SHAPES, in_parts, spec_of
+from support.runs import same_run, shoal, tiny
+from support.tiny import REPLAY, close, make_agent, same, space_of
+
+from shoal.agents.policy import policy
+from shoal.agents.ppo import ppo
+from shoal.core import tree
+from shoal.core.errors import BadInput
+from shoal.core.types import Agent, Rollout, Spec, TimeStep
+from shoal.environments import probes, registry
+from shoal.environments.guard import guarded
+from shoal.environments.host import HostEnvironment
+from shoal.run.champion import load_champion
+from shoal.run.loop import resume, train
+
+AGENTS = {"ppo": "continuous", "td3": "continuous", "sac": "continuous", "dqn": "discrete"}
+ORDER = sorted(SHAPES)  # in which arrays stand side by side where nobody says otherwise
+WIDTH = 7
+
+
+def drawn(*batch: int) -> dict[str, Any]:
+    rng = np.random.default_rng(3)
+    whole = rng.integers(0, 256, (*batch, *SHAPES["bytes"])).astype(np.uint8)
+    return {name: rng.normal(size=(*batch, *SHAPES[name])).astype(np.float32) for name in ORDER} | {"bytes": whole}
+
+
+def side_by_side(obs: dict[str, Any]) -> np.ndarray:
+    """By hand: all arrays as one vector, bytes as shares of 255."""
+    batch = obs["state"].shape[:-1]
+    return np.concatenate(
+        [obs["bytes"].reshape(*batch, 4).astype(np.float32) / 255, obs["privileged_state"], obs["state"]], -1
+    )
+
+
+def agent_of(name: str, **settings: Any) -> Agent:
+    if name == "policy":
+        return policy(spec_of(space_of("continuous")), layers=(8,), normalise_observations=True, **settings)
+    return make_agent(name, AGENTS[name], SHAPES, DTYPES, **settings)
+
+
+# --------------------------------------------------------------------------------------------- agents
+
+
+def lived(agent: Agent, obs: dict[str, Any] | np.ndarray, after: Any) -> Any:
+    """The first weights; actions [T, B, ...]; and what one update makes of a rollout in which these were seen."""
+    shape = (agent.rollout, agent.environments)
+    reward = np.random.default_rng(4).normal(size=shape).astype(np.float32)
+    ends = np.random.default_rng(5).random((2, *shape)) < 0.2
+
+    def live(key: jax.Array, obs: Any, after: Any) -> Any:
+        member = agent.init(key, agent.hyper)
+        action, _, extras = jax.vmap(lambda x, key: agent.act(member.learned, agent.hyper, x, (), key))(
+            obs, jax.random.split(key, shape[0])
+        )
+        values = () if agent.value is None else jax.vmap(lambda x: agent.value(member.learned, x, ()))(after)
+        following = after if agent.value is None else ()
+        rollout = Rollout(obs, action, reward, following, *ends, extras, values)
+        end = agent.update(member, agent.hyper, rollout, key)[0].learned
+        return member.learned, action, agent.greedy(end, tree.take(obs, 0), ())[0], end
+
+    return jax.jit(live)(jax.random.key(2), obs, after)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ppo", "dqn"])
+def test_a_dictionary_is_its_arrays_side_by_side(name: str) -> None:
+    """The same weights, actions and update as of one vector; so are statistics, each of its own array."""
+    agent, other = agent_of(name), make_agent(name, AGENTS[name], (WIDTH,))
+    obs = drawn(2, agent.rollout, agent.environments)
+    here, after = ({key: x[i] for key, x in obs.items()} for i in range(2))
+    start, action, greedy, end = lived(agent, here, after)
+    first, *expected, last = lived(other, side_by_side(here), side_by_side(after))
+    if name == "ppo":
+        known = end.observations
+        for field in ("mean", "variance"):
+            of = np.concatenate([np.reshape(getattr(known[key], field), -1) for key in ORDER])
+            np.testing.assert_allclose(of, getattr(last.observations, field), rtol=1e-4, atol=1e-5)
+        assert {key: float(x.total) for key, x in known.items()} == dict.fromkeys(ORDER, float(last.observations.total))
+        first, last, start, end = (x._replace(observations=()) for x in (first, last, start, end))
+    assert same(start, first) and not same(start, end)
+    close((action, greedy, end), (*expected, last), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["ppo", "td3", "sac", "policy"])
+def test_who_sees_what(name: str) -> None:
+    """Actions depend on the keys of the actor alone, and need no others; values on those of the critic alone."""
+    views = {"actor": ["state"]} if name == "policy" else ASYMMETRIC
+    agent = agent_of(name, **views)
+    assert agent.sees == ("state",)
+    learned = jax.jit(agent.init)(jax.random.key(0), agent.hyper).learned
+    obs, act = drawn(5), jax.jit(lambda obs: agent.greedy(learned, obs, ())[0])
+    action = act({"state": obs["state"]})
+    assert same(action, act(obs | {"privileged_state": obs["privileged_state"] + 1, "bytes": obs["bytes"] // 2}))
+    assert not same(action, act(obs | {"state": obs["state"] + 1}))
+    if name == "policy":
+        return
+    if agent.value is not None:
+        value = jax.jit(lambda obs: agent.value(learned, obs, ()))  # type: ignore[misc]
+    elif agent.parts is not None:
+        value = jax.jit(lambda obs: agent.parts.values(learned.critics, obs, action))
+    else:
+        kernel = learned.critics["params"]["Dense_0"]["kernel"]  # of both: what they see of it, and the action
+        assert kernel.shape[1] == 2 + 1 + action.shape[-1]
+        return
+    assert same(value(obs), value(obs | {"bytes": obs["bytes"] // 2}))
+    for key in ASYMMETRIC["critic"]:
+        assert not same(value(obs), value(obs | {key: obs[key] + 1}))
+
+
+def test_what_the_environment_says_is_the_default() -> None:
+    spec = probes.luck().spec
+    assert (spec.actor, spec.critic) == (("state",), ("privileged_state",))
+    agent = make_agent("ppo", "discrete")
+    assert agent.sees == ()
+    params = jax.eval_shape(ppo(spec, layers=()).init, jax.random.key(0), agent.hyper).learned.params
+    widths = [params[part]["params"] for part in ("policy", "critic")]
+    assert [jax.tree.leaves(x)[-1].shape[0] for x in widths] == [1, 2]
+    assert ppo(spec, actor=["privileged_state"]).sees == ("privileged_state",)
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown": (
+        {"actor": ["stat"]},
+        "config.actor: 'stat' is no key of the observations; there are state (2,) float32, privileged_state (1,) float32, "
+        "bytes (2, 2) uint8",
+    ),
+    "twice": ({"critic": ["state", "state"]}, "config.critic: 'state' is there twice"),
+    "shared": (
+        ASYMMETRIC | {"recurrent": 4},
+        "config.shared = True: policy and critic cannot have a network in common",
+    ),
+    "frames": ({"frame_stack": 2}, "config.frame_stack: observations here are dictionaries"),
+    "image": ({"network": "impala"}, "takes images of at least 8 x 8, not observations (7,)"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_input(what: str) -> None:
+    settings, message = BAD[what]
+    with pytest.raises(BadInput, match=re.escape(message)):
+        agent_of("ppo", **settings)
+
+
+def test_keys_of_one_array(tmp_path: Path) -> None:
+    outcome = shoal("train", "--env", "CartPole-v1", "--run-dir", tmp_path / "r", "--set", "config.critic=[state]")
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert "config.critic = ['state']: observations of this environment are one array, without keys" in outcome.err
+
+
+# --------------------------------------------------------------------------------------- environments
+
+
+def test_a_device_environment_gives_what_its_spec_says() -> None:
+    environment = in_parts()
+    others = {
+        "lacks bytes": lambda obs: {"state": obs["state"], "privileged_state": obs["privileged_state"]},
+        "other type": lambda obs: obs | {"bytes": obs["bytes"].astype(jnp.float32)},
+    }
+    for odd in others.values():
+
+        def reset(key: jax.Array, odd: Any = odd) -> Any:
+            state, obs = environment.reset(key)
+            return state, odd(obs)
+
+        with pytest.raises(BadInput, match=r"gives the observation .* at reset; its spec says state \(2,\) float32"):
+            jax.eval_shape(guarded(environment._replace(reset=reset), "x").reset, jax.random.key(0))
+    with pytest.raises(BadInput, match="lacks observations"):
+        guarded(environment._replace(spec=Spec(SHAPES, DTYPES, environment.spec.action, actor=("stat",))), "x")
+
+
+@pytest.fixture
+def rooms() -> Iterator[HostEnvironment]:
+    gymnasium.register("shoal-test/Rooms-v0", "support.parts:Rooms")
+    try:
+        yield registry.make("gym:shoal-test/Rooms-v0", {})
+    finally:
+        del gymnasium.registry["shoal-test/Rooms-v0"]
+
+
+def test_dictionaries_of_gymnasium(rooms: HostEnvironment) -> None:
+    """Every array as it is; what is none is flattened; and the last observation of an episode is its own."""
+    shapes = {"bytes": (1, 2), "deep": (3,), "place": (2,), "room": (3,)}
+    assert rooms.spec.obs_shape == shapes
+    assert rooms.spec.obs_dtype == dict.fromkeys(shapes, "float32") | {"bytes": "uint8"}
+    copies = guarded(rooms, "x").open(2, None)
+    first, steps = copies.reset([3, 4]), []
+    for _ in range(3):
+        steps.append(copies.step(np.zeros((2, 1), np.float32))[0])
+    copies.close()
+    assert {key: (x.shape[1:], str(x.dtype)) for key, x in first.items()} == {
+        key: (shapes[key], rooms.spec.obs_dtype[key]) for key in shapes
+    }
+    np.testing.assert_array_equal(first["place"], [[3, 0], [4, 0]])
+    np.testing.assert_array_equal(steps[1].obs["room"], [[0, 0, 1]] * 2)
+    np.testing.assert_array_equal(steps[1].obs["deep"], [[2, 0, 1]] * 2)
+    last: TimeStep = steps[2]
+    np.testing.assert_array_equal(last.final_obs["place"], [[3, 3], [4, 3]])
+    np.testing.assert_array_equal(last.obs["place"], [[-1, 0]] * 2)
+    np.testing.assert_array_equal(last.obs["bytes"], np.zeros((2, 1, 2)))
+    assert last.terminated.all() and not steps[1].terminated.any()
+
+
+# ----------------------------------------------------------------------------------------------- runs
+
+CONFIG = {"layers": [8], "rollout": 16, "environments": 2} | REPLAY
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_and_its_champion_acts(tmp_path: Path, shared_programs: None) -> None:
+    """On the device: resumed it is the same, bit for bit; of the observations the champion needs what the policy sees."""
+    changes = {"env": "support.parts:in_parts", "agent": "td3", "config": CONFIG | ASYMMETRIC}
+    train(tiny(tmp_path / "whole", **changes))
+    train(tiny(tmp_path / "parts", **changes, generations=1))
+    resume(tmp_path / "parts", generations=2, trust_code=True)
+    same_run(tmp_path / "whole", tmp_path / "parts")
+    champion, obs = load_champion(tmp_path / "whole", trust_code=True), drawn(3)
+    actions = champion.act({"state": obs["state"]})
+    assert same(actions, champion.act(obs)) and actions.shape == (3, 1)
+    one = [champion.act({"state": x}) for x in obs["state"]]
+    np.testing.assert_allclose(np.stack(one), actions, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_run_on_the_host(rooms: HostEnvironment, tmp_path: Path) -> None:
+    views = {"actor": ["place"], "critic": ["place", "room"]}
+    config = CONFIG | views
+    result = train(tiny(tmp_path / "r", env="gym:shoal-test/Rooms-v0", agent="td3", config=config, generations=1))
+    assert result.champion.act({"place": np.zeros((4, 2))}).shape == (4, 1)
+    with pytest.raises(BadInput, match=r"obs has no place; this champion takes a dictionary with place \(2,\) float32"):
+        result.champion.act({"room": np.zeros(3)})
+    with pytest.raises(BadInput, match=r"obs has the shape \{'place': \(3,\)\}; this champion takes"):
+        result.champion.act({"place": np.zeros(3)})
