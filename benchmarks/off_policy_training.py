@@ -102,8 +102,8 @@ def _figures(rates: list[float]) -> list[str]:
 # ------------------------------------------------------------------------------------- where time goes
 
 
-def clocks(agent: str, population: int, wait: bool, iterations: int, warm_up: int) -> dict[str, float]:
-    """Milliseconds per rollout of each part; wait: every update is waited for, so that nothing runs beside another."""
+def clocks(agent: str, population: int, iterations: int, warm_up: int) -> list[dict[str, float]]:
+    """Milliseconds per rollout of each part: as it is; then with updates waited for, so that nothing runs beside another."""
     import jax
     import numpy as np
 
@@ -114,9 +114,11 @@ def clocks(agent: str, population: int, wait: bool, iterations: int, warm_up: in
 
     prepare()
     parts = resolve(from_dict({**settings(agent, warm_up), "population": population, "interval": ROLLOUT * iterations}))
-    shard, spent = make_shard(parts, parts.members()), dict.fromkeys(("acting", "simulators", "updating"), 0.0)
-    first: list[float] = []
+    shard = make_shard(parts, parts.members())
     rollouts = shard.rollouts
+    act, step, update = rollouts._act, rollouts._step, rollouts._update
+    spent: dict[str, float] = {}
+    first: list[float] = []
 
     def timed(name: str, function, block: bool):
         def call(*arguments):
@@ -133,21 +135,25 @@ def clocks(agent: str, population: int, wait: bool, iterations: int, warm_up: in
     _, hyper = parts.evolver.init((0, 0, 0), np.arange(population))
     shard.begin(hyper)
     shard.train(0, warm_up // ROLLOUT + 2, 1)
-    rollouts._act = timed("acting", rollouts._act, True)
-    rollouts._step = timed("simulators", rollouts._step, False)
-    rollouts._update = timed("updating", rollouts._update, wait)
-    began, cpu = time.perf_counter(), time.process_time()
-    shard.train(1, iterations, 1)
-    jax.block_until_ready(shard.population.members.learned)
-    total, cpu = time.perf_counter() - began, time.process_time() - cpu
+    results = []
+    for generation, wait in enumerate((False, True), 1):
+        spent |= dict.fromkeys(("acting", "simulators", "updating"), 0.0)
+        first.clear()
+        rollouts._act = timed("acting", act, True)
+        rollouts._step = timed("simulators", step, False)
+        rollouts._update = timed("updating", update, wait)
+        began, cpu = time.perf_counter(), time.process_time()
+        shard.train(generation, iterations, 1)
+        jax.block_until_ready(shard.population.members.learned)
+        total, cpu = time.perf_counter() - began, time.process_time() - cpu
+        result = {name: x / iterations * 1e3 for name, x in spent.items()}
+        result["fastest acting"] = statistics.quantiles(first, n=10)[0] * ROLLOUT * 1e3
+        result["rest"] = (total - sum(spent.values())) / iterations * 1e3
+        result["cpu"] = cpu / iterations / population / ROLLOUT * 1e3
+        result["total"] = total / iterations * 1e3
+        results.append(result)
     shard.close()
-    alone = statistics.quantiles(first, n=10)[0]
-    result = {name: x / iterations * 1e3 for name, x in spent.items()}
-    result["fastest acting"] = alone * ROLLOUT * 1e3
-    result["rest"] = total / iterations * 1e3 - sum(spent.values()) / iterations * 1e3
-    result["cpu"] = cpu / iterations / population / ROLLOUT * 1e3
-    result["total"] = total / iterations * 1e3
-    return result
+    return results
 
 
 def split(options: argparse.Namespace) -> None:
@@ -155,11 +161,10 @@ def split(options: argparse.Namespace) -> None:
     rows = []
     for agent in options.agents:
         for n in options.populations:
-            found = {}
-            for name, wait in (("as it is", False), ("one after another", True)):
-                arguments = ["--clocks", agent, str(n), str(int(wait)), "--rollouts", str(options.rollouts)]
-                arguments += ["--warm-up", str(options.warm_up)]
-                found[name] = x = last_json([sys.executable, __file__, *arguments])
+            arguments = ["--clocks", agent, str(n), "--rollouts", str(options.rollouts)]
+            arguments += ["--warm-up", str(options.warm_up)]
+            both = last_json([sys.executable, __file__, *arguments])
+            for name, x in zip(("as it is", "one after another"), both, strict=True):
                 waiting = x["acting"] - x["fastest acting"]
                 cells = [x["fastest acting"], waiting, x["simulators"], x["updating"], x["rest"], x["total"]]
                 rows.append([f"{agent.upper()}, {n}, {name}", *(f"{c:,.1f}" for c in cells)])
@@ -191,11 +196,11 @@ def main() -> None:
     add("--warm-up", type=int, default=1_000, help="steps of random actions (default: %(default)s)")
     add("--rollouts", type=int, default=20, help="that are taken apart (default: %(default)s)")
     add("--only", choices=["compare", "split"], help="one of the two parts")
-    add("--clocks", nargs=3, help=argparse.SUPPRESS)
+    add("--clocks", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.clocks:
-        agent, population, wait = options.clocks
-        print(json.dumps(clocks(agent, int(population), wait == "1", options.rollouts, options.warm_up)))
+        agent, population = options.clocks
+        print(json.dumps(clocks(agent, int(population), options.rollouts, options.warm_up)))
         return
     if options.only != "split":
         compare(options)

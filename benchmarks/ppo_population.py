@@ -51,7 +51,7 @@ def rate_of(copies: int, seed: int, options: argparse.Namespace) -> float:
 def throughput(options: argparse.Namespace) -> None:
     """Steps per second at population 8 with equal settings."""
     found: dict[str, list[float]] = {}
-    for copies in (1, 8):
+    for copies in options.copies:
         name = f"Shoal, {copies} x {UPDATE // copies} steps per update"
         found[name] = [rate_of(copies, seed, options) for seed in range(options.repeats)]
     size = ("--population", "8", "--generations", "6", "--interval", "4096")
@@ -108,6 +108,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="seeds of each (default: %(default)s)")
     parser.add_argument("--generations", type=int, default=11, help="of Shoal that are timed (default: %(default)s)")
     parser.add_argument("--interval", type=int, default=16384, help="of Shoal, in steps (default: %(default)s)")
+    parser.add_argument("--copies", type=int, nargs="+", default=[1, 8], help="environments of a member of Shoal's")
     parser.add_argument("--population", type=int, default=32, help="that has a target (default: %(default)s)")
     parser.add_argument("--target", type=float, default=475, help="mean of a population (default: %(default)s)")
     parser.add_argument("--only", choices=["throughput", "target"], help="one of the two claims")

@@ -41,7 +41,7 @@ CASES = {
     "off_policy_training": "--agents td3 --populations 2 --repeats 1 --interval 50 --generations 1 --rollouts 1 "
     "--warm-up 50",
     "pixels": f"--networks nature_cnn --populations 1 --environments 2 --rollout 8 --repeats 1 {BRIEFLY}",
-    "ppo_population": "--repeats 1 --generations 1 --interval 2048 --target 0 --population 2",
+    "ppo_population": "--repeats 1 --generations 1 --interval 2048 --copies 8 --target 0 --population 2",
     "ppo_step": f"--populations 2 --sizes 2 {BRIEFLY}",
     "scaling": "--generations 1 --interval 512 --repeats 1",
     "startup": "--repeats 1 --generations 8 --interval 1024",

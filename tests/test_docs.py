@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import functools
 import importlib
 import importlib.util
@@ -16,6 +17,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from support.runs import build_run
@@ -318,3 +320,29 @@ def test_every_file_has_its_place_in_the_architecture() -> None:
 @pytest.mark.parametrize("page", ["README.md", "docs/experiments.md", "docs/pbt.md"])
 def test_every_selector_and_explorer_is_described(name: str, page: str) -> None:
     assert f"| `{name}` |" in TEXTS[page]
+
+
+RESULTS = re.findall(r"\(results/(\S+\.csv)\)\.\n\n((?:\|.*\n)+)", TEXTS["docs/results.md"])
+
+
+def test_every_result_is_shown() -> None:
+    assert sorted(name for name, _ in RESULTS) == sorted(path.name for path in ROOT.glob("docs/results/*.csv"))
+
+
+@pytest.mark.parametrize("name, shown", RESULTS, ids=[name for name, _ in RESULTS])
+def test_results_are_those_of_their_runs(name: str, shown: str) -> None:
+    """The interquartile mean, without the lowest and the highest quarter, and the mean, of every arm."""
+    scores: dict[str, list[float]] = {}
+    with (ROOT / "docs" / "results" / name).open(newline="") as file:
+        for row in csv.DictReader(file):
+            scores.setdefault(row["arm"], []).append(float(row["score"]))
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in shown.splitlines()[2:]]
+    assert sorted(row[0] for row in rows) == sorted(scores)
+    for arm, middle, interval, mean, seeds in rows:
+        values = sorted(scores[arm])
+        out = len(values) // 4
+        assert middle == f"{np.mean(values[out : len(values) - out]):.4g}"
+        low, high = (float(end) for end in interval.split(" to "))
+        assert values[0] <= low <= float(middle) <= high <= values[-1]
+        assert mean == f"{np.mean(values):.4g}"
+        assert int(seeds) == len(values)

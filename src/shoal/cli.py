@@ -7,14 +7,13 @@ import sys
 from dataclasses import make_dataclass
 from itertools import chain
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
-from rich.console import Console
 from rich.markup import escape
 from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 
+from shoal.commands.endings import BAD_INPUT, DONE, ENDED, FAILED, INTERRUPTED, console, in_shell, say, show
 from shoal.commands.flags import (
     NOTHING,
     WHOLE,
@@ -30,17 +29,15 @@ from shoal.commands.flags import (
     stated,
 )
 from shoal.core.errors import BadField, BadInput
-from shoal.core.interrupts import described, on_signal
+from shoal.core.interrupts import described
 from shoal.core.suggestions import shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from shoal.records.recorder import Recorder
     from shoal.run.loop import Result
 
-DONE, FAILED, BAD_INPUT, INTERRUPTED, ENDED = 0, 1, 2, 3, 130
-WIDE = 1000  # characters in a line of a file or a pipe
 OVERVIEW = """Train a population of reinforcement-learning agents that learn from one another.
 
 First steps: `shoal train experiments/cartpole.yaml`, then `shoal report RUN` and open the page it names.
@@ -62,7 +59,7 @@ def train(file: File = None, flags: Stated = NOTHING, set: Set = (), quiet: Quie
         with blame(file, changed, always=False):
             return start(experiment, recorders)
 
-    return _show(run, quiet)
+    return show(run, quiet)
 
 
 def resume(
@@ -87,7 +84,7 @@ def resume(
         experiment = assign(experiment, path, value)
     more = {name: getattr(experiment, name) for name in (path.partition(".")[0] for path in given)}
     generations = more.pop("generations", generations)
-    return _show(lambda recorders: run_again(run, generations, recorders, trust_code, **more), quiet)
+    return show(lambda recorders: run_again(run, generations, recorders, trust_code, **more), quiet)
 
 
 def evaluate(
@@ -106,9 +103,9 @@ def evaluate(
     from shoal.commands.evaluate import evaluate as play_episodes
 
     look_here(trust_code)
-    with _console().status("playing"):
+    with console().status("playing"):
         outcome = play_episodes(run, episodes, seed, trust_code, levels)
-    _console().print(
+    console().print(
         f"{outcome['mean']:.4g} ± {outcome['standard_error'] or 0:.2g} over {outcome['episodes']} episodes "
         f"(lowest {outcome['min']:.4g}, highest {outcome['max']:.4g}); "
         f"when selected it had {outcome['selection_fitness']:.4g}",
@@ -135,9 +132,9 @@ def play(
     from shoal.commands.play import film
 
     look_here(trust_code)
-    with _console().status("filming"):
+    with console().status("filming"):
         returns = film(run, video, episodes, seed, trust_code, population)
-    _console().print(escape(f"{video}: {', '.join(f'{r:.4g}' for r in returns)}"), highlight=False, soft_wrap=True)
+    console().print(escape(f"{video}: {', '.join(f'{r:.4g}' for r in returns)}"), highlight=False, soft_wrap=True)
     return DONE
 
 
@@ -156,7 +153,7 @@ def export(
     from shoal.commands.export import export as write
 
     look_here(trust_code)
-    _console().print(escape(f"written: {', '.join(write(run, file, trust_code))}"), highlight=False, soft_wrap=True)
+    console().print(escape(f"written: {', '.join(write(run, file, trust_code))}"), highlight=False, soft_wrap=True)
     return DONE
 
 
@@ -178,9 +175,9 @@ def report(
     from shoal.study.results import is_study
 
     if watch:
-        watch_workspace(run, _console())
+        watch_workspace(run, console())
     write = write_page if is_study(run) else write_report
-    _console().print(f"open {_in_shell(write(run))}", highlight=False, soft_wrap=True)
+    console().print(f"open {in_shell(write(run))}", highlight=False, soft_wrap=True)
     return DONE
 
 
@@ -220,7 +217,7 @@ def replay(
     from shoal.commands.retrain import replay as run_schedule
 
     look_here(trust_code)
-    return _show(lambda recorders: run_schedule(run, file, run_dir, population, seed, recorders, trust_code), quiet)
+    return show(lambda recorders: run_schedule(run, file, run_dir, population, seed, recorders, trust_code), quiet)
 
 
 def study(
@@ -242,14 +239,14 @@ def study(
     from shoal.study.page import write_page
 
     look_here()
-    console = Output()
+    screen = Output()
     try:
-        path, failed = conduct(file, workspace, console, quiet)
+        path, failed = conduct(file, workspace, screen, quiet)
     except (Interrupted, KeyboardInterrupt):
-        where = f" --workspace {_in_shell(workspace)}" if workspace else ""
-        console.print(f"interrupted; go on with: shoal study {_in_shell(file)}{where}", highlight=False, soft_wrap=True)
+        where = f" --workspace {in_shell(workspace)}" if workspace else ""
+        screen.print(f"interrupted; go on with: shoal study {in_shell(file)}{where}", highlight=False, soft_wrap=True)
         return INTERRUPTED
-    console.print(f"look at it: open {_in_shell(write_page(path))}", highlight=False, soft_wrap=True)
+    screen.print(f"look at it: open {in_shell(write_page(path))}", highlight=False, soft_wrap=True)
     return FAILED if failed else DONE
 
 
@@ -260,7 +257,7 @@ def toy(
     """Reproduce figure 2 of the PBT paper: why copying and exploring together find what neither finds alone."""
     from shoal.commands.toy import main as run_toy
 
-    run_toy(out, seeds, _console())
+    run_toy(out, seeds, console())
     return DONE
 
 
@@ -295,7 +292,7 @@ def import_(
         sys.stdout.write(text)
     else:
         out.write_text(text, encoding="utf-8")
-        _console().print(f"look at it, then: shoal train {_in_shell(out)}", highlight=False, soft_wrap=True)
+        console().print(f"look at it, then: shoal train {in_shell(out)}", highlight=False, soft_wrap=True)
     return DONE
 
 
@@ -316,22 +313,22 @@ def envs(
 
     from shoal.environments.registry import SUITES, installed, make, names, resolve
 
-    console, whole = _console(), False
+    screen, whole = console(), False
     for suite, package in SUITES.items():
         found = [name for name in names(suite) if pattern.lower() in f"{suite}:{name}".lower()]
         whole |= any(pattern in (name, f"{suite}:{name}") for name in found)
         if not installed(suite):
-            console.print(f"[bold]{suite}[/] is not installed: pip install 'shoal\\[{suite}]' (package {package})")
+            screen.print(f"[bold]{suite}[/] is not installed: pip install 'shoal\\[{suite}]' (package {package})")
         elif found:
             kind = "host" if suite in ("gym", "envpool") else "device, compiled with the training"
-            console.print(f"[bold]{suite}[/] [dim]{kind}[/]")
+            screen.print(f"[bold]{suite}[/] [dim]{kind}[/]")
             ids = [f"{suite}:{name}" for name in found]
-            console.print(Columns(ids, padding=(0, 2)) if console.is_terminal else "\n".join(ids), highlight=False)
+            screen.print(Columns(ids, padding=(0, 2)) if screen.is_terminal else "\n".join(ids), highlight=False)
     if whole:
         from shoal.commands.knobs import described
 
         full = resolve(pattern)
-        console.print(described(full, make(full, {})), highlight=False)
+        screen.print(described(full, make(full, {})), highlight=False)
     return DONE
 
 
@@ -344,7 +341,7 @@ def doctor(file: File = None, flags: Stated = NOTHING, set: Set = ()) -> int:
     given = [(f"--{name.replace('_', '-')}", str(value)) for name, value in vars(flags).items() if value is not None]
     again = [*([str(file)] if file else []), *chain(*given), *chain(*(("--set", part) for part in set))]
     with blame(file, changed, always=False):
-        return DONE if examine(experiment, again, _console()) else BAD_INPUT
+        return DONE if examine(experiment, again, console()) else BAD_INPUT
 
 
 COMMANDS = (train, resume, evaluate, play, export, report, schedule, replay, study, import_, toy, envs, doctor)
@@ -357,14 +354,14 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         code = _call(given)
     except BadInput as error:
-        code = _say(" ".join(str(error).splitlines()), BAD_INPUT)
+        code = say(" ".join(str(error).splitlines()), BAD_INPUT)
     except BrokenPipeError:  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = DONE
     except OSError as error:
-        code = _say(shortened(described(error)), FAILED)
+        code = say(shortened(described(error)), FAILED)
     except KeyboardInterrupt:
-        code = _say("interrupted", ENDED)
+        code = say("interrupted", ENDED)
     finally:
         sys.path[:] = path
     sys.exit(code)
@@ -389,77 +386,3 @@ def _one_by_one(arguments: Sequence[str]) -> list[str]:
             given.append("--set")
         given.append(argument)
     return given
-
-
-def _say(message: str, code: int) -> int:
-    Console(stderr=True, emoji=False).print(f"[bold red]shoal:[/] {escape(message)}", highlight=False, soft_wrap=True)
-    return code
-
-
-def _in_shell(path: Path) -> str:
-    return escape(quote(str(path)))
-
-
-def _console() -> Console:
-    """A file or a pipe takes long lines, so that nothing is cut there."""
-    return Console(width=None if sys.stdout.isatty() else WIDE, emoji=False)
-
-
-def _show(run: Callable[[Sequence[Recorder]], Result], quiet: bool) -> int:
-    """Run with a display and TensorBoard, and say how it ended."""
-    from shoal.core.interrupts import Failed, Interrupted
-    from shoal.records.console import Display, Output
-    from shoal.records.tensorboard import TensorBoard
-
-    console = Output()
-    try:
-        result = run([Display(console, quiet), TensorBoard()])
-    except Interrupted as stopped:
-        with on_signal(_no_more):
-            if stopped.leading:
-                console.print(escape(str(stopped)), highlight=False, soft_wrap=True)
-            return INTERRUPTED
-    except Failed as error:
-        return _say(str(error), FAILED)
-    with on_signal(_no_more):
-        return _tell(result, console) if result.leading else DONE
-
-
-def _no_more() -> None:
-    """A signal when the run has ended: so does the command, in a moment."""
-
-
-def _tell(result: Result, console: Console) -> int:
-    from shoal.report.page import write_report
-
-    summary, champion = result.summary, result.summary["champion"]
-    if champion is not None:
-        test = champion["evaluation"]
-        console.print(
-            f"champion: [bold]{test['mean']:.4g} ± {test['standard_error'] or 0:.2g}[/] "
-            f"on {test['episodes']} fresh episodes ({champion['selection_fitness']:.4g} when selected); "
-            f"{summary['environment_steps']:,} steps in "
-            f"{summary['seconds']:.0f} s, {summary['compile_seconds']:.0f} s of them compiling",
-            highlight=False,
-            soft_wrap=True,
-        )
-        if "levels" in champion:
-            told = (
-                f"{name} {x['mean']:.4g} ± {x['standard_error'] or 0:.2g}" for name, x in champion["levels"].items()
-            )
-            console.print(f"on levels: {', '.join(told)}", highlight=False, soft_wrap=True)
-    try:
-        page = write_report(result.run_dir)
-    except OSError as error:
-        again = f"shoal report {quote(str(result.run_dir))}"
-        return _say(f"the run is done, only its page is missing: {described(error)}; when mended: {again}", FAILED)
-    if champion is None:
-        return _say("no member ever had a finite fitness: every one of them diverged", FAILED)
-    console.print(
-        f"look at it:   open {_in_shell(page)}\n"
-        f"the curves:   tensorboard --logdir {_in_shell(result.run_dir / 'tensorboard')}\n"
-        f"play:         shoal play {_in_shell(result.run_dir)} --video champion.mp4",
-        highlight=False,
-        soft_wrap=True,
-    )
-    return DONE

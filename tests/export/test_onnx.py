@@ -88,6 +88,7 @@ CASES: dict[str, dict[str, Any]] = {
 CASES |= {
     "es-discrete": {"name": "policy", "actions": "discrete"},
     "lstm-continuous": {"name": "policy", "actions": "continuous", "recurrent": 5},
+    "minatar": {"name": "ppo", "actions": "discrete", "obs": (4, 5, 2), "network": "minatar"},
     "nature_cnn": {"name": "dqn", "actions": "discrete", "obs": IMAGE, "dtype": "uint8", "network": "nature_cnn"},
     "channels first": {"name": "policy", "actions": "discrete", "obs": (2, 36, 36), "network": "nature_cnn"},
 }

@@ -228,6 +228,23 @@ def test_features_of_images(first, channels):
     np.testing.assert_allclose(got, features.apply(params, np.float32(obs) / 255), rtol=1e-5, atol=1e-6)
 
 
+def test_features_of_boards():
+    """One convolution of 3 x 3 with 16 kernels, by hand in NumPy."""
+    boards = np.random.default_rng(0).normal(size=(2, 5, 6, 3)).astype(np.float32)
+    features = Features((5, 6, 3), "minatar")
+    params = features.init(jax.random.key(0), boards)
+    (layer,) = params["params"]["MinAtar_0"].values()
+    kernel = np.asarray(layer["kernel"]).reshape(3, 3, 3, 16)
+    expected = np.zeros((2, 3, 4, 16))
+    for i, j in np.ndindex(3, 4):
+        expected[:, i, j] = np.einsum("nhwc,hwcf->nf", boards[:, i : i + 3, j : j + 3], kernel) + np.asarray(
+            layer["bias"]
+        )
+    np.testing.assert_allclose(
+        features.apply(params, boards), np.maximum(expected, 0).reshape(2, -1), rtol=1e-4, atol=1e-5
+    )
+
+
 def test_features_of_vectors():
     """Bytes become shares of 255; all other numbers stay as they are, also whole ones and those above 1."""
     for dtype, scale in (("uint8", 255), ("int32", 1), ("float32", 1)):
@@ -247,7 +264,7 @@ def images(shape: tuple[int, ...]) -> Spec:
 
 @pytest.mark.parametrize("shape", [(84, 84, 4), (4, 84, 84), (210, 160, 3), (36, 36, 1), (3, 36, 50)])
 def test_images_that_the_convolutions_take(shape):
-    for network in ("nature_cnn", "impala"):
+    for network in ("minatar", "nature_cnn", "impala"):
         make_network(network, images(shape))
     dtype = jnp.zeros((1, *shape), jnp.uint8)
     assert min(
@@ -282,7 +299,11 @@ def test_a_network_of_ones_own(monkeypatch):
     obs = np.ones((3, 5, 2), np.uint8)
     for network in (sums, "mine:sums"):
         assert make_network(network, images((5, 2))).apply({}, obs).tolist() == [[10]] * 3
-    unfit = {5: "write mlp, nature_cnn, impala or", lambda spec: 3: "gives a int", "mine:none": "cannot be imported"}
+    unfit = {
+        5: "write mlp, minatar, nature_cnn, impala or",
+        lambda spec: 3: "gives a int",
+        "mine:none": "cannot be imported",
+    }
     unfit |= {lambda spec: nn.Sequential([jnp.sum]): r"must give an array \[2, features\]"}
     for network, told in unfit.items():
         with pytest.raises(BadInput, match=f"config.network.*{told}"):

@@ -252,7 +252,7 @@ member.train(1, 10)
         ({"trainer": "trainers"}, "agent: '' does not exist; choose from"),
         ({"arms": 1}, "config: arms = 1, but one can only choose between two or more"),
         ({"arm": 2}, "config: trainers:Sound does not take it: got an unexpected keyword argument 'arm'"),
-        ({"trainer": "needy:Needy"}, "python = {python}: lacks a package: No module named 'no_such_package'"),
+        ({"trainer": "needy:Needy"}, "python = {python}: lacks a package: No module named 'no_such_package'; install"),
         ({"trainer": "broken:Broken"}, "agent: ZeroDivisionError: division by zero (broken.py, line 1)"),
         ({"python": "/no/such/python"}, "python = /no/such/python: cannot be started: No such file or directory"),
         (

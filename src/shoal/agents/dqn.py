@@ -44,7 +44,7 @@ class Config(Replay):
     activation: str = "relu"
     """tanh, relu, elu, swish or gelu"""
     network: Any = "mlp"
-    """what comes before the hidden layers: mlp (nothing), nature_cnn or impala (convolutions over an image), or
+    """what comes before the hidden layers: mlp (nothing), minatar, nature_cnn or impala (convolutions over an image), or
     module:factory of your own"""
     batch: int = 64
     """transitions per update"""

@@ -32,7 +32,7 @@ class Config:
     """The structure of a policy: what fixes shapes, equal for all members."""
 
     network: Any = "mlp"
-    """what comes before the hidden layers: mlp (nothing), nature_cnn or impala (convolutions over an image), or
+    """what comes before the hidden layers: mlp (nothing), minatar, nature_cnn or impala (convolutions over an image), or
     module:factory of your own"""
     layers: tuple[int, ...] = (64, 64)
     """widths of the hidden layers"""

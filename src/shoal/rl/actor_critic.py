@@ -27,7 +27,7 @@ class Networks:
     """The structure of policy and critic, equal for all members."""
 
     network: Any = "mlp"
-    """what comes before the hidden layers: mlp (nothing), nature_cnn or impala (convolutions over an image), or
+    """what comes before the hidden layers: mlp (nothing), minatar, nature_cnn or impala (convolutions over an image), or
     module:factory of your own"""
     shared: bool = True
     """policy and critic have that network, and the LSTM after it, in common; false: one each"""

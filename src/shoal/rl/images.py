@@ -160,6 +160,14 @@ class NatureCNN(nn.Module):
         return _flat(x)
 
 
+class MinAtar(nn.Module):
+    """The convolution of Young & Tian 2019 (arXiv 1903.03176) for small boards: images [..., H, W, C] -> [..., F]."""
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return _flat(nn.relu(Conv(16, 3)(x)))
+
+
 class Impala(nn.Module):
     """The residual network of Espeholt et al. 2018 (arXiv 1802.01561, figure 3, large): images [..., H, W, C] -> [..., 256].
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from shoal.core.errors import BadField, unknown
 from shoal.core.types import Continuous, Discrete, MultiDiscrete
 from shoal.core.user_code import call_own, import_from
-from shoal.rl.images import Impala, NatureCNN
+from shoal.rl.images import Impala, MinAtar, NatureCNN
 from shoal.rl.initialisers import orthogonal
 
 if TYPE_CHECKING:
@@ -87,7 +87,11 @@ class ForImages(NamedTuple):
     least: int
 
 
-IMAGES = {"nature_cnn": ForImages(NatureCNN, 36), "impala": ForImages(Impala, 8)}
+IMAGES = {
+    "minatar": ForImages(MinAtar, 3),
+    "nature_cnn": ForImages(NatureCNN, 36),
+    "impala": ForImages(Impala, 8),
+}
 NETWORKS = ("mlp", *IMAGES)
 
 

@@ -224,7 +224,8 @@ def complaints(field: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise BadInput("python", f"lacks a package: {error}") from error
+        advice = "install it there, or name an interpreter that has it"
+        raise BadInput("python", f"lacks a package: {error}; {advice}") from error
     except ValueError as error:
         known = getattr(error, "known", ())
         raise BadInput(getattr(error, "field", field), str(error), getattr(error, "name", ""), known) from error

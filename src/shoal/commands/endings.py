@@ -1,0 +1,98 @@
+"""How a command ends: what it says on the screen, and its exit code."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
+
+from shoal.core.interrupts import described, on_signal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from shoal.records.recorder import Recorder
+    from shoal.run.loop import Result
+
+DONE, FAILED, BAD_INPUT, INTERRUPTED, ENDED = 0, 1, 2, 3, 130
+WIDE = 1000  # characters in a line of a file or a pipe
+
+
+def say(message: str, code: int) -> int:
+    """Print what went wrong, in one line. Returns the code."""
+    Console(stderr=True, emoji=False).print(f"[bold red]shoal:[/] {escape(message)}", highlight=False, soft_wrap=True)
+    return code
+
+
+def in_shell(path: Path) -> str:
+    """A path as a shell takes it, to be printed by rich."""
+    return escape(quote(str(path)))
+
+
+def console() -> Console:
+    """Where commands print. A file or a pipe takes long lines, so that nothing is cut there."""
+    return Console(width=None if sys.stdout.isatty() else WIDE, emoji=False)
+
+
+def show(run: Callable[[Sequence[Recorder]], Result], quiet: bool) -> int:
+    """Run with a display and TensorBoard, and say how it ended."""
+    from shoal.core.interrupts import Failed, Interrupted
+    from shoal.records.console import Display, Output
+    from shoal.records.tensorboard import TensorBoard
+
+    screen = Output()
+    try:
+        result = run([Display(screen, quiet), TensorBoard()])
+    except Interrupted as stopped:
+        with on_signal(_no_more):
+            if stopped.leading:
+                screen.print(escape(str(stopped)), highlight=False, soft_wrap=True)
+            return INTERRUPTED
+    except Failed as error:
+        return say(str(error), FAILED)
+    with on_signal(_no_more):
+        return _tell(result, screen) if result.leading else DONE
+
+
+def _no_more() -> None:
+    """A signal when the run has ended: so does the command, in a moment."""
+
+
+def _tell(result: Result, screen: Console) -> int:
+    from shoal.report.page import write_report
+
+    summary, champion = result.summary, result.summary["champion"]
+    if champion is not None:
+        test = champion["evaluation"]
+        screen.print(
+            f"champion: [bold]{test['mean']:.4g} ± {test['standard_error'] or 0:.2g}[/] "
+            f"on {test['episodes']} fresh episodes ({champion['selection_fitness']:.4g} when selected); "
+            f"{summary['environment_steps']:,} steps in "
+            f"{summary['seconds']:.0f} s, {summary['compile_seconds']:.0f} s of them compiling",
+            highlight=False,
+            soft_wrap=True,
+        )
+        if "levels" in champion:
+            told = (
+                f"{name} {x['mean']:.4g} ± {x['standard_error'] or 0:.2g}" for name, x in champion["levels"].items()
+            )
+            screen.print(f"on levels: {', '.join(told)}", highlight=False, soft_wrap=True)
+    try:
+        page = write_report(result.run_dir)
+    except OSError as error:
+        again = f"shoal report {quote(str(result.run_dir))}"
+        return say(f"the run is done, only its page is missing: {described(error)}; when mended: {again}", FAILED)
+    if champion is None:
+        return say("no member ever had a finite fitness: every one of them diverged", FAILED)
+    screen.print(
+        f"look at it:   open {in_shell(page)}\n"
+        f"the curves:   tensorboard --logdir {in_shell(result.run_dir / 'tensorboard')}\n"
+        f"play:         shoal play {in_shell(result.run_dir)} --video champion.mp4",
+        highlight=False,
+        soft_wrap=True,
+    )
+    return DONE
