@@ -30,11 +30,17 @@ EXPECTED: dict[str, Callable[[str], bool]] = {
     "own_agent": lambda said: float(said.split()[1]) > 150,
     "own_selector": lambda said: float(said.split()[-3]) > 150,
     "own_trainer": lambda said: last_number(said) > 150,
+    "own_optimiser": lambda said: said.count("0 runs failed") == 1 and last_number(said) > 50,
     "ray_workers": lambda said: float(said.split()[-3]) > 150,
 }
-RUNS = {"ask_and_tell": 0, "own_trainer": 0, "ray_workers": 2}  # how many it leaves, where that is not one
+# How many it leaves, where that is not one; of sequences of runs, each has three or four, and one of all.
+RUNS = {"ask_and_tell": 0, "own_trainer": 0, "own_optimiser": 2 * (1 + 4 + 5), "ray_workers": 2}
 # Packages that Shoal does not bring along, and the variable that names an interpreter which has them.
-NEEDS = {"own_trainer": ("torch", "SHOAL_SB3_PYTHON"), "ray_workers": ("ray", "SHOAL_RAY_PYTHON")}
+NEEDS = {
+    "own_trainer": ("torch", "SHOAL_SB3_PYTHON"),
+    "own_optimiser": ("optuna", "SHOAL_OPTUNA_PYTHON"),
+    "ray_workers": ("ray", "SHOAL_RAY_PYTHON"),
+}
 
 
 @pytest.mark.slow

@@ -105,6 +105,7 @@ def told(run: Path, name: str = "result.json") -> dict:
     return json.loads((run / name).read_text())
 
 
+@pytest.mark.slow
 def test_arms_that_are_sequences_of_runs(tmp_path: Path) -> None:
     path = file(tmp_path, base=BANDIT, arms=SEQUENCES)
     done = shoal("study", path, "--workspace", tmp_path / "out")

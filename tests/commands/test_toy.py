@@ -15,7 +15,8 @@ STEPS = np.arange(toy.STEPS + 1)
 
 @pytest.fixture(scope="module")
 def rows():
-    return {row.title: row for row in toy.table(60)}
+    paper = ("pbt", "explore", "exploit", "grid", "exploit_hyper")
+    return {row.title: row for row in toy.table(paper, 60)}
 
 
 def test_grid_search_in_closed_form():
@@ -57,6 +58,16 @@ def test_published_and_simulated_numbers(rows):
     assert rows["PBT"].mean == pytest.approx(1.187, abs=0.02)
     assert rows["Explore only"].mean == pytest.approx(1.143, abs=0.045)
     assert rows["Explore only"].low == pytest.approx(0.965, abs=0.18)
+
+
+def test_successors_reach_the_top_too():
+    """PB2 learns within a few copies that both h pay; sub-populations have both kinds of members from the start."""
+    (bandit,), (paces,) = toy.table(["pb2"], 3), toy.table(["mf_pbt"], 20)
+    assert bandit.mean == pytest.approx(1.2, abs=1e-3) and paces.mean > 1.17
+    path = toy.run("mf_pbt", 0)
+    assert path.theta.shape == (toy.STEPS + 1, 8, 2) and path.hyper[0, :, 0].tolist() == [1] * 4 + [0] * 4
+    fast, slow = (np.flatnonzero(path.copied[:, i::2].any(1)) for i in (0, 1))
+    assert set(fast) <= set(range(10, 201, 10)) and len(fast) > 10 and set(slow) <= {50, 100, 150, 200}
 
 
 def test_both_members_win_ties():

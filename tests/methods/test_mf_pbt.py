@@ -53,6 +53,13 @@ def test_a_round_of_both() -> None:
     }
 
 
+def test_what_it_tells_of_its_rounds() -> None:
+    evolver = mf_pbt(TIMES, SPACE, {}, (1, 5))
+    for generation, told in ((0, (1, 2)), (4, (2, 4))):
+        _, decision = evolver.decide((0, generation), (), cards(FITNESS, generation), np.arange(16))
+        assert decision.metrics == dict(zip(("mf_pbt/evolving", "mf_pbt/migrants"), told, strict=True))
+
+
 def test_outsiders_that_are_no_better_are_left() -> None:
     """Each takes the next of them, in order, so that one that is worse ends nothing for others above it."""
     fitness = [100.0, 65, 90, 15, 80, 14, 70, 13, 60, 12, 50, 11, 40, 10, 30, 9]

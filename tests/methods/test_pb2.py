@@ -10,6 +10,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from shoal.core.types import Cards, Evolver, Range
+from shoal.methods.evolving import Pb2
 from shoal.methods.pb2.evolver import pb2
 from shoal.methods.pb2.process import FORGETTING, LENGTHS, NOISES, Process, fitted, highest_bound
 from shoal.methods.pbt.explore import Perturb
@@ -161,6 +162,8 @@ def test_children_of_one_parent_differ() -> None:
         gain = [float(generation * i) for i in range(8)]
         state, decision = bandit.decide((0, generation), state, cards(gain, generation, hyper), np.arange(8))
         hyper = decision.hyper
+        assert set(decision.metrics) == (set(Pb2.tells) if generation else set())
+    assert decision.metrics["pb2/length"] in LENGTHS and decision.metrics["pb2/noise"] in NOISES
     assert (decision.parents[:2] >= 6).all()
     assert any(x[0] != x[1] for x in hyper.values())
 

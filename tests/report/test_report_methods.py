@@ -258,7 +258,8 @@ def test_odd_values_anywhere(tmp_path: Path, write: Any, value: object) -> None:
     (run / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     write_report(run)
     traits = {"drawn": value, "copies": value, "tunes": value}
-    for about in (value, {"name": value, "title": value, "traits": value, "explanation": value}, {"traits": traits}):
+    every = dict.fromkeys(("name", "title", "traits", "explanation", "tells"), value)
+    for about in (value, every, {"traits": traits}, {"tells": {"episode/return": value}}):
         (run / "method.json").write_text(json.dumps(about))
         write_report(run)
     for method in (value, {"name": value}, {"name": "cem_rl", "trained": value}, {"name": "dvd", "arms": value}):
@@ -300,6 +301,31 @@ def test_traits_not_names_make_the_page(tmp_path: Path) -> None:
     run = write_run(tmp_path / "copying", 4, 5)
     write_about(run, "pbt", **own)
     assert "learned by ppo" in (words := report(run, SECTIONS)[1].words) and own["explanation"] in words
+
+
+def test_decisions_are_told_in_the_words_of_the_method(tmp_path: Path) -> None:
+    """Each change where there are few; nothing of what has no words, or was not recorded."""
+    run = write_run(tmp_path / "run", 4, 12)
+    said = {"own/pace": "generations <between> copyings", "own/noise": "noise", "own/always": "what never changes"}
+    write_about(run, "pbt", tells=said | {"own/missing": "nowhere", "own/odd": 3})
+    entries = rows(run, "metrics.jsonl")
+    noise = [None, *np.linspace(0, 1, 11).tolist()]
+    for g, entry in enumerate(entries):
+        pace = 1 if g < 3 else 2 if g < 7 else 4
+        own = {"own/pace": pace, "own/noise": noise[g], "own/always": 0.5, "own/odd": g, "other": g}
+        entry["members"] |= {name: [x] * 4 for name, x in own.items()}
+    (run / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    _, page = report(run, (SECTIONS[0], "decisions", *SECTIONS[1:]))
+    for words in (
+        "Generations <between> copyings",
+        "It was 1 at first, then 2 after generation 3, 4 after generation 7.",
+        "It changed 10 times, between 0 and 1; the median is 0.5.",
+        "It was 0.5 throughout.",
+        "Decided after each generation; recorded as own/always.",
+    ):
+        assert words in page.words
+    assert "nowhere" not in page.words and "own/odd" not in page.words
+    same(chart(page, "Noise")["noise"], noise)
 
 
 def test_what_nothing_is_said_of_is_taken_for_copying(tmp_path: Path) -> None:

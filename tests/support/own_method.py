@@ -30,6 +30,7 @@ class Nearby:
     copies: ClassVar[bool] = False
     tunes: ClassVar[bool] = False
     title: ClassVar[str] = "a search nearby"
+    tells: ClassVar[dict[str, str]] = {}
     shares_evaluation: ClassVar[bool] = False
     workers: ClassVar[bool] = True
     chosen: ClassVar[dict[str, str]] = {}

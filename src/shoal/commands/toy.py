@@ -2,12 +2,12 @@
 
 The goal Q = 1.2 - (t0^2 + t1^2) cannot be differentiated; each of two members climbs a surrogate instead,
 1.2 - (h0 t0^2 + h1 t1^2), and begins at t = (0.9, 0.9) with h = (1, 0) or (0, 1): it sees one coordinate only. Alone,
-neither gets beyond Q = 0.39; by copying and exploring, both find the top at 1.2.
+neither gets beyond Q = 0.39; by copying and exploring, both find the top at 1.2. Successors of PBT climb the same hill.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,7 +15,9 @@ import numpy as np
 
 from shoal.core.errors import BadInput
 from shoal.core.keys import derive
-from shoal.core.types import Cards, Decision, Explore, Range, Select
+from shoal.core.types import Cards, Decision, Evolver, Explore, Range, Select
+from shoal.methods.mf_pbt.evolver import mf_pbt
+from shoal.methods.pb2.evolver import pb2
 from shoal.methods.pbt import explore, select
 from shoal.methods.pbt.evolver import pbt
 
@@ -28,32 +30,43 @@ SPACE = {"h0": Range(0.0, 1.0), "h1": Range(0.0, 1.0)}
 
 
 class Arm(NamedTuple):
-    """One way of running the two members. `inherit`: a copy brings the hyperparameters along with the weights."""
+    """One way of running the members, one half of which begins with h = (1, 0), the other with h = (0, 1).
+
+    inherit: a copy brings the hyperparameters along with the weights
+    """
 
     title: str
-    select: Select
-    explore: Explore
+    evolver: Callable[[], Evolver]
     inherit: bool = True
+    members: int = 2
 
 
+def _pbt(select: Select, explore: Explore) -> Callable[[], Evolver]:
+    return lambda: pbt(select, explore, SPACE, {})
+
+
+GAUSSIAN, PERIODS = explore.Gaussian(0.1), (1, 5)
 ARMS = {
-    "pbt": Arm("PBT", select.Tournament(), explore.Gaussian(0.1)),
-    "explore": Arm("Explore only", select.Keep(explore=True), explore.Gaussian(0.1)),
-    "exploit": Arm("Exploit only", select.Tournament(), explore.Keep(), inherit=False),
-    "grid": Arm("Grid search", select.Keep(), explore.Keep()),
-    "exploit_hyper": Arm("Exploit only, copying h too", select.Tournament(), explore.Keep()),
+    "pbt": Arm("PBT", _pbt(select.Tournament(), GAUSSIAN)),
+    "explore": Arm("Explore only", _pbt(select.Keep(explore=True), GAUSSIAN)),
+    "exploit": Arm("Exploit only", _pbt(select.Tournament(), explore.Keep()), inherit=False),
+    "grid": Arm("Grid search", _pbt(select.Keep(), explore.Keep())),
+    "exploit_hyper": Arm("Exploit only, copying h too", _pbt(select.Tournament(), explore.Keep())),
+    "pb2": Arm("PB2", lambda: pb2(select.Tournament(), GAUSSIAN, SPACE, {}, 0, rows=8)),
+    "pbt_8": Arm("PBT, eight members", _pbt(select.Truncation(), GAUSSIAN), members=8),
+    "mf_pbt": Arm("MF-PBT, eight members", lambda: mf_pbt(GAUSSIAN, SPACE, {}, PERIODS), members=8),
 }
-FIGURE = ("pbt", "explore", "exploit", "grid")  # the four panels of the paper
+FIGURE = ("pbt", "explore", "exploit", "grid", "pb2", "mf_pbt")  # the four panels of the paper, then successors
 COLORS = ("#0072B2", "#D55E00")  # told apart by colour-blind readers too
 
 
 class Trajectories(NamedTuple):
-    """What the 2 members did in S steps.
+    """What N members did in S steps.
 
-    theta:  float64 [S + 1, 2, 2], the weights of each member
-    hyper:  float64 [S + 1, 2, 2], its h0 and h1
-    q:      float64 [S + 1, 2], its Q
-    copied: bool [S + 1, 2], whether its weights came from the other at this step
+    theta:  float64 [S + 1, N, 2], the weights of each member
+    hyper:  float64 [S + 1, N, 2], its h0 and h1
+    q:      float64 [S + 1, N], its Q
+    copied: bool [S + 1, N], whether its weights came from another at this step
     """
 
     theta: np.ndarray
@@ -63,7 +76,7 @@ class Trajectories(NamedTuple):
 
 
 class Row(NamedTuple):
-    """The final Q of the better member over many seeds."""
+    """The final Q of the best member over many seeds."""
 
     title: str
     mean: float
@@ -74,18 +87,18 @@ class Row(NamedTuple):
 
 def run(arm: str, seed: int) -> Trajectories:
     """One run of one of `ARMS`: gradient ascent, and a generation of evolution after every interval."""
-    _, select, explore, inherit = ARMS[arm]
-    evolver = pbt(select, explore, SPACE, {})
-    state, _ = evolver.init((seed, 0), np.arange(2))
-    theta, hyper = np.full((2, 2), 0.9), np.eye(2)
-    copied, path = np.zeros(2, bool), [(theta, hyper, quality(theta), np.zeros(2, bool))]
+    _, make, inherit, n = ARMS[arm]
+    evolver, everybody = make(), np.arange(n)
+    state, _ = evolver.init((seed, 0), everybody)
+    theta, hyper = np.full((n, 2), 0.9), np.eye(2)[2 * everybody // n]
+    path = [(theta, hyper, quality(theta), np.zeros(n, bool))]
     for step in range(1, STEPS + 1):
-        theta, copied = theta - RATE * 2 * hyper * theta, np.zeros(2, bool)
+        theta, copied = theta - RATE * 2 * hyper * theta, np.zeros(n, bool)
         if step % INTERVAL == 0:
             cards = _cards(step, theta, hyper)
-            state, decision = evolver.decide(derive((seed,), step), state, cards, np.arange(2))
+            state, decision = evolver.decide(derive((seed,), step), state, cards, everybody)
             assert isinstance(decision, Decision)
-            theta, copied = theta[decision.parents], decision.parents != np.arange(2)
+            theta, copied = theta[decision.parents], decision.parents != everybody
             if inherit:
                 hyper = np.stack([decision.hyper[name] for name in SPACE], 1).astype(np.float64)
         path.append((theta, hyper, quality(theta), copied))
@@ -97,8 +110,8 @@ def quality(theta: np.ndarray) -> np.ndarray:
     return TOP - (theta**2).sum(-1)
 
 
-def table(seeds: int, done: Callable[[], object] = lambda: None) -> list[Row]:
-    """One row for each of `ARMS`, over `seeds` runs of each; `done` is called after every run."""
+def table(arms: Iterable[str], seeds: int, done: Callable[[], object] = lambda: None) -> list[Row]:
+    """One row for each of some `ARMS`, over `seeds` runs of each; `done` is called after every run."""
 
     def final(arm: str, seed: int) -> float:
         q = run(arm, seed).q[-1].max()
@@ -106,17 +119,17 @@ def table(seeds: int, done: Callable[[], object] = lambda: None) -> list[Row]:
         return float(q)
 
     rows = []
-    for arm, (title, *_) in ARMS.items():
+    for arm in arms:
         q = np.array([final(arm, seed) for seed in range(seeds)])
-        rows.append(Row(title, float(q.mean()), float(q.std()), *np.percentile(q, (5, 95)).tolist()))
+        rows.append(Row(ARMS[arm].title, float(q.mean()), float(q.std()), *np.percentile(q, (5, 95)).tolist()))
     return rows
 
 
 def figure(path: Path, seed: int = 0) -> None:
-    """Draws one run of each arm of the paper: Q over the steps, and the way of the weights to the top."""
+    """Draws one run of some arms: Q over the steps, and the way of the weights to the top."""
     from matplotlib.figure import Figure
 
-    canvas = Figure(figsize=(12, 6.4), layout="constrained")
+    canvas = Figure(figsize=(3 * len(FIGURE), 6.4), layout="constrained")
     axes = canvas.subplots(2, len(FIGURE), sharex="row", sharey="row")
     for (above, below), arm in zip(axes.T, FIGURE, strict=True):
         trajectories = run(arm, seed)
@@ -141,9 +154,9 @@ def main(out: Path, seeds: int, console: Console) -> None:
     if seeds < 1:
         raise BadInput(f"--seeds {seeds}: must be at least 1")
     with Progress(console=console, transient=True) as progress:
-        runs = progress.add_task("two members climb", total=seeds * len(ARMS))
-        rows = table(seeds, lambda: progress.advance(runs))
-    grid = Table("arm", title=f"Final Q of the better member, {seeds} seeds (the top is {TOP})")
+        runs = progress.add_task("members climb", total=seeds * len(ARMS))
+        rows = table(ARMS, seeds, lambda: progress.advance(runs))
+    grid = Table("arm", title=f"Final Q of the best member, {seeds} seeds (the top is {TOP})")
     for heading in ("mean", "std", "5 %", "95 %"):
         grid.add_column(heading, justify="right")
     for row in rows:
@@ -156,8 +169,9 @@ def main(out: Path, seeds: int, console: Console) -> None:
 def _cards(step: int, theta: np.ndarray, hyper: np.ndarray) -> Cards:
     q = quality(theta)
     h = {name: hyper[:, i].astype(np.float32) for i, name in enumerate(SPACE)}
-    members, steps, once = np.arange(2), np.full(2, step), np.ones(2, np.int64)
-    return Cards(members, steps // INTERVAL, steps, q, np.full(2, np.nan), once, h, np.zeros(2, np.int64))
+    n = len(q)
+    steps, once = np.full(n, step), np.ones(n, np.int64)
+    return Cards(np.arange(n), steps // INTERVAL - 1, steps, q, np.full(n, np.nan), once, h, np.zeros(n, np.int64))
 
 
 def _curves(axes: Axes, trajectories: Trajectories) -> None:
@@ -166,7 +180,7 @@ def _curves(axes: Axes, trajectories: Trajectories) -> None:
     axes.set(xlabel="step", xlim=(0, STEPS), ylim=(-0.5, 1.3))
     axes.spines[["top", "right"]].set_visible(False)
     steps = np.arange(STEPS + 1)
-    for i in range(2):
+    for i in range(trajectories.q.shape[1]):
         _line(axes, steps, trajectories.q[:, i], trajectories.copied[:, i], i)
 
 
@@ -176,7 +190,7 @@ def _paths(axes: Axes, trajectories: Trajectories) -> None:
     q = quality(np.stack(np.meshgrid(side, side), -1))
     axes.contourf(side, side, q, levels=np.linspace(-0.8, TOP, 11), cmap="Greys_r", vmin=-3)
     axes.set(xlabel=r"$\theta_0$", aspect="equal")
-    for i in range(2):
+    for i in range(trajectories.q.shape[1]):
         x, y = trajectories.theta[:, i].T
         _line(axes, x, y, trajectories.copied[:, i], i)
     axes.plot(0, 0, "*", color="k", markersize=11, clip_on=False)
@@ -184,7 +198,7 @@ def _paths(axes: Axes, trajectories: Trajectories) -> None:
 
 def _line(axes: Axes, x: np.ndarray, y: np.ndarray, copied: np.ndarray, member: int) -> None:
     """A member's course: solid where it learns, dotted where it copies, a dot at the end; the first lies beneath."""
-    color, width = COLORS[member], (3.0, 1.4)[member]
+    color, width = COLORS[member % 2], 3.0 if member == 0 else 1.4
     jumps = np.flatnonzero(copied)
     solid = [np.insert(part.astype(float), jumps, np.nan) for part in (x, y)]
     axes.plot(*solid, color=color, linewidth=width, label=f"member {member}")

@@ -71,6 +71,10 @@ class MfPbt(Seeds):
 
     copies: ClassVar[bool] = True
     title: ClassVar[str] = "population-based training at several paces"
+    tells: ClassVar[dict[str, str]] = {
+        "mf_pbt/evolving": "sub-populations that evolved",
+        "mf_pbt/migrants": "members that took over the weights of one of another sub-population",
+    }
 
     def __post_init__(self) -> None:
         if not self.periods or min(self.periods) < 1:
@@ -106,6 +110,11 @@ class Pb2(Pbt):
     """the newest intervals of members, from which the bandit learns; more than there are hyperparameters"""
 
     title: ClassVar[str] = "population-based bandits"
+    tells: ClassVar[dict[str, str]] = {
+        "pb2/length": "how far apart hyperparameters tell of one another, in shares of their ranges",
+        "pb2/forgetting": "share of what was learned that one generation makes old",
+        "pb2/noise": "what hyperparameters do not explain of the change of fitness, as a multiple of what they do",
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -142,6 +151,10 @@ class Ipbt(Pb2):
     trainers: ClassVar[bool] = False
     workers: ClassVar[bool] = False
     title: ClassVar[str] = "iterated population-based training"
+    tells: ClassVar[dict[str, str]] = Pb2.tells | {
+        "ipbt/restarts": "how often all members have begun again",
+        "ipbt/pace": "generations from one copying to the next",
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()

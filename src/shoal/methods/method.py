@@ -28,6 +28,7 @@ class Method(Protocol):
     copies: whether members copy one another
     tunes: whether members may differ in hyperparameters
     title: its name in plain words, for the report of a run
+    tells: the metrics that its decisions record, each with what it is in plain words, for the report too
     shares_evaluation: whether workers of a shared directory measure one population together, instead of having one each
     workers: whether workers of a shared directory may each decide for their own members
     chosen: hyperparameters that the method itself sets, each with the option that says how
@@ -43,6 +44,7 @@ class Method(Protocol):
     copies: ClassVar[bool]
     tunes: ClassVar[bool]
     title: ClassVar[str]
+    tells: ClassVar[dict[str, str]]
     shares_evaluation: ClassVar[bool]
     workers: ClassVar[bool]
     chosen: ClassVar[dict[str, str]]
@@ -75,6 +77,7 @@ class Seeds:
     copies: ClassVar[bool] = False
     tunes: ClassVar[bool] = True
     title: ClassVar[str] = "independent members"
+    tells: ClassVar[dict[str, str]] = {}
     shares_evaluation: ClassVar[bool] = False
     workers: ClassVar[bool] = True
     chosen: ClassVar[dict[str, str]] = {}

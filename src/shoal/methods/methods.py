@@ -22,6 +22,7 @@ class _Fixed:
     drawn: ClassVar[bool] = False
     copies: ClassVar[bool] = False
     tunes: ClassVar[bool] = False
+    tells: ClassVar[dict[str, str]] = {}
     shares_evaluation: ClassVar[bool] = False
     workers: ClassVar[bool] = True
     chosen: ClassVar[dict[str, str]] = {}

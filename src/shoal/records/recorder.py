@@ -83,6 +83,7 @@ def about_method(resolved: Resolved) -> dict[str, Any]:
         "title": method.title,
         "traits": {name: getattr(method, name) for name in ("drawn", "copies", "tunes")},
         "explanation": method.explanation(resolved.experiment.population),
+        "tells": dict(method.tells),
     }
 
 

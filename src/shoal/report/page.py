@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core.atomic import write_file
-from shoal.report import charts, diversity, family_tree, figures, generalisation, search, tables
+from shoal.report import charts, decisions, diversity, family_tree, figures, generalisation, search, tables
 from shoal.report.charts import text
 from shoal.report.data import RunData, figure
 from shoal.report.overview import overview, title
@@ -33,6 +33,10 @@ SPEED: Section = (
 LEVELS: Section = (
     "generalisation", "Generalisation", "Was it the task that was learned, or the levels to train on?",
     generalisation.generalisation,
+)  # fmt: skip
+DECISIONS: Section = (
+    "decisions", "Decisions", "What the method did between generations beside copying, and what it went by.",
+    decisions.decisions,
 )  # fmt: skip
 MEMBERS: Section = "members", "Members", "The last generation, the fittest first.", tables.members
 
@@ -81,7 +85,8 @@ def _sections(run: Run, run_data: RunData | None) -> Iterator[tuple[str, str, st
     """(id, heading, what it is about, content) in the order of the page."""
     parts = _of_drawn if run.drawn else _of_copying if run.copies else _of_members
     fitness, *others = parts(run)
-    for name, heading, intro, draw in (fitness, *([LEVELS] if "levels/train" in run.measured else []), *others):
+    measured = [*([LEVELS] if "levels/train" in run.measured else []), *([DECISIONS] if decisions.told(run) else [])]
+    for name, heading, intro, draw in (fitness, *measured, *others):
         yield name, heading, intro, draw(run_data) if run_data else WAITING
     yield (
         "experiment", "Experiment", "All settings of this run, as they were resolved: enough to repeat it.",

@@ -69,7 +69,7 @@ def ipbt(
             else:
                 state, decision = _copy(key, state, sorted_cards)
         row = np.argsort(order)[mine]  # of each member, among those in order of uid
-        metrics = {"ipbt/pace": float(state["pace"]), "ipbt/restarts": float(state["restarts"])}
+        metrics = {"ipbt/pace": float(state["pace"]), "ipbt/restarts": float(state["restarts"]), **decision.metrics}
         return state, Decision(
             order[decision.parents[row]],
             {name: x[row] for name, x in decision.hyper.items()},
@@ -80,10 +80,10 @@ def ipbt(
     def _copy(key: Seed, state: State, cards: Cards) -> tuple[State, Decision]:
         everybody = np.arange(len(cards.uid))
         parents, explores = selected(select, key, cards, everybody, start_after)
-        wise = explorer(explore, state["rows"], space, cards, everybody, parents, explores)
+        wise, metrics = explorer(explore, state["rows"], space, cards, everybody, parents, explores)
         hyper = inherit(wise, key, cards, everybody, parents, explores, space)
         state = from_parents(state, cards, everybody, parents)
-        return state | {"line": state["line"][parents]}, Decision(parents, hyper)
+        return state | {"line": state["line"][parents]}, Decision(parents, hyper, metrics)
 
     def _begin_again(key: Seed, state: State, cards: Cards) -> tuple[State, Decision]:
         n = len(cards.uid)
@@ -101,7 +101,7 @@ def ipbt(
         at_random = np.isin(everybody, best_first[::2])
         hyper = inherit(Resample(), key, cards, everybody, everybody, at_random, space)
         blank = cards._replace(fitness=np.zeros(n), generation=np.full(n, now), hyper=hyper)
-        wise = explorer(Resample(), known, space, blank, everybody, everybody, ~at_random)
+        wise, _ = explorer(Resample(), known, space, blank, everybody, everybody, ~at_random)
         hyper = inherit(wise, key, blank, everybody, everybody, ~at_random, space)
         state = from_parents(state, cards, everybody, everybody) | _lines(space, hyper, n)
         state |= {

@@ -31,9 +31,12 @@ def mf_pbt(explore: Explore, space: dict[str, Range], start: dict[str, float], p
     beginning = pbt(selectors.Keep(), explore, space, start).init
 
     def decide(key: Seed, state: tuple[()], cards: Cards, mine: np.ndarray) -> tuple[tuple[()], Decision]:
-        parents, donors, explores = _decided(derive(key, "select"), cards, int(cards.generation[mine[0]]) + 1, periods)
+        done = int(cards.generation[mine[0]]) + 1
+        parents, donors, explores = _decided(derive(key, "select"), cards, done, periods)
         hyper = inherit(explore, key, cards, mine, donors[mine], explores[mine], space)
-        return state, Decision(parents[mine], hyper)
+        homes = cards.uid % len(periods)
+        migrants, evolving = int((homes[parents] != homes).sum()), sum(done % period == 0 for period in periods)
+        return state, Decision(parents[mine], hyper, {"mf_pbt/evolving": evolving, "mf_pbt/migrants": migrants})
 
     return Evolver(beginning, decide)
 

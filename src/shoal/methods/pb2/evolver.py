@@ -38,9 +38,9 @@ def pb2(
     def decide(key: Seed, state: State, cards: Cards, mine: np.ndarray) -> tuple[State, Decision]:
         parents, explores = selected(select, key, cards, mine, start_after)
         state = observed(state, space, cards, mine)
-        wise = explorer(explore, state["rows"], space, cards, mine, parents, explores)
+        wise, metrics = explorer(explore, state["rows"], space, cards, mine, parents, explores)
         hyper = inherit(wise, key, cards, mine, parents, explores, space)
-        return from_parents(state, cards, mine, parents), Decision(parents, hyper)
+        return from_parents(state, cards, mine, parents), Decision(parents, hyper, metrics)
 
     return Evolver(init, decide)
 
@@ -81,13 +81,13 @@ def explorer(
     mine: np.ndarray,
     parents: np.ndarray,
     explores: np.ndarray,
-) -> Explore:
+) -> tuple[Explore, dict[str, float]]:
     """What gives the members of `mine` that explore their hyperparameters: the bandit, or `explore` where it knows too
-    little. rows: as in the state."""
+    little; and metrics of what it knows. rows: as in the state."""
     rows = rows[np.isfinite(rows[:, CHANGE])]
     deviation = rows[:, CHANGE].std() if len(rows) else 0.0
     if not space or len(rows) <= len(space) or not 0 < deviation < np.inf:
-        return explore
+        return explore, {}
     fitness = cards.fitness[parents]
     known = np.append(rows[:, BEFORE], fitness[np.isfinite(fitness)])
     low, high = known.min(), known.max()
@@ -120,7 +120,7 @@ def explorer(
             chosen[child] = _together(space, best[1:])
         return hyper | {name: values_at(r, chosen[:, i]) for i, (name, r) in enumerate(space.items())}
 
-    return bandit
+    return bandit, {f"pb2/{name}": getattr(process, name) for name in ("length", "forgetting", "noise")}
 
 
 def _apart(space: dict[str, Range], at: np.ndarray) -> np.ndarray:

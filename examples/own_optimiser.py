@@ -1,0 +1,72 @@
+"""An optimiser of other people as an arm of a study: TPE of Optuna asks, runs of single members tell.
+
+It needs `pip install optuna`. Any other will do as well that can be asked for hyperparameters and told what came of them.
+"""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import optuna
+from rich.console import Console
+
+from shoal import Range
+from shoal.commands.study import conduct
+from shoal.study.results import read_results
+
+STUDY = """
+base:
+  env: CartPole-v1
+  population: 4
+  generations: 4
+  interval: 2048
+  space: {learning_rate: [1.0e-5, 1.0e-2, log], epochs: {low: 1, high: 8, integer: true}}
+arms:
+  pbt: {}
+  halving: {halving: 2}
+  tpe: {ask: {optimiser: own_optimiser:Tpe, runs: 4}}   # four runs of one member, of four generations each
+seeds: 2
+"""
+
+
+class Tpe:
+    """The tree-structured Parzen estimator. It asks for the same again when it is given the same seed and told the same."""
+
+    def __init__(self, space: Mapping[str, Range], seed: int):
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=2)
+        self.study = optuna.create_study(direction="maximize", sampler=sampler)
+        self.space = {name: distribution(r) for name, r in space.items()}
+
+    def ask(self) -> dict[str, float]:
+        """The hyperparameters of the next run: a number for each name."""
+        self.trial = self.study.ask(self.space)
+        return dict(self.trial.params)
+
+    def tell(self, hyper: Mapping[str, float], fitness: float) -> None:
+        """`fitness`: the highest that a run with `hyper` has reached; NaN where it has diverged."""
+        state = optuna.trial.TrialState.FAIL if math.isnan(fitness) else None
+        self.study.tell(self.trial, None if state else fitness, state)
+
+
+def distribution(r: Range) -> optuna.distributions.BaseDistribution:
+    """A range as Optuna has it; it has no scale of its own for discounts."""
+    if r.choices is not None:
+        return optuna.distributions.CategoricalDistribution(r.choices)
+    if r.integer:
+        return optuna.distributions.IntDistribution(int(r.low), int(r.high), log=r.scale == "log")
+    return optuna.distributions.FloatDistribution(r.low, r.high, log=r.scale == "log")
+
+
+def main() -> None:
+    # In a shell: shoal study compare.yaml, where Python finds own_optimiser.
+    file = Path("compare.yaml")
+    file.write_text(STUDY)
+    place, failed = conduct(file, Path("runs"), Console())
+    results = read_results(place)
+    reached = ", ".join(f"{arm} {results.scores(arm).mean():.0f}" for arm in results.study.arms)
+    print(f"{failed} runs failed; of 500 the champions reach: {reached}")
+
+
+if __name__ == "__main__":
+    main()
