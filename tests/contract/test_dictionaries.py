@@ -18,12 +18,16 @@ from support.tiny import REPLAY, close, make_agent, same, space_of
 
 from shoal.agents.policy import policy
 from shoal.agents.ppo import ppo
+from shoal.commands import checks
+from shoal.commands.knobs import described
+from shoal.commands.stages import stage_of
 from shoal.core import tree
 from shoal.core.errors import BadInput
 from shoal.core.types import Agent, Rollout, Spec, TimeStep
 from shoal.environments import probes, registry
 from shoal.environments.guard import guarded
 from shoal.environments.host import HostEnvironment
+from shoal.experiment.resolve import resolve
 from shoal.run.champion import load_champion
 from shoal.run.loop import resume, train
 
@@ -193,7 +197,7 @@ def rooms() -> Iterator[HostEnvironment]:
 
 def test_dictionaries_of_gymnasium(rooms: HostEnvironment) -> None:
     """Every array as it is; what is none is flattened; and the last observation of an episode is its own."""
-    shapes = {"bytes": (1, 2), "deep": (3,), "place": (2,), "room": (3,)}
+    shapes = {"bytes": (1, 2), "deep": (2,), "place": (2,), "room": (3,)}
     assert rooms.spec.obs_shape == shapes
     assert rooms.spec.obs_dtype == dict.fromkeys(shapes, "float32") | {"bytes": "uint8"}
     copies = guarded(rooms, "x").open(2, None)
@@ -206,7 +210,7 @@ def test_dictionaries_of_gymnasium(rooms: HostEnvironment) -> None:
     }
     np.testing.assert_array_equal(first["place"], [[3, 0], [4, 0]])
     np.testing.assert_array_equal(steps[1].obs["room"], [[0, 0, 1]] * 2)
-    np.testing.assert_array_equal(steps[1].obs["deep"], [[2, 0, 1]] * 2)
+    np.testing.assert_array_equal(steps[1].obs["deep"], [[2, 1]] * 2)
     last: TimeStep = steps[2]
     np.testing.assert_array_equal(last.final_obs["place"], [[3, 3], [4, 3]])
     np.testing.assert_array_equal(last.obs["place"], [[-1, 0]] * 2)
@@ -217,6 +221,18 @@ def test_dictionaries_of_gymnasium(rooms: HostEnvironment) -> None:
 # ----------------------------------------------------------------------------------------------- runs
 
 CONFIG = {"layers": [8], "rollout": 16, "environments": 2} | REPLAY
+
+
+def test_what_is_seen_is_told() -> None:
+    resolved = resolve(tiny(env=in_parts, agent="td3", config=CONFIG | ASYMMETRIC))
+    (found,) = checks.observations(resolved)
+    whole = "state (2,) float32, privileged_state (1,) float32, bytes (2, 2) uint8"
+    assert (found.mark, found.text) == ("✓", f"{whole}; policies see state")
+    with pytest.raises(BadInput, match=re.escape(f"its observations are no grid, but {whole}")):
+        stage_of("support.parts:in_parts", {}, None)
+    assert described("luck", probes.luck()).startswith(
+        "luck shows state (1,) float32, privileged_state (2,) float32; actor sees state; critic sees privileged_state\n"
+    )
 
 
 @pytest.mark.slow

@@ -13,11 +13,11 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from support.parts import DTYPES, SHAPES, spec_of
 from support.runs import shoal, tiny
 from support.tiny import kinds, make_agent, space_of
 
 from shoal.agents.policy import policy
+from shoal.agents.ppo import ppo
 from shoal.core.errors import BadInput
 from shoal.core.types import ActionSpace, Agent, Continuous, Discrete, Spec
 from shoal.experiment.experiment import Experiment
@@ -52,8 +52,6 @@ def made(name: str, actions: str, obs: tuple[int, ...] = (3,), dtype: str = "flo
 
 def of_ppo(action: ActionSpace) -> Champion:
     """One for actions of any kind."""
-    from shoal.agents.ppo import ppo
-
     spec = Spec((3,), "float32", action)
     return champion_of(ppo(spec, layers=(8,), normalise_observations=True), spec)
 
@@ -156,13 +154,14 @@ def test_against_the_same_by_hand(tmp_path: Path) -> None:
 
 def test_one_input_for_each_array_that_the_policy_sees(tmp_path: Path) -> None:
     """Of observations that are dictionaries; nothing is left of what only the critic saw."""
-    spec = spec_of(Continuous((-1.0,), (2.0,)))
-    agent = make_agent("ppo", "continuous", SHAPES, DTYPES, actor=["state", "bytes"])  # type: ignore[arg-type]
+    shapes = {"state": (2,), "privileged_state": (3,), "bytes": (4,)}
+    spec = Spec(shapes, dict.fromkeys(shapes, "float32") | {"bytes": "uint8"}, Continuous((-1.0,), (2.0,)))
+    agent = ppo(spec, layers=(8,), normalise_observations=True, actor=["state", "bytes"])
     champion = champion_of(agent, spec)
     assert write_onnx(champion, tmp_path / "policy.onnx") <= 1e-5
     session, random = session_of(tmp_path / "policy.onnx"), np.random.default_rng(2)
     obs = {
-        "bytes": random.integers(0, 256, (9, 2, 2), np.uint8),
+        "bytes": random.integers(0, 256, (9, 4), np.uint8),
         "state": random.normal(size=(9, 2)).astype(np.float32),
     }
     (action,) = session.run(["action"], {f"obs.{key}": x for key, x in obs.items()})
@@ -170,7 +169,7 @@ def test_one_input_for_each_array_that_the_policy_sees(tmp_path: Path) -> None:
     np.testing.assert_allclose(action, champion.act(obs), rtol=1e-5, atol=1e-5)
     told = json.loads(session.get_modelmeta().custom_metadata_map["observation"])
     assert list(told) == ["state", "bytes"]  # in the order in which they stand before the first layer
-    assert told["bytes"] == {"name": "obs.bytes", "shape": [2, 2], "dtype": "uint8"}
+    assert told["bytes"] == {"name": "obs.bytes", "shape": [4], "dtype": "uint8"}
     write_npz(champion, tmp_path / "policy.npz")
     with np.load(tmp_path / "policy.npz") as file:
         assert "observations.state.mean" in file and not [x for x in file if "privileged" in x or "critic" in x]

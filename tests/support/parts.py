@@ -52,7 +52,7 @@ class Rooms(gymnasium.Env):
             "place": gymnasium.spaces.Box(-99, 99, (2,), np.float64),
             "bytes": gymnasium.spaces.Box(0, 255, (1, 2), np.uint8),
             "room": gymnasium.spaces.Discrete(3),
-            "deep": gymnasium.spaces.Dict({"a": gymnasium.spaces.Box(-9, 9, (1,)), "b": gymnasium.spaces.Discrete(2)}),
+            "deep": gymnasium.spaces.Dict({name: gymnasium.spaces.Box(-9, 9, (1,)) for name in "ab"}),
         }
     )
     action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
@@ -67,6 +67,6 @@ class Rooms(gymnasium.Env):
         return self._see(), float(action[0]), self.time == 3, False, {}
 
     def _see(self) -> dict[str, Any]:
-        deep = {"a": np.full(1, self.time, np.float32), "b": 1}
+        deep = {"a": np.full(1, self.time, np.float32), "b": np.ones(1, np.float32)}
         place, picture = np.array([self.place, self.time], np.float64), np.full((1, 2), self.time, np.uint8)
         return {"place": place, "bytes": picture, "room": self.time % 3, "deep": deep}

@@ -112,8 +112,8 @@ def devices(resolved: Resolved) -> Iterator[Finding]:
 def observations(resolved: Resolved) -> Iterator[Finding]:
     """What policies see, where that may be a part of what there is."""
     if not isinstance(resolved.learner, Trainers) and isinstance(resolved.environment.spec.obs, dict):
-        sees = ", ".join(resolved.agent.sees) or "all of it"
-        yield fine("observations", f"{told(resolved.environment.spec.obs)}; what acts sees {sees}")
+        sees = ", ".join(resolved.agent.sees) or "all of them"
+        yield fine("observations", f"{told(resolved.environment.spec.obs)}; policies see {sees}")
 
 
 def storage(resolved: Resolved) -> Iterator[Finding]:

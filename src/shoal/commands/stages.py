@@ -14,7 +14,7 @@ import numpy as np
 
 from shoal.core.errors import BadInput
 from shoal.core.keys import jax_key, words
-from shoal.core.types import PyTree, Seed
+from shoal.core.types import PyTree, Seed, told
 from shoal.core.user_code import one_line
 from shoal.environments import host, registry
 from shoal.environments.atari import ONLY_IN_TRAINING
@@ -97,7 +97,8 @@ def stage_of(env: str, options: dict[str, Any], levels: Span | None, as_page: bo
     seen = environment.spec.obs
     if not isinstance(seen, dict) and len(seen.shape) in (2, 3):
         return _Device(environment, Painter(lambda state, obs: cells(obs), 10))
-    raise BadInput(f"{env} cannot be filmed: nothing is known of how to draw it, and its observations are no grid")
+    problem = "nothing is known of how to draw it, and its observations are no grid"
+    raise BadInput(f"{env} cannot be filmed: {problem}, but {told(seen)}")
 
 
 class _Host:

@@ -95,6 +95,8 @@ class Spec:
         if isinstance(self.obs_shape, Mapping):
             dtype = self.obs_dtype
             dtypes = dict.fromkeys(self.obs_shape, dtype) if isinstance(dtype, str) else dict(dtype)
+            if dtypes.keys() != self.obs_shape.keys():
+                raise ValueError(f"obs_shape has the keys {list(self.obs_shape)}, and obs_dtype {list(dtypes)}")
             object.__setattr__(self, "obs_shape", dict(self.obs_shape))
             object.__setattr__(self, "obs_dtype", dtypes)
 

@@ -62,7 +62,7 @@ def turned(environment: DeviceEnvironment, knobs: Mapping[str, Any]) -> DeviceEn
 def step_once(environment: DeviceEnvironment, key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
     """The environment's `step`; where observation or reward are not finite, the reward is NaN and the episode truncated."""
     state, obs, reward, terminated, truncated = environment.step(key, state, action)
-    broken = ~tree.finite((obs, reward), 0)
+    broken = ~(tree.finite(obs, 0) & jnp.isfinite(reward))
     return state, obs, jnp.where(broken, jnp.nan, reward), terminated, truncated | broken
 
 

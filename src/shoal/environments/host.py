@@ -74,10 +74,10 @@ def gymnasium_environment(name: str, options: dict[str, Any]) -> HostEnvironment
     space = env.observation_space
     if not _is_arrays(space):
         raise BadField("env", f"gym:{name} has the observation space {space}, which cannot be made arrays of numbers")
-    shape, given = each(lambda box: box.shape, space), each(np.shape, first)
+    shape, given = _each(lambda box: box.shape, space), _each(np.shape, first)
     if given != shape:
         raise BadField("env", f"gym:{name} begins with an observation of shape {given}", f"its space says {shape}")
-    dtype = each(lambda box: "uint8" if box.dtype == np.uint8 else "float32", space)
+    dtype = _each(lambda box: "uint8" if box.dtype == np.uint8 else "float32", space)
     spec = Spec(shape, dtype, action_space(env.action_space, f"gym:{name}"))
 
     attributes = numbers_of(env.unwrapped)
@@ -154,7 +154,9 @@ def _flattened(env: Any, space: Any) -> Any:
     """The same with observations that are a dictionary of arrays: those of its parts that are none are flattened."""
     from gymnasium import spaces, wrappers
 
-    flat = {key: part if _is_arrays(part) else spaces.flatten_space(part) for key, part in space.items()}
+    flat: dict[str, Any] = {
+        key: part if isinstance(part, spaces.Box) else spaces.flatten_space(part) for key, part in space.items()
+    }
 
     def look(obs: Mapping[str, Any]) -> dict[str, Any]:
         return {key: obs[key] if flat[key] is part else spaces.flatten(part, obs[key]) for key, part in space.items()}
@@ -170,7 +172,7 @@ def _is_arrays(space: Any) -> bool:
     return all(isinstance(part, spaces.Box) for part in parts)
 
 
-def each(function: Callable[..., Any], *trees: PyTree) -> PyTree:
+def _each(function: Callable[..., Any], *trees: PyTree) -> PyTree:
     """What a function gives for an observation that is one array; or for each array, by key, where it is a dictionary."""
     if isinstance(trees[0], Mapping):
         return {key: function(*(x[key] for x in trees)) for key in trees[0]}
@@ -233,7 +235,7 @@ class _Gymnasium:
         done = terminated | truncated
         if done.any():
             ended, last = np.flatnonzero(done), info["final_obs"][done]
-            final = each(lambda x, *of: _put(x, ended, of), obs, *last)
+            final = _each(lambda x, *of: _put(x, ended, of), obs, *last)
         broken = ~np.isfinite(reward)
         for x in final.values() if isinstance(final, Mapping) else [final]:
             broken |= ~np.isfinite(x).reshape(len(x), -1).all(1)
@@ -250,7 +252,7 @@ class _Gymnasium:
         return self._typed(self._envs.reset(options={"reset_mask": lost})[0])
 
     def _typed(self, obs: PyTree) -> PyTree:
-        return each(lambda x, dtype: x.astype(dtype), obs, self._dtypes)
+        return _each(lambda x, dtype: x.astype(dtype), obs, self._dtypes)
 
     def turn(self, knobs: dict[str, np.ndarray]) -> None:
         for name, values in knobs.items():

@@ -56,12 +56,11 @@ class ActorCritic:
         actor = View(spec, "config.actor", config.actor, spec.actor)
         critic = View(spec, "config.critic", config.critic, spec.critic)
         self.sees = actor.keys
-        # Where nothing is before the hidden layers, there is nothing to share.
-        together = config.shared and (actor.keys == critic.keys or config.network != "mlp" or config.recurrent > 0)
-        if together and actor.keys != critic.keys:
+        alike, nothing_to_share = actor.keys == critic.keys, config.network == "mlp" and not config.recurrent
+        if config.shared and not (alike or nothing_to_share):
             problem = "policy and critic cannot have a network in common, as they see different observations"
             raise BadField("config.shared", problem, "write shared: false", value=True)
-        self._views = [actor] if together else [actor, critic]
+        self._views = [actor] if config.shared and alike else [actor, critic]
         self._networks = [make_network(config.network, view.spec) for view in self._views]
         self._cell = nn.OptimizedLSTMCell(config.recurrent, recurrent_kernel_init=orthogonal(1.0))
         self._policy = Policy(spec.action, config.layers, config.activation)

@@ -73,7 +73,7 @@ class View:
         return flatten(self.look(obs), self.spec.obs_shape)
 
     def normalised(self, statistics: PyTree, obs: PyTree) -> jax.Array:
-        """The same, by the statistics of each array."""
+        """The same of observations that are normalised, each array by its own statistics."""
         if self.keys:
             statistics, obs = ({key: x[key] for key in self.keys} for x in (statistics, obs))
         return self.look(jax.tree.map(lambda x, of: normalise(of, scaled(x)), obs, statistics))

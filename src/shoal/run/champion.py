@@ -250,6 +250,6 @@ def _spec(folder: Path, experiment: Experiment, data: Any) -> Spec | None:
         sound &= all(type(x) is int and 0 < x <= INT32 for x in counts)
         if sound and leaves and all(math.prod(leaf.shape) <= INT32 for leaf in leaves):
             return spec
-    except (AttributeError, KeyError, TypeError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         pass
     raise Damaged(f"{folder}: this is no champion")
