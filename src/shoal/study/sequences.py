@@ -68,8 +68,8 @@ class Halving:
         return len(self._rungs(e.population, e.generations))
 
     def parts(self, e: Experiment) -> list[Experiment]:
-        alone = replace(e, method="seeds", space=_tuned(e))
         rungs = self._rungs(e.population, e.generations)
+        alone = replace(e, method="seeds", space=_tuned(e))
         return [replace(alone, population=n, generations=g, seed=e.seed + k * FRESH) for k, (n, g) in enumerate(rungs)]
 
     def runs(self, e: Experiment, place: Path) -> Iterator[tuple[Path, Experiment]]:
