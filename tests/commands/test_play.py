@@ -13,6 +13,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import imageio.v2 as imageio
@@ -28,6 +29,7 @@ from shoal.commands import play, stages
 from shoal.core.atomic import write_file
 from shoal.core.errors import BadInput
 from shoal.environments.levels import Span
+from shoal.environments.playground import robot
 from shoal.environments.probes import match
 from shoal.experiment.experiment import Experiment, Fitness, dump
 from shoal.run import champion
@@ -146,6 +148,27 @@ def test_brax_draws_its_own_physics(run_of: Callable[..., Path], tmp_path: Path)
     assert done.returncode == 0, done.stderr
     shown = frames(video)
     assert 2 <= len(shown) <= 4 and shown[0].std() > 5
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of importing it
+def test_robots_of_playground_are_drawn_as_they_stand() -> None:
+    pytest.importorskip("mujoco_playground")
+    stages.need_no_screen()
+    import mujoco
+
+    try:
+        painter = stages._playground("CartpoleBalance", {})
+    except BadInput:
+        pytest.skip("this machine cannot draw without a screen")
+    data = mujoco.MjData(robot("CartpoleBalance", {}).mj_model)
+    state = SimpleNamespace(data=data), 0
+    upright = painter.paint(state, np.zeros(5)).copy()
+    assert upright.shape == (360, 480, 3) and upright.std() > 10 and painter.rate == 100
+    data.qpos[1] = 1.5
+    fallen = painter.paint(state, np.zeros(5))
+    painter.close()
+    assert (upright != fallen).any(-1).mean() > 0.005
 
 
 @pytest.mark.slow

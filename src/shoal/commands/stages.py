@@ -24,6 +24,7 @@ from shoal.environments.envpool import EQUAL
 from shoal.environments.guard import guarded
 from shoal.environments.host import HostEnvironment
 from shoal.environments.levels import Span, at_levels
+from shoal.environments.playground import robot
 
 EXTRA = "pip install 'shoal[video]'"
 SIDE, GROUND = 400, 24  # pixels of the longer side of a picture made of cells, and how dark an empty one is
@@ -92,6 +93,8 @@ def stage_of(env: str, options: dict[str, Any], levels: Span | None, as_page: bo
         return _Seen(environment, env)
     if suite == "brax":
         return _Device(environment, (_brax_page if as_page else _brax)(name, options))
+    if suite == "playground":
+        return _Device(environment, _playground(name, options))
     if suite == "gymnax" and name in TWINS:
         return _Device(environment, _twin(name))
     seen = environment.spec.obs
@@ -237,22 +240,43 @@ def _brax_page(name: str, options: dict[str, Any]) -> Painter:
 
 
 def _brax(name: str, options: dict[str, Any]) -> Painter:
-    """MuJoCo's picture of a physical state, through the model's own camera where it has one."""
+    """MuJoCo's picture of a body of brax."""
+    env = _of_brax(name, options)
+
+    def pose(state: PyTree) -> dict[str, Any]:
+        return {"qpos": state[0].pipeline_state.q, "qvel": state[0].pipeline_state.qd}
+
+    return _mujoco(env.sys.mj_model, float(env.dt), pose)
+
+
+def _playground(name: str, options: dict[str, Any]) -> Painter:
+    """MuJoCo's picture of a robot of Playground, and of what stands around it."""
+    env = robot(name, options)
+
+    def pose(state: PyTree) -> dict[str, Any]:
+        return {part: getattr(state[0].data, part) for part in ("qpos", "qvel", "mocap_pos", "mocap_quat")}
+
+    return _mujoco(env.mj_model, float(env.dt), pose)
+
+
+def _mujoco(model: Any, seconds: float, pose: Callable[[PyTree], dict[str, Any]]) -> Painter:
+    """MuJoCo's picture of a physical state, through the model's own camera where it has one.
+
+    seconds: that a step lasts. pose: (state) -> arrays of MuJoCo's data, by name
+    """
     import mujoco
 
-    env = _of_brax(name, options)
-    model = env.sys.mj_model
     data, camera = mujoco.MjData(model), 0 if model.ncam else -1
     renderer = _drawing(lambda: mujoco.Renderer(model, height=360, width=480))
 
     def paint(state: PyTree, obs: np.ndarray) -> np.ndarray:
-        physics = state[0].pipeline_state
-        data.qpos, data.qvel = np.asarray(physics.q), np.asarray(physics.qd)
+        for part, x in pose(state).items():
+            getattr(data, part)[:] = np.asarray(x)
         mujoco.mj_forward(model, data)
         renderer.update_scene(data, camera=camera)
         return renderer.render()
 
-    return Painter(paint, 1 / float(env.dt), renderer.close)
+    return Painter(paint, 1 / seconds, renderer.close)
 
 
 def cells(obs: np.ndarray) -> np.ndarray:

@@ -159,7 +159,7 @@ class _Board(Recorder):
     def begin(self, trial: Trial, lease: Lease) -> None:
         """A run begins, under a lease that must hold."""
         self._trial, self._lease, self._share = trial, lease, 0.0
-        self._parts = 1 if trial.sequence is None else len(trial.sequence.parts(trial.experiment))
+        self._parts = 1 if trial.sequence is None else trial.sequence.count(trial.experiment)
         with suppress(OSError):
             (self._path / failure_of(*trial.key)).unlink()
 

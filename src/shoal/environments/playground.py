@@ -36,17 +36,7 @@ def playground_environment(name: str, options: dict[str, Any]) -> DeviceEnvironm
     of its configuration that are not whole, such as `reward_config.scales.NAME`, and of its body: `gravity`, downwards
     in m/s2, and the FACTORS.
     """
-    with quiet():
-        from mujoco_playground import registry
-        from mujoco_playground._src import mjx_env
-    given = _flat(options)
-    known = _flat(registry.get_default_config(name).to_dict())
-    for option in given:
-        if option not in known:
-            raise unknown("env_options", option, known)
-    _find_models(name, mjx_env, registry.dm_control_suite.ALL_ENVS)
-    with accepted(f"playground:{name}", given), quiet():
-        env = registry.load(name, config_overrides={"impl": "jax", **given})
+    env = robot(name, options)
 
     def reset(env: Any, key: jax.Array) -> tuple[PyTree, PyTree]:
         with lenient():
@@ -64,7 +54,7 @@ def playground_environment(name: str, options: dict[str, Any]) -> DeviceEnvironm
         return environment._replace(reset=partial(reset, other), step=partial(step, other))
 
     limit, action = int(env._config.episode_length), jnp.zeros(env.action_size)
-    with accepted(f"playground:{name}", given), quiet(), lenient():
+    with accepted(f"playground:{name}", options), quiet(), lenient():
         first = jax.eval_shape(env.reset, jax.random.key_data(jax.random.key(0)))
         shapes = jax.eval_shape(env.step, first, action)
         shape = jax.tree.map(lambda x: x.shape, jax.eval_shape(_seen, first.obs))
@@ -77,6 +67,21 @@ def playground_environment(name: str, options: dict[str, Any]) -> DeviceEnvironm
         spec, partial(reset, env), partial(step, env), fresh_resets=False, knobs=knobs, with_knobs=with_knobs
     )
     return environment
+
+
+def robot(name: str, options: dict[str, Any]) -> Any:
+    """Playground's own environment of this name, with these options. Raises BadInput."""
+    with quiet():
+        from mujoco_playground import registry
+        from mujoco_playground._src import mjx_env
+    given = _flat(options)
+    known = _flat(registry.get_default_config(name).to_dict())
+    for option in given:
+        if option not in known:
+            raise unknown("env_options", option, known)
+    _find_models(name, mjx_env, registry.dm_control_suite.ALL_ENVS)
+    with accepted(f"playground:{name}", given), quiet():
+        return registry.load(name, config_overrides={"impl": "jax", **given})
 
 
 def _seen(obs: Any) -> PyTree:

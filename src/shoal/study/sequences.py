@@ -25,6 +25,9 @@ FRESH = 1_000_000  # added to the seed from run to run, so that no two use the s
 class Sequence(Protocol):
     """How runs, one after another, spend the budget of an experiment: its population times its generations."""
 
+    def count(self, e: Experiment) -> int:
+        """How many runs there are."""
+
     def parts(self, e: Experiment) -> list[Experiment]:
         """The runs, as far as they are known before any is made. Raises BadInput."""
 
@@ -50,6 +53,8 @@ class Halving:
     1603.06560, algorithm 1): members learn alone, and after each rung the best of them go on, which train for as much longer
     as there are fewer. So all rungs cost the same, and members that are stopped free their steps for the others.
 
+    Members begin with random hyperparameters from the ranges that the experiment tunes, and keep them.
+
     factor: a rung has so many times fewer members than the one before; the last has one, and all steps that are left
     """
 
@@ -59,9 +64,12 @@ class Halving:
         if self.factor < 2:
             raise BadField("halving", "must be at least 2", value=self.factor)
 
+    def count(self, e: Experiment) -> int:
+        return len(self._rungs(e.population, e.generations))
+
     def parts(self, e: Experiment) -> list[Experiment]:
-        alone = replace(e, method="seeds")
         rungs = self._rungs(e.population, e.generations)
+        alone = replace(e, method="seeds", space=_tuned(e))
         return [replace(alone, population=n, generations=g, seed=e.seed + k * FRESH) for k, (n, g) in enumerate(rungs)]
 
     def runs(self, e: Experiment, place: Path) -> Iterator[tuple[Path, Experiment]]:
@@ -92,7 +100,7 @@ class Ask:
     optimiser: module:name, called with (space, seed): the ranges by name, see `Range`, and a whole number. Its `ask()`
         gives a value for each name, then `tell(hyper, fitness)` says what came of them: the highest fitness of the run,
         NaN where the member diverged. It must ask for the same again where the seed and what it was told are the same.
-    runs: how many trials share the budget
+    trials: how many runs share the budget
     """
 
     optimiser: str
@@ -101,6 +109,9 @@ class Ask:
     def __post_init__(self) -> None:
         if self.trials < 1:
             raise BadField("ask.runs", "must be at least 1", value=self.trials)
+
+    def count(self, e: Experiment) -> int:
+        return self.trials
 
     def parts(self, e: Experiment) -> list[Experiment]:
         self._space(e)
@@ -133,12 +144,17 @@ class Ask:
 
     def _space(self, e: Experiment) -> dict[str, Any]:
         """The ranges that are tuned. Raises BadInput where there are none."""
-        resolved = resolve(e)
-        if isinstance(resolved.learner, Trainers):
-            resolved.learner.close()
-        if not resolved.experiment.space:
+        if not (space := _tuned(e)):
             raise BadField("space", "there is nothing to ask for: name the ranges to tune")
-        return resolved.experiment.space
+        return space
+
+
+def _tuned(e: Experiment) -> dict[str, Any]:
+    """The ranges that an experiment tunes: where it names none, those that its method would. Raises BadInput."""
+    resolved = resolve(e)
+    if isinstance(resolved.learner, Trainers):
+        resolved.learner.close()
+    return resolved.experiment.space or {}
 
 
 def put_together(place: Path, runs: list[Path]) -> None:

@@ -74,7 +74,8 @@ class Trainer(Protocol):
     def set_state(self, state: State) -> None:
         """Go on from a state, of this member or of another one that was made with the same config.
 
-        An empty `memory` is not set: a champion is tested with what it has learned alone.
+        An empty `memory` is not set: a champion is tested, and a run that starts from another begins, with what was learned
+        alone; `own` is empty then too.
         """
 
     def set_hypers(self, hyper: Mapping[str, float]) -> None:
