@@ -106,8 +106,8 @@ def separate(cell: Cell, agents: int, seed: int = 0) -> tuple[Callable, Callable
     hyper = jax.tree.map(np.float32, agent.hyper._replace(update_ratio=cell.steps))
     slots = jax.eval_shape(agent.init, jax.random.key(0), agent.hyper).memory.steps.reward.shape[0]
     steps = jax.device_put(random_rollout(cell.agent, slots, 0))
-    start = jax.jit(lambda number: filled(agent, jax.random.fold_in(jax.random.key(0), number), hyper, steps))
-    members = [start(np.uint32(seed + i)) for i in range(agents)]
+    start = jax.jit(lambda number, steps: filled(agent, jax.random.fold_in(jax.random.key(0), number), hyper, steps))
+    members = [start(np.uint32(seed + i), steps) for i in range(agents)]
     rollout = jax.device_put(random_rollout(cell.agent, 1, 1))
 
     def step(member: Member, hyper: Any, rollout: Rollout, number: jax.Array, count: jax.Array) -> Any:

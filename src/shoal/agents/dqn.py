@@ -27,7 +27,7 @@ from shoal.core.schema import build
 from shoal.core.types import Agent, Discrete, Member, Range
 from shoal.rl import off_policy
 from shoal.rl.frames import stacked, stacking
-from shoal.rl.networks import MLP, check_activation, make_network
+from shoal.rl.networks import MLP, Precision, check_activation, make_network
 from shoal.rl.off_policy import Replay, towards
 
 if TYPE_CHECKING:
@@ -43,6 +43,9 @@ class Config(Replay):
     """widths of the hidden layers"""
     activation: str = "relu"
     """tanh, relu, elu, swish or gelu"""
+    precision: Precision = "float32"
+    """what layers compute in, up to the last one: float32, or bfloat16, which is faster on accelerators; weights, optimiser
+    and losses stay in float32"""
     network: Any = "mlp"
     """what comes before the hidden layers: mlp (nothing), minatar, nature_cnn or impala (convolutions over an image), or
     module:factory of your own"""
@@ -99,8 +102,8 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         raise BadField("config.n_step", f"must be from 1 to config.rollout = {config.rollout}", value=config.n_step)
     off_policy.check_frames(config, config.n_step, config.frame_stack)
     choices, seen = spec.action.n, stacked(spec, config.frame_stack)
-    features = make_network(config.network, seen)
-    head = MLP(config.layers, choices, config.activation)
+    features = make_network(config.network, seen, config.precision)
+    head = MLP(config.layers, choices, config.activation, precision=config.precision)
 
     def values(params: Any, obs: jax.Array) -> jax.Array:
         """The value of every action, [..., choices]."""

@@ -24,7 +24,7 @@ from shoal.core.errors import BadField
 from shoal.core.schema import build
 from shoal.core.types import Agent, Continuous, Member, Range
 from shoal.rl import off_policy
-from shoal.rl.networks import MLP, SquashedNormal, check_activation, flatten, held_within
+from shoal.rl.networks import MLP, Precision, SquashedNormal, check_activation, flatten, held_within
 from shoal.rl.off_policy import ADAM, Replay, descend, towards
 
 if TYPE_CHECKING:
@@ -40,6 +40,9 @@ class Config(Replay):
     """widths of the hidden layers of policy and critics"""
     activation: str = "relu"
     """tanh, relu, elu, swish or gelu"""
+    precision: Precision = "float32"
+    """what layers compute in, up to the last one: float32, or bfloat16, which is faster on accelerators; weights, optimiser
+    and losses stay in float32"""
     initial_temperature: float = 1.0
     """the temperature (alpha) before the first update"""
 
@@ -92,8 +95,8 @@ def sac(spec: Spec, **settings: Any) -> Agent:
     check_activation(config.activation)
     off_policy.check(config)
     size = spec.action.shape[0]
-    actor = MLP(config.layers, 2 * size, config.activation, output_scale=0.01)
-    critic = MLP(config.layers, 1, config.activation)
+    actor = MLP(config.layers, 2 * size, config.activation, output_scale=0.01, precision=config.precision)
+    critic = MLP(config.layers, 1, config.activation, precision=config.precision)
 
     def policy(params: Any, obs: jax.Array) -> SquashedNormal:
         mean, log_std = jnp.split(actor.apply(params, flatten(obs, spec.obs_shape)), 2, -1)

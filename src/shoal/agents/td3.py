@@ -24,7 +24,7 @@ from shoal.core.schema import build
 from shoal.core.types import Agent, Continuous, Member, Range
 from shoal.rl import off_policy
 from shoal.rl.batching import when
-from shoal.rl.networks import MLP, check_activation, flatten
+from shoal.rl.networks import MLP, Precision, check_activation, flatten
 from shoal.rl.off_policy import ADAM, Replay, descend, towards
 
 if TYPE_CHECKING:
@@ -42,6 +42,9 @@ class Config(Replay):
     """widths of the hidden layers of policy and critics"""
     activation: str = "relu"
     """tanh, relu, elu, swish or gelu"""
+    precision: Precision = "float32"
+    """what layers compute in, up to the last one: float32, or bfloat16, which is faster on accelerators; weights, optimiser
+    and losses stay in float32"""
 
 
 class Hyper(NamedTuple):
@@ -108,8 +111,8 @@ def networks(spec: Spec, config: Config) -> Networks:
         )
     check_activation(config.activation)
     off_policy.check(config)
-    actor = MLP(config.layers, spec.action.shape[0], config.activation, output_scale=0.01)
-    critic = MLP(config.layers, 1, config.activation)
+    actor = MLP(config.layers, spec.action.shape[0], config.activation, output_scale=0.01, precision=config.precision)
+    critic = MLP(config.layers, 1, config.activation, precision=config.precision)
 
     def init(key: jax.Array) -> tuple[Any, Any]:
         actor_key, *critic_keys = jax.random.split(key, 3)

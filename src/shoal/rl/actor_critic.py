@@ -13,7 +13,7 @@ from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.keys import stream
 from shoal.rl.initialisers import orthogonal
-from shoal.rl.networks import MLP, Distribution, Policy, check_activation, make_network, scaled
+from shoal.rl.networks import MLP, Distribution, Policy, Precision, check_activation, make_network, scaled
 from shoal.rl.normalize import normalise
 from shoal.rl.steps import bounded
 
@@ -37,6 +37,9 @@ class Networks:
     """widths of the hidden layers, of which policy and critic have their own"""
     activation: str = "tanh"
     """tanh, relu, elu, swish or gelu"""
+    precision: Precision = "float32"
+    """what layers compute in, up to the last one: float32, or bfloat16, which is faster on accelerators; weights, optimiser,
+    losses and an LSTM stay in float32"""
     normalise_observations: bool = False
     """subtract the running mean of the observations, and divide by their running deviation"""
 
@@ -54,10 +57,10 @@ class ActorCritic:
             raise BadField("config.recurrent", "must be at least 0", value=config.recurrent)
         check_activation(config.activation)
         self.spec, self._config = spec, config
-        self._network = make_network(config.network, spec)
+        self._network = make_network(config.network, spec, config.precision)
         self._cell = nn.OptimizedLSTMCell(config.recurrent, recurrent_kernel_init=orthogonal(1.0))
-        self._policy = Policy(spec.action, config.layers, config.activation)
-        self._critic = MLP(config.layers, 1, config.activation)
+        self._policy = Policy(spec.action, config.layers, config.activation, precision=config.precision)
+        self._critic = MLP(config.layers, 1, config.activation, precision=config.precision)
 
     def init(self, key: jax.Array) -> dict[str, Any]:
         """New parameters."""
