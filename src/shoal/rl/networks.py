@@ -104,7 +104,7 @@ IMAGES = {
 NETWORKS = ("mlp", *IMAGES)
 
 
-def make_network(network: Any, spec: Spec, precision: Precision) -> nn.Module:
+def make_network(network: Any, spec: Spec, precision: Precision = "float32") -> nn.Module:
     """What comes before the hidden layers: observations [..., *shape] -> [..., F]. Raises BadInput.
 
     network: a name in NETWORKS, module:factory, or the factory: it takes the spec and returns such a flax module, which
