@@ -57,6 +57,7 @@ def learner_and_population(actors: int) -> tuple[Any, Any]:
     from shoal.agents.td3 import td3
     from shoal.methods.cem_rl import learner
     from shoal.population.devices import prepare
+    from shoal.rl.replay_memory import store
 
     prepare()
     agent = td3(VECTOR, batch=BATCH, capacity=CAPACITY)
@@ -66,7 +67,7 @@ def learner_and_population(actors: int) -> tuple[Any, Any]:
     population = jax.jit(learner.init)(jax.random.key(0), jnp.arange(2 * actors, dtype=jnp.uint32), hyper)
     memory = population.shared.memory
     steps = jax.tree.map(jnp.asarray, random_rollout("td3", CAPACITY, 0))
-    memory = memory._replace(steps=steps, filled=jnp.full_like(memory.filled, memory.steps.reward.shape[0]))
+    memory = store(memory, steps, jnp.ones_like(steps.terminated), memory.owner)
     return learner, population._replace(shared=population.shared._replace(memory=memory))
 
 

@@ -24,6 +24,7 @@ from shoal.core.keys import member_keys
 from shoal.core.types import Agent, Continuous, Discrete, Member, Population, Rollout, Spec
 from shoal.methods.independent import independent
 from shoal.population.devices import Layout, prepare
+from shoal.rl.replay_memory import store
 
 VECTOR = Spec((17,), "float32", Continuous((-1.0,) * 6, (1.0,) * 6))
 IMAGE = Spec((84, 84, 4), "uint8", Discrete(14))
@@ -39,23 +40,23 @@ def make_agent(name: str, steps: int) -> Agent:
 
 
 def random_rollout(name: str, length: int, seed: int) -> Rollout:
-    """`length` transitions in one environment, 1 % of which end an episode; leaves [length, 1, ...]."""
+    """`length` steps in one environment one after another, 1 % of which end an episode; leaves [length, 1, ...]."""
     draw, shape = np.random.default_rng(seed), (length, 1)
     reward = draw.normal(size=shape).astype(np.float32)
     terminated, truncated = draw.random(shape) < 0.01, np.zeros(shape, bool)
     if name == "dqn":
-        obs, after = (draw.integers(0, 256, (*shape, *IMAGE.obs_shape), np.uint8) for _ in range(2))
-        return Rollout(obs, draw.integers(0, 14, shape, np.int32), reward, after, terminated, truncated, ())
-    obs, after = (draw.normal(size=(*shape, 17)).astype(np.float32) for _ in range(2))
-    action = draw.uniform(-1, 1, (*shape, 6)).astype(np.float32)
-    return Rollout(obs, action, reward, after, terminated, truncated, ())
+        obs = draw.integers(0, 256, (length + 1, 1, *IMAGE.obs_shape), np.uint8)
+        action: np.ndarray = draw.integers(0, 14, shape, np.int32)
+    else:
+        obs = draw.normal(size=(length + 1, 1, 17)).astype(np.float32)
+        action = draw.uniform(-1, 1, (*shape, 6)).astype(np.float32)
+    return Rollout(obs[:-1], action, reward, obs[1:], terminated, truncated, ())
 
 
 def filled(agent: Agent, key: jax.Array, hyper: Any, steps: Rollout) -> Member:
     """A member whose memory is full of `steps`."""
     member = agent.init(key, hyper)
-    filled = jnp.full_like(member.memory.filled, steps.reward.shape[0])
-    return member._replace(memory=member.memory._replace(steps=steps, filled=filled))
+    return member._replace(memory=store(member.memory, steps, jnp.ones_like(steps.terminated), member.own.mark))
 
 
 def vectorised(cell: Cell) -> tuple[Callable, Callable]:
@@ -105,8 +106,8 @@ def separate(cell: Cell, agents: int, seed: int = 0) -> tuple[Callable, Callable
     hyper = jax.tree.map(np.float32, agent.hyper._replace(update_ratio=cell.steps))
     slots = jax.eval_shape(agent.init, jax.random.key(0), agent.hyper).memory.steps.reward.shape[0]
     steps = jax.device_put(random_rollout(cell.agent, slots, 0))
-    start = jax.jit(lambda number: filled(agent, jax.random.fold_in(jax.random.key(0), number), hyper, steps))
-    members = [start(np.uint32(seed + i)) for i in range(agents)]
+    start = jax.jit(lambda number, steps: filled(agent, jax.random.fold_in(jax.random.key(0), number), hyper, steps))
+    members = [start(np.uint32(seed + i), steps) for i in range(agents)]
     rollout = jax.device_put(random_rollout(cell.agent, 1, 1))
 
     def step(member: Member, hyper: Any, rollout: Rollout, number: jax.Array, count: jax.Array) -> Any:

@@ -97,6 +97,7 @@ def refused(folder: Path, *arguments: object) -> str:
         ({"config": {"minibatches": 5}}, "config.minibatches = 5: does not divide the 512 steps of a rollout"),
         ({"config": {"layrs": [8]}}, "config: 'layrs' does not exist; did you mean layers?"),
         ({"config": {"activation": "tahn"}}, "config.activation: 'tahn' does not exist; did you mean tanh?"),
+        ({"config": {"precision": "float16"}}, "config.precision: 'float16' does not exist; did you mean"),
         ({"select": "trunc"}, "method.select: 'trunc' does not exist; did you mean truncation?"),
         ({"method.select.botom": 0.3}, "method.select: 'botom' does not exist; did you mean bottom"),
         ({"explore": {"name": "perturb", "factors": []}}, "method.explore.factors = (): must be positive numbers"),

@@ -140,13 +140,16 @@ def test_training_among_host_environments(walk, name, actions):
     steps, ends = memory.steps, memory.steps.terminated | memory.steps.truncated
     np.testing.assert_array_equal(memory.filled, 24)
     np.testing.assert_array_equal(memory.position, 24)
-    assert np.isfinite(steps.obs).all() and not steps.obs[:, 24:].any()
-    follows = (steps.next_obs[:, :23] == steps.obs[:, 1:24]).all(-1)
-    np.testing.assert_array_equal(follows, ~ends[:, :23])
-    assert ends[:, :24].any(), "no episode ended, so that an end has nothing to tell"
-    np.testing.assert_array_equal(steps.truncated[:, :24], steps.next_obs[:, :24, :, 1] == 1)
-    np.testing.assert_array_equal(steps.terminated[:, :24], np.abs(steps.next_obs[:, :24, :, 0]) > 1.5)
-    np.testing.assert_allclose(steps.reward[:, :24], -np.abs(steps.next_obs[:, :24, :, 0]), rtol=1e-5)
+    assert np.isfinite(memory.obs).all() and ends[:, :24].any(), "no episode ended, so that an end has nothing to tell"
+    rows = np.arange(N)[:, None, None], steps.number[:, :24], np.arange(ends.shape[2])
+    obs, after = memory.obs[rows], memory.obs[rows[0], rows[1] + 1, rows[2]]
+    follows = (after[:, :-1] == obs[:, 1:]).all(-1)
+    np.testing.assert_array_equal(follows, ~(steps.truncated & ~steps.terminated)[:, :23])
+    terminated, truncated, reward = (x[:, :24] for x in (steps.terminated, steps.truncated, steps.reward))
+    np.testing.assert_array_equal(truncated[~terminated], after[~terminated][:, 1] == 1)
+    assert (np.abs(after[~terminated][:, 0]) <= 1.5).all()
+    np.testing.assert_allclose(reward[~terminated], -np.abs(after[~terminated][:, 0]), rtol=1e-5)
+    np.testing.assert_array_equal(np.diff(steps.number[:, :24], axis=1), 1 + (truncated & ~terminated)[:, :23])
 
     before = jax.tree.map(np.asarray, shard.population.members)
     assert (before.learned.updates > 0).all()

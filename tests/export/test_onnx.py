@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import yaml
 from support.runs import shoal, tiny
 from support.tiny import kinds, make_agent, space_of
 
@@ -256,6 +257,17 @@ def test_the_command_writes_what_other_programs_read(run: Path, tmp_path: Path) 
     assert shoal("export", run, tmp_path / "policy.npz").code == 0
     with np.load(tmp_path / "policy.npz") as arrays:
         assert str(arrays["about.experiment"]) == told["experiment"]
+
+
+def test_one_of_bfloat16_computes_in_float32(run: Path, tmp_path: Path) -> None:
+    """Its weights are float32, and the programs that read the file know nothing else."""
+    shown = yaml.safe_load((run / "experiment.yaml").read_text())
+    shown["config"]["precision"] = "bfloat16"
+    (run / "experiment.yaml").write_text(yaml.safe_dump(shown))
+    done = shoal("export", run, tmp_path / "policy.onnx")
+    assert (done.code, done.err) == (0, "")
+    kinds = {x.data_type for x in onnx.load(tmp_path / "policy.onnx").graph.initializer}
+    assert onnx.TensorProto.FLOAT in kinds and onnx.TensorProto.BFLOAT16 not in kinds
 
 
 def test_what_cannot_be_written_is_told_in_one_line(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ from shoal.core import tree
 from shoal.core.types import Population, Rollout, SearchLearner
 from shoal.methods import shared_critic
 from shoal.methods.cem_rl.learner import cem_rl
+from shoal.rl import replay_memory as ring
 
 
 def test_joint_update_against_the_reference():
@@ -66,7 +67,7 @@ def watched(made: SearchLearner, population: Population) -> Population:
     """With a memory that is full."""
     memory = population.shared.memory
     steps = jax.tree.map(lambda x: x.reshape(-1, 1, *x.shape[3:])[:20], rollout(0))
-    memory = memory._replace(steps=memory.steps._replace(**steps._replace(extras=())._asdict()), filled=jnp.full(1, 20))
+    memory = ring.store(memory, steps, jnp.ones_like(steps.terminated), memory.owner)
     return population._replace(shared=population.shared._replace(memory=memory))
 
 

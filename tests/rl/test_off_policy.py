@@ -168,4 +168,4 @@ def test_capacity_is_rounded_up_to_whole_rollouts(capacity, rollout, environment
     agent = make_agent("dqn", **SMALL | {"capacity": capacity, "rollout": rollout, "environments": environments})
     memory = jax.eval_shape(agent.init, jax.random.key(0), agent.hyper).memory
     assert memory.steps.reward.shape == (slots, environments)
-    assert memory.steps.obs.shape == (slots, environments, 2)
+    assert memory.obs.shape == (slots + 1, environments, 2)

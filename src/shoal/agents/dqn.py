@@ -28,7 +28,7 @@ from shoal.core.schema import build
 from shoal.core.types import Agent, Discrete, Member, Range
 from shoal.rl import off_policy
 from shoal.rl.frames import stacked, stacking
-from shoal.rl.networks import MLP, check_activation, make_network
+from shoal.rl.networks import MLP, Precision, check_activation, make_network
 from shoal.rl.observations import View
 from shoal.rl.off_policy import Replay, towards
 
@@ -45,6 +45,9 @@ class Config(Replay):
     """widths of the hidden layers"""
     activation: str = "relu"
     """tanh, relu, elu, swish or gelu"""
+    precision: Precision = "float32"
+    """what layers compute in, up to the last one: float32, or bfloat16, which is faster on accelerators; weights, optimiser
+    and losses stay in float32"""
     network: Any = "mlp"
     """what comes before the hidden layers: mlp (nothing), minatar, nature_cnn or impala (convolutions over an image), or
     module:factory of your own"""
@@ -102,8 +105,8 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
     off_policy.check_frames(config, config.n_step, config.frame_stack)
     choices = spec.action.n
     view = View(stacked(spec, config.frame_stack), "config.actor", (), spec.actor)
-    features = make_network(config.network, view.spec)
-    head = MLP(config.layers, choices, config.activation)
+    features = make_network(config.network, view.spec, config.precision)
+    head = MLP(config.layers, choices, config.activation, precision=config.precision)
 
     def values(params: Any, obs: PyTree) -> jax.Array:
         """The value of every action, [..., choices]."""

@@ -21,7 +21,7 @@ from shoal.core.schema import build
 from shoal.core.types import ActionSpace, Agent, Continuous, Member, Rollout
 from shoal.rl import batching
 from shoal.rl.initialisers import orthogonal
-from shoal.rl.networks import check_activation, choice, hidden, make_network, outputs
+from shoal.rl.networks import Precision, check_activation, choice, hidden, make_network, outputs
 from shoal.rl.observations import View, no_statistics
 
 if TYPE_CHECKING:
@@ -39,6 +39,9 @@ class Config:
     """widths of the hidden layers"""
     activation: str = "tanh"
     """tanh, relu, elu, swish or gelu"""
+    precision: Precision = "float32"
+    """what layers compute in, up to the last one: float32, or bfloat16, which is faster on accelerators; weights, and
+    an LSTM, stay in float32"""
     recurrent: int = 0
     """units of an LSTM between the hidden layers and the output, whose state lasts for an episode; 0: none"""
     normalise_observations: bool = False
@@ -71,7 +74,7 @@ class Network(nn.Module):
     @nn.compact
     def __call__(self, obs: jax.Array, carry: Any) -> tuple[jax.Array, Any]:
         config = self.config
-        x = hidden(self.features(obs), config.layers, config.activation)
+        x = hidden(self.features(obs), config.layers, config.activation, config.precision)
         if config.recurrent:
             carry, x = nn.OptimizedLSTMCell(config.recurrent, recurrent_kernel_init=orthogonal(1.0))(carry, x)
         return nn.Dense(outputs(self.space), kernel_init=orthogonal(0.01))(x), carry
@@ -90,7 +93,7 @@ def policy(spec: Spec, **settings: Any) -> Agent:
     if config.recurrent < 0:
         raise BadField("config.recurrent", "must be at least 0", value=config.recurrent)
     view = View(spec, "config.actor", config.actor, spec.actor)
-    network = Network(make_network(config.network, view.spec), spec.action, config)
+    network = Network(make_network(config.network, view.spec, config.precision), spec.action, config)
 
     def carry(shape: tuple[int, ...]) -> Any:
         if not config.recurrent:

@@ -25,7 +25,7 @@ from shoal.core.errors import BadField
 from shoal.core.schema import build
 from shoal.core.types import Agent, Continuous, Member, Range
 from shoal.rl import off_policy
-from shoal.rl.networks import MLP, SquashedNormal, check_activation, held_within
+from shoal.rl.networks import MLP, Precision, SquashedNormal, check_activation, held_within
 from shoal.rl.observations import View, Views
 from shoal.rl.off_policy import ADAM, Replay, descend, towards
 
@@ -42,6 +42,9 @@ class Config(Views, Replay):
     """widths of the hidden layers of policy and critics"""
     activation: str = "relu"
     """tanh, relu, elu, swish or gelu"""
+    precision: Precision = "float32"
+    """what layers compute in, up to the last one: float32, or bfloat16, which is faster on accelerators; weights, optimiser
+    and losses stay in float32"""
     initial_temperature: float = 1.0
     """the temperature (alpha) before the first update"""
 
@@ -94,8 +97,8 @@ def sac(spec: Spec, **settings: Any) -> Agent:
     check_activation(config.activation)
     off_policy.check(config)
     size = spec.action.shape[0]
-    actor = MLP(config.layers, 2 * size, config.activation, output_scale=0.01)
-    critic = MLP(config.layers, 1, config.activation)
+    actor = MLP(config.layers, 2 * size, config.activation, output_scale=0.01, precision=config.precision)
+    critic = MLP(config.layers, 1, config.activation, precision=config.precision)
     of_actor = View(spec, "config.actor", config.actor, spec.actor)
     of_critic = View(spec, "config.critic", config.critic, spec.critic)
 

@@ -25,7 +25,7 @@ from shoal.core.schema import build
 from shoal.core.types import Agent, Continuous, Member, Range
 from shoal.rl import off_policy
 from shoal.rl.batching import when
-from shoal.rl.networks import MLP, check_activation
+from shoal.rl.networks import MLP, Precision, check_activation
 from shoal.rl.observations import View, Views
 from shoal.rl.off_policy import ADAM, Replay, descend, towards
 
@@ -44,6 +44,9 @@ class Config(Views, Replay):
     """widths of the hidden layers of policy and critics"""
     activation: str = "relu"
     """tanh, relu, elu, swish or gelu"""
+    precision: Precision = "float32"
+    """what layers compute in, up to the last one: float32, or bfloat16, which is faster on accelerators; weights, optimiser
+    and losses stay in float32"""
 
 
 class Hyper(NamedTuple):
@@ -112,8 +115,8 @@ def networks(spec: Spec, config: Config) -> Networks:
         )
     check_activation(config.activation)
     off_policy.check(config)
-    actor = MLP(config.layers, spec.action.shape[0], config.activation, output_scale=0.01)
-    critic = MLP(config.layers, 1, config.activation)
+    actor = MLP(config.layers, spec.action.shape[0], config.activation, output_scale=0.01, precision=config.precision)
+    critic = MLP(config.layers, 1, config.activation, precision=config.precision)
     of_actor = View(spec, "config.actor", config.actor, spec.actor)
     of_critic = View(spec, "config.critic", config.critic, spec.critic)
 

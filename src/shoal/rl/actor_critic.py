@@ -13,7 +13,7 @@ from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.keys import stream
 from shoal.rl.initialisers import orthogonal
-from shoal.rl.networks import MLP, Distribution, Policy, check_activation, make_network
+from shoal.rl.networks import MLP, Distribution, Policy, Precision, check_activation, make_network
 from shoal.rl.observations import View, Views
 from shoal.rl.steps import bounded
 
@@ -36,6 +36,9 @@ class Networks(Views):
     """widths of the hidden layers, of which policy and critic have their own"""
     activation: str = "tanh"
     """tanh, relu, elu, swish or gelu"""
+    precision: Precision = "float32"
+    """what layers compute in, up to the last one: float32, or bfloat16, which is faster on accelerators; weights, optimiser,
+    losses and an LSTM stay in float32"""
     normalise_observations: bool = False
     """subtract the running mean of the observations, and divide by their running deviation"""
 
@@ -61,10 +64,10 @@ class ActorCritic:
             problem = "policy and critic cannot have a network in common, as they see different observations"
             raise BadField("config.shared", problem, "write shared: false", value=True)
         self._views = [actor] if config.shared and alike else [actor, critic]
-        self._networks = [make_network(config.network, view.spec) for view in self._views]
+        self._networks = [make_network(config.network, view.spec, config.precision) for view in self._views]
         self._cell = nn.OptimizedLSTMCell(config.recurrent, recurrent_kernel_init=orthogonal(1.0))
-        self._policy = Policy(spec.action, config.layers, config.activation)
-        self._critic = MLP(config.layers, 1, config.activation)
+        self._policy = Policy(spec.action, config.layers, config.activation, precision=config.precision)
+        self._critic = MLP(config.layers, 1, config.activation, precision=config.precision)
 
     def init(self, key: jax.Array) -> dict[str, Any]:
         """New parameters."""

@@ -8,6 +8,7 @@ convolution of few channels (benchmarks/pixels.py).
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -70,11 +71,12 @@ def _by_patches(x: jax.Array, gradient: jax.Array, size: int, padding: int) -> j
     channels, features = x.shape[-1], gradient.shape[-1]
 
     def add(total: jax.Array, part: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
-        return total + jnp.einsum("khwf,khwp->fp", part[1], _patches(part[0], size, padding)), None
+        patches = _patches(part[0], size, padding)
+        return total + jnp.einsum("khwf,khwp->fp", part[1], patches, preferred_element_type=jnp.float32), None
 
-    nothing = jnp.zeros((features, size**2 * channels), x.dtype)
+    nothing = jnp.zeros((features, size**2 * channels), jnp.float32)
     total, _ = jax.lax.scan(add, nothing, (_grouped(x, x, size), _grouped(gradient, x, size)))
-    return total.T.reshape(size, size, channels, features)
+    return total.T.reshape(size, size, channels, features).astype(x.dtype)
 
 
 def _patches(x: jax.Array, size: int, padding: int) -> jax.Array:
@@ -102,6 +104,7 @@ class Conv(nn.Module):
     stride: int = 1
     padding: int = 0
     scale: float = 2**0.5  # of the first weights
+    dtype: Any = "float32"  # what it computes in
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -109,6 +112,7 @@ class Conv(nn.Module):
         size, stride, padding = self.size, self.stride, self.padding
         kernel = self.param("kernel", orthogonal(self.scale), (size**2 * channels, self.features))
         bias = self.param("bias", nn.initializers.zeros, (self.features,))
+        x, kernel, bias = (part.astype(self.dtype) for part in (x, kernel, bias))
         kernel, x = kernel.reshape(size, size, -1), x.reshape(-1, height, width, channels)
         if stride > 1:
             blocks = -(-size // stride)
@@ -153,19 +157,23 @@ def _flat(image: jax.Array) -> jax.Array:
 class NatureCNN(nn.Module):
     """The convolutions of Mnih et al. 2015: images [..., H, W, C] -> [..., F]."""
 
+    dtype: Any = "float32"  # what it computes in
+
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         for features, size, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
-            x = nn.relu(Conv(features, size, stride)(x))
+            x = nn.relu(Conv(features, size, stride, dtype=self.dtype)(x))
         return _flat(x)
 
 
 class MinAtar(nn.Module):
     """The convolution of Young & Tian 2019 (arXiv 1903.03176) for small boards: images [..., H, W, C] -> [..., F]."""
 
+    dtype: Any = "float32"  # what it computes in
+
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        return _flat(nn.relu(Conv(16, 3)(x)))
+        return _flat(nn.relu(Conv(16, 3, dtype=self.dtype)(x)))
 
 
 class Impala(nn.Module):
@@ -174,11 +182,14 @@ class Impala(nn.Module):
     The last convolution of a residual block begins small, so that numbers do not grow from block to block.
     """
 
+    dtype: Any = "float32"  # what it computes in
+
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
+        conv = functools.partial(Conv, size=3, padding=1, dtype=self.dtype)
         for features in (16, 32, 32):
-            x = max_pool(Conv(features, 3, padding=1)(x))
+            x = max_pool(conv(features)(x))
             for _ in range(2):
-                inner = nn.relu(Conv(features, 3, padding=1)(nn.relu(x)))
-                x = x + Conv(features, 3, padding=1, scale=0.5)(inner)
-        return nn.relu(nn.Dense(256, kernel_init=orthogonal(2**0.5))(nn.relu(_flat(x))))
+                inner = nn.relu(conv(features)(nn.relu(x)))
+                x = x + conv(features, scale=0.5)(inner)
+        return nn.relu(nn.Dense(256, dtype=self.dtype, kernel_init=orthogonal(2**0.5))(nn.relu(_flat(x))))

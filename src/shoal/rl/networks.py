@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -21,27 +21,34 @@ if TYPE_CHECKING:
 
 ACTIVATIONS: dict[str, Callable] = {"tanh": nn.tanh, "relu": nn.relu, "elu": nn.elu, "swish": nn.swish, "gelu": nn.gelu}
 
+Precision = Literal["float32", "bfloat16"]  # what layers compute in; their parameters are float32, and so are outputs
+
 
 class MLP(nn.Module):
-    """Dense layers with orthogonal weights, after `features`: [..., I] -> [..., outputs]."""
+    """Dense layers with orthogonal weights, after `features`: [..., I] -> float32 [..., outputs].
+
+    precision: of the hidden layers. The last one is always computed in float32: bfloat16 would round a value of 300 to
+    the nearest even number, and differences between values are what is learned from.
+    """
 
     layers: tuple[int, ...]
     outputs: int
     activation: str = "tanh"
     output_scale: float = 1.0
     features: Callable = lambda x: x
+    precision: Precision = "float32"
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        x = hidden(self.features(x), self.layers, self.activation)
+        x = hidden(self.features(x), self.layers, self.activation, self.precision)
         return nn.Dense(self.outputs, kernel_init=orthogonal(self.output_scale))(x)
 
 
-def hidden(x: jax.Array, layers: tuple[int, ...], activation: str) -> jax.Array:
-    """The hidden layers of the module that calls this: [..., I] -> [..., layers[-1]]."""
+def hidden(x: jax.Array, layers: tuple[int, ...], activation: str, precision: Precision) -> jax.Array:
+    """The hidden layers of the module that calls this, computed in `precision`: [..., I] -> float32 [..., layers[-1]]."""
     for width in layers:
-        x = ACTIVATIONS[activation](nn.Dense(width, kernel_init=orthogonal(2**0.5))(x))
-    return x
+        x = ACTIVATIONS[activation](nn.Dense(width, dtype=precision, kernel_init=orthogonal(2**0.5))(x))
+    return x.astype(jnp.float32)
 
 
 def flatten(obs: jax.Array, shape: tuple[int, ...]) -> jax.Array:
@@ -55,20 +62,22 @@ def scaled(obs: jax.Array) -> jax.Array:
 
 
 class Features(nn.Module):
-    """The input of a network's hidden layers, from observations: [..., *shape] -> [..., F].
+    """The input of a network's hidden layers, from observations: [..., *shape] -> float32 [..., F].
 
-    kind: `mlp` (the numbers as they are), or the name of a network in `IMAGES`.
+    kind: `mlp` (the numbers as they are), or the name of a network in `IMAGES`, computed in `precision`.
     """
 
     shape: tuple[int, ...]
     kind: str = "mlp"
+    precision: Precision = "float32"
 
     @nn.compact
     def __call__(self, obs: jax.Array) -> jax.Array:
         if self.kind == "mlp":
             return flatten(obs, self.shape)
         x = scaled(obs)
-        return IMAGES[self.kind].network()(jnp.moveaxis(x, -3, -1) if channels_first(self.shape) else x)
+        x = jnp.moveaxis(x, -3, -1) if channels_first(self.shape) else x
+        return IMAGES[self.kind].network(self.precision)(x).astype(jnp.float32)
 
 
 def channels_first(shape: tuple[int, ...]) -> bool:
@@ -95,10 +104,11 @@ IMAGES = {
 NETWORKS = ("mlp", *IMAGES)
 
 
-def make_network(network: Any, spec: Spec) -> nn.Module:
+def make_network(network: Any, spec: Spec, precision: Precision = "float32") -> nn.Module:
     """What comes before the hidden layers: observations [..., *shape] -> [..., F]. Raises BadInput.
 
-    network: a name in NETWORKS, module:factory, or the factory: it takes the spec and returns such a flax module.
+    network: a name in NETWORKS, module:factory, or the factory: it takes the spec and returns such a flax module, which
+    computes in what it likes. precision: of the others.
     """
     shape = spec.obs_shape
     if isinstance(network, str) and network in NETWORKS:
@@ -107,7 +117,7 @@ def make_network(network: Any, spec: Spec) -> nn.Module:
             if len(shape) != 3 or min(shape[1:] if channels_first(shape) else shape[:-1]) < least:
                 problem = f"takes images of at least {least} x {least}, not observations {shape}"
                 raise BadField("config.network", problem, value=network)
-        return Features(shape, network)
+        return Features(shape, network, precision)
     if isinstance(network, str) and ":" not in network:
         raise unknown("config.network", network, [*NETWORKS, "module:factory"])
     factory = import_from(network, "config.network") if isinstance(network, str) else network
@@ -257,11 +267,12 @@ class Policy(nn.Module):
     layers: tuple[int, ...]
     activation: str = "tanh"
     features: Callable = lambda x: x
+    precision: Precision = "float32"
 
     @nn.compact
     def __call__(self, x: jax.Array) -> Distribution:
         width = outputs(self.space)
-        x = MLP(self.layers, width, self.activation, output_scale=0.01)(self.features(x))
+        x = MLP(self.layers, width, self.activation, 0.01, precision=self.precision)(self.features(x))
         if isinstance(self.space, Continuous):
             log_std = held_within(self.param("log_std", nn.initializers.zeros, (width,)), *LOG_STD)
             return Normal(x, jnp.broadcast_to(log_std, x.shape))

@@ -1,7 +1,8 @@
 """Replay memory: a ring of raw transitions on the device, sampled as n-step transitions.
 
 Nothing stored depends on a hyperparameter: discount and reward scale apply when a batch is sampled, so that a new value
-of either holds for old transitions too.
+of either holds for old transitions too. Each observation is stored once: what follows a step is what the next one begins
+with. Where it is not, as at a truncation, both are stored.
 """
 
 from __future__ import annotations
@@ -12,19 +13,34 @@ import jax
 import jax.numpy as jnp
 
 from shoal.core import tree
-from shoal.core.types import PyTree, Rollout
 from shoal.rl.frames import stack
 
 if TYPE_CHECKING:
-    from shoal.core.types import Spec
+    from shoal.core.types import PyTree, Rollout, Spec
+
+
+class Step(NamedTuple):
+    """What is stored of steps beside their observations; every leaf is [S, B, ...]."""
+
+    action: jax.Array
+    reward: jax.Array
+    terminated: jax.Array
+    truncated: jax.Array
+    number: jax.Array  # int32, of the observation before it; the next number is that of the observation after it
 
 
 class Memory(NamedTuple):
-    """The last S steps of each of B environments of one member, without those that cannot be learned from."""
+    """The last S steps of each of B environments of one member, without those that cannot be learned from.
 
-    steps: Rollout  # leaves [S, B, ...]; no extras
+    The observations of an environment are numbered, modulo 2 F: so steps tell those that are there from those that have
+    been overwritten. A number's place among F is the number modulo F.
+    """
+
+    obs: PyTree  # leaves [F, B, ...]
+    steps: Step
     position: jax.Array  # int32 [B], the slot that is written next
     filled: jax.Array  # int32 [B], slots that hold a step
+    number: jax.Array  # int32 [B], of the observation after the newest step
     owner: jax.Array  # uint32, the mark of the member that wrote the newest slot
 
 
@@ -38,23 +54,23 @@ class Batch(NamedTuple):
     bootstrap: jax.Array  # weight of the value of `next_obs`: discount ** steps, 0 after a termination
 
 
-def empty(spec: Spec, slots: int, environments: int) -> Memory:
-    """A memory without steps, which can hold `slots` steps of each environment."""
+def empty(spec: Spec, slots: int, environments: int, observations: int = 0) -> Memory:
+    """A memory without steps, which can hold `slots` steps of each environment.
+
+    observations: of each environment (F). By default as many as steps that follow one another have; each truncated episode
+    then leaves room for one step less.
+    """
     shape = (slots, environments)
-    obs = tree.zeros(spec.obs, *shape)
-    action = jnp.zeros((*shape, *spec.action.shape), spec.action.dtype)
-    flags = jnp.zeros(shape, bool)
-    steps = Rollout(
-        obs=obs,
-        action=action,
+    nothing, flags = jnp.zeros(environments, jnp.int32), jnp.zeros(shape, bool)
+    steps = Step(
+        action=jnp.zeros((*shape, *spec.action.shape), spec.action.dtype),
         reward=jnp.zeros(shape, jnp.float32),
-        next_obs=obs,
         terminated=flags,
         truncated=flags,
-        extras=(),
+        number=jnp.zeros(shape, jnp.int32),
     )
-    nothing = jnp.zeros(environments, jnp.int32)
-    return Memory(steps, nothing, nothing, jnp.uint32(0))
+    obs = tree.zeros(spec.obs, observations or slots + 1, environments)
+    return Memory(obs, steps, position=nothing, filled=nothing, number=nothing, owner=jnp.uint32(0))
 
 
 def store(memory: Memory, rollout: Rollout, kept: jax.Array, owner: jax.Array) -> Memory:
@@ -63,24 +79,64 @@ def store(memory: Memory, rollout: Rollout, kept: jax.Array, owner: jax.Array) -
     The episode is truncated before a step that is left out, and where another member wrote the newest slot, as in a
     memory that was copied: no transition leads from a parent's steps to its child's.
     """
-    slots, (length, environments) = memory.steps.reward.shape[0], kept.shape
+    slots, places, (length, environments) = len(memory.steps.reward), _places(memory), kept.shape
     column = jnp.arange(environments)
     newest, ends = ((memory.position - 1) % slots, column), memory.steps.truncated
     cut = ends.at[newest].set(ends[newest] | ~kept[0] | (memory.owner != owner))
-    followed = jnp.concatenate([kept[1:], jnp.ones((1, environments), bool)])
-    rollout = rollout._replace(truncated=rollout.truncated | ~followed, extras=(), carry=())
-
+    on = jnp.ones((1, environments), bool)
+    followed = jnp.concatenate([kept[1:], on])
     count, place = kept.sum(0, dtype=jnp.int32), jnp.cumsum(kept, 0, dtype=jnp.int32) - 1
-    written = kept & (place >= (count - slots)[None])  # where there are more steps than slots, only the last ones
-    nowhere = slots + jnp.arange(length, dtype=jnp.int32)[:, None]  # slots that do not exist: these writes are dropped
-    slot = jnp.where(written, (memory.position[None] + place) % slots, nowhere)
+    nowhere = jnp.arange(length, dtype=jnp.int32)[:, None]  # beyond the last place: these writes are dropped
 
-    def write(ring: jax.Array, new: jax.Array) -> jax.Array:
-        return ring.at[slot, column[None]].set(new.astype(ring.dtype), mode="drop", unique_indices=True)
+    def write(ring: jax.Array, new: jax.Array, which: jax.Array, place: jax.Array) -> jax.Array:
+        place = jnp.where(which, place % len(ring), len(ring) + nowhere)
+        return ring.at[place, column[None]].set(new.astype(ring.dtype), mode="drop", unique_indices=True)
 
-    steps = jax.tree.map(write, memory.steps._replace(truncated=cut), rollout)
-    filled = jnp.minimum(memory.filled + count, slots)
-    return Memory(steps, (memory.position + count) % slots, filled, owner)
+    begins = kept & _begins(memory, rollout, kept)
+    number = memory.number[None] + place + jnp.cumsum(begins, 0, dtype=jnp.int32)
+    after = memory.number + count + begins.sum(0, dtype=jnp.int32)
+    alone = kept & jnp.concatenate([begins[1:] | ~kept[1:], on])  # the next step does not begin with what follows
+    first, last = kept & (after[None] - number < places), alone & (after[None] - number <= places)
+    obs = jax.tree.map(lambda ring, x: write(ring, x, first, number), memory.obs, rollout.obs)
+    obs = jax.tree.map(lambda ring, x: write(ring, x, last, number + 1), obs, rollout.next_obs)
+
+    new = Step(
+        action=rollout.action,
+        reward=rollout.reward,
+        terminated=rollout.terminated,
+        truncated=rollout.truncated | ~followed,
+        number=number % (2 * places),
+    )
+    fits = kept & (place >= (count - slots)[None])  # where there are more steps than slots, only the last ones
+    slot = memory.position[None] + place
+    steps = jax.tree.map(lambda ring, x: write(ring, x, fits, slot), memory.steps._replace(truncated=cut), new)
+    filled, position = jnp.minimum(memory.filled + count, slots), (memory.position + count) % slots
+    return Memory(obs, steps, position, filled, after % (2 * places), owner)
+
+
+def _begins(memory: Memory, rollout: Rollout, kept: jax.Array) -> jax.Array:
+    """Which steps [T, B] begin with an observation that is not stored yet as what follows the step before.
+
+    What follows a termination need not be stored, as its value is never asked for.
+    """
+    column = jnp.arange(kept.shape[1])
+    newest = (memory.position - 1) % len(memory.steps.reward), column
+    place = memory.number % _places(memory), column
+
+    def differs(ring: jax.Array, obs: jax.Array, next_obs: jax.Array) -> jax.Array:
+        other = jnp.concatenate([ring[place][None], next_obs[:-1]]) != obs
+        return other.any(tuple(range(2, other.ndim)))
+
+    leaves = jax.tree.leaves(jax.tree.map(differs, memory.obs, rollout.obs, rollout.next_obs))
+    free = memory.steps.terminated[newest] | (memory.filled == 0)
+    ended = jnp.concatenate([free[None], rollout.terminated[:-1]])
+    left_out = jnp.concatenate([jnp.zeros_like(kept[:1]), ~kept[:-1]])
+    return left_out | (jnp.stack(leaves).any(0) & ~ended)
+
+
+def _places(memory: Memory) -> int:
+    """How many observations of each environment it can hold (F)."""
+    return len(jax.tree.leaves(memory.obs)[0])
 
 
 def starts(memory: Memory, n: int, frames: int = 1) -> jax.Array:
@@ -88,8 +144,12 @@ def starts(memory: Memory, n: int, frames: int = 1) -> jax.Array:
 
     frames: observations that are seen as one; where some may have been overwritten, a transition cannot start.
     """
-    lost = jnp.where(memory.filled == len(memory.steps.reward), frames - 1, 0)
-    return jnp.maximum(memory.filled - lost - (n - 1), 0)
+    slots, places = len(memory.steps.reward), _places(memory)
+    age = (memory.position[None] - 1 - jnp.arange(slots)[:, None]) % slots
+    there = (memory.number[None] - memory.steps.number) % (2 * places) < places
+    whole = ((age < memory.filled[None]) & there).sum(0, dtype=jnp.int32)
+    lost = jnp.where((whole < memory.filled) | (memory.filled == slots), frames - 1, 0)
+    return jnp.maximum(whole - lost - (n - 1), 0)
 
 
 def sample(
@@ -100,8 +160,9 @@ def sample(
     A transition is shorter where its episode ends. After a termination it does not bootstrap; after a truncation it
     does, from the last observation before the reset. `starts` must be above 0 for some environment.
     """
-    slots, environments = memory.steps.reward.shape
+    places, (slots, environments) = _places(memory), memory.steps.reward.shape
     flat = jax.tree.map(lambda x: x.reshape(slots * environments, *x.shape[2:]), memory.steps)
+    every = jax.tree.map(lambda x: x.reshape(places * environments, *x.shape[2:]), memory.obs)
     ends, oldest = jnp.cumsum(starts(memory, n, frames)), memory.position - memory.filled
     chosen = jax.random.randint(key, shape, 0, jnp.maximum(ends[-1], 1))
     column = jnp.searchsorted(ends[:-1], chosen, side="right", method="compare_all")
@@ -111,17 +172,18 @@ def sample(
         return (start + k) % slots * environments + column
 
     def seen(k: jax.Array | int) -> list[jax.Array]:
-        """Where the observations lie that are seen at a step; before an episode's first one, that one."""
-        places, back = [at(k)], jnp.broadcast_to(k, shape)
+        """The numbers of the observations that are seen at a step; before an episode's first one, that one."""
+        numbers, back = [flat.number[at(k)]], jnp.broadcast_to(k, shape)
         for _ in range(frames - 1):
             before = at(back - 1)
             first = flat.terminated[before] | flat.truncated[before] | (start + back == oldest[column])
             back = jnp.where(first, back, back - 1)
-            places.insert(0, at(back))
-        return places
+            numbers.insert(0, flat.number[at(back)])
+        return numbers
 
-    def stacked(parts: list[PyTree]) -> PyTree:
-        return stack(jnp.stack(parts, len(shape)), flat.obs.shape[1:]) if frames > 1 else parts[0]
+    def look(numbers: list[jax.Array]) -> PyTree:
+        parts = [tree.take(every, number % places * environments + column) for number in numbers]
+        return stack(jnp.stack(parts, len(shape)), every.shape[1:]) if frames > 1 else parts[0]
 
     first = at(0)
     reward, factor = jnp.zeros(shape), jnp.ones(shape)
@@ -135,9 +197,9 @@ def sample(
     end = at(last)
     bootstrap = jnp.where(flat.terminated[end], 0.0, factor)
     return Batch(
-        obs=stacked([tree.take(flat.obs, place) for place in seen(0)]),
+        obs=look(seen(0)),
         action=flat.action[first],
         reward=reward,
-        next_obs=stacked([*(tree.take(flat.obs, x) for x in seen(last)[1:]), tree.take(flat.next_obs, end)]),
+        next_obs=look([*seen(last)[1:], flat.number[end] + 1]),
         bootstrap=bootstrap,
     )

@@ -58,7 +58,7 @@ class Shared(NamedTuple):
 
     distribution: Distribution
     critic: shared_critic.Critic
-    memory: ring.Memory  # [S, 1, ...]: steps of all members, in no order
+    memory: ring.Memory  # [S, 1, ...]: steps of all members, in no order, so that none begins where another ends
 
 
 def cem_rl(
@@ -96,7 +96,7 @@ def cem_rl(
         first_key, draw_key = jax.random.split(key)
         mean, critics = net.init(first_key)
         wide = jax.tree.map(lambda x: jnp.full_like(x, variance), mean)
-        memory = ring.empty(net.spec, settings.capacity, 1)
+        memory = ring.empty(net.spec, settings.capacity, 1, observations=2 * settings.capacity)
         common = Shared(Distribution(mean, wide, jnp.float32(variance)), shared_critic.new_critic(critics), memory)
         members = jax.vmap(lambda _: Member(shared_critic.new_actor(mean), (), ()))(uid)
         return draw(Population(members, common, hyper), uid, draw_key)
