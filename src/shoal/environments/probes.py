@@ -108,7 +108,7 @@ def luck(size: float = 20.0) -> DeviceEnvironment:
         return {"state": state[:1], "privileged_state": state}
 
     def step(key: jax.Array, state: jax.Array, action: jax.Array) -> tuple[Any, ...]:
-        merit = (action == (state[0] > 0)).astype(jnp.float32)
+        merit = (action == (state[0] > 0).astype(jnp.int32)).astype(jnp.float32)
         return state, seen(state), merit + state[1], _YES, _NO
 
     shapes = {"state": (1,), "privileged_state": (2,)}
