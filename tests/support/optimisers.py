@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 
 class Ladder:
     """Tries every learning rate of its ladder; once it has heard of all, the best of them."""
@@ -12,10 +14,10 @@ class Ladder:
 
     def ask(self):
         rate = self.steps[len(self.heard)] if len(self.heard) < 3 else max(self.heard)[1]
-        return dict.fromkeys(self.names, rate)
+        return dict.fromkeys(self.names, np.float32(rate))
 
     def tell(self, hyper, fitness):
-        self.heard.append((fitness, *hyper.values()))
+        self.heard.append((fitness, float(*hyper.values())))
 
 
 class Mute(Ladder):

@@ -151,9 +151,10 @@ class Ipbt(Pb2):
     trainers: ClassVar[bool] = False
     workers: ClassVar[bool] = False
     title: ClassVar[str] = "iterated population-based training"
-    tells: ClassVar[dict[str, str]] = Pb2.tells | {
+    tells: ClassVar[dict[str, str]] = {
         "ipbt/restarts": "how often all members have begun again",
         "ipbt/pace": "generations from one copying to the next",
+        **Pb2.tells,
     }
 
     def __post_init__(self) -> None:

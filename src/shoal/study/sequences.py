@@ -13,6 +13,7 @@ from shoal.core.atomic import parse_json, write_file
 from shoal.core.errors import BadField
 from shoal.core.schema import convert
 from shoal.core.user_code import call_own, import_from
+from shoal.core.yaml_text import plain
 from shoal.experiment.experiment import Experiment, of_run
 from shoal.experiment.resolve import resolve
 from shoal.records.jsonl import read_lines, read_text
@@ -132,7 +133,7 @@ class Ask:
             hyper, run = self._own(optimiser.ask), place / str(k)
             if not isinstance(hyper, Mapping) or hyper.keys() != space.keys():
                 raise BadField("ask.optimiser", f"its ask gave {hyper!r}", f"it must give {', '.join(space)}")
-            asked = {name: convert(float, x, f"ask.{name}") for name, x in hyper.items()}
+            asked = {name: convert(float, plain(x), f"ask.{name}") for name, x in hyper.items()}
             if (run / "experiment.yaml").is_file() and not asked.items() <= of_run(run).hyper.items():
                 problem = f"it asks for other values than those with which {run} began"
                 raise BadField("ask.optimiser", problem, "let it draw from the seed that it is given")
