@@ -21,7 +21,8 @@ from shoal.agents.sac import sac
 from shoal.agents.td3 import td3
 from shoal.core import tree
 from shoal.core.keys import member_keys
-from shoal.core.types import Agent, Continuous, Discrete, Member, Population, Rollout, Spec
+from shoal.core.spec import Continuous, Discrete, Spec
+from shoal.core.types import Agent, Member, Population, Rollout
 from shoal.methods.independent import independent
 from shoal.population.devices import Layout, prepare
 from shoal.rl.replay_memory import store

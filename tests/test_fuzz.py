@@ -23,14 +23,15 @@ from support.synthetic_run import write_run
 
 from shoal.core.atomic import seal
 from shoal.core.errors import BadInput
-from shoal.core.types import Discrete, Spec
+from shoal.core.spec import Discrete, Spec
+from shoal.core.types import Best
 from shoal.core.workshop import Workshop
 from shoal.experiment.experiment import check, load, of_run
 from shoal.experiment.resolve import make_learner
 from shoal.methods.evolving import Pbt
 from shoal.report.page import write_report
 from shoal.report.run import print_schedule
-from shoal.run.champion import Best, best_of, load_champion
+from shoal.run.champion import best_of, load_champion
 from shoal.run.rundir import RunDirectory, Totals, read_totals
 
 SECONDS = 20.0  # none of these takes one

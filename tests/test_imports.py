@@ -26,7 +26,7 @@ LAYERS: dict[str, set[str]] = {
     "population": {"core", "rl", "environments", "trainers"},
     "experiment": {"core", "environments", "methods", "trainers"},
     "distributed": {"core", "population", "experiment", "trainers"},
-    "records": {"core", "methods", "experiment", "run"},
+    "records": {"core", "methods", "experiment"},
     "report": {"core", "experiment", "records", "run"},
     "study": {"core", "experiment", "trainers", "records", "report"},
     "export": {"core", "rl", "environments", "experiment", "run"},

@@ -10,7 +10,8 @@ from cell import answer, best
 
 from shoal.agents.ppo import ppo
 from shoal.core.keys import member_keys
-from shoal.core.types import Discrete, Rollout, Spec
+from shoal.core.spec import Discrete, Spec
+from shoal.core.types import Rollout
 from shoal.methods.independent import independent
 from shoal.population.devices import OF_POPULATION, Layout, prepare
 

@@ -7,17 +7,8 @@ TYPE_CHECKING = False  # that of typing, whose import the command need not wait 
 if TYPE_CHECKING:
     from shoal.commands.evaluate import evaluate
     from shoal.core.errors import BadInput
-    from shoal.core.types import (
-        Agent,
-        Cards,
-        Continuous,
-        Discrete,
-        Member,
-        MultiDiscrete,
-        Range,
-        Selection,
-        Spec,
-    )
+    from shoal.core.spec import Continuous, Discrete, MultiDiscrete, Spec
+    from shoal.core.types import Agent, Cards, Member, Range, Selection
     from shoal.environments.device import DeviceEnvironment
     from shoal.experiment.evolver import Evolver
     from shoal.experiment.experiment import Experiment, Fitness
@@ -59,21 +50,21 @@ _HOMES = {
     "BadInput": "shoal.core.errors",
     "Cards": "shoal.core.types",
     "Champion": "shoal.run.champion",
-    "Continuous": "shoal.core.types",
+    "Continuous": "shoal.core.spec",
     "DeviceEnvironment": "shoal.environments.device",
-    "Discrete": "shoal.core.types",
+    "Discrete": "shoal.core.spec",
     "Evolver": "shoal.experiment.evolver",
     "Experiment": "shoal.experiment.experiment",
     "Fitness": "shoal.experiment.experiment",
     "Generation": "shoal.records.recorder",
     "LoadedRun": "shoal.report.load_run",
     "Member": "shoal.core.types",
-    "MultiDiscrete": "shoal.core.types",
+    "MultiDiscrete": "shoal.core.spec",
     "Range": "shoal.core.types",
     "Recorder": "shoal.records.recorder",
     "Result": "shoal.run.loop",
     "Selection": "shoal.core.types",
-    "Spec": "shoal.core.types",
+    "Spec": "shoal.core.spec",
     "evaluate": "shoal.commands.evaluate",
     "load_champion": "shoal.run.champion",
     "load_run": "shoal.report.load_run",

@@ -17,7 +17,8 @@ from support.tiny import same
 
 from shoal.agents.dqn import dqn
 from shoal.core.errors import BadInput
-from shoal.core.types import Agent, Discrete, Member, Spec
+from shoal.core.spec import Discrete, Spec
+from shoal.core.types import Agent, Member
 
 SPACE = Discrete(3)
 HYPER = {"learning_rate": 0.05, "discount": 0.9, "tau": 0.4, "target_period": 2, "max_gradient_norm": 0.5}

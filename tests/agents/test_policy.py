@@ -12,7 +12,8 @@ import pytest
 from shoal.agents.policy import policy
 from shoal.core import tree
 from shoal.core.errors import BadInput
-from shoal.core.types import Agent, Continuous, Discrete, Member, MultiDiscrete, Rollout, Spec
+from shoal.core.spec import Continuous, Discrete, MultiDiscrete, Spec
+from shoal.core.types import Agent, Member, Rollout
 from shoal.methods.es.learner import EsHyper, evolution_strategy
 from shoal.methods.independent import independent
 from shoal.rl.normalize import Statistics

@@ -10,7 +10,7 @@ from support.ppo_reference import SPACES, B, Reference, T, assert_alike, begin, 
 
 from shoal.agents.ppo import ppo
 from shoal.core.errors import BadInput
-from shoal.core.types import Spec
+from shoal.core.spec import Spec
 from shoal.rl.networks import Features
 
 CASES = [("discrete", True, True), ("discrete", False, False), ("continuous", True, False)]

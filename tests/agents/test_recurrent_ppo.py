@@ -13,7 +13,8 @@ from support.tiny import same
 
 from shoal.agents.ppo import ppo
 from shoal.core.errors import BadInput
-from shoal.core.types import Agent, Member, Rollout, Spec
+from shoal.core.spec import Spec
+from shoal.core.types import Agent, Member, Rollout
 
 UNITS = 2
 CASES = [("discrete", True, True), ("continuous", False, True), ("discrete", False, False)]

@@ -17,7 +17,8 @@ from support.tiny import same
 
 from shoal.agents.sac import sac
 from shoal.core.errors import BadInput
-from shoal.core.types import Agent, Continuous, Member, Spec
+from shoal.core.spec import Continuous, Spec
+from shoal.core.types import Agent, Member
 
 SPACE = Continuous((-2.0, -1.0), (2.0, 3.0))
 SPEC = Spec(reference.OBS, "float32", SPACE)

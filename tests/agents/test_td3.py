@@ -14,7 +14,8 @@ from support.reference import Adam, B, Past, T, close, gradient, key_of, mlp, pl
 from support.tiny import same
 
 from shoal.agents.td3 import td3
-from shoal.core.types import Agent, Continuous, Member, Spec
+from shoal.core.spec import Continuous, Spec
+from shoal.core.types import Agent, Member
 
 SPACE = Continuous((-2.0, -1.0), (2.0, 3.0))
 HYPER = {"policy_learning_rate": 0.02, "critic_learning_rate": 0.05, "discount": 0.9, "tau": 0.3}

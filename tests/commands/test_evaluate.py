@@ -11,11 +11,12 @@ import pytest
 from support.runs import at_work, tiny
 
 from shoal.commands.evaluate import evaluate
+from shoal.core.types import Best
 from shoal.experiment import registry
 from shoal.experiment.experiment import dump
 from shoal.experiment.resolve import make_environment, make_learner
 from shoal.methods.methods import METHODS
-from shoal.run.champion import Best, save
+from shoal.run.champion import save
 
 REPLAY = {"layers": [4], "environments": 1, "capacity": 512, "rollout": 16, "batch": 4}
 

@@ -17,7 +17,8 @@ from support.tiny import REMEMBERING, close, hyper_of, kinds, leaves, make_agent
 from shoal.core import tree
 from shoal.core.errors import BadInput
 from shoal.core.keys import member_keys
-from shoal.core.types import Continuous, Population, Rollout
+from shoal.core.spec import Continuous
+from shoal.core.types import Population, Rollout
 from shoal.environments.spaces import to_bounds
 from shoal.methods.independent import independent
 

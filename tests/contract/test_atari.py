@@ -12,7 +12,7 @@ from support.tiny import echo
 
 from shoal.core import tree
 from shoal.core.errors import BadInput
-from shoal.core.types import Discrete, Spec
+from shoal.core.spec import Discrete, Spec
 from shoal.environments import registry
 from shoal.environments.guard import guarded
 from shoal.environments.host import HostEnvironment

@@ -17,7 +17,7 @@ from support.tiny import walk
 
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed
-from shoal.core.types import Spec
+from shoal.core.spec import Spec
 from shoal.environments.blame import callbacks_blamed
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.host import HostEnvironment

@@ -23,7 +23,8 @@ from shoal.commands.knobs import described
 from shoal.commands.stages import stage_of
 from shoal.core import tree
 from shoal.core.errors import BadInput
-from shoal.core.types import Agent, Rollout, Spec, TimeStep
+from shoal.core.spec import Spec
+from shoal.core.types import Agent, Rollout, TimeStep
 from shoal.environments import probes, registry
 from shoal.environments.guard import guarded
 from shoal.environments.host import HostEnvironment

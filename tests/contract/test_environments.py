@@ -16,7 +16,8 @@ from support.cases import others_slow
 from support.tiny import leaves, same
 
 from shoal.core.errors import BadInput
-from shoal.core.types import Continuous, Discrete, MultiDiscrete, TimeStep
+from shoal.core.spec import Continuous, Discrete, MultiDiscrete
+from shoal.core.types import TimeStep
 from shoal.environments import registry
 from shoal.environments.device import DeviceEnvironment, auto_reset, turned
 from shoal.environments.host import HostEnvironment

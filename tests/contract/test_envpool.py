@@ -15,7 +15,7 @@ from scipy import stats
 from support.cases import others_slow
 
 from shoal.core.errors import BadInput
-from shoal.core.types import Continuous, Discrete, Spec
+from shoal.core.spec import Continuous, Discrete, Spec
 from shoal.environments import envpool as ours
 from shoal.environments import registry
 from shoal.environments.host import HostEnvironment

@@ -12,7 +12,7 @@ import pytest
 from support.tiny import same
 
 from shoal.core.errors import BadInput
-from shoal.core.types import Discrete, Spec
+from shoal.core.spec import Discrete, Spec
 from shoal.environments import registry
 from shoal.environments.levels import Span, at_levels
 

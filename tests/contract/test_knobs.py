@@ -20,7 +20,7 @@ from support.tiny import member, same
 
 from shoal.commands.retrain import replay
 from shoal.core.keys import jax_key, stream
-from shoal.core.types import Discrete, Spec
+from shoal.core.spec import Discrete, Spec
 from shoal.environments import registry
 from shoal.environments.device import DeviceEnvironment, turned
 from shoal.environments.levels import Levels, level_key

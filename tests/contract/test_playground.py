@@ -12,7 +12,7 @@ import pytest
 from support.tiny import same
 
 from shoal.core.errors import BadInput
-from shoal.core.types import Continuous, Spec
+from shoal.core.spec import Continuous, Spec
 from shoal.environments import registry
 from shoal.environments.device import auto_reset, quiet, turned
 

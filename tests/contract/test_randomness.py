@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shoal.core.types import Agent, Discrete, Member, SearchLearner, Spec
+from shoal.core.spec import Discrete, Spec
+from shoal.core.types import Agent, Member, SearchLearner
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.host import gymnasium_environment
 from shoal.methods.es.learner import evolution_strategy

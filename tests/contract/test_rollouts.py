@@ -17,7 +17,8 @@ import pytest
 from support.cases import others_slow
 
 from shoal.agents.policy import policy
-from shoal.core.types import ActionSpace, Agent, Continuous, Discrete, Member, MultiDiscrete, Rollout, Spec
+from shoal.core.spec import ActionSpace, Continuous, Discrete, MultiDiscrete, Spec
+from shoal.core.types import Agent, Member, Rollout
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.host import gymnasium_environment
 from shoal.environments.probes import endless_reward

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.core.types import Discrete, Spec
+from shoal.core.spec import Discrete, Spec
+from shoal.core.types import Best
 from shoal.core.workshop import Workshop
 from shoal.distributed.directory import Workspace
-from shoal.run.champion import Best
 from shoal.run.rundir import RunDirectory
 
 SPEC = Spec((3,), "float32", Discrete(2))

@@ -20,12 +20,13 @@ from support.tiny import kinds, make_agent, space_of
 from shoal.agents.policy import policy
 from shoal.agents.ppo import ppo
 from shoal.core.errors import BadInput
-from shoal.core.types import ActionSpace, Agent, Continuous, Discrete, Spec
+from shoal.core.spec import ActionSpace, Continuous, Discrete, Spec
+from shoal.core.types import Agent, Best
 from shoal.experiment.experiment import Experiment
 from shoal.export import onnx_file
 from shoal.export.npz_file import write_npz
 from shoal.export.onnx_file import write_onnx
-from shoal.run.champion import Best, Champion, Policy
+from shoal.run.champion import Champion, Policy
 from shoal.run.loop import train
 
 IMAGE = (36, 40, 3)

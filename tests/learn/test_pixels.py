@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from shoal.agents.ppo import ppo
-from shoal.core.types import Discrete, Spec
+from shoal.core.spec import Discrete, Spec
 from shoal.environments.device import DeviceEnvironment
 from shoal.methods.independent import independent
 from shoal.population.member_shard import MemberShard

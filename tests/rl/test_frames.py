@@ -11,7 +11,7 @@ import pytest
 from support.tiny import echo, make_agent, same
 
 from shoal.core.errors import BadInput
-from shoal.core.types import Discrete, Spec
+from shoal.core.spec import Discrete, Spec
 from shoal.rl.frames import of_rollout, stack, stacked, stacking
 
 T, B, K = 6, 3, 3

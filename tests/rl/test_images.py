@@ -9,7 +9,7 @@ import pytest
 from support.cases import every_slow
 from support.images import convolution, impala, pool, windows
 
-from shoal.core.types import Discrete, Spec
+from shoal.core.spec import Discrete, Spec
 from shoal.rl import images
 from shoal.rl.images import Conv, convolve, max_pool
 from shoal.rl.networks import channels_first, make_network

@@ -12,7 +12,7 @@ from scipy import stats
 from support.images import convolution
 
 from shoal.core.errors import BadInput
-from shoal.core.types import Continuous, Discrete, MultiDiscrete, Spec
+from shoal.core.spec import Continuous, Discrete, MultiDiscrete, Spec
 from shoal.rl.initialisers import orthogonal
 from shoal.rl.networks import (
     MLP,

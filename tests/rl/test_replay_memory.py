@@ -12,7 +12,8 @@ import pytest
 from scipy import stats
 from support.tiny import same
 
-from shoal.core.types import Continuous, Discrete, Rollout, Spec
+from shoal.core.spec import Continuous, Discrete, Spec
+from shoal.core.types import Rollout
 from shoal.rl import replay_memory as ring
 
 A = 2  # components of an action

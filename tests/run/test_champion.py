@@ -15,13 +15,14 @@ import pytest
 from support.runs import at_work, build_run, tiny
 
 from shoal.core.errors import BadInput
-from shoal.core.types import Cards, Continuous, Discrete, MultiDiscrete, Spec
+from shoal.core.spec import Continuous, Discrete, MultiDiscrete, Spec
+from shoal.core.types import Best, Cards
 from shoal.environments.spaces import to_bounds
 from shoal.experiment.experiment import dump
 from shoal.experiment.resolve import make_learner
 from shoal.methods.evolving import Pbt
 from shoal.run import checkpoint
-from shoal.run.champion import Best, best_at, folder_of, load_champion, save
+from shoal.run.champion import best_at, folder_of, load_champion, save
 
 NAN, INF = math.nan, math.inf
 

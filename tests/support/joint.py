@@ -9,7 +9,8 @@ import numpy as np
 from support import reference
 from support.reference import Adam, close, gradient, mlp, plain, shaken, towards
 
-from shoal.core.types import Continuous, Learner, Population, Rollout, Spec
+from shoal.core.spec import Continuous, Spec
+from shoal.core.types import Learner, Population, Rollout
 from shoal.rl import replay_memory as ring
 
 N, T, B, BATCH = 3, 4, 2, 6

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.core.types import Discrete, Spec, TimeStep
+from shoal.core.spec import Discrete, Spec
+from shoal.core.types import TimeStep
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.host import HostEnvironment
 

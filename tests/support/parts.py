@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from support.tiny import walk
 
-from shoal.core.types import Spec
+from shoal.core.spec import Spec
 from shoal.environments.device import DeviceEnvironment
 
 SHAPES = {"state": (2,), "privileged_state": (1,), "bytes": (2, 2)}

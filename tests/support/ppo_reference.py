@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.agents.ppo import Acted, ppo
-from shoal.core.types import Agent, Continuous, Discrete, Member, Rollout, Spec
+from shoal.core.spec import Continuous, Discrete, Spec
+from shoal.core.types import Agent, Member, Rollout
 
 SPACES = {"discrete": Discrete(3), "continuous": Continuous((-1.0, -1.0), (1.0, 1.0))}
 T, B = 6, 4

@@ -29,11 +29,11 @@ import numpy as np
 
 from shoal.core.atomic import write_file
 from shoal.core.errors import BadInput
-from shoal.core.types import Discrete, Spec
+from shoal.core.spec import Discrete, Spec
+from shoal.core.types import Best
 from shoal.distributed import lease
 from shoal.distributed.directory import Lost, Workspace
 from shoal.experiment.experiment import Experiment
-from shoal.run.champion import Best
 from shoal.run.rundir import RunDirectory
 
 WORKERS, MEMBERS, SIZE, KEEP = 4, 3, 20_000, 3

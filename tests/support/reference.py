@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.core.types import Agent, Continuous, Discrete, Member, Rollout
+from shoal.core.spec import Continuous, Discrete
+from shoal.core.types import Agent, Member, Rollout
 from shoal.rl import replay_memory as ring
 
 T, B, BATCH = 4, 2, 12

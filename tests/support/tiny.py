@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.core.errors import BadInput
-from shoal.core.types import ActionSpace, Agent, Spec
+from shoal.core.spec import ActionSpace, Spec
+from shoal.core.types import Agent
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.probes import match
 from shoal.methods.method import AGENTS

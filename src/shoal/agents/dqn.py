@@ -25,7 +25,8 @@ import optax
 from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.schema import build
-from shoal.core.types import Agent, Discrete, Member, Range
+from shoal.core.spec import Discrete
+from shoal.core.types import Agent, Member, Range
 from shoal.rl import off_policy
 from shoal.rl.frames import stacked, stacking
 from shoal.rl.networks import MLP, Precision, check_activation, make_network
@@ -33,7 +34,8 @@ from shoal.rl.observations import View
 from shoal.rl.off_policy import Replay, towards
 
 if TYPE_CHECKING:
-    from shoal.core.types import PyTree, Spec
+    from shoal.core.spec import Spec
+    from shoal.core.types import PyTree
     from shoal.rl.replay_memory import Batch
 
 

@@ -18,14 +18,16 @@ import jax.numpy as jnp
 from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.schema import build
-from shoal.core.types import ActionSpace, Agent, Continuous, Member, Rollout
+from shoal.core.spec import ActionSpace, Continuous
+from shoal.core.types import Agent, Member, Rollout
 from shoal.rl import batching
 from shoal.rl.initialisers import orthogonal
 from shoal.rl.networks import Precision, check_activation, choice, hidden, make_network, outputs
 from shoal.rl.observations import View, no_statistics
 
 if TYPE_CHECKING:
-    from shoal.core.types import PyTree, Spec
+    from shoal.core.spec import Spec
+    from shoal.core.types import PyTree
 
 
 @dataclass(frozen=True)

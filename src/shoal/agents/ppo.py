@@ -40,7 +40,8 @@ from shoal.rl.observations import no_statistics, take_in_all
 from shoal.rl.steps import bounded, usable, without
 
 if TYPE_CHECKING:
-    from shoal.core.types import PyTree, Spec
+    from shoal.core.spec import Spec
+    from shoal.core.types import PyTree
 
 
 @dataclass(frozen=True)

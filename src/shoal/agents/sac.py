@@ -23,14 +23,16 @@ import jax.numpy as jnp
 from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.schema import build
-from shoal.core.types import Agent, Continuous, Member, Range
+from shoal.core.spec import Continuous
+from shoal.core.types import Agent, Member, Range
 from shoal.rl import off_policy
 from shoal.rl.networks import MLP, Precision, SquashedNormal, check_activation, held_within
 from shoal.rl.observations import View, Views
 from shoal.rl.off_policy import ADAM, Replay, descend, towards
 
 if TYPE_CHECKING:
-    from shoal.core.types import PyTree, Spec
+    from shoal.core.spec import Spec
+    from shoal.core.types import PyTree
     from shoal.rl.replay_memory import Batch
 
 

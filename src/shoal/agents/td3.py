@@ -22,7 +22,8 @@ import jax.numpy as jnp
 from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.schema import build
-from shoal.core.types import Agent, Continuous, Member, Range
+from shoal.core.spec import Continuous
+from shoal.core.types import Agent, Member, Range
 from shoal.rl import off_policy
 from shoal.rl.batching import when
 from shoal.rl.networks import MLP, Precision, check_activation
@@ -32,7 +33,8 @@ from shoal.rl.off_policy import ADAM, Replay, descend, towards
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shoal.core.types import PyTree, Spec
+    from shoal.core.spec import Spec
+    from shoal.core.types import PyTree
     from shoal.rl.replay_memory import Batch
 
 

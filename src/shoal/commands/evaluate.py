@@ -11,7 +11,7 @@ import numpy as np
 from shoal.core.errors import BadInput
 from shoal.core.keys import derive
 from shoal.core.knobs import usual
-from shoal.core.types import Spec
+from shoal.core.spec import Spec
 from shoal.environments.blame import callbacks_blamed
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.registry import method, name_of, objective

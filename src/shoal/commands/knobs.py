@@ -11,7 +11,8 @@ import numpy as np
 
 from shoal.commands.checks import Finding, doubt, fine
 from shoal.core.knobs import PREFIX, split
-from shoal.core.types import ActionSpace, Continuous, Range, Spec, told
+from shoal.core.spec import ActionSpace, Continuous, Spec, told
+from shoal.core.types import Range
 from shoal.environments.device import DeviceEnvironment, turned
 from shoal.environments.host import HostEnvironment
 from shoal.environments.randomised import SPREAD

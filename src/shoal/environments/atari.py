@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core.errors import BadField, unknown
-from shoal.core.types import Discrete, Spec
+from shoal.core.spec import Discrete, Spec
 from shoal.core.user_code import one_line
 from shoal.environments.host import HostEnvironment, Vector
 from shoal.environments.objective import Objective

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 
 from shoal.core.errors import BadField
 from shoal.core.knobs import numbers_of
-from shoal.core.types import Continuous, PyTree, Spec
+from shoal.core.spec import Continuous, Spec
+from shoal.core.types import PyTree
 from shoal.environments.device import DeviceEnvironment, accepted, lenient, quiet
 
 

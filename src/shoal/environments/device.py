@@ -20,7 +20,8 @@ import numpy as np
 
 from shoal.core import tree
 from shoal.core.errors import BadField, unknown
-from shoal.core.types import ActionSpace, Continuous, Discrete, PyTree, Spec, TimeStep
+from shoal.core.spec import ActionSpace, Continuous, Discrete, Spec
+from shoal.core.types import PyTree, TimeStep
 from shoal.environments.blame import blamed
 
 LARGEST = int(np.iinfo(np.int32).max)  # the whole numbers of JAX have 32 bits

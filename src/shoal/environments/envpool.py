@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core.errors import BadField, unknown
-from shoal.core.types import Continuous, Spec
+from shoal.core.spec import Continuous, Spec
 from shoal.core.user_code import one_line
 from shoal.environments.host import HostEnvironment, Vector, action_space
 from shoal.environments.objective import Objective

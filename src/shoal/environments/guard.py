@@ -9,7 +9,8 @@ import jax
 import numpy as np
 
 from shoal.core.errors import BadField
-from shoal.core.types import Leaf, PyTree, Spec, TimeStep, told
+from shoal.core.spec import Leaf, Spec, told
+from shoal.core.types import PyTree, TimeStep
 from shoal.environments.blame import blamed
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.host import HostEnvironment, Objective, Vector

@@ -16,7 +16,8 @@ import numpy as np
 
 from shoal.core.errors import BadField
 from shoal.core.knobs import numbers_of
-from shoal.core.types import ActionSpace, Continuous, Discrete, MultiDiscrete, PyTree, Spec, TimeStep
+from shoal.core.spec import ActionSpace, Continuous, Discrete, MultiDiscrete, Spec
+from shoal.core.types import PyTree, TimeStep
 from shoal.core.user_code import one_line
 from shoal.environments.objective import Objective, read_objective
 

@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from shoal.core.errors import unknown
-from shoal.core.types import Discrete, PyTree, Spec
+from shoal.core.spec import Discrete, Spec
+from shoal.core.types import PyTree
 from shoal.environments.device import DeviceEnvironment, accepted, lenient, like, quiet
 
 

@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 
 from shoal.core.errors import BadField, unknown
-from shoal.core.types import Continuous, PyTree, Spec
+from shoal.core.spec import Continuous, Spec
+from shoal.core.types import PyTree
 from shoal.environments.device import DeviceEnvironment, accepted, lenient, like, quiet
 
 ACTOR, CRITIC = "state", "privileged_state"  # keys of observations, and who sees them

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from shoal.core.errors import BadField, unknown
-from shoal.core.types import ActionSpace, Continuous, Discrete, MultiDiscrete, Spec
+from shoal.core.spec import ActionSpace, Continuous, Discrete, MultiDiscrete, Spec
 from shoal.environments.device import DeviceEnvironment
 
 _YES, _NO = jnp.bool(True), jnp.bool(False)

@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.core.types import ActionSpace, Continuous
+from shoal.core.spec import ActionSpace, Continuous
 
 
 def to_bounds(space: ActionSpace, action: Any) -> Any:

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from shoal.core.types import Leaf
+from shoal.core.spec import Leaf
 from shoal.core.yaml_text import plain
 from shoal.experiment.experiment import dump
 from shoal.run.champion import Champion

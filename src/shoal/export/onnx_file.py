@@ -14,7 +14,8 @@ from onnx import helper
 
 from shoal.core.atomic import write_file
 from shoal.core.errors import BadInput
-from shoal.core.types import Continuous, Discrete, Leaf, PyTree
+from shoal.core.spec import Continuous, Discrete, Leaf
+from shoal.core.types import PyTree
 from shoal.export.graph import Graph, Known, Unsupported, Value, Wire, element
 from shoal.export.metadata import about
 from shoal.export.program import Program, by_path, program_of

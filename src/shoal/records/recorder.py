@@ -11,8 +11,8 @@ from shoal.core.types import Cards
 from shoal.experiment.registry import method_name
 
 if TYPE_CHECKING:
+    from shoal.core.types import Best
     from shoal.experiment.resolve import Resolved
-    from shoal.run.champion import Best
 
 
 class Start(NamedTuple):

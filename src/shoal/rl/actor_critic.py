@@ -18,7 +18,8 @@ from shoal.rl.observations import View, Views
 from shoal.rl.steps import bounded
 
 if TYPE_CHECKING:
-    from shoal.core.types import PyTree, Spec
+    from shoal.core.spec import Spec
+    from shoal.core.types import PyTree
 
 
 @dataclass(frozen=True)

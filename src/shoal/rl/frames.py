@@ -13,7 +13,8 @@ import jax.numpy as jnp
 
 from shoal.core import tree
 from shoal.core.errors import BadField
-from shoal.core.types import Agent, PyTree, Spec
+from shoal.core.spec import Spec
+from shoal.core.types import Agent, PyTree
 from shoal.rl.networks import channels_first
 from shoal.rl.steps import bounded
 

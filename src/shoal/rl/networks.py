@@ -11,13 +11,13 @@ import jax
 import jax.numpy as jnp
 
 from shoal.core.errors import BadField, unknown
-from shoal.core.types import Continuous, Discrete, MultiDiscrete
+from shoal.core.spec import Continuous, Discrete, MultiDiscrete
 from shoal.core.user_code import call_own, import_from
 from shoal.rl.images import Impala, MinAtar, NatureCNN
 from shoal.rl.initialisers import orthogonal
 
 if TYPE_CHECKING:
-    from shoal.core.types import ActionSpace, Spec
+    from shoal.core.spec import ActionSpace, Spec
 
 ACTIVATIONS: dict[str, Callable] = {"tanh": nn.tanh, "relu": nn.relu, "elu": nn.elu, "swish": nn.swish, "gelu": nn.gelu}
 

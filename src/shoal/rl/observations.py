@@ -11,12 +11,13 @@ import jax
 import jax.numpy as jnp
 
 from shoal.core.errors import BadField
-from shoal.core.types import told
+from shoal.core.spec import told
 from shoal.rl.networks import flatten, scaled
 from shoal.rl.normalize import empty, normalise, take_in
 
 if TYPE_CHECKING:
-    from shoal.core.types import PyTree, Spec
+    from shoal.core.spec import Spec
+    from shoal.core.types import PyTree
 
 
 @dataclass(frozen=True)

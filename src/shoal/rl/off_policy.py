@@ -18,7 +18,7 @@ from shoal.rl.batching import per_member, repeat
 from shoal.rl.steps import usable
 
 if TYPE_CHECKING:
-    from shoal.core.types import Spec
+    from shoal.core.spec import Spec
 
 
 @dataclass(frozen=True)

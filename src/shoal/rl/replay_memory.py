@@ -16,7 +16,8 @@ from shoal.core import tree
 from shoal.rl.frames import stack
 
 if TYPE_CHECKING:
-    from shoal.core.types import PyTree, Rollout, Spec
+    from shoal.core.spec import Spec
+    from shoal.core.types import PyTree, Rollout
 
 
 class Step(NamedTuple):

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,8 +18,9 @@ import numpy as np
 from shoal.core.atomic import Damaged
 from shoal.core.errors import BadInput
 from shoal.core.schema import build
+from shoal.core.spec import ActionSpace, Continuous, Discrete, Leaf, MultiDiscrete, Spec, told
 from shoal.core.tree import Named
-from shoal.core.types import ActionSpace, Cards, Continuous, Discrete, Leaf, MultiDiscrete, PyTree, Spec, told
+from shoal.core.types import Best, Cards, PyTree
 from shoal.core.workshop import Workshop
 from shoal.environments.spaces import to_bounds
 from shoal.experiment.experiment import INT32, Experiment, of_run
@@ -36,27 +37,6 @@ KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Discrete, MultiDiscret
 
 
 TRUSTED = tuple(place for place in PLACES if place not in ("env", "fitness.objective"))  # to load a champion
-
-
-@dataclass(frozen=True)
-class Best:
-    """The highest fitness so far; of equal ones the latest, which has trained longest."""
-
-    learned: PyTree = None
-    uid: int = -1
-    generation: int = -1
-    fitness: float = -np.inf
-    hyper: dict[str, float] = field(default_factory=dict)
-
-    def beaten_by(self, cards: Cards) -> int | None:
-        """The row of the best of these members if it is at least as good, else None."""
-        fitness = np.where(np.isfinite(cards.fitness), cards.fitness, -np.inf)
-        row = int(np.argmax(fitness))
-        return row if np.isfinite(fitness[row]) and fitness[row] >= self.fitness else None
-
-    def about(self) -> dict[str, Any]:
-        """What a manifest says of it."""
-        return {"uid": self.uid, "generation": self.generation, "fitness": self.fitness, "hyper": self.hyper}
 
 
 def best_at(cards: Cards, row: int, learned: PyTree) -> Best:

@@ -17,7 +17,7 @@ import numpy as np
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed, Interrupted, on_signal
 from shoal.core.keys import derive
-from shoal.core.types import Seed
+from shoal.core.types import Best, Seed
 from shoal.core.yaml_text import plain
 from shoal.distributed.processes import Processes
 from shoal.distributed.synchronous import Evolved, Shared
@@ -27,7 +27,7 @@ from shoal.experiment.registry import name_of
 from shoal.experiment.trust import check_trust
 from shoal.population.rollouts.episodes import statistics, with_interval
 from shoal.records.recorder import Generation, Recorder, Start, lineage_rows, metrics_row
-from shoal.run.champion import Best, best_at
+from shoal.run.champion import best_at
 from shoal.run.control import Control
 from shoal.run.result import Result, summarise
 from shoal.run.rundir import Totals

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal.core.types import Cards
+from shoal.core.types import Best, Cards
 from shoal.experiment.resolve import Resolved
 from shoal.records.recorder import about_method, finite_or_none
-from shoal.run.champion import Best, Champion, load_champion
+from shoal.run.champion import Champion, load_champion
 
 
 @dataclass(frozen=True)

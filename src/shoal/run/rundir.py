@@ -11,12 +11,12 @@ from typing import Any
 
 from shoal.core.errors import BadField, BadInput
 from shoal.core.schema import build
-from shoal.core.types import PyTree, Spec
+from shoal.core.spec import Spec
+from shoal.core.types import Best, PyTree
 from shoal.core.workshop import Workshop
 from shoal.experiment.experiment import Experiment, dump
 from shoal.records.jsonl import Lines
 from shoal.run import champion as champions
-from shoal.run.champion import Best
 from shoal.run.checkpoint import Checkpoints
 
 FILES = (

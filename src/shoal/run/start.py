@@ -15,7 +15,7 @@ import numpy as np
 from shoal.core.errors import BadField, BadInput
 from shoal.core.interrupts import Failed
 from shoal.core.keys import derive
-from shoal.core.types import PyTree, Seed
+from shoal.core.types import Best, PyTree, Seed
 from shoal.core.workshop import Workshop
 from shoal.distributed.asynchronous import Worker
 from shoal.distributed.processes import Processes
@@ -26,7 +26,7 @@ from shoal.experiment.resolve import Resolved, resolve
 from shoal.population.devices import prepare
 from shoal.population.shard import Shard
 from shoal.records.recorder import about_method
-from shoal.run.champion import Best, best_of
+from shoal.run.champion import best_of
 from shoal.run.checkpoint import to_host
 from shoal.run.control import Control
 from shoal.run.lock import Lock

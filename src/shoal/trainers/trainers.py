@@ -16,7 +16,8 @@ from typing import Any
 
 from shoal.core.errors import BadField
 from shoal.core.schema import build
-from shoal.core.types import ActionSpace, Continuous, Discrete, Hyper, Range, Spec
+from shoal.core.spec import ActionSpace, Continuous, Discrete, Spec
+from shoal.core.types import Hyper, Range
 from shoal.trainers.process import Failed, Recipe, TrainerProcess, limited
 
 ADAPTERS = ("rl_games", "sb3")

@@ -1,0 +1,100 @@
+"""What an environment says of itself: its observations and its actions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True)
+class Discrete:
+    """One choice out of `n`; an action is an int32 scalar. The environment counts from `start`, agents from 0."""
+
+    n: int
+    shape: tuple[int, ...] = ()
+    start: int = 0
+    dtype: ClassVar[str] = "int32"
+    native: ClassVar[str] = "int32"
+
+
+@dataclass(frozen=True)
+class MultiDiscrete:
+    """Several independent choices; an action is an int32 vector [len(nvec)]. `start`: as for one, of each or of all."""
+
+    nvec: tuple[int, ...]
+    start: int | tuple[int, ...] = 0
+    dtype: ClassVar[str] = "int32"
+    native: ClassVar[str] = "int32"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.nvec),)
+
+
+@dataclass(frozen=True)
+class Continuous:
+    """A float32 vector within bounds, each of them a tuple [A]; an infinite one is an open end.
+
+    native: the dtype that the environment itself takes; with one of integers, it gets whole numbers
+    """
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    native: str = "float32"
+    dtype: ClassVar[str] = "float32"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.low),)
+
+
+ActionSpace = Discrete | MultiDiscrete | Continuous
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """Shape and dtype of an array that is an observation, or one of a dictionary of them."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.shape} {self.dtype}"
+
+
+@dataclass(frozen=True)
+class Spec:
+    """The shapes and types of an environment: all that an agent gets to know of it.
+
+    obs_shape, obs_dtype: of an observation, such as (3,) and "float32"; where that is a dictionary of arrays, dictionaries
+        with the same keys, or one dtype for all
+    actor, critic: keys of such a dictionary: what policies and critics see where nobody says otherwise; () is all
+    """
+
+    obs_shape: Any
+    obs_dtype: Any
+    action: ActionSpace
+    actor: tuple[str, ...] = ()
+    critic: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.obs_shape, Mapping):
+            dtype = self.obs_dtype
+            dtypes = dict.fromkeys(self.obs_shape, dtype) if isinstance(dtype, str) else dict(dtype)
+            if dtypes.keys() != self.obs_shape.keys():
+                raise ValueError(f"obs_shape has the keys {list(self.obs_shape)}, and obs_dtype {list(dtypes)}")
+            object.__setattr__(self, "obs_shape", dict(self.obs_shape))
+            object.__setattr__(self, "obs_dtype", dtypes)
+
+    @property
+    def obs(self) -> Leaf | dict[str, Leaf]:
+        """An observation as a tree: one leaf, or a dictionary of them."""
+        if not isinstance(self.obs_shape, dict):
+            return Leaf(self.obs_shape, self.obs_dtype)
+        return {key: Leaf(shape, self.obs_dtype[key]) for key, shape in self.obs_shape.items()}
+
+
+def told(obs: Leaf | dict[str, Leaf]) -> str:
+    """Shape and dtype of an observation in words, key by key where it is a dictionary."""
+    return ", ".join(f"{key} {x}" for key, x in obs.items()) if isinstance(obs, dict) else str(obs)
