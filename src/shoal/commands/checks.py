@@ -111,10 +111,12 @@ def devices(resolved: Resolved) -> Iterator[Finding]:
 
 
 def observations(resolved: Resolved) -> Iterator[Finding]:
-    """What policies see, where that may be a part of what there is."""
-    if not isinstance(resolved.learner, Trainers) and isinstance(resolved.environment.spec.obs, dict):
-        sees = ", ".join(resolved.agent.sees) or "all of them"
-        yield fine("observations", f"{told(resolved.environment.spec.obs)}; policies see {sees}")
+    """What there is to see, and what policies see of it."""
+    if isinstance(resolved.learner, Trainers):
+        return  # theirs
+    sees = resolved.agent.sees
+    part = f"; policies see {', '.join(sees)}" if sees else ""
+    yield fine("observations", f"{told(resolved.environment.spec.obs)}{part}")
 
 
 def storage(resolved: Resolved) -> Iterator[Finding]:
