@@ -127,7 +127,8 @@ def test_of_a_larger_population_the_fittest_go_on(first: Path) -> None:
     assert told["members"] == [{"uid": 0, "parent": 0}, {"uid": 1, "parent": 3}]
 
 
-MEAN = {"es": ".policy", "cem_rl": ".distribution.mean"}
+# Where the parameters of the mean are: in what members share, and in a champion.
+MEAN = {"es": (".policy", ""), "cem_rl": (".distribution.mean[", ".policy[")}
 CRITICS = {"env": "Pendulum-v1", "config": {"layers": [8], "warm_up": 8, "capacity": 400, "batch": 8}}
 
 
@@ -139,7 +140,7 @@ def test_a_mean_begins_as_a_champion(tmp_path: Path, method: str) -> None:
     train(tiny(tmp_path / "first", **settings))
     champion = load_file(tmp_path / "first" / "champion" / "state.safetensors")
     begun = at_the_start(tiny(tmp_path / "second", **settings, start=str(tmp_path / "first" / "champion"), seed=5))
-    place, policy = f"['population'].shared{MEAN[method]}", ".policy" if method == "cem_rl" else ""
+    place, policy = f"['population'].shared{MEAN[method][0]}", MEAN[method][1]
     mean = {name.removeprefix(place): x for name, x in begun.items() if name.startswith(place)}
     told = {name.removeprefix(policy): np.atleast_1d(x) for name, x in champion.items() if name.startswith(policy)}
     same(mean, told)
