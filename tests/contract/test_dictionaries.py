@@ -29,6 +29,7 @@ from shoal.environments import probes, registry
 from shoal.environments.guard import guarded
 from shoal.environments.host import HostEnvironment
 from shoal.experiment.resolve import resolve
+from shoal.methods.dvd.learner import dvd
 from shoal.run.champion import load_champion
 from shoal.run.loop import resume, train
 
@@ -124,6 +125,23 @@ def test_who_sees_what(name: str) -> None:
     assert same(value(obs), value(obs | {"bytes": obs["bytes"] // 2}))
     for key in ASYMMETRIC["critic"]:
         assert not same(value(obs), value(obs | {key: obs[key] + 1}))
+
+
+def test_actors_that_share_their_critics() -> None:
+    """By shapes alone: critics that see more, one memory, and states in which behaviours are compared."""
+    agent, n = agent_of("td3", **ASYMMETRIC), 2
+    shape = (n, agent.rollout, agent.environments)
+    obs, flags, numbers = drawn(*shape), jnp.zeros(shape, bool), jnp.zeros(shape)
+    rollout = Rollout(obs, numbers[..., None], numbers, obs, flags, flags, ())
+    learner = dvd(agent, n)
+
+    def live(key: jax.Array) -> Any:
+        hyper = jax.tree.map(lambda x: jnp.full(n, x), learner.agent.hyper)
+        start = learner.init(key, jnp.arange(n), hyper)
+        return start, learner.update(start, rollout, jax.random.split(key, n))[0]
+
+    start, end = jax.eval_shape(live, jax.random.key(0))
+    assert start == end and set(start.shared.memory.steps.obs) == set(SHAPES)
 
 
 def test_what_the_environment_says_is_the_default() -> None:

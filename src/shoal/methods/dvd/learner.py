@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.keys import member_keys
 from shoal.core.types import Agent, Learner, Member, Population, Rollout
@@ -76,11 +77,11 @@ def dvd(agent: Agent, population: int, *, probes: int = 20, redraw: int = 20) ->
     slots = -(-config.capacity // (config.rollout * environments)) * config.rollout
     bound = steps * config.updates_per_step
 
-    def behaviours(policies: PyTree, states: jax.Array) -> jax.Array:
+    def behaviours(policies: PyTree, states: PyTree) -> jax.Array:
         """Embeddings [N, probes * A]."""
         return jax.vmap(net.policy, (0, None))(policies, states).reshape(n, -1)
 
-    def bonus(policies: PyTree, hyper: Hyper, states: jax.Array) -> jax.Array:
+    def bonus(policies: PyTree, hyper: Hyper, states: PyTree) -> jax.Array:
         embeddings, weight = behaviours(policies, states), hyper.diversity[:, None]
         constant = jax.lax.stop_gradient(embeddings)
         weighted = constant + weight * (embeddings - constant)  # same values; gradients times each member's weight
@@ -109,18 +110,18 @@ def dvd(agent: Agent, population: int, *, probes: int = 20, redraw: int = 20) ->
             actors, critic, sums = state
             batch = jax.tree.map(lambda x: x[i], batches)
             noise = jax.vmap(jax.random.fold_in, (0, None))(noise_keys, i)
-            actors, critic, metrics = joint(actors, critic, hyper, batch, noise, states[i // redraw])
+            actors, critic, metrics = joint(actors, critic, hyper, batch, noise, tree.take(states, i // redraw))
             return actors, critic, jax.tree.map(jnp.add, sums, metrics)
 
         nothing = dict.fromkeys(shared_critic.METRICS, jnp.zeros(len(keys)))
         start = (population.members.learned, common.critic, nothing)
         actors, critic, sums = jax.lax.fori_loop(0, count, body, start)
         metrics = {name: x / count.astype(jnp.float32) for name, x in sums.items()}  # NaN where there was no update
-        metrics |= compared(actors, states[0])
+        metrics |= compared(actors, tree.take(states, 0))
         common = Shared(critic, memory, owed - count.astype(jnp.float32))
         return Population(Member(actors, (), ()), common, hyper), metrics
 
-    def compared(actors: shared_critic.Actor, states: jax.Array) -> dict[str, jax.Array]:
+    def compared(actors: shared_critic.Actor, states: PyTree) -> dict[str, jax.Array]:
         """Diversity of the members; distances are root mean squares of differences between actions."""
         squared = diversity.squared_distances(behaviours(actors.policy, states))
         volume, distance = diversity.log_determinant(diversity.kernel(squared)), jnp.sqrt(squared)
