@@ -10,10 +10,14 @@ from pathlib import Path
 import flax.linen as nn
 import numpy as np
 import pytest
+from support.parts import in_parts
 from support.runs import CONFIG, mpiexec, same_run, tiny
 
 import shoal
 from shoal import BadInput, Generation, Recorder, Spec, evaluate, load_run, resume, train
+from shoal.core.types import Best, Cards
+from shoal.experiment.resolve import resolve
+from shoal.run.result import summarise
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -43,6 +47,14 @@ def test_a_recorder_ends_the_run_and_it_goes_on(tmp_path: Path) -> None:
     assert resume(tmp_path / "run").summary["status"] == "done"
     train(tiny(tmp_path / "whole", generations=3))
     same_run(tmp_path / "whole", tmp_path / "run")
+
+
+def test_a_result_names_parts_as_files_do() -> None:
+    """Not by where they lie in memory, which differs from run to run."""
+    nothing = np.zeros(2)
+    cards = Cards(np.arange(2), nothing, nothing, nothing, nothing, nothing, {}, nothing)
+    summary = summarise(resolve(tiny(env=in_parts)), cards, Best(), 1, {}, 0, 0.0, 0.0)
+    assert (summary["env"], summary["agent"]) == ("support.parts:in_parts", "ppo")
 
 
 def test_a_recorder_may_end_it_with_the_last_generation(tmp_path: Path) -> None:

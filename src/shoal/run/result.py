@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core.types import Best, Cards
+from shoal.experiment.registry import name_of
 from shoal.experiment.resolve import Resolved
 from shoal.records.recorder import about_method, finite_or_none
 from shoal.run.champion import Champion, load_champion
@@ -55,10 +56,10 @@ def summarise(
     }
     return {
         "status": "done" if done == experiment.generations else "stopped",
-        "env": str(experiment.env),
+        "env": name_of(experiment.env),
         "method": method["name"],
         "traits": method["traits"],
-        "agent": str(experiment.agent),
+        "agent": name_of(experiment.agent),
         "population": experiment.population,
         "generations": done,
         "seed": experiment.seed,
