@@ -141,7 +141,7 @@ def test_actors_that_share_their_critics() -> None:
         return start, learner.update(start, rollout, jax.random.split(key, n))[0]
 
     start, end = jax.eval_shape(live, jax.random.key(0))
-    assert start == end and set(start.shared.memory.steps.obs) == set(SHAPES)
+    assert start == end and set(start.shared.memory.obs) == set(SHAPES)
 
 
 def test_what_the_environment_says_is_the_default() -> None:
