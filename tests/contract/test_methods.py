@@ -50,7 +50,9 @@ HOSTED = {"ppo": "gym:CartPole-v1", "policy": "gym:CartPole-v1", "td3": "gym:Pen
 
 DRAWN = ["es", "cem_rl"]  # the methods whose members are drawn around a mean
 ALL = pytest.mark.parametrize("method", METHODS)
-LEARNERS = list({METHODS[name].learner: name for name in reversed(METHODS)}.values())  # the first of those that learn alike
+LEARNERS = list(
+    {METHODS[name].learner: name for name in reversed(METHODS)}.values()
+)  # the first of those that learn alike
 
 
 def settings(method: str, *, config: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
