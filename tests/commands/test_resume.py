@@ -212,11 +212,10 @@ def replaying(agent: str, memory: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("agent", "memory"), [("dqn", "own"), ("dqn", "copy")])
-def test_replay_memory_goes_on(tmp_path: Path, agent: str, memory: str) -> None:
+def test_replay_memory_goes_on(tmp_path: Path) -> None:
     """Stopped during the warm-up, after a copy and when the ring is overwritten: as if it had never been."""
     whole, run = tmp_path / "whole", tmp_path / "r"
-    settings = replaying(agent, memory)
+    settings = replaying("dqn", "copy")
     train(tiny(whole, generations=6, **settings))
     stop(run, Signals(0, "evolve", count=2), **settings)
     with pytest.raises(Interrupted):
@@ -295,12 +294,11 @@ def say(process: Any, until: str) -> str:
     raise AssertionError(f"ended without {until!r}: {told} {process.stderr.read()}")
 
 
-@pytest.mark.parametrize("sign", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
-def test_a_signal_to_the_command(thirty: Path, tmp_path: Path, sign: int) -> None:
+def test_a_signal_to_the_command(thirty: Path, tmp_path: Path) -> None:
     run = tmp_path / "a run"
     with start(*flags(run, generations=30)) as process:
         say(process, "generation 3/30")
-        os.killpg(process.pid, sign)
+        os.killpg(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (3, "")
     assert out.endswith(f"interrupted; go on with: shoal resume '{run}'\n")

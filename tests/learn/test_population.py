@@ -45,12 +45,6 @@ def test_breakout_by_q_learning(tmp_path):
     assert best[-1] > best[0] + 2
 
 
-def test_cartpole_by_q_learning(tmp_path):
-    """Chance gets about 22. Champions of other seeds have 250 to 500: 50,000 steps are few."""
-    _, champion = outcome("cartpole-dqn", 0, tmp_path, enough=300)
-    assert champion["mean"] >= 200
-
-
 def test_pendulum_from_memory(tmp_path):
     """Four seeds of SAC with one set of hyperparameters; RL Zoo has it at -157 after 20,000 steps. TD3 learns in CEM-RL."""
     changes = {"population": 4, "generations": 10, "interval": 2000, "method": "seeds", "space": {}}
@@ -61,11 +55,10 @@ def test_pendulum_from_memory(tmp_path):
     assert champion["mean"] >= -170
 
 
-def test_lunarlander(tmp_path):
-    """On the host. Chance gets about -180. The whole run ends above 200; this one, at the first 20, which eight episodes
-    flatter."""
-    _, champion = outcome("lunarlander", 0, tmp_path, enough=20)
-    assert champion["mean"] >= -60
+def test_cartpole_on_the_host(tmp_path):
+    """Chance gets about 22; this run ends with its first champion of 475."""
+    _, champion = outcome("cartpole", 0, tmp_path, enough=475, env="gym:CartPole-v1", population=4)
+    assert champion["mean"] >= 400
 
 
 def test_pendulum(tmp_path):

@@ -249,7 +249,7 @@ class Heard(Recorder):
         self.notes.append(message)
 
 
-@pytest.mark.parametrize("times", others_slow([3, 50], 3))
+@pytest.mark.parametrize("times", others_slow([3, 20], 3))
 def test_killed_processes_cost_intervals_and_no_bits(tmp_path: Path, times: int) -> None:
     changes = {"generations": 4, "interval": 2000} if times < 10 else {"generations": 100, "interval": 600}
     train(bandit(tmp_path / "whole", **changes))

@@ -18,7 +18,7 @@ import numpy as np
 
 from shoal.core.keys import derive, draws
 from shoal.core.types import Cards, Decision, Evolver, Explore, Range, Seed, Select
-from shoal.methods.pb2.evolver import explorer, from_parents, located, observations, observed
+from shoal.methods.pb2.evolver import UNKNOWN, explorer, from_parents, located, observations, observed
 from shoal.methods.pbt.evolver import inherit, pbt, selected
 from shoal.methods.pbt.explore import Resample
 
@@ -69,11 +69,11 @@ def ipbt(
             else:
                 state, decision = _copy(key, state, sorted_cards)
         row = np.argsort(order)[mine]  # of each member, among those in order of uid
-        metrics = {"ipbt/pace": float(state["pace"]), "ipbt/restarts": float(state["restarts"]), **decision.metrics}
+        own = {"ipbt/pace": float(state["pace"]), "ipbt/restarts": float(state["restarts"])}
         return state, Decision(
             order[decision.parents[row]],
             {name: x[row] for name, x in decision.hyper.items()},
-            metrics,
+            {**own, **UNKNOWN, **decision.metrics},
             {i: decision.renewed[r] for i, r in enumerate(row.tolist()) if r in decision.renewed},
         )
 

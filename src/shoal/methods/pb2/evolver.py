@@ -18,6 +18,7 @@ from shoal.methods.pbt.evolver import inherit, pbt, selected
 from shoal.methods.ranges import places, values_at
 
 STARTS = 10  # of the search for the highest bound
+UNKNOWN = dict.fromkeys(("pb2/length", "pb2/forgetting", "pb2/noise"), np.nan)  # metrics while nothing is known
 TIME, BEFORE, CHANGE, PLACES = 0, 1, 2, 3  # the columns of an observation; the last and those after it: the unit scale
 
 # rows float64 [R, 3 + D]: the last R observations, NaN where there are fewer; before float64 [N] and since int64 [N]: the
@@ -87,7 +88,7 @@ def explorer(
     rows = rows[np.isfinite(rows[:, CHANGE])]
     deviation = rows[:, CHANGE].std() if len(rows) else 0.0
     if not space or len(rows) <= len(space) or not 0 < deviation < np.inf:
-        return explore, {}
+        return explore, UNKNOWN
     fitness = cards.fitness[parents]
     known = np.append(rows[:, BEFORE], fitness[np.isfinite(fitness)])
     low, high = known.min(), known.max()
@@ -120,7 +121,7 @@ def explorer(
             chosen[child] = _together(space, best[1:])
         return hyper | {name: values_at(r, chosen[:, i]) for i, (name, r) in enumerate(space.items())}
 
-    return bandit, {f"pb2/{name}": getattr(process, name) for name in ("length", "forgetting", "noise")}
+    return bandit, {name: getattr(process, name.removeprefix("pb2/")) for name in UNKNOWN}
 
 
 def _apart(space: dict[str, Range], at: np.ndarray) -> np.ndarray:
