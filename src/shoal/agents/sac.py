@@ -104,23 +104,19 @@ def sac(spec: Spec, **settings: Any) -> Agent:
     of_actor = View(spec, "config.actor", config.actor, spec.actor)
     of_critic = View(spec, "config.critic", config.critic, spec.critic)
 
-    def together(obs: PyTree, action: jax.Array) -> jax.Array:
-        """What the critics see of observations, and the actions: [..., F + A]."""
-        return jnp.concatenate([of_critic.vector(obs), action], -1)
-
     def policy(params: Any, obs: PyTree) -> SquashedNormal:
         mean, log_std = jnp.split(actor.apply(params, of_actor.vector(obs)), 2, -1)
         return SquashedNormal(mean, held_within(log_std, -20, 2))
 
     def values(params: Any, obs: PyTree, action: jax.Array) -> jax.Array:
         """Of both critics, [2, batch]."""
-        return jax.vmap(critic.apply, (0, None))(params, together(obs, action))[..., 0]
+        return jax.vmap(critic.apply, (0, None))(params, of_critic.with_action(obs, action))[..., 0]
 
     def init(key: jax.Array, hyper: Hyper) -> Member:
         memory_key, actor_key, *critic_keys = jax.random.split(key, 4)
         obs, action = tree.zeros(spec.obs, 1), jnp.zeros((1, *spec.action.shape))
         params = actor.init(actor_key, of_actor.vector(obs))
-        critics = jax.vmap(critic.init, (0, None))(jnp.stack(critic_keys), together(obs, action))
+        critics = jax.vmap(critic.init, (0, None))(jnp.stack(critic_keys), of_critic.with_action(obs, action))
         temperature = jnp.log(jnp.float32(config.initial_temperature))
         learned = Learned(
             policy=params,

@@ -122,25 +122,21 @@ def networks(spec: Spec, config: Config) -> Networks:
     of_actor = View(spec, "config.actor", config.actor, spec.actor)
     of_critic = View(spec, "config.critic", config.critic, spec.critic)
 
-    def together(obs: PyTree, action: jax.Array) -> jax.Array:
-        """What the critics see of observations, and the actions: [..., F + A]."""
-        return jnp.concatenate([of_critic.vector(obs), action], -1)
-
     def init(key: jax.Array) -> tuple[Any, Any]:
         actor_key, *critic_keys = jax.random.split(key, 3)
         obs, action = tree.zeros(spec.obs, 1), jnp.zeros((1, *spec.action.shape))
-        critics = jax.vmap(critic.init, (0, None))(jnp.stack(critic_keys), together(obs, action))
+        critics = jax.vmap(critic.init, (0, None))(jnp.stack(critic_keys), of_critic.with_action(obs, action))
         return actor.init(actor_key, of_actor.vector(obs)), critics
 
     def policy(params: Any, obs: PyTree) -> jax.Array:
         return jnp.tanh(actor.apply(params, of_actor.vector(obs)))
 
     def values(params: Any, obs: PyTree, action: jax.Array) -> jax.Array:
-        return jax.vmap(critic.apply, (0, None))(params, together(obs, action))[..., 0]
+        return jax.vmap(critic.apply, (0, None))(params, of_critic.with_action(obs, action))[..., 0]
 
     def climb(params: Any, obs: PyTree, action: jax.Array) -> jax.Array:
         first = jax.tree.map(lambda x: x[0], params)
-        return critic.apply(first, together(obs, action))[..., 0]
+        return critic.apply(first, of_critic.with_action(obs, action))[..., 0]
 
     def noise(hyper: Hyper, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         raw = hyper.target_noise * jax.random.normal(key, shape)

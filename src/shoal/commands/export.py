@@ -22,9 +22,8 @@ def export(run: Path, file: Path, trust_code: bool = False) -> list[str]:
     champion = load_champion(run, trust_code)
     if is_trainer(champion.experiment.agent, champion.experiment.python):
         return _by_trainer(champion, file)
-    if (
-        champion.experiment.config.get("precision") == "bfloat16"
-    ):  # many programs know float32 only, which the weights are
+    if champion.experiment.config.get("precision") == "bfloat16":
+        # Many programs know float32 only, which the weights are.
         champion = load_champion(run, trust_code, config={**champion.experiment.config, "precision": "float32"})
     if not file.parent.is_dir():
         raise BadInput(f"{file} cannot be written: there is no folder {file.parent}")

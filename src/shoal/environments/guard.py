@@ -37,14 +37,13 @@ def guarded(environment: Environment, env: str) -> Environment:
 
 def _check(spec: Spec, env: str) -> None:
     """Raise BadInput where there is nothing to be seen or done, or not what the spec says of actor and critic."""
-    obs = spec.obs if isinstance(spec.obs, dict) else {"": spec.obs}
-    for what, shape in (*(("observation", x.shape) for x in obs.values()), ("action", spec.action.shape)):
+    leaves, keys = jax.tree.leaves(spec.obs), set(spec.obs if isinstance(spec.obs, dict) else ())
+    for what, shape in (*(("observation", x.shape) for x in leaves), ("action", spec.action.shape)):
         if 0 in shape:
             raise BadField("env", f"{env} has an empty {what}, of shape {shape}: there is nothing to learn from")
-    if not obs or not {*spec.actor, *spec.critic} <= obs.keys():
-        raise BadField(
-            "env", f"{env} lacks observations that its actor and critic could see", f"there are: {told(obs)}"
-        )
+    if not leaves or not {*spec.actor, *spec.critic} <= keys:
+        problem = f"{env} lacks observations that its actor and critic could see"
+        raise BadField("env", problem, f"there are: {told(spec.obs)}")
 
 
 def _on_the_device(environment: DeviceEnvironment, env: str) -> DeviceEnvironment:

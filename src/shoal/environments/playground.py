@@ -33,9 +33,8 @@ def playground_environment(name: str, options: dict[str, Any]) -> DeviceEnvironm
     """An environment of MuJoCo Playground. Options are its configuration's, nested or dotted, such as `episode_length`.
 
     Where it has observations for the policy and for the critic, `state` and `privileged_state`, these see them as in
-    Playground's own settings. Its knobs are the numbers
-    of its configuration that are not whole, such as `reward_config.scales.NAME`, and of its body: `gravity`, downwards
-    in m/s2, and the FACTORS.
+    Playground's own settings. Its knobs are the numbers of its configuration that are not whole, such as
+    `reward_config.scales.NAME`, and of its body: `gravity`, downwards in m/s2, and the FACTORS.
     """
     env = robot(name, options)
 

@@ -73,6 +73,10 @@ class View:
         """The same as float32 vectors [..., F]."""
         return flatten(self.look(obs), self.spec.obs_shape)
 
+    def with_action(self, obs: PyTree, action: jax.Array) -> jax.Array:
+        """What a critic of actions [..., A] sees: `vector`, and the action behind it, [..., F + A]."""
+        return jnp.concatenate([self.vector(obs), action], -1)
+
     def normalised(self, statistics: PyTree, obs: PyTree) -> jax.Array:
         """The same of observations that are normalised, each array by its own statistics."""
         if self.keys:

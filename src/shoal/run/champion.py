@@ -220,7 +220,7 @@ def _spec(folder: Path, experiment: Experiment, data: Any) -> Spec | None:
         shape = {key: tuple(x) for key, x in shape.items()} if isinstance(shape, dict) else tuple(shape)
         sees = {who: tuple(data[who]) for who in ("actor", "critic") if who in data}
         spec = Spec(shape, data["obs_dtype"], action, **sees)
-        leaves = list(spec.obs.values()) if isinstance(spec.obs, dict) else [spec.obs]
+        leaves = jax.tree.leaves(spec.obs)
         counts = [n for leaf in leaves for n in leaf.shape]
         counts += [*action.shape, *getattr(action, "nvec", ()), getattr(action, "n", 1)]
         numbers = [x for name, v in fields.items() if name != "native" for x in (v if isinstance(v, tuple) else (v,))]

@@ -48,7 +48,7 @@ def read_members(run: Path) -> Saved:
     if of_trainers:
         every = {name: x for shard in shards.values() for name, x in shard.items()}
         learned = [_within(every, OF_TRAINER.format(u)) for u in uid]
-        hyper = {name[2:-2]: x for name, x in _within(arrays, HYPER_OF_TRAINERS[:-2]).items()}
+        hyper = {name[:-2]: x for name, x in _within(arrays, HYPER_OF_TRAINERS).items()}
     else:
         together = _within(arrays, LEARNED)
         learned = [{name: x[i] for name, x in together.items()} for i in range(count)]

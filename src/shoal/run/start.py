@@ -193,11 +193,10 @@ def _load(c: Context, generation: int, first: State) -> State:
 
 def to_save(c: Context, state: State, template: bool = False) -> dict[str, PyTree]:
     """The parts of a checkpoint that this process writes; as a template, those that it reads."""
-    parts = c.shard.state()
+    keep = (lambda tree: tree) if template else to_host
+    parts = keep(c.shard.state())
     if c.leading or template:
-        parts["run"] = {"evolution": state.evolution}
-    if not template:
-        parts = to_host(parts)
-    if "run" in parts:  # the champion's arrays are its own: whoever writes them may wait for them
-        parts["run"]["champion"] = state.best.learned if state.best.generation >= 0 else c.shard.snapshot(0)[0]
+        # The champion's arrays are its own: whoever writes them may wait for them.
+        learned = state.best.learned if state.best.generation >= 0 else c.shard.snapshot(0)[0]
+        parts["run"] = {"champion": learned, "evolution": keep(state.evolution)}
     return parts
