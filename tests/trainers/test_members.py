@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import json
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -219,31 +218,21 @@ def servers() -> list[int]:
     return found
 
 
-@contextmanager
-def killer(pause: float, times: int, place: Path) -> Iterator[list[int]]:
-    """Kills a random process of a trainer now and then, once there is a place for their logs: a run has then begun."""
-    killed: list[int] = []
-    over, draw = threading.Event(), np.random.default_rng(0)
+class Killer(Recorder):
+    """Kills a random process of a trainer with every so many signs of progress, up to `times`, and hears what is said of it.
 
-    def kill() -> None:
-        while not over.wait(pause * draw.random() * 2) and len(killed) < times:
-            if place.exists() and (found := servers()):
-                victim = int(draw.choice(found))
-                os.kill(victim, signal.SIGKILL)
-                killed.append(victim)
+    Not by the clock: a quick machine would be done before the first of them.
+    """
 
-    thread = threading.Thread(target=kill)
-    thread.start()
-    try:
-        yield killed
-    finally:
-        over.set()
-        thread.join()
-
-
-class Heard(Recorder):
-    def __init__(self) -> None:
+    def __init__(self, times: int, every: int) -> None:
+        self.times, self.turns, self.draw = times, itertools.cycle(range(every)), np.random.default_rng(0)
+        self.killed: list[int] = []
         self.notes: list[str] = []
+
+    def progress(self, generation: int, phase: str, fraction: float) -> None:
+        if len(self.killed) < self.times and not next(self.turns) and (found := servers()):
+            self.killed.append(int(self.draw.choice(found)))
+            os.kill(self.killed[-1], signal.SIGKILL)
 
     def note(self, message: str) -> None:
         self.notes.append(message)
@@ -251,16 +240,13 @@ class Heard(Recorder):
 
 @pytest.mark.parametrize("times", others_slow([3, 20], 3))
 def test_killed_processes_cost_intervals_and_no_bits(tmp_path: Path, times: int) -> None:
-    changes = {"generations": 4, "interval": 2000} if times < 10 else {"generations": 100, "interval": 600}
+    changes = {"generations": 4, "interval": 2000} if times < 10 else {"generations": 40, "interval": 1500}
     train(bandit(tmp_path / "whole", **changes))
-    with (
-        killer(0.7 if times < 10 else 0.2, times, tmp_path / "r" / "trainers") as killed,
-        pytest.MonkeyPatch.context() as patch,
-    ):
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr("shoal.population.trainer_shard.ATTEMPTS", 20)  # more than chance brings about
-        train(bandit(tmp_path / "r", **changes), [heard := Heard()])
-    assert len(killed) >= (2 if times < 10 else times)
-    assert 1 <= sum("was ended by SIGKILL; it is started again" in note for note in heard.notes) <= len(killed)
+        train(bandit(tmp_path / "r", **changes), [killer := Killer(times, 3 if times < 10 else 7)])
+    assert len(killer.killed) == times
+    assert 1 <= sum("was ended by SIGKILL; it is started again" in note for note in killer.notes) <= times
     same_run(tmp_path / "whole", tmp_path / "r")
     assert not servers()
 
