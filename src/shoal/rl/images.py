@@ -1,8 +1,8 @@
 """Networks for images, and the convolution that they are made of, in the form that is fastest on a CPU.
 
 A convolution, and the gradient of its input, is one of the compiler's. Its gradient of a kernel takes up to ten times as
-long as either on a CPU: there it is a product with patches, of as many images at a time as stay in the cache; and so is a
-convolution of few channels (benchmarks/pixels.py).
+long as either on a CPU: there it is a single product, of as many images at a time as stay in the cache; and a convolution
+of few channels takes columns in pairs (benchmarks/pixels.py).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import jax.numpy as jnp
 
 from shoal.rl.initialisers import orthogonal
 
-CACHE = 2**20  # bytes of patches that are made at a time
-FEW = 8  # channels below which the whole convolution is such a product
+CACHE = 2**21  # bytes of copies that are made at a time
+FEW = 16  # channels below which columns are taken in pairs
 
 
 def _convolution(x: jax.Array, kernel: jax.Array, padding: int) -> jax.Array:
@@ -34,7 +34,7 @@ def convolve(x: jax.Array, kernel: jax.Array, padding: int) -> jax.Array:
     Under `vmap` members take turns: one convolution of all of them would be a grouped one, which is slow.
     """
     few = jax.default_backend() == "cpu" and x.shape[-1] < FEW
-    form = _product if few else _convolution
+    form = _by_pairs if few else _convolution
     return jax.custom_batching.sequential_vmap(lambda x, kernel: form(x, kernel, padding))(x, kernel)
 
 
@@ -48,7 +48,7 @@ def _backwards(padding: int, saved: tuple[jax.Array, jax.Array], gradient: jax.A
     @jax.custom_batching.sequential_vmap
     def of_kernel(x: jax.Array, gradient: jax.Array) -> jax.Array:
         if jax.default_backend() == "cpu":
-            return _by_patches(x, gradient, kernel.shape[0], padding)
+            return _of_kernel(x, gradient, kernel.shape[0], padding)
         return jax.vjp(lambda k: _convolution(x, k, padding), jnp.zeros(kernel.shape, kernel.dtype))[1](gradient)[0]
 
     turned = jnp.flip(kernel, (0, 1)).swapaxes(2, 3)
@@ -58,39 +58,43 @@ def _backwards(padding: int, saved: tuple[jax.Array, jax.Array], gradient: jax.A
 convolve.defvjp(_forwards, _backwards)
 
 
-def _product(x: jax.Array, kernel: jax.Array, padding: int) -> jax.Array:
-    """`_convolution` as a product with patches, some images at a time."""
-    size, features = kernel.shape[0], kernel.shape[-1]
-    flat = kernel.reshape(-1, features)
-    y = jax.lax.map(lambda part: _patches(part, size, padding) @ flat, _grouped(x, x, size))
-    return y.reshape(len(x), *y.shape[2:])
+def _by_pairs(x: jax.Array, kernel: jax.Array, padding: int) -> jax.Array:
+    """`_convolution` with two columns as one that has the channels of both, so that few channels are twice as many."""
+    size, _, channels, features = kernel.shape
+    width = x.shape[2] + 2 * padding - size + 1
+    pairs, seen = -(-width // 2), size // 2 + 1  # of columns: made, and seen by each of these
+    both = [jnp.pad(kernel, ((0, 0), (column, 2 * seen - size - column), (0, 0), (0, 0))) for column in (0, 1)]
+    kernel = jnp.stack(both, -2).reshape(size, seen, 2 * channels, 2 * features)
+    columns = 2 * (pairs + seen - 1)
+    x = jnp.pad(x, ((0, 0), (padding, padding), (padding, columns - x.shape[2] - padding), (0, 0)))
+    y = _convolution(x.reshape(*x.shape[:2], -1, 2 * channels), kernel, 0)
+    return y.reshape(*y.shape[:2], 2 * pairs, features)[:, :, :width]
 
 
-def _by_patches(x: jax.Array, gradient: jax.Array, size: int, padding: int) -> jax.Array:
-    """The gradient of a kernel [size, size, C, F]: the sum over images and places of a patch times the gradient there."""
-    channels, features = x.shape[-1], gradient.shape[-1]
+def _of_kernel(x: jax.Array, gradient: jax.Array, size: int, padding: int) -> jax.Array:
+    """The gradient of a kernel [size, size, C, F]: one product, [places, size * C] transposed with [places, size * F].
+
+    The image stands beside itself, moved by each column of the kernel, and the gradient beside itself, moved by each row:
+    size * (C + F) numbers per place are copied, where patches of the image would be size * size * C.
+    """
+    (height, width), features = (x.shape[1], gradient.shape[2]), gradient.shape[3]
+    missing = size - 1 - padding
 
     def add(total: jax.Array, part: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
-        patches = _patches(part[0], size, padding)
-        return total + jnp.einsum("khwf,khwp->fp", part[1], patches, preferred_element_type=jnp.float32), None
+        wide = jnp.pad(part[0], ((0, 0), (0, 0), (padding, padding), (0, 0)))
+        high = jnp.pad(part[1], ((0, 0), (missing, missing), (0, 0), (0, 0)))
+        by_column = jnp.concatenate([wide[:, :, i : i + width] for i in range(size)], -1)
+        by_row = jnp.concatenate([high[:, i : i + height] for i in reversed(range(size))], -1)
+        # over one axis: a product that sums over three takes twice as long
+        images, gradients = (a.reshape(-1, a.shape[-1]) for a in (by_column, by_row))
+        both = (((0,), (0,)), ((), ()))
+        return total + jax.lax.dot_general(images, gradients, both, preferred_element_type=jnp.float32), None
 
-    nothing = jnp.zeros((features, size**2 * channels), jnp.float32)
-    total, _ = jax.lax.scan(add, nothing, (_grouped(x, x, size), _grouped(gradient, x, size)))
-    return total.T.reshape(size, size, channels, features).astype(x.dtype)
-
-
-def _patches(x: jax.Array, size: int, padding: int) -> jax.Array:
-    """What a kernel sees at every place: [K, H, W, C] -> [K, H', W', size * size * C]."""
-    x = jnp.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
-    height, width = (n - size + 1 for n in x.shape[1:3])
-    return jnp.concatenate([x[:, i : i + height, j : j + width] for i in range(size) for j in range(size)], -1)
-
-
-def _grouped(values: jax.Array, images: jax.Array, size: int) -> jax.Array:
-    """[K, ...] -> [groups, images of a group, ...], of as many images as have patches that fit into the cache."""
-    patches = images[0].size * size**2 * images.dtype.itemsize
-    group = next(n for n in range(min(len(images), max(1, CACHE // patches)), 0, -1) if len(images) % n == 0)
-    return values.reshape(-1, group, *values.shape[1:])
+    nothing = jnp.zeros((size * x.shape[3], size * features), jnp.float32)
+    fits = max(1, CACHE // (height * width * sum(nothing.shape) * x.dtype.itemsize))
+    group = next(n for n in range(min(len(x), fits), 0, -1) if len(x) % n == 0)
+    total, _ = jax.lax.scan(add, nothing, jax.tree.map(lambda a: a.reshape(-1, group, *a.shape[1:]), (x, gradient)))
+    return total.reshape(size, -1, size, features).transpose(2, 0, 1, 3).astype(x.dtype)
 
 
 class Conv(nn.Module):
