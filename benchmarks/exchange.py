@@ -29,7 +29,7 @@ def rank_main(population: int, size: int, generations: int) -> None:
     """One rank: seconds and bytes of each scheme, printed by rank 0."""
     from mpi4py import MPI
 
-    from shoal.core.types import Cards, Range
+    from shoal.core.evolution import Cards, Range
     from shoal.distributed.mpi import Mpi
     from shoal.distributed.rows import from_rows, routes, to_rows
     from shoal.methods.pbt.evolver import pbt

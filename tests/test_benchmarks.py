@@ -36,8 +36,6 @@ CASES = {
     "exchange": "--ranks 2 --populations 8 --networks mlp --generations 1",
     "host_environments": f"--only Hopper-v5 --repeats 1 {BRIEFLY}",
     "foreign": "--trainer trainers:Sound --members 2 --intervals 2 --steps 8",
-    "mazes": "--seeds 1 --arms keep --picture mazes.png -- --generations 1 --population 2 --interval 32 "
-    "--set final_episodes=4 fitness.episodes=2 config.layers=[8] config.rollout=8 config.environments=2",
     "off_policy_training": "--agents td3 --populations 2 --repeats 1 --interval 50 --generations 1 --rollouts 1 "
     "--warm-up 50",
     "pixels": f"--networks nature_cnn --populations 1 --environments 2 --rollout 8 --repeats 1 {BRIEFLY}",

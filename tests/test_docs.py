@@ -23,8 +23,8 @@ import yaml
 from support.runs import build_run
 
 from shoal import cli
+from shoal.core.evolution import Range
 from shoal.core.schema import descriptions
-from shoal.core.types import Range
 from shoal.core.yaml_text import parse
 from shoal.environments.levels import Levels
 from shoal.experiment.experiment import Checkpoint, Experiment, Fitness, WeightsAndBiases, check, from_dict, load

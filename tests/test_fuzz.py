@@ -23,8 +23,8 @@ from support.synthetic_run import write_run
 
 from shoal.core.atomic import seal
 from shoal.core.errors import BadInput
+from shoal.core.evolution import Best
 from shoal.core.spec import Discrete, Spec
-from shoal.core.types import Best
 from shoal.core.workshop import Workshop
 from shoal.experiment.experiment import check, load, of_run
 from shoal.experiment.resolve import make_learner

@@ -7,8 +7,9 @@ TYPE_CHECKING = False  # that of typing, whose import the command need not wait 
 if TYPE_CHECKING:
     from shoal.commands.evaluate import evaluate
     from shoal.core.errors import BadInput
+    from shoal.core.evolution import Cards, Range, Selection
     from shoal.core.spec import Continuous, Discrete, MultiDiscrete, Spec
-    from shoal.core.types import Agent, Cards, Member, Range, Selection
+    from shoal.core.types import Agent, Member
     from shoal.environments.device import DeviceEnvironment
     from shoal.experiment.evolver import Evolver
     from shoal.experiment.experiment import Experiment, Fitness
@@ -48,7 +49,7 @@ __all__ = [
 _HOMES = {
     "Agent": "shoal.core.types",
     "BadInput": "shoal.core.errors",
-    "Cards": "shoal.core.types",
+    "Cards": "shoal.core.evolution",
     "Champion": "shoal.run.champion",
     "Continuous": "shoal.core.spec",
     "DeviceEnvironment": "shoal.environments.device",
@@ -60,10 +61,10 @@ _HOMES = {
     "LoadedRun": "shoal.report.load_run",
     "Member": "shoal.core.types",
     "MultiDiscrete": "shoal.core.spec",
-    "Range": "shoal.core.types",
+    "Range": "shoal.core.evolution",
     "Recorder": "shoal.records.recorder",
     "Result": "shoal.run.loop",
-    "Selection": "shoal.core.types",
+    "Selection": "shoal.core.evolution",
     "Spec": "shoal.core.spec",
     "evaluate": "shoal.commands.evaluate",
     "load_champion": "shoal.run.champion",

@@ -204,6 +204,15 @@ def replay(
         str | None, arg(metavar="PATH", help="where the new run is written", help_behavior_hint="(default: RUN-replay)")
     ] = None,
     population: Annotated[int, arg(metavar="N", help="agents to train, each on its own seeds")] = 1,
+    generations: Annotated[
+        int | None,
+        WHOLE,
+        arg(
+            metavar="N",
+            help="to train for; after the schedule's end with its last values",
+            help_behavior_hint="(default: those of the schedule)",
+        ),
+    ] = None,
     seed: Annotated[
         int | None, WHOLE, arg(metavar="N", help="its seed", help_behavior_hint="(default: that of RUN, plus 1)")
     ] = None,
@@ -217,7 +226,9 @@ def replay(
     from shoal.commands.retrain import replay as run_schedule
 
     look_here(trust_code)
-    return show(lambda recorders: run_schedule(run, file, run_dir, population, seed, recorders, trust_code), quiet)
+    return show(
+        lambda recorders: run_schedule(run, file, run_dir, population, generations, seed, recorders, trust_code), quiet
+    )
 
 
 def study(

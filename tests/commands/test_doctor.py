@@ -18,7 +18,7 @@ from shoal.agents.ppo import ppo
 from shoal.cli import main
 from shoal.commands import checks, doctor, knobs
 from shoal.commands.checks import Finding
-from shoal.core.types import Range, Selection
+from shoal.core.evolution import Range, Selection
 from shoal.distributed import directory
 from shoal.environments.probes import match
 from shoal.experiment.experiment import Checkpoint, Experiment, Fitness

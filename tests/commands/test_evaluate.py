@@ -11,7 +11,7 @@ import pytest
 from support.runs import at_work, tiny
 
 from shoal.commands.evaluate import evaluate
-from shoal.core.types import Best
+from shoal.core.evolution import Best
 from shoal.experiment import registry
 from shoal.experiment.experiment import dump
 from shoal.experiment.resolve import make_environment, make_learner

@@ -15,7 +15,7 @@ from rich.console import Console
 from support.runs import rows, shoal, tiny
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from shoal.core.types import Cards
+from shoal.core.evolution import Cards
 from shoal.experiment import registry
 from shoal.population.search_shard import OfMean, mean_of
 from shoal.records.console import Display

@@ -24,7 +24,7 @@ from support.runs import SETTINGS, build_run, curves, flags, record, rows, same_
 from test_bad_input import Points
 
 from shoal.cli import main
-from shoal.core.types import Range
+from shoal.core.evolution import Range
 from shoal.experiment.experiment import Fitness, load
 from shoal.methods.evolving import Pbt
 from shoal.methods.pbt.explore import EXPLORERS

@@ -11,8 +11,8 @@ import pytest
 from support.runs import flags, rows, shoal, tiny
 
 from shoal.core.errors import BadInput
+from shoal.core.evolution import Cards, Range, Seed, Selection
 from shoal.core.interrupts import Failed
-from shoal.core.types import Cards, Range, Seed, Selection
 from shoal.run.loop import train
 
 pytestmark = pytest.mark.usefixtures("shared_programs")

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from support.parts import ASYMMETRIC, DTYPES, SHAPES, in_parts, spec_of
 from support.runs import same_run, shoal, tiny
-from support.tiny import REPLAY, close, make_agent, same, space_of
+from support.tiny import REPLAY, close, hyper_of, make_agent, member, same, space_of
 
 from shoal.agents.policy import policy
 from shoal.agents.ppo import ppo
@@ -30,6 +30,8 @@ from shoal.environments.guard import guarded
 from shoal.environments.host import HostEnvironment
 from shoal.experiment.resolve import resolve
 from shoal.methods.dvd.learner import dvd
+from shoal.methods.independent import independent
+from shoal.population.member_shard import MemberShard
 from shoal.run.champion import load_champion
 from shoal.run.loop import resume, train
 
@@ -252,6 +254,23 @@ def test_what_is_seen_is_told() -> None:
     assert described("luck", probes.luck()).startswith(
         "luck shows state (1,) float32, privileged_state (2,) float32; actor sees state; critic sees privileged_state\n"
     )
+
+
+@pytest.mark.parametrize(("name", "settings"), [("ppo", {"normalise_observations": True}), ("td3", {})])
+def test_a_child_has_what_its_parent_learned_of_every_array(name: str, settings: dict[str, Any]) -> None:
+    """Weights and statistics of policy and critic, which see different arrays; environments and memories stay its own."""
+    agent = make_agent(name, "continuous", SHAPES, DTYPES, **ASYMMETRIC, **settings)
+    hyper = {k: np.asarray(v) for k, v in hyper_of(name, agent, 3)._asdict().items()}
+    shard = MemberShard(in_parts(), independent(agent), np.arange(3), seed=0, episodes=2)
+    shard.begin(hyper)
+    shard.train(0, iterations=2, chunk=2)
+    before, world = jax.tree.map(np.asarray, (shard.population.members, shard.rollouts.world.obs))
+    assert set(world) == set(SHAPES) and not same(member(before.learned, 0), member(before.learned, 1))
+    shard.adopt(np.array([2, 0, 2]), hyper, {})
+    after = jax.tree.map(np.asarray, shard.population.members)
+    for child, parent in enumerate((2, 0, 2)):
+        assert same(member(after.learned, child), member(before.learned, parent))
+    assert same(after.memory, before.memory) and same(shard.rollouts.world.obs, world)
 
 
 @pytest.mark.slow

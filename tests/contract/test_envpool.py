@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from support.cases import others_slow
+from support.tiny import same
 
 from shoal.core.errors import BadInput
 from shoal.core.spec import Continuous, Discrete, Spec
@@ -239,22 +240,27 @@ def test_pools_are_freed():
 
 @installed
 @pytest.mark.parametrize("task", ["CheetahRun-v1", "MiniGrid-Empty-5x5-v0"])
-def test_observations_of_several_parts_become_one_array(task):
-    """As gymnasium flattens them."""
+def test_observations_of_several_parts_are_a_dictionary_of_arrays(task):
+    """Boxes as they are, the others as gymnasium flattens them; where an episode ends, the last ones and the first."""
     import envpool
 
-    environment = opened(f"envpool:{task}")
+    environment = opened(f"envpool:{task}", max_episode_steps=3)
     vector = environment.open(2, None)
     obs = vector.reset([5, 6])
     pool = envpool.make_gymnasium(task, num_envs=2, seed=[5, 6])
     parts, _ = pool.reset()
     space = pool.observation_space
-    for i in range(2):
-        one = {
-            name: np.squeeze(x[i]) if isinstance(space[name], gymnasium.spaces.Discrete) else x[i]
-            for name, x in parts.items()
-        }
-        np.testing.assert_array_equal(obs[i], gymnasium.spaces.flatten(space, one).astype(np.float32))
+    assert obs.keys() == space.keys() == environment.spec.obs_shape.keys() == environment.spec.obs_dtype.keys()
+    for name, part in space.items():
+        shape, dtype = environment.spec.obs_shape[name], environment.spec.obs_dtype[name]
+        assert (obs[name].shape, str(obs[name].dtype)) == ((2, *shape), dtype)
+        whole = isinstance(part, gymnasium.spaces.Box)
+        expected = parts[name] if whole else [gymnasium.spaces.flatten(part, np.squeeze(x)) for x in parts[name]]
+        np.testing.assert_array_equal(obs[name], np.asarray(expected).astype(dtype))
+    still = np.zeros((2, *environment.spec.action.shape), environment.spec.action.native)
+    steps = [vector.step(still)[0] for _ in range(3)]
+    assert [step.truncated.tolist() for step in steps] == [[False, False], [False, False], [True, True]]
+    assert same(steps[1].obs, steps[1].final_obs) and not same(steps[2].obs, steps[2].final_obs)
     vector.close()
 
 

@@ -16,7 +16,7 @@ from support.runs import mpiexec
 from support.stub_shard import POPULATION, StubShard, decide, expected, hyper_of, key_of, state_of
 
 from shoal.core.errors import BadInput
-from shoal.core.types import Cards, Recombination
+from shoal.core.evolution import Cards, Recombination
 from shoal.distributed.asynchronous import Worker
 from shoal.distributed.directory import Workspace
 from shoal.distributed.local import Local

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from shoal.core.evolution import Range
 from shoal.core.keys import draws
-from shoal.core.types import Range
 from shoal.methods.pbt.explore import EXPLORERS, Gaussian, Keep, Mutate, Perturb
 from shoal.methods.ranges import sample
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from shoal.core.types import Cards, Selection
+from shoal.core.evolution import Cards, Selection
 from shoal.methods.pbt.select import SELECTORS, Keep, Threshold, Truncation
 
 NAN, INF = float("nan"), float("inf")

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shoal.core.evolution import Best
 from shoal.core.spec import Discrete, Spec
-from shoal.core.types import Best
 from shoal.core.workshop import Workshop
 from shoal.distributed.directory import Workspace
 from shoal.run.rundir import RunDirectory

@@ -13,8 +13,8 @@ import pytest
 from support.runs import COMMAND
 
 from shoal import BadInput, Evolver, Range
+from shoal.core.evolution import Cards
 from shoal.core.keys import derive
-from shoal.core.types import Cards
 from shoal.methods.pbt.evolver import pbt
 from shoal.methods.pbt.explore import EXPLORERS
 from shoal.methods.pbt.select import SELECTORS

@@ -14,7 +14,7 @@ import pytest
 from support.runs import build_run, tiny
 
 from shoal.core.errors import BadField, BadInput
-from shoal.core.types import Cards, Range, Selection
+from shoal.core.evolution import Cards, Range, Selection
 from shoal.core.yaml_text import plain, read_yaml
 from shoal.experiment import experiment as files
 from shoal.experiment import registry

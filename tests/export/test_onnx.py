@@ -20,8 +20,9 @@ from support.tiny import kinds, make_agent, space_of
 from shoal.agents.policy import policy
 from shoal.agents.ppo import ppo
 from shoal.core.errors import BadInput
+from shoal.core.evolution import Best
 from shoal.core.spec import ActionSpace, Continuous, Discrete, Spec
-from shoal.core.types import Agent, Best
+from shoal.core.types import Agent
 from shoal.experiment.experiment import Experiment
 from shoal.export import onnx_file
 from shoal.export.npz_file import write_npz

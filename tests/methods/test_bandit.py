@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from shoal.core.errors import BadInput
-from shoal.core.types import Cards
+from shoal.core.evolution import Cards
 from shoal.methods.dvd.evolver import bandit, thompson
 
 N = 4

@@ -15,8 +15,9 @@ from support.tiny import close, same
 from shoal.agents.ppo import ppo
 from shoal.agents.td3 import td3
 from shoal.core.errors import BadInput
+from shoal.core.evolution import Cards
 from shoal.core.spec import Continuous, Spec
-from shoal.core.types import Cards, Population, SearchLearner
+from shoal.core.types import Population, SearchLearner
 from shoal.methods.cem_rl.evolver import cem, log_ranks
 from shoal.methods.cem_rl.learner import cem_rl
 

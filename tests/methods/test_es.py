@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from shoal.agents.policy import policy
+from shoal.core.evolution import Cards
 from shoal.core.spec import Discrete, Spec
-from shoal.core.types import Agent, Cards, Member, Population, Rollout, SearchLearner
+from shoal.core.types import Agent, Member, Population, Rollout, SearchLearner
 from shoal.methods.es.evolver import Decay, centred_ranks, openai_es
 from shoal.methods.es.learner import EsHyper, evolution_strategy
 from shoal.population import search_shard

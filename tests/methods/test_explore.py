@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from shoal.core.errors import BadInput
-from shoal.core.types import Range
+from shoal.core.evolution import Range
 from shoal.methods.pbt.explore import Gaussian, Keep, Mutate, Perturb, Resample
 
 N = 4000

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shoal.core.errors import BadInput
-from shoal.core.types import Cards, Decision, Range
+from shoal.core.evolution import Cards, Decision, Range
 from shoal.methods.evolving import Ipbt
 from shoal.methods.ipbt.evolver import ipbt
 from shoal.methods.pbt.explore import Perturb

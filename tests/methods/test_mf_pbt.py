@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from shoal.core.types import Cards, Range
+from shoal.core.evolution import Cards, Range
 from shoal.methods.mf_pbt.evolver import mf_pbt
 from shoal.methods.pbt.explore import Perturb
 

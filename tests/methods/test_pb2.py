@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from shoal.core.types import Cards, Evolver, Range
+from shoal.core.evolution import Cards, Evolver, Range
 from shoal.methods.evolving import Pb2
 from shoal.methods.pb2.evolver import pb2
 from shoal.methods.pb2.process import FORGETTING, LENGTHS, NOISES, Process, fitted, highest_bound

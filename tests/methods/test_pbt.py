@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from shoal.core.errors import BadInput
-from shoal.core.types import Cards, Range, Selection
+from shoal.core.evolution import Cards, Range, Selection
 from shoal.methods.pbt import explore, select
 from shoal.methods.pbt.evolver import keep, pbt
 

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from shoal.core.errors import BadInput
-from shoal.core.types import Range
+from shoal.core.evolution import Range
 from shoal.methods.ranges import at_bound, nearest, perturb, places, sample, shift, validate, values_at
 
 LINEAR = Range(-2.0, 2.0)

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from shoal.core.errors import BadInput
-from shoal.core.types import Cards
+from shoal.core.evolution import Cards
 from shoal.methods.pbt.select import Keep, Threshold, Tournament, Truncation, TTest, WinnerTakesAll
 
 NAN, INF = float("nan"), float("inf")

@@ -15,8 +15,8 @@ import pytest
 from support.runs import at_work, build_run, tiny
 
 from shoal.core.errors import BadInput
+from shoal.core.evolution import Best, Cards
 from shoal.core.spec import Continuous, Discrete, MultiDiscrete, Spec
-from shoal.core.types import Best, Cards
 from shoal.environments.spaces import to_bounds
 from shoal.experiment.experiment import dump
 from shoal.experiment.resolve import make_learner

@@ -15,7 +15,7 @@ from support.runs import CONFIG, mpiexec, same_run, tiny
 
 import shoal
 from shoal import BadInput, Generation, Recorder, Spec, evaluate, load_run, resume, train
-from shoal.core.types import Best, Cards
+from shoal.core.evolution import Best, Cards
 from shoal.experiment.resolve import resolve
 from shoal.run.result import summarise
 

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from shoal.core.types import Decision, Evolver, Member, Population, Recombination, SearchLearner
+from shoal.core.evolution import Decision, Evolver, Recombination
+from shoal.core.types import Member, Population, SearchLearner
 from shoal.methods.independent import independent
 from shoal.methods.method import Seeds
 

@@ -29,8 +29,8 @@ import numpy as np
 
 from shoal.core.atomic import write_file
 from shoal.core.errors import BadInput
+from shoal.core.evolution import Best
 from shoal.core.spec import Discrete, Spec
-from shoal.core.types import Best
 from shoal.distributed import lease
 from shoal.distributed.directory import Lost, Workspace
 from shoal.experiment.experiment import Experiment

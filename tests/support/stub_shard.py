@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core import tree
-from shoal.core.types import Cards, Decision
+from shoal.core.evolution import Cards, Decision
 
 POPULATION = 12
 

@@ -24,9 +24,10 @@ import optax
 
 from shoal.core import tree
 from shoal.core.errors import BadField
+from shoal.core.evolution import Range
 from shoal.core.schema import build
 from shoal.core.spec import Discrete
-from shoal.core.types import Agent, Member, Range
+from shoal.core.types import Agent, Member
 from shoal.rl import off_policy
 from shoal.rl.frames import stacked, stacking
 from shoal.rl.networks import MLP, Precision, check_activation, make_network

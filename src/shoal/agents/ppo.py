@@ -29,8 +29,9 @@ import optax
 
 from shoal.core import tree
 from shoal.core.errors import BadField
+from shoal.core.evolution import Range
 from shoal.core.schema import build
-from shoal.core.types import Agent, Member, Range, Rollout
+from shoal.core.types import Agent, Member, Rollout
 from shoal.rl.actor_critic import ActorCritic, Networks
 from shoal.rl.advantages import generalised_advantages
 from shoal.rl.batching import in_parts, per_member

@@ -22,9 +22,10 @@ import jax.numpy as jnp
 
 from shoal.core import tree
 from shoal.core.errors import BadField
+from shoal.core.evolution import Range
 from shoal.core.schema import build
 from shoal.core.spec import Continuous
-from shoal.core.types import Agent, Member, Range
+from shoal.core.types import Agent, Member
 from shoal.rl import off_policy
 from shoal.rl.networks import MLP, Precision, SquashedNormal, check_activation, held_within
 from shoal.rl.observations import View, Views

@@ -21,9 +21,10 @@ import jax.numpy as jnp
 
 from shoal.core import tree
 from shoal.core.errors import BadField
+from shoal.core.evolution import Range
 from shoal.core.schema import build
 from shoal.core.spec import Continuous
-from shoal.core.types import Agent, Member, Range
+from shoal.core.types import Agent, Member
 from shoal.rl import off_policy
 from shoal.rl.batching import when
 from shoal.rl.networks import MLP, Precision, check_activation

@@ -14,9 +14,10 @@ import numpy as np
 
 from shoal.core import tree
 from shoal.core.errors import BadInput
+from shoal.core.evolution import Cards, Explore, Range
 from shoal.core.spec import told
 from shoal.core.suggestions import readable
-from shoal.core.types import Cards, Explore, Range, SearchLearner
+from shoal.core.types import SearchLearner
 from shoal.distributed.directory import probe, worth_keeping
 from shoal.environments.device import DeviceEnvironment
 from shoal.experiment.registry import method_name

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.commands.checks import Finding, doubt, fine
+from shoal.core.evolution import Range
 from shoal.core.knobs import PREFIX, split
 from shoal.core.spec import ActionSpace, Continuous, Spec, told
-from shoal.core.types import Range
 from shoal.environments.device import DeviceEnvironment, turned
 from shoal.environments.host import HostEnvironment
 from shoal.environments.randomised import SPREAD

@@ -26,6 +26,7 @@ def replay(
     file: Path | None = None,
     run_dir: str | None = None,
     population: int = 1,
+    generations: int | None = None,
     seed: int | None = None,
     recorders: Sequence[Recorder] = (),
     trust_code: bool = False,
@@ -33,6 +34,7 @@ def replay(
     """Train `population` agents that follow the champion's schedule and never copy; raises BadInput without a run.
 
     file: an experiment whose agent and environment take the place of the run's; the intervals are those of the run
+    generations: as many as the schedule has, where not given; more go on with its last values
     trust_code: import what the run names, where it is not Shoal's.
     """
     experiment = of_run(run)
@@ -59,7 +61,7 @@ def replay(
         replace(
             alone(trained),
             population=population,
-            generations=len(rows),
+            generations=len(rows) if generations is None else generations,
             interval=experiment.interval,
             method={"name": "schedule", "rows": rows},
             space={},

@@ -13,9 +13,10 @@ import jax
 import numpy as np
 
 from shoal.core.errors import BadInput
+from shoal.core.evolution import Seed
 from shoal.core.keys import jax_key, words
 from shoal.core.spec import told
-from shoal.core.types import PyTree, Seed
+from shoal.core.types import PyTree
 from shoal.core.user_code import one_line
 from shoal.environments import host, registry
 from shoal.environments.atari import ONLY_IN_TRAINING

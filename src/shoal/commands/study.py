@@ -103,7 +103,8 @@ def _run(trial: Trial, path: Path, source: Trial | None, board: _Board) -> None:
         put_together(run, runs)
     elif source is not None:
         seed, found = e.seed + FRESH, path / source.place
-        _make(run, partial(replay, found, None, str(run), e.population, seed, trust_code=True), board)
+        again = partial(replay, found, None, str(run), e.population, e.generations, seed, trust_code=True)
+        _make(run, again, board)
     else:
         _make(run, partial(train, replace(e, run_dir=str(run))), board)
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from shoal.core.errors import BadInput
+from shoal.core.evolution import Cards, Decision, Evolver, Explore, Range, Select
 from shoal.core.keys import derive
-from shoal.core.types import Cards, Decision, Evolver, Explore, Range, Select
 from shoal.methods.mf_pbt.evolver import mf_pbt
 from shoal.methods.pb2.evolver import pb2
 from shoal.methods.pbt import explore, select

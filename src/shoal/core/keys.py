@@ -14,7 +14,8 @@ import numpy as np
 if TYPE_CHECKING:
     import jax
 
-    from shoal.core.types import PyTree, Seed
+    from shoal.core.evolution import Seed
+    from shoal.core.types import PyTree
 
 
 def derive(key: Seed, *path: int | str) -> Seed:

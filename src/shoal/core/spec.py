@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -93,6 +93,17 @@ class Spec:
         if not isinstance(self.obs_shape, dict):
             return Leaf(self.obs_shape, self.obs_dtype)
         return {key: Leaf(shape, self.obs_dtype[key]) for key, shape in self.obs_shape.items()}
+
+
+def each(function: Callable[..., Any], *observations: Any) -> Any:
+    """What a function gives for each array by key, where observations are dictionaries of them; else for the one there is.
+
+    The same of what belongs to them, such as shapes or spaces, which need not be leaves.
+    """
+    first = observations[0]
+    if isinstance(first, Mapping):
+        return {key: function(*(x[key] for x in observations)) for key in first}
+    return function(*observations)
 
 
 def told(obs: Leaf | dict[str, Leaf]) -> str:

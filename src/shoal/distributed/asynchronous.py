@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from shoal.core.errors import BadField
-from shoal.core.types import Cards, Decision, PyTree
+from shoal.core.evolution import Cards, Decision
+from shoal.core.types import PyTree
 from shoal.distributed.directory import Lost, Workspace
 from shoal.distributed.rows import columns, filled, from_rows, sound, to_rows
 from shoal.distributed.synchronous import Decide, Evolved, Shared

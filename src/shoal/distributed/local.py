@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from shoal.core.types import Route
+from shoal.distributed.exchange import Route
 
 
 class Local:

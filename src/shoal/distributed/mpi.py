@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core.errors import BadField
-from shoal.core.types import Route
+from shoal.distributed.exchange import Route
 
 
 def library() -> str:

@@ -12,11 +12,12 @@ import numpy as np
 
 from shoal.core.errors import BadField, BadInput
 from shoal.core.interrupts import Failed, Interrupted
-from shoal.core.types import Exchange, SearchLearner
+from shoal.core.types import SearchLearner
 from shoal.core.workshop import Workshop
 from shoal.core.yaml_text import plain
 from shoal.distributed.asynchronous import Worker
 from shoal.distributed.directory import Workspace
+from shoal.distributed.exchange import Exchange
 from shoal.distributed.local import Local
 from shoal.distributed.returns import Returns
 from shoal.distributed.shared_evaluation import SharedEvaluation

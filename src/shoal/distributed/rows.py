@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from shoal.core.types import Cards, Route
+from shoal.core.evolution import Cards
+from shoal.distributed.exchange import Route
 
 FIELDS = ("uid", "generation", "steps", "fitness", "deviation", "episodes", "shape")  # whole numbers below 2**53
 

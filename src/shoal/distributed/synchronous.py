@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.core.types import Cards, Decision, Exchange, PyTree, Recombination
+from shoal.core.evolution import Cards, Decision, Recombination
+from shoal.core.types import PyTree
+from shoal.distributed.exchange import Exchange
 from shoal.distributed.rows import filled, from_rows, routes, to_rows
 from shoal.population.shard import Shard
 

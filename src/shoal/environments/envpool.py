@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from shoal.core.errors import BadField, unknown
-from shoal.core.spec import Continuous, Spec
+from shoal.core.spec import Continuous, Spec, each
+from shoal.core.types import PyTree
 from shoal.core.user_code import one_line
 from shoal.environments.host import HostEnvironment, Vector, action_space
 from shoal.environments.objective import Objective
@@ -84,15 +85,14 @@ def _environment(env: str, task: str, options: dict[str, Any]) -> HostEnvironmen
             _check(options, envpool.make_spec(task).config._asdict())
             described = envpool.make_spec(task, **options)
             space, actions = described.observation_space, described.action_space
-            box = isinstance(space, spaces.Box)
-            shape = space.shape if box else (spaces.flatdim(space),)
+            parts = dict(space.items()) if isinstance(space, spaces.Dict) else space
+            shape, dtype = each(_shape, parts), each(_dtype, parts)
     except BadField:
         raise
     except (Exception, SystemExit) as error:
         raise BadField("env", f"{env} with env_options {options} cannot be made: {one_line(error)}") from error
     if described.config.max_num_players > 1:
         raise BadField("env", f"{env} is for several players at once, and a member is one")
-    dtype = "uint8" if box and space.dtype == np.uint8 else "float32"
     spec = Spec(shape, dtype, action_space(actions, env))
     if isinstance(spec.action, Continuous) and max(map(abs, spec.action.low + spec.action.high)) > _UNBOUNDED:
         raise BadField("env", f"{env} has actions without bounds", "envpool offers other forms of them as env_options")
@@ -103,11 +103,11 @@ def _environment(env: str, task: str, options: dict[str, Any]) -> HostEnvironmen
             chosen = {"num_threads": min(len(seeds), threads())} | options
             return envpool.make_gymnasium(task, num_envs=len(seeds), seed=seeds, **chosen)
 
-    def flat(obs: Any, n: int) -> np.ndarray:
-        return (obs if box else _flat(space, obs, n)).astype(dtype, copy=False)
+    def arrays(obs: Any, n: int) -> PyTree:
+        return each(lambda part, x, dtype: _array(part, x, n).astype(dtype, copy=False), parts, obs, dtype)
 
     def open_copies(n: int, objective: Objective) -> Vector:
-        return Pool(_Envpool(make, flat, n), objective)
+        return Pool(_Envpool(make, arrays, n), objective)
 
     return HostEnvironment(spec, open_copies)
 
@@ -126,31 +126,51 @@ def _check(options: dict[str, Any], defaults: dict[str, Any]) -> None:
 class _Envpool:
     """`Simulators` of envpool. It takes seeds when it is made only, so that a start makes it anew, within milliseconds."""
 
-    def __init__(self, make: Callable, flat: Callable, n: int):
-        self._make, self._flat = make, flat
+    def __init__(self, make: Callable, arrays: Callable, n: int):
+        self._make, self._arrays = make, arrays
         self._all = np.arange(n, dtype=np.int32)
         self._pool: Any = None
 
-    def start(self, seeds: list[int]) -> np.ndarray:
+    def start(self, seeds: list[int]) -> PyTree:
         self.close()
         self._pool = self._make(seeds)
-        return self._flat(self._pool.reset(self._all)[0], len(self._all))
+        return self._arrays(self._pool.reset(self._all)[0], len(self._all))
 
     @np.errstate(over="ignore")  # numbers too large for float32 become infinite
     def step(self, action: np.ndarray) -> Moved:
         obs, reward, terminated, truncated, info = self._pool.step(action, self._all)
         info = {name: x for name, x in info.items() if name != "players"}
-        return Moved(self._flat(obs, len(self._all)), reward, terminated, truncated, info)
+        return Moved(self._arrays(obs, len(self._all)), reward, terminated, truncated, info)
 
-    def again(self, copies: np.ndarray) -> np.ndarray:
-        return self._flat(self._pool.reset(copies.astype(np.int32))[0], len(copies))
+    def again(self, copies: np.ndarray) -> PyTree:
+        return self._arrays(self._pool.reset(copies.astype(np.int32))[0], len(copies))
 
     def close(self) -> None:
         self._pool = None  # nothing else refers to it: its threads end here
 
 
+def _shape(space: Any) -> tuple[int, ...]:
+    """Of a part of the observations; what is no array is flattened."""
+    from gymnasium import spaces
+
+    return space.shape if isinstance(space, spaces.Box) else (spaces.flatdim(space),)
+
+
+def _dtype(space: Any) -> str:
+    from gymnasium import spaces
+
+    return "uint8" if isinstance(space, spaces.Box) and space.dtype == np.uint8 else "float32"
+
+
+def _array(space: Any, obs: Any, n: int) -> np.ndarray:
+    """A part of the observations of n copies, [n, *_shape(space)]."""
+    from gymnasium import spaces
+
+    return obs if isinstance(space, spaces.Box) else _flat(space, obs, n)
+
+
 def _flat(space: Any, obs: Any, n: int) -> np.ndarray:
-    """Observations of n copies as one array [n, ...], in the order of `gymnasium.spaces.flatten`."""
+    """Of n copies as one array [n, ...], in the order of `gymnasium.spaces.flatten`."""
     from gymnasium import spaces
 
     if isinstance(space, spaces.Dict):

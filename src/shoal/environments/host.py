@@ -16,7 +16,7 @@ import numpy as np
 
 from shoal.core.errors import BadField
 from shoal.core.knobs import numbers_of
-from shoal.core.spec import ActionSpace, Continuous, Discrete, MultiDiscrete, Spec
+from shoal.core.spec import ActionSpace, Continuous, Discrete, MultiDiscrete, Spec, each
 from shoal.core.types import PyTree, TimeStep
 from shoal.core.user_code import one_line
 from shoal.environments.objective import Objective, read_objective
@@ -75,10 +75,10 @@ def gymnasium_environment(name: str, options: dict[str, Any]) -> HostEnvironment
     space = env.observation_space
     if not _is_arrays(space):
         raise BadField("env", f"gym:{name} has the observation space {space}, which cannot be made arrays of numbers")
-    shape, given = _each(lambda box: box.shape, space), _each(np.shape, first)
+    shape, given = each(lambda box: box.shape, space), each(np.shape, first)
     if given != shape:
         raise BadField("env", f"gym:{name} begins with an observation of shape {given}", f"its space says {shape}")
-    dtype = _each(lambda box: "uint8" if box.dtype == np.uint8 else "float32", space)
+    dtype = each(lambda box: "uint8" if box.dtype == np.uint8 else "float32", space)
     spec = Spec(shape, dtype, action_space(env.action_space, f"gym:{name}"))
 
     attributes = numbers_of(env.unwrapped)
@@ -173,13 +173,6 @@ def _is_arrays(space: Any) -> bool:
     return all(isinstance(part, spaces.Box) for part in parts)
 
 
-def _each(function: Callable[..., Any], *trees: PyTree) -> PyTree:
-    """What a function gives for an observation that is one array; or for each array, by key, where it is a dictionary."""
-    if isinstance(trees[0], Mapping):
-        return {key: function(*(x[key] for x in trees)) for key in trees[0]}
-    return function(*trees)
-
-
 def _atari(
     env: Any,
     frameskip: int = 4,
@@ -236,7 +229,7 @@ class _Gymnasium:
         done = terminated | truncated
         if done.any():
             ended, last = np.flatnonzero(done), info["final_obs"][done]
-            final = _each(lambda x, *of: _put(x, ended, of), obs, *last)
+            final = each(lambda x, *of: _put(x, ended, of), obs, *last)
         broken = ~np.isfinite(reward)
         for x in final.values() if isinstance(final, Mapping) else [final]:
             broken |= ~np.isfinite(x).reshape(len(x), -1).all(1)
@@ -253,7 +246,7 @@ class _Gymnasium:
         return self._typed(self._envs.reset(options={"reset_mask": lost})[0])
 
     def _typed(self, obs: PyTree) -> PyTree:
-        return _each(lambda x, dtype: x.astype(dtype), obs, self._dtypes)
+        return each(lambda x, dtype: x.astype(dtype), obs, self._dtypes)
 
     def turn(self, knobs: dict[str, np.ndarray]) -> None:
         for name, values in knobs.items():

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 from typing import Any, NamedTuple, Protocol
 
+import jax
 import numpy as np
 
-from shoal.core.types import TimeStep
+from shoal.core.types import PyTree, TimeStep
 from shoal.environments.objective import Objective, read_objective
 
 
 class Moved(NamedTuple):
     """What a library says of one step of n copies; every leaf is [n, ...]."""
 
-    obs: np.ndarray  # the last observation where an episode has ended
+    obs: PyTree  # an array, or a dictionary of arrays; the last observation where an episode has ended
     reward: np.ndarray
     terminated: np.ndarray
     truncated: np.ndarray
@@ -24,13 +25,13 @@ class Moved(NamedTuple):
 class Simulators(Protocol):
     """Several copies, of which one whose episode has ended waits until it is reset."""
 
-    def start(self, seeds: list[int]) -> np.ndarray:
+    def start(self, seeds: list[int]) -> PyTree:
         """Begin the first episode of every copy, each with its seed. Returns obs [n, ...]."""
 
     def step(self, action: np.ndarray) -> Moved:
         """One step of every copy."""
 
-    def again(self, copies: np.ndarray) -> np.ndarray:
+    def again(self, copies: np.ndarray) -> PyTree:
         """Begin new episodes of some copies, int64 [k], with the random numbers that follow. Returns obs [k, ...]."""
 
     def close(self) -> None: ...
@@ -46,7 +47,7 @@ class Pool:
     def __init__(self, simulators: Simulators, objective: Objective):
         self._simulators, self._objective = simulators, objective
 
-    def reset(self, seeds: list[int]) -> np.ndarray:
+    def reset(self, seeds: list[int]) -> PyTree:
         return self._simulators.start(seeds)
 
     def step(self, action: np.ndarray) -> tuple[TimeStep, np.ndarray | None]:
@@ -54,13 +55,13 @@ class Pool:
         done = terminated | truncated
         reward = reward.astype(np.float32)
         broken = ~np.isfinite(reward)
-        if final.dtype != np.uint8:
-            broken |= ~np.isfinite(final).reshape(len(final), -1).all(1)
+        for x in jax.tree.leaves(final):
+            if x.dtype != np.uint8:
+                broken |= ~np.isfinite(x).reshape(len(x), -1).all(1)
         reward[broken] = np.nan
         obs, ended = final, np.flatnonzero(done | broken)
         if len(ended):
-            obs = final.copy()
-            obs[ended] = self._simulators.again(ended)
+            obs = jax.tree.map(lambda x, first: _put(x, ended, first), final, self._simulators.again(ended))
         step = TimeStep(obs, reward, terminated, truncated | broken, final)
         return step, read_objective(self._objective, done, lambda i: _of_copy(info, i))
 
@@ -76,6 +77,12 @@ def threads() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def _put(x: np.ndarray, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
+    x = x.copy()
+    x[rows] = values
+    return x
 
 
 def _of_copy(info: dict[str, Any], copy: int) -> dict[str, Any]:

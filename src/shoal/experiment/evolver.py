@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from shoal.core.errors import BadField, BadInput
+from shoal.core.evolution import Cards, Decision
 from shoal.core.keys import derive
-from shoal.core.types import Cards, Decision
 from shoal.experiment.registry import as_range, component
 from shoal.methods.evolving import Pbt
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from shoal.core.errors import BadField, BadInput
+from shoal.core.evolution import Range
 from shoal.core.knobs import PREFIX
 from shoal.core.schema import build, explained
-from shoal.core.types import Range
 from shoal.core.yaml_text import parse, plain, read_yaml, write_yaml
 from shoal.environments.levels import Levels
 from shoal.experiment.registry import as_range, method, method_data, method_name, name_of, range_data

@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from shoal.core.errors import BadField, unknown
+from shoal.core.evolution import Evolver, Range
 from shoal.core.knobs import PREFIX, joined, split, usual
-from shoal.core.types import Evolver, Range, Tunable
+from shoal.core.types import Tunable
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.registry import as_range, method_name, name_of
 from shoal.methods.method import Method, check_limits

@@ -7,8 +7,8 @@ from dataclasses import MISSING, asdict, fields, is_dataclass, replace
 from typing import Any
 
 from shoal.core.errors import BadField, unknown
+from shoal.core.evolution import Range
 from shoal.core.schema import build
-from shoal.core.types import Range
 from shoal.core.user_code import call_own, import_from
 from shoal.core.yaml_text import plain
 from shoal.environments.host import Objective

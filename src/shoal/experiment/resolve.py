@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shoal.core.errors import BadField, unknown
+from shoal.core.evolution import Evolver
 from shoal.core.knobs import usual
 from shoal.core.schema import build
 from shoal.core.spec import Spec
-from shoal.core.types import Agent, Evolver, Learner, SearchLearner, Tunable
+from shoal.core.types import Agent, Learner, SearchLearner, Tunable
 from shoal.core.user_code import call, call_own
 from shoal.core.yaml_text import plain
 from shoal.environments import registry as environments

@@ -10,7 +10,8 @@ from shoal.methods.method import Seeds
 from shoal.methods.pbt.explore import Perturb
 
 if TYPE_CHECKING:
-    from shoal.core.types import Evolver, Range, Tunable
+    from shoal.core.evolution import Evolver, Range
+    from shoal.core.types import Tunable
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from shoal.core.errors import BadField, unknown
 from shoal.core.knobs import split
 
 if TYPE_CHECKING:
-    from shoal.core.types import Agent, Evolver, Learner, Range, SearchLearner, Tunable
+    from shoal.core.evolution import Evolver, Range
+    from shoal.core.types import Agent, Learner, SearchLearner, Tunable
 
 AGENTS = {name: f"shoal.agents.{name}:{name}" for name in ("ppo", "td3", "sac", "dqn")}
 

@@ -10,7 +10,8 @@ from shoal.methods.evolving import Ipbt, MfPbt, Pb2, Pbt
 from shoal.methods.method import AGENTS, Schedule, Seeds
 
 if TYPE_CHECKING:
-    from shoal.core.types import Agent, Evolver, Learner, Range, SearchLearner, Tunable
+    from shoal.core.evolution import Evolver, Range
+    from shoal.core.types import Agent, Learner, SearchLearner, Tunable
 
 
 @dataclass(frozen=True)

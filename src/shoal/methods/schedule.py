@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shoal.core.types import Cards, Decision, Evolver, Seed
+from shoal.core.evolution import Cards, Decision, Evolver, Seed
 
 
 def scheduled(rows: list[dict[str, float]]) -> Evolver:

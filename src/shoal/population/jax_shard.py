@@ -12,9 +12,10 @@ import jax
 import numpy as np
 
 from shoal.core import tree
+from shoal.core.evolution import Cards, Seed
 from shoal.core.keys import derive, jax_key
 from shoal.core.knobs import joined, split
-from shoal.core.types import Array, Cards, Hyper, Learner, Population, PyTree, SearchLearner, Seed
+from shoal.core.types import Array, Hyper, Learner, Population, PyTree, SearchLearner
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.host import Objective
 from shoal.environments.levels import Spans

@@ -12,8 +12,9 @@ import numpy as np
 
 from shoal.core import tree
 from shoal.core.errors import BadField
+from shoal.core.evolution import Cards, Seed
 from shoal.core.keys import derive, jax_key
-from shoal.core.types import Cards, Hyper, Learner, PyTree, Seed
+from shoal.core.types import Hyper, Learner, PyTree
 from shoal.environments.registry import Environment
 from shoal.population.jax_shard import JaxShard
 from shoal.population.rollouts.device import DeviceRollouts

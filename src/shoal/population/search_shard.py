@@ -12,8 +12,9 @@ import numpy as np
 
 from shoal.core import tree
 from shoal.core.errors import BadField
+from shoal.core.evolution import Cards, Seed
 from shoal.core.keys import derive, jax_key
-from shoal.core.types import Cards, Member, Population, PyTree, SearchLearner, Seed
+from shoal.core.types import Member, Population, PyTree, SearchLearner
 from shoal.environments.registry import Environment
 from shoal.population.devices import OF_POPULATION
 from shoal.population.jax_shard import JaxShard

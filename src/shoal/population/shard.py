@@ -7,7 +7,8 @@ from typing import Protocol
 
 import numpy as np
 
-from shoal.core.types import Cards, PyTree, Seed
+from shoal.core.evolution import Cards, Seed
+from shoal.core.types import PyTree
 
 
 class Shard(Protocol):

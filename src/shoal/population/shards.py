@@ -8,7 +8,8 @@ from typing import Generic, TypeVar
 import jax
 import numpy as np
 
-from shoal.core.types import Cards, PyTree, Seed
+from shoal.core.evolution import Cards, Seed
+from shoal.core.types import PyTree
 from shoal.population.jax_shard import JaxShard
 from shoal.population.member_shard import MemberShard
 from shoal.population.search_shard import SearchShard

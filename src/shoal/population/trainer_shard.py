@@ -15,9 +15,10 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from shoal.core.errors import BadField, BadInput
+from shoal.core.evolution import Cards, Seed
 from shoal.core.keys import derive, words
 from shoal.core.tree import Named
-from shoal.core.types import Cards, PyTree, Seed
+from shoal.core.types import PyTree
 from shoal.population.rollouts.episodes import summarise
 from shoal.trainers import wire
 from shoal.trainers.process import Died, Raised, TrainerProcess

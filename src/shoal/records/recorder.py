@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from shoal.core.types import Cards
+from shoal.core.evolution import Cards
 from shoal.experiment.registry import method_name
 
 if TYPE_CHECKING:
-    from shoal.core.types import Best
+    from shoal.core.evolution import Best
     from shoal.experiment.resolve import Resolved
 
 

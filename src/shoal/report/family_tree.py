@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shoal.core.types import Range
+from shoal.core.evolution import Range
 from shoal.report import charts
 from shoal.report.charts import Axis, line, path, scaled
 from shoal.report.data import RunData, figure, many, numbers, quantile

@@ -15,7 +15,7 @@ import yaml
 
 from shoal.core.atomic import parse_json
 from shoal.core.errors import BadInput
-from shoal.core.types import Range
+from shoal.core.evolution import Range
 from shoal.core.yaml_text import read_yaml
 from shoal.records.jsonl import read_lines, read_text
 from shoal.report.lineage import Lineage, number, tabulate

@@ -6,7 +6,7 @@ from html import escape
 
 import numpy as np
 
-from shoal.core.types import Range
+from shoal.core.evolution import Range
 from shoal.report import charts
 from shoal.report.charts import Html, scaled, text
 from shoal.report.data import RunData, figure

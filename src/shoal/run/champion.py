@@ -17,10 +17,11 @@ import numpy as np
 
 from shoal.core.atomic import Damaged
 from shoal.core.errors import BadInput
+from shoal.core.evolution import Best, Cards
 from shoal.core.schema import build
 from shoal.core.spec import ActionSpace, Continuous, Discrete, Leaf, MultiDiscrete, Spec, told
 from shoal.core.tree import Named
-from shoal.core.types import Best, Cards, PyTree
+from shoal.core.types import PyTree
 from shoal.core.workshop import Workshop
 from shoal.environments.spaces import to_bounds
 from shoal.experiment.experiment import INT32, Experiment, of_run

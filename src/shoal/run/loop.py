@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from shoal.core.errors import BadInput
+from shoal.core.evolution import Best, Seed
 from shoal.core.interrupts import Failed, Interrupted, on_signal
 from shoal.core.keys import derive
-from shoal.core.types import Best, Seed
 from shoal.core.yaml_text import plain
 from shoal.distributed.processes import Processes
 from shoal.distributed.synchronous import Evolved, Shared

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal.core.types import Best, Cards
+from shoal.core.evolution import Best, Cards
 from shoal.experiment.registry import name_of
 from shoal.experiment.resolve import Resolved
 from shoal.records.recorder import about_method, finite_or_none

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core.errors import BadField, BadInput
+from shoal.core.evolution import Best
 from shoal.core.schema import build
 from shoal.core.spec import Spec
-from shoal.core.types import Best, PyTree
+from shoal.core.types import PyTree
 from shoal.core.workshop import Workshop
 from shoal.experiment.experiment import Experiment, dump
 from shoal.records.jsonl import Lines

@@ -13,9 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.core.errors import BadField, BadInput
+from shoal.core.evolution import Best, Seed
 from shoal.core.interrupts import Failed
 from shoal.core.keys import derive
-from shoal.core.types import Best, PyTree, Seed
+from shoal.core.types import PyTree
 from shoal.core.workshop import Workshop
 from shoal.distributed.asynchronous import Worker
 from shoal.distributed.processes import Processes

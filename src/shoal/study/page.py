@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import cached_property, partial
+from functools import cached_property
 from html import escape
 from itertools import combinations
 from pathlib import Path
@@ -19,12 +19,12 @@ from shoal.report.charts import Axis, text
 from shoal.report.data import figure, many
 from shoal.report.page import document
 from shoal.study import statistics
+from shoal.study.drawing import COLOURS, Row, band, rows_drawn
+from shoal.study.levels import have_levels, levels
 from shoal.study.results import FILE, Results, read_results, write_csv
 
 POINTS = 200  # of a curve
-COLOURS = 8
 LEVEL = 0.05  # of the p-value, after Holm's correction, below which arms are told apart
-MEAN = 300  # resamples for the band of a curve
 
 
 class Pair(NamedTuple):
@@ -129,6 +129,8 @@ def _sections(c: Comparison) -> Iterator[tuple[str, str, str, str]]:
     yield "scores", "Scores", of_scores, _scores(c)
     yield "pairs", "Who is better", "Every arm against every other, corrected for their number.", _pairs(c)
     yield "curves", "Curves", "How fast each arm learned.", "".join(_curves(c, task) for task in c.results.tasks)
+    if have_levels(c.results):
+        yield "levels", "Levels", "Was it the task that was learned, or the levels to train on?", levels(c.results)
     yield "profile", "Profile", "Not only the middle: how many runs reach how much.", _profile(c)
     yield "runs", "Runs", "Every single run; study.csv beside this page has the same.", _runs(c.results)
     yield (
@@ -140,25 +142,12 @@ def _sections(c: Comparison) -> Iterator[tuple[str, str, str, str]]:
 def _scores(c: Comparison) -> str:
     if not c.scores:
         return '<p class="empty">No arm has two runs yet.</p>'
-    ends = np.array(list(c.middles.values()))
-    x, rows = Axis.over(np.concatenate([ends.ravel(), *(s.mean(1) for s in c.scores.values())]), "score", 0.05), []
-    height = len(c.middles)
-    y = Axis(0, height)
-    layers = []
-    for row, (arm, (middle, low, high)) in enumerate(c.middles.items()):
-        at = np.array([height - row - 0.5])
-        kind = f"c{_colour(c, arm)}"
-        between = x.place(np.array([low, high]))
-        layers.append(charts.path(charts.line(between, y.place(np.repeat(at, 2))), f"kin {kind}"))
-        each = c.scores[arm].mean(1)
-        layers.append(charts.path(charts.dots(x.place(each), y.place(np.repeat(at, len(each)))), "dot"))
-        layers.append(charts.rings(x.place(np.array([middle])), y.place(at), kind))
-        rows.append([arm, middle, f"{text(low)} to {text(high)}", float(c.scores[arm].mean()), len(c.scores[arm])])
-    ticks = [(1 - (row + 0.5) / height, arm) for row, arm in enumerate(c.middles)]
-    drawn = charts.plot(
-        layers, x, y, "Scores of the arms", "A ring for each arm, with its interval.", height=60 + 46 * height,
-        y_ticks=ticks, style="margin-left:150px;--label:140px;",
-    )  # fmt: skip
+    rows = [
+        [arm, middle, f"{text(low)} to {text(high)}", float(c.scores[arm].mean()), len(c.scores[arm])]
+        for arm, (middle, low, high) in c.middles.items()
+    ]
+    placed = [Row(arm, _colour(c, arm), c.scores[arm].mean(1), *middle) for arm, middle in c.middles.items()]
+    drawn = rows_drawn(placed, "score", "Scores of the arms")
     best = next(iter(c.middles))
     inner = charts.table(["arm", "interquartile mean", "95 % interval", "mean", "seeds"], rows, "Scores of the arms")
     reading = "A ring is the interquartile mean, the line its interval, and each dot a run."
@@ -190,10 +179,10 @@ def _curves(c: Comparison, task: str) -> str:
     if not outcomes:
         return '<p class="empty">No run is done yet.</p>'
     steps = np.linspace(0, max(curve[-1, 0] for curve in outcomes), POINTS)
-    bands = {arm: _band(c.results.curve(task, arm, steps)) for arm in c.results.study.arms}
-    bands = {arm: band for arm, band in bands.items() if np.isfinite(band[0]).any()}
+    bands = {arm: band(c.results.curve(task, arm, steps)) for arm in c.results.study.arms}
+    bands = {arm: found for arm, found in bands.items() if np.isfinite(found[0]).any()}
     x = Axis.over(steps, "training steps of all members", short=True)
-    y = Axis.over(np.concatenate([np.concatenate(band) for band in bands.values()]), "best fitness so far", 0.04)
+    y = Axis.over(np.concatenate([np.concatenate(found) for found in bands.values()]), "best fitness so far", 0.04)
     layers, keys = [], []
     for arm, (middle, low, high) in bands.items():
         kind = f"c{_colour(c, arm)}"
@@ -203,7 +192,7 @@ def _curves(c: Comparison, task: str) -> str:
         layers.append(charts.path(charts.line(place, y.place(middle)), f"curve {kind}"))
         keys.append((f"curve {kind}", arm))
     drawn = charts.plot(layers, x, y, f"Learning curves {task}", "A line for each arm, with its interval.")
-    finals = {arm: band[0][np.isfinite(band[0])][-1] for arm, band in bands.items()}
+    finals = {arm: middle[np.isfinite(middle)][-1] for arm, (middle, _, _) in bands.items()}
     best = max(finals, key=lambda arm: finals[arm])
     reading = (
         "The interquartile mean over seeds of the best fitness so far, and its 95 % interval. The best of many noisy "
@@ -216,17 +205,6 @@ def _curves(c: Comparison, task: str) -> str:
         charts.legend(keys),
         drawn,
     )
-
-
-def _band(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Interquartile mean and ends of its interval at each point; NaN where a seed has nothing yet."""
-    middle, low, high = np.full((3, curves.shape[1]), np.nan)
-    interval = partial(statistics.interval, resamples=MEAN)
-    for at in np.flatnonzero(np.isfinite(curves).all(0)) if len(curves) else ():
-        here = curves[:, at : at + 1]
-        middle[at] = statistics.interquartile_mean(here)
-        low[at], high[at] = interval(here) if len(here) > 1 else (middle[at], middle[at])
-    return middle, low, high
 
 
 def _profile(c: Comparison) -> str:

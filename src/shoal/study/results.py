@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ import numpy as np
 from shoal.core.atomic import parse_json, write_file
 from shoal.core.errors import BadInput
 from shoal.records.jsonl import read_lines, read_text
+from shoal.report.generalisation import PURPOSES
 from shoal.report.lineage import number
 from shoal.report.run import mapping
 from shoal.study.study import Study, place, read, scale_of
@@ -21,15 +23,23 @@ FILE = "study.yaml"
 COLUMNS = (
     *("task", "arm", "seed", "score", "standard_error", "episodes", "selection_fitness", "population_median"),
     *("environment_steps", "evaluation_steps", "seconds", "status"),
+    *PURPOSES,  # what the champion returned on levels of each, where there are levels
 )
 
 
 class Outcome(NamedTuple):
-    """How a run has ended. score: of its champion on fresh episodes, NaN where every member diverged."""
+    """How a run has ended. score: of its champion on fresh episodes, NaN where every member diverged.
+
+    curve: [G, 2], training steps of all members so far, and the best fitness of the generation
+    on_levels: what its champion returned on levels of each purpose; empty where there are no levels
+    population: [G, 3], training steps, and what the middle member returned on levels to train on and of validation
+    """
 
     score: float
     row: dict[str, Any]  # of study.csv
-    curve: np.ndarray  # [G, 2]: training steps of all members so far, and the best fitness of the generation
+    curve: np.ndarray
+    on_levels: dict[str, float]
+    population: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -45,6 +55,10 @@ class Results:
     def tasks(self) -> list[str]:
         """The names of the tasks; one without a name where the study states none."""
         return list(self.study.tasks) or [""]
+
+    def of(self, task: str, arm: str) -> list[Outcome]:
+        """The runs of an arm on a task that are done, by seed."""
+        return [self.outcomes[task, arm, s] for s in range(self.study.seeds) if (task, arm, s) in self.outcomes]
 
     def seeds(self, arm: str) -> list[int]:
         """The seeds with which an arm is done on every task."""
@@ -65,8 +79,7 @@ class Results:
 
     def curve(self, task: str, arm: str, steps: np.ndarray) -> np.ndarray:
         """[S, X] The best fitness so far of each seed after so many training steps of all members; NaN before the first."""
-        curves = [self.outcomes[task, arm, s].curve for s in range(self.study.seeds) if (task, arm, s) in self.outcomes]
-        return np.array([_at(curve, steps) for curve in curves]).reshape(-1, len(steps))
+        return np.array([_at(o.curve, steps) for o in self.of(task, arm)]).reshape(-1, len(steps))
 
 
 def is_study(path: Path) -> bool:
@@ -116,9 +129,21 @@ def read_outcome(path: Path, task: str, arm: str, seed: int) -> Outcome | None:
         "population_median": float(np.nanmedian(fitness)) if np.isfinite(fitness).any() else np.nan,
         **{name: result.get(name) for name in ("environment_steps", "evaluation_steps", "seconds", "status")},
     }
+    on_levels = {name: number(_inner(_inner(champion, "levels"), name).get("mean")) for name in PURPOSES}
+    if not np.isfinite(list(on_levels.values())).any():
+        on_levels = {}
     lines = read_lines(run / "metrics.jsonl")
     points = [(number(line.get("steps")), number(_inner(line, "fitness").get("best"))) for line in lines]
-    return Outcome(score, row, np.array(points, float).reshape(-1, 2))
+    middles = [(number(line.get("steps")), *map(_middle, repeat(line), ("train", "validation"))) for line in lines]
+    population = np.array(middles if on_levels else [], float).reshape(-1, 3)
+    return Outcome(score, row | on_levels, np.array(points, float).reshape(-1, 2), on_levels, population)
+
+
+def _middle(line: dict[str, Any], levels: str) -> float:
+    """What the middle member returned on levels, in a line of metrics.jsonl; NaN where it is not known."""
+    values = _inner(line, "members").get(f"levels/{levels}")
+    known = [x for x in map(number, values if isinstance(values, list) else []) if x == x]
+    return float(np.median(known)) if known else np.nan
 
 
 def write_csv(results: Results) -> Path:

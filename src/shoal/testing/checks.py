@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from shoal.core.evolution import Range
 from shoal.core.schema import build
-from shoal.core.types import Range
 from shoal.methods.ranges import validate
 from shoal.testing.trainee import Trainee
 from shoal.trainers.process import Raised

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core.errors import BadField
+from shoal.core.evolution import Range
 from shoal.core.schema import build
 from shoal.core.spec import ActionSpace, Continuous, Discrete, Spec
-from shoal.core.types import Hyper, Range
+from shoal.core.types import Hyper
 from shoal.trainers.process import Failed, Recipe, TrainerProcess, limited
 
 ADAPTERS = ("rl_games", "sb3")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from shoal.core.errors import BadField
-from shoal.core.types import Cards, Evolver, Recombination, Seed
+from shoal.core.evolution import Cards, Evolver, Recombination, Seed
 
 
 def cem(start: dict[str, float], elites: int | None = None) -> Evolver:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from shoal.core.errors import BadField
+from shoal.core.evolution import Cards, Decision, Evolver, Seed
 from shoal.core.keys import derive, draws
-from shoal.core.types import Cards, Decision, Evolver, Seed
 
 # wins and losses int64 [arms]; arm: the one of this generation; best: the best fitness of the one before, or NaN
 State = dict[str, np.ndarray]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.core.types import Cards, Evolver, Recombination, Seed
+from shoal.core.evolution import Cards, Evolver, Recombination, Seed
 
 STRETCH = 2.0  # of the mean length, where the cap of episodes adapts (section 2.1)
 

@@ -20,7 +20,8 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from shoal.core import tree
-from shoal.core.types import Agent, Hyper, Member, Population, PyTree, Range, Rollout, SearchLearner
+from shoal.core.evolution import Range
+from shoal.core.types import Agent, Hyper, Member, Population, PyTree, Rollout, SearchLearner
 from shoal.methods.independent import independent
 from shoal.rl.batching import spread
 from shoal.rl.observations import take_in_all

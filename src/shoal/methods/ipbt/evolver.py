@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from shoal.core.evolution import Cards, Decision, Evolver, Explore, Range, Seed, Select
 from shoal.core.keys import derive, draws
-from shoal.core.types import Cards, Decision, Evolver, Explore, Range, Seed, Select
 from shoal.methods.pb2.evolver import UNKNOWN, explorer, from_parents, located, observations, observed
 from shoal.methods.pbt.evolver import inherit, pbt, selected
 from shoal.methods.pbt.explore import Resample

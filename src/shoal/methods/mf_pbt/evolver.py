@@ -17,8 +17,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from shoal.core.evolution import Cards, Decision, Evolver, Explore, Range, Seed
 from shoal.core.keys import derive, draws
-from shoal.core.types import Cards, Decision, Evolver, Explore, Range, Seed
 from shoal.methods.pbt import select as selectors
 from shoal.methods.pbt.evolver import inherit, pbt
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from shoal.core.evolution import Cards, Decision, Evolver, Explore, Range, Seed, Select
 from shoal.core.keys import derive, draws
-from shoal.core.types import Cards, Decision, Evolver, Explore, Range, Seed, Select
 from shoal.methods.pb2.process import fitted, highest_bound
 from shoal.methods.pbt.evolver import inherit, pbt, selected
 from shoal.methods.ranges import places, values_at

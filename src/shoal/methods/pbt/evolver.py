@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from shoal.core.errors import BadField
+from shoal.core.evolution import Cards, Decision, Evolver, Explore, Range, Seed, Select
 from shoal.core.keys import derive, draws
-from shoal.core.types import Cards, Decision, Evolver, Explore, Range, Seed, Select
 from shoal.core.user_code import call_own
 from shoal.methods.pbt import explore as explorers
 from shoal.methods.pbt import select as selectors

@@ -14,8 +14,8 @@ from typing import Literal
 import numpy as np
 
 from shoal.core.errors import BadField, unknown
+from shoal.core.evolution import Range, Seed
 from shoal.core.keys import derive, draws
-from shoal.core.types import Range, Seed
 from shoal.methods.ranges import perturb, sample, shift, validate
 
 Rule = Literal["mutate_float", "mutate_discount"]

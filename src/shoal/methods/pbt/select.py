@@ -19,8 +19,8 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 
 from shoal.core.errors import BadField
+from shoal.core.evolution import Cards, Seed, Selection
 from shoal.core.keys import draws
-from shoal.core.types import Cards, Seed, Selection
 
 
 class Rivals(NamedTuple):

@@ -14,8 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.core import tree
+from shoal.core.evolution import Seed
 from shoal.core.keys import at, derive, member_keys, stream, words
-from shoal.core.types import Learner, Member, Population, PyTree, Rollout, SearchLearner, Seed
+from shoal.core.types import Learner, Member, Population, PyTree, Rollout, SearchLearner
 from shoal.environments.host import HostEnvironment, Objective, Vector
 from shoal.environments.levels import Spans, at_levels
 from shoal.environments.spaces import to_bounds

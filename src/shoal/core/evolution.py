@@ -1,0 +1,131 @@
+"""What evolution sees of members, and what it decides: no agent, no environment, and no JAX.
+
+Axes in every docstring: N members of a shard, M visible members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Range:
+    """The range of a hyperparameter, and the scale in which it is sampled and perturbed.
+
+    low, high: bounds, both included
+    scale:     linear; log (values over decades, low > 0); one_minus_log (discounts and traces: 1 - x over decades)
+    integer:   whole numbers only
+    choices:   instead of bounds: the only values allowed
+    ordered:   choices have an order, so that a perturbation changes to a neighbour
+    start:     the first value of every member; by default each has a random one from the range
+    """
+
+    low: float | None = None
+    high: float | None = None
+    scale: Literal["linear", "log", "one_minus_log"] = "linear"
+    integer: bool = False
+    choices: tuple[float, ...] | None = None
+    ordered: bool = False
+    start: float | None = None
+
+
+class Cards(NamedTuple):
+    """The data of M members that selection uses. About a hundred bytes each; NumPy, so that any trainer can make them."""
+
+    uid: np.ndarray  # int64 [M], the number of a member, which never changes
+    generation: np.ndarray  # int64 [M]
+    steps: np.ndarray  # int64 [M], environment steps trained
+    fitness: np.ndarray  # float64 [M], always maximised; NaN: diverged, or not measured
+    deviation: np.ndarray  # float64 [M], sample standard deviation of the episodes behind the fitness, NaN below two
+    episodes: np.ndarray  # int64 [M], the number of these episodes
+    hyper: dict[str, np.ndarray]  # float32 [M] each
+    shape: np.ndarray  # int64 [M], equal for members whose weights have equal shapes
+
+    def take(self, rows: np.ndarray) -> Cards:
+        """The cards of some members."""
+        fields = {name: x[rows] for name, x in self._asdict().items() if name != "hyper"}
+        return Cards(**fields, hyper={name: values[rows] for name, values in self.hyper.items()})
+
+
+@dataclass(frozen=True)
+class Best:
+    """The highest fitness so far; of equal ones the latest, which has trained longest."""
+
+    learned: Any = None  # a tree of arrays
+    uid: int = -1
+    generation: int = -1
+    fitness: float = -np.inf
+    hyper: dict[str, float] = field(default_factory=dict)
+
+    def beaten_by(self, cards: Cards) -> int | None:
+        """The row of the best of these members if it is at least as good, else None."""
+        fitness = np.where(np.isfinite(cards.fitness), cards.fitness, -np.inf)
+        row = int(np.argmax(fitness))
+        return row if np.isfinite(fitness[row]) and fitness[row] >= self.fitness else None
+
+    def about(self) -> dict[str, Any]:
+        """What a manifest says of it."""
+        return {"uid": self.uid, "generation": self.generation, "fitness": self.fitness, "hyper": self.hyper}
+
+
+class Selection(NamedTuple):
+    """What a selector decides for N members.
+
+    parents: int64 [N], a row of the cards for each member; its own row: it keeps its weights
+    explore: bool [N], the members whose hyperparameters are perturbed
+    """
+
+    parents: np.ndarray
+    explore: np.ndarray
+
+
+class Decision(NamedTuple):
+    """What an evolver decides for N members that live on: whom they copy."""
+
+    parents: np.ndarray  # int64 [N], rows of the cards; its own row: a member keeps its weights
+    hyper: dict[str, np.ndarray]  # float32 [N] each
+    metrics: Mapping[str, float] = MappingProxyType({})  # to be recorded
+    # By row, those of the N members that begin anew, and of which shares of inherited and of fresh weights. All else is
+    # inherited; where the first share is 0, it is fresh too.
+    renewed: Mapping[int, tuple[float, float]] = MappingProxyType({})
+
+
+class Recombination(NamedTuple):
+    """What an evolver decides where members are drawn around a mean: what each of all M weighs in the next mean."""
+
+    weights: np.ndarray  # float32 [M], in the order of the cards
+    hyper: dict[str, np.ndarray]  # float32 [N] each
+    metrics: Mapping[str, float] = MappingProxyType({})  # to be recorded
+
+
+Seed = tuple[int, ...]  # (seed, generation, purpose, ...): all random numbers of evolution derive from one
+
+
+class Select(Protocol):
+    """`cards` of the M visible members; `mine` int64 [N], the rows of the members to decide for."""
+
+    def __call__(self, key: Seed, cards: Cards, mine: np.ndarray) -> Selection: ...
+
+
+class Explore(Protocol):
+    """`hyper` float32 [N] each, as inherited; `uid` int64 [N] keys each member's random numbers. Returns new values."""
+
+    def __call__(
+        self, key: Seed, hyper: dict[str, np.ndarray], space: dict[str, Range], uid: np.ndarray
+    ) -> dict[str, np.ndarray]: ...
+
+
+class Evolver(NamedTuple):
+    """The decisions between generations. They depend on cards, never on agents.
+
+    init:   (key, uid [N]) -> (state, hyper): the first hyperparameters, float32 [N] each; state: arrays to be saved
+    decide: (key, state, cards [M], mine [N]) -> (state, Decision), or Recombination with a SearchLearner
+    """
+
+    init: Callable[..., tuple[Any, dict[str, np.ndarray]]]
+    decide: Callable[..., tuple[Any, Decision | Recombination]]
