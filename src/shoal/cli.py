@@ -227,7 +227,17 @@ def replay(
 
     look_here(trust_code)
     return show(
-        lambda recorders: run_schedule(run, file, run_dir, population, generations, seed, recorders, trust_code), quiet
+        lambda recorders: run_schedule(
+            run,
+            file=file,
+            run_dir=run_dir,
+            population=population,
+            generations=generations,
+            seed=seed,
+            recorders=recorders,
+            trust_code=trust_code,
+        ),
+        quiet,
     )
 
 

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 import yaml
 
-from shoal.study.levels import _held
 from shoal.study.page import render, write_page
-from shoal.study.results import read_results
+from shoal.study.results import held, read_results
 
 STUDY = {"base": {"env": "CartPole-v1"}, "arms": {"wide": {}, "narrow": {}, "none": {}}, "seeds": 3}
 TESTED = {
@@ -72,4 +71,4 @@ def test_studies_without_levels_say_nothing_of_them(study: Path) -> None:
 
 def test_what_was_measured_last_holds() -> None:
     curve = np.array([[10.0, 0.5], [20.0, 0.25]])
-    np.testing.assert_array_equal(_held(curve, np.array([5, 10, 19, 20, 99])), [np.nan, 0.5, 0.5, 0.25, 0.25])
+    np.testing.assert_array_equal(held(curve, np.array([5, 10, 19, 20, 99])), [np.nan, 0.5, 0.5, 0.25, 0.25])

@@ -23,6 +23,7 @@ from shoal.trainers.trainers import Trainers
 
 def replay(
     run: Path,
+    *,
     file: Path | None = None,
     run_dir: str | None = None,
     population: int = 1,

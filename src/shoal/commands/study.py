@@ -102,8 +102,15 @@ def _run(trial: Trial, path: Path, source: Trial | None, board: _Board) -> None:
             runs.append(part)
         put_together(run, runs)
     elif source is not None:
-        seed, found = e.seed + FRESH, path / source.place
-        again = partial(replay, found, None, str(run), e.population, e.generations, seed, trust_code=True)
+        again = partial(
+            replay,
+            path / source.place,
+            run_dir=str(run),
+            population=e.population,
+            generations=e.generations,
+            seed=e.seed + FRESH,
+            trust_code=True,
+        )
         _make(run, again, board)
     else:
         _make(run, partial(train, replace(e, run_dir=str(run))), board)

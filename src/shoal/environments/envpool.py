@@ -17,7 +17,7 @@ from shoal.core.errors import BadField, unknown
 from shoal.core.spec import Continuous, Spec, each
 from shoal.core.types import PyTree
 from shoal.core.user_code import one_line
-from shoal.environments.host import HostEnvironment, Vector, action_space
+from shoal.environments.host import HostEnvironment, Vector, action_space, dtype_of
 from shoal.environments.objective import Objective
 from shoal.environments.pool import Moved, Pool, threads
 
@@ -86,7 +86,7 @@ def _environment(env: str, task: str, options: dict[str, Any]) -> HostEnvironmen
             described = envpool.make_spec(task, **options)
             space, actions = described.observation_space, described.action_space
             parts = dict(space.items()) if isinstance(space, spaces.Dict) else space
-            shape, dtype = each(_shape, parts), each(_dtype, parts)
+            shape, dtype = each(_shape, parts), each(dtype_of, parts)
     except BadField:
         raise
     except (Exception, SystemExit) as error:
@@ -154,12 +154,6 @@ def _shape(space: Any) -> tuple[int, ...]:
     from gymnasium import spaces
 
     return space.shape if isinstance(space, spaces.Box) else (spaces.flatdim(space),)
-
-
-def _dtype(space: Any) -> str:
-    from gymnasium import spaces
-
-    return "uint8" if isinstance(space, spaces.Box) and space.dtype == np.uint8 else "float32"
 
 
 def _array(space: Any, obs: Any, n: int) -> np.ndarray:

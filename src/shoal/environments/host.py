@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import signal
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -19,6 +19,7 @@ from shoal.core.knobs import numbers_of
 from shoal.core.spec import ActionSpace, Continuous, Discrete, MultiDiscrete, Spec, each
 from shoal.core.types import PyTree, TimeStep
 from shoal.core.user_code import one_line
+from shoal.environments.copies import broken, put
 from shoal.environments.objective import Objective, read_objective
 
 
@@ -78,8 +79,7 @@ def gymnasium_environment(name: str, options: dict[str, Any]) -> HostEnvironment
     shape, given = each(lambda box: box.shape, space), each(np.shape, first)
     if given != shape:
         raise BadField("env", f"gym:{name} begins with an observation of shape {given}", f"its space says {shape}")
-    dtype = each(lambda box: "uint8" if box.dtype == np.uint8 else "float32", space)
-    spec = Spec(shape, dtype, action_space(env.action_space, f"gym:{name}"))
+    spec = Spec(shape, each(dtype_of, space), action_space(env.action_space, f"gym:{name}"))
 
     attributes = numbers_of(env.unwrapped)
 
@@ -229,14 +229,12 @@ class _Gymnasium:
         done = terminated | truncated
         if done.any():
             ended, last = np.flatnonzero(done), info["final_obs"][done]
-            final = each(lambda x, *of: _put(x, ended, of), obs, *last)
-        broken = ~np.isfinite(reward)
-        for x in final.values() if isinstance(final, Mapping) else [final]:
-            broken |= ~np.isfinite(x).reshape(len(x), -1).all(1)
-        if broken.any():
-            reward[broken] = np.nan
-            obs = self._restart(obs, broken & ~done)
-        step = TimeStep(obs, reward, terminated, truncated | broken, final)
+            final = each(lambda x, *of: put(x, ended, of), obs, *last)
+        lost = broken(final, reward)
+        if lost.any():
+            reward[lost] = np.nan
+            obs = self._restart(obs, lost & ~done)
+        step = TimeStep(obs, reward, terminated, truncated | lost, final)
         return step, read_objective(self._objective, done, lambda i: _info_of(info.get("final_info", {}), i))
 
     def _restart(self, obs: PyTree, lost: np.ndarray) -> PyTree:
@@ -256,19 +254,18 @@ class _Gymnasium:
         self._envs.close()
 
 
-def _put(x: np.ndarray, rows: np.ndarray, values: Sequence[np.ndarray]) -> np.ndarray:
-    """A copy with other values in some rows."""
-    x = x.copy()
-    for row, value in zip(rows, values, strict=True):
-        x[row] = value
-    return x
-
-
 def _info_of(infos: dict[str, Any], copy: int) -> dict[str, Any]:
     """The info of one copy, from that of all; gymnasium marks in `_name` which copies have `name`."""
     names = [name for name in infos if not name.startswith("_") and infos[f"_{name}"][copy]]
     values = {name: infos[name] for name in names}
     return {name: _info_of(x, copy) if isinstance(x, dict) else x[copy] for name, x in values.items()}
+
+
+def dtype_of(space: Any) -> str:
+    """As what agents get the observations of a space of gymnasium: images stay bytes."""
+    from gymnasium import spaces
+
+    return "uint8" if isinstance(space, spaces.Box) and space.dtype == np.uint8 else "float32"
 
 
 def action_space(space: Any, env: str) -> ActionSpace:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from typing import Any, NamedTuple, Protocol
 
-import jax
 import numpy as np
 
+from shoal.core.spec import each
 from shoal.core.types import PyTree, TimeStep
+from shoal.environments.copies import broken, put
 from shoal.environments.objective import Objective, read_objective
 
 
@@ -54,15 +55,12 @@ class Pool:
         final, reward, terminated, truncated, info = self._simulators.step(action)
         done = terminated | truncated
         reward = reward.astype(np.float32)
-        broken = ~np.isfinite(reward)
-        for x in jax.tree.leaves(final):
-            if x.dtype != np.uint8:
-                broken |= ~np.isfinite(x).reshape(len(x), -1).all(1)
-        reward[broken] = np.nan
-        obs, ended = final, np.flatnonzero(done | broken)
+        lost = broken(final, reward)
+        reward[lost] = np.nan
+        obs, ended = final, np.flatnonzero(done | lost)
         if len(ended):
-            obs = jax.tree.map(lambda x, first: _put(x, ended, first), final, self._simulators.again(ended))
-        step = TimeStep(obs, reward, terminated, truncated | broken, final)
+            obs = each(lambda x, first: put(x, ended, first), final, self._simulators.again(ended))
+        step = TimeStep(obs, reward, terminated, truncated | lost, final)
         return step, read_objective(self._objective, done, lambda i: _of_copy(info, i))
 
     def turn(self, knobs: dict[str, np.ndarray]) -> None:
@@ -77,12 +75,6 @@ def threads() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _put(x: np.ndarray, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
-    x = x.copy()
-    x[rows] = values
-    return x
 
 
 def _of_copy(info: dict[str, Any], copy: int) -> dict[str, Any]:

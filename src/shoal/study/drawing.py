@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -11,8 +10,10 @@ import numpy as np
 from shoal.report import charts
 from shoal.report.charts import Axis
 from shoal.study import statistics
+from shoal.study.results import Results
 
 COLOURS = 8
+POINTS = 200  # of a curve
 RESAMPLES = 300  # for the band of a curve
 
 
@@ -20,18 +21,23 @@ class Row(NamedTuple):
     """Values of several runs, and their interquartile mean with the ends of its interval."""
 
     label: str
-    colour: int  # that of the arm, by its place in the file
+    colour: int
     each: np.ndarray
     middle: float
     low: float
     high: float
 
 
+def colour_of(results: Results, arm: str) -> int:
+    """The number of an arm's colour, by its place in the file."""
+    return list(results.study.arms).index(arm) % COLOURS
+
+
 def row(label: str, colour: int, scores: np.ndarray) -> Row:
     """Of scores [S, K], of S seeds on K tasks. One seed is its own interval."""
     middle = float(statistics.interquartile_mean(scores))
     ends = statistics.interval(scores) if len(scores) > 1 else (middle, middle)
-    return Row(label, colour % COLOURS, scores.mean(1), middle, *ends)
+    return Row(label, colour, scores.mean(1), middle, *ends)
 
 
 def rows_drawn(rows: Sequence[Row], label: str, title: str) -> str:
@@ -52,12 +58,18 @@ def rows_drawn(rows: Sequence[Row], label: str, title: str) -> str:
     )  # fmt: skip
 
 
+def middles(curves: np.ndarray) -> np.ndarray:
+    """The interquartile mean of curves [S, X] at each point; NaN where a seed has nothing yet."""
+    known = np.isfinite(curves).all(0) & (len(curves) > 0)
+    found = np.full(curves.shape[1], np.nan)
+    found[known] = [statistics.interquartile_mean(curves[:, [at]]) for at in np.flatnonzero(known)]
+    return found
+
+
 def band(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of curves [S, X]: interquartile mean and ends of its interval at each point; NaN where a seed has nothing yet."""
-    middle, low, high = np.full((3, curves.shape[1]), np.nan)
-    interval = partial(statistics.interval, resamples=RESAMPLES)
-    for at in np.flatnonzero(np.isfinite(curves).all(0)) if len(curves) else ():
-        here = curves[:, at : at + 1]
-        middle[at] = statistics.interquartile_mean(here)
-        low[at], high[at] = interval(here) if len(here) > 1 else (middle[at], middle[at])
+    """The `middles` of curves [S, X], and the ends of their intervals."""
+    middle = middles(curves)
+    low, high = middle.copy(), middle.copy()
+    for at in np.flatnonzero(np.isfinite(middle)) if len(curves) > 1 else ():
+        low[at], high[at] = statistics.interval(curves[:, [at]], resamples=RESAMPLES)
     return middle, low, high

@@ -8,11 +8,8 @@ from shoal.report import charts
 from shoal.report.charts import Axis, text
 from shoal.report.data import figure
 from shoal.report.generalisation import PURPOSES
-from shoal.study.drawing import COLOURS, Row, band, row, rows_drawn
-from shoal.study.results import Results
-
-KNOWN, NEW = list(PURPOSES)[:2]  # those that are measured in every generation
-POINTS = 200  # of a curve
+from shoal.study.drawing import POINTS, colour_of, middles, row, rows_drawn
+from shoal.study.results import KNOWN, NEW, Results, held
 
 
 def levels(results: Results) -> str:
@@ -26,28 +23,29 @@ def have_levels(results: Results) -> bool:
 
 
 def _champions(results: Results, task: str) -> str:
-    rows: list[Row] = []
-    told: list[list[str | int]] = []
-    for colour, arm in enumerate(results.study.arms):
+    rows, told = {}, []
+    for arm in results.study.arms:
         found = [o.on_levels for o in results.of(task, arm) if o.on_levels]
         if not found:
             continue
         values = {name: np.array([[levels[name]] for levels in found]) for name in PURPOSES}
         values["gap"] = values["train"] - values["test"]
+        colour = colour_of(results, arm)
         mine = {name: row(f"{arm}: {name}", colour, x[np.isfinite(x)].reshape(-1, 1)) for name, x in values.items()}
-        rows += [mine[name] for name in PURPOSES]
+        rows[arm] = {name: mine[name] for name in PURPOSES}
         told.append([arm, *(f"{r.middle:.3g} ({r.low:.3g} to {r.high:.3g})" for r in mine.values()), len(found)])
     if not rows:
         return ""
-    best = max((r for r in rows if r.label.endswith(": test")), key=lambda r: r.middle)
+    best = max(rows, key=lambda arm: rows[arm]["test"].middle)
     reading = (
         "Each champion plays fresh episodes on levels of every purpose. Nobody has trained on those of validation and test, "
         "and those of test have chosen nothing. A ring is the interquartile mean over seeds, the line its 95 % interval."
     )
     heads = ["arm", *PURPOSES, "train − test", "seeds"]
     title = f"Champions on known and new levels{f', {task}' if task else ''}"
-    finding = f"{best.label.removesuffix(': test')} has the highest middle on levels of the test: {text(best.middle)}."
-    return figure(title, finding, reading, rows_drawn(rows, "return", title), charts.table(heads, told, title))
+    drawn = rows_drawn([r for mine in rows.values() for r in mine.values()], "return", title)
+    finding = f"{best} has the highest middle on levels of the test: {text(rows[best]['test'].middle)}."
+    return figure(title, finding, reading, drawn, charts.table(heads, told, title))
 
 
 def _populations(results: Results, task: str) -> str:
@@ -57,13 +55,12 @@ def _populations(results: Results, task: str) -> str:
         return ""
     steps = np.linspace(0, max(curve[-1, 0] for found in curves.values() for curve in found), POINTS)
     lines = {
-        (arm, name): band(np.array([_held(curve[:, [0, 1 + k]], steps) for curve in found]))[0]
+        (arm, name): middles(np.array([held(curve[:, [0, 1 + k]], steps) for curve in found]))
         for arm, found in curves.items()
         for k, name in enumerate((KNOWN, NEW))
     }
     x, y = Axis.over(steps, "training steps of all members", short=True), Axis.over([*lines.values()], "return", 0.04)
-    arms = list(results.study.arms)
-    kinds = {(arm, name): f"curve c{arms.index(arm) % COLOURS}{' d1' if name == NEW else ''}" for arm, name in lines}
+    kinds = {(arm, name): f"curve c{colour_of(results, arm)}{' d1' if name == NEW else ''}" for arm, name in lines}
     layers = [charts.path(charts.line(x.place(steps), y.place(line)), kinds[key]) for key, line in lines.items()]
     gaps = {arm: (lines[arm, KNOWN] - lines[arm, NEW])[-1] for arm in curves}
     widest = max(gaps, key=lambda arm: gaps[arm])
@@ -75,9 +72,3 @@ def _populations(results: Results, task: str) -> str:
     )
     keys = charts.legend([(kind, f"{arm}: {name}") for (arm, name), kind in kinds.items()])
     return figure(title, finding, reading, keys, charts.plot(layers, x, y, title, finding))
-
-
-def _held(curve: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """The value of a curve [G, 2] that was last measured after so many steps; NaN before the first."""
-    place = np.searchsorted(curve[:, 0], steps, side="right") - 1
-    return np.where(place >= 0, curve[np.maximum(place, 0), 1], np.nan)

@@ -19,11 +19,10 @@ from shoal.report.charts import Axis, text
 from shoal.report.data import figure, many
 from shoal.report.page import document
 from shoal.study import statistics
-from shoal.study.drawing import COLOURS, Row, band, rows_drawn
+from shoal.study.drawing import POINTS, Row, band, colour_of, rows_drawn
 from shoal.study.levels import have_levels, levels
 from shoal.study.results import FILE, Results, read_results, write_csv
 
-POINTS = 200  # of a curve
 LEVEL = 0.05  # of the p-value, after Holm's correction, below which arms are told apart
 
 
@@ -146,7 +145,7 @@ def _scores(c: Comparison) -> str:
         [arm, middle, f"{text(low)} to {text(high)}", float(c.scores[arm].mean()), len(c.scores[arm])]
         for arm, (middle, low, high) in c.middles.items()
     ]
-    placed = [Row(arm, _colour(c, arm), c.scores[arm].mean(1), *middle) for arm, middle in c.middles.items()]
+    placed = [Row(arm, colour_of(c.results, arm), c.scores[arm].mean(1), *middle) for arm, middle in c.middles.items()]
     drawn = rows_drawn(placed, "score", "Scores of the arms")
     best = next(iter(c.middles))
     inner = charts.table(["arm", "interquartile mean", "95 % interval", "mean", "seeds"], rows, "Scores of the arms")
@@ -185,7 +184,7 @@ def _curves(c: Comparison, task: str) -> str:
     y = Axis.over(np.concatenate([np.concatenate(found) for found in bands.values()]), "best fitness so far", 0.04)
     layers, keys = [], []
     for arm, (middle, low, high) in bands.items():
-        kind = f"c{_colour(c, arm)}"
+        kind = f"c{colour_of(c.results, arm)}"
         place = x.place(steps)
         area = charts.path(charts.band(place, y.place(low), y.place(high)), f"area {kind}")
         layers.append(area.replace("<path", '<path style="opacity:.15"', 1))
@@ -215,7 +214,7 @@ def _profile(c: Comparison) -> str:
     thresholds = np.linspace(x.low, x.high, POINTS)
     layers, keys = [], []
     for arm, scores in c.scores.items():
-        kind = f"curve c{_colour(c, arm)}"
+        kind = f"curve c{colour_of(c.results, arm)}"
         shares = statistics.profile(scores, thresholds)
         layers.append(charts.path(charts.line(x.place(thresholds), y.place(shares)), kind))
         keys.append((kind, arm))
@@ -240,7 +239,3 @@ def _runs(results: Results) -> str:
         for key, why in results.failures.items()
     )
     return failures + charts.table(heads, rows, "All runs")
-
-
-def _colour(c: Comparison, arm: str) -> int:
-    return list(c.results.study.arms).index(arm) % COLOURS

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 from dataclasses import dataclass
-from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ from shoal.report.run import mapping
 from shoal.study.study import Study, place, read, scale_of
 
 FILE = "study.yaml"
+KNOWN, NEW = list(PURPOSES)[:2]  # levels on which members are measured in every generation
 COLUMNS = (
     *("task", "arm", "seed", "score", "standard_error", "episodes", "selection_fitness", "population_median"),
     *("environment_steps", "evaluation_steps", "seconds", "status"),
@@ -79,7 +79,17 @@ class Results:
 
     def curve(self, task: str, arm: str, steps: np.ndarray) -> np.ndarray:
         """[S, X] The best fitness so far of each seed after so many training steps of all members; NaN before the first."""
-        return np.array([_at(o.curve, steps) for o in self.of(task, arm)]).reshape(-1, len(steps))
+        curves = [o.curve for o in self.of(task, arm)]
+        highest = [np.stack([curve[:, 0], np.fmax.accumulate(curve[:, 1])], 1) for curve in curves]
+        return np.array([held(curve, steps) for curve in highest]).reshape(-1, len(steps))
+
+
+def held(curve: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """The value of a curve [G, 2] that was last measured after so many steps; NaN before the first."""
+    if not len(curve):
+        return np.full(len(steps), np.nan)
+    last = np.searchsorted(curve[:, 0], steps, side="right") - 1
+    return np.where(last >= 0, curve[np.maximum(last, 0), 1], np.nan)
 
 
 def is_study(path: Path) -> bool:
@@ -130,13 +140,13 @@ def read_outcome(path: Path, task: str, arm: str, seed: int) -> Outcome | None:
         **{name: result.get(name) for name in ("environment_steps", "evaluation_steps", "seconds", "status")},
     }
     on_levels = {name: number(_inner(_inner(champion, "levels"), name).get("mean")) for name in PURPOSES}
-    if not np.isfinite(list(on_levels.values())).any():
-        on_levels = {}
     lines = read_lines(run / "metrics.jsonl")
     points = [(number(line.get("steps")), number(_inner(line, "fitness").get("best"))) for line in lines]
-    middles = [(number(line.get("steps")), *map(_middle, repeat(line), ("train", "validation"))) for line in lines]
-    population = np.array(middles if on_levels else [], float).reshape(-1, 3)
-    return Outcome(score, row | on_levels, np.array(points, float).reshape(-1, 2), on_levels, population)
+    curve, none = np.array(points, float).reshape(-1, 2), np.empty((0, 3))
+    if not np.isfinite(list(on_levels.values())).any():
+        return Outcome(score, row, curve, {}, none)
+    middles = [(number(line.get("steps")), _middle(line, KNOWN), _middle(line, NEW)) for line in lines]
+    return Outcome(score, row | on_levels, curve, on_levels, np.array(middles, float).reshape(-1, 3))
 
 
 def _middle(line: dict[str, Any], levels: str) -> float:
@@ -162,12 +172,3 @@ def _inner(data: dict[str, Any], name: str) -> dict[str, Any]:
     """A mapping in a mapping; an empty one where it is not there."""
     inner = data.get(name)
     return inner if isinstance(inner, dict) else {}
-
-
-def _at(curve: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """The highest value of a curve up to each number of steps."""
-    if not len(curve):
-        return np.full(len(steps), np.nan)
-    highest = np.fmax.accumulate(curve[:, 1])
-    row = np.searchsorted(curve[:, 0], steps, side="right") - 1
-    return np.where(row >= 0, highest[np.maximum(row, 0)], np.nan)
