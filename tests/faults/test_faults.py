@@ -72,7 +72,8 @@ def kill_at_work(command: Sequence[object], run: Path, folder: Path, draw: rando
             time.sleep(0.01)
         time.sleep(draw.random())
         for pid in at_work(folder):
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it ended together with one that was killed before
+                os.kill(pid, signal.SIGKILL)
             if draw.random() < 0.5:
                 time.sleep(0.1 * draw.random())  # somebody may outlive the others for a moment
         process.communicate(timeout=60)

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shoal.core.atomic import write_file
+from shoal.core.atomic import read_or_nothing, write_file
 from shoal.core.errors import BadInput
 from shoal.core.evolution import Best
 from shoal.core.spec import Discrete, Spec
@@ -119,13 +119,15 @@ def replace(path: Path, name: str, alive: dict[str, int], draw: random.Random) -
     os.kill(late, signal.SIGSTOP)
     with open(path / "replaced", "a") as file:
         file.write(f"-{late} ")
-    before, end = held.read_text() if held.exists() else "", time.monotonic() + 20
+    before, end = read_or_nothing(held), time.monotonic() + 20
     alive[name] = launch(path, name)
-    while not held.exists() or held.read_text() == before:
-        assert time.monotonic() < end, f"nobody takes over {name}"
-        time.sleep(0.01)
-    time.sleep(draw.random() * 0.3)
-    os.kill(late, signal.SIGCONT)
+    try:
+        while read_or_nothing(held) in ("", before):
+            assert time.monotonic() < end, f"nobody takes over {name}"
+            time.sleep(0.01)
+        time.sleep(draw.random() * 0.3)
+    finally:
+        os.kill(late, signal.SIGCONT)  # it ends when it sees that another has its name
     code = os.waitstatus_to_exitcode(os.waitpid(late, 0)[1])
     told = [crash.read_text() for crash in path.glob(f"crash-{name}-{late}")]
     assert code in (REPLACED, REFUSED), f"{name} ended with {code} when it had lost its name: {told}"

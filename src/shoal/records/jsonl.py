@@ -60,4 +60,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 def read_text(path: Path) -> str:
     """What a text file holds; a missing one is empty."""
-    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        return ""
