@@ -14,6 +14,7 @@ import pytest
 pytestmark = pytest.mark.slow
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 PEERS = {
+    "brax_ppo",
     "compiled_peers",
     "evosax_es",
     "process_es",
@@ -41,6 +42,8 @@ CASES = {
     "pixels": f"--networks nature_cnn --populations 1 --environments 2 --rollout 8 --repeats 1 {BRIEFLY}",
     "ppo_population": "--repeats 1 --generations 1 --interval 2048 --copies 8 --target 0 --population 2",
     "ppo_step": f"--populations 2 --sizes 2 {BRIEFLY}",
+    "robots": "--env gymnax:Pendulum-v1 --populations 1 --environments 4 --unroll 8 --minibatches 1 --epochs 1 --updates 1 "
+    f"--episodes 1 {BRIEFLY}",
     "scaling": "--generations 1 --interval 512 --repeats 1",
     "startup": "--repeats 1 --generations 8 --interval 1024",
     "update_cell": f"--cell {json.dumps(CELL, separators=(',', ':'))}",

@@ -264,6 +264,14 @@ def test_observations_of_several_parts_are_a_dictionary_of_arrays(task):
     vector.close()
 
 
+@installed
+def test_critics_of_robots_see_more():
+    """As the same robots of MuJoCo Playground: policies do not see what only a simulator knows."""
+    spec = opened("envpool:Go1JoystickFlatTerrain-v1").spec
+    assert spec.obs_shape == {"state": (48,), "privileged_state": (123,)}
+    assert (spec.actor, spec.critic) == (("state",), ("privileged_state",))
+
+
 # ------------------------------------------------------------------------------- bodies, against gymnasium's
 
 

