@@ -341,6 +341,8 @@ def envs(
         found = [name for name in names(suite) if pattern.lower() in f"{suite}:{name}".lower()]
         whole |= any(pattern in (name, f"{suite}:{name}") for name in found)
         if not installed(suite):
+            if ":" in pattern and not pattern.startswith(f"{suite}:"):
+                continue  # asked of another suite
             screen.print(f"[bold]{suite}[/] is not installed: pip install 'shoal\\[{suite}]' (package {package})")
         elif found:
             kind = "host" if suite in ("gym", "envpool") else "device, compiled with the training"

@@ -323,6 +323,7 @@ def test_envs_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(registry, "installed", lambda suite: suite != "brax")
     assert "brax is not installed: pip install 'shoal[brax]'" in shoal("envs").out
+    assert "is not installed" not in shoal("envs", "gymnax:Pendulum-v1").out
 
 
 # --------------------------------------------------------------------------------------- the command as a whole

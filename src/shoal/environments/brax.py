@@ -50,7 +50,7 @@ def brax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
         )
     spec = Spec(obs.shape, "float32", Continuous((-1.0,) * env.action_size, (1.0,) * env.action_size))
     knobs = {name: float(getattr(env, attribute)) for name, attribute in numbers_of(env).items()}
-    knobs["gravity"] = round(-float(env.sys.gravity[2]), 4)
+    knobs["gravity"] = round(0.0 - float(env.sys.gravity[2]), 4)  # never -0
     environment = DeviceEnvironment(
         spec, partial(reset, env), partial(step, env), fresh_resets=False, knobs=knobs, with_knobs=with_knobs
     )

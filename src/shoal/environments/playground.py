@@ -62,7 +62,7 @@ def playground_environment(name: str, options: dict[str, Any]) -> DeviceEnvironm
     spec = Spec(shape, "float32", Continuous((-1.0,) * env.action_size, (1.0,) * env.action_size), **sees)
     numbers = {x: value for x, value in _flat(env._config.to_dict()).items() if isinstance(value, float)}
     knobs = {x: value for x, value in numbers.items() if x not in STEPS}
-    knobs |= {"gravity": round(-float(env.mjx_model.opt.gravity[2]), 4), **dict.fromkeys(FACTORS, 1.0)}
+    knobs |= {"gravity": round(0.0 - float(env.mjx_model.opt.gravity[2]), 4), **dict.fromkeys(FACTORS, 1.0)}
     environment = DeviceEnvironment(
         spec, partial(reset, env), partial(step, env), fresh_resets=False, knobs=knobs, with_knobs=with_knobs
     )
