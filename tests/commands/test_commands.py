@@ -19,6 +19,7 @@ import yaml
 from support.runs import CONFIG, flags, record, rows, same_run, shoal, start, tiny
 
 from shoal import cli
+from shoal.commands.endings import luck
 from shoal.experiment.experiment import Experiment, load
 from shoal.methods.evolving import Pbt
 from shoal.population import devices
@@ -299,6 +300,31 @@ def test_report_of_an_unfinished_run(six: Path, tmp_path: Path) -> None:
     (tmp_path / "r/result.json").unlink()
     (tmp_path / "r/lineage.jsonl").unlink()
     assert shoal("report", tmp_path / "r").code == 0
+
+
+@pytest.mark.parametrize(
+    ("selected", "mean", "error", "levels", "by"),
+    [
+        (-98.0, -480.0, 50.0, None, "by 382:"),
+        (-98.0, -200.0, 50.0, None, ""),
+        (500.0, 500.0, 0.0, None, ""),
+        (-98.0, -480.0, None, None, ""),  # one episode
+        (4.5, 1.0, 0.2, 4.4, ""),  # chosen on validation levels, tested on others
+        (4.5, 4.5, 0.2, 3.2, "by 1.2:"),
+        (float("nan"), 1.0, 0.1, None, ""),
+    ],
+)
+def test_lucky_champions(selected: float, mean: float, error: float | None, levels: float | None, by: str) -> None:
+    """More than three standard errors between what it had when selected and what it has on new episodes of that kind."""
+    champion: dict[str, Any] = {
+        "selection_fitness": selected,
+        "evaluation": {"mean": mean, "standard_error": error},
+    }
+    if levels is not None:
+        means = {"train": levels + 0.1, "validation": levels - 0.1, "test": mean}
+        champion["levels"] = {name: {"mean": x, "standard_error": error} for name, x in means.items()}
+    told = luck(champion)
+    assert by in told and bool(by) == bool(told)
 
 
 def test_envs() -> None:

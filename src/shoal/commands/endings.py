@@ -13,7 +13,8 @@ from rich.markup import escape
 from shoal.core.interrupts import described, on_signal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
 
     from shoal.records.recorder import Recorder
     from shoal.run.loop import Result
@@ -58,6 +59,21 @@ def show(run: Callable[[Sequence[Recorder]], Result], quiet: bool) -> int:
         return _tell(result, screen) if result.leading else DONE
 
 
+def luck(champion: Mapping[str, Any]) -> str:
+    """What to do where a champion has been chosen by luck: when selected it had more than it has on new episodes, by three
+    standard errors of these. Nothing where that is not so.
+
+    champion: that of result.json
+    """
+    selecting = ("train", "validation")  # levels, whichever selected; the higher: what is learned by heart is no luck
+    played = [champion["levels"][name] for name in selecting] if "levels" in champion else [champion["evaluation"]]
+    new = max(played, key=lambda x: x["mean"])
+    lost, error = champion["selection_fitness"] - new["mean"], new["standard_error"] or 0.0
+    if not lost > 3 * error > 0:
+        return ""
+    return f"it was lucky when it was selected, by {lost:.3g}: with more fitness.episodes, luck counts for less"
+
+
 def _no_more() -> None:
     """A signal when the run has ended: so does the command, in a moment."""
 
@@ -81,6 +97,8 @@ def _tell(result: Result, screen: Console) -> int:
                 f"{name} {x['mean']:.4g} ± {x['standard_error'] or 0:.2g}" for name, x in champion["levels"].items()
             )
             screen.print(f"on levels: {', '.join(told)}", highlight=False, soft_wrap=True)
+        if advice := luck(champion):
+            screen.print(advice, highlight=False, soft_wrap=True)
     try:
         page = write_report(result.run_dir)
     except OSError as error:
