@@ -195,7 +195,8 @@ def test_plain_lines_where_nobody_watches(six: Path) -> None:
 def test_quiet_prints_the_outcome_only(tmp_path: Path) -> None:
     outcome = shoal(*flags(tmp_path / "r", "--quiet"))
     assert (outcome.code, outcome.err) == (0, "")
-    assert [line.split(":")[0] for line in outcome.out.splitlines()] == ["champion", "look at it", "the curves", "play"]
+    told = [line.split(":")[0] for line in outcome.out.splitlines() if "it was lucky" not in line]
+    assert told == ["champion", "look at it", "the curves", "play"]
 
 
 def test_a_run_goes_on_when_nobody_reads(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
