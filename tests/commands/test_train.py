@@ -174,7 +174,8 @@ LINE = re.compile(
 
 
 def test_plain_lines_where_nobody_watches(six: Path) -> None:
-    first, *lines = (six.parent / "six.out").read_text().splitlines()
+    told = (six.parent / "six.out").read_text().splitlines()
+    first, *lines = [line for line in told if "it was lucky" not in line]
     assert first == f"4 × ppo on gymnax:CartPole-v1, 6 generations of 64 steps each, 2 devices → {six}"
     found = [LINE.fullmatch(line) for line in lines[:6]]
     assert all(found), lines
