@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import resource
 import signal
 import subprocess
 import sys
@@ -46,6 +47,14 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> 
     for row in rows:
         made.add_row(*row)
     Console(width=None if sys.stdout.isatty() else WIDE).print(made)  # so that no figure is cut
+
+
+def most_memory() -> int:
+    """The most bytes that the first device had in use; on a CPU, which does not say, those of this process."""
+    import jax
+
+    device = jax.local_devices()[0].memory_stats() or {}
+    return device.get("peak_bytes_in_use") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def last_json(command: Sequence[str], **environment: str) -> dict:

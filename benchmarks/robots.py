@@ -14,21 +14,18 @@ on a CPU that of the process.
 
 import argparse
 import json
-import resource
 import statistics
 import sys
 import time
 from pathlib import Path
 
-from common import last_json, table, timed_generations
+from common import last_json, most_memory, table, timed_generations
 
 PEER = Path(__file__).with_name("baselines") / "brax_ppo.py"
 
 
 def cell(options: argparse.Namespace) -> dict[str, float]:
     """Steps per second of a population, aggregate: of training alone, and of all; seconds of compilation, and bytes."""
-    import jax
-
     from shoal.distributed.processes import make_shard
     from shoal.experiment.experiment import Experiment, Fitness
     from shoal.experiment.resolve import resolve
@@ -51,27 +48,27 @@ def cell(options: argparse.Namespace) -> dict[str, float]:
     )
     shard = make_shard(resolved, resolved.members())
     train, whole = zip(*timed_generations(resolved, shard, options.seconds), strict=True)
-    memory = (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
     return {
         "train": options.cell * steps / statistics.median(train),
         "whole": options.cell * steps / statistics.median(whole),
         "compile": shard.compile_seconds,
-        "memory": memory or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "memory": most_memory(),
     }
 
 
-def measure(options: argparse.Namespace, began: float) -> None:
+def measure(options: argparse.Namespace) -> None:
     """The table: brax's agent, then Shoal's populations."""
-    shared = [str(x) for x in sys.argv[1:]]
+    shared, began = sys.argv[1:], time.perf_counter()
     found = {"brax's PPO, one agent": last_json([options.peer, str(PEER), *shared])} if options.peer else {}
     for population in options.populations:
         own = last_json([sys.executable, __file__, *shared, "--cell", str(population)])
         found[f"Shoal, population {population}"] = own
+    base = next(iter(found.values()))["train"]
     rows = [
         [
             name,
             f"{x['train']:,.0f}",
-            f"{x['train'] / next(iter(found.values()))['train']:.2f}",
+            f"{x['train'] / base:.2f}",
             f"{x['whole']:,.0f}" if "whole" in x else "",
             f"{x['compile']:.0f}",
             f"{x['memory'] / 1e6:,.0f}",
@@ -107,7 +104,7 @@ def main() -> None:
     if options.cell:
         print(json.dumps(cell(options)))
     else:
-        measure(options, time.perf_counter())
+        measure(options)
 
 
 if __name__ == "__main__":

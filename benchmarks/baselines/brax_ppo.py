@@ -4,7 +4,6 @@ steps per second of training without evaluations, seconds of compilation, bytes 
 
 import contextlib
 import json
-import resource
 import statistics
 import sys
 import time
@@ -13,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from common import most_memory
 from robots import arguments
 
 LEAST = 3  # intervals that are timed
@@ -77,11 +77,10 @@ def main() -> None:
                 **more,
             )
     seconds = [b - a for a, b in pairwise(times)]  # the first interval compiles
-    memory = (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
     figures = {
         "train": steps / statistics.median(seconds[1:]),
         "compile": seconds[0] - statistics.median(seconds[1:]),
-        "memory": memory or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "memory": most_memory(),
     }
     print(json.dumps(figures))
 

