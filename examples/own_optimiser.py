@@ -32,9 +32,9 @@ seeds: 2
 class Tpe:
     """The tree-structured Parzen estimator. It asks for the same again when it is given the same seed and told the same."""
 
-    def __init__(self, space: Mapping[str, Range], seed: int):
+    def __init__(self, space: Mapping[str, Range], seed: int, runs: int):
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=2)
+        sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=max(2, runs // 4))
         self.study = optuna.create_study(direction="maximize", sampler=sampler)
         self.space = {name: distribution(r) for name, r in space.items()}
 

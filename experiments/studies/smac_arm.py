@@ -17,13 +17,11 @@ from smac.runhistory import TrialValue
 from shoal import Range
 from shoal.methods.ranges import values_at
 
-TRIALS = 8  # that the first random places are a quarter of
-
 
 class Smac:
     """Asks for the same again when it is given the same seed and told the same."""
 
-    def __init__(self, space: Mapping[str, Range], seed: int):
+    def __init__(self, space: Mapping[str, Range], seed: int, runs: int):
         self.space = space
         self.told: list[float] = []  # costs; one that diverged is as bad as the worst
         places = ConfigurationSpace(dict.fromkeys(space, (0.0, 1.0)), seed=seed)
@@ -31,7 +29,7 @@ class Smac:
             places,
             output_directory=Path(tempfile.mkdtemp(prefix="smac-")),
             deterministic=True,
-            n_trials=TRIALS,
+            n_trials=runs,  # the first quarter of them at random
             seed=seed,
         )
         self.smac = HyperparameterOptimizationFacade(scenario, None, logging_level=False, overwrite=True)

@@ -68,13 +68,13 @@ def test_atari(vectorization):
         vector.close()
 
 
-GAMES = [("Breakout", 4, 250), ("Breakout", 1, 900), ("SpaceInvaders", 4, 600)]
+GAMES = [("Breakout", 4, 250, 84), ("Breakout", 1, 900, 84), ("SpaceInvaders", 4, 600, 42)]
 
 
-@pytest.mark.parametrize(("game", "frameskip", "steps"), others_slow(GAMES, GAMES[0]))
-def test_the_vector_equals_the_wrappers_of_gymnasium(game, frameskip, steps):
+@pytest.mark.parametrize(("game", "frameskip", "steps", "size"), others_slow(GAMES, GAMES[0]))
+def test_the_vector_equals_the_wrappers_of_gymnasium(game, frameskip, steps, size):
     """Bit for bit, over the ends of games: observations, rewards, ends, and what the info tells of each game."""
-    options = CERTAIN | {"frame_stack": 3, "frameskip": frameskip}
+    options = CERTAIN | {"frame_stack": 3, "frameskip": frameskip, "screen_size": size}
     ours, theirs = (
         opened(game, **options, **more).open(2, "episode_frame_number") for more in ({}, {"vectorization": "sync"})
     )

@@ -6,14 +6,14 @@ import numpy as np
 
 
 class Ladder:
-    """Tries every learning rate of its ladder; once it has heard of all, the best of them."""
+    """Tries every learning rate of its ladder, which leaves one run for the best of them."""
 
-    def __init__(self, space, seed):
-        self.names, self.steps = list(space), [10.0 ** -(k + seed + 2) for k in range(3)]
+    def __init__(self, space, seed, runs):
+        self.names, self.steps = list(space), [10.0 ** -(k + seed + 2) for k in range(runs - 1)]
         self.heard = []
 
     def ask(self):
-        rate = self.steps[len(self.heard)] if len(self.heard) < 3 else max(self.heard)[1]
+        rate = self.steps[len(self.heard)] if len(self.heard) < len(self.steps) else max(self.heard)[1]
         return dict.fromkeys(self.names, np.float32(rate))
 
     def tell(self, hyper, fitness):

@@ -14,7 +14,6 @@ from shoal.environments.host import HostEnvironment, Vector
 from shoal.environments.objective import Objective
 from shoal.environments.pool import Moved, Pool, threads
 
-SIDE = 84  # pixels of an observation
 # What gymnasium's environment can do and the vector cannot: with one of these options, gymnasium's plays.
 ONLY_GYMNASIUM = frozenset({"obs_type", "mode", "difficulty", "continuous", "vectorization"})
 ONLY_IN_TRAINING = frozenset({"reward_clipping", "episodic_life"})
@@ -26,6 +25,7 @@ class AtariOptions:
 
     frameskip: int = 4  # frames that an action lasts; the last two are seen as one
     frame_stack: int = 1  # how many observations are seen at once
+    screen_size: int = 84  # pixels of each side of an observation
     repeat_action_probability: float = 0.25  # sticky actions, in every frame
     full_action_space: bool = False  # all 18 actions of the console
     noop_max: int = 30  # an episode begins with so many frames without an action, at most
@@ -56,7 +56,7 @@ def atari_options(env: str, options: dict[str, Any]) -> AtariOptions:
 
 
 def atari_environment(name: str, options: dict[str, Any]) -> HostEnvironment:
-    """A game by gymnasium's id, such as ALE/Pong-v5: its screen in grey, uint8 [frame_stack, 84, 84].
+    """A game by gymnasium's id, such as ALE/Pong-v5: its screen in grey, uint8 [frame_stack, screen_size, screen_size].
 
     Its fitness is measured in whole games with the rewards of the game, however members are trained.
     """
@@ -79,7 +79,7 @@ def atari_environment(name: str, options: dict[str, Any]) -> HostEnvironment:
         actions = _vector(game, 1, chosen).single_action_space
     except (Exception, SystemExit) as error:
         raise BadField("env", f"{env} with env_options {options} cannot be made: {one_line(error)}") from error
-    spec = Spec((chosen.frame_stack, SIDE, SIDE), "uint8", Discrete(int(actions.n)))
+    spec = Spec((chosen.frame_stack, chosen.screen_size, chosen.screen_size), "uint8", Discrete(int(actions.n)))
     measured = played(replace(chosen, reward_clipping=False, episodic_life=False))
     return played(chosen)._replace(measured=measured)
 
@@ -92,6 +92,8 @@ def _vector(game: str, n: int, chosen: AtariOptions) -> Any:
         n,
         num_threads=min(n, threads()),
         stack_num=chosen.frame_stack,
+        img_height=chosen.screen_size,
+        img_width=chosen.screen_size,
         maxpool=chosen.frameskip > 1,
         frameskip=chosen.frameskip,
         repeat_action_probability=chosen.repeat_action_probability,

@@ -177,6 +177,7 @@ def _atari(
     env: Any,
     frameskip: int = 4,
     frame_stack: int = 1,
+    screen_size: int = 84,
     noop_max: int = 30,
     max_episode_steps: int | None = None,
     **options: Any,
@@ -186,7 +187,7 @@ def _atari(
     from gymnasium import make, wrappers
 
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # otherwise every console prints its version
-    made: Any = wrappers.AtariPreprocessing(make(env, frameskip=1, **options), noop_max, frameskip)
+    made: Any = wrappers.AtariPreprocessing(make(env, frameskip=1, **options), noop_max, frameskip, screen_size)
     made = wrappers.FrameStackObservation(made, frame_stack)
     return made if max_episode_steps is None else wrappers.TimeLimit(made, max_episode_steps)
 

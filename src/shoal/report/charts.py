@@ -194,6 +194,30 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[Any]], caption: str, kin
     )
 
 
+def heat(
+    shades: np.ndarray,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    told: Sequence[Sequence[str]],
+    summary: str,
+    words: Any = None,
+) -> str:
+    """A map of shades [R, C] from 0 to 1, NaN for none. `told` [R][C] is what pointing at a cell shows, `words` [R][C] what
+    stands in it; without words the cells are small.
+    """
+    cells = ["<i></i>", *(f"<i>{escape(name)}</i>" for name in columns)]
+    for at, name in enumerate(rows):
+        cells.append(f"<i>{escape(name)}</i>")
+        for to, shade in enumerate(shades[at].tolist()):
+            looks = f'style="--v:{100 * shade:.0f}%"' if shade == shade else 'class="none"'
+            word = escape(words[at][to]) if words is not None and shade == shade else ""
+            cells.append(f'<b {looks} title="{escape(told[at][to])}">{word}</b>')
+    return (
+        f'<div class="{"heat fine" if words is None else "heat"}" role="img" aria-label="{escape(summary)}" '
+        f'style="--n:{len(columns)}">{"".join(cells)}</div>'
+    )
+
+
 class Html(str):
     """Text that is HTML already."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
 from itertools import pairwise
 
 import numpy as np
@@ -129,19 +128,10 @@ def distances(run_data: RunData) -> str:
 
 
 def _heat(matrix: np.ndarray, uids: list[int], top: float, summary: str) -> str:
-    """Values [N, N] from 0 to `top` as shades."""
-    words = len(uids) <= WORDED
+    """Distances [N, N] from 0 to `top` as shades, with numbers where they have room."""
     every = -(-len(uids) // WORDED)  # labels that have room
     names = [str(uid) if at % every == 0 else "" for at, uid in enumerate(uids)]
-    cells = ["<i></i>", *(f"<i>{name}</i>" for name in names)]
-    for name, uid, row in zip(names, uids, matrix.tolist(), strict=True):
-        cells.append(f"<i>{name}</i>")
-        for other, value in zip(uids, row, strict=True):
-            shade = f'style="--v:{100 * value / top if top else 0:.0f}%"' if value == value else 'class="none"'
-            word = f"{value:.2f}" if words and value == value else ""
-            cells.append(f'<b {shade} title="members {uid} and {other}: {text(value)}">{word}</b>')
-    kind = "heat" if words else "heat fine"
-    return (
-        f'<div class="{kind}" role="img" aria-label="Heat map of distances. {escape(summary)}" '
-        f'style="--n:{len(uids)}">{"".join(cells)}</div>'
-    )
+    words = np.array([[f"{value:.2f}" for value in row] for row in matrix]) if len(uids) <= WORDED else None
+    told = [[f"members {uid} and {other}: {text(x)}" for other, x in zip(uids, row, strict=True)]
+            for uid, row in zip(uids, matrix.tolist(), strict=True)]  # fmt: skip
+    return charts.heat(matrix / top if top else matrix, names, names, told, f"Distances. {summary}", words)

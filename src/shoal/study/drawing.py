@@ -21,23 +21,24 @@ class Row(NamedTuple):
     """Values of several runs, and their interquartile mean with the ends of its interval."""
 
     label: str
-    colour: int
+    looks: str  # of its arm, see `looks_of`
     each: np.ndarray
     middle: float
     low: float
     high: float
 
 
-def colour_of(results: Results, arm: str) -> int:
-    """The number of an arm's colour, by its place in the file."""
-    return list(results.study.arms).index(arm) % COLOURS
+def looks_of(results: Results, arm: str) -> str:
+    """The class of an arm's strokes: a colour, by its place in the file, and dots where colours come again."""
+    again, colour = divmod(list(results.study.arms).index(arm), COLOURS)
+    return f"c{colour}{' d2' if again else ''}"
 
 
-def row(label: str, colour: int, scores: np.ndarray) -> Row:
+def row(label: str, looks: str, scores: np.ndarray) -> Row:
     """Of scores [S, K], of S seeds on K tasks. One seed is its own interval."""
     middle = float(statistics.interquartile_mean(scores))
     ends = statistics.interval(scores) if len(scores) > 1 else (middle, middle)
-    return Row(label, colour, scores.mean(1), middle, *ends)
+    return Row(label, looks, scores.mean(1), middle, *ends)
 
 
 def rows_drawn(rows: Sequence[Row], label: str, title: str) -> str:
@@ -47,9 +48,9 @@ def rows_drawn(rows: Sequence[Row], label: str, title: str) -> str:
     for place, r in enumerate(rows):
         at = np.array([len(rows) - place - 0.5])
         between = x.place(np.array([r.low, r.high]))
-        layers.append(charts.path(charts.line(between, y.place(np.repeat(at, 2))), f"kin c{r.colour}"))
+        layers.append(charts.path(charts.line(between, y.place(np.repeat(at, 2))), f"kin {r.looks}"))
         layers.append(charts.path(charts.dots(x.place(r.each), y.place(np.repeat(at, len(r.each)))), "dot"))
-        layers.append(charts.rings(x.place(np.array([r.middle])), y.place(at), f"c{r.colour}"))
+        layers.append(charts.rings(x.place(np.array([r.middle])), y.place(at), r.looks))
     ticks = [(1 - (place + 0.5) / len(rows), r.label) for place, r in enumerate(rows)]
     width = min(240, max(140, 8 * max(len(r.label) for r in rows)))  # pixels for the labels
     return charts.plot(

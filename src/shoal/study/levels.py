@@ -8,7 +8,7 @@ from shoal.report import charts
 from shoal.report.charts import Axis, text
 from shoal.report.data import figure
 from shoal.report.generalisation import PURPOSES
-from shoal.study.drawing import POINTS, colour_of, middles, row, rows_drawn
+from shoal.study.drawing import POINTS, looks_of, middles, row, rows_drawn
 from shoal.study.results import KNOWN, NEW, Results, held
 
 
@@ -30,8 +30,8 @@ def _champions(results: Results, task: str) -> str:
             continue
         values = {name: np.array([[levels[name]] for levels in found]) for name in PURPOSES}
         values["gap"] = values["train"] - values["test"]
-        colour = colour_of(results, arm)
-        mine = {name: row(f"{arm}: {name}", colour, x[np.isfinite(x)].reshape(-1, 1)) for name, x in values.items()}
+        looks = looks_of(results, arm)
+        mine = {name: row(f"{arm}: {name}", looks, x[np.isfinite(x)].reshape(-1, 1)) for name, x in values.items()}
         rows[arm] = {name: mine[name] for name in PURPOSES}
         told.append([arm, *(f"{r.middle:.3g} ({r.low:.3g} to {r.high:.3g})" for r in mine.values()), len(found)])
     if not rows:
@@ -60,7 +60,7 @@ def _populations(results: Results, task: str) -> str:
         for k, name in enumerate((KNOWN, NEW))
     }
     x, y = Axis.over(steps, "training steps of all members", short=True), Axis.over([*lines.values()], "return", 0.04)
-    kinds = {(arm, name): f"curve c{colour_of(results, arm)}{' d1' if name == NEW else ''}" for arm, name in lines}
+    kinds = {(arm, name): f"curve {looks_of(results, arm)}{' d1' if name == NEW else ''}" for arm, name in lines}
     layers = [charts.path(charts.line(x.place(steps), y.place(line)), kinds[key]) for key, line in lines.items()]
     gaps = {arm: (lines[arm, KNOWN] - lines[arm, NEW])[-1] for arm in curves}
     widest = max(gaps, key=lambda arm: gaps[arm])

@@ -19,10 +19,11 @@ from shoal.report.charts import Axis, text
 from shoal.report.data import figure, many
 from shoal.report.page import document
 from shoal.study import statistics
-from shoal.study.drawing import POINTS, Row, band, colour_of, rows_drawn
+from shoal.study.drawing import POINTS, Row, band, looks_of, rows_drawn
 from shoal.study.levels import have_levels, levels
 from shoal.study.results import FILE, Results, read_results, write_csv
 
+LISTED = 6  # pairs that are a table; of more the table is folded behind a map
 LEVEL = 0.05  # of the p-value, after Holm's correction, below which arms are told apart
 
 
@@ -145,7 +146,7 @@ def _scores(c: Comparison) -> str:
         [arm, middle, f"{text(low)} to {text(high)}", float(c.scores[arm].mean()), len(c.scores[arm])]
         for arm, (middle, low, high) in c.middles.items()
     ]
-    placed = [Row(arm, colour_of(c.results, arm), c.scores[arm].mean(1), *middle) for arm, middle in c.middles.items()]
+    placed = [Row(arm, looks_of(c.results, arm), c.scores[arm].mean(1), *middle) for arm, middle in c.middles.items()]
     drawn = rows_drawn(placed, "score", "Scores of the arms")
     best = next(iter(c.middles))
     inner = charts.table(["arm", "interquartile mean", "95 % interval", "mean", "seeds"], rows, "Scores of the arms")
@@ -168,9 +169,26 @@ def _pairs(c: Comparison) -> str:
         "The chance that a run of the first arm scores higher than one of the second: 0.5 is no difference. p comes from "
         "permutations of the runs, and is corrected for the number of pairs; below 0.05 counts as told apart."
     )
-    return figure(
-        "Every arm against every other", finding, reading, charts.table(heads, rows, "Pairs of arms", "bounds")
-    )
+    listed = charts.table(heads, rows, "Pairs of arms", "bounds")
+    if len(c.pairs) <= LISTED:
+        return figure("Every arm against every other", finding, reading, listed)
+    reading += " Arms are in the order of their middles, and a cell is the row against the column; ★: told apart."
+    behind = f"<details><summary>Every pair in words</summary>{listed}</details>"
+    return figure("Every arm against every other", finding, reading, _against(c), behind)
+
+
+def _against(c: Comparison) -> str:
+    """A map of the chances of all pairs: the darker, the further from a draw."""
+    arms = list(c.middles)
+    chances, told = np.full((len(arms), len(arms)), np.nan), [[""] * len(arms) for _ in arms]
+    words = [[""] * len(arms) for _ in arms]
+    for pair in c.pairs:
+        for one, other, chance in ((pair.one, pair.other, pair.chance), (pair.other, pair.one, 1 - pair.chance)):
+            row, column = arms.index(one), arms.index(other)
+            chances[row, column], told[row][column] = chance, pair.told
+            words[row][column] = f"{chance:.2f}{' ★' if pair.p < LEVEL else ''}"
+    names, numbers = [f"{at} {arm}" for at, arm in enumerate(arms, 1)], [str(at + 1) for at in range(len(arms))]
+    return charts.heat(np.abs(2 * chances - 1), names, numbers, told, "Chances of arms against each other.", words)
 
 
 def _curves(c: Comparison, task: str) -> str:
@@ -184,7 +202,7 @@ def _curves(c: Comparison, task: str) -> str:
     y = Axis.over(np.concatenate([np.concatenate(found) for found in bands.values()]), "best fitness so far", 0.04)
     layers, keys = [], []
     for arm, (middle, low, high) in bands.items():
-        kind = f"c{colour_of(c.results, arm)}"
+        kind = looks_of(c.results, arm)
         place = x.place(steps)
         area = charts.path(charts.band(place, y.place(low), y.place(high)), f"area {kind}")
         layers.append(area.replace("<path", '<path style="opacity:.15"', 1))
@@ -214,7 +232,7 @@ def _profile(c: Comparison) -> str:
     thresholds = np.linspace(x.low, x.high, POINTS)
     layers, keys = [], []
     for arm, scores in c.scores.items():
-        kind = f"curve c{colour_of(c.results, arm)}"
+        kind = f"curve {looks_of(c.results, arm)}"
         shares = statistics.profile(scores, thresholds)
         layers.append(charts.path(charts.line(x.place(thresholds), y.place(shares)), kind))
         keys.append((kind, arm))

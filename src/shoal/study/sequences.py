@@ -98,9 +98,10 @@ class Halving:
 class Ask:
     """An optimiser of hyperparameters by ask and tell, over single members: each of its trials is a run of one member.
 
-    optimiser: module:name, called with (space, seed): the ranges by name, see `Range`, and a whole number. Its `ask()`
-        gives a value for each name, then `tell(hyper, fitness)` says what came of them: the highest fitness of the run,
-        NaN where the member diverged. It must ask for the same again where the seed and what it was told are the same.
+    optimiser: module:name, called with (space, seed, runs): the ranges by name, see `Range`, a whole number, and how often
+        it will be asked. Its `ask()` gives a value for each name, then `tell(hyper, fitness)` says what came of them: the
+        highest fitness of the run, NaN where the member diverged. It must ask for the same again where the seed and what
+        it was told are the same.
     trials: how many runs share the budget
     """
 
@@ -128,7 +129,7 @@ class Ask:
 
     def runs(self, e: Experiment, place: Path) -> Iterator[tuple[Path, Experiment]]:
         space = self._space(e)
-        optimiser = self._own(import_from(self.optimiser, "ask.optimiser"), space, e.seed)
+        optimiser = self._own(import_from(self.optimiser, "ask.optimiser"), space, e.seed, self.trials)
         for k, part in enumerate(self._singles(e)):
             hyper, run = self._own(optimiser.ask), place / str(k)
             if not isinstance(hyper, Mapping) or hyper.keys() != space.keys():

@@ -1,0 +1,54 @@
+"""The page of a study of many arms, from runs that were written by hand."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import yaml
+
+from shoal.study.page import render
+from shoal.study.results import read_results
+
+SCORES = {  # of ten seeds; every run of the first is better than every one of the last, the others are alike
+    "high": range(30, 40),
+    **{f"alike {k}": range(10, 20) for k in range(8)},
+    "low": range(10),
+}
+
+
+def page(path: Path, arms: list[str]) -> str:
+    study = {"base": {"env": "CartPole-v1"}, "arms": {arm: {} for arm in arms}, "seeds": 10}
+    (path / "study.yaml").write_text(yaml.safe_dump(study, sort_keys=False))
+    for arm in arms:
+        for seed, score in enumerate(SCORES[arm]):
+            run = path / "runs" / arm / str(seed)
+            run.mkdir(parents=True, exist_ok=True)
+            champion = {"evaluation": {"mean": score}}
+            (run / "result.json").write_text(
+                json.dumps({"champion": champion, "status": "done", "environment_steps": 1})
+            )
+            (run / "metrics.jsonl").write_text(json.dumps({"steps": 1, "fitness": {"best": score}}) + "\n")
+    return render(read_results(path))
+
+
+def test_many_arms_are_a_map_in_the_order_of_their_middles(tmp_path: Path) -> None:
+    shown = page(tmp_path, list(SCORES)[::-1])
+    found = re.findall(r"<i>([^<]*)</i>|<b [^>]*>([^<]*)</b>", shown[shown.index('class="heat"') :])
+    rows = [[word for _, word in found[11 * k + 1 : 11 * k + 11]] for k in range(1, 11)]
+    assert [found[11 * k][0] for k in range(1, 11)] == [
+        "1 high",
+        *(f"{k + 2} alike {7 - k}" for k in range(8)),
+        "10 low",
+    ]
+    assert rows[0] == ["", *["1.00 ★"] * 9] and rows[9] == [*["0.00 ★"] * 9, ""]
+    assert rows[4] == ["0.00 ★", *["0.50"] * 3, "", *["0.50"] * 4, "1.00 ★"]
+    assert shown.count("better than") > 17 and "Every pair in words" in shown
+    looks = set(re.findall(r'"key curve (c\d(?: d2)?)"', shown))
+    assert len(looks) == 10, "no two arms look the same"
+
+
+def test_few_arms_are_a_table(tmp_path: Path) -> None:
+    shown = page(tmp_path, ["low", "high"])
+    assert 'class="heat"' not in shown and "high is better than low" in shown
