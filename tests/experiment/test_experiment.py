@@ -36,6 +36,7 @@ from shoal.methods.method import Schedule
 from shoal.methods.pbt.explore import EXPLORERS, Explorer, Gaussian, Mutate, Perturb
 from shoal.methods.pbt.select import SELECTORS, Selector, Threshold, Truncation
 from shoal.run import start
+from shoal.trainers.trainers import Trainers
 
 EVERYTHING = Experiment(
     env="gym:CartPole-v1",
@@ -169,6 +170,24 @@ def test_numbers_without_a_dot(tmp_path: Path) -> None:
     read = load(written(tmp_path, "interval: 1e4\nhyper: {learning_rate: 1e-4}\nenv_options: {gravity: 1e1}"))
     assert (read.interval, read.hyper, read.env_options) == (10_000, {"learning_rate": 1e-4}, {"gravity": 10.0})
     assert type(read.interval) is int
+
+
+@pytest.mark.parametrize(
+    ("fields", "episodes"),
+    [
+        ({}, 32),
+        ({"method": "es"}, 8),
+        ({"env": "gym:CartPole-v1"}, 8),
+        ({"fitness": {"episodes": 5}}, 5),
+        ({"env": "none", "agent": "support.trainers:Sound"}, 8),
+    ],
+)
+def test_members_play_more_episodes_where_that_costs_no_time(fields: dict, episodes: int) -> None:
+    """On the device, unless an episode of each is all that members ever do."""
+    resolved = resolve(from_dict({"env": "CartPole-v1", "population": 4} | fields))
+    assert resolved.episodes == resolved.experiment.fitness.episodes == episodes
+    if isinstance(resolved.learner, Trainers):
+        resolved.learner.close()
 
 
 def test_resolved_experiment_is_the_same_run() -> None:

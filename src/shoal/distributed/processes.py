@@ -149,14 +149,14 @@ def make_shard(
             e.seed,
             e.interval,
             fitness=fitness.source,
-            episodes=fitness.episodes,
+            episodes=resolved.episodes,
             copy_memory=resolved.method.memory == "copy",
             pause=pause,
             note=note,
             place=lambda: place() / "trainers",
         )
     usual: dict[str, Any] = {
-        "episodes": fitness.episodes,
+        "episodes": resolved.episodes,
         "greedy": fitness.actions == "greedy",
         "step_limit": fitness.step_limit,
         "objective": objective(fitness.objective),

@@ -51,8 +51,9 @@ class Fitness:
     source: Literal["evaluation", "training"] = "evaluation"
     """evaluation: episodes without learning; training: the training episodes that ended within the interval, among which
     short ones weigh more"""
-    episodes: int = 8
-    """episodes per member and evaluation: the same seeds for all members, new ones in each generation"""
+    episodes: int | None = None
+    """episodes per member and evaluation: the same seeds for all members, new ones in each generation; by default 32 where
+    they are played on the device, otherwise, and with es and cem_rl, 8"""
     actions: Literal["greedy", "sampled"] = "greedy"
     """greedy: the mode of the policy; sampled: sampled from it"""
     objective: Any = None
@@ -276,7 +277,7 @@ def check(experiment: Experiment) -> Method:
     e = experiment
     for name, (least, most) in LIMITS.items():
         value = attrgetter(name)(e)
-        if not least <= value <= most:
+        if value is not None and not least <= value <= most:
             bound = f"least {least}" if value < least else f"most {most}"
             *above, _ = name.split(".")
             holder = attrgetter(*above)(e) if above else e

@@ -33,6 +33,8 @@ from shoal.trainers.process import Recipe
 from shoal.trainers.trainers import Trainers, is_trainer, own_folders
 
 PARTS = 8  # at most, of a population that several processes measure together
+EPISODES = 8  # of a member and evaluation
+EPISODES_ON_DEVICE = 32  # where all of them are played at once: champions owe less to luck (docs/results.md)
 SHOWN = 100  # parts that an interval is shown in where it is not made of rollouts
 
 
@@ -54,6 +56,12 @@ class Resolved(NamedTuple):
     def tunable(self) -> Tunable:
         """What has the hyperparameters."""
         return self.learner if isinstance(self.learner, Trainers) else self.learner.agent
+
+    @property
+    def episodes(self) -> int:
+        """Of a member and evaluation."""
+        assert self.experiment.fitness.episodes is not None
+        return self.experiment.fitness.episodes
 
     @property
     def agent(self) -> Agent:
@@ -94,6 +102,8 @@ def resolve(experiment: Experiment, processes: int = 1) -> Resolved:
     experiment = _with_shards(experiment, method, processes)
     experiment, learner = make_learner(experiment, environment.spec, method)
     _check_parts(experiment, method, learner)
+    on_device = isinstance(environment, DeviceEnvironment) and isinstance(learner, Learner)
+    experiment = _with_episodes(experiment, EPISODES_ON_DEVICE if on_device else EPISODES)
     experiment = with_numbers(experiment, method, learner.agent, environment.knobs)
     evolver = method.evolver(experiment.space or {}, experiment.hyper)
     check_knobs(experiment, method, evolver, environment.knobs)
@@ -115,13 +125,17 @@ def _with_trainers(experiment: Experiment, method: Method) -> Resolved:
     trainers = make_trainers(e)
     try:
         method.fit(trainers, e.population)
-        experiment = with_numbers(e, method, trainers, {})
+        experiment = with_numbers(_with_episodes(e, EPISODES), method, trainers, {})
         evolver = method.evolver(experiment.space or {}, experiment.hyper)
     except BaseException:
         trainers.close()
         raise
     elsewhere: Any = None
     return Resolved(experiment, method, elsewhere, trainers, evolver, 1, e.interval)
+
+
+def _with_episodes(e: Experiment, usual: int) -> Experiment:
+    return e if e.fitness.episodes is not None else replace(e, fitness=replace(e.fitness, episodes=usual))
 
 
 def make_trainers(e: Experiment) -> Trainers:

@@ -60,8 +60,8 @@ class Display(Recorder):
         self._columns = _columns(method)
         where = f"{event.devices} device{'s' * (event.devices > 1)}"
         how = "" if name == method_name(Experiment().method) else f" by {name}"
-        episodes = f"{e.fitness.episodes} episode{'s' * (e.fitness.episodes > 1)}"
-        size = f"{resolved.steps:,} steps each" if resolved.steps else f"{episodes} each"
+        number, unit = (resolved.steps, "step") if resolved.steps else (resolved.episodes, "episode")
+        size = f"{number:,} {unit}{'s' * (number > 1)} each"
         self._say(
             f"[bold]{e.population} × {escape(str(e.agent))}{how}[/] on [bold]{escape(str(e.env))}[/], "
             f"{e.generations} generations of {size}, {where} → {escape(str(run_dir))}"
