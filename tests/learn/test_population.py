@@ -61,6 +61,20 @@ def test_cartpole_on_the_host(tmp_path):
     assert champion["mean"] >= 400
 
 
+@pytest.mark.parametrize(
+    ("env", "package"),
+    [("envpool:CartpoleBalance-v1", "envpool"), ("playground:CartpoleBalance", "mujoco_playground")],
+)
+def test_cartpole_balance(env, package, tmp_path):
+    """A robot of MuJoCo Playground's, of at most 1000: what has learned nothing gets 160 to 420."""
+    pytest.importorskip(package)
+    changes = {"population": 2, "generations": 8, "interval": 32_768, "method": "seeds", "space": {}}
+    config = {"environments": 16, "rollout": 64, "minibatches": 8, "normalise_observations": True}
+    changes |= {"hyper": {"learning_rate": 1e-3, "discount": 0.995}, "config": config, "final_episodes": 8}
+    _, champion = outcome("robots/cartpole-balance", 0, tmp_path, enough=900, env=env, **changes)
+    assert champion["mean"] >= 800
+
+
 def test_pendulum(tmp_path):
     """Chance gets about -1200. The whole run ends with a median above -250; this one, with its first champion of -180."""
     _, champion = outcome("pendulum", 0, tmp_path, enough=-180)

@@ -1,6 +1,6 @@
-"""A population of eight on one and on all of eight virtual devices, in a process that begins with so many.
+"""A population of eight on one and all of eight virtual devices, PPO's also on two and four.
 
-Prints by agent the largest difference of any number between both: JSON.
+Prints by agent the largest difference of any number from what one device gives: JSON.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from shoal.population.member_shard import MemberShard
 N = 8
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "ppo": ("discrete", {"layers": (), "normalise_observations": False}),  # quick to compile
+    "recurrent_ppo": ("discrete", {"layers": (), "normalise_observations": False}),
     "td3": ("continuous", {"layers": (), "warm_up": 0}),
+    "sac": ("continuous", {"layers": (), "warm_up": 0}),
+    "dqn": ("discrete", {"layers": (), "warm_up": 0}),
 }
 
 
@@ -53,10 +56,10 @@ def main() -> None:
     every, found = jax.devices(), {}
     for name in CASES:
         runs = []
-        for count in (1, N):
+        for count in (1, 2, 4, N) if name == "ppo" else (1, N):
             jax.devices = lambda count=count: every[:count]  # type: ignore[assignment]
             runs.append(lived(name))
-        found[name] = apart(*runs)
+        found[name] = max(apart(runs[0], run) for run in runs[1:])
     print(json.dumps(found))
 
 
