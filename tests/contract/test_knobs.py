@@ -161,6 +161,31 @@ def breeze(wind: float = 0.5, length: int = 4) -> DeviceEnvironment:
     return DeviceEnvironment(Spec((1,), "float32", Discrete(2)), reset, step)
 
 
+def weighed(g: float = 10.0, effort: float = 0.001, length: int = EPISODE) -> DeviceEnvironment:
+    """gymnax's pendulum, whose reward takes the squared push away with a weight of its own."""
+    usual = registry.make("gymnax:Pendulum-v1", {"max_steps_in_episode": length})
+
+    def step(key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, ...]:
+        state, obs, reward, *ends = turned(usual, {"g": g}).step(key, state, action)
+        return state, obs, reward - (effort - 0.001) * action[0] ** 2, *ends
+
+    return DeviceEnvironment(usual.spec, usual.reset, step)
+
+
+def test_gravity_and_a_weight_of_the_reward_evolve_and_do_not_count(tmp_path: Path) -> None:
+    """In training an effort costs so much that no return is above the least that the pendulum as it is can give."""
+    least = -EPISODE * (math.pi**2 + 0.1 * 8**2 + 0.001 * 2**2)
+    space = {"env.g": [8, 12], "env.effort": [1e6, 2e6]}
+    train(tiny(env="test_knobs:weighed", space=space, generations=3, explore={"name": "resample"}, run_dir=tmp_path))
+    lineage = rows(tmp_path / "lineage.jsonl")
+    for name, (low, high) in space.items():
+        values = np.array([row["hyper"][name] for row in lineage]).reshape(3, 4)
+        assert ((values >= low) & (values <= high)).all() and (values[1:] != values[:-1]).any()
+    trained = np.array([row["members"]["episode/return"] for row in rows(tmp_path / "metrics.jsonl")])
+    fitness = np.array([row["fitness"] for row in lineage])
+    assert (trained < least).all() and (least <= fitness).all() and (fitness <= 0).all()
+
+
 def test_levels_and_knobs_go_together() -> None:
     """Members train on their levels with their winds, and are measured on theirs without."""
     levels = {"train": [0, 2], "validation": [2, 9], "test": [9, 20]}
