@@ -101,7 +101,7 @@ def refused(folder: Path, *arguments: object) -> str:
         ({"select": "trunc"}, "method.select: 'trunc' does not exist; did you mean truncation?"),
         ({"method.select.botom": 0.3}, "method.select: 'botom' does not exist; did you mean bottom"),
         ({"explore": {"name": "perturb", "factors": []}}, "method.explore.factors = (): must be positive numbers"),
-        ({"fitness.objective": "score"}, "fitness.objective: device environments have no info"),
+        ({"fitness.objective": "score"}, "fitness.objective: gymnax:CartPole-v1 has no info"),
         (
             {"env": "gym:Points-v0", "fitness.objective": "score.pionts"},
             "score.pionts: the info of an episode's end has",

@@ -416,7 +416,7 @@ BUILT: list[tuple[str, int, str]] = [
     ("config:\n  rollout: 0", 2, "config.rollout = 0: must be at least 1"),
     ("config:\n  environments: 3\n  minibatches: 5", 3, "config.minibatches = 5: does not divide"),
     ("config:\n  activation: tahn", 2, "'tahn' does not exist; did you mean tanh?"),
-    ("fitness:\n  objective: a.b", 2, "fitness.objective: device environments have no info"),
+    ("fitness:\n  objective: a.b", 2, "fitness.objective: gymnax:CartPole-v1 has no info"),
     of_pbt("explore:\n  name: mutate\n  rules: {discout: mutate_float}", 3, "'discout' does not exist; did you mean"),
     ("interval: 1e15", 1, "interval = 1000000000000000: must be less than"),
 ]

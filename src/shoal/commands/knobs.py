@@ -8,12 +8,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import keystr, tree_leaves_with_path
 
 from shoal.commands.checks import Finding, doubt, fine
 from shoal.core.evolution import Range
 from shoal.core.knobs import PREFIX, split
 from shoal.core.spec import ActionSpace, Continuous, Spec, told
-from shoal.environments.device import DeviceEnvironment, turned
+from shoal.environments.device import DeviceEnvironment, lenient, turned
 from shoal.environments.host import HostEnvironment
 from shoal.environments.randomised import SPREAD
 from shoal.environments.spaces import to_bounds
@@ -93,8 +94,8 @@ def _drawn(space: ActionSpace, rng: np.random.Generator) -> np.ndarray:
 
 
 def described(full: str, environment: DeviceEnvironment | HostEnvironment) -> str:
-    """What `shoal envs` says of one environment: what agents see of it, and its knobs."""
-    return f"{full} shows {_shown(environment.spec)}\n{_tunable(full, environment)}"
+    """What `shoal envs` says of one environment: what agents see of it, what its info tells, and its knobs."""
+    return f"{full} shows {_shown(environment.spec)}\n{_info(full, environment)}{_tunable(full, environment)}"
 
 
 def _shown(spec: Spec) -> str:
@@ -102,6 +103,17 @@ def _shown(spec: Spec) -> str:
         return told(spec.obs)
     sees = [f"{who} sees {', '.join(keys)}" for who, keys in (("actor", spec.actor), ("critic", spec.critic)) if keys]
     return "; ".join([told(spec.obs), *sees])
+
+
+def _info(full: str, environment: DeviceEnvironment | HostEnvironment) -> str:
+    """A line; none where it tells nothing, or on the host, where only a step would show it."""
+    if not isinstance(environment, DeviceEnvironment) or environment.info is None:
+        return ""
+    reset, info = environment.reset, environment.info
+    with lenient():
+        numbers = jax.eval_shape(lambda key: info(reset(key)[0]), jax.random.key(0))
+    names = [keystr(path, simple=True, separator=".") for path, _ in tree_leaves_with_path(numbers)]
+    return f"{full} tells these after a step, of which one may be fitness.objective: {', '.join(names)}\n"
 
 
 def _tunable(full: str, environment: DeviceEnvironment | HostEnvironment) -> str:

@@ -20,7 +20,7 @@ from shoal.environments.device import DeviceEnvironment, accepted, lenient, quie
 def brax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
     """An environment of brax. Options: `backend` (spring), `episode_length` (1000), and those of the environment.
 
-    Its knobs are the weights and other numbers that it keeps, and `gravity`, downwards in m/s2.
+    Its knobs are the weights and other numbers that it keeps, and `gravity`, downwards in m/s2; its info is its metrics.
     """
     given = {"backend": "spring", "episode_length": 1000, **options}
     limit = given.pop("episode_length")
@@ -52,7 +52,13 @@ def brax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
     knobs = {name: float(getattr(env, attribute)) for name, attribute in numbers_of(env).items()}
     knobs["gravity"] = round(0.0 - float(env.sys.gravity[2]), 4)  # never -0
     environment = DeviceEnvironment(
-        spec, partial(reset, env), partial(step, env), fresh_resets=False, knobs=knobs, with_knobs=with_knobs
+        spec,
+        partial(reset, env),
+        partial(step, env),
+        fresh_resets=False,
+        knobs=knobs,
+        with_knobs=with_knobs,
+        info=lambda state: state[0].metrics,
     )
     return environment
 

@@ -39,6 +39,8 @@ class DeviceEnvironment(NamedTuple):
         the reset key (`levels.at_levels`)
     knobs: numbers of it that members may have their own of while they train, by name, with their usual values
     with_knobs: (values of some of them, float32 and traced) -> the same environment with these
+    info: (state) -> numbers that it tells beside the reward, by name or nested; `fitness.objective` is one of them after
+        an episode's last step
 
     An observation is an array, or a dictionary of arrays. Continuous actions arrive within the bounds that the spec names.
     """
@@ -50,6 +52,7 @@ class DeviceEnvironment(NamedTuple):
     at_levels: Callable[[Any, Any], DeviceEnvironment] | None = None
     knobs: Mapping[str, float] = MappingProxyType({})
     with_knobs: Callable[[Mapping[str, Any]], DeviceEnvironment] | None = None
+    info: Callable[[PyTree], Mapping[str, Any]] | None = None
 
 
 def turned(environment: DeviceEnvironment, knobs: Mapping[str, Any]) -> DeviceEnvironment:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,24 +22,28 @@ def read_objective(objective: Objective, done: np.ndarray, info_of: Callable[[in
         return None
     result = np.full(done.shape, np.nan)
     for i in np.flatnonzero(done).tolist():
-        last = info_of(i)
-        result[i] = _at(last, objective) if isinstance(objective, str) else _called(objective, last)
+        result[i] = float(in_info(objective, info_of(i)))
     return result
 
 
-def _at(info: dict[str, Any], path: str) -> float:
+def in_info(objective: Objective, info: Mapping[str, Any]) -> Any:
+    """The number that an objective names or makes of an info; traced where the info is. Raises BadInput."""
+    return _at(info, objective) if isinstance(objective, str) else _called(objective, info)
+
+
+def _at(info: Mapping[str, Any], path: str) -> Any:
     """The number at a dotted key."""
     value: Any = info
     for part in path.split("."):
-        if not isinstance(value, dict) or part not in value:
-            names = ", ".join(value) if isinstance(value, dict) else ""
+        if not isinstance(value, Mapping) or part not in value:
+            names = ", ".join(value) if isinstance(value, Mapping) else ""
             problem = f"the info of an episode's end has no {part!r}, only: {names}"
             raise BadField("fitness.objective", problem, value=path)
         value = value[part]
     return _number(value, path)
 
 
-def _called(function: Callable, info: dict[str, Any]) -> float:
+def _called(function: Any, info: Mapping[str, Any]) -> Any:
     """What a function of the user makes of an episode's last info."""
     name = getattr(function, "__qualname__", type(function).__qualname__)
     try:
@@ -49,7 +53,8 @@ def _called(function: Callable, info: dict[str, Any]) -> float:
     return _number(value, name)
 
 
-def _number(value: Any, name: str) -> float:
-    if np.shape(value) != () or np.asarray(value).dtype.kind not in "biuf":
+def _number(value: Any, name: str) -> Any:
+    kind = value.dtype.kind if hasattr(value, "dtype") else np.asarray(value).dtype.kind
+    if np.shape(value) != () or kind not in "biuf":
         raise BadField("fitness.objective", "is not one number in the info of an episode's end", value=name)
-    return float(value)
+    return value

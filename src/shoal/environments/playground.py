@@ -34,7 +34,7 @@ def playground_environment(name: str, options: dict[str, Any]) -> DeviceEnvironm
 
     Where it has observations for the policy and for the critic, `state` and `privileged_state`, these see them as in
     Playground's own settings. Its knobs are the numbers of its configuration that are not whole, such as
-    `reward_config.scales.NAME`, and of its body: `gravity`, downwards in m/s2, and the FACTORS.
+    `reward_config.scales.NAME`, and of its body: `gravity`, downwards in m/s2, and the FACTORS. Its info is its metrics.
     """
     env = robot(name, options)
 
@@ -63,7 +63,13 @@ def playground_environment(name: str, options: dict[str, Any]) -> DeviceEnvironm
     knobs = {x: value for x, value in numbers.items() if x not in STEPS}
     knobs |= {"gravity": round(0.0 - float(env.mjx_model.opt.gravity[2]), 4), **dict.fromkeys(FACTORS, 1.0)}
     environment = DeviceEnvironment(
-        spec, partial(reset, env), partial(step, env), fresh_resets=False, knobs=knobs, with_knobs=with_knobs
+        spec,
+        partial(reset, env),
+        partial(step, env),
+        fresh_resets=False,
+        knobs=knobs,
+        with_knobs=with_knobs,
+        info=lambda state: state[0].metrics,
     )
     return environment
 

@@ -46,4 +46,4 @@ def _drawing(environment: DeviceEnvironment, centres: dict[str, Any], spreads: d
         state, *seen = turned(environment, {**centres, **drawn}).step(key, state, action)
         return (state, drawn), *seen
 
-    return environment._replace(reset=reset, step=step)
+    return environment._replace(reset=reset, step=step, info=None)  # nobody is measured here

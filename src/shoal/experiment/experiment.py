@@ -57,8 +57,8 @@ class Fitness:
     actions: Literal["greedy", "sampled"] = "greedy"
     """greedy: the mode of the policy; sampled: sampled from it"""
     objective: Any = None
-    """host environments: a dotted key into the info of an episode's last step, or module:function of it; used instead of
-    the return"""
+    """a dotted key into the info of an episode's last step, or module:function of it; used instead of the return; on the
+    device, brax and Playground have an info: their metrics"""
     step_limit: int = 100_000
     """steps after which an evaluation stops, for environments that never end"""
     levels: Literal["validation", "train"] = "validation"

@@ -6,6 +6,7 @@ import importlib
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from shoal.core.errors import BadField, unknown
@@ -17,10 +18,11 @@ from shoal.core.types import Agent, Learner, SearchLearner, Tunable
 from shoal.core.user_code import call, call_own
 from shoal.core.yaml_text import plain
 from shoal.environments import registry as environments
-from shoal.environments.device import DeviceEnvironment
+from shoal.environments.device import DeviceEnvironment, lenient
 from shoal.environments.guard import guarded
 from shoal.environments.host import HostEnvironment
 from shoal.environments.levels import Levels, check_levels
+from shoal.environments.objective import in_info
 from shoal.environments.randomised import with_spreads
 from shoal.environments.registry import Environment
 from shoal.experiment.experiment import INT32, Experiment, check
@@ -167,18 +169,30 @@ def make_environment(experiment: Experiment) -> tuple[Experiment, Environment]:
     if not isinstance(environment, (DeviceEnvironment, HostEnvironment)):
         kind = type(environment).__name__
         raise BadField("env", f"{env} gives a {kind}", "it must give a DeviceEnvironment or a HostEnvironment")
-    if objective(experiment.fitness.objective) and isinstance(environment, DeviceEnvironment):
-        raise BadField(
-            "fitness.objective", "device environments have no info", "it works with host environments (gym:...)"
-        )
     name = str(name_of(experiment.env))
     environment = guarded(environment, name)
+    if experiment.fitness.objective is not None and isinstance(environment, DeviceEnvironment):
+        _check_objective(experiment, environment, name)
     if isinstance(environment, DeviceEnvironment):
         environment = with_spreads(environment)
     if experiment.levels is not None:
         check_levels(environment, name)
         experiment = replace(experiment, levels=Levels(**experiment.levels.spans()))
     return experiment, environment
+
+
+def _check_objective(e: Experiment, environment: DeviceEnvironment, name: str) -> None:
+    """Raise BadInput where an environment on the device does not tell what fitness is to be made of."""
+    wanted = objective(e.fitness.objective)
+    if environment.info is None:
+        there = "those of brax, Playground and the host have one"
+        raise BadField("fitness.objective", f"{name} has no info that it could be in", there)
+    if e.fitness.source == "training":
+        problem = "on the device it is told after episodes that measure members"
+        raise BadField("fitness.objective", problem, "write fitness.source: evaluation")
+    info: Any = environment.info
+    with lenient():
+        jax.eval_shape(lambda key: in_info(wanted, info(environment.reset(key)[0])), jax.random.key(0))
 
 
 # ------------------------------------------------------------------------------------ agents and learners

@@ -57,7 +57,7 @@ class JaxShard(ABC):
     ):
         n, layout = len(uid), layout_of(learner, len(uid))
         if isinstance(environment, DeviceEnvironment):
-            self.rollouts = self.on_device(environment, learner, layout, greedy, step_limit, levels)
+            self.rollouts = self.on_device(environment, learner, layout, greedy, step_limit, levels, objective)
         else:
             self.rollouts = self.on_host(environment, learner, layout, greedy, step_limit, levels, objective)
         self.uid, self.pause = np.asarray(uid, np.uint32), pause

@@ -15,8 +15,9 @@ import numpy as np
 from shoal.core import tree
 from shoal.core.keys import at, environment_keys, member_keys, stream
 from shoal.core.types import Learner, Population, PyTree, Rollout, SearchLearner, TimeStep
-from shoal.environments.device import DeviceEnvironment, auto_reset, step_once, turned
+from shoal.environments.device import DeviceEnvironment, auto_reset, lenient, step_once, turned
 from shoal.environments.levels import Span, Spans, at_levels
+from shoal.environments.objective import Objective, in_info
 from shoal.environments.spaces import to_bounds
 from shoal.population.devices import OF_POPULATION, Layout, Program
 from shoal.population.rollouts.episodes import (
@@ -57,9 +58,10 @@ class DeviceEpisodes:
         greedy: bool,
         step_limit: int,
         levels: Spans,
+        objective: Objective,
     ):
         self._environment, self._learner, self._layout = environment, learner, layout
-        self._greedy, self._step_limit, self._levels = greedy, step_limit, levels
+        self._greedy, self._step_limit, self._levels, self._objective = greedy, step_limit, levels, objective
         self._test = layout.program(self._evaluate_members, OF_POPULATION, True, False, False)
         self.programs: tuple[Program, ...] = (self._test,)
 
@@ -125,13 +127,26 @@ class DeviceEpisodes:
             inside = to_bounds(environment.spec.action, action)
             state, next_obs, reward, terminated, truncated = step_all(now["step"], state, inside)
             shared = watch(shared, Rollout(obs, action, reward, next_obs, terminated, truncated, ()), alive)
-            total, length = total + jnp.where(alive, reward, jnp.float32(0)), length + alive.astype(jnp.float32)
+            total, length = self._worth(total, reward, state, alive), length + alive.astype(jnp.float32)
             return state, next_obs, memory, shared, total, length, alive & ~(terminated | truncated), t + 1
 
         memory = self._learner.agent.carry(keys.shape)
         first = (state, obs, memory, shared, zeros, zeros, jnp.ones(keys.shape, bool), jnp.int32(0))
         _, _, _, shared, total, length, _, _ = jax.lax.while_loop(running, step, first)
         return total, length, shared
+
+    def _worth(self, total: jax.Array, reward: jax.Array, state: PyTree, alive: jax.Array) -> jax.Array:
+        """What episodes [N, E] are worth after a step: their return so far, or what the objective is now."""
+        if self._objective is None:
+            return total + jnp.where(alive, reward, jnp.float32(0))
+        info: Any = self._environment.info
+
+        def told(state: PyTree) -> jax.Array:
+            with lenient():
+                return jnp.asarray(in_info(self._objective, info(state)), jnp.float32)
+
+        now = jnp.where(jnp.isnan(reward), jnp.nan, jax.vmap(jax.vmap(told))(state))
+        return jnp.where(alive, now, total)
 
     def state(self) -> PyTree:
         """What a checkpoint needs of it: nothing, as every evaluation begins new episodes."""

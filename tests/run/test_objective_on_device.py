@@ -1,0 +1,103 @@
+"""Fitness that is a number in the info of an environment on the device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from support.runs import rows, tiny
+
+from shoal.commands.knobs import described
+from shoal.core.errors import BadInput
+from shoal.core.spec import Continuous, Spec
+from shoal.environments import registry
+from shoal.environments.device import DeviceEnvironment
+from shoal.experiment.experiment import Fitness
+from shoal.experiment.resolve import resolve
+from shoal.run.loop import train
+
+LENGTH, STEP = 5, 0.25
+
+
+def climb(slope: float = 1.0) -> DeviceEnvironment:
+    """Rewards are 1 whatever is done; the info tells how high the actions have led, and how high the slope makes that."""
+
+    def reset(key: jax.Array) -> tuple[Any, jax.Array]:
+        state = (jnp.float32(0), jnp.int32(0), jnp.float32(0))
+        return state, jax.random.uniform(key, (1,))
+
+    def step(key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, ...]:
+        height, time, _ = state
+        height, time = height + STEP * slope, time + 1
+        return (height, time, action[0]), jnp.ones(1), jnp.float32(1), jnp.bool_(False), time >= LENGTH
+
+    spec = Spec((1,), "float32", Continuous((-1.0,), (1.0,)))
+    info = lambda state: {"way": {"height": state[0], "steps": state[1]}, "pair": jnp.zeros(2)}  # noqa: E731
+    made = DeviceEnvironment(spec, reset, step, info=info)
+    return made._replace(knobs={"slope": 1.0}, with_knobs=lambda values: climb(**values))
+
+
+def weighed(info: Any) -> Any:
+    """Where JAX computes it."""
+    return info["way"]["height"] * 10 + info["way"]["steps"]
+
+
+@pytest.mark.parametrize(
+    ("objective", "expected"), [(None, 5.0), ("way.height", 1.25), ("way.steps", 5.0), (weighed, 17.5)]
+)
+def test_members_and_champion_are_measured_by_it(tmp_path: Path, objective: Any, expected: float) -> None:
+    """In the environment as it is, whatever slope members train on."""
+    fitness = Fitness(episodes=3, objective=objective)
+    result = train(
+        tiny(env=climb, fitness=fitness, space={"env.slope": [2, 3]}, generations=2, run_dir=tmp_path / "run")
+    )
+    assert {row["fitness"] for row in rows(tmp_path / "run" / "lineage.jsonl")} == {expected}
+    assert result.summary["champion"]["evaluation"]["mean"] == expected
+
+
+def test_an_evolution_strategy_climbs_by_it(tmp_path: Path) -> None:
+    """All members get the same, which leaves nothing to learn: but it is the objective that they get."""
+    changes = {"method": "es", "agent": "policy", "config": {"layers": [4]}, "space": None, "hyper": {}}
+    fitness = Fitness(episodes=2, objective="way.height")
+    train(tiny(env=climb, fitness=fitness, generations=1, run_dir=tmp_path / "run", **changes))
+    assert rows(tmp_path / "run" / "lineage.jsonl")[0]["fitness"] == LENGTH * STEP
+
+
+@pytest.mark.parametrize(
+    ("fitness", "said"),
+    [
+        (Fitness(objective="way.hight"), "way.hight: the info of an episode's end has no 'hight', only: height, steps"),
+        (Fitness(objective="way"), "way: is not one number"),
+        (Fitness(objective="pair"), "pair: is not one number"),
+        (Fitness(objective=lambda info: info["nothing"]), "failed: KeyError: 'nothing'"),
+        (Fitness(objective="way.height", source="training"), "write fitness.source: evaluation"),
+    ],
+)
+def test_what_cannot_be(fitness: Fitness, said: str) -> None:
+    with pytest.raises(BadInput, match="fitness.objective") as refused:
+        resolve(tiny(env=climb, fitness=fitness))
+    assert said in str(refused.value)
+
+
+def test_the_info_is_listed() -> None:
+    assert "climb tells these after a step, of which one may be fitness.objective: pair, way.height, way.steps\n" in (
+        described("climb", climb())
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_brax_tells_its_metrics() -> None:
+    """Where a hopper is: its place along the way, from the state of the simulator."""
+    environment = registry.make("brax:hopper", {})
+    assert environment.info is not None
+    state, _ = jax.jit(environment.reset)(jax.random.key(0))
+    step = jax.jit(environment.step)
+    for _ in range(3):
+        state = step(jax.random.key(1), state, jnp.ones(3))[0]
+    np.testing.assert_allclose(environment.info(state)["x_position"], state[0].pipeline_state.x.pos[0, 0], rtol=1e-6)
+    resolve(tiny(env="brax:hopper", fitness=Fitness(objective="x_position"), config={}))
