@@ -106,6 +106,7 @@ def refused(folder: Path, *arguments: object) -> str:
             {"env": "gym:Points-v0", "fitness.objective": "score.pionts"},
             "score.pionts: the info of an episode's end has",
         ),
+        ({"env": "gym:Points-v0", "fitness.objective": "nowhere:score"}, "fitness.objective"),
         ({"env": "gym:Points-v0", "fitness.objective": "score"}, "fitness.objective = score: is not one number"),
         ({"schedule": [{"discuont": 0.9}]}, "method.rows.0: 'discuont' does not exist; did you mean discount?"),
         ({"nonsense": 1}, "the experiment: 'nonsense' does not exist"),

@@ -24,16 +24,16 @@ LENGTH, STEP = 5, 0.25
 
 
 def climb(slope: float = 1.0) -> DeviceEnvironment:
-    """Rewards are 1 whatever is done; the info tells how high the actions have led, and how high the slope makes that."""
+    """Rewards are 1 whatever is done; the info tells how high the slope has led, and in how many steps."""
 
     def reset(key: jax.Array) -> tuple[Any, jax.Array]:
-        state = (jnp.float32(0), jnp.int32(0), jnp.float32(0))
+        state = (jnp.float32(0), jnp.int32(0))
         return state, jax.random.uniform(key, (1,))
 
     def step(key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, ...]:
-        height, time, _ = state
+        height, time = state
         height, time = height + STEP * slope, time + 1
-        return (height, time, action[0]), jnp.ones(1), jnp.float32(1), jnp.bool_(False), time >= LENGTH
+        return (height, time), jnp.ones(1), jnp.float32(1), jnp.bool_(False), time >= LENGTH
 
     spec = Spec((1,), "float32", Continuous((-1.0,), (1.0,)))
     info = lambda state: {"way": {"height": state[0], "steps": state[1]}, "pair": jnp.zeros(2)}  # noqa: E731

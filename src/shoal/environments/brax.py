@@ -14,7 +14,7 @@ from shoal.core.errors import BadField
 from shoal.core.knobs import numbers_of
 from shoal.core.spec import Continuous, Spec
 from shoal.core.types import PyTree
-from shoal.environments.device import DeviceEnvironment, accepted, lenient, quiet
+from shoal.environments.device import DeviceEnvironment, accepted, changeable, lenient, quiet
 
 
 def brax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
@@ -37,10 +37,6 @@ def brax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
             inner, time = env.step(state[0], action), state[1] + 1
             return (inner, time), inner.obs, inner.reward, inner.done > 0, time >= limit
 
-    def with_knobs(values: Mapping[str, Any]) -> DeviceEnvironment:
-        other = _changed(env, values)
-        return environment._replace(reset=partial(reset, other), step=partial(step, other))
-
     with accepted(f"brax:{name}", options), quiet():
         env = envs.get_environment(name, **given)
         obs = jax.eval_shape(partial(reset, env), jax.random.key(0))[1]
@@ -51,16 +47,8 @@ def brax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
     spec = Spec(obs.shape, "float32", Continuous((-1.0,) * env.action_size, (1.0,) * env.action_size))
     knobs = {name: float(getattr(env, attribute)) for name, attribute in numbers_of(env).items()}
     knobs["gravity"] = round(0.0 - float(env.sys.gravity[2]), 4)  # never -0
-    environment = DeviceEnvironment(
-        spec,
-        partial(reset, env),
-        partial(step, env),
-        fresh_resets=False,
-        knobs=knobs,
-        with_knobs=with_knobs,
-        info=lambda state: state[0].metrics,
-    )
-    return environment
+    info = lambda state: state[0].metrics  # noqa: E731
+    return changeable(spec, env, reset, step, knobs, _changed, fresh_resets=False, info=info)
 
 
 def _changed(env: Any, values: Mapping[str, Any]) -> Any:

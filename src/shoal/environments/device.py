@@ -63,6 +63,24 @@ def turned(environment: DeviceEnvironment, knobs: Mapping[str, Any]) -> DeviceEn
     return environment.with_knobs(knobs)
 
 
+def changeable(
+    spec: Spec, core: Any, reset: Callable, step: Callable, knobs: Mapping[str, float], changed: Callable, **more: Any
+) -> DeviceEnvironment:
+    """An environment whose functions read an object as they are traced: reset(core, key), step(core, key, state, action).
+
+    changed: (core, values of some knobs) -> the object with these values. more: other fields of the environment.
+    """
+
+    def with_knobs(values: Mapping[str, Any]) -> DeviceEnvironment:
+        other = changed(core, values)
+        return environment._replace(reset=partial(reset, other), step=partial(step, other))
+
+    environment = DeviceEnvironment(
+        spec, partial(reset, core), partial(step, core), knobs=knobs, with_knobs=with_knobs, **more
+    )
+    return environment
+
+
 def step_once(environment: DeviceEnvironment, key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
     """The environment's `step`; where observation or reward are not finite, the reward is NaN and the episode truncated."""
     state, obs, reward, terminated, truncated = environment.step(key, state, action)
@@ -173,10 +191,6 @@ def gymnax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
         state, obs, reward, terminated, truncated = raw_step(params, key, state, action)
         return like(state, shapes), obs, reward.reshape(()), terminated.reshape(()), truncated.reshape(())
 
-    def with_knobs(values: Mapping[str, Any]) -> DeviceEnvironment:
-        other = params.replace(**values)
-        return environment._replace(reset=partial(reset, other), step=partial(step, other))
-
     key = jax.random.key(0)
     with accepted(f"gymnax:{name}", options), lenient():
         space = _gymnax_space(env.action_space(params), name)
@@ -185,10 +199,7 @@ def gymnax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
         shapes = jax.eval_shape(lambda k: raw_step(params, k, env.reset_env(k, params)[1], action)[0], key)
     spec = Spec(first[0].shape, "float32", space)
     knobs = {name: float(getattr(params, name)) for name in numbers}
-    environment = DeviceEnvironment(
-        spec, partial(reset, params), partial(step, params), knobs=knobs, with_knobs=with_knobs
-    )
-    return environment
+    return changeable(spec, params, reset, step, knobs, lambda params, values: params.replace(**values))
 
 
 def _gymnax_space(space: Any, name: str) -> ActionSpace:

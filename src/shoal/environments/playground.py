@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -16,7 +15,7 @@ import jax.numpy as jnp
 from shoal.core.errors import BadField, unknown
 from shoal.core.spec import Continuous, Spec, who_sees
 from shoal.core.types import PyTree
-from shoal.environments.device import DeviceEnvironment, accepted, lenient, like, quiet
+from shoal.environments.device import DeviceEnvironment, accepted, changeable, lenient, like, quiet
 from shoal.environments.envpool import folders_of
 
 STEPS = ("ctrl_dt", "sim_dt")  # of the configuration: how many steps of the simulator an action lasts is fixed
@@ -49,10 +48,6 @@ def playground_environment(name: str, options: dict[str, Any]) -> DeviceEnvironm
             ends = inner.done > 0, time >= limit
             return (like(inner, shapes), time), _seen(inner.obs), inner.reward.astype(jnp.float32), *ends
 
-    def with_knobs(values: Mapping[str, Any]) -> DeviceEnvironment:
-        other = _changed(env, values)
-        return environment._replace(reset=partial(reset, other), step=partial(step, other))
-
     limit, action = int(env._config.episode_length), jnp.zeros(env.action_size)
     with accepted(f"playground:{name}", options), quiet(), lenient():
         first = jax.eval_shape(env.reset, jax.random.key_data(jax.random.key(0)))
@@ -62,16 +57,8 @@ def playground_environment(name: str, options: dict[str, Any]) -> DeviceEnvironm
     numbers = {x: value for x, value in _flat(env._config.to_dict()).items() if isinstance(value, float)}
     knobs = {x: value for x, value in numbers.items() if x not in STEPS}
     knobs |= {"gravity": round(0.0 - float(env.mjx_model.opt.gravity[2]), 4), **dict.fromkeys(FACTORS, 1.0)}
-    environment = DeviceEnvironment(
-        spec,
-        partial(reset, env),
-        partial(step, env),
-        fresh_resets=False,
-        knobs=knobs,
-        with_knobs=with_knobs,
-        info=lambda state: state[0].metrics,
-    )
-    return environment
+    info = lambda state: state[0].metrics  # noqa: E731
+    return changeable(spec, env, reset, step, knobs, _changed, fresh_resets=False, info=info)
 
 
 def robot(name: str, options: dict[str, Any]) -> Any:

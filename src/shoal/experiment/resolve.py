@@ -22,7 +22,7 @@ from shoal.environments.device import DeviceEnvironment, lenient
 from shoal.environments.guard import guarded
 from shoal.environments.host import HostEnvironment
 from shoal.environments.levels import Levels, check_levels
-from shoal.environments.objective import in_info
+from shoal.environments.objective import Objective, in_info
 from shoal.environments.randomised import with_spreads
 from shoal.environments.registry import Environment
 from shoal.experiment.experiment import INT32, Experiment, check
@@ -171,8 +171,9 @@ def make_environment(experiment: Experiment) -> tuple[Experiment, Environment]:
         raise BadField("env", f"{env} gives a {kind}", "it must give a DeviceEnvironment or a HostEnvironment")
     name = str(name_of(experiment.env))
     environment = guarded(environment, name)
-    if experiment.fitness.objective is not None and isinstance(environment, DeviceEnvironment):
-        _check_objective(experiment, environment, name)
+    wanted = objective(experiment.fitness.objective)
+    if wanted is not None and isinstance(environment, DeviceEnvironment):
+        _check_objective(wanted, experiment.fitness.source, environment, name)
     if isinstance(environment, DeviceEnvironment):
         environment = with_spreads(environment)
     if experiment.levels is not None:
@@ -181,13 +182,12 @@ def make_environment(experiment: Experiment) -> tuple[Experiment, Environment]:
     return experiment, environment
 
 
-def _check_objective(e: Experiment, environment: DeviceEnvironment, name: str) -> None:
+def _check_objective(wanted: Objective, source: str, environment: DeviceEnvironment, name: str) -> None:
     """Raise BadInput where an environment on the device does not tell what fitness is to be made of."""
-    wanted = objective(e.fitness.objective)
     if environment.info is None:
         there = "those of brax, Playground and the host have one"
         raise BadField("fitness.objective", f"{name} has no info that it could be in", there)
-    if e.fitness.source == "training":
+    if source == "training":
         problem = "on the device it is told after episodes that measure members"
         raise BadField("fitness.objective", problem, "write fitness.source: evaluation")
     info: Any = environment.info

@@ -208,8 +208,12 @@ def numbers(run_data: RunData, columns: dict[str, np.ndarray], caption: str) -> 
     """The table behind a figure, for those who read rather than look: at most forty generations."""
     rows = spaced(len(run_data.table.generations), 40)
     cells = [[int(run_data.table.generations[row]), *(float(v[row]) for v in columns.values())] for row in rows]
-    inner = charts.table(["generation", *columns], cells, caption)
-    return f"<details><summary>The numbers behind this figure</summary>{inner}</details>"
+    return folded(charts.table(["generation", *columns], cells, caption))
+
+
+def folded(inner: str, summary: str = "The numbers behind this figure") -> str:
+    """What is shown to those who open it."""
+    return f"<details><summary>{summary}</summary>{inner}</details>"
 
 
 def many(count: int, word: str) -> str:

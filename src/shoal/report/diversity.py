@@ -8,7 +8,7 @@ import numpy as np
 
 from shoal.report import charts
 from shoal.report.charts import Axis, line, path, text
-from shoal.report.data import RunData, figure, many, numbers, quantile
+from shoal.report.data import RunData, figure, folded, many, numbers, quantile
 from shoal.report.figures import bars
 
 WORDED = 16  # members up to which the heat map says its numbers
@@ -123,8 +123,8 @@ def distances(run_data: RunData) -> str:
     keys = charts.legend([("ramp", f"0 to {text(top)}")])
     rows = [[uid, *map(float, row)] for uid, row in zip(uids, matrix, strict=True)]
     inner = charts.table(["member", *map(str, uids)], rows, "Distances between members")
-    behind = f"<details><summary>The numbers behind this figure</summary>{inner}</details>"
-    return figure("Who behaves like whom", finding, reading, keys, _heat(matrix, uids, top, finding), behind)
+    drawn = _heat(matrix, uids, top, finding)
+    return figure("Who behaves like whom", finding, reading, keys, drawn, folded(inner))
 
 
 def _heat(matrix: np.ndarray, uids: list[int], top: float, summary: str) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 from shoal.core.evolution import Range
 from shoal.report import charts
 from shoal.report.charts import Axis, line, path, scaled
-from shoal.report.data import RunData, figure, many, numbers, quantile
+from shoal.report.data import RunData, figure, folded, many, numbers, quantile
 
 COLOURS = 7  # founders with a colour of their own; the rest are grey
 EDGES = 900  # with more copies than that the tree shows survivors only
@@ -252,4 +252,4 @@ def _table(run_data: RunData, families: dict[int, int]) -> str:
         for (column, size), lived in zip(list(families.items())[:60], life[:60], strict=True)
     ]
     inner = charts.table(["founder", "descendants at the end", "last generation with any"], rows, "Founders")
-    return f"<details><summary>The numbers behind this figure</summary>{inner}</details>"
+    return folded(inner)

@@ -16,7 +16,7 @@ from shoal.core.atomic import write_file
 from shoal.records.jsonl import read_text
 from shoal.report import charts
 from shoal.report.charts import Axis, text
-from shoal.report.data import figure, many
+from shoal.report.data import figure, folded, many
 from shoal.report.page import document
 from shoal.study import statistics
 from shoal.study.drawing import POINTS, Row, band, looks_of, rows_drawn
@@ -173,7 +173,7 @@ def _pairs(c: Comparison) -> str:
     if len(c.pairs) <= LISTED:
         return figure("Every arm against every other", finding, reading, listed)
     reading += " Arms are in the order of their middles, and a cell is the row against the column; ★: told apart."
-    behind = f"<details><summary>Every pair in words</summary>{listed}</details>"
+    behind = folded(listed, "Every pair in words")
     return figure("Every arm against every other", finding, reading, _against(c), behind)
 
 

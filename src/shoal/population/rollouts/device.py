@@ -127,7 +127,7 @@ class DeviceEpisodes:
             inside = to_bounds(environment.spec.action, action)
             state, next_obs, reward, terminated, truncated = step_all(now["step"], state, inside)
             shared = watch(shared, Rollout(obs, action, reward, next_obs, terminated, truncated, ()), alive)
-            total, length = self._worth(total, reward, state, alive), length + alive.astype(jnp.float32)
+            total, length = self._worth(environment, total, reward, state, alive), length + alive.astype(jnp.float32)
             return state, next_obs, memory, shared, total, length, alive & ~(terminated | truncated), t + 1
 
         memory = self._learner.agent.carry(keys.shape)
@@ -135,11 +135,13 @@ class DeviceEpisodes:
         _, _, _, shared, total, length, _, _ = jax.lax.while_loop(running, step, first)
         return total, length, shared
 
-    def _worth(self, total: jax.Array, reward: jax.Array, state: PyTree, alive: jax.Array) -> jax.Array:
+    def _worth(
+        self, environment: DeviceEnvironment, total: jax.Array, reward: jax.Array, state: PyTree, alive: jax.Array
+    ) -> jax.Array:
         """What episodes [N, E] are worth after a step: their return so far, or what the objective is now."""
         if self._objective is None:
             return total + jnp.where(alive, reward, jnp.float32(0))
-        info: Any = self._environment.info
+        info: Any = environment.info
 
         def told(state: PyTree) -> jax.Array:
             with lenient():
