@@ -144,6 +144,7 @@ def test_training_without_what_it_does_not_use():
     assert not loaded & {"brax", "mujoco", "matplotlib", "imageio", "gymnax", "gymnasium", "mpi4py"}
 
 
+@pytest.mark.slow
 def test_environments_without_what_they_draw_with():
     """seaborn, and with it scipy.stats and pandas, take longer to import than all else; loaded when it is used."""
     loaded = modules_after("from shoal.environments import registry; registry.make('gymnax:CartPole-v1', {})")

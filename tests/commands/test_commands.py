@@ -183,6 +183,7 @@ def test_evaluate_agrees_with_the_champion_at_play(six: Path) -> None:
     assert abs(float(found[1]) - np.mean(returns)) < 4 * error + 0.5
 
 
+@pytest.mark.slow
 def test_evaluate_from_a_cold_start(six: Path, tmp_path: Path) -> None:
     """In a process that has to compile everything, and then ends as it should."""
     with start("evaluate", six, "--episodes", "2", JAX_COMPILATION_CACHE_DIR=tmp_path) as process:

@@ -242,6 +242,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         play.film(tmp_path, tmp_path / "film.mp4", 1, 0)
 
 
+@pytest.mark.slow
 def test_a_host_environment_is_drawn_as_it_is_seen() -> None:
     """Six times as large, at the levels that were asked for."""
     pytest.importorskip("envpool")

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.cases import others_slow
 from support.runs import Signals, curves, flags, record, rows, same_run, settings, shoal, start, tiny
 
 from shoal.records.recorder import Recorder
@@ -79,7 +80,7 @@ def test_the_comparison_would_notice(six: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("phase", ["train", "evaluate", "evolve"])
+@pytest.mark.parametrize("phase", others_slow(["train", "evaluate", "evolve"], "train"))
 def test_one_signal_ends_after_the_generation(
     six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str, sign: int
 ) -> None:
@@ -111,7 +112,7 @@ def test_a_long_generation_is_abandoned_at_once(six: Path, tmp_path: Path, monke
     same_run(six, run)
 
 
-@pytest.mark.parametrize("under_way", [False, True])
+@pytest.mark.parametrize("under_way", others_slow([False, True], True))
 def test_stopped_before_the_first_checkpoint(six: Path, tmp_path: Path, under_way: bool) -> None:
     """How long the first generation takes nobody knows, so it is abandoned at once."""
     run, again = tmp_path / "r", Signals(9, "never")
@@ -122,6 +123,7 @@ def test_stopped_before_the_first_checkpoint(six: Path, tmp_path: Path, under_wa
     same_run(six, run)
 
 
+@pytest.mark.slow
 def test_stopped_before_anything_is_written(six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal while the parts are made leaves a run that can be resumed, as any other does."""
     resolve = beginning.resolve

@@ -208,6 +208,7 @@ def test_an_exception_in_one_rank_ends_all(tmp_path: Path) -> None:
     nobody_is_left(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_said_plainly(tmp_path: Path) -> None:
     told = over_mpi(3, tmp_path / "run", code=2, shards=2)
     assert told.count("shards = 2: each of the 3 processes needs one; start fewer, or raise shards") >= 1

@@ -207,7 +207,7 @@ OF_ONES_OWN = {
 }
 
 
-@pytest.mark.parametrize("ill", others_slow(OF_ONES_OWN, "make", "reset shape", "callback", "vector step"))
+@pytest.mark.parametrize("ill", others_slow(OF_ONES_OWN, "make", "reset shape", "vector step"))
 def test_of_ones_own(tmp_path: Path, ill: str) -> None:
     told = refused(f"{HERE}:own", tmp_path, env_options={"ill": ill})
     assert told.startswith(OF_ONES_OWN[ill]), told

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-from support.runs import COMMAND
+from support.runs import rows
 
-from shoal import BadInput, Evolver, Range
+from shoal import BadInput, Evolver, Experiment, Range, train
 from shoal.core.evolution import Cards
 from shoal.core.keys import derive
 from shoal.methods.pbt.evolver import pbt
@@ -20,7 +16,6 @@ from shoal.methods.pbt.explore import EXPLORERS
 from shoal.methods.pbt.select import SELECTORS
 from shoal.population.rollouts.episodes import summarise
 
-SUPPORT = str(Path(__file__).parents[1] / "support")
 SPACE = {"learning_rate": [1e-5, 1e-2, "log"], "epochs": {"low": 1, "high": 8, "integer": True}}
 RANGES = {"learning_rate": Range(1e-5, 1e-2, "log"), "epochs": Range(1, 8, integer=True)}
 
@@ -57,19 +52,17 @@ def test_it_decides_as_a_run_does(select, explore):
 
 
 def test_it_decides_as_the_record_of_a_run_says(tmp_path):
-    told = "--agent trainers:Sound --env bandit --population 4 --generations 5 --interval 8 --seed 3 --run-dir run"
     space = {"rate": [1e-3, 1.0, "log"]}
-    command = [*COMMAND, "train", *told.split(), "--set", "final_episodes=2", "--set", "space.rate=[1e-3, 1, log]"]
-    path = os.pathsep.join([SUPPORT, *sys.path])
-    subprocess.run(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, check=True, capture_output=True)
-    lines = [json.loads(line) for line in (tmp_path / "run" / "lineage.jsonl").read_text().splitlines()]
+    usual = {"env": "bandit", "agent": "support.trainers:Sound", "population": 4, "interval": 8, "final_episodes": 2}
+    train(Experiment(**usual, generations=5, seed=3, space=space, run_dir=str(tmp_path / "run")))
+    lines = rows(tmp_path / "run" / "lineage.jsonl")
     evolver = Evolver(space, population=4, seed=3)
     for generation in range(5):
-        rows = [line for line in lines if line["generation"] == generation]
-        assert [row["hyper"]["rate"] for row in rows] == [member["hyper"]["rate"] for member in evolver.ask()]
-        evolver.tell({row["uid"]: row["fitness"] for row in rows})
+        now = [line for line in lines if line["generation"] == generation]
+        assert [row["hyper"]["rate"] for row in now] == [member["hyper"]["rate"] for member in evolver.ask()]
+        evolver.tell({row["uid"]: row["fitness"] for row in now})
         parents = [m["uid"] if m["copy_from"] is None else m["copy_from"] for m in evolver.ask()]
-        assert parents == [row["parent"] for row in rows]
+        assert parents == [row["parent"] for row in now]
         assert parents != [0, 1, 2, 3]
 
 

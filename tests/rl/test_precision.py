@@ -70,6 +70,7 @@ def test_gradients_are_near_those_of_float32():
         np.testing.assert_allclose(rounded, exact, atol=0.05 * np.abs(exact).max())
 
 
+@pytest.mark.slow
 def test_gradients_of_many_images_add_up(monkeypatch):
     """In bfloat16 a sum of ones would end at 256."""
     monkeypatch.setattr(images, "CACHE", 1)  # bytes: one image at a time
