@@ -30,9 +30,9 @@ from shoal.core.spec import Discrete
 from shoal.core.types import Agent, Member
 from shoal.rl import off_policy
 from shoal.rl.frames import stacked, stacking
-from shoal.rl.networks import MLP, Precision, check_activation, make_network
+from shoal.rl.networks import MLP, make_network
 from shoal.rl.observations import View
-from shoal.rl.off_policy import Replay, towards
+from shoal.rl.off_policy import OffPolicy, towards
 
 if TYPE_CHECKING:
     from shoal.core.spec import Spec
@@ -41,16 +41,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Config(Replay):
+class Config(OffPolicy):
     """The structure of a DQN agent: what fixes shapes, equal for all members."""
 
-    layers: tuple[int, ...] = (256, 256)
-    """widths of the hidden layers"""
-    activation: str = "relu"
-    """tanh, relu, elu, swish or gelu"""
-    precision: Precision = "float32"
-    """what layers compute in, up to the last one: float32, or bfloat16, which is faster on accelerators; weights, optimiser
-    and losses stay in float32"""
     network: Any = "mlp"
     """what comes before the hidden layers: mlp (nothing), minatar, nature_cnn or impala (convolutions over an image), or
     module:factory of your own"""
@@ -101,7 +94,6 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         raise BadField(
             "agent", "needs one discrete action", "take td3 or sac for continuous actions, ppo for others", value="dqn"
         )
-    check_activation(config.activation)
     off_policy.check(config)
     if not 1 <= config.n_step <= config.rollout:
         raise BadField("config.n_step", f"must be from 1 to config.rollout = {config.rollout}", value=config.n_step)

@@ -27,9 +27,9 @@ from shoal.core.schema import build
 from shoal.core.spec import Continuous
 from shoal.core.types import Agent, Member
 from shoal.rl import off_policy
-from shoal.rl.networks import MLP, Precision, SquashedNormal, check_activation, held_within
+from shoal.rl.networks import MLP, SquashedNormal, held_within
 from shoal.rl.observations import View, Views
-from shoal.rl.off_policy import ADAM, Replay, descend, towards
+from shoal.rl.off_policy import ADAM, OffPolicy, descend, towards
 
 if TYPE_CHECKING:
     from shoal.core.spec import Spec
@@ -38,16 +38,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Config(Views, Replay):
+class Config(Views, OffPolicy):
     """The structure of a SAC agent: what fixes shapes, equal for all members."""
 
-    layers: tuple[int, ...] = (256, 256)
-    """widths of the hidden layers of policy and critics"""
-    activation: str = "relu"
-    """tanh, relu, elu, swish or gelu"""
-    precision: Precision = "float32"
-    """what layers compute in, up to the last one: float32, or bfloat16, which is faster on accelerators; weights, optimiser
-    and losses stay in float32"""
     initial_temperature: float = 1.0
     """the temperature (alpha) before the first update"""
 
@@ -97,7 +90,6 @@ def sac(spec: Spec, **settings: Any) -> Agent:
         )
     if not config.initial_temperature > 0:
         raise BadField("config.initial_temperature", "must be above 0", value=config.initial_temperature)
-    check_activation(config.activation)
     off_policy.check(config)
     size = spec.action.shape[0]
     actor = MLP(config.layers, 2 * size, config.activation, output_scale=0.01, precision=config.precision)

@@ -27,9 +27,9 @@ from shoal.core.spec import Continuous
 from shoal.core.types import Agent, Member
 from shoal.rl import off_policy
 from shoal.rl.batching import when
-from shoal.rl.networks import MLP, Precision, check_activation
+from shoal.rl.networks import MLP
 from shoal.rl.observations import View, Views
-from shoal.rl.off_policy import ADAM, Replay, descend, towards
+from shoal.rl.off_policy import ADAM, OffPolicy, descend, towards
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,16 +40,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Config(Views, Replay):
+class Config(Views, OffPolicy):
     """The structure of a TD3 agent: what fixes shapes, equal for all members."""
-
-    layers: tuple[int, ...] = (256, 256)
-    """widths of the hidden layers of policy and critics"""
-    activation: str = "relu"
-    """tanh, relu, elu, swish or gelu"""
-    precision: Precision = "float32"
-    """what layers compute in, up to the last one: float32, or bfloat16, which is faster on accelerators; weights, optimiser
-    and losses stay in float32"""
 
 
 class Hyper(NamedTuple):
@@ -116,7 +108,6 @@ def networks(spec: Spec, config: Config) -> Networks:
         raise BadField(
             "agent", "needs continuous actions, and this environment's are discrete", "take dqn or ppo", value="td3"
         )
-    check_activation(config.activation)
     off_policy.check(config)
     actor = MLP(config.layers, spec.action.shape[0], config.activation, output_scale=0.01, precision=config.precision)
     critic = MLP(config.layers, 1, config.activation, precision=config.precision)

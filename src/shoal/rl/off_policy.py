@@ -15,6 +15,7 @@ from shoal.core.errors import BadField
 from shoal.core.types import Agent, Hyper, Member, PyTree, Rollout
 from shoal.rl import replay_memory as ring
 from shoal.rl.batching import per_member, repeat
+from shoal.rl.networks import Precision, check_activation
 from shoal.rl.steps import usable
 
 if TYPE_CHECKING:
@@ -22,9 +23,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Replay:
-    """The structure of learning from memory, equal for all members."""
+class OffPolicy:
+    """The structure of an agent that learns from memory: what fixes shapes, equal for all members."""
 
+    layers: tuple[int, ...] = (256, 256)
+    """widths of the hidden layers"""
+    activation: str = "relu"
+    """tanh, relu, elu, swish or gelu"""
+    precision: Precision = "float32"
+    """what layers compute in, up to the last one: float32, or bfloat16, which is faster on accelerators; weights, optimiser
+    and losses stay in float32"""
     environments: int = 1
     """environments that each member acts in (B)"""
     rollout: int = 32
@@ -39,20 +47,21 @@ class Replay:
     """the most updates per environment step that hyper.update_ratio may ask for"""
 
 
-def check(config: Any) -> None:
+def check(config: OffPolicy) -> None:
     """Raise BadInput where the settings do not fit together."""
     for name in ("environments", "rollout", "capacity", "batch", "updates_per_step"):
         if getattr(config, name) < 1:
             raise BadField(f"config.{name}", "must be at least 1", value=getattr(config, name))
     if any(width < 1 for width in config.layers):
         raise BadField("config.layers", "every width must be at least 1", value=list(config.layers))
+    check_activation(config.activation)
     if config.warm_up < 0:
         raise BadField("config.warm_up", "must be at least 0", value=config.warm_up)
     if config.warm_up > config.capacity:
         raise BadField("config.warm_up", f"does not fit into config.capacity = {config.capacity}", value=config.warm_up)
 
 
-def check_frames(config: Replay, n: int, frames: int) -> None:
+def check_frames(config: OffPolicy, n: int, frames: int) -> None:
     """Raise BadInput where no transition of n steps fits into the memory with all that is seen at its start."""
     if n - 1 + frames > _slots(config):
         problem = f"does not fit into the {_slots(config)} steps of an environment that config.capacity holds"
@@ -66,19 +75,19 @@ class Own(NamedTuple):
     mark: jax.Array  # uint32, marks the steps of this member in a memory
 
 
-def begin(spec: Spec, config: Replay, key: jax.Array) -> tuple[ring.Memory, Own]:
+def begin(spec: Spec, config: OffPolicy, key: jax.Array) -> tuple[ring.Memory, Own]:
     """An empty memory of `config.capacity` steps, rounded up to whole rollouts, and no update owed."""
     memory = ring.empty(spec, _slots(config), config.environments)
     mark = jax.random.bits(key)
     return memory._replace(owner=mark), Own(jnp.float32(0), mark)
 
 
-def _slots(config: Replay) -> int:
+def _slots(config: OffPolicy) -> int:
     """Steps of each environment that the memory holds."""
     return -(-config.capacity // (config.rollout * config.environments)) * config.rollout
 
 
-def from_memory(config: Replay, improve: Callable, n: int = 1, frames: int = 1) -> Callable:
+def from_memory(config: OffPolicy, improve: Callable, n: int = 1, frames: int = 1) -> Callable:
     """The `update` of an agent: store the rollout, then make `hyper.update_ratio` updates per step of it.
 
     improve: (learned, hyper, batch, key) -> (learned, metrics), one update; each gets a batch of its own.
@@ -112,7 +121,7 @@ def from_memory(config: Replay, improve: Callable, n: int = 1, frames: int = 1) 
 
 
 def agent(
-    config: Replay,
+    config: OffPolicy,
     improve: Callable,
     n: int = 1,
     frames: int = 1,
