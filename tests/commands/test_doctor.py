@@ -29,9 +29,9 @@ TINY = {"layers": [4], "rollout": 8, "environments": 2, "minibatches": 1}
 BASE = Experiment(env="CartPole-v1", population=4, generations=5, interval=64, config=TINY)
 
 
-def about(check: Callable[..., Any], **changes: Any) -> list[Finding]:
+def about(check: Callable[..., Any], *more: Any, **changes: Any) -> list[Finding]:
     """What one check says of the base experiment with these changes."""
-    return list(check(resolve(replace(BASE, **of_method(changes)))))
+    return list(check(resolve(replace(BASE, **of_method(changes))), *more))
 
 
 def marked(findings: list[Finding], mark: str) -> str:
@@ -115,6 +115,21 @@ def test_knobs_that_change_nothing(suite: str, words: str) -> None:
     )
     assert "knobs: tau, gravity: of each member's own" in marked(findings, "✓")
     assert about(knobs.effects) == []
+
+
+@pytest.mark.parametrize(
+    ("returns", "config", "said"),
+    [
+        ([-1200.0, np.nan], {}, "rewards: about 6 a step"),
+        ([-1200.0, np.nan], {"normalise_rewards": True}, ""),
+        ([200.0, 180.0], {}, ""),
+        ([np.nan, np.nan], {}, ""),
+    ],
+)
+def test_large_rewards(returns: list[float], config: dict[str, Any], said: str) -> None:
+    metrics = {"episode/return": np.array(returns), "episode/length": np.where(np.isnan(returns), np.nan, 200)}
+    told = marked(about(doctor.rewards, metrics, config=TINY | config), "!")
+    assert told.startswith(said) and bool(told) == bool(said)
 
 
 def test_too_little_memory_and_disk(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import math
 import shlex
 import sys
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 ROLLOUTS, SEEDS = 4, 10  # of an interval of the dry run; of the toy
+LARGE = 3.0  # a step's reward: most are about 1, and Pendulum's 6 are learned far better when they are brought to that (docs/results.md)
 MOST = 1024  # environment steps of an interval that tries a trainer; more where it needs whole rollouts
 COLORS = {"✓": "green", "!": "yellow", "✗": "bold red"}
 
@@ -139,6 +140,7 @@ def dry_run(resolved: Resolved) -> Iterator[Finding]:
         return
     yield _speed(resolved, rollouts, timings)
     yield from _noise(resolved, rollouts, watch.events[-1])
+    yield from rewards(resolved, watch.events[-1].metrics)
 
 
 def _short(resolved: Resolved, rollouts: int) -> int:
@@ -201,6 +203,19 @@ def _noise(resolved: Resolved, rollouts: int, event: Generation) -> Iterator[Fin
         yield say(
             "fitness", f"{text} to ± {_figure(error)}, and luck makes the best of {n} look {_figure(luck)} too good"
         )
+
+
+def rewards(resolved: Resolved, metrics: Mapping[str, np.ndarray]) -> Iterator[Finding]:
+    """Whether the critic has large rewards to learn, where the agent could bring them to their usual size.
+
+    metrics: `episode/return` and `episode/length` of each member's training, NaN where no episode ended
+    """
+    sizes = np.abs(metrics["episode/return"]) / metrics["episode/length"]
+    if resolved.experiment.config.get("normalise_rewards") is False and np.isfinite(sizes).any():
+        size = float(np.nanmean(sizes))
+        if size > LARGE:
+            text = f"about {_figure(size)} a step, which crowd out what the policy learns"
+            yield doubt("rewards", f"{text}: try config.normalise_rewards: true")
 
 
 def _figure(x: float) -> str:
