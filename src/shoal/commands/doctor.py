@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 ROLLOUTS, SEEDS = 4, 10  # of an interval of the dry run; of the toy
-LARGE = 3.0  # a step's reward: most are about 1, and Pendulum's 6 are learned far better when they are brought to that (docs/results.md)
+LARGE = 3.0  # rewards of a step: most are about 1, Pendulum's about 6 (docs/results.md says what that does)
 MOST = 1024  # environment steps of an interval that tries a trainer; more where it needs whole rollouts
 COLORS = {"✓": "green", "!": "yellow", "✗": "bold red"}
 
