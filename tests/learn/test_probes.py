@@ -24,8 +24,11 @@ N, DISCOUNT = 2, 0.9
 
 
 def trained(environment: DeviceEnvironment, iterations: int, fitness: str = "training", **hyper: float) -> MemberShard:
-    """Two members without hidden layers, which are quick to compile, after so many updates of 8 x 8 steps."""
-    agent = ppo(environment.spec, layers=(), environments=8, rollout=8, minibatches=2)
+    """Two members without hidden layers, which are quick to compile, after so many updates of 8 x 8 steps.
+
+    Their critics learn raw rewards, so that their values can be told.
+    """
+    agent = ppo(environment.spec, layers=(), environments=8, rollout=8, minibatches=2, normalise_rewards=False)
     values = agent.hyper._asdict() | {"learning_rate": 0.01, "discount": DISCOUNT, "gae_lambda": 0.9} | hyper
     shard = MemberShard(environment, independent(agent), np.arange(N), seed=0, fitness=fitness, episodes=32)
     shard.begin({name: np.full(N, value, np.float32) for name, value in values.items()})

@@ -58,8 +58,9 @@ class Config(Networks):
     minibatches: int = 4
     """parts that the rollout's T x B steps are split into at each epoch; of more than one step each, where advantages are
     normalised; of whole environments, where policy and critic are recurrent"""
-    normalise_rewards: bool = False
-    """divide rewards by the running deviation of the discounted return"""
+    normalise_rewards: bool = True
+    """divide rewards by the running deviation of the discounted return; large ones would crowd the policy out of what is
+    learned"""
     normalise_advantages: bool = True
     """zero mean and unit variance of the advantages of each minibatch"""
     clip_values: bool = False

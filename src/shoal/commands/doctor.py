@@ -210,12 +210,13 @@ def rewards(resolved: Resolved, metrics: Mapping[str, np.ndarray]) -> Iterator[F
 
     metrics: `episode/return` and `episode/length` of each member's training, NaN where no episode ended
     """
+    if resolved.experiment.config.get("normalise_rewards") is not False:
+        return
     sizes = np.abs(metrics["episode/return"]) / metrics["episode/length"]
-    if resolved.experiment.config.get("normalise_rewards") is False and np.isfinite(sizes).any():
-        size = float(np.nanmean(sizes))
-        if size > LARGE:
-            text = f"about {_figure(size)} a step, which crowd out what the policy learns"
-            yield doubt("rewards", f"{text}: try config.normalise_rewards: true")
+    size = float(sizes[np.isfinite(sizes)].mean()) if np.isfinite(sizes).any() else 0.0
+    if size > LARGE:
+        text = f"about {_figure(size)} a step, which crowd out what the policy learns"
+        yield doubt("rewards", f"{text}: try config.normalise_rewards: true")
 
 
 def _figure(x: float) -> str:
