@@ -52,3 +52,9 @@ def test_many_arms_are_a_map_in_the_order_of_their_middles(tmp_path: Path) -> No
 def test_few_arms_are_a_table(tmp_path: Path) -> None:
     shown = page(tmp_path, ["low", "high"])
     assert 'class="heat"' not in shown and "high is better than low" in shown
+    assert "1 of 1 pair is told apart." in shown and "At the end high is ahead: 34.5." in shown
+
+
+def test_nobody_is_ahead_of_an_equal(tmp_path: Path) -> None:
+    shown = page(tmp_path, ["low", "alike 0", "alike 1"])
+    assert "At the end alike 0, alike 1 are level: 14.5." in shown and "2 of 3 pairs are told apart." in shown

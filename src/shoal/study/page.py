@@ -146,7 +146,7 @@ def _scores(c: Comparison) -> str:
         [arm, middle, f"{text(low)} to {text(high)}", float(c.scores[arm].mean()), len(c.scores[arm])]
         for arm, (middle, low, high) in c.middles.items()
     ]
-    placed = [Row(arm, looks_of(c.results, arm), c.scores[arm].mean(1), *middle) for arm, middle in c.middles.items()]
+    placed = [Row(arm, looks_of(c.results, arm), c.scores[arm].ravel(), *middle) for arm, middle in c.middles.items()]
     drawn = rows_drawn(placed, "score", "Scores of the arms")
     best = next(iter(c.middles))
     inner = charts.table(["arm", "interquartile mean", "95 % interval", "mean", "seeds"], rows, "Scores of the arms")
@@ -162,7 +162,7 @@ def _pairs(c: Comparison) -> str:
     rows = [[p.one, p.other, f"{p.chance:.2f}", f"{p.low:.2f} to {p.high:.2f}", f"{p.p:.2g}", p.told] for p in c.pairs]
     heads = ["arm", "against", "chance to score higher", "95 % interval", "p (Holm)", "in words"]
     apart = sum(p.p < LEVEL for p in c.pairs)
-    finding = f"{apart} of {many(len(c.pairs), 'pair')} are told apart."
+    finding = f"{apart} of {many(len(c.pairs), 'pair')} {'is' if apart == 1 else 'are'} told apart."
     if all(p.least >= LEVEL for p in c.pairs):
         finding += " So few seeds cannot tell any apart, however much they differ."
     reading = (
@@ -210,14 +210,16 @@ def _curves(c: Comparison, task: str) -> str:
         keys.append((f"curve {kind}", arm))
     drawn = charts.plot(layers, x, y, f"Learning curves {task}", "A line for each arm, with its interval.")
     finals = {arm: middle[np.isfinite(middle)][-1] for arm, (middle, _, _) in bands.items()}
-    best = max(finals, key=lambda arm: finals[arm])
+    most = text(max(finals.values()))
+    best = [arm for arm, final in finals.items() if text(final) == most]
+    ahead = f"{best[0]} is ahead" if len(best) == 1 else f"{', '.join(best)} are level"
     reading = (
         "The interquartile mean over seeds of the best fitness so far, and its 95 % interval. The best of many noisy "
         "scores flatters: the scores above are the honest numbers."
     )
     return figure(
         task or "Learning curves",
-        f"At the end {best} is ahead: {text(finals[best])}.",
+        f"At the end {ahead}: {most}.",
         reading,
         charts.legend(keys),
         drawn,
