@@ -296,6 +296,7 @@ def say(process: Any, until: str) -> str:
     raise AssertionError(f"ended without {until!r}: {told} {process.stderr.read()}")
 
 
+@pytest.mark.slow
 def test_a_signal_to_the_command(thirty: Path, tmp_path: Path) -> None:
     run = tmp_path / "a run"
     with start(*flags(run, generations=30)) as process:
