@@ -23,7 +23,7 @@ from shoal.rl.networks import (
     Policy,
     SquashedNormal,
     categorical,
-    check_activation,
+    check_hidden,
     flatten,
     held_within,
     make_network,
@@ -151,7 +151,7 @@ def test_multi_discrete_policy_splits_its_outputs_by_choice():
 
 def test_unknown_activation():
     with pytest.raises(BadInput, match="'rely'.*relu"):
-        check_activation("rely")
+        check_hidden((), "rely")
 
 
 # --------------------------------------------------------------------------------------- squashed Gaussian

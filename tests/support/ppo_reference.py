@@ -168,8 +168,8 @@ def _lstm(params: Any, carry: Any, rollout: Rollout, after: np.ndarray) -> tuple
 @functools.cache
 def linear(actions: str, **settings: Any) -> Agent:
     """An agent whose update is compiled once for all tests, with raw rewards."""
-    raw: dict[str, Any] = {"normalise_rewards": False}
-    settings = raw | {"layers": (), "environments": B, "rollout": T, "minibatches": 1} | settings
+    usual = {"layers": (), "environments": B, "rollout": T, "minibatches": 1, "normalise_rewards": False}
+    settings = usual | settings
     agent = ppo(Spec((2,), "float32", SPACES[actions]), **settings)
     return agent._replace(update=jax.jit(agent.update))
 

@@ -22,7 +22,7 @@ from shoal.core.spec import ActionSpace, Continuous
 from shoal.core.types import Agent, Member, Rollout
 from shoal.rl import batching
 from shoal.rl.initialisers import orthogonal
-from shoal.rl.networks import Precision, check_activation, choice, hidden, make_network, outputs
+from shoal.rl.networks import Precision, check_hidden, choice, hidden, make_network, outputs
 from shoal.rl.observations import View, no_statistics
 
 if TYPE_CHECKING:
@@ -89,9 +89,7 @@ def policy(spec: Spec, **settings: Any) -> Agent:
     the settings do not fit.
     """
     config = build(Config, settings, "config.")
-    check_activation(config.activation)
-    if any(width < 1 for width in config.layers):
-        raise BadField("config.layers", "every width must be at least 1", value=list(config.layers))
+    check_hidden(config.layers, config.activation)
     if config.recurrent < 0:
         raise BadField("config.recurrent", "must be at least 0", value=config.recurrent)
     view = View(spec, "config.actor", config.actor, spec.actor)

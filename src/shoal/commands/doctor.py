@@ -23,8 +23,9 @@ from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed, Interrupted
 from shoal.core.types import SearchLearner
 from shoal.experiment.experiment import Experiment, alone
+from shoal.experiment.make import recipe_of
 from shoal.experiment.registry import method_data
-from shoal.experiment.resolve import Resolved, recipe_of, resolve
+from shoal.experiment.resolve import Resolved, resolve
 from shoal.population.devices import prepare
 from shoal.records.jsonl import read_lines
 from shoal.records.recorder import Generation, Recorder
@@ -213,9 +214,9 @@ def rewards(resolved: Resolved, metrics: Mapping[str, np.ndarray]) -> Iterator[F
     if resolved.experiment.config.get("normalise_rewards") is not False:
         return
     sizes = np.abs(metrics["episode/return"]) / metrics["episode/length"]
-    size = float(sizes[np.isfinite(sizes)].mean()) if np.isfinite(sizes).any() else 0.0
-    if size > LARGE:
-        text = f"about {_figure(size)} a step, which crowd out what the policy learns"
+    sizes = sizes[np.isfinite(sizes)]
+    if len(sizes) and sizes.mean() > LARGE:
+        text = f"about {_figure(sizes.mean())} a step, which crowd out what the policy learns"
         yield doubt("rewards", f"{text}: try config.normalise_rewards: true")
 
 

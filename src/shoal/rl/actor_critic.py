@@ -13,7 +13,7 @@ from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.keys import stream
 from shoal.rl.initialisers import orthogonal
-from shoal.rl.networks import MLP, Distribution, Policy, Precision, check_activation, make_network
+from shoal.rl.networks import MLP, Distribution, Policy, Precision, check_hidden, make_network
 from shoal.rl.observations import View, Views
 from shoal.rl.steps import bounded
 
@@ -51,11 +51,9 @@ class ActorCritic:
 
     def __init__(self, spec: Spec, config: Networks):
         """Raises BadInput where the fields do not fit."""
-        if any(width < 1 for width in config.layers):
-            raise BadField("config.layers", "every width must be at least 1", value=list(config.layers))
+        check_hidden(config.layers, config.activation)
         if config.recurrent < 0:
             raise BadField("config.recurrent", "must be at least 0", value=config.recurrent)
-        check_activation(config.activation)
         self.spec, self._config = spec, config
         actor = View(spec, "config.actor", config.actor, spec.actor)
         critic = View(spec, "config.critic", config.critic, spec.critic)

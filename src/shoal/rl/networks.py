@@ -279,7 +279,9 @@ class Policy(nn.Module):
         return choice(self.space, x)
 
 
-def check_activation(name: str) -> None:
-    """Raise BadInput for an activation that does not exist."""
-    if name not in ACTIVATIONS:
-        raise unknown("config.activation", name, ACTIVATIONS)
+def check_hidden(layers: tuple[int, ...], activation: str) -> None:
+    """Raise BadInput for hidden layers that cannot be, or an activation that does not exist."""
+    if any(width < 1 for width in layers):
+        raise BadField("config.layers", "every width must be at least 1", value=list(layers))
+    if activation not in ACTIVATIONS:
+        raise unknown("config.activation", activation, ACTIVATIONS)

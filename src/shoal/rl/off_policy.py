@@ -15,7 +15,7 @@ from shoal.core.errors import BadField
 from shoal.core.types import Agent, Hyper, Member, PyTree, Rollout
 from shoal.rl import replay_memory as ring
 from shoal.rl.batching import per_member, repeat
-from shoal.rl.networks import Precision, check_activation
+from shoal.rl.networks import Precision, check_hidden
 from shoal.rl.steps import usable
 
 if TYPE_CHECKING:
@@ -52,9 +52,7 @@ def check(config: OffPolicy) -> None:
     for name in ("environments", "rollout", "capacity", "batch", "updates_per_step"):
         if getattr(config, name) < 1:
             raise BadField(f"config.{name}", "must be at least 1", value=getattr(config, name))
-    if any(width < 1 for width in config.layers):
-        raise BadField("config.layers", "every width must be at least 1", value=list(config.layers))
-    check_activation(config.activation)
+    check_hidden(config.layers, config.activation)
     if config.warm_up < 0:
         raise BadField("config.warm_up", "must be at least 0", value=config.warm_up)
     if config.warm_up > config.capacity:
