@@ -27,7 +27,7 @@ from shoal.core.evolution import Best
 from shoal.core.spec import Discrete, Spec
 from shoal.core.workshop import Workshop
 from shoal.experiment.experiment import check, load, of_run
-from shoal.experiment.resolve import make_learner
+from shoal.experiment.make import make_learner
 from shoal.methods.evolving import Pbt
 from shoal.report.page import write_report
 from shoal.report.run import print_schedule

@@ -14,7 +14,7 @@ from shoal.commands.evaluate import evaluate
 from shoal.core.evolution import Best
 from shoal.experiment import registry
 from shoal.experiment.experiment import dump
-from shoal.experiment.resolve import make_environment, make_learner
+from shoal.experiment.make import make_environment, make_learner
 from shoal.methods.methods import METHODS
 from shoal.run.champion import save
 

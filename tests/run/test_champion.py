@@ -19,7 +19,7 @@ from shoal.core.evolution import Best, Cards
 from shoal.core.spec import Continuous, Discrete, MultiDiscrete, Spec
 from shoal.environments.spaces import to_bounds
 from shoal.experiment.experiment import dump
-from shoal.experiment.resolve import make_learner
+from shoal.experiment.make import make_learner
 from shoal.methods.evolving import Pbt
 from shoal.run import checkpoint
 from shoal.run.champion import best_at, folder_of, load_champion, save

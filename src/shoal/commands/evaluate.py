@@ -14,8 +14,8 @@ from shoal.core.knobs import usual
 from shoal.core.spec import Spec
 from shoal.environments.blame import callbacks_blamed
 from shoal.experiment.experiment import Experiment
+from shoal.experiment.make import make_environment, make_learner, make_trainers
 from shoal.experiment.registry import method, name_of, objective
-from shoal.experiment.resolve import make_environment, make_learner, make_trainers
 from shoal.experiment.trust import check_trust
 from shoal.methods.independent import independent
 from shoal.population.devices import prepare

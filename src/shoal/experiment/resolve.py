@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-import importlib
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
-from shoal.core.errors import BadField, unknown
+from shoal.core.errors import BadField
 from shoal.core.evolution import Evolver
 from shoal.core.knobs import usual
-from shoal.core.schema import build
 from shoal.core.spec import Spec
 from shoal.core.types import Agent, Learner, SearchLearner, Tunable
-from shoal.core.user_code import call, call_own
-from shoal.core.yaml_text import plain
-from shoal.environments import registry as environments
-from shoal.environments.device import DeviceEnvironment, lenient
-from shoal.environments.guard import guarded
-from shoal.environments.host import HostEnvironment
-from shoal.environments.levels import Levels, check_levels
-from shoal.environments.objective import Objective, in_info
-from shoal.environments.randomised import with_spreads
+from shoal.environments.device import DeviceEnvironment
 from shoal.environments.registry import Environment
 from shoal.experiment.experiment import INT32, Experiment, check
 from shoal.experiment.hyperparameters import check_knobs, with_numbers
-from shoal.experiment.registry import OBJECT, import_object, method_name, name_of, objective
+from shoal.experiment.make import make_environment, make_learner, make_trainers
+from shoal.experiment.registry import method_name
 from shoal.methods.method import Method
-from shoal.methods.methods import METHODS
 from shoal.methods.ranges import nearest
-from shoal.trainers.process import Recipe
-from shoal.trainers.trainers import Trainers, is_trainer, own_folders
+from shoal.trainers.trainers import Trainers, is_trainer
 
 PARTS = 8  # at most, of a population that several processes measure together
 EPISODES = 8  # of a member and evaluation
@@ -138,126 +126,6 @@ def _with_trainers(experiment: Experiment, method: Method) -> Resolved:
 
 def _with_episodes(e: Experiment, usual: int) -> Experiment:
     return e if e.fitness.episodes is not None else replace(e, fitness=replace(e.fitness, episodes=usual))
-
-
-def make_trainers(e: Experiment) -> Trainers:
-    """The trainers that an experiment names. Raises BadInput where there are none."""
-    return Trainers(recipe_of(e), e.python, e.processes)
-
-
-def recipe_of(e: Experiment) -> Recipe:
-    """What an experiment's trainers are made from."""
-    return Recipe(e.agent, str(e.env), e.env_options, e.config, own_folders())
-
-
-# ---------------------------------------------------------------------------------------- environments
-
-
-def make_environment(experiment: Experiment) -> tuple[Experiment, Environment]:
-    """The environment that an experiment names, and the experiment with its full id. Raises BadInput."""
-    env = experiment.env
-    if isinstance(env, (DeviceEnvironment, HostEnvironment)):
-        environment: Environment = env
-    elif callable(env):
-        made = call("env_options", "the environment", env, **experiment.env_options)
-        environment = environments.with_arguments(made, env, experiment.env_options)
-    elif str(env).startswith(f"{OBJECT}:"):
-        environment = import_object(env, "env")
-    else:
-        experiment = replace(experiment, env=environments.resolve(str(env)))
-        environment = environments.make(experiment.env, experiment.env_options)
-    if not isinstance(environment, (DeviceEnvironment, HostEnvironment)):
-        kind = type(environment).__name__
-        raise BadField("env", f"{env} gives a {kind}", "it must give a DeviceEnvironment or a HostEnvironment")
-    name = str(name_of(experiment.env))
-    environment = guarded(environment, name)
-    wanted = objective(experiment.fitness.objective)
-    if wanted is not None and isinstance(environment, DeviceEnvironment):
-        _check_objective(wanted, experiment.fitness.source, environment, name)
-    if isinstance(environment, DeviceEnvironment):
-        environment = with_spreads(environment)
-    if experiment.levels is not None:
-        check_levels(environment, name)
-        experiment = replace(experiment, levels=Levels(**experiment.levels.spans()))
-    return experiment, environment
-
-
-def _check_objective(wanted: Objective, source: str, environment: DeviceEnvironment, name: str) -> None:
-    """Raise BadInput where an environment on the device does not tell what fitness is to be made of."""
-    if environment.info is None:
-        there = "those of brax, Playground and the host have one"
-        raise BadField("fitness.objective", f"{name} has no info that it could be in", there)
-    if source == "training":
-        problem = "on the device it is told after episodes that measure members"
-        raise BadField("fitness.objective", problem, "write fitness.source: evaluation")
-    info: Any = environment.info
-    with lenient():
-        jax.eval_shape(lambda key: in_info(wanted, info(environment.reset(key)[0])), jax.random.key(0))
-
-
-# ------------------------------------------------------------------------------------ agents and learners
-
-
-def make_learner(experiment: Experiment, spec: Spec, method: Method) -> tuple[Experiment, Learner | SearchLearner]:
-    """What trains the members, for an environment's spec; and the experiment with the agent's name and structure.
-
-    Raises BadInput.
-    """
-    agent = next(iter(method.agents)) if experiment.agent is None else experiment.agent
-    experiment, made = _make_agent(replace(experiment, agent=agent), spec, method)
-    method.fit(made, experiment.population)
-    learner = method.learner(made, experiment.population)
-    if isinstance(learner, SearchLearner) != method.drawn:
-        kind, name = SearchLearner if method.drawn else Learner, method_name(experiment.method)
-        raise BadField(
-            "method", f"it says drawn = {method.drawn}", f"its learner must be a {kind.__name__}", value=name
-        )
-    return experiment, learner
-
-
-def _make_agent(e: Experiment, spec: Spec, method: Method) -> tuple[Experiment, Agent]:
-    """The agent, one of those that the method knows or of the user's own; and the experiment with its structure."""
-    if isinstance(e.agent, str) and e.agent in method.agents:
-        module, _, factory = method.agents[e.agent].partition(":")
-        home = importlib.import_module(module)
-        e = replace(e, config=_structure(home.Config, e.config))
-        try:
-            return e, call("config", e.agent, getattr(home, factory), spec, **e.config)
-        except BadField as error:
-            if method.own_agents or error.field != "agent":
-                raise  # else there is no other agent to take, whatever it advises
-            raise BadField("method", f"{e.agent} {error.problem}", value=method_name(e.method)) from error
-    if callable(e.agent) and method.own_agents:
-        return e, call("config", "the agent", e.agent, spec, **e.config)
-    if not (isinstance(e.agent, str) and ":" in e.agent and method.own_agents):
-        raise _no_agent(e, method)
-    made = call_own("agent", e.agent, import_object(e.agent, "agent"), spec, **e.config)
-    if not isinstance(made, Agent):
-        raise BadField("agent", f"{e.agent} gives a {type(made).__name__}", "it must give an Agent")
-    return e, made
-
-
-def _no_agent(e: Experiment, method: Method) -> BadField:
-    """What is wrong with an agent that the method cannot train."""
-    own = ", or module:factory of your own" if method.own_agents else ""
-    if not isinstance(e.agent, str):
-        return BadField("agent", f"write one of {', '.join(method.agents)}{own}", value=f"{e.agent!r}")
-    others = [other for other, kind in METHODS.items() if e.agent in kind.agents]
-    if not others and ":" not in e.agent:
-        return unknown("agent", e.agent, method.agents)
-    advice = f"; {e.agent} goes with method {' or '.join(others)}" if others else ""
-    there = f"method {method_name(e.method)} trains {', '.join(method.agents)}{own}{advice}"
-    return BadField("agent", there, value=e.agent)
-
-
-def _structure(kind: type, given: dict[str, Any]) -> dict[str, Any]:
-    """An agent's settings with every default filled in. Raises BadInput."""
-    config = asdict(build(kind, given, "config."))
-    for name, value in config.items():
-        for number in value if isinstance(value, (list, tuple)) else [value]:
-            if isinstance(number, int) and number > INT32:
-                raise BadField(f"config.{name}", f"must be at most {INT32}", value=plain(value))
-    return config
 
 
 # ------------------------------------------------------------------------------------- shards, intervals

@@ -21,7 +21,7 @@ from shoal.environments.host import Objective
 from shoal.environments.levels import Spans
 from shoal.environments.registry import Environment
 from shoal.population.devices import OF_POPULATION, Program, covered, layout_of
-from shoal.population.rollouts.device import DeviceEpisodes
+from shoal.population.rollouts.device_episodes import DeviceEpisodes
 from shoal.population.rollouts.host import HostEpisodes
 
 

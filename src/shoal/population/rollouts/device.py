@@ -1,12 +1,11 @@
-"""Device environments: whole episodes, and rollouts that learn as they go, each in one compiled program."""
+"""Device environments: rollouts that learn as they go, in one compiled program."""
 
 from __future__ import annotations
 
-import copy
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,12 +13,12 @@ import numpy as np
 
 from shoal.core import tree
 from shoal.core.keys import at, environment_keys, member_keys, stream
-from shoal.core.types import Learner, Population, PyTree, Rollout, SearchLearner, TimeStep
-from shoal.environments.device import DeviceEnvironment, auto_reset, lenient, step_once, turned
-from shoal.environments.levels import Span, Spans, at_levels
-from shoal.environments.objective import Objective, in_info
+from shoal.core.types import Learner, Population, PyTree, Rollout, TimeStep
+from shoal.environments.device import DeviceEnvironment, auto_reset, turned
+from shoal.environments.levels import at_levels
 from shoal.environments.spaces import to_bounds
-from shoal.population.devices import OF_POPULATION, Layout, Program
+from shoal.population.devices import Layout
+from shoal.population.rollouts.device_episodes import DeviceEpisodes
 from shoal.population.rollouts.episodes import (
     Outcome,
     Progress,
@@ -43,122 +42,6 @@ class World(NamedTuple):
     obs: PyTree
     carry: PyTree
     progress: Progress
-
-
-class DeviceEpisodes:
-    """Whole episodes of N members in device environments, without learning."""
-
-    resumes_exactly = True
-
-    def __init__(
-        self,
-        environment: DeviceEnvironment,
-        learner: Learner | SearchLearner,
-        layout: Layout,
-        greedy: bool,
-        step_limit: int,
-        levels: Spans,
-        objective: Objective,
-    ):
-        self._environment, self._learner, self._layout = environment, learner, layout
-        self._greedy, self._step_limit, self._levels, self._objective = greedy, step_limit, levels, objective
-        self._test = layout.program(self._evaluate_members, OF_POPULATION, True, False, False)
-        self.programs: tuple[Program, ...] = (self._test,)
-
-    def sibling(self) -> Self:
-        """The same of other members, with the same programs."""
-        return copy.copy(self)
-
-    def evaluate(
-        self, population: Population, keys: jax.Array, levels: str, pause: Callable
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Whole episodes without learning; keys [N, E], one per episode. Returns the returns and lengths [N, E].
-
-        levels: of which purpose, where there are levels
-        """
-        returns, lengths = self._test(*self._test_arguments(population, keys, levels))
-        pause(returns, 0)
-        return np.asarray(returns), np.asarray(lengths)
-
-    def _test_arguments(self, population: Population, keys: jax.Array, levels: str) -> tuple[Any, ...]:
-        return population, self._layout.place(keys), np.int32(self._step_limit), self._span(levels)
-
-    def _span(self, levels: str) -> Span | tuple[()]:
-        """The levels of a purpose as an argument, so that one program serves all of them."""
-        return Span(*map(np.uint32, self._levels[levels])) if self._levels else ()
-
-    def _evaluate_members(
-        self, population: Population, keys: jax.Array, limit: jax.Array, span: Span | tuple[()]
-    ) -> tuple:
-        return self._play(population, keys, limit, span, (), lambda shared, step, alive: shared)[:2]
-
-    def _play(
-        self,
-        population: Population,
-        keys: jax.Array,
-        limit: jax.Array,
-        span: Span | tuple[()],
-        shared: PyTree,
-        watch: Callable,
-    ) -> tuple[jax.Array, jax.Array, PyTree]:
-        """Whole episodes with keys [N, E]. Returns returns and lengths [N, E], and `shared`, updated with the steps.
-
-        watch: (shared, one step of the members, alive [N, E]) -> shared
-        """
-        environment = at_levels(self._environment, span) if span else self._environment
-        step_all = jax.vmap(jax.vmap(lambda *arguments: step_once(environment, *arguments)))
-        state, obs = jax.vmap(jax.vmap(environment.reset))(stream(keys, "reset"))
-        streams = {"step": stream(keys, "step")}
-        if not self._greedy:
-            streams["act"] = stream(keys[:, 0], "act")
-        zeros = jnp.zeros(keys.shape, jnp.float32)
-
-        def running(carried: tuple) -> jax.Array:
-            *_, alive, t = carried
-            return alive.any() & (t < limit)
-
-        def step(carried: tuple) -> tuple:
-            state, obs, memory, shared, total, length, alive, t = carried
-            now = at(streams, t)
-            if self._greedy:
-                action, memory = self._learner.greedy(population, obs, memory)
-            else:
-                action, memory, _ = self._learner.act(population, obs, memory, now["act"])
-            inside = to_bounds(environment.spec.action, action)
-            state, next_obs, reward, terminated, truncated = step_all(now["step"], state, inside)
-            shared = watch(shared, Rollout(obs, action, reward, next_obs, terminated, truncated, ()), alive)
-            total, length = self._worth(environment, total, reward, state, alive), length + alive.astype(jnp.float32)
-            return state, next_obs, memory, shared, total, length, alive & ~(terminated | truncated), t + 1
-
-        memory = self._learner.agent.carry(keys.shape)
-        first = (state, obs, memory, shared, zeros, zeros, jnp.ones(keys.shape, bool), jnp.int32(0))
-        _, _, _, shared, total, length, _, _ = jax.lax.while_loop(running, step, first)
-        return total, length, shared
-
-    def _worth(
-        self, environment: DeviceEnvironment, total: jax.Array, reward: jax.Array, state: PyTree, alive: jax.Array
-    ) -> jax.Array:
-        """What episodes [N, E] are worth after a step: their return so far, or what the objective is now."""
-        if self._objective is None:
-            return total + jnp.where(alive, reward, jnp.float32(0))
-        info: Any = environment.info
-
-        def told(state: PyTree) -> jax.Array:
-            with lenient():
-                return jnp.asarray(in_info(self._objective, info(state)), jnp.float32)
-
-        now = jnp.where(jnp.isnan(reward), jnp.nan, jax.vmap(jax.vmap(told))(state))
-        return jnp.where(alive, now, total)
-
-    def state(self) -> PyTree:
-        """What a checkpoint needs of it: nothing, as every evaluation begins new episodes."""
-        return ()
-
-    def restore(self, state: PyTree) -> None:
-        """Continue from a `state`."""
-
-    def close(self) -> None:
-        """There is nothing to close."""
 
 
 class DeviceRollouts(DeviceEpisodes):

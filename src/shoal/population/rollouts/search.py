@@ -15,7 +15,7 @@ from shoal.environments.device import DeviceEnvironment
 from shoal.environments.host import HostEnvironment
 from shoal.environments.levels import Span
 from shoal.population.devices import OF_POPULATION, Layout
-from shoal.population.rollouts.device import DeviceEpisodes
+from shoal.population.rollouts.device_episodes import DeviceEpisodes
 from shoal.population.rollouts.host import HostEpisodes
 
 
