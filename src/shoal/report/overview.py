@@ -132,8 +132,8 @@ def _champion(run: Run) -> str:
         )
     told = on_levels(run)
     why = (
-        "The two differ because the best of many noisy scores is partly luck; nothing was selected on the fresh "
-        "episodes, so they are the honest number."
+        "The best of many noisy scores is partly luck; nothing was selected on the fresh episodes, so they are the "
+        "honest number."
     )
     if told:
         why = (
