@@ -7,6 +7,7 @@ Settings of all: CartPole, 4 environments x 128 steps, 4 epochs x 4 minibatches,
 - The floor: matrix operations per step over the machine's matrix rate, the bytes that an update reads and writes, the
   fraction of the floor reached, and the split into collecting and updating.
 - Time per member against population 1, 2, 4 … 256 at fixed work per member.
+- Time per epoch where members differ in how many they make: nobody should wait for those that make more.
 
     python benchmarks/ppo_step.py [--peer PYTHON --purejaxrl CHECKOUT --rejax --evorl CHECKOUT]
 
@@ -30,23 +31,22 @@ STEPS = 4 * 128  # of a member per iteration
 LAYERS = (4, 64, 64)
 
 
-def build(population: int):
-    """A run of CartPole with PPO's defaults, resolved, and its shard."""
+def build(population: int, **changes):
+    """A run of CartPole with PPO's defaults, but for these changes, resolved, and its shard."""
     from shoal.distributed.processes import make_shard
     from shoal.experiment.experiment import Experiment
     from shoal.experiment.resolve import resolve
     from shoal.population.devices import prepare
 
     prepare()
-    method = "seeds" if population == 1 else "pbt"
-    resolved = resolve(Experiment(env="gymnax:CartPole-v1", method=method, population=population, interval=16 * STEPS))
+    resolved = resolve(Experiment(env="gymnax:CartPole-v1", population=population, interval=16 * STEPS, **changes))
     return resolved, make_shard(resolved, resolved.members())
 
 
 @functools.cache
 def measure(population: int, seconds: float) -> dict[str, float]:
     """Steps per second of training alone, and with evaluation, decision and adoption; microseconds per member."""
-    resolved, shard = build(population)
+    resolved, shard = build(population, method="seeds" if population == 1 else "pbt")
     train, whole = zip(*timed_generations(resolved, shard, seconds), strict=True)
     steps = resolved.iterations * STEPS * population
     return {
@@ -118,6 +118,20 @@ def scaling(options: argparse.Namespace) -> None:
     table("Cost against population, 512 steps of each member per iteration", columns, rows)
 
 
+def epochs(options: argparse.Namespace) -> None:
+    """Members that make as many epochs each, and members that differ."""
+    rows, base = [], 0.0
+    for name, drawn in (("4 each", {}), ("1 to 7, drawn", {"epochs": {"low": 1, "high": 7, "integer": True}})):
+        resolved, shard = build(options.populations[-1], method="seeds", space=drawn)
+        mean = float(resolved.evolver.init((0, 0, 0), shard.uid)[1]["epochs"].mean())
+        train, _ = zip(*timed_generations(resolved, shard, options.seconds), strict=True)
+        took = statistics.median(train) / resolved.iterations / len(shard.uid) / mean * 1e6
+        base = base or took
+        rows.append([name, f"{mean:.2f}", f"{took:,.0f}", f"{took / base:.2f}"])
+    columns = ["epochs", "mean", "µs per member and epoch", "against 4 each"]
+    table(f"Members that differ in their epochs, population {options.populations[-1]}", columns, rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer", default=sys.executable, metavar="PYTHON", help="interpreter with the peers' packages")
@@ -129,9 +143,9 @@ def main() -> None:
         "--populations", nargs="+", type=int, default=[8, 64], help="beside the peers, which have these"
     )
     parser.add_argument("--sizes", nargs="+", type=int, default=[2**i for i in range(9)], help="populations that scale")
-    parser.add_argument("--only", choices=["throughput", "floor", "scaling"])
+    parser.add_argument("--only", choices=["throughput", "floor", "scaling", "epochs"])
     options = parser.parse_args()
-    for name, part in (("throughput", throughput), ("floor", floor), ("scaling", scaling)):
+    for name, part in (("throughput", throughput), ("floor", floor), ("scaling", scaling), ("epochs", epochs)):
         if options.only in (None, name):
             part(options)
 

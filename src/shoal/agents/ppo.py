@@ -215,10 +215,11 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         }
         return policy_loss + hyper.value_coefficient * value_loss - hyper.entropy_coefficient * entropy, metrics
 
+    @per_member
     def improve(
         learned: Learned, hyper: Hyper, batch: Batch, frames: Any, key: jax.Array
     ) -> tuple[Learned, dict[str, jax.Array]]:
-        """`hyper.epochs` passes over the batch of all steps, in minibatches."""
+        """`hyper.epochs` passes over the batch of all steps, in minibatches. A member waits for none that makes more."""
         tx = optimiser(hyper)
 
         def gradient(params: Any, part: Batch) -> tuple[Any, dict[str, jax.Array]]:
@@ -246,9 +247,6 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         epochs = jnp.round(hyper.epochs).astype(jnp.int32)
         params, state, metrics = jax.lax.fori_loop(0, epochs, epoch, (learned.params, learned.optimiser, nothing))
         return learned._replace(params=params, optimiser=state), metrics
-
-    if config.network != "mlp":  # on a CPU one member after another: all at once they need the memory of all
-        improve = per_member(improve)
 
     def learn(member: Member, hyper: Hyper, rollout: Rollout, key: jax.Array) -> tuple[Member, dict[str, jax.Array]]:
         learned, sums = member.learned, member.own
