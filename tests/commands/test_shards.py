@@ -191,6 +191,7 @@ def test_a_killed_rank_ends_all_and_the_run_goes_on(tmp_path: Path) -> None:
     same_run(path, tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_an_exception_in_one_rank_ends_all(tmp_path: Path) -> None:
     """Promptly, with its message, and whichever rank it is."""
     (tmp_path / "flaky.py").write_text(
@@ -260,7 +261,8 @@ def test_a_mean_knows_no_shards(perturbed: Path, tmp_path: Path, shards: int) ->
             assert here[name.replace("shard-0000", f"shard-000{i}")].tobytes() == there[name].tobytes(), name
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 3])
 def test_mpi_moves_the_same_mean(perturbed: Path, tmp_path: Path, ranks: int) -> None:
     """Bit for bit; with three ranks one of them has two of four shards."""
     shards = 2 if ranks == 2 else 4

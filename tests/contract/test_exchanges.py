@@ -36,7 +36,7 @@ def ranks(count: int, transfer: str, folder: Path) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
 
 
-@pytest.mark.parametrize("transfer", ["point_to_point", "collective"])
+@pytest.mark.parametrize("transfer", others_slow(["point_to_point", "collective"], "point_to_point"))
 @pytest.mark.parametrize("count", others_slow([1, 2, 3, 4], 3))
 def test_mpi(tmp_path: Path, count: int, transfer: str) -> None:
     told = ranks(count, transfer, tmp_path)

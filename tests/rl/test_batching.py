@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.ppo_reference import Reference, begin, hyper, linear
 from support.tiny import close, hyper_of, make_agent, member, same
 
 from shoal.core.types import Rollout
@@ -246,6 +247,20 @@ def test_when_for_one_member():
 # -------------------------------------------------------------------------------------------------- agents
 
 
+def test_members_of_ppo_make_epochs_of_their_own(form: str) -> None:
+    """What they learn together is what each learns alone."""
+    agent = linear("discrete", minibatches=4)
+    start, rollout = begin(agent), Reference(agent, "discrete", True, True).rollout
+    several = [hyper(agent, epochs=epochs) for epochs in (3, 0, 1)]
+    alone = [agent.update(start, values, rollout, jax.random.key(0)) for values in several]
+    stacked = jax.tree.map(lambda *values: np.stack(values), *several)
+    together = jax.jit(jax.vmap(agent.update, (None, 0, None, None)))(start, stacked, rollout, jax.random.key(0))
+    for i, expected in enumerate(alone):
+        close(member(together, i), expected, rtol=1e-4, atol=1e-5)
+    assert same(member(together[0].learned.params, 1), start.learned.params)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "actions"), [("td3", "continuous"), ("sac", "continuous"), ("dqn", "discrete")])
 def test_a_population_updates_alike_in_both_forms(monkeypatch, name, actions):
     """Four members with different numbers of updates, delays and periods; two rounds."""

@@ -134,6 +134,7 @@ def test_groups_and_processes_change_nothing_but_the_parts(whole: Path, tmp_path
     assert rows(tmp_path / "r/lineage.jsonl") == rows(whole / "lineage.jsonl")
 
 
+@pytest.mark.slow
 def test_ranks_of_mpi_give_the_same_run(whole: Path, tmp_path: Path) -> None:
     told = f"--env none --agent {SOUND} --population 4 --generations {GENERATIONS} --interval 40 --shards 2 --quiet"
     more = "--exchange mpi --set processes.count=1 final_episodes=8 fitness.episodes=4"
