@@ -337,7 +337,7 @@ def envs(
     from shoal.environments.registry import SUITES, installed, make, names, resolve
 
     screen, whole = console(), False
-    for suite, package in SUITES.items():
+    for suite, (package, _, _, on_device) in SUITES.items():
         found = [name for name in names(suite) if pattern.lower() in f"{suite}:{name}".lower()]
         whole |= any(pattern in (name, f"{suite}:{name}") for name in found)
         if not installed(suite):
@@ -345,7 +345,7 @@ def envs(
                 continue  # asked of another suite
             screen.print(f"[bold]{suite}[/] is not installed: pip install 'shoal\\[{suite}]' (package {package})")
         elif found:
-            kind = "host" if suite in ("gym", "envpool") else "device, compiled with the training"
+            kind = "device, compiled with the training" if on_device else "host"
             screen.print(f"[bold]{suite}[/] [dim]{kind}[/]")
             ids = [f"{suite}:{name}" for name in found]
             screen.print(Columns(ids, padding=(0, 2)) if screen.is_terminal else "\n".join(ids), highlight=False)

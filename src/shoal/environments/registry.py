@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from shoal.core.errors import BadField
 from shoal.core.suggestions import nearest
 from shoal.core.user_code import call_own, import_from
 from shoal.environments import atari, envpool
-from shoal.environments.device import DeviceEnvironment, import_gymnax
-from shoal.environments.host import HostEnvironment
+from shoal.environments.brax import brax_environment
+from shoal.environments.device import DeviceEnvironment, gymnax_environment, import_gymnax
+from shoal.environments.host import HostEnvironment, gymnasium_environment, registry
+from shoal.environments.jumanji import jumanji_environment
+from shoal.environments.playground import playground_environment
 
 Environment = DeviceEnvironment | HostEnvironment
 
@@ -37,29 +40,23 @@ LISTED = {  # here, because importing these packages takes seconds
         *("T1JoystickFlatTerrain", "T1JoystickRoughTerrain", "WalkerRun", "WalkerStand", "WalkerWalk"),
     ),
 }
-# In the order in which a bare name is looked for; the package that each suite comes with.
-SUITES = {"gymnax": "gymnax", "brax": "brax", "jumanji": "jumanji", "playground": "mujoco_playground"}
-SUITES |= {"gym": "gymnasium", "envpool": "envpool"}
 
 
-def installed(suite: str) -> bool:
-    """Whether the package of a suite is installed."""
-    return importlib.util.find_spec(SUITES[suite]) is not None
+class Suite(NamedTuple):
+    """Environments that come with one package."""
+
+    package: str
+    make: Callable[[str, dict[str, Any]], Environment]  # by name, with options
+    names: Callable[[], Iterable[str]]  # all that it has, where it is installed
+    on_device: bool  # whether they are compiled with the training
 
 
-def names(suite: str) -> list[str]:
-    """The names of all environments of a suite; none where it is not installed."""
-    if not installed(suite):
-        return []
-    if suite == "gymnax":
-        return list(import_gymnax().registered_envs)
-    if suite in LISTED:
-        return list(LISTED[suite])
-    if suite == "envpool":
-        return envpool.names()
-    from shoal.environments import host
+def _of_gymnasium(name: str, options: dict[str, Any]) -> HostEnvironment:
+    return (atari.atari_environment if atari.plays(name, options) else gymnasium_environment)(name, options)
 
-    registered = host.registry()
+
+def _in_gymnasium() -> Iterable[str]:
+    registered = registry()
 
     def usable(name: str) -> bool:
         entry = registered[name].entry_point
@@ -67,7 +64,27 @@ def names(suite: str) -> list[str]:
         old = str(entry).startswith("ale_py") and not name.startswith("ALE/")  # Atari v0 and v4
         return not moved and not old and not name.startswith(("phys2d/", "tabular/", "GymV"))
 
-    return list(filter(usable, registered))
+    return filter(usable, registered)
+
+
+SUITES = {  # in the order in which a bare name is looked for
+    "gymnax": Suite("gymnax", gymnax_environment, lambda: import_gymnax().registered_envs, True),
+    "brax": Suite("brax", brax_environment, lambda: LISTED["brax"], True),
+    "jumanji": Suite("jumanji", jumanji_environment, lambda: LISTED["jumanji"], True),
+    "playground": Suite("mujoco_playground", playground_environment, lambda: LISTED["playground"], True),
+    "gym": Suite("gymnasium", _of_gymnasium, _in_gymnasium, False),
+    "envpool": Suite("envpool", envpool.envpool_environment, envpool.names, False),
+}
+
+
+def installed(suite: str) -> bool:
+    """Whether the package of a suite is installed."""
+    return importlib.util.find_spec(SUITES[suite].package) is not None
+
+
+def names(suite: str) -> list[str]:
+    """The names of all environments of a suite; none where it is not installed."""
+    return list(SUITES[suite].names()) if installed(suite) else []
 
 
 def resolve(env: str) -> str:
@@ -80,7 +97,7 @@ def resolve(env: str) -> str:
             "env", f"there is no suite {suite!r}", f"choose one of {', '.join(SUITES)}, or module:factory of your own"
         )
     if colon and not installed(suite):
-        raise BadField("env", f"{env} needs the package {SUITES[suite]}: pip install 'shoal[{suite}]'")
+        raise _missing(env, suite)
     if colon and (name in names(suite) or (suite == "gym" and ":" in name)):
         return env
     if not colon:
@@ -91,7 +108,7 @@ def resolve(env: str) -> str:
                 return f"{candidate}:{env}"
         for candidate, known in LISTED.items():
             if env in known:
-                raise BadField("env", f"{env} needs the package {SUITES[candidate]}: pip install 'shoal[{candidate}]'")
+                raise _missing(env, candidate)
     if (name if colon else env).startswith("ALE/") and importlib.util.find_spec("ale_py") is None:
         raise BadField("env", f"{env} needs the package ale-py: pip install 'shoal[atari]'")
     bare = {n: f"{s}:{n}" for s in ([suite] if colon else reversed(SUITES)) for n in names(s)}
@@ -100,33 +117,15 @@ def resolve(env: str) -> str:
     raise BadField("env", f"{env!r} does not exist", hint)
 
 
+def _missing(env: str, suite: str) -> BadField:
+    return BadField("env", f"{env} needs the package {SUITES[suite].package}: pip install 'shoal[{suite}]'")
+
+
 def make(env: str, options: dict[str, Any]) -> Environment:
     """The environment of a full id, as `resolve` gives it."""
     suite, _, name = env.partition(":")
-    if suite == "gymnax":
-        from shoal.environments.device import gymnax_environment
-
-        return gymnax_environment(name, options)
-    if suite == "brax":
-        from shoal.environments.brax import brax_environment
-
-        return brax_environment(name, options)
-    if suite == "jumanji":
-        from shoal.environments.jumanji import jumanji_environment
-
-        return jumanji_environment(name, options)
-    if suite == "playground":
-        from shoal.environments.playground import playground_environment
-
-        return playground_environment(name, options)
-    if suite == "gym" and atari.plays(name, options):
-        return atari.atari_environment(name, options)
-    if suite == "gym":
-        from shoal.environments.host import gymnasium_environment
-
-        return gymnasium_environment(name, options)
-    if suite == "envpool":
-        return envpool.envpool_environment(name, options)
+    if suite in SUITES:
+        return SUITES[suite].make(name, options)
     factory = import_from(env, "env")
     return with_arguments(call_own("env_options", env, factory, **options), factory, options)
 
