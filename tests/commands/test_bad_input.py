@@ -366,6 +366,19 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
         assert refused(tmp_path, command, tmp_path)
 
 
+def test_files_of_another_command(six: Path, tmp_path: Path) -> None:
+    study, experiment = tmp_path / "s.yaml", tmp_path / "e.yaml"
+    study.write_text("base:\n  env: CartPole-v1\narms: {pbt: {}, seeds: {method: seeds}}\n")
+    experiment.write_text("population: 4\nenv: CartPole-v1\n")
+    for command in ("train", "doctor"):
+        told = refused(tmp_path, command, study)
+        assert told.startswith(f"{study}, line 3: arms: ") and told.endswith("give the file to shoal study")
+    told = refused(tmp_path, "study", experiment, "--workspace", tmp_path / "w")
+    assert told.startswith(f"{experiment}, line 2: env: ") and told.endswith("give the file to shoal train")
+    assert refused(tmp_path, "train", six).endswith("it holds a run, with which shoal resume goes on")
+    assert refused(tmp_path, "resume", six / "experiment.yaml").endswith(f"give its directory, {six}")
+
+
 def test_a_file_that_may_not_be_read_is_not_said_to_be_missing(
     six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

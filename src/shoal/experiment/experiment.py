@@ -172,7 +172,10 @@ def text_of(path: Path) -> str:
     except OSError as error:
         others = path.parent.glob("*.yaml") if isinstance(error, FileNotFoundError) else ()
         near = difflib.get_close_matches(path.name, [p.name for p in others], 1)
-        raise BadInput(f"{path}: {error.strerror}" + (f"; did you mean {near[0]}?" if near else "")) from error
+        hint = f"; did you mean {near[0]}?" if near else ""
+        if (path / "experiment.yaml").is_file():
+            hint = "; it holds a run, with which shoal resume goes on"
+        raise BadInput(f"{path}: {error.strerror}{hint}") from error
     except ValueError as error:
         raise BadInput(f"{path}: not a text file") from error
 
@@ -180,6 +183,8 @@ def text_of(path: Path) -> str:
 def of_run(run: Path) -> Experiment:
     """The experiment of a run directory. Raises BadInput."""
     file = run / "experiment.yaml"
+    if run.is_file() and run.name == file.name:
+        raise BadInput(f"{run} is a file of a run: give its directory, {run.parent}")
     if not file.is_file():
         raise BadInput(f"{run} holds no run: there is no {file.name} in it")
     return read(file)
@@ -209,6 +214,8 @@ def blame(path: Path | None, changed: Collection[str] = (), always: bool = True)
 
 def from_dict(values: dict[str, Any]) -> Experiment:
     """An experiment from plain data. Raises BadInput for unknown fields and wrong types."""
+    if isinstance(values, dict) and "arms" in values:
+        raise BadField("arms", "a study compares them, this trains one population", "give the file to shoal study")
     beside = sorted(OPTIONS.intersection(values)) if isinstance(values, dict) else []
     if beside:
         name = beside[0]

@@ -77,7 +77,10 @@ def read(path: Path) -> Study:
     """Read a study file. Raises BadInput."""
     text = text_of(path)
     with blame(path):
-        study: Study = build(Study, read_yaml(text) or {}, "")
+        values = read_yaml(text) or {}
+        if isinstance(values, dict) and "arms" not in values and "env" in values:
+            raise BadField("env", "this is one experiment, not a study of arms", "give the file to shoal train")
+        study: Study = build(Study, values, "")
         check(study)
     return study
 
