@@ -411,7 +411,7 @@ def damage(run: Path, generation: int, how: str) -> None:
         path.mkdir()
 
 
-@pytest.mark.parametrize("how", ["truncated", "foreign", "empty"])
+@pytest.mark.parametrize("how", others_slow(["truncated", "foreign", "empty"], "truncated"))
 def test_a_damaged_checkpoint_falls_back(six: Path, tmp_path: Path, how: str) -> None:
     run = tmp_path / "r"
     stop(run, Signals(3, "evolve"))

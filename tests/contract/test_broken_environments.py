@@ -213,6 +213,7 @@ def test_of_ones_own(tmp_path: Path, ill: str) -> None:
     assert told.startswith(OF_ONES_OWN[ill]), told
 
 
+@pytest.mark.slow
 def test_a_callback_that_fails_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One line, without the log of JAX; the run can go on, and in Python what was raised is the cause."""
     env, run = f"{HERE}:own", tmp_path / "r"

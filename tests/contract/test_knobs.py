@@ -186,6 +186,7 @@ def test_gravity_and_a_weight_of_the_reward_evolve_and_do_not_count(tmp_path: Pa
     assert (trained < least).all() and (least <= fitness).all() and (fitness <= 0).all()
 
 
+@pytest.mark.slow
 def test_levels_and_knobs_go_together() -> None:
     """Members train on their levels with their winds, and are measured on theirs without."""
     levels = {"train": [0, 2], "validation": [2, 9], "test": [9, 20]}

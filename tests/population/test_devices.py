@@ -110,7 +110,7 @@ def run() -> Run:
 
 
 @pytest.mark.slow
-def test_one_device_and_two_four_or_eight_give_the_same():
+def test_one_device_and_two_or_eight_give_the_same():
     """Nearly, as a product of all members of a device sums up in another order; bit for bit where members take turns."""
     tests = Path(__file__).parents[1]
     environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
@@ -118,8 +118,8 @@ def test_one_device_and_two_four_or_eight_give_the_same():
     done = subprocess.run(command, capture_output=True, text=True, cwd=tests, env=environment)
     assert done.returncode == 0, done.stderr
     apart = json.loads(done.stdout)
-    assert 0 <= apart.pop("ppo") < 1e-4 and 0 <= apart.pop("recurrent_ppo") < 1e-4
-    assert apart == {"td3": 0, "sac": 0, "dqn": 0}
+    assert 0 <= apart.pop("ppo") < 1e-4
+    assert apart == {"td3": 0, "dqn": 0}
 
 
 @pytest.mark.slow

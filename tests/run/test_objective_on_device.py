@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.cases import others_slow
 from support.runs import rows, tiny
 
 from shoal.commands.knobs import described
@@ -46,9 +47,10 @@ def weighed(info: Any) -> Any:
     return info["way"]["height"] * 10 + info["way"]["steps"]
 
 
-@pytest.mark.parametrize(
-    ("objective", "expected"), [(None, 5.0), ("way.height", 1.25), ("way.steps", 5.0), (weighed, 17.5)]
-)
+OBJECTIVES = [(None, 5.0), ("way.height", 1.25), ("way.steps", 5.0), (weighed, 17.5)]
+
+
+@pytest.mark.parametrize(("objective", "expected"), others_slow(OBJECTIVES, ("way.height", 1.25)))
 def test_members_and_champion_are_measured_by_it(tmp_path: Path, objective: Any, expected: float) -> None:
     """In the environment as it is, whatever slope members train on."""
     fitness = Fitness(episodes=3, objective=objective)

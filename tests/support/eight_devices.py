@@ -1,4 +1,4 @@
-"""A population of eight on one and all of eight virtual devices, PPO's also on two and four.
+"""A population of eight on one and all of eight virtual devices, PPO's also on two.
 
 Prints by agent the largest difference of any number from what one device gives: JSON.
 """
@@ -18,9 +18,7 @@ from shoal.population.member_shard import MemberShard
 N = 8
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "ppo": ("discrete", {"layers": (), "normalise_observations": False}),  # quick to compile
-    "recurrent_ppo": ("discrete", {"layers": (), "normalise_observations": False}),
     "td3": ("continuous", {"layers": (), "warm_up": 0}),
-    "sac": ("continuous", {"layers": (), "warm_up": 0}),
     "dqn": ("discrete", {"layers": (), "warm_up": 0}),
 }
 
@@ -56,7 +54,7 @@ def main() -> None:
     every, found = jax.devices(), {}
     for name in CASES:
         runs = []
-        for count in (1, 2, 4, N) if name == "ppo" else (1, N):
+        for count in (1, 2, N) if name == "ppo" else (1, N):
             jax.devices = lambda count=count: every[:count]  # type: ignore[assignment]
             runs.append(lived(name))
         found[name] = max(apart(runs[0], run) for run in runs[1:])
