@@ -558,6 +558,7 @@ def test_host_environments_go_on_with_fresh_episodes(tmp_path: Path) -> None:
             assert r["hyper"] == carried[r["uid"]]["hyper"]
 
 
+@pytest.mark.slow
 def test_host_environments_are_deterministic_until_stopped(tmp_path: Path) -> None:
     for name in "ab":
         train(tiny(tmp_path / name, **HOST))

@@ -80,6 +80,7 @@ def test_a_critic_that_sees_more_tells_merit_from_luck(critic, low, high):
     assert low <= sure.min() and sure.max() <= high + 1e-6, sure
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("actions", "least"), [("discrete", 0.99), ("multi_discrete", 0.99), ("continuous", 0.95)])
 def test_actions_that_match_the_observation(actions, least):
     """A policy that does not look earns 0.5, 0.25 and 0."""

@@ -158,6 +158,7 @@ def test_members_begin_apart():
 LIVE = {"exploration_noise": 0.3, "policy_delay": 1.0, "diversity": 0.5, "update_ratio": 0.5}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", made_dvd().agent.hyper._fields)
 def test_every_hyperparameter_of_dvd_takes_effect(name):
     made, keys = made_dvd(), jax.random.split(jax.random.key(0), N)

@@ -71,6 +71,7 @@ def watched(made: SearchLearner, population: Population) -> Population:
     return population._replace(shared=population.shared._replace(memory=memory))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trained", others_slow([1, 2, 3], 2))
 def test_members_that_are_not_trained_stay_as_they_are(trained):
     made = made_cem(trained=trained)

@@ -128,6 +128,7 @@ def test_the_size_of_a_chunk_changes_nothing(run):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 def test_everything_again_is_the_same(run):
     for a, b in zip(run.go(3), run.go(3), strict=True):
         np.testing.assert_array_equal(a, b)

@@ -59,6 +59,7 @@ def test_values_are_not_rounded():
     np.testing.assert_allclose(mlp.apply(params, X), np.full((7, 1), 301.3), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_gradients_are_near_those_of_float32():
     def gradient(precision: Any) -> Any:
         mlp = MLP((50, 40), 1, "tanh", precision=precision)

@@ -249,6 +249,7 @@ def test_the_cases_above_hold_every_kind_of_end():
     assert met == {None, (0, True), (0, False), (1, True), (1, False)}
 
 
+@pytest.mark.slow
 def test_both_ends_at_once_are_a_termination():
     life = Life(2, 1, 2, ends=0).live(1)
     both = jnp.ones((2, 1), bool)
