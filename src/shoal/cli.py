@@ -337,15 +337,15 @@ def envs(
     from shoal.environments.registry import SUITES, installed, make, names, resolve
 
     screen, whole = console(), False
-    for suite, (package, _, _, on_device) in SUITES.items():
+    for suite, about in SUITES.items():
         found = [name for name in names(suite) if pattern.lower() in f"{suite}:{name}".lower()]
         whole |= any(pattern in (name, f"{suite}:{name}") for name in found)
         if not installed(suite):
             if ":" in pattern and not pattern.startswith(f"{suite}:"):
                 continue  # asked of another suite
-            screen.print(f"[bold]{suite}[/] is not installed: pip install 'shoal\\[{suite}]' (package {package})")
+            screen.print(f"[bold]{suite}[/] is not installed: pip install 'shoal\\[{suite}]' (package {about.package})")
         elif found:
-            kind = "device, compiled with the training" if on_device else "host"
+            kind = "device, compiled with the training" if about.on_device else "host"
             screen.print(f"[bold]{suite}[/] [dim]{kind}[/]")
             ids = [f"{suite}:{name}" for name in found]
             screen.print(Columns(ids, padding=(0, 2)) if screen.is_terminal else "\n".join(ids), highlight=False)

@@ -126,7 +126,7 @@ def lived(environment: HostEnvironment, name: str, actions: str, seed: int = 0) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "actions"), [("sac", "continuous"), ("dqn", "discrete")])
+@pytest.mark.parametrize(("name", "actions"), [("td3", "continuous"), ("sac", "continuous"), ("dqn", "discrete")])
 def test_training_among_host_environments(walk, name, actions):
     """The same seed gives the same run; memory holds what happened, in order; and all can be evaluated and copied."""
     environment = walk(actions == "continuous")

@@ -214,9 +214,10 @@ def blame(path: Path | None, changed: Collection[str] = (), always: bool = True)
 
 def from_dict(values: dict[str, Any]) -> Experiment:
     """An experiment from plain data. Raises BadInput for unknown fields and wrong types."""
-    if isinstance(values, dict) and "arms" in values:
+    given = values if isinstance(values, dict) else {}  # what is no mapping is refused below
+    if "arms" in given:
         raise BadField("arms", "a study compares them, this trains one population", "give the file to shoal study")
-    beside = sorted(OPTIONS.intersection(values)) if isinstance(values, dict) else []
+    beside = sorted(OPTIONS.intersection(given))
     if beside:
         name = beside[0]
         raise BadField(name, "is an option of the method", f"write method: {{name: pbt, {name}: ...}}")
