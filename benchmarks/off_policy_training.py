@@ -108,7 +108,7 @@ def clocks(agent: str, population: int, iterations: int, warm_up: int) -> list[d
     import numpy as np
 
     from shoal.distributed.processes import make_shard
-    from shoal.experiment.experiment import from_dict
+    from shoal.experiment.files import from_dict
     from shoal.experiment.resolve import resolve
     from shoal.population.devices import prepare
 

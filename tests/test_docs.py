@@ -27,7 +27,8 @@ from shoal.core.evolution import Range
 from shoal.core.schema import descriptions
 from shoal.core.yaml_text import parse
 from shoal.environments.levels import Levels
-from shoal.experiment.experiment import Checkpoint, Experiment, Fitness, WeightsAndBiases, check, from_dict, load
+from shoal.experiment.experiment import Checkpoint, Experiment, Fitness, WeightsAndBiases, check
+from shoal.experiment.files import from_dict, load
 from shoal.experiment.resolve import resolve
 from shoal.methods.es.learner import EsHyper
 from shoal.methods.evolving import Pbt

@@ -26,7 +26,8 @@ from shoal.core.errors import BadInput
 from shoal.core.evolution import Best
 from shoal.core.spec import Discrete, Spec
 from shoal.core.workshop import Workshop
-from shoal.experiment.experiment import check, load, of_run
+from shoal.experiment.experiment import check
+from shoal.experiment.files import load, of_run
 from shoal.experiment.make import make_learner
 from shoal.methods.evolving import Pbt
 from shoal.report.page import write_report

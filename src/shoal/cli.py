@@ -49,7 +49,7 @@ def train(file: File = None, flags: Stated = NOTHING, set: Set = (), quiet: Quie
 
     Writes a run directory: records, checkpoints, the champion. Ctrl-C stops it so that `shoal resume` goes on exactly.
     """
-    from shoal.experiment.experiment import blame
+    from shoal.experiment.files import blame
 
     experiment, changed = stated(file, flags, set)
 
@@ -72,7 +72,8 @@ def resume(
     quiet: Quiet = False,
 ) -> int:
     """Continue a run that was stopped, or give a finished one more generations."""
-    from shoal.experiment.experiment import CHANGEABLE, Experiment, assign, of_run
+    from shoal.experiment.experiment import CHANGEABLE, Experiment
+    from shoal.experiment.files import assign, of_run
     from shoal.run.loop import resume as run_again
 
     look_here(trust_code)
@@ -360,7 +361,7 @@ def envs(
 def doctor(file: File = None, flags: Stated = NOTHING, set: Set = ()) -> int:
     """Check an experiment before a long run, and say in plain words what was found."""
     from shoal.commands.doctor import examine
-    from shoal.experiment.experiment import blame
+    from shoal.experiment.files import blame
 
     experiment, changed = stated(file, flags, set)
     given = [(f"--{name.replace('_', '-')}", str(value)) for name, value in vars(flags).items() if value is not None]

@@ -20,7 +20,8 @@ from support.runs import CONFIG, flags, record, rows, same_run, shoal, start, ti
 
 from shoal import cli
 from shoal.commands.endings import luck
-from shoal.experiment.experiment import Experiment, load
+from shoal.experiment.experiment import Experiment
+from shoal.experiment.files import load
 from shoal.methods.evolving import Pbt
 from shoal.population import devices
 from shoal.report.run import schedule

@@ -13,7 +13,7 @@ from support.runs import at_work, tiny
 from shoal.commands.evaluate import evaluate
 from shoal.core.evolution import Best
 from shoal.experiment import registry
-from shoal.experiment.experiment import dump
+from shoal.experiment.files import dump
 from shoal.experiment.make import make_environment, make_learner
 from shoal.methods.methods import METHODS
 from shoal.run.champion import save

@@ -9,7 +9,7 @@ from shoal.commands.import_isaac import translate
 from shoal.core.errors import BadInput
 from shoal.core.evolution import Range
 from shoal.core.yaml_text import parse
-from shoal.experiment.experiment import from_dict
+from shoal.experiment.files import from_dict
 from shoal.methods.ranges import validate
 
 AGENT = """\

@@ -31,7 +31,8 @@ from shoal.core.errors import BadInput
 from shoal.environments.levels import Span
 from shoal.environments.playground import robot
 from shoal.environments.probes import match
-from shoal.experiment.experiment import Experiment, Fitness, dump
+from shoal.experiment.experiment import Experiment, Fitness
+from shoal.experiment.files import dump
 from shoal.run import champion
 from shoal.run.loop import train
 

@@ -12,7 +12,8 @@ from support.runs import rows, shoal, tiny
 
 from shoal.agents import dqn, ppo, sac, td3
 from shoal.commands import retrain
-from shoal.experiment.experiment import Experiment, dump
+from shoal.experiment.experiment import Experiment
+from shoal.experiment.files import dump
 from shoal.report.run import schedule
 from shoal.run.loop import train
 from shoal.trainers.rl_games_hyper import LIVE

@@ -25,7 +25,8 @@ from test_bad_input import Points
 
 from shoal.cli import main
 from shoal.core.evolution import Range
-from shoal.experiment.experiment import Fitness, load
+from shoal.experiment.experiment import Fitness
+from shoal.experiment.files import load
 from shoal.methods.evolving import Pbt
 from shoal.methods.pbt.explore import EXPLORERS
 from shoal.methods.pbt.select import SELECTORS, Truncation

@@ -16,20 +16,9 @@ from support.runs import build_run, tiny
 from shoal.core.errors import BadField, BadInput
 from shoal.core.evolution import Cards, Range, Selection
 from shoal.core.yaml_text import plain, read_yaml
-from shoal.experiment import experiment as files
-from shoal.experiment import registry
-from shoal.experiment.experiment import (
-    Checkpoint,
-    Experiment,
-    Fitness,
-    WeightsAndBiases,
-    assign,
-    blame,
-    dump,
-    from_dict,
-    load,
-    to_dict,
-)
+from shoal.experiment import files, registry
+from shoal.experiment.experiment import Checkpoint, Experiment, Fitness, WeightsAndBiases
+from shoal.experiment.files import assign, blame, dump, from_dict, load, to_dict
 from shoal.experiment.resolve import resolve
 from shoal.methods.evolving import Pbt
 from shoal.methods.method import Schedule

@@ -10,7 +10,8 @@ from support.runs import build_run
 
 import shoal
 from shoal.environments import probes
-from shoal.experiment.experiment import Experiment, Fitness, load
+from shoal.experiment.experiment import Experiment, Fitness
+from shoal.experiment.files import load
 
 pytestmark = pytest.mark.slow
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.experiment.experiment import Fitness, load
+from shoal.experiment.experiment import Fitness
+from shoal.experiment.files import load
 from shoal.records.recorder import Generation, Recorder
 
 pytestmark = pytest.mark.slow

@@ -18,7 +18,7 @@ from shoal.core.errors import BadInput
 from shoal.core.evolution import Best, Cards
 from shoal.core.spec import Continuous, Discrete, MultiDiscrete, Spec
 from shoal.environments.spaces import to_bounds
-from shoal.experiment.experiment import dump
+from shoal.experiment.files import dump
 from shoal.experiment.make import make_learner
 from shoal.methods.evolving import Pbt
 from shoal.run import checkpoint

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from support.trainees import member
 
-from shoal.experiment.experiment import load
+from shoal.experiment.files import load
 from shoal.experiment.resolve import resolve
 from shoal.trainers.trainers import Trainers
 

@@ -12,7 +12,8 @@ import pytest
 from support.ancestry import check_ancestry
 from support.runs import COMMAND, mpiexec, rows, shoal, tiny
 
-from shoal.experiment.experiment import Experiment, Fitness, dump
+from shoal.experiment.experiment import Experiment, Fitness
+from shoal.experiment.files import dump
 from shoal.report.run import schedule
 from shoal.run.loop import train
 from shoal.trainers.trainers import Processes

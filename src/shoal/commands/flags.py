@@ -118,7 +118,8 @@ Set = Annotated[
 
 def stated(file: Path | None, flags: Flags, set: Sequence[str]) -> tuple[Experiment, list[str]]:
     """What a file and flags say together, and the fields that are from flags."""
-    from shoal.experiment.experiment import Experiment, assign, read
+    from shoal.experiment.experiment import Experiment
+    from shoal.experiment.files import assign, read
 
     look_here()
     experiment = read(file) if file else Experiment()

@@ -9,7 +9,8 @@ from typing import Any
 
 from shoal.core.errors import BadField, BadInput, unknown
 from shoal.core.yaml_text import parse, read_yaml, write_yaml
-from shoal.experiment.experiment import Experiment, check, from_dict
+from shoal.experiment.experiment import Experiment, check
+from shoal.experiment.files import from_dict
 from shoal.trainers.rl_games_hyper import LIVE, hyperparameters
 
 # The keys of `pbt`, with Isaac Lab's defaults; start_after is DexPBT's.

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from shoal.core.errors import BadInput
-from shoal.experiment.experiment import Experiment, alone, blame, load, of_run
+from shoal.experiment.experiment import Experiment, alone
+from shoal.experiment.files import blame, load, of_run
 from shoal.experiment.registry import method_data, method_name, name_of
 from shoal.experiment.resolve import resolve
 from shoal.experiment.trust import check_trust

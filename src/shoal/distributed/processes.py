@@ -22,7 +22,8 @@ from shoal.distributed.local import Local
 from shoal.distributed.returns import Returns
 from shoal.distributed.shared_evaluation import SharedEvaluation
 from shoal.distributed.synchronous import Synchronous
-from shoal.experiment.experiment import Experiment, dump, read, to_dict
+from shoal.experiment.experiment import Experiment
+from shoal.experiment.files import dump, read, to_dict
 from shoal.experiment.registry import objective
 from shoal.experiment.resolve import Resolved
 from shoal.population.member_shard import MemberShard

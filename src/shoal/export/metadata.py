@@ -8,7 +8,7 @@ from typing import Any
 
 from shoal.core.spec import Leaf
 from shoal.core.yaml_text import plain
-from shoal.experiment.experiment import dump
+from shoal.experiment.files import dump
 from shoal.run.champion import Champion
 
 

@@ -12,7 +12,8 @@ from shoal.core.atomic import read_or_nothing, write_file
 from shoal.core.errors import BadField
 from shoal.core.user_code import one_line
 from shoal.core.yaml_text import plain
-from shoal.experiment.experiment import WeightsAndBiases, to_dict
+from shoal.experiment.experiment import WeightsAndBiases
+from shoal.experiment.files import to_dict
 from shoal.records.recorder import Recorder, lineage_rows, metrics_row
 from shoal.records.scalars import Rows, scalars
 

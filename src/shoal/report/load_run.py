@@ -85,7 +85,7 @@ class LoadedRun:
     @property
     def experiment(self) -> Experiment:
         """What was run. Raises BadInput where the file was changed to something that is none."""
-        from shoal.experiment.experiment import of_run
+        from shoal.experiment.files import of_run
 
         return of_run(self.run_dir)
 

@@ -24,7 +24,8 @@ from shoal.core.tree import Named
 from shoal.core.types import PyTree
 from shoal.core.workshop import Workshop
 from shoal.environments.spaces import to_bounds
-from shoal.experiment.experiment import INT32, Experiment, of_run
+from shoal.experiment.experiment import INT32, Experiment
+from shoal.experiment.files import of_run
 from shoal.experiment.make import make_learner, make_trainers
 from shoal.experiment.registry import method
 from shoal.experiment.trust import PLACES, check_trust

@@ -22,7 +22,8 @@ from shoal.core.yaml_text import plain
 from shoal.distributed.processes import Processes
 from shoal.distributed.synchronous import Evolved, Shared
 from shoal.environments.blame import callbacks_blamed
-from shoal.experiment.experiment import Experiment, blame, of_run
+from shoal.experiment.experiment import Experiment
+from shoal.experiment.files import blame, of_run
 from shoal.experiment.registry import name_of
 from shoal.experiment.trust import check_trust
 from shoal.population.rollouts.episodes import statistics, with_interval

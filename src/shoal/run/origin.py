@@ -12,7 +12,7 @@ import numpy as np
 from shoal.core.atomic import Damaged
 from shoal.core.errors import BadField, BadInput
 from shoal.core.types import PyTree
-from shoal.experiment.experiment import of_run
+from shoal.experiment.files import of_run
 from shoal.experiment.registry import method_name, name_of
 from shoal.experiment.resolve import Resolved
 from shoal.run import checkpoint

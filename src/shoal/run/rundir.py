@@ -15,7 +15,8 @@ from shoal.core.schema import build
 from shoal.core.spec import Spec
 from shoal.core.types import PyTree
 from shoal.core.workshop import Workshop
-from shoal.experiment.experiment import Experiment, dump
+from shoal.experiment.experiment import Experiment
+from shoal.experiment.files import dump
 from shoal.records.jsonl import Lines
 from shoal.run import champion as champions
 from shoal.run.checkpoint import Checkpoints

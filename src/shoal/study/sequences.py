@@ -14,7 +14,8 @@ from shoal.core.errors import BadField
 from shoal.core.schema import convert
 from shoal.core.user_code import call_own, import_from
 from shoal.core.yaml_text import plain
-from shoal.experiment.experiment import Experiment, of_run
+from shoal.experiment.experiment import Experiment
+from shoal.experiment.files import of_run
 from shoal.experiment.resolve import resolve
 from shoal.records.jsonl import read_lines, read_text
 from shoal.report.lineage import number

@@ -12,7 +12,8 @@ from typing import Any
 from shoal.core.errors import BadField, BadInput
 from shoal.core.schema import build
 from shoal.core.yaml_text import plain, read_yaml, write_yaml
-from shoal.experiment.experiment import Experiment, blame, from_dict, text_of
+from shoal.experiment.experiment import Experiment
+from shoal.experiment.files import blame, from_dict, text_of
 from shoal.experiment.resolve import Resolved, resolve
 from shoal.study.sequences import Sequence, sequence_of
 from shoal.trainers.trainers import Trainers
