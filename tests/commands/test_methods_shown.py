@@ -103,18 +103,15 @@ def test_the_page(shown: tuple[str, Path, list[str]]) -> None:
     assert ("The best of all 4 became the next mean." in page) == (name == OWN)
 
 
-@pytest.mark.parametrize("method", RUNS)
-def test_live_view(method: str) -> None:
-    console = Console(file=StringIO(), force_terminal=True, width=100, color_system=None)
+def displayed(method: str, metrics: dict[str, float], generation: int = 0) -> str:
+    """What a terminal shows of one generation."""
+    console = Console(file=StringIO(), force_terminal=True, width=400, color_system=None)
     display = Display(console)
-
     experiment = tiny(method=method, generations=3)
     resolved = SimpleNamespace(experiment=experiment, steps=64, method=registry.method(method))
     hyper = {"diversity": np.array([0.5])}
-    metrics = {"mean/rank": 2.0, "returns/min": 1.0, "returns/mean": 5.0, "returns/max": 9.0}
-    metrics = {"diversity/determinant": 0.25} if method == "dvd" else metrics if method in DRAWN else {}
     event = SimpleNamespace(
-        generation=0,
+        generation=generation,
         timing={"steps_per_second": 10.0},
         cards=SimpleNamespace(fitness=np.array([7.0]), uid=np.arange(1), episodes=np.ones(1), hyper=hyper),
         metrics={name: np.array([value]) for name, value in metrics.items()},
@@ -122,13 +119,31 @@ def test_live_view(method: str) -> None:
     display.start(Start(resolved, 1, Path("somewhere"), 0))  # type: ignore[arg-type]
     display.generation(event)  # type: ignore[arg-type]
     display.finish(None)
-    lines = re.sub(r"\x1b\[[?\d;]*\w", "", console.file.getvalue()).splitlines()  # type: ignore[attr-defined]
+    return re.sub(r"\x1b\[[?\d;]*\w", "", console.file.getvalue())  # type: ignore[attr-defined]
+
+
+def drawn(lowest: float) -> dict[str, float]:
+    """Metrics of members that are drawn around a mean, the highest of which returned 9."""
+    return {"mean/rank": 2.0, "returns/min": lowest, "returns/mean": 5.0, "returns/max": 9.0}
+
+
+@pytest.mark.parametrize("method", RUNS)
+def test_live_view(method: str) -> None:
+    metrics = {"diversity/determinant": 0.25} if method == "dvd" else drawn(1.0) if method in DRAWN else {}
+    lines = displayed(method, metrics).splitlines()
     columns = {"seeds": "best median worst", "dvd": "best median worst diversity determinant"}
     values = {"seeds": "7 7 7", "dvd": "7 7 7 0.5 0.25"}
     heads = ["generation", *columns.get(method, "mean rank lowest average highest").split(), "steps/s", "left"]
     assert any(line.split() == heads for line in lines)
     row = [line for line in lines if line.strip().startswith("1/3")][-1].split()
     assert row[1:-2] == values.get(method, "7 2 1 5 9").split()
+
+
+def test_members_that_cannot_be_told_apart() -> None:
+    """At the start this is told, because nothing is learned; later everybody may be as good as can be."""
+    for lowest, generation, told in ((9.0, 0, True), (1.0, 0, False), (9.0, 1, False)):
+        text = displayed("es", drawn(lowest), generation)
+        assert ("all members of the first generation returned the same" in text) == told
 
 
 def test_a_mean_that_cannot_be_measured_has_no_rank() -> None:

@@ -115,6 +115,8 @@ class Display(Recorder):
             if len(members) and what not in self._told:
                 self._told.add(what)
                 self.note(f"generation {self._done}, {_named(members)}: {what}")
+        if event.generation == 0 and _alike(event):
+            self.note(ALIKE)
 
     def note(self, message: str) -> None:
         self._console.print(escape(message), style="yellow", highlight=False, soft_wrap=True)
@@ -165,6 +167,12 @@ def _troubles(event: Generation) -> dict[str, np.ndarray]:
         "episode, which then has no return, and is not learned from": cards.uid[broken > 0],
         "no fitness, as weights or returns are not finite": cards.uid[np.isnan(cards.fitness) & (cards.episodes > 0)],
     }
+
+
+def _alike(event: Generation) -> bool:
+    """Whether members that are drawn around a mean all returned the same."""
+    drawn = "returns/min" in event.metrics
+    return drawn and bool(event.metrics["returns/min"][0] == event.metrics["returns/max"][0])
 
 
 def _named(members: np.ndarray) -> str:
@@ -219,6 +227,10 @@ DRAWN = {
     "highest": _measured("returns/max"),
 }
 DETERMINANT = "diversity/determinant"
+ALIKE = (
+    "all members of the first generation returned the same, and nothing can be learned from that: larger perturbations, or "
+    "config.normalise_observations, may tell them apart"
+)
 
 
 def _clock(seconds: float) -> str:
