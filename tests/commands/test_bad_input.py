@@ -361,9 +361,28 @@ def test_a_flag_can_mend_a_file_and_is_not_blamed_on_it(tmp_path: Path) -> None:
 def test_files_that_are_not_there(tmp_path: Path) -> None:
     (tmp_path / "cartpole.yaml").write_text("")
     assert "did you mean cartpole.yaml?" in refused(tmp_path, "train", tmp_path / "cartpol.yaml")
-    for command in ("resume", "evaluate", "report", "schedule", "replay", "play"):
-        assert str(tmp_path / "nowhere") in refused(tmp_path, command, tmp_path / "nowhere")
-        assert refused(tmp_path, command, tmp_path)
+
+
+def test_paths_that_hold_no_run(six: Path, tmp_path: Path) -> None:
+    """Every command that takes a run says the same, and which path may be meant."""
+    empty, study, run = tmp_path / "empty", tmp_path / "study", tmp_path / "study/runs/arm/0"
+    for folder in (empty, run):
+        folder.mkdir(parents=True)
+    (run / "experiment.yaml").touch()
+    lacks = "holds no run: there is no experiment.yaml in it"
+    for path, message in (
+        (tmp_path / "nowhere", f"{tmp_path / 'nowhere'}: no such directory"),
+        (empty, f"{empty} {lacks}"),
+        (study, f"{study} {lacks}; did you mean {run}?"),
+        (
+            six / "experiment.yaml",
+            f"{six / 'experiment.yaml'} is a part of a run: give the directory of the run, {six}",
+        ),
+        (six / "champion", f"{six / 'champion'} is a part of a run: give the directory of the run, {six}"),
+    ):
+        for command in ("resume", "evaluate", "report", "schedule", "replay", "play"):
+            assert refused(tmp_path, command, path) == message
+        assert refused(tmp_path, "export", path, tmp_path / "policy.npz") == message
 
 
 def test_files_of_another_command(six: Path, tmp_path: Path) -> None:
@@ -376,7 +395,6 @@ def test_files_of_another_command(six: Path, tmp_path: Path) -> None:
     told = refused(tmp_path, "study", experiment, "--workspace", tmp_path / "w")
     assert told.startswith(f"{experiment}, line 2: env: ") and told.endswith("give the file to shoal train")
     assert refused(tmp_path, "train", six).endswith("it holds a run, with which shoal resume goes on")
-    assert refused(tmp_path, "resume", six / "experiment.yaml").endswith(f"give its directory, {six}")
 
 
 def test_a_file_that_may_not_be_read_is_not_said_to_be_missing(

@@ -499,7 +499,7 @@ def same_curves(whole: Path, run: Path) -> None:
 def test_nothing_to_resume(six: Path, tmp_path: Path) -> None:
     for run, message in (
         (tmp_path, f"{tmp_path} holds no run: there is no experiment.yaml in it"),
-        (tmp_path / "nowhere", "holds no run"),
+        (tmp_path / "nowhere", "no such directory"),
         (six, f"{six} has done its 6 generations; raise them with --generations"),
     ):
         outcome = shoal("resume", run)

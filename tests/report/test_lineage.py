@@ -214,9 +214,9 @@ def test_ranges_as_the_experiment_states_them(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_is_no_run(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="is not a run"):
+    with pytest.raises(BadInput, match="holds no run"):
         read_run(tmp_path)
-    with pytest.raises(BadInput, match="is not a run"):
+    with pytest.raises(BadInput, match="no such directory"):
         read_run(tmp_path / "nowhere")
 
 

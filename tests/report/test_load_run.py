@@ -65,7 +65,7 @@ def test_the_figure_shows_members_champion_and_hyperparameters(tmp_path: Path, g
 
 
 def test_what_is_no_run_and_what_is_not_there_yet(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="is not a run"):
+    with pytest.raises(BadInput, match="holds no run"):
         load_run(tmp_path)
     run = load_run(write_run(tmp_path / "run", generations=2, finished=False))
     assert run.result == {} and "2 generations" in repr(run)

@@ -59,6 +59,18 @@ class BadField(BadInput):
         return lines.get(path)
 
 
+def no_run(path: Path) -> BadInput:
+    """What is wrong with a path that was to be the directory of a run, and which one may be meant."""
+    if not path.exists():
+        return BadInput(f"{path}: no such directory")
+    file = "experiment.yaml"
+    if (path.parent / file).is_file():
+        return BadInput(f"{path} is a part of a run: give the directory of the run, {path.parent}")
+    inside = [run for pattern in ("*", "workers/*", "runs/*/*") for run in sorted(path.glob(f"{pattern}/{file}"))]
+    hint = f"; did you mean {inside[-1].parent}?" if inside else ""
+    return BadInput(f"{path} holds no run: there is no {file} in it{hint}")
+
+
 def unknown(field: str, name: str, known: Iterable[str]) -> BadField:
     """A name that does not exist in a field: which ones are near, or which there are."""
     known = sorted(known)

@@ -9,7 +9,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
-from shoal.core.errors import BadField, BadInput
+from shoal.core.errors import BadField, BadInput, no_run
 from shoal.core.evolution import Range
 from shoal.core.knobs import PREFIX
 from shoal.core.schema import build
@@ -56,10 +56,8 @@ def text_of(path: Path) -> str:
 def of_run(run: Path) -> Experiment:
     """The experiment of a run directory. Raises BadInput."""
     file = run / "experiment.yaml"
-    if run.is_file() and run.name == file.name:
-        raise BadInput(f"{run} is a file of a run: give its directory, {run.parent}")
     if not file.is_file():
-        raise BadInput(f"{run} holds no run: there is no {file.name} in it")
+        raise no_run(run)
     return read(file)
 
 

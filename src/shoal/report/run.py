@@ -14,7 +14,7 @@ import numpy as np
 import yaml
 
 from shoal.core.atomic import parse_json
-from shoal.core.errors import BadInput
+from shoal.core.errors import BadInput, no_run
 from shoal.core.evolution import Range
 from shoal.core.yaml_text import read_yaml
 from shoal.records.jsonl import read_lines, read_text
@@ -118,7 +118,7 @@ class Run:
 def read_run(path: Path) -> Run:
     """Everything a run has written so far."""
     if not ((path / "experiment.yaml").is_file() or (path / "lineage.jsonl").is_file()):
-        raise BadInput(f"{path} is not a run: it holds neither experiment.yaml nor lineage.jsonl.")
+        raise no_run(path)
     text = read_text(path / "experiment.yaml")
     return Run(
         name=path.resolve().name,

@@ -129,12 +129,12 @@ def load_champion(run: str | Path, trust_code: bool = False, **given: Any) -> Ch
     given: the agent, where the run was started with an object that no name leads to.
     """
     run = Path(run)
-    folder = run / "champion"
+    experiment, folder = replace(of_run(run), **given), run / "champion"
     if not folder.is_dir():
-        raise BadInput(f"{run} holds no champion; is it a run directory, and has its first generation ended?")
+        raise BadInput(f"{run} holds no champion yet: no generation has ended with a member that has a fitness")
     try:
         manifest = checkpoint.read_manifest(folder)
-        best, experiment = best_of(manifest, f"{folder}: "), replace(of_run(run), **given)
+        best = best_of(manifest, f"{folder}: ")
         spec = _spec(folder, experiment, manifest.get("spec"))
         check_trust(experiment, trust_code, TRUSTED)
         if is_trainer(experiment.agent, experiment.python):
