@@ -25,7 +25,7 @@ from support.cases import others_slow
 from support.runs import COMMAND, at_work, build_run, tiny
 
 from shoal.cli import main
-from shoal.commands import play, stages
+from shoal.commands import painters, play, stages
 from shoal.core.atomic import write_file
 from shoal.core.errors import BadInput
 from shoal.environments.levels import Span
@@ -92,7 +92,7 @@ def frames(video: Path) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "env", others_slow([*(f"gymnax:{name}" for name in stages.TWINS), "gym:CartPole-v1"], "gymnax:Pendulum-v1")
+    "env", others_slow([*(f"gymnax:{name}" for name in painters.TWINS), "gym:CartPole-v1"], "gymnax:Pendulum-v1")
 )
 def test_a_film_shows_every_step(env: str, run_of: Callable[..., Path], tmp_path: Path) -> None:
     video = tmp_path / "film.mp4"
@@ -110,7 +110,7 @@ def test_the_device_environment_itself_is_filmed(run_of: Callable[..., Path], tm
 
 
 def test_gymnasium_draws_the_state_of_its_twin() -> None:
-    painter = stages._twin("CartPole-v1")
+    painter = painters._twin("CartPole-v1", {})
     state = type("State", (), {"x": 2.0, "x_dot": 0.0, "theta": 0.0, "theta_dot": 0.0})
     right = painter.paint(state, np.zeros(4)).astype(int)
     state.x = -2.0
@@ -123,10 +123,10 @@ def test_gymnasium_draws_the_state_of_its_twin() -> None:
 def test_cells_have_one_colour_per_channel() -> None:
     obs = np.zeros((10, 10, 4))
     obs[0, 0, 0] = obs[9, 9, 2] = obs[5, 5, 0] = obs[5, 5, 2] = 1
-    picture = stages.cells(obs)
+    picture = painters.cells(obs)
     assert picture.shape == (400, 400, 3)
     first, second, both, empty = (picture[i, j].tolist() for i, j in ((20, 20), (380, 380), (220, 220), (20, 380)))
-    assert first != second == both != empty == [stages.GROUND] * 3
+    assert first != second == both != empty == [painters.GROUND] * 3
 
 
 @pytest.mark.slow
@@ -155,11 +155,11 @@ def test_brax_draws_its_own_physics(run_of: Callable[..., Path], tmp_path: Path)
 @pytest.mark.filterwarnings("ignore")  # of importing it
 def test_robots_of_playground_are_drawn_as_they_stand() -> None:
     pytest.importorskip("mujoco_playground")
-    stages.need_no_screen()
+    painters.need_no_screen()
     import mujoco
 
     try:
-        painter = stages._playground("CartpoleBalance", {})
+        painter = painters._playground("CartpoleBalance", {})
     except BadInput:
         pytest.skip("this machine cannot draw without a screen")
     data = mujoco.MjData(robot("CartpoleBalance", {}).mj_model)

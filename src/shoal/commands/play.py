@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from shoal.commands.stages import EXTRA, Stage, need_no_screen, stage_of
+from shoal.commands.painters import EXTRA, need_no_screen
+from shoal.commands.stages import Stage, stage_of
 from shoal.core.atomic import write_file
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import interruptible

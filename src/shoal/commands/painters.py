@@ -1,0 +1,188 @@
+"""What draws the states of device environments: gymnasium's pictures, MuJoCo's, a browser's, or coloured cells."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from ctypes.util import find_library
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from shoal.core.errors import BadInput
+from shoal.core.spec import Spec, told
+from shoal.core.types import PyTree
+from shoal.core.user_code import one_line
+from shoal.environments import host
+from shoal.environments.playground import robot
+
+EXTRA = "pip install 'shoal[video]'"
+SIDE, GROUND = 400, 24  # pixels of the longer side of a picture made of cells, and how dark an empty one is
+COLORS = ("#F0E442", "#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#0072B2", "#FFFFFF", "#999999", "#7F3C8D")
+
+# How gymnasium's renderers want the state of the gymnax environments of the same names.
+TWINS: dict[str, Callable[[Any], tuple[Any, ...]]] = {
+    "CartPole-v1": lambda s: (s.x, s.x_dot, s.theta, s.theta_dot),
+    "Pendulum-v1": lambda s: (s.theta, s.theta_dot),
+    "Acrobot-v1": lambda s: (s.joint_angle1, s.joint_angle2, s.velocity_1, s.velocity_2),
+    "MountainCar-v0": lambda s: (s.position, s.velocity),
+    "MountainCarContinuous-v0": lambda s: (s.position, s.velocity),
+}
+
+
+def need_no_screen() -> None:
+    """Let pygame and MuJoCo draw without a screen where there is none; both read this when first imported."""
+    os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
+    if sys.platform == "linux" and not os.environ.get("DISPLAY"):
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+        if find_library("EGL"):  # without the library MuJoCo could not even be imported
+            os.environ.setdefault("MUJOCO_GL", "egl")
+
+
+class Painter(NamedTuple):
+    """Pictures uint8 [H, W, 3] of the state and observation of a device environment.
+
+    page: what a browser shows of a list of such pictures, which are then no pictures but states
+    """
+
+    paint: Callable[[PyTree, PyTree], Any]
+    rate: float
+    close: Callable[[], None] = lambda: None
+    page: Callable[[list[Any]], str] | None = None
+
+
+def _twin(name: str, options: dict[str, Any]) -> Painter | None:
+    """Gymnasium's picture of the environment of the same name, where its state is known to it."""
+    if name not in TWINS:
+        return None
+    env = drawable(name)
+    env.reset(seed=0)
+
+    def paint(state: PyTree, obs: np.ndarray) -> np.ndarray:
+        env.unwrapped.state = np.array(TWINS[name](state), np.float64)
+        return picture_of(env)
+
+    return Painter(paint, env.metadata["render_fps"], env.close)
+
+
+def _of_brax(name: str, options: dict[str, Any]) -> Any:
+    from brax import envs
+
+    return envs.get_environment(
+        name, **{"backend": "spring"} | {k: v for k, v in options.items() if k != "episode_length"}
+    )
+
+
+def _brax_page(name: str, options: dict[str, Any]) -> Painter:
+    """A page on which a browser draws the body from any side; it gets the program for that from the network."""
+    from brax.io import html
+
+    env = _of_brax(name, options)
+    system = env.sys.tree_replace({"opt.timestep": env.dt})  # that of a step, which may be several of the physics
+
+    def paint(state: PyTree, obs: np.ndarray) -> Any:
+        return jax.device_get(state[0].pipeline_state)
+
+    return Painter(paint, 1 / float(env.dt), page=lambda states: html.render(system, states, "100vh", colab=False))
+
+
+def _brax(name: str, options: dict[str, Any]) -> Painter:
+    """MuJoCo's picture of a body of brax."""
+    env = _of_brax(name, options)
+
+    def pose(state: PyTree) -> dict[str, Any]:
+        return {"qpos": state[0].pipeline_state.q, "qvel": state[0].pipeline_state.qd}
+
+    return _mujoco(env.sys.mj_model, float(env.dt), pose)
+
+
+def _playground(name: str, options: dict[str, Any]) -> Painter:
+    """MuJoCo's picture of a robot of Playground, and of what stands around it."""
+    env = robot(name, options)
+
+    def pose(state: PyTree) -> dict[str, Any]:
+        return {part: getattr(state[0].data, part) for part in ("qpos", "qvel", "mocap_pos", "mocap_quat")}
+
+    return _mujoco(env.mj_model, float(env.dt), pose)
+
+
+def _mujoco(model: Any, seconds: float, pose: Callable[[PyTree], dict[str, Any]]) -> Painter:
+    """MuJoCo's picture of a physical state, through the model's own camera where it has one.
+
+    seconds: that a step lasts. pose: (state) -> arrays of MuJoCo's data, by name
+    """
+    import mujoco
+
+    data, camera = mujoco.MjData(model), 0 if model.ncam else -1
+    renderer = _drawing(lambda: mujoco.Renderer(model, height=360, width=480))
+
+    def paint(state: PyTree, obs: np.ndarray) -> np.ndarray:
+        for part, x in pose(state).items():
+            getattr(data, part)[:] = np.asarray(x)
+        mujoco.mj_forward(model, data)
+        renderer.update_scene(data, camera=camera)
+        return renderer.render()
+
+    return Painter(paint, 1 / seconds, renderer.close)
+
+
+def cells(obs: np.ndarray) -> np.ndarray:
+    """A grid [H, W] or [H, W, C] as coloured cells: one colour per channel, later channels above earlier ones."""
+    grid = obs.reshape(*obs.shape[:2], -1)
+    picture = np.full((*grid.shape[:2], 3), GROUND, np.float64)
+    for i in range(grid.shape[-1]):
+        color = np.array([int(COLORS[i % len(COLORS)][k : k + 2], 16) for k in (1, 3, 5)])
+        strength = np.clip(grid[..., i : i + 1], 0, 1)
+        picture = picture * (1 - strength) + color * strength
+    size = max(2, SIDE // max(grid.shape[:2]) // 2 * 2)
+    picture = picture.astype(np.uint8).repeat(size, 0).repeat(size, 1)
+    if size >= 8:  # lines between the cells
+        picture[::size] = picture[:, ::size] = GROUND
+    return picture
+
+
+PAINTERS: dict[str, Callable[[str, dict[str, Any]], Painter | None]] = {  # by suite: of a name and options
+    "gymnax": _twin,
+    "brax": _brax,
+    "playground": _playground,
+}
+PAGES = {"brax": _brax_page}  # those that a browser draws
+
+
+def painter_of(env: str, options: dict[str, Any], spec: Spec) -> Painter:
+    """What draws a device environment: its suite, or else its observations, if they are grids. Raises BadInput."""
+    suite, _, name = env.partition(":")
+    painter = PAINTERS[suite](name, options) if suite in PAINTERS else None
+    if painter is not None:
+        return painter
+    if not isinstance(spec.obs, dict) and len(spec.obs.shape) in (2, 3):
+        return Painter(lambda state, obs: cells(obs), 10)
+    problem = "nothing is known of how to draw it, and its observations are no grid"
+    raise BadInput(f"{env} cannot be filmed: {problem}, but {told(spec.obs)}")
+
+
+def drawable(name: str, **options: Any) -> Any:
+    """An environment of gymnasium that can draw itself. Raises BadInput."""
+    try:
+        return host.open_one(host.registry().get(name, name), render_mode="rgb_array", **options)
+    except (Exception, SystemExit) as error:
+        raise BadInput(f"gym:{name} cannot be filmed: {one_line(error)}; films also need {EXTRA}") from error
+
+
+def picture_of(env: Any) -> np.ndarray:
+    """What such an environment draws. Raises BadInput."""
+    return _drawing(env.render)
+
+
+def _drawing(draw: Callable[[], Any]) -> Any:
+    """What `draw` returns. Raises BadInput for whatever keeps this machine from drawing."""
+    try:
+        return draw()
+    except Exception as error:  # packages that are missing, and anything that a graphics driver raises
+        raise BadInput(
+            f"no picture can be drawn: {error}; films need {EXTRA}, and bodies of MuJoCo a way to draw without a screen: "
+            "set the environment variable MUJOCO_GL to egl or osmesa, whichever this machine has; bodies of brax can be "
+            "drawn by a browser instead: --video champion.html"
+        ) from error
