@@ -1,4 +1,5 @@
-"""How fast environments on the host step, without an agent: random actions, the suites taken in turn.
+"""How fast environments on the host step, without an agent: random actions, the suites taken in turn. And what it saves that
+copies whose episode has been measured rest until the longest one ends.
 
 python benchmarks/host_environments.py
 """
@@ -26,6 +27,9 @@ PAIRS = {
     "Procgen, easy": (64, [(f"envpool:{game}", {"distribution_mode": "easy"}) for game in ("bigfish", "coinrun")]),
 }
 
+# Where one episode of every copy is played, as when fitness is measured: ids, and how many copies.
+MEASURED, COPIES = ("gym:LunarLander-v3", "envpool:LunarLander-v3", "gym:Hopper-v5", "envpool:Hopper-v5"), 64
+
 
 class Stepped:
     """Copies of an environment that take random actions."""
@@ -50,20 +54,54 @@ class Stepped:
             self._time, count = self._time + 1, count + self._copies
         return count / (time.perf_counter() - start)
 
+    def episodes(self, resting: bool) -> tuple[float, int]:
+        """Seconds until an episode of every copy has ended, and the steps of these episodes.
+
+        resting: copies whose episode has ended rest, in place of playing on
+        """
+        start, alive, count = time.perf_counter(), np.ones(self._copies, bool), 0
+        self._vector.reset(list(range(self._copies)))
+        while alive.any():
+            step, _ = self._vector.step(self._actions[count % len(self._actions)])
+            count += int(alive.sum())
+            alive &= ~(step.terminated | step.truncated)
+            if resting:
+                self._vector.rest(~alive)
+        return time.perf_counter() - start, count
+
     def close(self) -> None:
         self._vector.close()
+
+
+def _there(env: str) -> bool:
+    return not env.startswith("envpool") or importlib.util.find_spec("envpool") is not None
+
+
+def measure(envs: list[str], repeats: int) -> None:
+    """Print how long whole episodes take, in turn where all copies play on and where those that have ended rest."""
+    rows = []
+    for env in envs:
+        stepped = Stepped(env, {}, COPIES)
+        pairs = [(stepped.episodes(False), stepped.episodes(True)) for _ in range(repeats + 1)][1:]  # one to warm up
+        (on, _), (rested, _) = (zip(*one, strict=True) for one in zip(*pairs, strict=True))
+        times = sorted(before / after for before, after in zip(on, rested, strict=True))
+        cells = [f"{statistics.median(x):.2f}" for x in (on, rested, times)]
+        rows.append([env, f"{pairs[0][0][1]:,}", *cells, f"{times[0]:.2f}-{times[-1]:.2f}"])
+        stepped.close()
+    heads = ["environment", "steps of them", "s, all play on", "s, the ended rest", "times as fast", "range"]
+    table(f"One episode of each of {COPIES} copies, random actions", heads, rows)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=3, help="of each measurement")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--only", choices=PAIRS, nargs="*", default=list(PAIRS))
+    parser.add_argument("--only", choices=[*PAIRS, *MEASURED], nargs="*", default=[*PAIRS, *MEASURED])
     options = parser.parse_args()
     rows = []
-    for task in options.only:
+    for task in filter(PAIRS.__contains__, options.only):
         copies, suites = PAIRS[task]
-        suites = [(env, o) for env, o in suites if not env.startswith("envpool") or importlib.util.find_spec("envpool")]
+        suites = [(env, o) for env, o in suites if _there(env)]
         stepped = [Stepped(env, o, copies) for env, o in suites]
         rates = [[x.rate(options.seconds) for x in stepped] for _ in range(options.repeats + 1)][1:]  # one to warm up
         for (env, o), x, its in zip(suites, stepped, zip(*rates, strict=True), strict=True):
@@ -81,6 +119,7 @@ def main() -> None:
             x.close()
     title = "Environment steps per second, random actions"
     table(title, ["environment", "copies", "steps/s", "range", "times the first"], rows)
+    measure([env for env in MEASURED if env in options.only and _there(env)], options.repeats)
 
 
 if __name__ == "__main__":

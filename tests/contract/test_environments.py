@@ -285,6 +285,42 @@ def test_host_environments_in_worker_processes():
         vector.close()
 
 
+RESTING = [
+    ("gym:CartPole-v1", {}),
+    pytest.param("gym:CartPole-v1", {"vectorization": "async"}, marks=pytest.mark.slow),
+    ("envpool:CartPole-v1", {}),
+    ("gym:ALE/Pong-v5", {"screen_size": 8, "max_episode_steps": 20}),
+]
+
+
+@pytest.mark.parametrize(("env", "options"), RESTING)
+def test_copies_that_rest_change_nothing_for_the_others(env, options):
+    """Nor do they end, or say what is no number; and with the next reset they are there again."""
+    if env.startswith("envpool"):
+        pytest.importorskip("envpool")
+    environment = open_environment(env, **options)
+    vector = environment.open(4, None)
+    rng, awake = np.random.default_rng(0), np.array([True, False, True, False])
+    actions = rng.integers(0, environment.spec.action.n, (60, 4))
+
+    def play(rest_from: int) -> list[TimeStep]:
+        first, steps = vector.reset([1, 2, 3, 4]), []
+        for t, action in enumerate(actions):
+            if t == rest_from:
+                vector.rest(~awake)
+            steps.append(vector.step(action)[0])
+        return [jax.tree.map(np.copy, TimeStep(first, *steps[0][1:])), *steps]
+
+    whole, rested, again = play(60), play(20), play(60)
+    assert same(whole, again)
+    of_awake = partial(jax.tree.map, lambda x: x[awake])
+    assert same(list(map(of_awake, whole)), list(map(of_awake, rested)))
+    assert all(np.isfinite(x).all() for x in leaves(rested))
+    if "ALE" not in env:  # whose copies go on
+        assert not any((step.terminated | step.truncated)[~awake].any() for step in rested[21:])
+    vector.close()
+
+
 class Score(gymnasium.Env):
     """Episodes as long as the seed's last digit; the info counts points, which are not the reward."""
 

@@ -293,6 +293,22 @@ def test_evaluation(rollouts, greedy):
     np.testing.assert_array_equal(returns, [stories[2].episodes[0][0]] * 5)
 
 
+@pytest.mark.parametrize("rollouts", ["host"], indirect=True)
+def test_a_copy_rests_once_its_episode_is_measured(rollouts, monkeypatch):
+    """While others have longer ones."""
+    alive, step = [], HostWorld.step
+
+    def counted(world: HostWorld, action: Any) -> Any:
+        alive.append(world)
+        return step(world, action)
+
+    monkeypatch.setattr(HostWorld, "step", counted)
+    shard = rollouts("continuous", "evaluation", episodes=E)
+    shard.evaluate(0)
+    assert len(alive) == shard.evaluation_steps
+    assert {alive.count(world) for world in alive} == {3, 4}
+
+
 @pytest.mark.parametrize("fitness", ["evaluation", "training"])
 def test_a_member_that_has_diverged_harms_nobody(rollouts, fitness):
     """Its actions are no numbers; no environment gets to see them, and it has no fitness."""

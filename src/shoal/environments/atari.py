@@ -137,6 +137,9 @@ class _Console:
             obs[self._over] = new[self._over]
         return self._filled(obs)[copies]
 
+    def rest(self, copies: np.ndarray) -> None:
+        """The console steps all of its copies, or none."""
+
     def _filled(self, obs: np.ndarray) -> np.ndarray:
         """What was seen before an episode counts as its first frame, as gymnasium has it; here it is black."""
         stack = obs.shape[1]

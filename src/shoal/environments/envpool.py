@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from shoal.core.errors import BadField, unknown
@@ -98,10 +99,8 @@ def _environment(env: str, task: str, options: dict[str, Any]) -> HostEnvironmen
         raise BadField("env", f"{env} has actions without bounds", "envpool offers other forms of them as env_options")
 
     def make(seeds: list[int]) -> Any:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            chosen = {"num_threads": min(len(seeds), threads())} | options
-            return envpool.make_gymnasium(task, num_envs=len(seeds), seed=seeds, **chosen)
+        chosen = {"num_threads": min(len(seeds), threads())} | options
+        return envpool.make_gymnasium(task, num_envs=len(seeds), seed=seeds, **chosen)
 
     def arrays(obs: Any, n: int) -> PyTree:
         return each(lambda part, x, dtype: _array(part, x, n).astype(dtype, copy=False), parts, obs, dtype)
@@ -128,19 +127,32 @@ class _Envpool:
 
     def __init__(self, make: Callable, arrays: Callable, n: int):
         self._make, self._arrays = make, arrays
-        self._all = np.arange(n, dtype=np.int32)
+        self._all = self._awake = np.arange(n, dtype=np.int32)
         self._pool: Any = None
 
     def start(self, seeds: list[int]) -> PyTree:
         self.close()
-        self._pool = self._make(seeds)
-        return self._arrays(self._pool.reset(self._all)[0], len(self._all))
+        with warnings.catch_warnings():  # of gymnasium, as above; some come with the first observation
+            warnings.simplefilter("ignore")
+            self._pool, self._awake = self._make(seeds), self._all
+            obs, _ = self._pool.reset(self._all)
+        return self._arrays(obs, len(self._all))
 
     @np.errstate(over="ignore")  # numbers too large for float32 become infinite
     def step(self, action: np.ndarray) -> Moved:
-        obs, reward, terminated, truncated, info = self._pool.step(action, self._all)
+        obs, reward, terminated, truncated, info = self._pool.step(action[self._awake], self._awake)
         info = {name: x for name, x in info.items() if name != "players"}
-        return Moved(self._arrays(obs, len(self._all)), reward, terminated, truncated, info)
+        moved = Moved(self._arrays(obs, len(self._awake)), reward, terminated, truncated, info)
+        return moved if len(self._awake) == len(self._all) else jax.tree.map(self._of_all, moved)
+
+    def _of_all(self, x: np.ndarray) -> np.ndarray:
+        """[n, ...] of those that have stepped, [k, ...]; zeros for those that rest."""
+        whole = np.zeros((len(self._all), *x.shape[1:]), x.dtype)
+        whole[self._awake] = x
+        return whole
+
+    def rest(self, copies: np.ndarray) -> None:
+        self._awake = self._all[~copies]
 
     def again(self, copies: np.ndarray) -> PyTree:
         return self._arrays(self._pool.reset(copies.astype(np.int32))[0], len(copies))

@@ -111,6 +111,9 @@ class _Vector:
         with blamed(self._env, "failed at step"):
             return self._vector.step(action)
 
+    def rest(self, copies: np.ndarray) -> None:
+        self._vector.rest(copies)
+
     def turn(self, knobs: dict[str, np.ndarray]) -> None:
         with blamed(self._env, f"does not take other values of {', '.join(knobs)}"):
             self._vector.turn(knobs)

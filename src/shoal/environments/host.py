@@ -32,6 +32,9 @@ class Vector(Protocol):
     def step(self, action: np.ndarray) -> tuple[TimeStep, np.ndarray | None]:
         """One step of every copy. Returns the time step, every leaf [n, ...], and the objective [n] where one is named."""
 
+    def rest(self, copies: np.ndarray) -> None:
+        """Nobody looks at these copies, bool [n], before the next reset: they need not step, where that can be helped."""
+
     def turn(self, knobs: dict[str, np.ndarray]) -> None:
         """Set knobs, [n] each: every copy's own values. Called only where the environment says that it has these."""
 
@@ -207,7 +210,7 @@ class _Gymnasium:
     ):
         from gymnasium import vector
 
-        same_step = vector.AutoresetMode.SAME_STEP
+        make, same_step = _able_to_rest(make), vector.AutoresetMode.SAME_STEP
         if vectorization == "sync":
             self._envs: Any = vector.SyncVectorEnv([make] * n, autoreset_mode=same_step)
         else:  # not forked: this process has JAX's threads, and a forked child may hang without them
@@ -247,12 +250,40 @@ class _Gymnasium:
     def _typed(self, obs: PyTree) -> PyTree:
         return each(lambda x, dtype: x.astype(dtype), obs, self._dtypes)
 
+    def rest(self, copies: np.ndarray) -> None:
+        self._envs.set_attr("resting", copies.tolist())
+
     def turn(self, knobs: dict[str, np.ndarray]) -> None:
         for name, values in knobs.items():
             self._envs.set_attr(self._attributes[name], values.tolist())
 
     def close(self) -> None:
         self._envs.close()
+
+
+def _able_to_rest(make: Callable) -> Callable:
+    """The same, an environment that stays where it is once `resting` is set, until it is reset."""
+
+    def made() -> Any:
+        import gymnasium
+
+        class Resting(gymnasium.Wrapper):
+            resting = False
+
+            def reset(self, **options: Any) -> tuple[Any, Any]:
+                self.resting = False
+                self._obs, info = self.env.reset(**options)
+                return self._obs, info
+
+            def step(self, action: Any) -> tuple[Any, Any, Any, Any, Any]:
+                if self.resting:
+                    return self._obs, 0.0, False, False, {}
+                self._obs, *rest = self.env.step(action)
+                return self._obs, *rest
+
+        return Resting(make())
+
+    return made
 
 
 def _info_of(infos: dict[str, Any], copy: int) -> dict[str, Any]:

@@ -35,6 +35,9 @@ class Simulators(Protocol):
     def again(self, copies: np.ndarray) -> PyTree:
         """Begin new episodes of some copies, int64 [k], with the random numbers that follow. Returns obs [k, ...]."""
 
+    def rest(self, copies: np.ndarray) -> None:
+        """See `Vector`."""
+
     def close(self) -> None: ...
 
 
@@ -62,6 +65,9 @@ class Pool:
             obs = each(lambda x, first: put(x, ended, first), final, self._simulators.again(ended))
         step = TimeStep(obs, reward, terminated, truncated | lost, final)
         return step, read_objective(self._objective, done, lambda i: _of_copy(info, i))
+
+    def rest(self, copies: np.ndarray) -> None:
+        self._simulators.rest(copies)
 
     def turn(self, knobs: dict[str, np.ndarray]) -> None:
         """Their numbers cannot be reached, so that none is called a knob."""

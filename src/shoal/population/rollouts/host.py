@@ -106,6 +106,8 @@ class HostEpisodes:
             pause(None, 0)
             if not alive.any():
                 break
+            if done.any():
+                vector.rest(~alive.reshape(-1))
         return returns, lengths
 
     def _copies(self, levels: str, count: int) -> Vector:
