@@ -5,7 +5,6 @@ python benchmarks/host_environments.py
 """
 
 import argparse
-import importlib.util
 import statistics
 import time
 
@@ -59,22 +58,25 @@ class Stepped:
 
         resting: copies whose episode has ended rest, in place of playing on
         """
-        start, alive, count = time.perf_counter(), np.ones(self._copies, bool), 0
+        start, alive, lengths = time.perf_counter(), np.ones(self._copies, bool), np.zeros(self._copies, int)
         self._vector.reset(list(range(self._copies)))
         while alive.any():
-            step, _ = self._vector.step(self._actions[count % len(self._actions)])
-            count += int(alive.sum())
-            alive &= ~(step.terminated | step.truncated)
-            if resting:
+            step, _ = self._vector.step(self._actions[lengths.max() % len(self._actions)])
+            lengths += alive
+            done = step.terminated | step.truncated
+            alive &= ~done
+            if resting and done.any():
                 self._vector.rest(~alive)
-        return time.perf_counter() - start, count
+        return time.perf_counter() - start, int(lengths.sum())
 
     def close(self) -> None:
         self._vector.close()
 
 
 def _there(env: str) -> bool:
-    return not env.startswith("envpool") or importlib.util.find_spec("envpool") is not None
+    from shoal.environments.registry import installed
+
+    return installed(env.partition(":")[0])
 
 
 def measure(envs: list[str], repeats: int) -> None:
@@ -118,8 +120,11 @@ def main() -> None:
             )
             x.close()
     title = "Environment steps per second, random actions"
-    table(title, ["environment", "copies", "steps/s", "range", "times the first"], rows)
-    measure([env for env in MEASURED if env in options.only and _there(env)], options.repeats)
+    if rows:
+        table(title, ["environment", "copies", "steps/s", "range", "times the first"], rows)
+    measured = [env for env in MEASURED if env in options.only and _there(env)]
+    if measured:
+        measure(measured, options.repeats)
 
 
 if __name__ == "__main__":

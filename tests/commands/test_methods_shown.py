@@ -105,7 +105,7 @@ def test_the_page(shown: tuple[str, Path, list[str]]) -> None:
 
 def displayed(method: str, metrics: dict[str, float], generation: int = 0) -> str:
     """What a terminal shows of one generation."""
-    console = Console(file=StringIO(), force_terminal=True, width=400, color_system=None)
+    console = Console(file=StringIO(), force_terminal=True, width=100, color_system=None)
     display = Display(console)
     experiment = tiny(method=method, generations=3)
     resolved = SimpleNamespace(experiment=experiment, steps=64, method=registry.method(method))
