@@ -160,6 +160,14 @@ def test_nobody_looks_ahead_and_nobody_waits(shore: Shore) -> None:
     assert seen.uid.tolist() == list(range(6)) and seen.generation.tolist() == [1, 1, 1, 2, 2, 2]
 
 
+@pytest.mark.parametrize(("generation", "seen"), [(6, [3, 4, 5]), (5, [0, 1, 2, 3, 4, 5])])
+def test_who_has_done_less_than_half_is_no_rival(shore: Shore, generation: int, seen: list[int]) -> None:
+    """A worker that ended after its third generation would else fill the bottom of all others for ever."""
+    ended, _ = shore.worker(generation=2)
+    go(ended, decide=keep)
+    assert go(shore.worker(generation=generation)[0])[1].uid.tolist() == seen
+
+
 def test_a_lost_state_means_another_decision(shore: Shore) -> None:
     worker, shard = shore.worker()
     other, _ = shore.worker()

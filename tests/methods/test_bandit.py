@@ -49,6 +49,16 @@ def test_who_wins():
         np.testing.assert_array_equal(losses, pulled * (rose is False))
 
 
+def test_members_of_others_win_nothing():
+    evolver = bandit(START)
+    state, hyper = evolver.init((0,), np.arange(N))
+    both = {name: np.tile(x, 2) for name, x in hyper.items()}
+    for best in (1.0, 2.0, 3.0):
+        seen = cards([best] * N + [50.0] * N, both)
+        state, _ = evolver.decide((0, 1), state, seen, np.arange(N))
+    assert state["best"] == 3 and state["wins"].sum() == 2 and state["losses"].sum() == 0
+
+
 def test_the_arm_is_the_weight_of_all_members():
     evolver = bandit(START, (0.1, 0.5))
     for seed in range(10):

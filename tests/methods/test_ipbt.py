@@ -23,7 +23,7 @@ class Run:
     """Eight members in a given order, and the decisions about them; fitness rises with uid, from a given best."""
 
     def __init__(self, patience: int = 2, start_after: int = 0, order: np.ndarray | None = None):
-        self.evolver = ipbt(SELECT, Perturb(), SPACE, {}, start_after, 8, patience)
+        self.evolver = ipbt(SELECT, Perturb(), SPACE, {}, start_after, 16, patience)
         self.order = np.arange(8) if order is None else order
         self.state, hyper = self.evolver.init((0,), np.arange(8))
         self.hyper, self.generation = {name: x[self.order] for name, x in hyper.items()}, 0
@@ -79,7 +79,7 @@ def test_not_before_it_may() -> None:
 def test_how_far_lines_got() -> None:
     """Member 0 copies 7 and goes on in its line, whatever becomes of 7; at the end, lines are observations."""
     run = Run(patience=1)
-    before = run.hyper
+    before = run.hyper = run.hyper | {"rate": np.geomspace(1e-3, 0.1, 8).astype(np.float32)}  # those of another run
     run.tell(5)
     assert run.state["line"].tolist() == [7, 1, 2, 3, 4, 5, 6, 7]
     run.tell(4)
@@ -89,6 +89,30 @@ def test_how_far_lines_got() -> None:
     np.testing.assert_allclose(rows[:, 3], np.log(before["rate"] / 1e-4) / np.log(1e4), atol=1e-5)
     np.testing.assert_allclose(rows[:, 4], (before["width"] - 1) / 8, atol=1e-6)
     assert run.state["line"].tolist() == list(range(8)) and np.isnan(run.state["reached"]).all()
+    while run.state["restarts"] < 2:
+        run.tell(4)
+    earlier, later = run.state["beginnings"][-16:-8], run.state["beginnings"][-8:]
+    np.testing.assert_array_equal(earlier[:, 0], 0)
+    np.testing.assert_array_equal(later[:, 0], 1)
+
+
+def test_where_all_have_diverged_all_begin_again() -> None:
+    run = Run()
+    run.tell(1)
+    decisions = [run.tell(0, tuple(range(8))) for _ in range(3)]
+    assert [len(x.renewed) for x in decisions] == [0, 0, 8] and set(decisions[-1].renewed.values()) == {(0.0, 1.0)}
+
+
+def test_who_diverges_between_two_copyings_copies_at_once() -> None:
+    run = Run(patience=1)
+    run.tell(5)
+    assert run.tell(4).renewed
+    since = run.state["since"]
+    decision = run.tell(4, (2,))
+    assert copied(decision) == 1 and decision.parents[2] != 2 and run.state["waited"] == 1
+    assert run.state["line"][2] == decision.parents[2]
+    assert np.flatnonzero(run.state["since"] != since).tolist() == [2]
+    assert np.flatnonzero(np.isfinite(run.state["before"])).tolist() == [2]
 
 
 def test_half_of_the_hyperparameters_are_what_promises_most() -> None:

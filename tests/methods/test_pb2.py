@@ -91,10 +91,34 @@ def test_the_highest_bound_is_found() -> None:
     side = np.linspace(0, 1, 60)
     grid = np.stack(np.meshgrid(side, side), -1).reshape(-1, 2)
     mean, deviation = process.predict(grid, 6.0)
-    best = highest_bound(process, starts, np.array([0, 1]), 6.0)
+    best = highest_bound(process, starts, [0, 1], [], 6.0)
     assert process.bound(best[None], 6.0, kappa)[0] >= (mean + kappa * deviation).max() - 1e-5
     starts[:, 1] = 0.25
-    assert highest_bound(process, starts, np.array([0]), 6.0)[1] == 0.25
+    assert highest_bound(process, starts, [0], [], 6.0)[1] == 0.25
+
+
+def test_every_choice_is_tried() -> None:
+    """The fifth of eight pays, which no start has."""
+    kinds, generator = np.arange(24) % 8, np.random.default_rng(3)
+    x = np.column_stack([generator.random(24), np.eye(8)[kinds] / math.sqrt(2)])
+    process = fitted(x, np.zeros(24), (kinds == 4) * 3.0 - 0.375 + 0.1 * x[:, 0])
+    starts = x[kinds < 4][:10]
+    best = highest_bound(process, starts, [0], [np.arange(1, 9)], 1.0)
+    assert best[1:].argmax() == 4 and np.count_nonzero(best[1:]) == 1
+    side = np.linspace(0, 1, 60)
+    grid = np.column_stack([np.repeat(side, 8), np.tile(np.eye(8) / math.sqrt(2), (60, 1))])
+    kappa = math.sqrt(0.2 * math.log(0.4 * 24))
+    assert process.bound(best[None], 1.0, kappa)[0] >= process.bound(grid, 1.0, kappa)[0].max() - 1e-5
+
+
+def test_what_no_longer_holds_is_forgotten() -> None:
+    """The same points with the opposite values: those of today count."""
+    x = np.linspace(0, 1, 8)[:, None]
+    y = np.where(x[:, 0] > 0.5, 1.0, -1.0)
+    process = fitted(np.vstack([x, x]), np.repeat([0.0, 30.0], 8), np.append(-y, y))
+    assert process.forgetting > 0
+    assert (process.predict(x, 30.0)[0] * y > 0.3).all()
+    assert highest_bound(process, x, [0], [], 30.0)[0] > 0.5
 
 
 # ------------------------------------------------------------------------------------------ the evolver
@@ -167,6 +191,23 @@ def test_children_of_one_parent_differ() -> None:
     assert decision.metrics["pb2/length"] in LENGTHS and decision.metrics["pb2/noise"] in NOISES
     assert (decision.parents[:2] >= 6).all()
     assert any(x[0] != x[1] for x in hyper.values())
+
+
+def test_what_one_child_will_find_out_leaves_another_elsewhere_to_go() -> None:
+    """One hyperparameter, whose best value is known by and by: twins do not both get it."""
+    space, distances = {"rate": Range(0.0, 1.0)}, []
+    for seed in range(8):
+        bandit, everybody = pb2(Truncation(), Perturb(), space, {}, 0, 32), np.arange(8)
+        state, hyper = bandit.init((seed,), everybody)
+        fitness = np.zeros(8)
+        for generation in range(4):
+            fitness = fitness + 1 - np.abs(hyper["rate"] - 0.4)
+            seen = cards(fitness.tolist(), generation, hyper)
+            state, decision = bandit.decide((seed, generation), state, seen, everybody)
+            hyper, fitness = decision.hyper, fitness[decision.parents]
+        one, other = np.flatnonzero(decision.parents != everybody)
+        distances.append(abs(float(hyper["rate"][one] - hyper["rate"][other])))
+    assert np.median(distances) > 0.01
 
 
 def test_it_follows_an_optimum_that_moves() -> None:

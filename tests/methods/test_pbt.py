@@ -128,6 +128,13 @@ def test_start_after_counts_the_steps_of_each_member():
     assert changed.tolist() == [False, True, True, False]
 
 
+def test_who_diverges_copies_before_it_may_otherwise():
+    cards = population(fitness=[np.nan, 1, 2, 9], steps=[400, 400, 400, 400])
+    decision = decide(pbt(select.WinnerTakesAll(), explore.Perturb(), SPACE, START, start_after=5000), cards)
+    assert decision.parents.tolist() == [3, 1, 2, 3]
+    assert decision.hyper["discount"][0] != cards.hyper["discount"][3]
+
+
 def test_keep_is_the_control():
     cards = population(fitness=[np.nan, 1, 2, 3])
     decision = decide(keep(SPACE, START), cards)

@@ -67,11 +67,14 @@ class Worker:
         return Evolved(evolution, chosen, decision.hyper, learned, dict(decision.metrics), publish)
 
     def _others(self, cards: Cards, generation: int, names: list[str], size: int | None) -> list[Any]:
-        """What others show; a member that is there twice, in a copied folder perhaps, is seen once."""
+        """What others show who have done half as many generations or more: members of a worker that has ended, or has just
+        begun, would be the worst for ever. A member that is there twice, in a copied folder perhaps, is seen once."""
         seen, others = set(cards.uid.tolist()), []
         for card in self._workspace.visible(generation, names, size):
             if not sound(card.rows, names, card.generation):
                 self._workspace.reject(card, "its numbers are no card's")
+                continue
+            if 2 * (card.generation + 1) <= generation:
                 continue
             uid = set(card.rows[:, 0].astype(np.int64).tolist())
             if seen & uid or len(uid) < len(card.rows):

@@ -19,6 +19,7 @@ from shoal.experiment.hyperparameters import check_knobs, with_numbers
 from shoal.experiment.make import make_environment, make_learner, make_trainers
 from shoal.experiment.registry import method_name
 from shoal.methods.method import Method
+from shoal.methods.methods import METHODS
 from shoal.methods.ranges import nearest
 from shoal.trainers.trainers import Trainers, is_trainer
 
@@ -105,7 +106,8 @@ def _with_trainers(experiment: Experiment, method: Method) -> Resolved:
     e, name = experiment, method_name(experiment.method)
     if not method.trainers:
         problem = f"its members are agents of Shoal's own, and {e.agent} is a trainer"
-        raise BadField("method", problem, "write pbt, seeds or schedule", value=name)
+        allowed = ", ".join(name for name, made in METHODS.items() if made.trainers)
+        raise BadField("method", problem, f"write {allowed}", value=name)
     if e.fitness.actions != "greedy":
         raise BadField("fitness.actions", "trainers are measured with their likeliest actions", value=e.fitness.actions)
     if e.fitness.objective is not None:

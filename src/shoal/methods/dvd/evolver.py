@@ -35,7 +35,8 @@ def bandit(start: dict[str, float], arms: Sequence[float] = (0.0, 0.5)) -> Evolv
         return state, hyper(state, values, len(uid))
 
     def decide(key: Seed, state: State, cards: Cards, mine: np.ndarray) -> tuple[State, Decision]:
-        finite = cards.fitness[np.isfinite(cards.fitness)]
+        own = cards.fitness[mine]
+        finite = own[np.isfinite(own)]
         if not np.isnan(state["best"]):  # in the first generation there is no fitness to compare with
             won = bool(len(finite)) and bool(finite.max() > state["best"])
             side = "wins" if won else "losses"

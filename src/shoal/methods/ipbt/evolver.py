@@ -25,9 +25,10 @@ from shoal.methods.pbt.explore import Resample
 KEPT, FRESH = 0.2, 0.1  # of the weights, in those that go on
 
 # That of PB2 and, of members in order of uid: line int64 [N], whose line each is of since the beginning; began float64
-# [N, D], with which hyperparameters a line began, in the unit scale, and reached [N], the highest fitness in it; beginnings
-# [R, 3 + D]: the same of earlier ones, as observations; best [2 P]: the best fitness at each copying; pace: intervals from
-# one copying to the next; waited: those since the last one; restarts: how often all began again
+# [N, D], with which hyperparameters a line began, in the unit scale, NaN until it is measured; reached [N], the highest
+# fitness in it. beginnings [R, 3 + D]: the same of earlier ones, as observations; best [2 P]: the best fitness at each
+# copying; pace: intervals from one copying to the next; waited: those since the last one; restarts: how often all began
+# again
 State = dict[str, np.ndarray]
 
 
@@ -52,7 +53,7 @@ def ipbt(
             "waited": np.array(0),
             "restarts": np.array(0),
         }
-        return state | _lines(space, hyper, n), hyper
+        return state | _lines(n, len(space)), hyper
 
     def decide(key: Seed, state: State, cards: Cards, mine: np.ndarray) -> tuple[State, Decision]:
         order = np.argsort(cards.uid)
@@ -60,14 +61,18 @@ def ipbt(
         waited = int(state["waited"]) + 1
         if waited < state["pace"]:
             state = state | {"waited": np.array(waited)}
-            decision = Decision(everybody, sorted_cards.hyper)
+            if (lost := ~np.isfinite(sorted_cards.fitness)).any():
+                state, decision = _copy(key, state, sorted_cards, lost)
+            else:
+                decision = Decision(everybody, sorted_cards.hyper)
         else:
-            state = _reached(observed(state | {"waited": np.array(0)}, space, sorted_cards, everybody), sorted_cards)
+            state = observed(state | {"waited": np.array(0)}, space, sorted_cards, everybody)
+            state = _reached(state, space, sorted_cards)
             old, new = state["best"][:patience].mean(), state["best"][patience:].mean()
             if new <= old and (sorted_cards.steps >= start_after).all():  # false while there are too few, which are NaN
                 state, decision = _begin_again(key, state, sorted_cards)
             else:
-                state, decision = _copy(key, state, sorted_cards)
+                state, decision = _copy(key, state, sorted_cards, np.ones(len(order), bool))
         row = np.argsort(order)[mine]  # of each member, among those in order of uid
         own = {"ipbt/pace": float(state["pace"]), "ipbt/restarts": float(state["restarts"])}
         return state, Decision(
@@ -77,13 +82,16 @@ def ipbt(
             {i: decision.renewed[r] for i, r in enumerate(row.tolist()) if r in decision.renewed},
         )
 
-    def _copy(key: Seed, state: State, cards: Cards) -> tuple[State, Decision]:
+    def _copy(key: Seed, state: State, cards: Cards, who: np.ndarray) -> tuple[State, Decision]:
+        """who: bool [N], the members that may copy."""
         everybody = np.arange(len(cards.uid))
         parents, explores = selected(select, key, cards, everybody, start_after)
+        parents, explores = np.where(who, parents, everybody), explores & who
         wise, metrics = explorer(explore, state["rows"], space, cards, everybody, parents, explores)
         hyper = inherit(wise, key, cards, everybody, parents, explores, space)
-        state = from_parents(state, cards, everybody, parents)
-        return state | {"line": state["line"][parents]}, Decision(parents, hyper, metrics)
+        after = from_parents(state, cards, everybody, parents)
+        after |= {name: np.where(who, after[name], state[name]) for name in ("before", "since")}
+        return after | {"line": state["line"][parents]}, Decision(parents, hyper, metrics)
 
     def _begin_again(key: Seed, state: State, cards: Cards) -> tuple[State, Decision]:
         n = len(cards.uid)
@@ -103,9 +111,10 @@ def ipbt(
         blank = cards._replace(fitness=np.zeros(n), generation=np.full(n, now), hyper=hyper)
         wise, _ = explorer(Resample(), known, space, blank, everybody, everybody, ~at_random)
         hyper = inherit(wise, key, blank, everybody, everybody, ~at_random, space)
-        state = from_parents(state, cards, everybody, everybody) | _lines(space, hyper, n)
+        state = state | _lines(n, len(space))
         state |= {
-            "before": np.full(n, np.nan),
+            "before": np.full(n, np.nan),  # fresh weights go on from a fitness that nobody knows
+            "since": cards.steps,
             "beginnings": known,
             "best": np.full(2 * patience, np.nan),
             "pace": np.array(2 * int(state["pace"])),
@@ -116,15 +125,17 @@ def ipbt(
     return Evolver(init, decide)
 
 
-def _lines(space: dict[str, Range], hyper: dict[str, np.ndarray], members: int) -> State:
+def _lines(members: int, hyperparameters: int) -> State:
     """Every member begins a line of its own."""
-    nothing = np.full(members, np.nan)
-    return {"line": np.arange(members), "began": located(space, hyper, members), "reached": nothing}
+    began, reached = np.full((members, hyperparameters), np.nan), np.full(members, np.nan)
+    return {"line": np.arange(members), "began": began, "reached": reached}
 
 
-def _reached(state: State, cards: Cards) -> State:
+def _reached(state: State, space: dict[str, Range], cards: Cards) -> State:
     """The state after members in order of uid have been measured."""
+    at = located(space, cards.hyper, len(cards.uid))  # of a line that has just begun, its first ones
+    began = np.where(np.isnan(state["began"]), at, state["began"])
     finite, reached = np.isfinite(cards.fitness), state["reached"].copy()
     np.fmax.at(reached, state["line"][finite], cards.fitness[finite])
-    best = cards.fitness[finite].max() if finite.any() else np.nan
-    return state | {"reached": reached, "best": np.append(state["best"][1:], best)}
+    best = cards.fitness[finite].max() if finite.any() else -np.inf
+    return state | {"began": began, "reached": reached, "best": np.append(state["best"][1:], best)}

@@ -35,7 +35,8 @@ def mf_pbt(explore: Explore, space: dict[str, Range], start: dict[str, float], p
         parents, donors, explores = _decided(derive(key, "select"), cards, done, periods)
         hyper = inherit(explore, key, cards, mine, donors[mine], explores[mine], space)
         homes = cards.uid % len(periods)
-        migrants, evolving = int((homes[parents] != homes).sum()), sum(done % period == 0 for period in periods)
+        migrants = int((homes[parents] != homes)[mine].sum())
+        evolving = sum(done % period == 0 for period in periods)
         return state, Decision(parents[mine], hyper, {"mf_pbt/evolving": evolving, "mf_pbt/migrants": migrants})
 
     return Evolver(beginning, decide)

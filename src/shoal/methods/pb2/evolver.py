@@ -30,7 +30,7 @@ def pb2(
     select: Select, explore: Explore, space: dict[str, Range], start: dict[str, float], start_after: int, rows: int
 ) -> Evolver:
     """The evolver. rows: how many observations are kept. The others are as those of `pbt`; `explore` is what children do
-    while there are fewer observations than hyperparameters, or none that differ."""
+    while there are no more observations than hyperparameters, or none that differ."""
     beginning = pbt(select, explore, space, start).init
 
     def init(key: Seed, uid: np.ndarray) -> tuple[State, dict[str, np.ndarray]]:
@@ -105,6 +105,7 @@ def explorer(
     at = located(space, {name: x[mine[staying]] for name, x in cards.hyper.items()}, len(staying))
     for point in features(fitness[staying], at):
         process = process.expecting(point, now)
+    numbers, choices = _columns(space)
     fitness_of = dict(zip(cards.uid[mine].tolist(), fitness.tolist(), strict=True))
 
     def bandit(
@@ -116,7 +117,7 @@ def explorer(
             at = located(space, {n: values_at(r, u[:, i]) for i, (n, r) in enumerate(space.items())}, STARTS)
             before = fitness_of[int(uid[child])]
             starts = features(np.full(STARTS, before if np.isfinite(before) else low), at)
-            best = highest_bound(expected, starts, 1 + _numbers(space), now)
+            best = highest_bound(expected, starts, numbers, choices, now)
             expected = expected.expecting(best, now)
             chosen[child] = _together(space, best[1:])
         return hyper | {name: values_at(r, chosen[:, i]) for i, (name, r) in enumerate(space.items())}
@@ -144,10 +145,12 @@ def _together(space: dict[str, Range], point: np.ndarray) -> np.ndarray:
     return np.array([p.argmax() / (len(p) - 1) if len(p) > 1 else np.round(p[0], 4) for p in parts])
 
 
-def _numbers(space: dict[str, Range]) -> np.ndarray:
-    """The columns of `_apart` that hold numbers."""
-    widths = _widths(space)
-    return (np.cumsum(widths) - widths)[[not _unordered(r) for r in space.values()]]
+def _columns(space: dict[str, Range]) -> tuple[list[int], list[np.ndarray]]:
+    """The features that are numbers, and those of each choice without an order; fitness is the first of all."""
+    columns = np.split(1 + np.arange(_widths(space).sum()), np.cumsum(_widths(space))[:-1])
+    unordered = [_unordered(r) for r in space.values()]
+    numbers = [int(own[0]) for own, apart in zip(columns, unordered, strict=True) if not apart]
+    return numbers, [own for own, apart in zip(columns, unordered, strict=True) if apart]
 
 
 def _widths(space: dict[str, Range]) -> np.ndarray:

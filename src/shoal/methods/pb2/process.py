@@ -14,6 +14,7 @@ matrices this small their threads take longer to meet than to work. So it is wit
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -106,14 +107,27 @@ def fitted(x: np.ndarray, t: np.ndarray, y: np.ndarray) -> Process:
     return found
 
 
-def highest_bound(process: Process, starts: np.ndarray, free: np.ndarray, t: float) -> np.ndarray:
-    """The best of the points [D] that are reached from some starts [S, D] by moving the coordinates `free` in [0, 1].
+def highest_bound(
+    process: Process, starts: np.ndarray, free: Sequence[int], choices: Sequence[np.ndarray], t: float
+) -> np.ndarray:
+    """The best point [D] that is found from some starts [S, D] by moving the coordinates `free` in [0, 1]; then, at that
+    point, by trying every choice; then by moving again.
 
-    All climb at once, by Rprop (Riedmiller & Braun 1993): a coordinate's step grows while its slope keeps its sign, and
-    shrinks where that changes. The bound is that of PB2 with the standard deviation: kappa = sqrt(0.2 ln(0.4 n)) after n
-    observations.
+    choices: the coordinates of each, of which one is above 0. The bound is that of PB2 with the standard deviation:
+    kappa = sqrt(0.2 ln(0.4 n)) after n observations, expected ones among them.
     """
     kappa = np.sqrt(0.2 * max(np.log(0.4 * len(process.y)), 0.0))
+    best = _climb(process, starts, free, t, kappa)
+    for columns in choices:
+        others = np.repeat(best[None], len(columns), 0)
+        others[:, columns] = np.eye(len(columns)) * best[columns].max()
+        best = others[process.bound(others, t, kappa)[0].argmax()]
+    return _climb(process, best[None], free, t, kappa) if choices else best
+
+
+def _climb(process: Process, starts: np.ndarray, free: Sequence[int], t: float, kappa: float) -> np.ndarray:
+    """All starts climb at once, by Rprop (Riedmiller & Braun 1993): a coordinate's step grows while its slope keeps its
+    sign, and shrinks where that changes."""
     points, before = starts.copy(), np.zeros((len(starts), len(free)))
     steps = np.full(before.shape, 0.1)
     for _ in range(STEPS):

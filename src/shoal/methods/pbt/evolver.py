@@ -46,7 +46,8 @@ def pbt(
 def selected(
     select: Select, key: Seed, cards: Cards, mine: np.ndarray, start_after: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Parents int64 [N], and which members explore, bool [N]; before `start_after` steps, neither.
+    """Parents int64 [N], and which members explore, bool [N]; before `start_after` steps neither, except that a member
+    without a finite fitness copies one that has it.
 
     Raises BadInput where the selector fails, or gives anything else.
     """
@@ -60,7 +61,8 @@ def selected(
         raise BadField(
             "method.select", f"of {members} members each needs a parent among the {visible} rows of the cards"
         )
-    ready = cards.steps[mine] >= start_after
+    finite = np.isfinite(cards.fitness)
+    ready = (cards.steps[mine] >= start_after) | (~finite[mine] & finite[parents])
     return np.where(ready, parents, mine), explores & ready
 
 
