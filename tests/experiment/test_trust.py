@@ -25,7 +25,9 @@ from shoal.methods.pbt.select import Truncation
         {"explore": {"name": "mine:Explore"}},
         {"config": {"network": "mine:network"}},
         {"config": {"imports": ["mine"]}},
+        {"config": {"imports": {"mine": 1}}},  # whose keys would be imported
         {"config": {"policy_kwargs": {"net_arch": [8], "activation_fn": "mine:Function"}}},
+        {"config": {"policy_kwargs": {"name": "x", "nested": [{"features_extractor_class": "mine:Function"}]}}},
         {"fitness": Fitness(objective="mine:score")},
     ],
 )

@@ -27,10 +27,11 @@ from shoal.experiment.experiment import Experiment
 from shoal.export import onnx_file
 from shoal.export.npz_file import write_npz
 from shoal.export.onnx_file import write_onnx
-from shoal.run.champion import Champion, Policy
+from shoal.run.champion import Champion, policy_of
 from shoal.run.loop import train
 
 IMAGE = (36, 40, 3)
+DTYPES = {"tensor(float)": np.float32, "tensor(bool)": np.bool_}
 
 
 def champion_of(agent: Agent, spec: Spec) -> Champion:
@@ -42,8 +43,7 @@ def champion_of(agent: Agent, spec: Spec) -> Champion:
         return (0.5 * drawn if x.ndim > 1 else 0.1 * np.abs(drawn)).astype(x.dtype)  # deviations are positive
 
     learned = jax.tree.map(draw, jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned)
-    policy = Policy(jax.jit(agent.greedy), agent.carry, agent.sees)
-    return Champion(policy, spec, Best(learned, 3, 7, 1.5), Experiment())
+    return Champion(policy_of(agent, spec.action), spec, Best(learned, 3, 7, 1.5), Experiment())
 
 
 def made(name: str, actions: str, obs: tuple[int, ...] = (3,), dtype: str = "float32", **settings: Any) -> Champion:
@@ -71,7 +71,7 @@ def same_actions(file: Path, champion: Champion, tolerance: float = 1e-5) -> Non
     seen = set()
     for batch in (1, 7):
         champion.reset()
-        memory = {x.name: np.zeros((batch, *x.shape[1:]), np.float32) for x in session.get_inputs()[1:]}
+        memory = {x.name: np.zeros((batch, *x.shape[1:]), DTYPES[x.type]) for x in session.get_inputs()[1:]}
         for _ in range(3):
             shape, dtype = (batch, *champion.spec.obs_shape), champion.spec.obs_dtype
             obs = random.integers(0, 256, shape) if dtype == "uint8" else random.normal(size=shape)
@@ -91,6 +91,8 @@ CASES: dict[str, dict[str, Any]] = {
 CASES |= {
     "es-discrete": {"name": "policy", "actions": "discrete"},
     "lstm-continuous": {"name": "policy", "actions": "continuous", "recurrent": 5},
+    "ppo with lstm": {"name": "ppo", "actions": "continuous", "recurrent": 5},
+    "frames": {"name": "ppo", "actions": "discrete", "frame_stack": 3},
     "minatar": {"name": "ppo", "actions": "discrete", "obs": (4, 5, 2), "network": "minatar"},
     "nature_cnn": {"name": "dqn", "actions": "discrete", "obs": IMAGE, "dtype": "uint8", "network": "nature_cnn"},
     "channels first": {"name": "policy", "actions": "discrete", "obs": (2, 36, 36), "network": "nature_cnn"},

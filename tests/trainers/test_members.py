@@ -6,6 +6,7 @@ import gc
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -285,9 +286,31 @@ def test_the_champion_acts(whole: Path) -> None:
         assert time.monotonic() < end, "nobody asks its process any more"
 
 
+def test_a_champion_acts_in_the_space_of_its_environment(tmp_path: Path) -> None:
+    train(bandit(tmp_path / "r", agent="support.trainers:Counted", generations=1))
+    champion = load_champion(tmp_path / "r", trust_code=True)
+    obs = np.random.default_rng(0).normal(size=(16, 2)).astype(np.float32)
+    np.testing.assert_array_equal(champion.act(obs), (obs @ champion.learned["w"]).argmax(1) - 2)
+
+
+def test_more_processes_than_episodes(tmp_path: Path) -> None:
+    result = train(bandit(tmp_path / "r", generations=1, final_episodes=1, processes=Processes(count=3)))
+    assert result.summary["champion"]["evaluation"]["episodes"] == 1
+
+
 def test_code_that_a_run_names_is_not_run_unasked(whole: Path) -> None:
     refused = shoal("resume", whole, "--generations", 9)
     assert refused.code == 2 and "--trust-code" in refused.err and refused.err.count("\n") == 1
+
+
+def test_nor_the_code_of_the_environment_that_a_champion_of_a_trainer_makes(whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole / "champion", tmp_path / "champion")
+    told = (whole / "experiment.yaml").read_text()
+    assert told.count(SOUND) == told.count("env: none") == 1
+    told = told.replace(SOUND, "sb3:PPO").replace("env: none", "env: gym:mine:World-v0")
+    (tmp_path / "experiment.yaml").write_text(told)
+    with pytest.raises(BadInput, match=r"env = .*gym:mine:World-v0.*: the run names code"):
+        load_champion(tmp_path)
 
 
 def test_a_trainer_is_known_without_importing_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,7 +327,10 @@ def test_a_trainer_is_known_without_importing_it(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"method": "es"}, "method = es: .*support.trainers:Sound is a trainer; write pbt, seeds or schedule"),
+        (
+            {"method": "es"},
+            "method = es: .*support.trainers:Sound is a trainer; write pbt, mf_pbt, pb2, seeds, schedule$",
+        ),
         ({"method": "cem_rl"}, "method = cem_rl: its members are agents of Shoal's own, and support.trainers:Sound is"),
         ({"method": "dvd"}, "method = dvd: its members are agents of Shoal's own, and support.trainers:Sound is"),
         ({"fitness": Fitness(actions="sampled")}, "fitness.actions = sampled: trainers"),

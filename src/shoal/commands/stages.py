@@ -17,7 +17,6 @@ from shoal.environments import registry
 from shoal.environments.atari import ONLY_IN_TRAINING
 from shoal.environments.blame import blamed
 from shoal.environments.device import DeviceEnvironment
-from shoal.environments.envpool import EQUAL
 from shoal.environments.guard import guarded
 from shoal.environments.host import HostEnvironment
 from shoal.environments.levels import Span, at_levels
@@ -46,7 +45,7 @@ def stage_of(env: str, options: dict[str, Any], levels: Span | None, as_page: bo
     suite, _, name = env.partition(":")
     if as_page and suite not in PAGES:
         raise BadInput(f"{env} cannot be shown on a page: those are for bodies of brax; write a film, .mp4 or .gif")
-    if suite == "gym" or (suite == "envpool" and name in EQUAL):  # and so gymnasium can draw it
+    if suite in registry.SUITES and registry.SUITES[suite].in_gymnasium(name):
         return _Host(name, options, levels)
     environment: Any = guarded(registry.make(registry.resolve(env), options), env)
     if levels is not None:

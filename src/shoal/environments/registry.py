@@ -49,6 +49,8 @@ class Suite(NamedTuple):
     make: Callable[[str, dict[str, Any]], Environment]  # by name, with options
     names: Callable[[], Iterable[str]]  # all that it has, where it is installed
     on_device: bool  # whether they are compiled with the training
+    in_gymnasium: Callable[[str], bool] = lambda name: False  # which of them gymnasium makes too, and can draw
+    of_modules: bool = False  # whether `module:Name`, which registers itself when it is imported, is a name too
 
 
 def _of_gymnasium(name: str, options: dict[str, Any]) -> HostEnvironment:
@@ -72,8 +74,8 @@ SUITES = {  # in the order in which a bare name is looked for
     "brax": Suite("brax", brax_environment, lambda: LISTED["brax"], True),
     "jumanji": Suite("jumanji", jumanji_environment, lambda: LISTED["jumanji"], True),
     "playground": Suite("mujoco_playground", playground_environment, lambda: LISTED["playground"], True),
-    "gym": Suite("gymnasium", _of_gymnasium, _in_gymnasium, False),
-    "envpool": Suite("envpool", envpool.envpool_environment, envpool.names, False),
+    "gym": Suite("gymnasium", _of_gymnasium, _in_gymnasium, False, lambda name: True, True),
+    "envpool": Suite("envpool", envpool.envpool_environment, envpool.names, False, envpool.EQUAL.__contains__),
 }
 
 
@@ -98,7 +100,7 @@ def resolve(env: str) -> str:
         )
     if colon and not installed(suite):
         raise _missing(env, suite)
-    if colon and (name in names(suite) or (suite == "gym" and ":" in name)):
+    if colon and (name in names(suite) or (SUITES[suite].of_modules and ":" in name)):
         return env
     if not colon:
         if env in envpool.EQUAL and installed("envpool"):

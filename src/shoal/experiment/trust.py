@@ -15,6 +15,8 @@ PLACES = (
     *("config.network", "config.imports", "config.policy_kwargs", "fitness.objective", "python"),
 )
 
+COMPONENTS = ("agent", "method", "method.select", "method.explore")  # mappings whose `name` says what they are
+
 
 def check_trust(experiment: Experiment, trust_code: bool, places: Collection[str] = PLACES) -> None:
     """Raise BadInput where an experiment that was read from a run names code at these places, and it is not trusted."""
@@ -23,7 +25,7 @@ def check_trust(experiment: Experiment, trust_code: bool, places: Collection[str
         value = getattr(experiment, field)
         if inner:
             value = value.get(inner) if isinstance(value, dict) else getattr(value, inner, None)
-        code = [name for name in _names(value) if _is_code(place, name)]
+        code = [name for name in _names(place, value) if _is_code(place, name)]
         if code and not trust_code:
             raise BadField(
                 place,
@@ -34,11 +36,14 @@ def check_trust(experiment: Experiment, trust_code: bool, places: Collection[str
             )
 
 
-def _names(value: object) -> list[str]:
-    """The texts that may name code: a value, the items of a list, the values of a mapping or, of a component, its name."""
+def _names(place: str, value: object) -> list[str]:
+    """The texts that may name code: of a component its name, elsewhere every text that a value holds."""
     if isinstance(value, dict):
-        value = [value["name"]] if "name" in value else list(value.values())
-    return [item for item in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(item, str)]
+        values = [value.get("name")] if place in COMPONENTS else [*value, *value.values()]
+        return [name for inner in values for name in _names(place, inner)]
+    if isinstance(value, (list, tuple)):
+        return [name for inner in value for name in _names(place, inner)]
+    return [value] if isinstance(value, str) else []
 
 
 def _is_code(place: str, name: str) -> bool:

@@ -147,6 +147,13 @@ def _reduce(operation: str) -> Callable:
     return translated
 
 
+def _all(graph: Graph, step: Any, x: Value) -> Value:
+    least = graph.add(
+        "ReduceMin", graph.add("Cast", x, to=element(np.int32)), axes=list(step.params["axes"]), keepdims=0
+    )
+    return graph.add("Cast", least, to=element(np.bool_))
+
+
 def _sum(graph: Graph, step: Any, x: Value) -> Value:
     return graph.add("ReduceSum", x, np.array(step.params["axes"], np.int64), keepdims=0)
 
@@ -223,6 +230,7 @@ OPERATIONS: dict[str, Callable] = {
     "reduce_sum": _sum,
     "reduce_max": _reduce("ReduceMax"),
     "reduce_min": _reduce("ReduceMin"),
+    "reduce_and": _all,
     "argmax": _largest,
     "dot_general": _product,
     "conv_general_dilated": _convolve,

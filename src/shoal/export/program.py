@@ -14,7 +14,6 @@ from jax.interpreters import partial_eval
 
 from shoal.core.errors import BadInput
 from shoal.core.user_code import one_line
-from shoal.environments.spaces import to_bounds
 from shoal.rl.images import Conv
 from shoal.run.champion import Champion
 
@@ -41,16 +40,11 @@ class Program(NamedTuple):
 
 def program_of(champion: Champion) -> Program:
     """The program of a champion of one of Shoal's own agents. Raises BadInput where it does not take every batch."""
-    policy, spec = champion.policy, champion.spec
-    assert spec is not None
+    policy = champion.policy
     (batch,) = export.symbolic_shape("batch")
 
     def of_batch(x: Any) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((batch, *x.shape[1:]), x.dtype)
-
-    def act(learned: Any, obs: Any, memory: Any) -> tuple[Any, Any]:
-        action, memory = policy.greedy(learned, obs, memory)
-        return to_bounds(spec.action, action), memory
 
     fresh = policy.carry((1,))
     if any(np.asarray(x).any() for x in jax.tree.leaves(fresh)):
@@ -59,7 +53,7 @@ def program_of(champion: Champion) -> Program:
     memory = jax.tree.map(of_batch, fresh)
     try:
         with nn.intercept_methods(_plainly):
-            traced, (action, after) = jax.make_jaxpr(act, return_shape=True)(
+            traced, (action, after) = jax.make_jaxpr(policy.greedy, return_shape=True)(
                 learned, jax.tree.map(of_batch, obs), memory
             )
     except Exception as error:  # whatever a network of somebody's own does with a size that is not known

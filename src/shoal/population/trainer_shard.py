@@ -205,7 +205,7 @@ class TrainerShard:
     ) -> np.ndarray:
         """Returns [episodes] of one member on new episodes."""
         seeds = words(key, episodes)
-        testers = [RemoteTrainer(process, TESTER, hyper, 0) for process in self._processes]
+        testers = [RemoteTrainer(process, TESTER, hyper, 0) for process in self._processes[:episodes]]
         for tester in testers:
             tester.state = State(learned, {}, {})
         parts = np.array_split(np.array(seeds), len(testers))
@@ -276,8 +276,10 @@ class TrainerShard:
                     self._pause((), len(results) / n)
             except BaseException:
                 self._over = True
-                for process in self._processes:  # so that no thread waits for one
-                    process.kill()
+                while running:  # no thread may wait for a process, nor start it again
+                    for process in self._processes:
+                        process.kill()
+                    running = wait(running, LOOK).not_done
                 raise
         return [results[row] for row in range(n)]
 

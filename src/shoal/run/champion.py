@@ -21,7 +21,7 @@ from shoal.core.evolution import Best, Cards
 from shoal.core.schema import build
 from shoal.core.spec import ActionSpace, Continuous, Discrete, Leaf, MultiDiscrete, Spec, told
 from shoal.core.tree import Named
-from shoal.core.types import PyTree
+from shoal.core.types import Agent, PyTree
 from shoal.core.workshop import Workshop
 from shoal.environments.spaces import to_bounds
 from shoal.experiment.experiment import INT32, Experiment
@@ -38,7 +38,7 @@ from shoal.trainers.trainers import Trainers, is_trainer
 KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Discrete, MultiDiscrete, Continuous)}
 
 
-TRUSTED = tuple(place for place in PLACES if place not in ("env", "fitness.objective"))  # to load a champion
+OF_AGENTS = tuple(place for place in PLACES if place not in ("env", "fitness.objective"))  # trainers make environments
 
 
 def best_at(cards: Cards, row: int, learned: PyTree) -> Best:
@@ -48,11 +48,21 @@ def best_at(cards: Cards, row: int, learned: PyTree) -> Best:
 
 
 class Policy(NamedTuple):
-    """How a champion acts: `greedy`, `carry` and `sees` of its agent, see `Agent`; or the same by a trainer."""
+    """How a champion acts: `greedy`, `carry` and `sees` as those of `Agent`, with actions of the environment's space."""
 
     greedy: Callable[..., tuple[Any, PyTree]]
     carry: Callable[[tuple[int, ...]], PyTree]
     sees: tuple[str, ...] = ()
+
+
+def policy_of(agent: Agent, space: ActionSpace) -> Policy:
+    """How members of an agent act where actions are of this space."""
+
+    def greedy(learned: PyTree, obs: PyTree, carry: PyTree) -> tuple[Any, PyTree]:
+        action, carry = agent.greedy(learned, obs, carry)
+        return to_bounds(space, action), carry
+
+    return Policy(jax.jit(greedy), agent.carry, agent.sees)
 
 
 class Champion:
@@ -91,7 +101,7 @@ class Champion:
             shape = jax.tree.map(np.shape, given)
             raise BadInput(f"obs has the shape {shape}; this champion remembers other episodes: call reset() first")
         action, self._memory = self.policy.greedy(self.learned, batch, memory)
-        action = to_bounds(self.spec.action, np.asarray(action)).astype(self.spec.action.native)
+        action = np.asarray(action).astype(self.spec.action.native)
         return action if axes else action[0]
 
 
@@ -136,8 +146,9 @@ def load_champion(run: str | Path, trust_code: bool = False, **given: Any) -> Ch
         manifest = checkpoint.read_manifest(folder)
         best = best_of(manifest, f"{folder}: ")
         spec = _spec(folder, experiment, manifest.get("spec"))
-        check_trust(experiment, trust_code, TRUSTED)
-        if is_trainer(experiment.agent, experiment.python):
+        by_trainer = is_trainer(experiment.agent, experiment.python)
+        check_trust(experiment, trust_code, PLACES if by_trainer else OF_AGENTS)
+        if by_trainer:
             learned = checkpoint.read(folder, Named())[0]
             policy = _by_trainer(experiment, best.hyper, learned)
         else:
@@ -146,7 +157,7 @@ def load_champion(run: str | Path, trust_code: bool = False, **given: Any) -> Ch
             learned = checkpoint.read(
                 folder, jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned
             )[0]
-            policy = Policy(jax.jit(agent.greedy), agent.carry, agent.sees)
+            policy = policy_of(agent, spec.action)
     except Damaged as error:
         raise BadInput(str(error)) from error
     return Champion(policy, spec, replace(best, learned=learned), experiment)

@@ -163,7 +163,7 @@ class TrainerProcess:
             command = [self._python, str(SERVER), str(theirs.fileno())]
             try:
                 # A session of its own: Ctrl-C in the terminal does not reach it, and all that it starts can be ended.
-                self._process = subprocess.Popen(
+                process = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -174,8 +174,9 @@ class TrainerProcess:
                 )
             except OSError as error:
                 raise BadField("python", f"cannot be started: {error.strerror}", value=self._python) from error
-        self._ended = threading.Thread(target=self._clear_up, args=(self._process, self._peer), daemon=True)
+        self._ended = threading.Thread(target=self._clear_up, args=(process, self._peer), daemon=True)
         self._ended.start()
+        self._process = process  # from here on another thread may kill it
         self._peer.settimeout(self._timeout)
         try:
             self._receive()

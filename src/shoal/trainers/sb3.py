@@ -104,6 +104,8 @@ class Sb3:
             self.act = self._act  # actions depend on the observation alone
         if config.get("noise_type"):
             self._config.setdefault("noise_std", 0.1)
+        elif "noise_std" in config:
+            raise Refused("config", "noise_std needs a noise_type")
         values = {**defaults, **self._config}
         if not isinstance(values["learning_rate"], (int, float)):
             raise Refused("config.learning_rate", "must be a number: schedules would begin anew with every interval")
@@ -164,7 +166,8 @@ class Sb3:
             model.exploration_rate = self._epsilon(0)
         if self._buffer is not None and self._buffer.size():
             # The episode under way is cut off here: returns of n steps end, and its value is bootstrapped.
-            self._buffer.timeouts[self._buffer.pos - 1] = 1.0
+            last = self._buffer.pos - 1
+            self._buffer.timeouts[last] = np.where(self._buffer.dones[last], self._buffer.timeouts[last], 1.0)
 
     def train(self, steps: int) -> tuple[int, list[float], dict[str, float]]:
         """Whole rollouts, until there are `steps` environment steps."""

@@ -6,6 +6,7 @@ import ast
 import importlib.util
 import os
 import sys
+import sysconfig
 import tempfile
 from collections import namedtuple
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,7 @@ from shoal.core.types import Hyper
 from shoal.trainers.process import Failed, Recipe, TrainerProcess, limited
 
 ADAPTERS = ("rl_games", "sb3")
+INSTALLED = {"site-packages", "dist-packages"}  # folders of what pip, or Debian, has installed
 METHODS = {"train", "get_state", "set_state", "set_hypers"}  # by which a class of one's own is known as a trainer
 
 
@@ -128,9 +130,10 @@ def _methods(name: str, classes: Mapping[str, ast.ClassDef]) -> set[str]:
 
 def own_folders() -> tuple[str, ...]:
     """Where this interpreter looks for modules that are not installed."""
-    installed = (sys.prefix, sys.base_prefix)
-    folders = [os.path.abspath(p or ".") for p in sys.path]
-    return tuple(dict.fromkeys(p for p in folders if os.path.isdir(p) and not p.startswith(installed)))
+    python = sysconfig.get_path("stdlib")
+    folders = [Path(p).absolute() for p in sys.path]
+    own = (p for p in folders if p.is_dir() and not (INSTALLED & {*p.parts} or p.is_relative_to(python)))
+    return tuple(dict.fromkeys(map(str, own)))
 
 
 def _cores() -> int:
