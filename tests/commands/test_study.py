@@ -60,8 +60,22 @@ def test_tasks_that_have_runs_stay_as_they_are(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "study.yaml").write_text(file(tmp_path, tasks={"a": {"env": "Acrobot-v1"}}).read_text())
+    (out / "runs/a/pbt/0").mkdir(parents=True)
     other = shoal("study", file(tmp_path, tasks={"a": {"env": "CartPole-v1"}}), "--workspace", out)
     assert other.code == 2 and "holds another study than" in other.err
+
+
+def test_arms_that_have_runs_stay_as_they_are(tmp_path: Path) -> None:
+    """They may not be left out either: else they could come back as others."""
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "study.yaml").write_text(file(tmp_path).read_text())
+    (out / "runs/pbt/0").mkdir(parents=True)
+    (study,) = [yaml.safe_load((out / "study.yaml").read_text())]
+    for arms in ({**study["arms"], "pbt": {"method": "seeds"}}, {"control": study["arms"]["control"]}):
+        refused = shoal("study", file(tmp_path, arms=arms), "--workspace", out)
+        assert refused.code == 2 and "it has runs of pbt that the file does not describe" in refused.err, refused.err
+        assert yaml.safe_load((out / "study.yaml").read_text()) == study
 
 
 @pytest.mark.usefixtures("shared_programs")

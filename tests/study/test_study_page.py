@@ -58,3 +58,21 @@ def test_few_arms_are_a_table(tmp_path: Path) -> None:
 def test_nobody_is_ahead_of_an_equal(tmp_path: Path) -> None:
     shown = page(tmp_path, ["low", "alike 0", "alike 1"])
     assert "At the end alike 0, alike 1 are level: 14.5." in shown and "2 of 3 pairs are told apart." in shown
+
+
+def test_runs_without_any_fitness_have_no_curve(tmp_path: Path) -> None:
+    page(tmp_path, ["low", "high"])
+
+    def diverge(arm: str, seed: int) -> None:
+        run = tmp_path / "runs" / arm / str(seed)
+        (run / "result.json").write_text(json.dumps({"champion": None, "status": "done"}))
+        (run / "metrics.jsonl").write_text(json.dumps({"steps": 1, "fitness": {"best": None}}) + "\n")
+
+    diverge("low", 0)
+    diverge("high", 0)
+    shown = render(read_results(tmp_path))
+    assert "At the end high is ahead: 35" in shown  # of 31 to 39
+    for arm in ("low", "high"):
+        for seed in range(10):
+            diverge(arm, seed)
+    assert "In no run did a member have a finite fitness." in render(read_results(tmp_path))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 from rich.console import Console
@@ -27,7 +28,7 @@ from shoal.records.tensorboard import TensorBoard
 from shoal.run.loop import resume, train
 from shoal.study.results import FILE, Outcome, failure_of, read_outcome
 from shoal.study.sequences import FRESH, put_together
-from shoal.study.study import Study, Trial, budgets, dump, read, trials
+from shoal.study.study import Study, Trial, budgets, dump, place, read, trials
 
 
 def conduct(file: Path, workspace: Path | None, console: Console, quiet: bool = False) -> tuple[Path, int]:
@@ -50,12 +51,13 @@ def conduct(file: Path, workspace: Path | None, console: Console, quiet: bool = 
 
 
 def _agree(study: Study, path: Path, file: Path) -> None:
-    """Write study.yaml. Raises BadInput where another study lies there; arms, tasks and seeds may have been added."""
-    if (path / FILE).exists():
-        before = read(path / FILE)
-        both = ((study.arms, before.arms), (study.tasks, before.tasks))
-        if study.base != before.base or any(a[name] != b[name] for a, b in both for name in a.keys() & b.keys()):
-            raise BadInput(f"{path} holds another study than {file}; name a free place with --workspace")
+    """Write study.yaml. Raises BadInput where it says something else, or nothing, of arms that have runs there."""
+    before = read(path / FILE) if (path / FILE).exists() else Study()
+    for task, arm in product(before.tasks or [""], before.arms):
+        now, then = ((s.base, s.arms.get(arm), s.tasks.get(task)) for s in (study, before))
+        if now != then and any((path / place(task, arm, seed)).exists() for seed in range(before.seeds)):
+            what = f"it has runs of {' '.join(filter(None, (task, arm)))} that the file does not describe"
+            raise BadInput(f"{path} holds another study than {file}: {what}; name a free place with --workspace")
     try:
         path.mkdir(parents=True, exist_ok=True)
         write_file(path / FILE, dump(study).encode())
@@ -233,5 +235,5 @@ class _Board(Recorder):
             mean = f"{sum(scores) / len(scores):.4g}" if scores else ""
             at = self._trial if self._trial in group else None
             now = f"seed {at.seed}, {self._share:.0%}" if at else ""
-            table.add_row(task, arm, f"{len(scores)}/{len(group)}", mean, now)
+            table.add_row(escape(task), escape(arm), f"{len(scores)}/{len(group)}", mean, now)
         return table

@@ -60,7 +60,9 @@ def rows_drawn(rows: Sequence[Row], label: str, title: str) -> str:
 
 
 def middles(curves: np.ndarray) -> np.ndarray:
-    """The interquartile mean of curves [S, X] at each point; NaN where a seed has nothing yet."""
+    """The interquartile mean of curves [S, X] at each point; NaN where a seed has nothing yet. Seeds that never have
+    anything, as all members diverged, are left out."""
+    curves = curves[np.isfinite(curves).any(1)]
     known = np.isfinite(curves).all(0) & (len(curves) > 0)
     found = np.full(curves.shape[1], np.nan)
     found[known] = [statistics.interquartile_mean(curves[:, [at]]) for at in np.flatnonzero(known)]
@@ -69,7 +71,7 @@ def middles(curves: np.ndarray) -> np.ndarray:
 
 def band(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The `middles` of curves [S, X], and the ends of their intervals."""
-    middle = middles(curves)
+    curves, middle = curves[np.isfinite(curves).any(1)], middles(curves)
     low, high = middle.copy(), middle.copy()
     for at in np.flatnonzero(np.isfinite(middle)) if len(curves) > 1 else ():
         low[at], high[at] = statistics.interval(curves[:, [at]], resamples=RESAMPLES)

@@ -24,6 +24,7 @@ from shoal.study.levels import have_levels, levels
 from shoal.study.results import FILE, Results, read_results, write_csv
 
 LISTED = 6  # pairs that are a table; of more the table is folded behind a map
+FEW = 8  # seeds, below which an interval is too narrow (docs/studies.md)
 LEVEL = 0.05  # of the p-value, after Holm's correction, below which arms are told apart
 
 
@@ -98,7 +99,7 @@ def _header(c: Comparison, name: str) -> str:
     results, study = c.results, c.results.study
     planned = len(study.arms) * len(results.tasks) * study.seeds
     done = len(results.outcomes)
-    state = "finished" if done == planned else "in progress"
+    state = "finished" if done + len(results.failures) >= planned else "in progress"
     facts = [
         ("Arms", str(len(study.arms)), ", ".join(study.arms)),
         ("Runs", f"{done:,}", f"of {planned:,} planned" if done < planned else "all that were planned"),
@@ -124,8 +125,10 @@ def _header(c: Comparison, name: str) -> str:
 def _sections(c: Comparison) -> Iterator[tuple[str, str, str, str]]:
     of_scores = (
         "A score is the mean return of a run’s champion on fresh episodes, on which nothing was selected. The "
-        "interquartile mean is that of the middle half of all runs; intervals hold it with 95 % confidence."
+        "interquartile mean is that of the middle half of all runs, its 95 % interval a bootstrap over seeds."
     )
+    if c.scores and min(map(len, c.scores.values())) < FEW:
+        of_scores += f" With fewer than {FEW} seeds it is too narrow."
     yield "scores", "Scores", of_scores, _scores(c)
     yield "pairs", "Who is better", "Every arm against every other, corrected for their number.", _pairs(c)
     yield "curves", "Curves", "How fast each arm learned.", "".join(_curves(c, task) for task in c.results.tasks)
@@ -166,8 +169,8 @@ def _pairs(c: Comparison) -> str:
     if all(p.least >= LEVEL for p in c.pairs):
         finding += " So few seeds cannot tell any apart, however much they differ."
     reading = (
-        "The chance that a run of the first arm scores higher than one of the second: 0.5 is no difference. p comes from "
-        "permutations of the runs, and is corrected for the number of pairs; below 0.05 counts as told apart."
+        "The chance that a run of the first arm scores higher than one of the second, ties as half: 0.5 is no difference. p "
+        "counts all ways to divide the runs between two arms, corrected for the number of pairs; below 0.05 is told apart."
     )
     listed = charts.table(heads, rows, "Pairs of arms", "bounds")
     if len(c.pairs) <= LISTED:
@@ -198,6 +201,8 @@ def _curves(c: Comparison, task: str) -> str:
     steps = np.linspace(0, max(curve[-1, 0] for curve in outcomes), POINTS)
     bands = {arm: band(c.results.curve(task, arm, steps)) for arm in c.results.study.arms}
     bands = {arm: found for arm, found in bands.items() if np.isfinite(found[0]).any()}
+    if not bands:
+        return f'<p class="empty">{escape(task)} In no run did a member have a finite fitness.</p>'
     x = Axis.over(steps, "training steps of all members", short=True)
     y = Axis.over(np.concatenate([np.concatenate(found) for found in bands.values()]), "best fitness so far", 0.04)
     layers, keys = [], []
@@ -215,7 +220,8 @@ def _curves(c: Comparison, task: str) -> str:
     ahead = f"{best[0]} is ahead" if len(best) == 1 else f"{', '.join(best)} are level"
     reading = (
         "The interquartile mean over seeds of the best fitness so far, and its 95 % interval. The best of many noisy "
-        "scores flatters: the scores above are the honest numbers."
+        "scores flatters: the scores above are the honest numbers. Runs in which no member ever had a finite fitness have "
+        "no curve."
     )
     return figure(
         task or "Learning curves",
