@@ -20,6 +20,7 @@ from shoal.core.interrupts import Failed
 from shoal.core.spec import Spec
 from shoal.environments.blame import callbacks_blamed
 from shoal.environments.device import DeviceEnvironment
+from shoal.environments.guard import guarded
 from shoal.environments.host import HostEnvironment
 from shoal.run.loop import resume
 
@@ -211,6 +212,16 @@ OF_ONES_OWN = {
 def test_of_ones_own(tmp_path: Path, ill: str) -> None:
     told = refused(f"{HERE}:own", tmp_path, env_options={"ill": ill})
     assert told.startswith(OF_ONES_OWN[ill]), told
+
+
+def test_copies_that_cannot_rest_play_on() -> None:
+    """And where they can, but fail, the environment is named."""
+    env = f"{HERE}:own"
+    vector = guarded(own("vector step"), env).open(2, None)
+    vector.rest(np.array([True, False]))
+    vector._vector.rest = lambda copies: vector._vector.fail("vector step")
+    with pytest.raises(BadInput, match=f"^env: {env} failed at rest: ZeroDivisionError: of my own"):
+        vector.rest(np.array([True, False]))
 
 
 @pytest.mark.slow

@@ -134,14 +134,14 @@ def test_what_is_not_finite_ends_the_episode_on_the_host(objective):
     gymnasium.register("shoal-test/Breaks-v0", Breaks, disable_env_checker=True)
     vector = open_environment("gym:shoal-test/Breaks-v0").open(6, objective)
     vector.reset([0] * 6)
-    step, score = vector.step(np.array([[1, 1], [1, 2], [1, 3], [2, 1], [3, 3], [0, 3]]))
+    step, told = vector.step(np.array([[1, 1], [1, 2], [1, 3], [2, 1], [3, 3], [0, 3]]))
     np.testing.assert_array_equal(np.isnan(step.reward), [False, True, True, True, True, True])
     np.testing.assert_array_equal(step.terminated, [False] * 5 + [True])
     np.testing.assert_array_equal(step.truncated, [False] + [True] * 5)
     np.testing.assert_array_equal(step.obs, [[0.5, 1]] + [[7, 7]] * 5)
     np.testing.assert_array_equal(step.final_obs[:, 0], [0.5] * 6)
     np.testing.assert_array_equal(np.isfinite(step.final_obs[:, 1]), [True, False, False, True, False, False])
-    assert score is None or (np.isnan(score[:5]).all() and score[5] == 3)
+    assert objective is None or told(np.arange(6) > 0).tolist()[1:] == [3] * 5
     assert step.obs.dtype == step.final_obs.dtype == step.reward.dtype == np.float32
     vector.close()
     del gymnasium.registry["shoal-test/Breaks-v0"]
@@ -247,8 +247,8 @@ def test_host_environment(env, options):
         continuous = isinstance(space, Continuous)
         action = rng.uniform(space.low, space.high, (3, 1)) if continuous else rng.integers(space.n, size=3)
         action = action.astype(np.float32 if continuous else np.int32)
-        step, objective = vector.step(action)
-        assert objective is None
+        step, told = vector.step(action)
+        assert told is None
         assert step.obs.dtype == step.final_obs.dtype == environment.spec.obs_dtype
         assert step.obs.shape == step.final_obs.shape == (3, *environment.spec.obs_shape)
         assert step.reward.dtype == np.float32 and step.terminated.dtype == step.truncated.dtype == bool
@@ -351,14 +351,19 @@ def score() -> HostEnvironment:
 
 
 def test_objective(score):
-    """Points of the episode that ended, not of the one that began, and only where one ended."""
+    """Points of the episode that ended, not of the one that began, or of the one that goes on; and only where asked."""
     assert score.spec.action == MultiDiscrete((2, 2))
     vector = score.open(3, "score.points")
     vector.reset([1, 4, 3])
-    seen = [vector.step(np.zeros((3, 2), np.int32))[1] for _ in range(4)]
+    seen = []
+    for _ in range(4):
+        step, told = vector.step(np.zeros((3, 2), np.int32))
+        seen.append([told(step.terminated), told(np.array([True, False, True]))])
+    ended, asked = np.swapaxes(seen, 0, 1)
     nan = np.nan
-    np.testing.assert_array_equal(seen, [[10, nan, nan], [nan, nan, nan], [20, nan, 30], [nan, 40, nan]])
-    assert seen[0].dtype == np.float64
+    np.testing.assert_array_equal(ended, [[10, nan, nan], [nan, nan, nan], [20, nan, 30], [nan, 40, nan]])
+    np.testing.assert_array_equal(asked, [[10, nan, 10], [10, nan, 20], [20, nan, 30], [10, nan, 10]])
+    assert asked.dtype == np.float64
     vector.close()
 
 
@@ -371,7 +376,10 @@ def test_objective_that_is_a_function(score):
 
     vector = score.open(3, bonus)
     vector.reset([1, 4, 13])
-    seen = [vector.step(np.zeros((3, 2), np.int32))[1] for _ in range(4)]
+    seen = []
+    for _ in range(4):
+        step, told = vector.step(np.zeros((3, 2), np.int32))
+        seen.append(told(step.terminated))
     assert sorted(x for row in seen for x in row if not np.isnan(x)) == sorted([10, 20, 40, 30.5])
     vector.close()
 
@@ -383,8 +391,9 @@ def test_objective_that_is_a_function(score):
 def test_objective_that_is_no_good_function(score, function, problem):
     vector = score.open(1, function)
     vector.reset([1])
+    _, told = vector.step(np.zeros((1, 2), np.int32))
     with pytest.raises(BadInput, match=rf"fitness\.objective = .*lambda.*: {problem}"):
-        vector.step(np.zeros((1, 2), np.int32))
+        told(np.ones(1, bool))
     vector.close()
 
 
@@ -405,7 +414,8 @@ def test_objective_that_is_not_there(score, objective, hint):
     vector.reset([4, 3, 13])
     with pytest.raises(BadInput, match=rf"fitness\.objective = {objective}.*{hint}"):
         for _ in range(3):
-            vector.step(np.zeros((3, 2), np.int32))
+            step, told = vector.step(np.zeros((3, 2), np.int32))
+            told(step.terminated)
     vector.close()
 
 
@@ -589,9 +599,11 @@ def test_bare_names_take_the_fastest_suite():
         ("gymnax:CartPole-v1", {"max_steps": 3}, "did you mean max_steps_in_episode"),
         ("gymnax:CartPole-v1", {"max_steps_in_episode": "many"}, "does not accept env_options.*many"),
         ("gymnax:CartPole-v1", {"max_steps_in_episode": 2**31}, "max_steps_in_episode = 2147483648: must lie within"),
+        ("gymnax:CartPole-v1", {"max_steps_in_episode": 0}, "max_steps_in_episode = 0: must be at least 1"),
         ("gymnax:CartPole-v1", {"gravity": -(2**40)}, "env_options.gravity = -1099511627776: must lie within"),
         ("gymnax:Pendulum-v1", {"m": 0}, "does not accept env_options {'m': 0}: ZeroDivisionError"),
         ("brax:reacher", {"episode_length": 10**12}, "env_options.episode_length = 1000000000000: must lie within"),
+        ("brax:reacher", {"episode_length": 0}, "env_options.episode_length = 0: must be at least 1"),
         (PROBES + "match", {"function": 1}, "does not take {'function': 1}"),
         ("gym:CartPole-v1", {"lenght": 3}, "lenght"),
         ("gym:CartPole-v1", {"max_episode_steps": -2}, "max_episode_steps"),

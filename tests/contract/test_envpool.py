@@ -20,6 +20,7 @@ from shoal.core.spec import Continuous, Discrete, Spec
 from shoal.environments import envpool as ours
 from shoal.environments import registry
 from shoal.environments.host import HostEnvironment
+from shoal.environments.levels import Levels, check_levels
 from shoal.environments.spaces import to_bounds
 
 installed = pytest.mark.skipif(importlib.util.find_spec("envpool") is None, reason="the extra envpool is not installed")
@@ -62,7 +63,8 @@ def test_ends(env, task, options, limit):
     for _ in range(150):
         np.testing.assert_array_equal(obs, np.stack(expected).astype(obs.dtype))
         action = actions(environment.spec, rng, 4)
-        step, length = vector.step(action)
+        step, told = vector.step(action)
+        length = told(step.terminated | step.truncated)
         assert step.reward.dtype == np.float32 and step.terminated.dtype == step.truncated.dtype == bool
         assert step.obs.dtype == step.final_obs.dtype == environment.spec.obs_dtype
         for i, pool in enumerate(alone):
@@ -121,9 +123,12 @@ def levels_seen(environment: HostEnvironment, seeds: list[int], steps: int) -> l
     vector = environment.open(len(seeds), "level_seed")
     vector.reset(seeds)
     rng = np.random.default_rng(0)
-    told = [vector.step(actions(environment.spec, rng, len(seeds)))[1] for _ in range(steps)]
+    seen = []
+    for _ in range(steps):
+        step, told = vector.step(actions(environment.spec, rng, len(seeds)))
+        seen.append(told(step.terminated | step.truncated))
     vector.close()
-    return [[int(x) for x in column[~np.isnan(column)]] for column in np.stack(told).T]
+    return [[int(x) for x in column[~np.isnan(column)]] for column in np.stack(seen).T]
 
 
 @installed
@@ -155,7 +160,8 @@ def test_ranges_of_levels_share_no_first_frame():
 def test_modes_of_procgen():
     """The paper's is hard; each game names the modes that it has."""
     assert ours._in_mode("envpool:Bigfish", "Bigfish", "easy") == "BigfishEasy-v0"
-    assert len(ours._games()) == 16 and all({"easy", "hard"} <= set(modes) for modes in ours._games().values())
+    assert [game.lower() for game in ours._games()] == list(registry.PROCGEN)
+    assert all({"easy", "hard"} <= set(modes) for modes in ours._games().values())
     names = registry.names("envpool")
     assert {"bigfish", "Bigfish", "BigfishEasy-v0", "HalfCheetah-v5", "CheetahRun-v1", "Pong-v5"} <= set(names)
 
@@ -188,6 +194,10 @@ def test_modes_of_procgen():
             {"frame_skip": "many"},
             "frame_skip = 'many': must be of the kind of its default, 5",
         ),
+        ("envpool:Pong-v5", {"episodic_life": True}, "measured too; gym:ALE/NAME-v5 has episodic_life and reward_cl"),
+        ("envpool:Pong-v5", {"reward_clip": True}, "env_options.reward_clip: would count when members are measured"),
+        ("Reacher-v5", {"vectorization": "sync"}, r"'vectorization' does not .*\(gym:Reacher-v5 has others\)$"),
+        ("envpool:CheetahRun-v1", {"vectorization": "sync"}, r"'vectorization' does not [^(]*$"),
         ("envpool:Go9x9-v1", {}, "is for several players at once"),
         ("envpool:Basic-v1", {}, "has actions without bounds"),
     ],
@@ -195,6 +205,14 @@ def test_modes_of_procgen():
 def test_bad_input(env, options, message):
     with pytest.raises(BadInput, match=message):
         opened(env, **options)
+
+
+@installed
+def test_who_has_levels_where_envpool_has_none():
+    for env, advice in (("Hopper-v5", "; gym:Hopper-v5 has them"), ("envpool:CheetahRun-v1", "")):
+        full = registry.resolve(env)
+        with pytest.raises(BadInput, match=f"^levels: {full} has none{advice}$"):
+            check_levels(registry.make(full, {}), full, Levels().spans())
 
 
 @installed
@@ -208,8 +226,9 @@ def test_qt_is_missing(monkeypatch):
 def test_envpool_is_an_extra(monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "envpool" else find(name))
-    with pytest.raises(BadInput, match=r"needs the package envpool: pip install 'shoal\[envpool\]'"):
-        registry.resolve("envpool:bigfish")
+    for env in ("envpool:bigfish", "bigfish", "Starpilot"):
+        with pytest.raises(BadInput, match=rf"env: {env} needs the package envpool: pip install 'shoal\[envpool\]'"):
+            registry.resolve(env)
     assert registry.resolve("HalfCheetah-v5") == "gym:HalfCheetah-v5"
 
 

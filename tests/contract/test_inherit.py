@@ -308,6 +308,20 @@ def test_a_copied_memory_is_learned_from(pair):
     assert (updates == updates[0]).all() and updates[0] > 0
 
 
+def test_sums_of_rewards_end_with_the_environments_that_gave_them() -> None:
+    """As on the host, where a resumed run begins new episodes."""
+    agent = make_agent("ppo", layers=())
+    shard = MemberShard(walk(), independent(agent), UID, seed=0)
+    shard.begin({k: np.asarray(v) for k, v in hyper_of("ppo", agent, N)._asdict().items()}, train=False)
+    members = shard.population.members
+    shard.population = shard.population._replace(members=members._replace(own=members.own + 1))
+    shard.resumes_exactly = False
+    shard.restore(shard.state(), 0)
+    after = shard.population.members
+    assert not np.asarray(after.own).any() and same(after.learned, members.learned)
+    assert after.own.sharding == members.own.sharding
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["copied", "resumed"])
 def test_no_transition_leads_to_the_steps_of_another_episode(how: str) -> None:

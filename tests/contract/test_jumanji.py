@@ -88,6 +88,7 @@ def test_snake() -> None:
         ("jumanji:Maze-v1", {}, "did you mean jumanji:Maze-v0"),
         ("jumanji:TSP-v1", {}, "does not exist"),
         ("jumanji:Maze-v0", {"rows": 3}, "did you mean num_rows"),
+        ("jumanji:Snake-v1", {"time_limit": 0}, "env_options.time_limit = 0: must be at least 1"),
         pytest.param("jumanji:Maze-v0", {"num_rows": "many"}, "does not accept env_options", marks=pytest.mark.slow),
     ],
 )

@@ -23,7 +23,7 @@ from shoal.core.keys import jax_key, stream
 from shoal.core.spec import Discrete, Spec
 from shoal.environments import registry
 from shoal.environments.device import DeviceEnvironment, turned
-from shoal.environments.levels import Levels, level_key
+from shoal.environments.levels import Levels, Span, at_levels, level_key
 from shoal.environments.randomised import with_spreads
 from shoal.experiment.experiment import Experiment
 from shoal.population.rollouts.device import DeviceRollouts
@@ -59,6 +59,29 @@ def test_the_knobs_of_an_environment() -> None:
     assert dict(registry.make("gym:Pendulum-v1", {}).knobs) == {"dt": 0.05, "max_torque": 2, "g": 10, "m": 1, "l": 1}
     assert dict(registry.make("shoal.environments.probes:fork", {}).knobs) == {}
     assert dict(registry.make("test_knobs:breeze", {}).knobs) == {"wind": 0.5}
+
+
+class Worn(gymnasium.Env):
+    """Keeps a number that it is made with, one of its episode, one of all its steps, and one that becomes a float."""
+
+    observation_space, action_space = gymnasium.spaces.Box(0, 1, (1,)), gymnasium.spaces.Discrete(2)
+
+    def __init__(self) -> None:
+        self.grip, self.slope, self.wear, self.total = 0.5, 0.0, 0.0, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.slope, self.total = self.np_random.random(), 0.0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.wear += 0.1
+        return np.zeros(1, np.float32), 0.0, self.wear > 0.3, False, {}
+
+
+def test_the_state_of_an_environment_is_no_knob(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(gymnasium.registry, "Worn-v0", gymnasium.envs.registration.EnvSpec("Worn-v0", entry_point=Worn))
+    assert dict(registry.make("gym:Worn-v0", {}).knobs) == {"grip": 0.5}
 
 
 class Start(NamedTuple):
@@ -161,6 +184,20 @@ def breeze(wind: float = 0.5, length: int = 4) -> DeviceEnvironment:
     return DeviceEnvironment(Spec((1,), "float32", Discrete(2)), reset, step)
 
 
+def numbered(wind: float = 0.5) -> DeviceEnvironment:
+    """The same, which says itself what its levels are: where an episode begins."""
+    usual = breeze(wind)
+
+    def within(first: Any, end: Any) -> DeviceEnvironment:
+        def reset(key: jax.Array) -> tuple[Any, jax.Array]:
+            start = jax.random.randint(key, (1,), first, end).astype(jnp.float32)
+            return (start, jnp.int32(0)), start
+
+        return usual._replace(reset=reset)
+
+    return usual._replace(at_levels=within)
+
+
 def weighed(g: float = 10.0, effort: float = 0.001, length: int = EPISODE) -> DeviceEnvironment:
     """gymnax's pendulum, whose reward takes the squared push away with a weight of its own."""
     usual = registry.make("gymnax:Pendulum-v1", {"max_steps_in_episode": length})
@@ -228,6 +265,17 @@ def test_every_episode_draws_its_own() -> None:
     for drawn, first, width in ((around, 1, 4), (usual, 0, 1)):
         assert len(np.unique(drawn[:, 0])) == 500
         assert stats.kstest(drawn[:, 0], stats.uniform(first, width).cdf).pvalue > 1e-3
+
+
+def test_knobs_reach_levels_that_an_environment_names_itself() -> None:
+    """Both the value and its spread."""
+    usual = with_spreads(registry.make("test_knobs:numbered", {}))
+    for knobs, low, high in (({"wind": 7, "wind.spread": 1}, 6, 8), ({"wind": 7}, 7, 7)):
+        environment = at_levels(turned(usual, {name: jnp.float32(x) for name, x in knobs.items()}), Span(2, 4))
+        state, start = jax.vmap(environment.reset)(jax.random.split(jax.random.key(0), 20))
+        wind = np.asarray(jax.vmap(environment.step, (None, 0, None))(jax.random.key(1), state, jnp.int32(0))[2])
+        assert set(np.asarray(start[:, 0]).tolist()) == {2, 3}
+        assert (wind >= low).all() and (wind <= high).all() and len(set(wind.tolist())) == (20 if low < high else 1)
 
 
 # -------------------------------------------------------------------------------------------- whole runs

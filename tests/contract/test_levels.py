@@ -8,11 +8,12 @@ import gymnasium
 import jax
 import numpy as np
 import pytest
+from support.numbered import on_host
 from support.tiny import walk
 
 from shoal.core.errors import BadInput
 from shoal.environments import registry
-from shoal.environments.host import gymnasium_environment
+from shoal.environments.host import HostEnvironment, gymnasium_environment
 from shoal.environments.levels import LARGEST, Levels, Span, at_levels, check_levels, draw, level_key
 
 SPANS = Levels(train=(0, 3), validation=5, test=5).spans()
@@ -109,12 +110,25 @@ def test_levels_of_gymnasium_are_its_seeds() -> None:
 def test_environments_that_always_begin_alike_have_none(env: str, has: bool) -> None:
     environment = registry.make(env, {})
     if has:
-        return check_levels(environment, env)
+        return check_levels(environment, env, SPANS)
     with pytest.raises(BadInput, match=f"^levels: every episode of {env} begins alike, so that it has no levels$"):
-        check_levels(environment, env)
+        check_levels(environment, env, SPANS)
 
 
 def test_a_host_environment_may_have_none() -> None:
     environment = registry.make("gym:CartPole-v1", {})._replace(at_levels=None)
     with pytest.raises(BadInput, match="^levels: mine:env has none$"):
-        check_levels(environment, "mine:env")
+        check_levels(environment, "mine:env", SPANS)
+
+
+def test_an_environment_is_asked_for_the_levels_of_the_experiment_alone() -> None:
+    """Others may be ones that it does not have."""
+    environment, asked = on_host(), []
+    assert environment.at_levels is not None
+
+    def within(first: int, end: int) -> HostEnvironment:
+        asked.append((first, end))
+        return environment.at_levels(first, end)
+
+    check_levels(environment._replace(at_levels=within), "mine:env", SPANS)
+    assert asked == [tuple(span) for span in SPANS.values()]

@@ -340,15 +340,33 @@ def test_an_environment_that_leaves_the_numbers_begins_anew(rollouts):
 @pytest.mark.parametrize("fitness", ["evaluation", "training"])
 @pytest.mark.parametrize("rollouts", ["host"], indirect=True)
 def test_fitness_is_the_objective(rollouts, fitness):
-    """Of the episode that ended, not of the one that the same step began."""
+    """Of the episode that ended, not of the one that the same step began; the return is told as ever."""
     shard = rollouts("discrete", fitness, episodes=E, objective="result.twice")
-    shard.train(0, 1, 1)
+    metrics = shard.train(0, 1, 1)
     shard.evaluate(0)
     stories = [Story("discrete", float(i)) for i in range(N)]
     for story in stories:
         for _ in range(T):
             story.step()
+    returns = [np.mean([total for total, _ in story.episodes]) for story in stories]
+    np.testing.assert_allclose(metrics["episode/return"], returns, rtol=1e-6)
     np.testing.assert_array_equal(shard.cards().fitness, [2 * story.episodes[0][0] for story in stories])
+
+
+@pytest.mark.parametrize("rollouts", ["host"], indirect=True)
+def test_a_step_on_the_host_makes_no_fresh_memory(rollouts):
+    """It takes JAX longer than the policy takes to act."""
+    agent, made = recorder("discrete"), []
+
+    def carry(batch: tuple[int, ...]) -> Any:
+        made.append(batch)
+        return agent.carry(batch)
+
+    shard = rollouts("discrete", "training", agent._replace(carry=carry))
+    assert made
+    made.clear()
+    shard.train(0, 1, 1)
+    assert not made
 
 
 @pytest.mark.parametrize("fitness", others_slow(["training", "evaluation"], "training"))
@@ -383,6 +401,17 @@ def test_step_limit(rollouts):
     for story in stories:
         story.step(), story.step()
     np.testing.assert_array_equal(shard.cards().fitness, [story.total for story in stories])
+
+
+@pytest.mark.parametrize("rollouts", ["host"], indirect=True)
+def test_what_is_cut_short_is_worth_the_objective_so_far(rollouts):
+    """As on the device."""
+    shard = rollouts("discrete", "evaluation", episodes=E, step_limit=2, objective="result.twice")
+    shard.evaluate(0)
+    stories = [Story("discrete", float(i)) for i in range(N)]
+    for story in stories:
+        story.step(), story.step()
+    np.testing.assert_array_equal(shard.cards().fitness, [2 * story.total for story in stories])
 
 
 def test_an_episode_under_a_copy_does_not_count(rollouts):

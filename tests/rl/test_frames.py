@@ -78,6 +78,16 @@ def test_stacks_lie_along_the_channels(shape, axis):
     assert stacked(one, 1) == one
 
 
+def test_a_stack_keeps_its_channels_where_they_are():
+    """Otherwise convolutions would run over another axis."""
+    one = Spec((10, 8, 3), "uint8", Discrete(2))
+    assert stacked(one, 3).obs_shape == (10, 8, 9)
+    with pytest.raises(
+        BadInput, match=r"^config.frame_stack = 4: makes images \(10, 8, 12\) of \(10, 8, 3\), in which"
+    ):
+        stacked(one, 4)
+
+
 @pytest.mark.parametrize(("name", "settings"), [("ppo", {}), ("dqn", {"n_step": 2, "capacity": 16})])
 def test_unfitting_stacks(name, settings):
     with pytest.raises(BadInput, match=r"config.frame_stack = 0: must be at least 1"):

@@ -156,7 +156,11 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         greedy=greedy,
         hyper=Hyper(),
         space=SPACE,
-        limits={"target_period": (1.0, 1e9), "epsilon": (0.0, 1.0)},
+        limits={
+            "target_period": (1.0, 1e9),
+            "epsilon": (0.0, 1.0),
+            **dict.fromkeys(("learning_rate", "epsilon_updates", "max_gradient_norm"), (0.0, 1e9)),
+        },
         weights=("params", "target"),
         sees=view.keys,
     )

@@ -90,7 +90,12 @@ SPACE = {
 
 IMAGES_AT_ONCE = 16  # of a minibatch, on a CPU
 
-LIMITS = {"discount": (0.0, 1.0), "gae_lambda": (0.0, 1.0), "epochs": (1.0, 1e6)}
+LIMITS = {
+    "discount": (0.0, 1.0),
+    "gae_lambda": (0.0, 1.0),
+    "epochs": (1.0, 1e6),
+    **dict.fromkeys(("learning_rate", "clip_range", "value_coefficient", "max_gradient_norm"), (0.0, 1e9)),
+}
 
 
 class Learned(NamedTuple):
@@ -308,6 +313,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         environments=config.environments,
         limits=LIMITS,
         value=value,
+        cut=lambda member: member._replace(own=jnp.zeros_like(member.own)),
         weights=("params",),
         sees=networks.sees,
     )

@@ -191,6 +191,7 @@ def sac(spec: Spec, **settings: Any) -> Agent:
         greedy=greedy,
         hyper=Hyper(),
         space=SPACE,
+        limits=dict.fromkeys(("policy_learning_rate", "critic_learning_rate", "temperature_learning_rate"), (0.0, 1e9)),
         weights=("policy", "critics", "target_critics"),
         sees=of_actor.keys,
     )

@@ -69,6 +69,12 @@ SPACE = {
 }
 
 
+NOT_NEGATIVE = (
+    *("policy_learning_rate", "critic_learning_rate"),
+    *("exploration_noise", "target_noise", "noise_clip"),
+)
+
+
 class Learned(NamedTuple):
     """What a copy of a TD3 agent copies. Leaves of critics are stacked, [2, ...]."""
 
@@ -233,7 +239,7 @@ def td3(spec: Spec, **settings: Any) -> Agent:
         greedy=greedy,
         hyper=Hyper(),
         space=SPACE,
-        limits={"policy_delay": (1.0, 1e6)},
+        limits={"policy_delay": (1.0, 1e6), **dict.fromkeys(NOT_NEGATIVE, (0.0, 1e9))},
         parts=net,
         weights=("policy", "critics", "target_policy", "target_critics"),
         sees=net.sees,

@@ -73,7 +73,8 @@ class Agent(NamedTuple):
     value:  (learned, obs [B, ...], carry) -> float32 [B], of an agent that needs no more of the observations that follow
         its steps: rollouts keep these values where episodes are truncated and after their last step, and no such observation
     parts: what learners made for this agent need of it, such as its networks
-    cut: (memory) -> memory whose newest steps end their episodes, as the next ones to be stored are of others
+    cut: (member) -> the same, whose episodes under way have ended, as its next steps are of others: the newest steps of its
+        memory end theirs, and sums over an episode begin anew
     weights: the fields of `learned` that are weights of networks, which some methods mix with fresh ones
     sees: the keys that `greedy` needs of observations that are dictionaries, in the order in which they are put together;
         () is all

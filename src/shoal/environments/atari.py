@@ -58,7 +58,7 @@ def atari_options(env: str, options: dict[str, Any]) -> AtariOptions:
 def atari_environment(name: str, options: dict[str, Any]) -> HostEnvironment:
     """A game by gymnasium's id, such as ALE/Pong-v5: its screen in grey, uint8 [frame_stack, screen_size, screen_size].
 
-    Its fitness is measured in whole games with the rewards of the game, however members are trained.
+    Evaluations play whole games with the rewards of the game, however members are trained.
     """
     env = f"gym:{name}"
     chosen = atari_options(env, options)

@@ -25,6 +25,7 @@ from shoal.core.types import PyTree, TimeStep
 from shoal.environments.blame import blamed
 
 LARGEST = int(np.iinfo(np.int32).max)  # the whole numbers of JAX have 32 bits
+LIMITS = ("max_steps_in_episode", "time_limit", "episode_length")  # options that say how many steps an episode may have
 
 
 class DeviceEnvironment(NamedTuple):
@@ -38,7 +39,7 @@ class DeviceEnvironment(NamedTuple):
         uniformly, by its reset key; the numbers may be traced. None: the number of a level, folded into a fixed key, gives
         the reset key (`levels.at_levels`)
     knobs: numbers of it that members may have their own of while they train, by name, with their usual values
-    with_knobs: (values of some of them, float32 and traced) -> the same environment with these
+    with_knobs: (values of some of them, float32 and traced) -> the same environment with these, at its levels too
     info: (state) -> numbers that it tells beside the reward, by name or nested; `fitness.objective` is one of them after
         an episode's last step
 
@@ -68,7 +69,8 @@ def changeable(
 ) -> DeviceEnvironment:
     """An environment whose functions read an object as they are traced: reset(core, key), step(core, key, state, action).
 
-    changed: (core, values of some knobs) -> the object with these values. more: other fields of the environment.
+    changed: (core, values of some knobs) -> the object with these values. more: other fields of the environment, which do
+        not depend on the object.
     """
 
     def with_knobs(values: Mapping[str, Any]) -> DeviceEnvironment:
@@ -150,8 +152,10 @@ class _Postponed(ModuleType):
 
 @contextmanager
 def accepted(env: str, options: dict[str, Any]) -> Iterator[None]:
-    """Raises BadInput where the options of an environment are too large, or make it fail inside."""
+    """Raises BadInput where the options of an environment are too large, leave no time, or make it fail inside."""
     for name, value in options.items():
+        if name in LIMITS and isinstance(value, (int, float)) and value < 1:
+            raise BadField(f"env_options.{name}", "must be at least 1", value=value)
         if isinstance(value, int) and not -LARGEST <= value <= LARGEST:
             raise BadField(f"env_options.{name}", f"must lie within [{-LARGEST}, {LARGEST}]", value=value)
     with blamed(env, f"does not accept env_options {options}" if options else "cannot be made"):

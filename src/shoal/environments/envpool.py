@@ -36,11 +36,15 @@ _OURS = frozenset(  # options of envpool that follow from what a run asks for
     )
 )
 _LEVELS = "is what `levels` says: levels: {train: [start_level, start_level + num_levels]}"
-_NOT_IN_PROCGEN = {  # and why
-    "max_episode_steps": "would not end an episode, but call a death a time limit; Procgen's games have their own",
-    "num_levels": _LEVELS,
-    "start_level": _LEVELS,
-    "use_sequential_levels": "goes on to levels outside of those that were asked for",
+_MEASURED = "would count when members are measured too; gym:ALE/NAME-v5 has episodic_life and reward_clipping"
+_REFUSED = {  # options of a module, and why
+    "envpool.procgen": {
+        "max_episode_steps": "would not end an episode, but call a death a time limit; Procgen's games have their own",
+        "num_levels": _LEVELS,
+        "start_level": _LEVELS,
+        "use_sequential_levels": "goes on to levels outside of those that were asked for",
+    },
+    "envpool.atari": {"episodic_life": _MEASURED, "reward_clip": _MEASURED},
 }
 _UNBOUNDED = 1e30  # envpool writes the largest number of a type where there is no bound
 
@@ -59,10 +63,11 @@ def envpool_environment(name: str, options: dict[str, Any]) -> HostEnvironment:
     env = f"envpool:{name}"
     task = name if name in _tasks() else _in_mode(env, name.capitalize(), options.pop("distribution_mode", "hard"))
     module = _specs()[task][0]
+    for option, why in _REFUSED.get(module, {}).items():
+        if option in options:
+            raise BadField(f"env_options.{option}", why)
     levels: Callable[[int, int], HostEnvironment] | None = None
     if module == "envpool.procgen":
-        for refused in _NOT_IN_PROCGEN.keys() & options.keys():
-            raise BadField(f"env_options.{refused}", _NOT_IN_PROCGEN[refused])
         if _without_qt():
             advice = "pip install PyQt5-Qt5, or install libqt5gui5 of Debian and its like"
             raise BadField("env", f"{env} needs Qt 5 ({_without_qt()})", advice)
@@ -83,7 +88,7 @@ def _environment(env: str, task: str, options: dict[str, Any]) -> HostEnvironmen
     try:
         with warnings.catch_warnings():  # gymnasium warns of bounds that lose a digit
             warnings.simplefilter("ignore")
-            _check(options, envpool.make_spec(task).config._asdict())
+            _check(env, options, envpool.make_spec(task).config._asdict())
             described = envpool.make_spec(task, **options)
             space, actions = described.observation_space, described.action_space
             parts = dict(space.items()) if isinstance(space, spaces.Dict) else space
@@ -111,11 +116,19 @@ def _environment(env: str, task: str, options: dict[str, Any]) -> HostEnvironmen
     return HostEnvironment(spec, open_copies)
 
 
-def _check(options: dict[str, Any], defaults: dict[str, Any]) -> None:
+def twin(env: str) -> str:
+    """The full id under which gymnasium has the same environment, with what envpool's lacks; empty where it has none."""
+    suite, _, name = env.partition(":")
+    return f"gym:{name}" if suite == "envpool" and name in EQUAL else ""
+
+
+def _check(env: str, options: dict[str, Any], defaults: dict[str, Any]) -> None:
     """Raises BadInput for an option that a task does not have, or for one of another kind than its default."""
     for option, value in options.items():
         if option in _OURS or option not in defaults:
-            raise unknown("env_options", option, defaults.keys() - _OURS)
+            error = unknown("env_options", option, defaults.keys() - _OURS)
+            others = f" ({twin(env)} has others)" if twin(env) else ""
+            raise BadField("env_options", error.problem, f"{error.advice}{others}", name=option)
         kind = type(defaults[option])
         if type(value) is not kind and not (kind is float and type(value) is int):
             problem = f"must be of the kind of its default, {defaults[option]!r}"

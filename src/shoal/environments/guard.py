@@ -14,6 +14,7 @@ from shoal.core.types import PyTree, TimeStep
 from shoal.environments.blame import blamed
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.host import HostEnvironment, Objective, Vector
+from shoal.environments.objective import Told
 from shoal.environments.registry import Environment
 
 
@@ -107,12 +108,15 @@ class _Vector:
             )
         return obs
 
-    def step(self, action: np.ndarray) -> tuple[TimeStep, np.ndarray | None]:
+    def step(self, action: np.ndarray) -> tuple[TimeStep, Told | None]:
         with blamed(self._env, "failed at step"):
             return self._vector.step(action)
 
     def rest(self, copies: np.ndarray) -> None:
-        self._vector.rest(copies)
+        rest: Any = getattr(self._vector, "rest", None)
+        if rest is not None:  # else it cannot be helped, and they play on
+            with blamed(self._env, "failed at rest"):
+                rest(copies)
 
     def turn(self, knobs: dict[str, np.ndarray]) -> None:
         with blamed(self._env, f"does not take other values of {', '.join(knobs)}"):

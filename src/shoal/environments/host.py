@@ -20,7 +20,9 @@ from shoal.core.spec import ActionSpace, Continuous, Discrete, MultiDiscrete, Sp
 from shoal.core.types import PyTree, TimeStep
 from shoal.core.user_code import one_line
 from shoal.environments.copies import broken, put
-from shoal.environments.objective import Objective, read_objective
+from shoal.environments.objective import Objective, Told, teller
+
+TRIED = 10  # random steps, in which the numbers of an environment's state change
 
 
 class Vector(Protocol):
@@ -29,8 +31,9 @@ class Vector(Protocol):
     def reset(self, seeds: list[int]) -> PyTree:
         """Reset every copy, each with its seed. Returns obs, every leaf [n, ...]."""
 
-    def step(self, action: np.ndarray) -> tuple[TimeStep, np.ndarray | None]:
-        """One step of every copy. Returns the time step, every leaf [n, ...], and the objective [n] where one is named."""
+    def step(self, action: np.ndarray) -> tuple[TimeStep, Told | None]:
+        """One step of every copy. Returns the time step, every leaf [n, ...], and what tells the objective after it, where
+        one is named: of the episode that ended with it, or else of the one that goes on."""
 
     def rest(self, copies: np.ndarray) -> None:
         """Nobody looks at these copies, bool [n], before the next reset: they need not step, where that can be helped."""
@@ -44,11 +47,10 @@ class Vector(Protocol):
 class HostEnvironment(NamedTuple):
     """An environment on the host.
 
-    open: (n, objective) -> n copies; `objective`: a dotted key into the info of an episode's last step, a function of
-        that info, or None
+    open: (n, objective) -> n copies; `objective`: a dotted key into the info of a step, a function of that info, or None
     at_levels: (first, end) -> the same environment, every episode of which draws its level from first <= level < end,
         uniformly, by the seed of its copy; None: it has no levels
-    measured: what fitness is measured in, where that is another one: the same task without what only helps to learn it
+    measured: what evaluations are played in, where that is another one: the same task without what only helps to learn it
     knobs: numbers of it that members may have their own of while they train, by name, with their usual values
     """
 
@@ -75,7 +77,7 @@ def gymnasium_environment(name: str, options: dict[str, Any]) -> HostEnvironment
         _tame_mujoco(registered)
         return open_one(registered or name, **options)
 
-    env, first = _try_out(make, f"gym:{name} with env_options {options}")
+    env, first, attributes = _try_out(make, f"gym:{name} with env_options {options}")
     space = env.observation_space
     if not _is_arrays(space):
         raise BadField("env", f"gym:{name} has the observation space {space}, which cannot be made arrays of numbers")
@@ -83,8 +85,6 @@ def gymnasium_environment(name: str, options: dict[str, Any]) -> HostEnvironment
     if given != shape:
         raise BadField("env", f"gym:{name} begins with an observation of shape {given}", f"its space says {shape}")
     spec = Spec(shape, each(dtype_of, space), action_space(env.action_space, f"gym:{name}"))
-
-    attributes = numbers_of(env.unwrapped)
 
     def copies_of(make: Callable[[], Any]) -> Callable[[int, Objective], Vector]:
         return lambda n, objective: _Gymnasium(make, n, spec, objective, vectorization, attributes)
@@ -109,8 +109,9 @@ def _at_levels(env: Any, first: int, end: int) -> Any:
     return AtLevels(env)
 
 
-def _try_out(make: Callable[[], Any], what: str) -> tuple[Any, Any]:
-    """An environment, closed again, and its first observation. Raises BadInput where that fails."""
+def _try_out(make: Callable[[], Any], what: str) -> tuple[Any, Any, dict[str, str]]:
+    """An environment, closed again; its first observation; and those `numbers_of` it that an episode leaves as they are,
+    the others being of its state. Raises BadInput where that fails."""
     import gymnasium
 
     doing = "cannot be made"
@@ -120,12 +121,28 @@ def _try_out(make: Callable[[], Any], what: str) -> tuple[Any, Any]:
             env = make()
             doing = "failed at reset"
             with contextlib.closing(env):
+                attributes = numbers_of(env.unwrapped)
+                usual = {name: getattr(env.unwrapped, attribute) for name, attribute in attributes.items()}
                 first = env.reset(seed=0)[0] if _is_arrays(env.observation_space) else None
+                if attributes and first is not None:
+                    doing = "failed at step"
+                    _play(env)
+                after = numbers_of(env.unwrapped).items()
+                same = {name: x for name, x in after if name in usual and getattr(env.unwrapped, x) == usual[name]}
     except gymnasium.error.DependencyNotInstalled as error:
         raise BadField("env", f"{what} needs a package that is missing: {error}") from error
     except (Exception, SystemExit) as error:
         raise BadField("env", f"{what} {doing}: {one_line(error)}") from error
-    return env, first
+    return env, first, same
+
+
+def _play(env: Any) -> None:
+    """A few random steps, always the same ones."""
+    env.action_space.seed(0)
+    for _ in range(TRIED):
+        _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+        if terminated or truncated:
+            return
 
 
 def registry() -> dict[str, Any]:
@@ -226,7 +243,7 @@ class _Gymnasium:
         return self._typed(obs)
 
     @np.errstate(over="ignore")  # numbers too large for float32 become infinite, which is handled below
-    def step(self, action: np.ndarray) -> tuple[TimeStep, np.ndarray | None]:
+    def step(self, action: np.ndarray) -> tuple[TimeStep, Told | None]:
         obs, reward, terminated, truncated, info = self._envs.step(action.astype(self._action_dtype))
         obs, reward = self._typed(obs), reward.astype(np.float32)
         final = obs
@@ -239,7 +256,7 @@ class _Gymnasium:
             reward[lost] = np.nan
             obs = self._restart(obs, lost & ~done)
         step = TimeStep(obs, reward, terminated, truncated | lost, final)
-        return step, read_objective(self._objective, done, lambda i: _info_of(info.get("final_info", {}), i))
+        return step, teller(self._objective, lambda i: _info_of(info["final_info"] if done[i] else info, i))
 
     def _restart(self, obs: PyTree, lost: np.ndarray) -> PyTree:
         """Begin new episodes in place of those that are `lost` [n], which might never end. Returns obs [n, ...]."""

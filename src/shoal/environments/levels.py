@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import numpy as np
+
 from shoal.core.errors import BadField
 from shoal.core.keys import jax_key
 from shoal.environments.host import HostEnvironment
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 E = TypeVar("E", "DeviceEnvironment", HostEnvironment)
 
 LARGEST = 2**31  # level numbers stay below it
-COMPARED = 8  # levels that must not all begin alike
+COMPARED = 3  # levels of each purpose, which must not all begin alike
 BASE = (0,)  # the key that level numbers are folded into: a level is the same in every run
 
 
@@ -99,21 +101,38 @@ def level_key(level: Any) -> jax.Array:
     return jax.random.fold_in(jax_key(BASE), level)
 
 
-def check_levels(environment: Any, env: str) -> None:
-    """Raise BadInput where an environment has no levels: it says so, or all its episodes begin alike."""
+def check_levels(environment: Any, env: str, spans: Spans) -> None:
+    """Raise BadInput where an environment has no levels: it says so, or all its episodes begin alike at these."""
     if isinstance(environment, HostEnvironment) and environment.at_levels is None:
-        raise BadField("levels", f"{env} has none")
-    everywhere = at_levels(environment, Span(0, LARGEST))
-    if isinstance(everywhere, HostEnvironment):
-        vector = everywhere.open(COMPARED, None)
+        from shoal.environments.envpool import twin
+
+        raise BadField("levels", f"{env} has none", f"{twin(env)} has them" if twin(env) else "")
+    begin = _on_the_host if isinstance(environment, HostEnvironment) else _on_the_device
+    if all((x == x[:1]).all() for x in begin(environment, spans)):
+        raise BadField("levels", f"every episode of {env} begins alike, so that it has no levels")
+
+
+def _on_the_host(environment: HostEnvironment, spans: Spans) -> list[np.ndarray]:
+    """The first observations of some levels of each span: every leaf [levels, ...]."""
+    import jax
+
+    starts = []
+    for span in spans.values():
+        vector = at_levels(environment, span).open(COMPARED, None)
         try:
-            starts = [vector.reset(list(range(COMPARED)))]
+            starts.append(vector.reset(list(range(COMPARED))))
         finally:
             vector.close()
-    else:
-        import jax
+    return jax.tree.leaves(jax.tree.map(lambda *x: np.concatenate(x), *starts))
 
-        keys = jax.random.split(jax_key(BASE), COMPARED)
-        starts = jax.device_get(jax.tree.leaves(jax.jit(jax.vmap(everywhere.reset))(keys)))
-    if all((x == x[:1]).all() for x in starts):
-        raise BadField("levels", f"every episode of {env} begins alike, so that it has no levels")
+
+def _on_the_device(environment: DeviceEnvironment, spans: Spans) -> list[np.ndarray]:
+    """The same, with the states that episodes begin in."""
+    import jax
+
+    def begin(key: jax.Array, first: jax.Array, end: jax.Array) -> Any:
+        return at_levels(environment, Span(first, end)).reset(key)
+
+    ends = np.repeat(np.array(list(spans.values()), np.uint32), COMPARED, 0)
+    keys = jax.random.split(jax_key(BASE), len(ends))
+    return jax.device_get(jax.tree.leaves(jax.jit(jax.vmap(begin))(keys, *ends.T)))

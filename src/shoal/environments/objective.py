@@ -11,19 +11,22 @@ from shoal.core.errors import BadField
 from shoal.core.user_code import one_line
 
 Objective = str | Callable[[dict[str, Any]], float] | None
+Told = Callable[[np.ndarray], np.ndarray]  # (copies, bool [n]) -> their objective [n], NaN elsewhere
 
 
-def read_objective(objective: Objective, done: np.ndarray, info_of: Callable[[int], dict[str, Any]]) -> Any:
-    """The objective [n] of the copies whose episodes are `done` [n], NaN elsewhere; None without one. Raises BadInput.
+def teller(objective: Objective, info_of: Callable[[int], dict[str, Any]]) -> Told | None:
+    """What tells the objective of copies that are asked for, and raises BadInput; None without one.
 
     info_of: copy -> the info of its last step
     """
-    if objective is None:
-        return None
-    result = np.full(done.shape, np.nan)
-    for i in np.flatnonzero(done).tolist():
-        result[i] = float(in_info(objective, info_of(i)))
-    return result
+
+    def told(copies: np.ndarray) -> np.ndarray:
+        result = np.full(copies.shape, np.nan)
+        for i in np.flatnonzero(copies).tolist():
+            result[i] = float(in_info(objective, info_of(i)))
+        return result
+
+    return None if objective is None else told
 
 
 def in_info(objective: Objective, info: Mapping[str, Any]) -> Any:

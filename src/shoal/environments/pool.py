@@ -10,7 +10,7 @@ import numpy as np
 from shoal.core.spec import each
 from shoal.core.types import PyTree, TimeStep
 from shoal.environments.copies import broken, put
-from shoal.environments.objective import Objective, read_objective
+from shoal.environments.objective import Objective, Told, teller
 
 
 class Moved(NamedTuple):
@@ -54,17 +54,16 @@ class Pool:
     def reset(self, seeds: list[int]) -> PyTree:
         return self._simulators.start(seeds)
 
-    def step(self, action: np.ndarray) -> tuple[TimeStep, np.ndarray | None]:
+    def step(self, action: np.ndarray) -> tuple[TimeStep, Told | None]:
         final, reward, terminated, truncated, info = self._simulators.step(action)
-        done = terminated | truncated
         reward = reward.astype(np.float32)
         lost = broken(final, reward)
         reward[lost] = np.nan
-        obs, ended = final, np.flatnonzero(done | lost)
+        obs, ended = final, np.flatnonzero(terminated | truncated | lost)
         if len(ended):
             obs = each(lambda x, first: put(x, ended, first), final, self._simulators.again(ended))
         step = TimeStep(obs, reward, terminated, truncated | lost, final)
-        return step, read_objective(self._objective, done, lambda i: _of_copy(info, i))
+        return step, teller(self._objective, lambda i: _of_copy(info, i))
 
     def rest(self, copies: np.ndarray) -> None:
         self._simulators.rest(copies)

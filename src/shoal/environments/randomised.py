@@ -1,8 +1,8 @@
-"""Domain randomisation: every episode of training draws its own values of knobs."""
+"""Domain randomisation: training episodes draw their own values of knobs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from shoal.core.keys import stream
 from shoal.core.types import PyTree
 from shoal.environments.device import DeviceEnvironment, turned
+from shoal.environments.levels import Span, at_levels
 
 SPREAD = ".spread"
 
@@ -18,8 +19,9 @@ SPREAD = ".spread"
 def with_spreads(environment: DeviceEnvironment) -> DeviceEnvironment:
     """The same environment, each of whose knobs has a second one beside it, NAME.spread, which usually is 0.
 
-    Where that is set, every episode draws NAME, uniformly within `spread` of its value, by the key that resets it; so the
-    state of an episode holds the values that it has drawn.
+    Where that is set, every reset draws NAME, uniformly within `spread` of its value, by its key; so the state of an episode
+    holds the values that it has drawn. Without `fresh_resets` the episodes that an environment begins within a rollout have
+    one reset, and so the same values.
     """
     knobs = {**environment.knobs, **{f"{name}{SPREAD}": 0.0 for name in environment.knobs}}
 
@@ -31,19 +33,34 @@ def with_spreads(environment: DeviceEnvironment) -> DeviceEnvironment:
     return environment._replace(knobs=knobs, with_knobs=with_knobs) if environment.knobs else environment
 
 
-def _drawing(environment: DeviceEnvironment, centres: dict[str, Any], spreads: dict[str, Any]) -> DeviceEnvironment:
-    """The environment with these values, some of which every episode draws anew."""
+def _drawing(
+    environment: DeviceEnvironment,
+    centres: dict[str, Any],
+    spreads: dict[str, Any],
+    placed: Callable[[DeviceEnvironment], DeviceEnvironment] = lambda of: of,
+) -> DeviceEnvironment:
+    """The environment with these values, some of which every reset draws anew.
+
+    placed: (environment that has its values) -> the same at its levels
+    """
+
+    def valued(drawn: dict[str, Any]) -> DeviceEnvironment:
+        return placed(turned(environment, {**centres, **drawn}))
 
     def reset(key: jax.Array) -> tuple[PyTree, jax.Array]:
         chances = jax.random.uniform(stream(key, "knobs"), (len(spreads),), jnp.float32, -1, 1)
         usual = {name: jnp.float32(environment.knobs[name]) for name in spreads} | centres
         drawn = {name: usual[name] + chances[i] * spreads[name] for i, name in enumerate(sorted(spreads))}
-        state, obs = turned(environment, {**centres, **drawn}).reset(key)
+        state, obs = valued(drawn).reset(key)
         return (state, drawn), obs
 
     def step(key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
         state, drawn = state
-        state, *seen = turned(environment, {**centres, **drawn}).step(key, state, action)
+        state, *seen = valued(drawn).step(key, state, action)
         return (state, drawn), *seen
 
-    return environment._replace(reset=reset, step=step, info=None)  # nobody is measured here
+    def within(first: Any, end: Any) -> DeviceEnvironment:
+        return _drawing(environment, centres, spreads, lambda of: at_levels(of, Span(first, end)))
+
+    levels = environment.at_levels and within
+    return environment._replace(reset=reset, step=step, at_levels=levels, info=None)  # nobody is measured here

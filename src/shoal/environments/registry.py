@@ -20,11 +20,16 @@ from shoal.environments.playground import playground_environment
 
 Environment = DeviceEnvironment | HostEnvironment
 
-LISTED = {  # here, because importing these packages takes seconds
+PROCGEN = (
+    *("bigfish", "bossfight", "caveflyer", "chaser", "climber", "coinrun", "dodgeball", "fruitbot", "heist", "jumper"),
+    *("leaper", "maze", "miner", "ninja", "plunder", "starpilot"),
+)
+LISTED = {  # here, because importing these packages takes seconds; of envpool the games that nobody else has
     "brax": (
         *("ant", "halfcheetah", "hopper", "humanoid", "humanoidstandup", "inverted_double_pendulum"),
         *("inverted_pendulum", "pusher", "reacher", "swimmer", "walker2d"),
     ),
+    "envpool": tuple(name for game in PROCGEN for name in (game, game.capitalize())),
     "jumanji": ("Maze-v0", "Snake-v1"),
     "playground": (
         *("AcrobotSwingup", "AcrobotSwingupSparse", "AeroCubeRotateZAxis", "AlohaHandOver", "AlohaSinglePegInsertion"),

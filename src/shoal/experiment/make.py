@@ -54,8 +54,9 @@ def make_environment(experiment: Experiment) -> tuple[Experiment, Environment]:
     if isinstance(environment, DeviceEnvironment):
         environment = with_spreads(environment)
     if experiment.levels is not None:
-        check_levels(environment, name)
-        experiment = replace(experiment, levels=Levels(**experiment.levels.spans()))
+        spans = experiment.levels.spans()
+        check_levels(environment, name, spans)
+        experiment = replace(experiment, levels=Levels(**spans))
     return experiment, environment
 
 

@@ -188,7 +188,7 @@ class JaxShard(ABC):
 
     def _restore(self, state: PyTree, generation: int) -> None:
         """Everything of a `_state` but the rollouts."""
-        self.population = self._layout.place(state["population"], OF_POPULATION)
+        self.population, self._is_on_host = self._layout.place(state["population"], OF_POPULATION), False
         self._steps, self._fitness = state["counters"]["steps"], state["counters"]["fitness"]
         self.evaluation_steps = int(state["counters"]["evaluation_steps"])
         self._generation = generation

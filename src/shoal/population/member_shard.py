@@ -79,15 +79,12 @@ class MemberShard(JaxShard):
         """One interval: `iterations` rollouts and updates. Returns metrics [N], their mean over the interval."""
         agent, self._generation = self._agent, generation
         key = jax_key(self._key(generation, "train"))
-        self.population, metrics, self._outcome = self.rollouts.train(
+        self.population, metrics, returned, self._outcome = self.rollouts.train(
             self.population, self.uid, key, iterations, chunk, self.pause
         )
         self._steps = self._steps + iterations * agent.rollout * agent.environments
-        nothing = np.where(self._outcome.episodes > 0, np.float32(0), np.float32(np.nan))
-        return metrics | {
-            "episode/return": self._outcome.mean + nothing,
-            "episode/length": self._outcome.length + nothing,
-        }
+        nothing = np.where(returned.episodes > 0, np.float32(0), np.float32(np.nan))
+        return metrics | {"episode/return": returned.mean + nothing, "episode/length": returned.length + nothing}
 
     def evaluate(self, generation: int) -> dict[str, np.ndarray]:
         """Measure the fitness of every member; the same episodes for all of them, new ones in each generation.
@@ -196,11 +193,9 @@ class MemberShard(JaxShard):
         """Continue from a `state` that was saved at the end of `generation`."""
         self._restore(states[self.name], generation)
         if self.resumes_exactly:
-            self.rollouts.restore(states[self.name]["rollouts"])
+            self.rollouts.restore(self._layout.place(states[self.name]["rollouts"]))
         else:
-            members = self.population.members
-            members = members._replace(memory=self._agent.cut(members.memory))
-            self.population = self.population._replace(members=members)
+            self.population = self.population._replace(members=self._agent.cut(self.population.members))
             self._begin_episodes(generation + 1)
 
 

@@ -76,6 +76,7 @@ class TrainerShard:
         self._measure, self._episodes, self._copy_memory = fitness, episodes, copy_memory
         self._pause, self._place, self._note = pause, place, note
         self._notes: SimpleQueue[str] = SimpleQueue()  # of other threads
+        self._said: set[int] = set()  # rows of which it is told why they diverged
         self._processes: list[TrainerProcess] = []
         self._members: list[Member] = []
         self._generation, self._over = 0, False
@@ -115,7 +116,10 @@ class TrainerShard:
             key = derive((self._seed,), generation, "train", int(self.uid[row]))
             return self._members[row].trainer.train(words(key, 1)[0], self._interval)
 
-        for member, done in zip(self._members, self._all(interval), strict=True):
+        for row, (member, done) in enumerate(zip(self._members, self._all(interval), strict=True)):
+            if done.diverged and row not in self._said:
+                self._said.add(row)
+                self._note(f"member {self.uid[row]} has diverged: {done.diverged}")
             member.steps += done.report.steps
             member.finite, member.metrics = done.finite, dict(done.report.metrics)
             member.returns = list(done.report.returns)

@@ -128,18 +128,18 @@ def when(due: jax.Array, function: Callable, state: PyTree, *arguments: PyTree) 
     return choose(due, state, *arguments)
 
 
-def spread(tree: PyTree, axis: int = 0) -> PyTree:
-    """Split an axis of every leaf over the devices, where each of them holds all the data, so that each computes a part.
+def spread(tree: PyTree) -> PyTree:
+    """Split the first axis of every leaf over the devices, each of which holds all the data, so that each computes a part.
 
-    Returns the tree unchanged in other programs, or where the number of devices does not divide the axis.
+    Returns the tree unchanged in other programs, or where the number of devices does not divide it.
     """
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty or mesh.size == 1 or mesh.manual_axes:
         return tree
     leaves = jax.tree.leaves(tree)
-    if any(x.shape[axis] % mesh.size for x in leaves):
+    if any(len(x) % mesh.size for x in leaves):
         return tree
-    spec = jax.sharding.PartitionSpec(*[None] * axis, AXIS)
+    spec = jax.sharding.PartitionSpec(AXIS)
     return jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, spec), tree)
 
 

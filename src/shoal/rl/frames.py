@@ -35,7 +35,12 @@ def stacked(spec: Spec, count: int) -> Spec:
         return spec
     if isinstance(spec.obs, dict):
         raise BadField("config.frame_stack", "observations here are dictionaries, and single arrays alone are stacked")
-    return replace(spec, obs_shape=_stacked_shape(spec.obs_shape, count))
+    shape = spec.obs_shape
+    made = _stacked_shape(shape, count)
+    if len(shape) == 3 and channels_first(made) != channels_first(shape):
+        problem = f"makes images {made} of {shape}, in which another axis than before counts as the channels"
+        raise BadField("config.frame_stack", problem, "take fewer", value=count)
+    return replace(spec, obs_shape=made)
 
 
 def stack(frames: jax.Array, shape: tuple[int, ...]) -> jax.Array:

@@ -25,7 +25,7 @@ Precision = Literal["float32", "bfloat16"]  # what layers compute in; their para
 
 
 class MLP(nn.Module):
-    """Dense layers with orthogonal weights, after `features`: [..., I] -> float32 [..., outputs].
+    """Dense layers with orthogonal weights: [..., I] -> float32 [..., outputs].
 
     precision: of the hidden layers. The last one is always computed in float32: bfloat16 would round a value of 300 to
     the nearest even number, and differences between values are what is learned from.
@@ -35,12 +35,11 @@ class MLP(nn.Module):
     outputs: int
     activation: str = "tanh"
     output_scale: float = 1.0
-    features: Callable = lambda x: x
     precision: Precision = "float32"
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        x = hidden(self.features(x), self.layers, self.activation, self.precision)
+        x = hidden(x, self.layers, self.activation, self.precision)
         return nn.Dense(self.outputs, kernel_init=orthogonal(self.output_scale))(x)
 
 
@@ -261,18 +260,17 @@ def choice(space: Discrete | MultiDiscrete, logits: jax.Array) -> Categorical | 
 
 
 class Policy(nn.Module):
-    """An MLP, after `features`, that gives a distribution over the actions of a space: obs -> Distribution."""
+    """An MLP that gives a distribution over the actions of a space: [..., I] -> Distribution."""
 
     space: ActionSpace
     layers: tuple[int, ...]
     activation: str = "tanh"
-    features: Callable = lambda x: x
     precision: Precision = "float32"
 
     @nn.compact
     def __call__(self, x: jax.Array) -> Distribution:
         width = outputs(self.space)
-        x = MLP(self.layers, width, self.activation, 0.01, precision=self.precision)(self.features(x))
+        x = MLP(self.layers, width, self.activation, 0.01, precision=self.precision)(x)
         if isinstance(self.space, Continuous):
             log_std = held_within(self.param("log_std", nn.initializers.zeros, (width,)), *LOG_STD)
             return Normal(x, jnp.broadcast_to(log_std, x.shape))

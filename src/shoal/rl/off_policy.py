@@ -139,9 +139,14 @@ def agent(
         limits=common | (limits or {}),
         warm_up=config.warm_up,
         off_policy=True,
-        cut=lambda memory: memory._replace(owner=~memory.owner),  # as if another member had written it
+        cut=_cut,
         **fields,
     )
+
+
+def _cut(member: Member) -> Member:
+    """As if another member had written its memory."""
+    return member._replace(memory=member.memory._replace(owner=~member.memory.owner))
 
 
 ADAM = optax.scale_by_adam()  # a direction only; `descend` multiplies it by the learning rate

@@ -137,6 +137,7 @@ def dvd(agent: Agent, population: int, *, probes: int = 20, redraw: int = 20) ->
         hyper=Hyper(),
         space={},
         limits=agent.limits | {"diversity": (0.0, 1.0)},
+        cut=lambda member: member,  # the memory is not theirs, and each of its steps is learned from alone
     )
     return independent(one)._replace(init=init, update=update, together=True)
 

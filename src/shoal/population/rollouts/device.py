@@ -83,12 +83,12 @@ class DeviceRollouts(DeviceEpisodes):
 
     def train(
         self, population: Population, uid: np.ndarray, key: jax.Array, iterations: int, chunk: int, pause: Callable
-    ) -> tuple[Population, dict[str, np.ndarray], Outcome]:
+    ) -> tuple[Population, dict[str, np.ndarray], Outcome, Outcome]:
         """`iterations` times a rollout and an update, `chunk` of them per call of the compiled program.
 
         `pause` is called with each call's result and the iterations done; it may wait, show progress, or raise.
         The result does not depend on `chunk`. Returns the population, metrics [N] averaged over iterations, and the
-        episodes that ended.
+        episodes that ended: their returns, and what fitness may be made of, which differs where there is an objective.
         """
         assert self.world is not None
         members, self.world, metrics, outcome, who, key, _, _ = self._train_arguments(population, self.world, uid, key)
@@ -101,7 +101,8 @@ class DeviceRollouts(DeviceEpisodes):
             done += count
             pause(metrics, done)
         finished = jax.tree.map(np.asarray, outcome)
-        return population._replace(members=members[0], shared=members[1]), mean_metrics(metrics), finished
+        population = population._replace(members=members[0], shared=members[1])
+        return population, mean_metrics(metrics), finished, finished
 
     def _train_arguments(
         self, population: Population, world: World, uid: np.ndarray, key: jax.Array
@@ -220,4 +221,4 @@ class DeviceRollouts(DeviceEpisodes):
         return self.world
 
     def restore(self, state: PyTree) -> None:
-        self.world = self._layout.place(state)
+        self.world = state

@@ -132,13 +132,16 @@ def of_levels(train: np.ndarray, validation: np.ndarray) -> dict[str, np.ndarray
 
 
 def statistics(returns: np.ndarray) -> dict[str, Any]:
-    """Mean, standard error and number of returns [E]."""
-    error = returns.std(ddof=1) / len(returns) ** 0.5 if len(returns) > 1 else None
-    return {
-        "mean": float(returns.mean()),
-        "standard_error": None if error is None else float(error),
-        "episodes": len(returns),
-    }
+    """Mean, standard error and number of the finite returns [E]: an episode that was broken has none. None where these are
+    too few for it."""
+    finite = np.asarray(returns, np.float64)[np.isfinite(returns)]
+    n = len(finite)
+    with np.errstate(over="ignore", invalid="ignore"):  # trainers may return numbers whose squares are infinite
+        told = {
+            "mean": finite.mean() if n else np.nan,
+            "standard_error": finite.std(ddof=1) / n**0.5 if n > 1 else np.nan,
+        }
+    return {name: float(x) if np.isfinite(x) else None for name, x in told.items()} | {"episodes": n}
 
 
 def with_interval(told: dict[str, Any]) -> dict[str, Any]:

@@ -13,12 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.core import tree
 from shoal.core.evolution import Seed
 from shoal.core.keys import at, derive, member_keys, stream, words
 from shoal.core.types import Learner, Member, Population, PyTree, Rollout, SearchLearner
 from shoal.environments.host import HostEnvironment, Objective, Vector
 from shoal.environments.levels import Spans, at_levels
+from shoal.environments.objective import Told
 from shoal.environments.spaces import to_bounds
 from shoal.population.devices import OF_POPULATION, Layout, Program
 from shoal.population.rollouts.episodes import (
@@ -93,13 +93,13 @@ class HostEpisodes:
         for t in range(limit):
             turn = place(np.int32(t), members=False)
             action, carry = jax.tree.map(np.asarray, act(population, place(obs), place(carry), act_keys, turn))
-            step, objective = self._step(vector, action)
+            step, told = self._step(vector, action)
             reward, terminated, truncated = (x.reshape(shape) for x in (step.reward, step.terminated, step.truncated))
             done = terminated | truncated
             final_obs = _arranged(step.final_obs, shape)
             watch(Rollout(obs, action, reward, final_obs, terminated, truncated, ()), alive)
             progress, total, length, _ = advance(np, progress, reward, done)
-            value = total if objective is None else np.where(done, objective.reshape(shape), total)
+            value = _worth(told, total, reward, alive & (done | (t == limit - 1)))
             returns, lengths = np.where(alive, value, returns), np.where(alive, length, lengths)
             alive &= ~done
             obs = _arranged(step.obs, shape)
@@ -134,7 +134,7 @@ class HostEpisodes:
     ) -> Any:
         return self._learner.act(population, obs, carry, at(keys, turn))[:2]
 
-    def _step(self, vector: Vector, action: np.ndarray) -> tuple[Any, np.ndarray | None]:
+    def _step(self, vector: Vector, action: np.ndarray) -> tuple[Any, Told | None]:
         flat = action.reshape(-1, *action.shape[2:])
         return vector.step(to_bounds(self._environment.spec.action, flat))
 
@@ -170,6 +170,7 @@ class HostRollouts(HostEpisodes):
         self._training: Vector | None = None
         self._obs: PyTree = ()
         self._carry: PyTree = ()
+        self._fresh: PyTree = ()  # the carry at the start of episodes
         self._progress = begin(np, 0, 0)
         self.programs = (self._act, self._update, self._test, *([self._value] if self._value else []))
 
@@ -185,13 +186,13 @@ class HostRollouts(HostEpisodes):
         self._turn(knobs)
         seeds = [seed for u in uid for seed in words(derive(key, int(u)), shape[1])]
         self._obs = _arranged(self._training.reset(seeds), shape)
-        self._carry = jax.tree.map(np.asarray, self._learner.agent.carry(shape))
+        self._carry = self._fresh = jax.tree.map(np.asarray, self._learner.agent.carry(shape))
         self._progress = begin(np, *shape)
 
     @np.errstate(over="ignore", invalid="ignore")  # returns too large for float32 become infinite
     def train(
         self, population: Population, uid: np.ndarray, key: jax.Array, iterations: int, chunk: int, pause: Callable
-    ) -> tuple[Population, dict[str, np.ndarray], Outcome]:
+    ) -> tuple[Population, dict[str, np.ndarray], Outcome, Outcome]:
         """`iterations` times a rollout and an update; see `DeviceRollouts.train`. `pause` is called after each update.
 
         An off-policy agent acts with the weights before the last update, so that environments step while the device
@@ -200,7 +201,8 @@ class HostRollouts(HostEpisodes):
         place, hyper, off_policy = self._layout.place, population.hyper, self._learner.agent.off_policy
         who = place(uid)
         self._turn(population.knobs)
-        outcome, metrics = no_outcome(np, len(uid)), None
+        returned = measured = no_outcome(np, len(uid))
+        metrics = None
         sums: dict[str, Any] = {}
         (learned, memory, own), shared = population.members, population.shared
         acting = (learned, shared, hyper)
@@ -208,7 +210,9 @@ class HostRollouts(HostEpisodes):
             now = jax.random.fold_in(key, i)
             act_key, update_key = (place(stream(now, purpose), members=False) for purpose in ("act", "update"))
             rollout, finished = self._collect(acting, who, act_key)
-            outcome = merge(np, outcome, *finished)
+            total, value, length, counted = finished
+            returned = merge(np, returned, total, length, counted)
+            measured = merge(np, measured, value, length, counted)
             if off_policy:
                 pause(metrics, i)  # the last round of updates, which ran beside this rollout
                 acting = (learned, shared, hyper)
@@ -220,7 +224,8 @@ class HostRollouts(HostEpisodes):
                 acting = (learned, shared, hyper)
             sums = add_metrics(jnp, sums or no_metrics(jnp, metrics, len(uid)), metrics)
         pause(metrics, iterations)
-        return population._replace(members=Member(learned, memory, own), shared=shared), mean_metrics(sums), outcome
+        population = population._replace(members=Member(learned, memory, own), shared=shared)
+        return population, mean_metrics(sums), returned, measured
 
     def _turn(self, knobs: PyTree) -> None:
         """Give the copies that members train in the `knobs` [N] of theirs."""
@@ -237,12 +242,12 @@ class HostRollouts(HostEpisodes):
         for t in range(agent.rollout):
             chosen = self._act(acting, place(self._obs), place(self._carry), uid, key, self._turns[t])
             action, carry, extras = jax.tree.map(np.asarray, chosen)
-            step, objective = self._step(self._training, action)
+            step, told = self._step(self._training, action)
             terminated, truncated = step.terminated.reshape(shape), step.truncated.reshape(shape)
             done = terminated | truncated
             reward = step.reward.reshape(shape)
             self._progress, total, length, counted = advance(np, self._progress, reward, done)
-            ends.append((total if objective is None else objective.reshape(shape), length, counted))
+            ends.append((total, _worth(told, total, reward, done), length, counted))
             final_obs = _arranged(step.final_obs, shape)
             taken = Rollout(self._obs, action, reward, (), terminated, truncated, extras)
             if self._value is None:
@@ -265,9 +270,13 @@ class HostRollouts(HostEpisodes):
 
     def _restart(self, carry: PyTree, done: np.ndarray) -> PyTree:
         """What agents remember, fresh where an episode is `done`."""
-        if not jax.tree.leaves(carry):
+        if not done.any():  # as at nearly every step
             return carry
-        return jax.tree.map(np.asarray, tree.where(jnp.asarray(done), self._learner.agent.carry(done.shape), carry))
+
+        def begun(new: np.ndarray, now: np.ndarray) -> np.ndarray:
+            return np.where(done.reshape(*done.shape, *[1] * (now.ndim - done.ndim)), new, now)
+
+        return jax.tree.map(begun, self._fresh, carry)
 
     def _act_members(
         self, acting: tuple, obs: PyTree, carry: PyTree, uid: jax.Array, key: jax.Array, turn: jax.Array
@@ -294,7 +303,7 @@ class HostRollouts(HostEpisodes):
     def overwrite(self, copied: np.ndarray) -> None:
         """See `DeviceRollouts.overwrite`."""
         self._progress = self._progress._replace(counts=disown(self._progress, copied))
-        self._carry = forget(self._carry, self._learner.agent.carry(self._progress.counts.shape), copied)
+        self._carry = forget(self._carry, self._fresh, copied)
 
     def close(self) -> None:
         if self._training is not None:
@@ -305,6 +314,11 @@ class HostRollouts(HostEpisodes):
 def _arranged(obs: PyTree, shape: tuple[int, ...]) -> PyTree:
     """Observations of all copies by member and copy: leaves [N * B, ...] -> [*shape, ...]."""
     return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), obs)
+
+
+def _worth(told: Told | None, total: np.ndarray, reward: np.ndarray, over: np.ndarray) -> np.ndarray:
+    """What the episodes [N, B] are worth that are `over`: their return, or the objective; NaN where they were broken."""
+    return total if told is None else told((over & ~np.isnan(reward)).reshape(-1)).reshape(over.shape)
 
 
 @jax.jit
