@@ -100,6 +100,29 @@ def test_overrides_win(file):
     assert made["config"]["imports"] == ["isaac_task"]
 
 
+def test_what_the_wrapper_of_environments_takes_reaches_it(file):
+    groups = "obs_groups: {obs: [policy], states: [critic]}, concate_obs_groups: False"
+    file.write_text(AGENT.replace("env: {clip_observations: 5.0}", f"env: {{clip_actions: 2.0, {groups}, fps: 30}}"))
+    text = translate(file, task="Isaac-Reach-v0")
+    assert values(text)["env_options"] == {
+        "task": "Isaac-Reach-v0",
+        "clip_actions": 2.0,
+        "obs_groups": {"obs": ["policy"], "states": ["critic"]},
+        "concate_obs_groups": False,
+    }
+    lost = "# params.env.{} is left out: it does not reach the environments"
+    assert lost.format("fps") in text and text.count("left out") == 1
+    without = translate(file)
+    assert "env_options" not in values(without)
+    for name in ("clip_actions", "obs_groups", "concate_obs_groups", "fps"):
+        assert lost.format(name) in without
+
+
+def test_a_seed_is_said_to_be_left_out(file):
+    assert "params.seed" not in translate(file)
+    assert "# params.seed is left out" in translate(file, ["agent.params.seed=42"])
+
+
 @pytest.mark.parametrize(
     "name, setting, note",
     [
@@ -139,6 +162,13 @@ BAD = [
     (["agent.pbt.num_policies=1"], "--workers = 1: must divide num_policies = 1 into groups of at least 2"),
     (["num_policies=4"], "num_policies=4: write agent.NAME=VALUE"),
     (["agent.pbt=4", "agent.pbt.num_policies=4"], "agent.pbt.num_policies=4: pbt has a value already"),
+    (["agent.seed=7"], "agent: 'seed' does not exist; choose from params, pbt"),
+    (["agent.paramz.config.gamma=0.9"], "agent: 'paramz' does not exist; did you mean params?"),
+    (["agent.params=3"], "params: must be a mapping"),
+    (["agent.pbt=3"], "pbt: must be a mapping"),
+    (["agent.params.algo=x"], "params.algo: must be a mapping"),
+    (["agent.pbt.mutation.agent.params.config.gamma=[1]"], "gamma = [1]: is neither mutate_float nor"),
+    (["agent.pbt.interval_steps=.inf"], "pbt.interval_steps = inf: must be a whole number"),
     (["agent.pbt.num_policies=[4"], "agent.pbt.num_policies=[4: line 1: not valid YAML"),
 ]
 
@@ -160,6 +190,12 @@ def test_bad_input_gets_one_line(file, capsys, overrides, message):
         ("params: [", "agent.yaml, line 1: not valid YAML"),
         ("params: {}\npbt: 3", "pbt: must be a mapping"),
         ("params: {}", "pbt.mutation: names no hyperparameters"),
+        ("params: {algo: x}\npbt: {mutation: {a: b}}", "agent.yaml, line 1: params.algo: must be a mapping"),
+        ("params: {config: x}\npbt: {mutation: {a: b}}", "agent.yaml, line 1: params.config: must be a mapping"),
+        (
+            "params:\n  env: 3\npbt: {mutation: {agent.params.config.gamma: mutate_discount}}",
+            "line 2: params.env: must",
+        ),
     ],
 )
 def test_bad_files(file, text, message):

@@ -284,6 +284,52 @@ def test_a_machine_that_cannot_draw(
         play.film(run_of("gymnax:CartPole-v1"), tmp_path / "film.mp4", 1, 0)
 
 
+@pytest.mark.parametrize(
+    ("drawn", "expected"),
+    [
+        (np.full((2, 3, 3), 7, np.uint8), [7, 7, 7]),
+        (np.full((2, 3, 3), 7, np.int64), [7, 7, 7]),
+        (np.full((2, 3), 255, np.uint8), [255, 255, 255]),
+        (np.full((2, 3, 1), 9, np.int32), [9, 9, 9]),
+        (np.uint8([[[1, 2, 3, 4]] * 3] * 2), [1, 2, 3]),
+    ],
+)
+def test_what_can_be_a_picture(drawn: np.ndarray, expected: list[int]) -> None:
+    picture = painters.picture_of(SimpleNamespace(render=lambda: drawn))
+    assert picture.shape == (2, 3, 3) and picture.dtype == np.uint8 and (picture == expected).all()
+
+
+@pytest.mark.parametrize(
+    ("drawn", "words"),
+    [
+        (None, "gives nothing, and must"),
+        ([np.zeros((2, 3, 3), np.uint8)], "gives a list, and must"),
+        (np.zeros((2, 3, 3)), "gives float64, and must"),
+        (np.full((2, 3, 3), 256), "gives numbers from 256 to 256, and must"),
+        (np.full((2, 3, 3), -1), "gives numbers from -1 to -1, and must"),
+        (np.zeros((3, 2, 7), np.uint8), r"gives an array \[3, 2, 7\], and must"),
+        (np.zeros((0, 2, 3), np.uint8), r"gives an array \[0, 2, 3\], and must"),
+        (np.uint8(3), r"gives an array \[\], and must"),
+    ],
+)
+def test_what_is_no_picture(drawn: Any, words: str) -> None:
+    with pytest.raises(BadInput, match=f"cannot be filmed: its render {words}") as caught:
+        painters.picture_of(SimpleNamespace(render=lambda: drawn))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["film.gif", "film.mp4"])
+def test_pictures_that_change_their_size(name: str, tmp_path: Path) -> None:
+    pictures = [np.zeros((height, 16, 3), np.uint8) for height in (16, 32)]
+    words = "its pictures have 16 x 16 and 16 x 32 pixels"
+    with pytest.raises(BadInput, match=words), play._film(tmp_path / name, 10.0) as append:
+        for picture in pictures:
+            append(picture)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(BadInput, match=words):
+        play.side_by_side(pictures)
+
+
 def test_a_policy_forgets_between_episodes(
     run_of: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,6 +103,14 @@ class Counted(Sound):
         return self.best(obs) - 2
 
 
+class Told(Sound):
+    """Says of itself what its config says."""
+
+    def __init__(self, env, env_options, **about):
+        super().__init__(env, env_options)
+        vars(self).update(about)
+
+
 # ------------------------------------------------------------------------------ each does one thing wrong
 
 
@@ -200,15 +208,15 @@ class Curious(Sound):
 
 
 class Random(Sound):
-    def act(self, obs):
+    def best(self, obs):
         return np.random.default_rng().integers(self.arms, size=len(obs))
 
 
 class Sentimental(Sound):
     """What it sees is shifted by what it remembers."""
 
-    def act(self, obs):
-        return super().act(obs + 10 * self.memory.sum(0))
+    def best(self, obs):
+        return super().best(obs + 10 * self.memory.sum(0))
 
 
 class Rounding(Sound):
@@ -273,6 +281,22 @@ class Failing(Sound):
             Failing.failed = True
             raise RuntimeError("the simulator\nis gone")
         return super().train(steps)
+
+
+class Unhelpful(Sound):
+    """Trains, and can neither act nor be written."""
+
+    def act(self, obs):
+        raise RuntimeError("no actions today")
+
+    def export(self, path):
+        raise RuntimeError("no files today")
+
+
+class Exploding(Sound):
+    def train(self, steps):
+        self.w = self.w * np.nan
+        raise ValueError("a loss of nan")
 
 
 class Wordy(Sound):

@@ -24,8 +24,10 @@ from support.runs import COMMAND, mpiexec, rows, same_run, shoal
 
 import shoal as library
 from shoal.core.errors import BadInput
+from shoal.core.evolution import Range
 from shoal.core.interrupts import Failed, Interrupted
 from shoal.experiment.experiment import Experiment, Fitness
+from shoal.experiment.resolve import resolve
 from shoal.methods.pbt.explore import EXPLORERS
 from shoal.methods.pbt.select import SELECTORS
 from shoal.population.trainer_shard import TrainerShard
@@ -33,7 +35,7 @@ from shoal.records.recorder import Generation, Recorder
 from shoal.run.champion import load_champion
 from shoal.run.loop import resume, train
 from shoal.run.members import read_members
-from shoal.trainers.trainers import Processes, is_trainer
+from shoal.trainers.trainers import Processes, Trainers, is_trainer
 
 SOUND = "support.trainers:Sound"
 GENERATIONS = 4
@@ -335,6 +337,7 @@ def test_a_trainer_is_known_without_importing_it(tmp_path: Path, monkeypatch: py
         ({"method": "dvd"}, "method = dvd: its members are agents of Shoal's own, and support.trainers:Sound is"),
         ({"fitness": Fitness(actions="sampled")}, "fitness.actions = sampled: trainers"),
         ({"fitness": Fitness(objective="score")}, "fitness.objective: trainers"),
+        ({"fitness": Fitness(step_limit=500)}, "fitness.step_limit = 500: trainers play their own episodes"),
         ({"hyper": {"rte": 0.1}}, "hyper: 'rte' does not exist; did you mean rate"),
         ({"space": {"momentum": [0.5, 2.0]}}, r"space.momentum.high = 2: must lie within \[0, 1\]"),
         ({"config": {"arms": 1}}, "config.*arms = 1"),
@@ -357,6 +360,49 @@ def test_what_cannot_be(changes: dict[str, Any], message: str, tmp_path: Path) -
             changes = {"processes": build(Processes, changes["processes"], "processes.")}
         train(bandit(tmp_path / "r", **changes))
     assert not (tmp_path / "r").exists() and not servers()
+
+
+@pytest.mark.parametrize(
+    ("about", "message"),
+    [
+        ({"hyper": {"lambda": 0.9}}, "agent: its hyper has 'lambda', and a name must be letters"),
+        ({"limits": {"rate": 3}}, r"agent: its limits = {'rate': 3} must be {name: \(lowest, highest\)}"),
+        ({"limits": [3]}, r"agent: its limits = \[3\] must be"),
+        ({"space": {"rate": 3}}, "agent.space.rate: must be a mapping"),
+        ({"space": {"rate": [1e-3]}}, "agent.space.rate: must be a mapping"),
+        ({"space": {"rate": [1e-3, 1, "lag"]}}, "agent.space.rate.scale: 'lag' does not exist; did you mean log"),
+    ],
+)
+def test_what_a_trainer_cannot_say_of_itself(about: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=f"^{message}") as caught:
+        resolve(bandit(None, agent="support.trainers:Told", config=about))
+    assert "\n" not in str(caught.value) and not servers()
+
+
+def test_what_a_trainer_can_say_of_itself(tmp_path: Path) -> None:
+    """Ranges as in a file, and no limits."""
+    about = {"space": {"rate": [1e-3, 1, "log"], "momentum": [0, 0.95]}, "limits": None}
+    resolved = resolve(bandit(None, agent="support.trainers:Told", config=about))
+    assert isinstance(resolved.learner, Trainers)
+    resolved.learner.close()
+    assert resolved.experiment.space == {"rate": Range(1e-3, 1.0, "log"), "momentum": Range(0.0, 0.95)}
+    assert resolved.learner.limits == {}
+
+
+def test_errors_of_a_trainer_end_any_command_with_one_line(tmp_path: Path) -> None:
+    run, agent = tmp_path / "r", "support.trainers:Unhelpful"
+    train(bandit(run, agent=agent, env="gym:MountainCar-v0", generations=1))
+    failing = ("--agent", "support.trainers:Failing", "--env", "none", "--population", 4, "--interval", 40)
+    for command, message in (
+        (("export", run, tmp_path / "model", "--trust-code"), f"{agent} failed: RuntimeError: no files today ("),
+        (
+            ("play", run, "--video", tmp_path / "f.gif", "--trust-code"),
+            f"{agent} failed: RuntimeError: no actions today",
+        ),
+        (("doctor", *failing), "support.trainers:Failing failed: RuntimeError: the simulator is gone ("),
+    ):
+        outcome = shoal(*command)
+        assert outcome.code == 2 and message in outcome.err and outcome.err.count("\n") == 1, outcome.err
 
 
 def test_the_log_of_a_refused_experiment_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -198,6 +198,37 @@ def test_divergence_is_a_result(start):
     assert not result.finite and np.isnan(trained.evaluate([1])).all()
 
 
+# As `mixed_precision` has it on a GPU; a scale of the CPU, which grows with every second update.
+SCALED = """
+import torch
+from shoal_trainers import rl_games
+
+class Scaled(rl_games.RlGames):
+    def __init__(self, env, env_options, task, **config):
+        super().__init__(rl_games.trainer(task).args[0], env, env_options, **config)
+
+    def make(self, hyper, seed):
+        super().make(hyper, seed)
+        self.algo.scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=2)
+"""
+
+
+@pytest.mark.slow
+def test_the_scale_of_gradients_is_part_of_the_state(process_of, tmp_path):
+    (tmp_path / "scaled.py").write_text(SCALED)
+    config = {"task": f"{TASKS}/cartpole.yaml"}
+    process = process_of(PYTHON, Recipe("scaled:Scaled", "CartPole-v1", {}, config, [str(tmp_path)]), 120.0)
+    goes_on, copies = member(process), member(process, uid=1)
+    goes_on.train(1, 64)
+    assert goes_on.state.learned["scaler/scale"] > 4.0
+    copies.state = goes_on.state
+    for trained in (goes_on, copies):
+        trained.train(2, 64)
+    assert goes_on.state.learned.keys() == copies.state.learned.keys()
+    for name, x in goes_on.state.learned.items():
+        assert x.tobytes() == copies.state.learned[name].tobytes(), name
+
+
 # What experiments/isaac/isaac_task.py uses of Isaac Lab, around the environments of reach.py.
 ISAAC = """
 import sys, types
@@ -206,8 +237,10 @@ import gymnasium, reach
 
 class Wrapper(reach.ReachVecEnv):
     num_envs = 4
-    def __init__(self, env, device, clip_obs, clip_actions):
+    def __init__(self, env, device, clip_obs, clip_actions, obs_groups=None, concate_obs_group=True):
         assert (device, clip_obs) == ("cuda:0", 5.0)
+        assert (obs_groups, concate_obs_group) in ((None, True), ({"obs": ["policy"]}, False))
+        assert (obs_groups is None) == (env.length != 3)
         super().__init__("reach", -1, length=env.length)
 
 def parse_env_cfg(task, device):
@@ -230,6 +263,8 @@ def test_tasks_as_isaac_lab_registers_them(tmp_path, length, ended):
     task = (TASKS / "reach.yaml").read_text().replace("env_name: reach", "env_name: rlgpu")
     (tmp_path / "task.yaml").write_text(task)
     options = {"task": "Isaac-Reach-v0", "clip_obs": 5.0, "scene.length": length}
+    if length == 3:
+        options |= {"obs_groups": {"obs": ["policy"]}, "concate_obs_groups": False}
     config = {"imports": ["stand_in", "isaac_task"]}
     folders = [str(tmp_path), str(TASKS), str(ROOT / "experiments" / "isaac")]
     recipe = Recipe(f"rl_games:{tmp_path}/task.yaml", "rlgpu", options, config, folders)

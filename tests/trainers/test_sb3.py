@@ -169,6 +169,24 @@ def test_it_leaves_no_folders(process_of, tmp_path):
     assert made <= {"torchinductor"}, "PyTorch's own cache at most"
 
 
+def test_episodes_that_do_not_end_are_measured_for_so_long(process_of, tmp_path):
+    short = "from shoal_trainers import sb3\nsb3.LONGEST = 20\nPPO = sb3.trainer('PPO')\n"
+    (tmp_path / "short.py").write_text(short)
+    recipe = Recipe("short:PPO", "gym:Pendulum-v1", {"max_episode_steps": -1}, SMALL, [str(tmp_path)])
+    trained = member(process_of(PYTHON, recipe))
+    assert np.isfinite(trained.evaluate([1, 2])).all() and trained.evaluation_steps == 40
+
+
+def test_the_file_that_it_has_written(start, tmp_path):
+    """SB3 completes a name without an ending."""
+    trained = member(start("PPO", normalize=True))
+    for name, whole in (("a", "a.zip"), ("b.zip", "b.zip"), ("c.model", "c.model")):
+        written = trained.export(tmp_path / name)
+        statistics = tmp_path / f"{whole.removesuffix('.zip')}.vecnormalize.pkl"
+        assert written == [str(tmp_path / whole), str(statistics)]
+        assert (tmp_path / whole).is_file() and statistics.is_file()
+
+
 @pytest.mark.slow
 def test_what_it_tells_and_takes(start):
     described = start("PPO", ent_coef=0.01, n_epochs=5).description

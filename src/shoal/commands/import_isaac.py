@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -30,8 +31,14 @@ KEYS: dict[str, Any] = {
     "start_after": 0,
 }
 SCALES = {"mutate_float": "log", "mutate_discount": "one_minus_log"}  # in which Shoal's `mutate` does what they do
+PARTS = ("params", "pbt")  # of an agent
 PREFIX = "agent.params.config."
-CLIPS = {"clip_observations": "clip_obs", "clip_actions": "clip_actions"}  # of the wrapper of environments
+WRAPPER = {  # of `params.env`, what the wrapper of environments takes, and its name in `env_options`
+    "clip_observations": "clip_obs",
+    "clip_actions": "clip_actions",
+    "obs_groups": "obs_groups",
+    "concate_obs_groups": "concate_obs_groups",
+}
 MUTATION = "agent.pbt.mutation."
 REACH = {
     "mutate_float": 100.0,
@@ -54,9 +61,14 @@ def translate(file: Path, overrides: Sequence[str] = (), task: str | None = None
         raise _in(file, BadInput("it has no `params`: give the file of a task's agent for rl_games"))
     given = _nested(overrides)
     changed = given.get("agent", {})
+    for name in changed:
+        if name not in PARTS:
+            raise unknown("agent", name, PARTS)
     try:
-        told = _merged(agent.get("pbt") or {}, changed.get("pbt", {}))
-        notes, experiment = _experiment(told, _merged(agent["params"], changed.get("params", {})))
+        told = _merged("pbt", agent.get("pbt") or {}, changed.get("pbt", {}))
+        params = _merged("params", agent["params"], changed.get("params", {}))
+        notes, experiment = _experiment(told, params)
+        wrapper = _part(params, "env")
     except BadField as error:
         if any(f"{error.path}.".startswith(f"{path}.") for path, _ in _leaves(changed)):
             raise
@@ -67,12 +79,13 @@ def translate(file: Path, overrides: Sequence[str] = (), task: str | None = None
     options = {"task": task} if task else {}
     options |= dict(_leaves(given.get("env", {})))
     if options:
-        clips = _merged(agent["params"], changed.get("params", {})).get("env") or {}
-        options |= {short: clips[name] for name, short in CLIPS.items() if name in clips}
+        options |= {WRAPPER[name]: x for name, x in wrapper.items() if name in WRAPPER}
         experiment["env_options"], experiment["config"]["imports"] = options, ["isaac_task"]
         notes.append("config.imports: isaac_task.py, of Shoal's experiments/isaac, registers the task with rl_games")
     else:
         notes.append("name the task: --task ID, or a module that registers it with rl_games in config.imports")
+    lost = [name for name in wrapper if not options or name not in WRAPPER]
+    notes += [f"params.env.{name} is left out: it does not reach the environments" for name in lost]
     _share(experiment, told, workers)
     check(from_dict(experiment))
     ordered = {option.name: experiment[option.name] for option in fields(Experiment) if option.name in experiment}
@@ -86,11 +99,11 @@ def _experiment(told: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[lis
             raise unknown("pbt", name, KEYS)
     pbt = {**KEYS, **told}
     for name in ("num_policies", "interval_steps", "start_after"):
-        if not (isinstance(pbt[name], (int, float)) and pbt[name] == int(pbt[name]) >= 0):
+        if not (isinstance(pbt[name], (int, float)) and pbt[name] >= 0 and float(pbt[name]).is_integer()):
             raise BadField(f"pbt.{name}", "must be a whole number", value=pbt[name])
     if not isinstance(pbt["mutation"], Mapping) or not pbt["mutation"]:
         raise BadField("pbt.mutation", "names no hyperparameters", "without them nothing is tuned")
-    settings = params.get("config") or {}
+    settings = _part(params, "config")
     notes, space = _space(pbt["mutation"], settings, params)
     select = {name: pbt[name] for name in ("threshold_std", "threshold_abs")}
     explore = {name: pbt[name] for name in ("mutation_rate", "change_range")}
@@ -109,12 +122,15 @@ def _experiment(told: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[lis
         "space": space,
         "config": {"objective": pbt["objective"]},
     }
-    if isinstance(settings.get("max_frames"), (int, float)) and settings["max_frames"] > 0:
-        experiment["generations"] = -(-int(settings["max_frames"]) // max(1, interval))
+    frames = settings.get("max_frames")
+    if isinstance(frames, (int, float)) and 0 < frames < math.inf:
+        experiment["generations"] = -(-int(frames) // max(1, interval))
     else:
         notes.append(
             "generations: 20 by default; Isaac Lab goes on for max_epochs, which depend on the number of environments"
         )
+    if "seed" in params:
+        notes.append("params.seed is left out: all that is random derives from the experiment's own seed")
     return notes, experiment
 
 
@@ -124,7 +140,7 @@ def _space(
     """What is not tuned, in words, and the ranges of the rest. Raises BadField."""
     notes: list[str] = []
     space: dict[str, Any] = {}
-    algorithm = (params.get("algo") or {}).get("name")
+    algorithm = _part(params, "algo").get("name")
     try:
         live = hyperparameters(settings, algorithm == "a2c_continuous")
     except (TypeError, ValueError) as error:
@@ -133,7 +149,7 @@ def _space(
         place, name = f"pbt.mutation.{path}", path.removeprefix(PREFIX)
         if not path.startswith(PREFIX) or name not in LIVE:
             raise BadField(place, "cannot change on a live member", f"known are {', '.join(PREFIX + x for x in LIVE)}")
-        if rule not in SCALES:
+        if not isinstance(rule, str) or rule not in SCALES:
             raise BadField(place, f"is neither {' nor '.join(SCALES)}", value=rule)
         start = live.get(name)
         if name == "learning_rate" and settings.get("lr_schedule") == "adaptive":
@@ -215,14 +231,23 @@ def _nested(overrides: Sequence[str]) -> dict[str, Any]:
     return values
 
 
-def _merged(below: Any, above: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested mappings as one, where `above` wins. Raises BadField."""
-    if not isinstance(below, Mapping):
-        raise BadField("pbt", "must be a mapping")
+def _part(params: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A mapping in `params`; an empty one where there is none. Raises BadField."""
+    part = params.get(name) or {}
+    if not isinstance(part, Mapping):
+        raise BadField(f"params.{name}", "must be a mapping")
+    return part
+
+
+def _merged(place: str, below: Any, above: Any) -> dict[str, Any]:
+    """Nested mappings as one, where `above` wins. Raises BadField about `place` where one is none."""
+    for x in (below, above):
+        if not isinstance(x, Mapping):
+            raise BadField(place, "must be a mapping")
     merged = {**below, **above}
     for name, x in above.items():
         if isinstance(x, Mapping) and isinstance(below.get(name), Mapping):
-            merged[name] = _merged(below[name], x)
+            merged[name] = _merged(f"{place}.{name}", below[name], x)
     return merged
 
 

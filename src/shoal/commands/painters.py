@@ -172,8 +172,29 @@ def drawable(name: str, **options: Any) -> Any:
 
 
 def picture_of(env: Any) -> np.ndarray:
-    """What such an environment draws. Raises BadInput."""
-    return _drawing(env.render)
+    """What such an environment draws, uint8 [H, W, 3]: grey gets three channels, and transparency is left out.
+
+    Raises BadInput where that is no picture.
+    """
+    drawn = _drawing(env.render)
+    if not hasattr(drawn, "__array__"):
+        raise _no_picture("nothing" if drawn is None else f"a {type(drawn).__name__}")
+    picture = np.asarray(drawn)
+    shape = picture.shape if picture.ndim == 3 else (*picture.shape, 1)
+    if len(shape) != 3 or shape[2] not in (1, 3, 4) or not picture.size:
+        raise _no_picture(f"an array {list(picture.shape)}")
+    if picture.dtype.kind not in "iu":  # of other numbers nobody knows which one is white
+        raise _no_picture(f"{picture.dtype}")
+    low, high = picture.min(), picture.max()
+    if low < 0 or high > 255:
+        raise _no_picture(f"numbers from {low} to {high}")
+    picture = picture.reshape(shape)[..., :3].astype(np.uint8, copy=False)
+    return np.broadcast_to(picture, (*shape[:2], 3))
+
+
+def _no_picture(given: str) -> BadInput:
+    problem = f"its render gives {given}, and must give an array [H, W, 3] of whole numbers from 0 to 255"
+    return BadInput(f"the environment cannot be filmed: {problem}")
 
 
 def _drawing(draw: Callable[[], Any]) -> Any:

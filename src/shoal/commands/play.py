@@ -36,6 +36,8 @@ def film(
     """
     if episodes < 1:
         raise BadInput(f"--episodes {episodes}: must be at least 1")
+    if seed < 0:
+        raise BadInput(f"--seed {seed}: must be at least 0")
     suffix = video.suffix.lower()
     if suffix not in (".mp4", ".gif", ".html"):
         raise BadInput(f"--video {video}: the film must end in .mp4 or .gif, or in .html for bodies of brax")
@@ -94,9 +96,10 @@ def _episode(
 
 
 def side_by_side(pictures: Sequence[Any]) -> Any:
-    """One picture [H, W, 3] of several [h, w, 3], in rows from left to right; of one alone, that one."""
+    """One picture [H, W, 3] of several [h, w, 3], in rows from left to right; of one alone, that one. Raises BadInput."""
     if len(pictures) == 1:
         return pictures[0]
+    _check_sizes(pictures)
     columns = int(np.ceil(np.sqrt(len(pictures))))
     rows = -(-len(pictures) // columns)
     height, width, _ = pictures[0].shape
@@ -106,6 +109,13 @@ def side_by_side(pictures: Sequence[Any]) -> Any:
     grid = np.pad(grid, ((0, 0), (2, 2), (2, 2), (0, 0)))  # a line between them
     height, width = grid.shape[1:3]
     return grid.reshape(rows, columns, height, width, 3).swapaxes(1, 2).reshape(rows * height, columns * width, 3)
+
+
+def _check_sizes(pictures: Sequence[np.ndarray]) -> None:
+    """Raise BadInput where pictures of one film differ in their size."""
+    sizes = dict.fromkeys("{1} x {0}".format(*picture.shape) for picture in pictures)
+    if len(sizes) > 1:
+        raise BadInput(f"the environment cannot be filmed: its pictures have {' and '.join(sizes)} pixels")
 
 
 @contextmanager
@@ -133,11 +143,18 @@ def _film(video: Path, rate: float) -> Iterator[Callable[[np.ndarray], None]]:
     if suffix == ".mp4":
         options = {"fps": rate, "macro_block_size": 2}
     temporary = video.with_name(f".{video.stem}.{os.getpid()}{suffix}")
+    first: list[np.ndarray] = []
     try:
         with closing(imageio.get_writer(temporary, **options)) as writer, warnings.catch_warnings():
             # imageio starts ffmpeg by a fork; nothing of JAX runs in the child.
             warnings.filterwarnings("ignore", message=r"os\.fork", category=RuntimeWarning)
-            yield writer.append_data
+
+            def append(picture: np.ndarray) -> None:
+                first[:] = first or [picture]
+                _check_sizes([*first, picture])
+                writer.append_data(picture)
+
+            yield append
         temporary.replace(video)
     finally:
         temporary.unlink(missing_ok=True)

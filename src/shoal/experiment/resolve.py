@@ -14,7 +14,7 @@ from shoal.core.spec import Spec
 from shoal.core.types import Agent, Learner, SearchLearner, Tunable
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.registry import Environment
-from shoal.experiment.experiment import INT32, Experiment, check
+from shoal.experiment.experiment import INT32, Experiment, Fitness, check
 from shoal.experiment.hyperparameters import check_knobs, with_numbers
 from shoal.experiment.make import make_environment, make_learner, make_trainers
 from shoal.experiment.registry import method_name
@@ -114,6 +114,9 @@ def _with_trainers(experiment: Experiment, method: Method) -> Resolved:
         raise BadField("fitness.objective", "trainers are measured by their returns")
     if e.levels is not None:
         raise BadField("levels", "trainers have environments of their own, with levels that Shoal cannot choose")
+    if e.fitness.step_limit != Fitness().step_limit:
+        problem = "trainers play their own episodes, and end them where they choose"
+        raise BadField("fitness.step_limit", problem, "leave it out", value=e.fitness.step_limit)
     trainers = make_trainers(e)
     try:
         method.fit(trainers, e.population)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.core.errors import BadField, unknown
+from shoal.core.errors import BadField, BadInput, unknown
 from shoal.trainers import wire
 
 SERVER = Path(__file__).with_name("server.py")
@@ -31,8 +31,11 @@ THREADS = (
 )
 
 
-class Failed(Exception):
-    """A call has no answer; the message says why, in one line or with the last lines of the process's log."""
+class Failed(BadInput):
+    """A call has no answer; the message says why, in one line or with the last lines of the process's log.
+
+    It is BadInput, as the trainer is the user's: any command ends with that message.
+    """
 
 
 class Died(Failed):

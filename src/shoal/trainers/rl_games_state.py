@@ -28,10 +28,11 @@ def tell(algo: Any, hyper: Mapping[str, float]) -> None:
 
 
 def learned(algo: Any) -> dict[str, np.ndarray]:
-    """Weights, normalisers, moments of the optimisers, and counters."""
+    """Weights, normalisers, moments of the optimisers, the scale of gradients, and counters."""
     found = {f"{path}/{key}": array(x) for path, module in _modules(algo) for key, x in module.state_dict().items()}
     for path, optimizer in _optimizers(algo):
         found |= moments(optimizer, path)
+    found |= {f"scaler/{name}": np.array(x) for name, x in algo.scaler.state_dict().items()}
     found |= {path: np.array(getattr(owner, name)) for path, owner, name in _counters(algo)}
     return found
 
@@ -42,6 +43,8 @@ def set_learned(algo: Any, arrays: Mapping[str, np.ndarray]) -> None:
         module.load_state_dict({key: torch.from_numpy(arrays[f"{path}/{key}"]) for key in module.state_dict()})
     for path, optimizer in _optimizers(algo):
         set_moments(optimizer, path, arrays)
+    if algo.scaler.is_enabled():  # with `mixed_precision`; that of a critic of its own is never used
+        algo.scaler.load_state_dict({name: arrays[f"scaler/{name}"].item() for name in algo.scaler.state_dict()})
     for path, owner, name in _counters(algo):
         setattr(owner, name, arrays[path].item())
     _set_rate(algo, algo.last_lr)

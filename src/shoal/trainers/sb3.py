@@ -18,6 +18,7 @@ import functools
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -49,6 +50,7 @@ REFUSED = {
 LAYERS = "stable_baselines3.common.torch_layers"
 CLASSES = {"activation_fn": "torch.nn", "optimizer_class": "torch.optim", "features_extractor_class": LAYERS}
 ENVIRONMENTS = 16  # at once in an evaluation, at most
+LONGEST = 100_000  # steps of an episode that is measured
 
 
 class Refused(ValueError):
@@ -189,12 +191,13 @@ class Sb3:
 
     def export(self, path: str) -> list[str]:
         """Write the model as SB3 saves it, and beside it the statistics of VecNormalize where it has some."""
-        self.model.save(path, exclude=["exploration_schedule"])  # which `load` makes anew
+        file = path if Path(path).suffix else f"{path}.zip"  # as SB3 completes a name without an ending
+        self.model.save(file, exclude=["exploration_schedule"])  # which `load` makes anew
         if self._normalizer is None:
-            return [path]
-        statistics = f"{path.removesuffix('.zip')}.vecnormalize.pkl"
+            return [file]
+        statistics = f"{file.removesuffix('.zip')}.vecnormalize.pkl"
         self._normalizer.save(statistics)
-        return [path, statistics]
+        return [file, statistics]
 
     def get_state(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, Any]]:
         """Everything that training on depends on, but the hyperparameters and the random generators."""
@@ -241,10 +244,11 @@ class Sb3:
         return self.model.predict(obs, memory, first, deterministic=True)
 
     def _episodes(self, seeds: Sequence[int]) -> list[float]:
+        """Returns of one episode for each seed, side by side; of those that do not end, up to `LONGEST`."""
         envs, returns, running = self._tests, [0.0] * len(seeds), set(range(len(seeds)))
         obs = [env.reset(seed=seed)[0] for env, seed in zip(envs, seeds, strict=False)]
         memory, first = None, np.ones(len(seeds), bool)
-        while running:
+        for _ in range(LONGEST):
             # Of all, so that no row depends on which others have ended.
             actions, memory = self._likeliest(_stack(obs), memory, first)
             first[:] = False
@@ -254,6 +258,8 @@ class Sb3:
                 returns[i] += float(reward)
                 if terminated or truncated:
                     running.discard(i)
+            if not running:
+                break
         return returns
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
+import keyword
 import math
 import os
 import platform
@@ -82,9 +83,9 @@ class Server:
             trainer = self._build()
             with complaints("config"):
                 described = {
-                    "hyper": {name: float(value) for name, value in trainer.hyper.items()},
-                    "space": trainer.space,
-                    "limits": getattr(trainer, "limits", {}),
+                    "hyper": {named(name): float(value) for name, value in trainer.hyper.items()},
+                    "space": {name: as_mapping(values) for name, values in trainer.space.items()},
+                    "limits": limits_of(trainer),
                     "spec": getattr(trainer, "spec", None),
                 }
         except BadInput:
@@ -216,6 +217,30 @@ def build(kind: Any, recipe: Mapping[str, Any]) -> Any:
         raise BadInput("config", f"{recipe['trainer']} does not take it: {error}") from error
     with complaints("config"):
         return kind(*arguments, **options)
+
+
+def named(name: Any) -> str:
+    """The name of a hyperparameter, which the host makes a field of a tuple. Raises BadInput."""
+    if not (isinstance(name, str) and name.isidentifier()) or keyword.iskeyword(name) or name.startswith("_"):
+        allowed = "letters, digits and _, a letter first, and no word of Python's own"
+        raise BadInput("agent", f"its hyper has {name!r}, and a name must be {allowed}")
+    return name
+
+
+def as_mapping(values: Any) -> Any:
+    """A range as a mapping of its fields, where it is [low, high] or [low, high, scale]; else as it is."""
+    if isinstance(values, (list, tuple)) and len(values) in (2, 3):
+        return dict(zip(("low", "high", "scale"), values))  # noqa: B905 (Python 3.8)
+    return values
+
+
+def limits_of(trainer: Any) -> dict[str, tuple[float, float]]:
+    """The lowest and highest possible value of some hyperparameters. Raises BadInput."""
+    limits = getattr(trainer, "limits", None)
+    try:
+        return {name: (float(low), float(high)) for name, (low, high) in (limits or {}).items()}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise BadInput("agent", f"its limits = {limits} must be {{name: (lowest, highest)}}") from error
 
 
 @contextlib.contextmanager

@@ -42,7 +42,8 @@ class Trainer(Protocol):
 
     hyper:  every hyperparameter that can change on a live member, with its usual value. All values are floats, whole
         numbers too. Known before `make`, as are the following.
-    space:  the ranges that are tuned by default, for some or all of `hyper`: {low, high, scale, integer} or {choices}
+    space:  the ranges that are tuned by default, for some or all of `hyper`: {low, high, scale, integer}, {choices}
+        or [low, high, scale]
     limits: optional; the lowest and highest possible value of a hyperparameter, where there are such limits
     spec:   optional; {"obs_shape": [...], "obs_dtype": "float32", "action": ...}, where the action is {"kind": "discrete",
         "n": 2, "start": 0} or {"kind": "continuous", "low": [...], "high": [...]}; None where spaces are of another kind

@@ -67,9 +67,7 @@ class Trainers:
             about = self._first.description
             hyper = {name: float(x) for name, x in about["hyper"].items()}
             self.hyper: Hyper = namedtuple("Hyper", list(hyper))(**hyper)
-            self.space: dict[str, Range] = {
-                name: build(Range, dict(r), f"space.{name}.") for name, r in about["space"].items()
-            }
+            self.space: dict[str, Range] = {name: _range(name, r) for name, r in about["space"].items()}
             self.limits = {name: (float(low), float(high)) for name, (low, high) in about["limits"].items()}
             self.spec, self.acts, self.exports = _spec(about["spec"]), bool(about["act"]), bool(about["export"])
         except BaseException as error:
@@ -138,6 +136,14 @@ def own_folders() -> tuple[str, ...]:
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _range(name: str, about: Any) -> Range:
+    """What a trainer says of a range. Raises BadInput."""
+    try:
+        return build(Range, about, f"space.{name}.")
+    except BadField as error:
+        raise error.within("agent") from error
 
 
 def _spec(about: Mapping[str, Any] | None) -> Spec | None:
