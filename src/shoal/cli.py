@@ -13,6 +13,7 @@ import tyro
 from rich.markup import escape
 from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 
+from shoal import __version__
 from shoal.commands.endings import BAD_INPUT, DONE, ENDED, FAILED, INTERRUPTED, console, in_shell, say, show
 from shoal.commands.flags import (
     NOTHING,
@@ -28,7 +29,7 @@ from shoal.commands.flags import (
     look_here,
     stated,
 )
-from shoal.core.errors import BadField, BadInput
+from shoal.core.errors import BadField, BadInput, unknown
 from shoal.core.interrupts import described
 from shoal.core.suggestions import shortened
 
@@ -337,10 +338,11 @@ def envs(
 
     from shoal.environments.registry import SUITES, installed, make, names, resolve
 
-    screen, whole = console(), False
+    screen, whole, some = console(), False, False
     for suite, about in SUITES.items():
         found = [name for name in names(suite) if pattern.lower() in f"{suite}:{name}".lower()]
         whole |= any(pattern in (name, f"{suite}:{name}") for name in found)
+        some |= bool(found) or pattern.lower() in f"{suite}:"
         if not installed(suite):
             if ":" in pattern and not pattern.startswith(f"{suite}:"):
                 continue  # asked of another suite
@@ -350,6 +352,8 @@ def envs(
             screen.print(f"[bold]{suite}[/] [dim]{kind}[/]")
             ids = [f"{suite}:{name}" for name in found]
             screen.print(Columns(ids, padding=(0, 2)) if screen.is_terminal else "\n".join(ids), highlight=False)
+    if not some:
+        raise BadInput(f"{resolve(pattern)} is your own: shoal doctor --env {pattern} tells of it")
     if whole:
         from shoal.commands.knobs import described
 
@@ -398,6 +402,11 @@ def _call(given: list[str]) -> int:
     for command in COMMANDS:
         if given[:1] == [command.__name__]:
             return tyro.cli(command, prog=f"shoal {command.__name__}", args=given[1:])
+    if given == ["--version"]:
+        print(f"shoal {__version__}")
+        return DONE
+    if given and not given[0].startswith("-"):
+        raise unknown("command", given[0], [command.__name__ for command in COMMANDS])
     overview = tyro.extras.SubcommandApp()
     for command in COMMANDS:  # without their arguments, because their types and defaults take longest to import
         overview.command(make_dataclass(command.__name__, (), namespace={"__doc__": command.__doc__}))

@@ -150,6 +150,8 @@ PENDULUM = {"env": "gymnax:Pendulum-v1", "config": OFF_POLICY}
             "hyper.update_ratio = 2.5: must lie within [0, 2]",
         ),
         ("sac", {"hyper": {"update_ratio": -0.1}}, "hyper.update_ratio = -0.1: must lie within [0, 1]"),
+        ("sac", {"space": {"policy_learning_rate": [-1, 1]}}, "space.policy_learning_rate.low = -1: must lie within"),
+        ("td3", {"hyper": {"target_noise": -0.2}}, "hyper.target_noise = -0.2: must lie within [0, 1e+09]"),
         ("sac", {"hyper": {"tau": 1.1}}, "hyper.tau = 1.1: must lie within [0, 1]"),
         ("sac", {"hyper": {"discount": 1.01}}, "hyper.discount = 1.01: must lie within [0, 1]"),
         ("td3", {"hyper": {"policy_delay": 0}}, "hyper.policy_delay = 0: must lie within [1, 1e+06]"),
@@ -465,7 +467,8 @@ def test_flags_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_run_directory_that_holds_a_run(six: Path, tmp_path: Path) -> None:
     message = refused(six, *flags(six))
-    assert message == f"run_dir: {six} already holds a run; `shoal resume {six}` continues it"
+    advice = f"`shoal resume {six}` continues it, --run-dir NEW trains elsewhere"
+    assert message == f"run_dir: {six} already holds a run; {advice}"
     (tmp_path / "r/checkpoints").mkdir(parents=True)
     assert "what is left of a run" in refused(tmp_path, *flags(tmp_path / "r"))
     (tmp_path / "file").write_text("")

@@ -81,7 +81,7 @@ def test_help_imports_little(given: list[str], more: list[str]) -> None:
     ("given", "message"),
     [
         ([], "Expected one of {train, resume,"),
-        (["trian"], "Unrecognized options: trian"),
+        (["trian"], "shoal: command: 'trian' does not exist; did you mean train?"),
         (["--quiet", "train"], "Unrecognized options: --quiet"),
         (["train", "--popluation", "4"], "Perhaps you meant: --population N"),
         (["train", "a", "b"], "For full helptext, run shoal train --help"),
@@ -340,7 +340,9 @@ def test_envs() -> None:
     assert {e for e in some if ":" in e and e != "installed:"} == {
         e for e in listed if ":" in e and "cartpole" in e.lower()
     }
-    assert shoal("envs", "no such thing").code == 0
+    for pattern, said in (("no such thing", "does not exist"), ("gym:Lander-v3", "did you mean gym:LunarLander-v3")):
+        none = shoal("envs", pattern)
+        assert none.code == 2 and said in none.err and none.err.count("\n") == 1
     assert "gymnax:Pendulum-v1 can be tuned by these" in (whole := shoal("envs", "Pendulum-v1").out)
     assert "\n  env.g: 10\n" in whole
     assert all(len(line.split()) == 1 for line in lines), "in a pipe each has its line"
@@ -352,6 +354,8 @@ def test_envs_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "installed", lambda suite: suite != "brax")
     assert "brax is not installed: pip install 'shoal[brax]'" in shoal("envs").out
     assert "is not installed" not in shoal("envs", "gymnax:Pendulum-v1").out
+    assert shoal("envs", "brax").code == 0
+    assert "brax:ant needs the package brax" in shoal("envs", "brax:ant").err
 
 
 # --------------------------------------------------------------------------------------- the command as a whole
@@ -379,9 +383,10 @@ def test_exit_codes(six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         shoal("report", six)
 
 
-def test_output_cut_short(six: Path) -> None:
+@pytest.mark.parametrize("command", ["schedule", "envs"])
+def test_output_cut_short(six: Path, command: str) -> None:
     """`shoal schedule RUN | head -1` is no error."""
-    with start("schedule", six) as process:
+    with start(command, *([six] if command == "schedule" else [])) as process:
         process.stdout.close()  # type: ignore[union-attr]
         err = process.stderr.read()  # type: ignore[union-attr]
         assert process.wait(timeout=60) == 0

@@ -500,7 +500,7 @@ def test_nothing_to_resume(six: Path, tmp_path: Path) -> None:
     for run, message in (
         (tmp_path, f"{tmp_path} holds no run: there is no experiment.yaml in it"),
         (tmp_path / "nowhere", "no such directory"),
-        (six, f"{six} has done its 6 generations; raise them with --generations"),
+        (six, f"{six} has done 6 generations; give it more of them with --generations"),
     ):
         outcome = shoal("resume", run)
         assert (outcome.code, outcome.out) == (2, "")
@@ -508,7 +508,7 @@ def test_nothing_to_resume(six: Path, tmp_path: Path) -> None:
     for given in ("0", "3", "6"):
         outcome = shoal("resume", six, "--generations", given)
         assert outcome.code == 2
-        assert ("at least 1" if given == "0" else "has done its 6 generations") in outcome.err
+        assert ("at least 1" if given == "0" else "has done 6 generations") in outcome.err
     assert (six / "result.json").exists()
 
 

@@ -420,3 +420,27 @@ def test_a_worker_whose_past_is_lost(tmp_path: Path) -> None:
     ):
         worker(tmp_path, "a")
     assert not list((tmp_path / "workers").iterdir()) and not list((tmp_path / "leases").iterdir())
+
+
+def test_a_worker_is_resumed_from_wherever_it_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its directory is found by another name too, and no other one is made or taken for it."""
+    path = worker(tmp_path / "space", "a", generations=1).run_dir
+    (tmp_path / "link").symlink_to(path)
+    before = sorted(tmp_path.iterdir())
+    assert resume(tmp_path / "link", generations=2).run_dir == path
+    monkeypatch.chdir(path / "checkpoints")
+    assert resume(Path(".."), generations=3).run_dir == path
+    assert sorted(tmp_path.iterdir()) == before
+    assert [p.name for p in (tmp_path / "space" / "workers").iterdir()] == ["a"]
+
+
+@pytest.mark.parametrize("place", ["copy", "workers/a", "space/workers/b", "space/a"])
+def test_a_copy_of_a_worker_is_none(tmp_path: Path, place: str) -> None:
+    path = worker(tmp_path / "space", "a", generations=1).run_dir
+    shutil.copytree(path, tmp_path / place)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(
+        BadInput, match=r"is the run of worker a, which goes on only where it lies in WORKSPACE/workers/a"
+    ):
+        resume(tmp_path / place, generations=2)
+    assert sorted(tmp_path.rglob("*")) == before

@@ -221,6 +221,20 @@ def test_of_two_that_claim_a_dead_name_one_gets_it(tmp_path):
     assert not list((tmp_path / "leases").iterdir())
 
 
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO])
+def test_a_lease_that_cannot_be_read_is_not_another_workers(join, monkeypatch, number):
+    worker, whole = join("a"), lease.read_file
+
+    def unreadable(path: Path) -> bytes:
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(lease, "read_file", unreadable)
+    with pytest.raises(OSError, match=os.strerror(number)):
+        worker.visible()
+    monkeypatch.setattr(lease, "read_file", whole)
+    assert worker.visible() == []
+
+
 def test_a_worker_that_was_taken_for_dead_stops(join, tmp_path):
     """It was paused for long, and somebody else goes on in its name."""
     paused = join("a")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal.core.atomic import seal
+from shoal.core.atomic import seal, unseal
 from shoal.distributed import returns
 from shoal.distributed.returns import Returns
 
@@ -66,6 +66,26 @@ def test_a_claimed_part_is_waited_for(tmp_path: Path) -> None:
     slow.publish(0, 1, ROWS)
     assert list(working) == []  # part 0 is there already
     assert measure(other, 0, 2) == [0]
+
+
+def test_who_waits_reads_every_part_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, read = Returns(tmp_path, 3, waits), []
+    working = slow.to_measure(0, 4, ROWS.shape)
+    assert next(working) == 3
+
+    def a_while() -> None:
+        if len(waited) == 5:
+            slow.publish(0, 3, ROWS + 3)
+        waited.append(len(read))
+
+    waited: list[int] = []
+    other = Returns(tmp_path, 0, a_while)
+    monkeypatch.setattr(returns, "unseal", lambda path: read.append(path.stem) or unseal(path))
+    monkeypatch.setattr(returns, "PATIENCE", 1e9)
+    assert measure(other, 0, 4) == [0, 1, 2]
+    assert len(waited) > 5 and sorted(read) == ["0000", "0001", "0002", "0003"]
+    for part in range(4):
+        np.testing.assert_array_equal(other.rows[part], ROWS + part)
 
 
 def test_who_is_gone_is_not_waited_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

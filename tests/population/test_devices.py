@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -17,6 +18,7 @@ from support.tiny import hyper_of, leaves, make_agent, walk
 
 from shoal.methods.independent import independent
 from shoal.population import devices as machine_devices
+from shoal.population import shards
 from shoal.population.devices import Layout, covered
 from shoal.population.member_shard import MemberShard
 
@@ -120,6 +122,20 @@ def test_one_device_and_two_or_eight_give_the_same():
     apart = json.loads(done.stdout)
     assert 0 <= apart.pop("ppo") < 1e-4
     assert apart == {"td3": 0, "dqn": 0}
+
+
+def test_shards_wait_on_the_host_after_a_resume_too(monkeypatch):
+    """Where the device has a memory of its own: members and environments of all that are not at work."""
+    monkeypatch.setattr(shards, "jax", SimpleNamespace(default_backend=lambda: "gpu"))
+    agent = make_agent("ppo", layers=(), normalise_observations=False)
+    uids = [np.arange(2), np.arange(2, 4)]
+    both = shards.Shards(MemberShard(walk(), independent(agent), uids[0], 0), uids, lambda *_: None)
+    both.begin(hyper_of("ppo", agent, 4)._asdict(), train=False)
+    for _ in range(2):
+        state = both.state()
+        assert all(isinstance(x, np.ndarray) for part in state.values() for x in jax.tree.leaves(part["population"]))
+        assert all(isinstance(x, np.ndarray) for part in state.values() for x in jax.tree.leaves(part["rollouts"]))
+        both.restore(state, 0)
 
 
 @pytest.mark.slow

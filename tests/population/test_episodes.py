@@ -4,7 +4,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shoal.population.rollouts.episodes import Progress, advance, begin, forget, merge, no_outcome, summarise
+from shoal.population.rollouts.episodes import (
+    Progress,
+    advance,
+    begin,
+    forget,
+    merge,
+    no_outcome,
+    statistics,
+    summarise,
+    with_interval,
+)
 
 
 @pytest.mark.parametrize(
@@ -53,6 +63,21 @@ def test_summarise():
     np.testing.assert_array_equal(count, [3, 3])
     assert mean.dtype == deviation.dtype == np.float64
     assert np.isnan(summarise(value[:, :1])[1]).all()
+
+
+@pytest.mark.parametrize(
+    ("returns", "mean", "error", "episodes"),
+    [
+        ([1.0, np.nan, 3.0, np.inf], 2.0, 1.0, 2),
+        ([np.nan, 5.0], 5.0, None, 1),
+        ([np.nan, -np.inf], None, None, 0),
+        ([1e300, 3e300], 2e300, None, 2),
+    ],
+)
+def test_a_broken_episode_has_no_return(returns, mean, error, episodes):
+    told = statistics(np.array(returns))
+    assert told == {"mean": mean, "standard_error": error, "episodes": episodes}
+    assert with_interval(told)["interval"] == (None if error is None else [2 - 1.96, 2 + 1.96])
 
 
 def test_a_memory_that_is_not_finite_ends_with_the_weights_that_made_it():

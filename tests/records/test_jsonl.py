@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,16 @@ def test_who_has_lost_the_file_appends_to_none(tmp_path: Path) -> None:
         lines.close()
     assert read(path) == [row(0), row(1, 7)]
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_long_file_is_not_held_in_memory(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    line = json.dumps({"generation": 0, "text": "x" * 1000}) + "\n"
+    path.write_text(line * 20_000)
+    tracemalloc.start()
+    try:
+        write(path, [row(1)], before=1)
+        assert tracemalloc.get_traced_memory()[1] < path.stat().st_size / 4
+    finally:
+        tracemalloc.stop()
+    assert path.read_text() == line * 20_000 + '{"generation": 1, "uid": 0}\n'

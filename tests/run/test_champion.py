@@ -21,6 +21,7 @@ from shoal.environments.spaces import to_bounds
 from shoal.experiment.files import dump
 from shoal.experiment.make import make_learner
 from shoal.methods.evolving import Pbt
+from shoal.run import champion as champions
 from shoal.run import checkpoint
 from shoal.run.champion import best_at, folder_of, load_champion, save
 
@@ -168,6 +169,29 @@ def test_no_champion_yet(tmp_path: Path) -> None:
     (tmp_path / "experiment.yaml").write_text(dump(tiny()))
     with pytest.raises(BadInput, match="holds no champion yet"):
         load_champion(tmp_path)
+
+
+@pytest.mark.parametrize("when", [(champions, "best_of"), (checkpoint, "_read_data")], ids=["after", "between"])
+def test_a_champion_that_is_replaced_while_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: tuple[Any, str]
+) -> None:
+    """Its numbers and weights are those of one and the same."""
+    spec = Spec((4,), "float32", Discrete(2))
+    learned = champion_of(tmp_path, spec, fitness=1.0)[1]
+    better = Best(jax.tree.map(lambda x: x + 1, learned), 3, 6, 2.0, {"discount": 0.5})
+    read, saved = getattr(*when), []
+
+    def replaced(*arguments: Any) -> Any:
+        if not saved:
+            saved.append(better)
+            with at_work(tmp_path) as workshop:
+                save(tmp_path / "champion", better, spec, workshop)
+        return read(*arguments)
+
+    monkeypatch.setattr(*when, replaced)
+    champion = load_champion(tmp_path)
+    expected = {1.0: learned, 2.0: better.learned}[champion.fitness]
+    jax.tree.map(np.testing.assert_array_equal, champion.learned, expected)
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "state.safetensors"])

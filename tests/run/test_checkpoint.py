@@ -25,7 +25,7 @@ from shoal.core.errors import BadInput
 from shoal.core.workshop import Workshop
 from shoal.population.devices import Layout
 from shoal.run import checkpoint
-from shoal.run.checkpoint import DATA, MANIFEST, Checkpoints, read, to_host
+from shoal.run.checkpoint import DATA, MANIFEST, Checkpoints, read_arrays, restore, to_host
 
 
 class Part(NamedTuple):
@@ -64,6 +64,11 @@ def equal(a: Any, b: Any) -> None:
 def write(folder: Path, tree: Any, manifest: dict[str, Any]) -> None:
     with at_work(folder.parent) as workshop:
         checkpoint.write(folder, tree, manifest, workshop)
+
+
+def read(folder: Path, like: Any) -> tuple[Any, dict[str, Any]]:
+    arrays, manifest = read_arrays(folder)
+    return restore(folder, arrays, like), manifest
 
 
 @pytest.fixture
@@ -354,6 +359,24 @@ def test_falls_back_from_damaged_ones_and_says_so(tmp_path: Path) -> None:
     assert all("skipping a damaged checkpoint" in message for message in told)
     assert "00000003" in told[0]
     assert "00000002" in told[1]
+
+
+def test_one_that_is_removed_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run has gone on, and there is a newer one; each reading is of one generation."""
+    checkpoints, newest = fill(tmp_path / "c", 1, range(1)), Checkpoints.newest
+
+    def goes_on(here: Checkpoints, warn: Callable[[str], None]) -> int:
+        found = newest(here, warn)
+        if found < 2:
+            fill(tmp_path / "c", 1, range(found + 1, found + 2))
+        return found
+
+    monkeypatch.setattr(Checkpoints, "newest", goes_on)
+    generation, shards = checkpoints.newest_arrays()
+    assert (generation, shards["shard-0000"]["['x']"].tolist()) == (2, [2, 2, 2])
+    (tmp_path / "c" / "00000002" / PART).unlink()
+    with pytest.raises(BadInput, match="no whole checkpoint"):
+        checkpoints.newest_arrays()
 
 
 def test_none_is_whole(tmp_path: Path) -> None:

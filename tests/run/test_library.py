@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import flax.linen as nn
 import numpy as np
@@ -36,6 +37,37 @@ class Until(Recorder):
 def test_everything_has_its_home() -> None:
     for name in shoal.__all__:
         assert getattr(shoal, name).__name__ == name
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"fitness": shoal.Fitness(source="trainng")},
+            "fitness.source: 'trainng' does not exist; did you mean training",
+        ),
+        ({"fitness": {"epsodes": 2}}, "fitness: 'epsodes' does not exist; did you mean episodes"),
+        ({"exchange": "lokal"}, "exchange: 'lokal' does not exist; did you mean local"),
+        ({"interval": 512.5}, "interval = 512.5: must be a whole number"),
+        ({"population": "4"}, "population = '4': must be a whole number"),
+        ({"seed": None}, "seed = None: must be a whole number"),
+        ({"space": [1]}, r"space = \[1\]: must be a mapping"),
+        ({"hyper": {"epochs": "x"}}, "hyper.epochs = 'x': must be a number"),
+    ],
+)
+def test_what_no_file_may_say_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        train(tiny(tmp_path / "run", **changes))
+    assert not (tmp_path / "run").exists()
+
+
+def test_fields_as_in_a_file_and_numbers_of_numpy(tmp_path: Path) -> None:
+    fields = {"fitness": {"episodes": np.int64(2)}, "checkpoint": {"keep": 1}, "run_dir": tmp_path / "run"}
+    train(tiny(population=np.int32(4), **fields), [Until(0)])
+    again = tmp_path / "again.yaml"
+    again.write_text((tmp_path / "run/experiment.yaml").read_text().replace(str(tmp_path / "run"), str(tmp_path / "b")))
+    assert train(again, [Until(0)]).run_dir == tmp_path / "b"
+    same_run(tmp_path / "run", tmp_path / "b")
 
 
 def test_a_recorder_ends_the_run_and_it_goes_on(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from shoal.commands.checks import beginning
 from shoal.core.atomic import seal
 from shoal.core.errors import BadInput
 from shoal.distributed.processes import Processes
+from shoal.environments.levels import Levels
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.resolve import resolve
 from shoal.run.control import Control
@@ -183,6 +184,45 @@ def test_what_does_not_fit_is_told(
     with pytest.raises(BadInput, match=f"^start.*{said}") as error:
         read_origin(resolve(after(first, **changes)))
     assert len(str(error.value).splitlines()) == 1
+
+
+LEVELS = "levels: {train: [0, 10], validation: [10, 20], test: [20, 30]}"
+
+
+@pytest.mark.parametrize(
+    ("part", "changes", "said"),
+    [
+        ("", {"train": (10, 20), "validation": (20, 30), "test": (30, 40)}, ""),
+        ("champion", {}, ""),
+        ("", {"validation": (9, 12)}, r"levels.validation = \[9, 12\]: has levels that .* trained on, \[0, 10\]"),
+        (
+            "champion",
+            {"train": (10, 20), "validation": (20, 30), "test": (0, 5)},
+            r"levels.test = \[0, 5\]: .* trained on",
+        ),
+        ("", {"test": (19, 30)}, r"levels.test = \[19, 30\]: .* measured its members on, \[10, 20\]"),
+    ],
+)
+def test_nobody_is_measured_on_levels_that_it_has_learned(
+    first: Path, part: str, changes: dict[str, Any], said: str
+) -> None:
+    with (first / "experiment.yaml").open("a") as file:
+        file.write(f"{LEVELS}\n")
+    levels = Levels(**{"train": (0, 5), "validation": (10, 15), "test": (20, 30)} | changes)
+    resolved = resolve(after(first, start=str(first / part), levels=levels))
+    if not said:
+        assert read_origin(resolved) is not None
+        assert [x.topic for x in beginning(resolved)] == ["start"]
+        return
+    with pytest.raises(BadInput, match=f"^{said}") as error:
+        read_origin(resolved)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_the_doctor_doubts_levels_that_were_all_trained_on(first: Path) -> None:
+    for part in ("", "champion"):
+        _, found = beginning(resolve(after(first, start=str(first / part), levels=Levels())))
+        assert (found.mark, found.topic) == ("!", "levels") and "had no levels" in found.text
 
 
 def test_the_doctor_says_with_what_a_run_begins(first: Path) -> None:

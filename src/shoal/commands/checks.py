@@ -29,7 +29,7 @@ from shoal.methods.pbt import select as selectors
 from shoal.methods.ranges import at_bound, sample
 from shoal.population.devices import free_memory, layout_of
 from shoal.run.memory import COPIES_TO_SAVE, memory_needed, replay_size
-from shoal.run.origin import read_origin
+from shoal.run.origin import experiment_behind, read_origin
 from shoal.trainers.trainers import Trainers
 
 REHEARSALS = 100  # of selection and exploration, on invented members
@@ -85,6 +85,10 @@ def beginning(resolved: Resolved) -> Iterator[Finding]:
     try:
         if origin := read_origin(resolved):
             yield fine("start", f"with what {origin.run} had learned after generation {origin.generation}")
+            e = resolved.experiment
+            if e.levels is not None and experiment_behind(str(e.start)).levels is None:
+                text = "that run had no levels, and has drawn from all: validation and test are not new to its members"
+                yield doubt("levels", text)
     except BadInput as error:
         yield problem("start", str(error))
 

@@ -34,9 +34,16 @@ def in_shell(path: Path) -> str:
     return escape(quote(str(path)))
 
 
+class _Output(Console):
+    """One that leaves it to the command to end where nobody reads any more, as with `| head`."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def console() -> Console:
     """Where commands print. A file or a pipe takes long lines, so that nothing is cut there."""
-    return Console(width=None if sys.stdout.isatty() else WIDE, emoji=False)
+    return _Output(width=None if sys.stdout.isatty() else WIDE, emoji=False)
 
 
 def show(run: Callable[[Sequence[Recorder]], Result], quiet: bool) -> int:
@@ -67,11 +74,21 @@ def luck(champion: Mapping[str, Any]) -> str:
     """
     selecting = ("train", "validation")  # levels, whichever selected; the higher: what is learned by heart is no luck
     played = [champion["levels"][name] for name in selecting] if "levels" in champion else [champion["evaluation"]]
+    played = [told for told in played if told["mean"] is not None]
+    if not played:
+        return ""
     new = max(played, key=lambda x: x["mean"])
     lost, error = champion["selection_fitness"] - new["mean"], new["standard_error"] or 0.0
     if not lost > 3 * error > 0:
         return ""
     return f"it was lucky when it was selected, by {lost:.3g}: with more fitness.episodes, luck counts for less"
+
+
+def scored(tested: Mapping[str, Any]) -> str:
+    """What a champion returned in a test."""
+    if tested["mean"] is None:
+        return "no return"
+    return f"{tested['mean']:.4g} ± {tested['standard_error'] or 0:.2g}"
 
 
 def _no_more() -> None:
@@ -85,17 +102,14 @@ def _tell(result: Result, screen: Console) -> int:
     if champion is not None:
         test = champion["evaluation"]
         screen.print(
-            f"champion: [bold]{test['mean']:.4g} ± {test['standard_error'] or 0:.2g}[/] "
-            f"on {test['episodes']} fresh episodes ({champion['selection_fitness']:.4g} when selected); "
-            f"{summary['environment_steps']:,} steps in "
+            f"champion: [bold]{scored(test)}[/] on {test['episodes']} fresh episodes "
+            f"({champion['selection_fitness']:.4g} when selected); {summary['environment_steps']:,} steps in "
             f"{summary['seconds']:.0f} s, {summary['compile_seconds']:.0f} s of them compiling",
             highlight=False,
             soft_wrap=True,
         )
         if "levels" in champion:
-            told = (
-                f"{name} {x['mean']:.4g} ± {x['standard_error'] or 0:.2g}" for name, x in champion["levels"].items()
-            )
+            told = (f"{name} {scored(tested)}" for name, tested in champion["levels"].items())
             screen.print(f"on levels: {', '.join(told)}", highlight=False, soft_wrap=True)
         if advice := luck(champion):
             screen.print(advice, highlight=False, soft_wrap=True)
@@ -106,11 +120,11 @@ def _tell(result: Result, screen: Console) -> int:
         return say(f"the run is done, only its page is missing: {described(error)}; when mended: {again}", FAILED)
     if champion is None:
         return say("no member ever had a finite fitness: every one of them diverged", FAILED)
-    screen.print(
-        f"look at it:   open {in_shell(page)}\n"
-        f"the curves:   tensorboard --logdir {in_shell(result.run_dir / 'tensorboard')}\n"
-        f"play:         shoal play {in_shell(result.run_dir)} --video champion.mp4",
-        highlight=False,
-        soft_wrap=True,
-    )
+    curves = result.run_dir / "tensorboard"
+    for name, command in (
+        ("look at it", f"open {in_shell(page)}"),
+        *([("the curves", f"tensorboard --logdir {in_shell(curves)}")] if curves.is_dir() else []),
+        ("play", f"shoal play {in_shell(result.run_dir)} --video champion.mp4"),
+    ):
+        screen.print(f"{f'{name}:':13} {command}", highlight=False, soft_wrap=True)
     return DONE

@@ -32,6 +32,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """Statistics of the champion's returns on `episodes` fresh episodes, beside the fitness it was selected for.
 
+    Episodes that were broken have no return, and do not count. Raises BadInput, also where no episode has one.
+
     levels: train, validation or test, of a run that has levels; by default test.
     trust_code: import what the run names, where it is not Shoal's.
     """
@@ -55,7 +57,10 @@ def evaluate(
             returns = shard.test(champion.learned, champion.hyper, key, episodes, levels or "test")
     finally:
         shard.close()
-    extremes = {"min": float(returns.min()), "max": float(returns.max())}
+    finite = returns[np.isfinite(returns)]
+    if not len(finite):
+        raise BadInput(f"{run}: no episode has a return, for rewards or observations of its environment are not finite")
+    extremes = {"min": float(finite.min()), "max": float(finite.max())}
     return statistics(returns) | extremes | {"selection_fitness": champion.fitness}
 
 

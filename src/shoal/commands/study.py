@@ -22,6 +22,7 @@ from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed, Interrupted, interruptible
 from shoal.core.user_code import one_line
 from shoal.distributed.lease import Lease
+from shoal.experiment.files import blame
 from shoal.population.devices import prepare
 from shoal.records.recorder import Generation, Recorder, Start
 from shoal.records.tensorboard import TensorBoard
@@ -39,8 +40,9 @@ def conduct(file: Path, workspace: Path | None, console: Console, quiet: bool = 
     study = read(file)
     path = workspace or Path("studies") / file.stem
     prepare()
-    planned = trials(study)
-    budgets(study)
+    with blame(file):
+        planned = trials(study)
+        budgets(study)
     _agree(study, path, file)
     board = _Board(study, path, planned, console, quiet)
     with board.shown():

@@ -9,6 +9,9 @@ import textwrap
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from itertools import pairwise
+from numbers import Integral, Real
+from operator import index
+from os import PathLike, fspath
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from shoal.core.errors import BadField, unknown
@@ -44,11 +47,11 @@ def build(kind: type, values: Any, prefix: str) -> Any:
 
 
 def convert(hint: Any, value: Any, place: str) -> Any:
-    """`value` as the type that `hint` asks for, where nothing is lost by it."""
+    """`value` as the type that `hint` asks for, where nothing is lost by it. Numbers of NumPy and paths count too."""
     if hint is Any:
         return value
     if is_dataclass(hint) and isinstance(hint, type):
-        return value if isinstance(value, hint) else build(hint, value, f"{place}.")
+        return build(hint, as_given(value) if isinstance(value, hint) else value, f"{place}.")
     options, base = get_args(hint), get_origin(hint) or hint
     if type(None) in options:
         return None if value is None else convert(next(o for o in options if o is not type(None)), value, place)
@@ -64,6 +67,10 @@ def convert(hint: Any, value: Any, place: str) -> Any:
         return base(convert(o, x, f"{place}.{i}") for i, (o, x) in enumerate(zip(options, value, strict=True)))
     if isinstance(base, type) and issubclass(base, Mapping) and isinstance(value, Mapping):
         return {str(k): convert(options[1], x, f"{place}.{k}") for k, x in value.items()}
+    if base is str and isinstance(value, PathLike):
+        return fspath(value)
+    if isinstance(value, Real) and not isinstance(value, (bool, int, float)):
+        value = index(value) if isinstance(value, Integral) else float(value)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         if base is float:
             if not abs(value) <= sys.float_info.max:  # NaN is not, and a whole number may be larger than any float
@@ -74,6 +81,11 @@ def convert(hint: Any, value: Any, place: str) -> Any:
     if not isinstance(value, base) or (base is int and isinstance(value, bool)):
         raise BadField(place, f"must be {WORDS.get(base, 'a list')}", value=f"{value!r}")
     return value
+
+
+def as_given(made: Any) -> dict[str, Any]:
+    """The fields of a dataclass, as they are."""
+    return {f.name: getattr(made, f.name) for f in fields(made)}
 
 
 def descriptions(kind: type) -> dict[str, str]:

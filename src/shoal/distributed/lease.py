@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from shoal.core.atomic import create_file, read_or_nothing, remove
+from shoal.core.atomic import create_file, read_file, read_or_nothing, remove
 from shoal.core.errors import BadField
 
 BEAT = 2.0  # seconds between two renewals
@@ -42,8 +42,12 @@ class Lease:
         self._beats.start()
 
     def check(self) -> None:
-        """Raises OSError when another process has the name."""
-        if self._holder() != self._mine:
+        """Raises OSError when another process has the name, or when it cannot be seen who has."""
+        try:
+            holder = read_file(self._path).decode(errors="replace")
+        except FileNotFoundError:
+            holder = ""
+        if holder != self._mine:
             raise OSError(f"another process has taken over as worker {self._path.name}, which seemed to be gone")
 
     def release(self) -> None:

@@ -69,7 +69,7 @@ class Processes:
                     self.exchange.fail(str(error), 1)
                 case Interrupted() | None:
                     pass
-                case Exception():
+                case BaseException():  # user code may leave by SystemExit
                     self.exchange.fail("".join(traceback.format_exception(error)), 1)
         finally:
             if self._workspace is not None:

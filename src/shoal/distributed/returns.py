@@ -27,14 +27,17 @@ class Returns:
     """The returns that the workers of a directory measure together, as seen by one of them.
 
     first: where this worker begins; all others should begin elsewhere. pause: called while waiting, and may raise.
+    rows: of the generation that is being measured, by part: the returns that are there already, float64 [n, C].
     """
 
     def __init__(self, folder: Path, first: int, pause: Callable[[], None]):
         self._folder, self._first, self._pause = folder, first, pause
+        self.rows: dict[int, np.ndarray] = {}
 
     def to_measure(self, generation: int, parts: int, shape: tuple[int, int]) -> Iterator[int]:
         """The parts that this worker is to measure, one after another; each must be published before the next is asked
-        for. There is at least one. In the end all parts are there, with rows of this shape."""
+        for. There is at least one. In the end `rows` has those of all parts, of this shape."""
+        self.rows = {}
         order = [(self._first + i) % parts for i in range(parts)]
         folder = self._folder / f"{generation:08d}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -43,7 +46,8 @@ class Returns:
         yield order[0]
         spent = since = time.monotonic()
         patience = PATIENCE * (spent - began)
-        while missing := [part for part in order if self.read(generation, part, shape) is None]:
+        missing = order
+        while missing := [part for part in missing if not self._there(generation, part, shape)]:
             free = (part for part in missing if create_file(folder / f"{part:04d}.claim", b""))
             late = missing[0] if time.monotonic() - since > patience else None
             part = next(free, late)
@@ -76,6 +80,13 @@ class Returns:
             remove(path)
             remove(path.with_suffix(".claim"))
         return None
+
+    def _there(self, generation: int, part: int, shape: tuple[int, int]) -> bool:
+        """Whether a part is published; then its rows are remembered, so that nobody who waits reads them again and again."""
+        found = self.read(generation, part, shape)
+        if found is not None:
+            self.rows[part] = found
+        return found is not None
 
     def _path(self, generation: int, part: int) -> Path:
         return self._folder / f"{generation:08d}" / f"{part:04d}.json"

@@ -35,7 +35,5 @@ class SharedEvaluation(Shards[SearchShard]):
             measured = measured or shard
         assert measured is not None
         for part, shard in enumerate(shards):
-            rows = self._returns.read(generation, part, shape)
-            assert rows is not None
-            shard.accept(generation, rows, measured)
+            shard.accept(generation, self._returns.rows[part], measured)
         return {}

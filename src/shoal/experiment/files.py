@@ -12,7 +12,7 @@ from typing import Any
 from shoal.core.errors import BadField, BadInput, no_run
 from shoal.core.evolution import Range
 from shoal.core.knobs import PREFIX
-from shoal.core.schema import build
+from shoal.core.schema import as_given, build
 from shoal.core.yaml_text import parse, plain, read_yaml, write_yaml
 from shoal.experiment.experiment import Experiment, check
 from shoal.experiment.registry import as_range, method_data, method_name, name_of, range_data
@@ -81,6 +81,11 @@ def blame(path: Path | None, changed: Collection[str] = (), always: bool = True)
         if error.line is not None or always:
             error.file = path
         raise
+
+
+def checked(experiment: Experiment) -> Experiment:
+    """An experiment that was made in Python, as its file would make it. Raises BadInput for wrong types."""
+    return build(Experiment, as_given(experiment), "")
 
 
 def from_dict(values: dict[str, Any]) -> Experiment:

@@ -91,12 +91,14 @@ class Display(Recorder):
             "evaluate": "evaluating",
             "evolve": "evolving",
         }
-        self._phase, self._fraction = names.get(phase, "testing the champion on fresh episodes"), fraction
+        self._phase = names.get(phase, "testing the champion on fresh episodes")
+        # Training is what takes the time: once it is done, its share of the bar stays until the generation ends.
+        self._fraction = {"train": fraction, "champion": 0.0}.get(phase, 1.0)
         if self._live is not None:
             self._live.update(self._view())
 
     def generation(self, event: Generation) -> None:
-        self._done = event.generation + 1
+        self._done, self._fraction = event.generation + 1, 0.0
         if DETERMINANT in event.metrics:
             self._columns["determinant"] = _measured(DETERMINANT)
         row = (

@@ -5,10 +5,16 @@ from __future__ import annotations
 import json
 import os
 import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from shoal.core.atomic import parse_json
+
+MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+AT_ONCE = 1000  # rows in memory while a file is written anew: a long run has millions
 
 
 class Lines:
@@ -19,11 +25,13 @@ class Lines:
     """
 
     def __init__(self, path: Path, before: int, via: Path):
-        rows = [row for row in read_lines(path) if isinstance(row.get("generation"), int)]
+        rows = (row for row in each_line(path) if isinstance(row.get("generation"), int))
+        kept = (row for row in rows if row["generation"] < before)
         temporary = via / f"{path.name}.{uuid.uuid4().hex}"
         self._file = open(temporary, "ab", buffering=0)  # noqa: SIM115
         try:
-            self.write([row for row in rows if row["generation"] < before])
+            while some := list(islice(kept, AT_ONCE)):
+                self.write(some)
             self.sync()
             temporary.replace(path)
         except BaseException:
@@ -47,20 +55,24 @@ class Lines:
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """The objects of a JSONL file; a missing file is empty, and a half-written line is skipped."""
-    objects = []
-    for line in read_text(path).split("\n"):
-        try:
-            entry = parse_json(line)
-        except ValueError:
-            continue
-        if isinstance(entry, dict):
-            objects.append(entry)
-    return objects
+    return list(each_line(path))
+
+
+def each_line(path: Path) -> Iterator[dict[str, Any]]:
+    """The same, one after another."""
+    with suppress(*MISSING), open(path, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            try:
+                entry = parse_json(line)
+            except ValueError:
+                continue
+            if isinstance(entry, dict):
+                yield entry
 
 
 def read_text(path: Path) -> str:
     """What a text file holds; a missing one is empty."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+    except MISSING:
         return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +23,7 @@ class Start(NamedTuple):
     devices: int  # on which the members of this process are
     run_dir: Path
     generation: int  # the first one to come
+    note: Callable[[str], None] = lambda message: None  # tells the user something, by way of all recorders
 
 
 class Generation(NamedTuple):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shoal.records.jsonl import read_lines
+from shoal.records.jsonl import each_line
 
 if TYPE_CHECKING:
     from shoal.methods.method import Method
@@ -78,14 +79,18 @@ def _of_drawn(rows: Rows) -> Iterator[Scalar]:
         yield Scalar(f"hyper/{name}", value)
 
 
-def read_rows(run_dir: Path) -> list[Rows]:
-    """The generations that the files of a run hold, in order."""
-    lineage: dict[int, list[dict[str, Any]]] = {}
-    for row in read_lines(run_dir / "lineage.jsonl"):
-        if isinstance(row.get("steps"), int):
-            lineage.setdefault(row["generation"], []).append(row)
-    metrics = {row["generation"]: row for row in read_lines(run_dir / "metrics.jsonl")}
-    return [Rows(rows, metrics[generation]) for generation, rows in lineage.items() if generation in metrics]
+def read_rows(run_dir: Path, before: int) -> Iterator[Rows]:
+    """The generations before `before` that the files of a run hold, in order, one after another."""
+    lineage = (row for row in each_line(run_dir / "lineage.jsonl") if isinstance(row.get("steps"), int))
+    metrics = each_line(run_dir / "metrics.jsonl")
+    entry = next(metrics, None)
+    for generation, rows in groupby(lineage, lambda row: row["generation"]):
+        if generation >= before:
+            return
+        while entry is not None and entry["generation"] < generation:
+            entry = next(metrics, None)
+        if entry is not None and entry["generation"] == generation:
+            yield Rows(list(rows), entry)
 
 
 def _number(value: float | None) -> float:

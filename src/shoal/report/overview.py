@@ -87,10 +87,7 @@ def _abstract(run: Run) -> str:
         return told + run.explanation
     if not copies:
         return told + "No member has copied another: each kept its own weights and hyperparameters."
-    told += (
-        f"{run.explanation} Members copied others {many(copies, 'time')}: so good weights spread, and good "
-        "hyperparameters were found while the population learned."
-    )
+    told += f"{run.explanation} Members copied others {many(copies, 'time')}."
     config = run.experiment.get("config")
     if isinstance(config, dict) and "capacity" in config:  # the agent learns from memory
         method = run.experiment.get("method")
@@ -125,10 +122,12 @@ def _champion(run: Run) -> str:
     mean, error, episodes = (number(tested.get(name)) for name in ("mean", "standard_error", "episodes"))
     who = f"Champion: {'the mean' if run.drawn else f'member {uid}'} after generation {generation}"
     if np.isnan(mean):
+        broken = "none of its fresh episodes has a return, for its environment broke them"
+        state = broken if episodes == 0 else "the champion has not been tested on fresh episodes yet"
         return (
             f'<div class="champion-card"><p class="who">{who}</p><p class="score">{escape(text(selected))}</p>'
             "<p>This is its <em>selection fitness</em>: the score that put it first. The best of many noisy scores is "
-            "partly luck, so expect a little less: the champion has not been tested on fresh episodes yet.</p></div>"
+            f"partly luck, so expect a little less: {state}.</p></div>"
         )
     told = on_levels(run)
     why = (

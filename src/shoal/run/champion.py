@@ -140,26 +140,24 @@ def load_champion(run: str | Path, trust_code: bool = False, **given: Any) -> Ch
     """
     run = Path(run)
     experiment, folder = replace(of_run(run), **given), run / "champion"
-    if not folder.is_dir():
-        raise BadInput(f"{run} holds no champion yet: no generation has ended with a member that has a fitness")
     try:
-        manifest = checkpoint.read_manifest(folder)
+        arrays, manifest = checkpoint.read_arrays(folder)
         best = best_of(manifest, f"{folder}: ")
         spec = _spec(folder, experiment, manifest.get("spec"))
         by_trainer = is_trainer(experiment.agent, experiment.python)
         check_trust(experiment, trust_code, PLACES if by_trainer else OF_AGENTS)
         if by_trainer:
-            learned = checkpoint.read(folder, Named())[0]
+            learned = checkpoint.restore(folder, arrays, Named())
             policy = _by_trainer(experiment, best.hyper, learned)
         else:
             assert spec is not None
             agent = make_learner(experiment, spec, method(experiment.method))[1].agent
-            learned = checkpoint.read(
-                folder, jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned
-            )[0]
+            like = jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned
+            learned = checkpoint.restore(folder, arrays, like)
             policy = policy_of(agent, spec.action)
     except Damaged as error:
-        raise BadInput(str(error)) from error
+        none = f"{run} holds no champion yet: no generation has ended with a member that has a fitness"
+        raise BadInput(str(error) if folder.is_dir() else none) from error
     return Champion(policy, spec, replace(best, learned=learned), experiment)
 
 

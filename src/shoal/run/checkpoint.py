@@ -19,13 +19,15 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from shoal.core.atomic import Damaged, read_file, seal, unseal, write_file
+from shoal.core.atomic import Damaged, read_file, read_or_nothing, seal, unseal, write_file
 from shoal.core.errors import BadInput
 from shoal.core.tree import Named
 from shoal.core.types import PyTree
 from shoal.core.workshop import Workshop
 
 DATA, MANIFEST = "state.safetensors", "manifest.json"
+READINGS = 3  # of what a run that goes on replaces meanwhile
+MOMENT = 0.01  # seconds; longer than the two renames by which a folder is replaced
 
 
 def to_host(tree: PyTree) -> PyTree:
@@ -65,16 +67,21 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return unseal(folder / MANIFEST)
 
 
-def read(folder: Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
-    """The tree and manifest of a folder that `write` wrote; `like` gives structure, shape, dtype. Raises Damaged."""
-    arrays, manifest = read_arrays(folder)
-    return _restore(folder, arrays, like), manifest
-
-
 def read_arrays(folder: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The arrays and the manifest of a folder that `write` wrote, whatever their structure. Raises Damaged."""
-    manifest = read_manifest(folder)
-    return _read_arrays(folder, DATA, manifest), manifest
+    """The arrays and the manifest of a folder that `write` wrote, whatever their structure. Raises Damaged.
+
+    They belong together: where the folder is replaced meanwhile, the new one is read.
+    """
+    for reading in range(1, READINGS + 1):
+        before = read_or_nothing(folder / MANIFEST)
+        try:
+            manifest = read_manifest(folder)
+            return _read_arrays(folder, DATA, manifest), manifest
+        except Damaged:
+            time.sleep(MOMENT)
+            if reading == READINGS or read_or_nothing(folder / MANIFEST) == before:
+                raise
+    raise AssertionError
 
 
 def _packed(tree: PyTree) -> tuple[bytes, dict[str, int]]:
@@ -116,10 +123,13 @@ def _read_arrays(folder: Path, name: str, about: dict[str, Any]) -> dict[str, np
         raise Damaged(f"{folder}: its data cannot be read ({error})") from error
 
 
-def _restore(folder: Path, arrays: dict[str, np.ndarray], like: PyTree) -> PyTree:
-    """A tree like `like`, with these arrays, all of which it uses up. Raises Damaged."""
+def restore(folder: Path, arrays: dict[str, np.ndarray], like: PyTree) -> PyTree:
+    """A tree of the structure, shapes and dtypes of `like`, with these arrays of a folder, all of which it uses up.
 
-    def restore(path: Any, leaf: Any) -> Any:
+    Raises Damaged.
+    """
+
+    def fit(path: Any, leaf: Any) -> Any:
         if isinstance(leaf, Named):
             place = jax.tree_util.keystr(path)
             inside = [name for name in arrays if name.startswith(f"{place}[")]
@@ -133,7 +143,7 @@ def _restore(folder: Path, arrays: dict[str, np.ndarray], like: PyTree) -> PyTre
             raise Damaged(f"{folder}: {name} is missing or has another shape: it was made by another experiment")
         return jax.random.wrap_key_data(jnp.asarray(found)) if _is_key(leaf) else found
 
-    tree = jax.tree_util.tree_map_with_path(restore, like)
+    tree = jax.tree_util.tree_map_with_path(fit, like)
     if arrays:
         raise Damaged(f"{folder}: {min(arrays)} is unknown: it was made by another experiment")
     return tree
@@ -215,8 +225,21 @@ class Checkpoints:
                 return generation
         raise BadInput(f"{self._folder} holds no whole checkpoint to resume from")
 
-    def arrays(self, generation: int) -> dict[str, dict[str, np.ndarray]]:
-        """All that is saved of every shard, by the shards' names in order, whatever their structure. Raises BadInput."""
+    def newest_arrays(self) -> tuple[int, dict[str, dict[str, np.ndarray]]]:
+        """The newest whole generation, and all that is saved of its shards, by their names in order, whatever their
+        structure. A run that goes on may remove it meanwhile: then there is a newer one. Raises BadInput."""
+        for reading in range(1, READINGS + 1):
+            before = self.generations()
+            try:
+                generation = self.newest(lambda message: None)
+                return generation, self._arrays(generation)
+            except BadInput:
+                if reading == READINGS or self.generations() == before:
+                    raise
+        raise AssertionError
+
+    def _arrays(self, generation: int) -> dict[str, dict[str, np.ndarray]]:
+        """Those of the shards of a generation. Raises BadInput."""
         folder = self._folder / f"{generation:08d}"
         try:
             told = _parts(folder, read_manifest(folder))
@@ -235,7 +258,7 @@ class Checkpoints:
                 about = told.get(name)
                 if about is None:
                     raise Damaged(f"{folder}: it has no part {name}: it was made by another experiment")
-                parts[name] = _restore(folder, _read_arrays(folder, f"{name}.safetensors", about), tree)
+                parts[name] = restore(folder, _read_arrays(folder, f"{name}.safetensors", about), tree)
         except Damaged as error:
             raise BadInput(str(error)) from error
         return parts, manifest

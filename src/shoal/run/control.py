@@ -16,18 +16,27 @@ from shoal.records.recorder import Recorder
 PATIENCE = 10.0  # seconds that a stopped run may take to end its generation instead of abandoning it
 
 
+class NotBegun(Interrupted):
+    """The run was stopped by a signal before there was anything to resume."""
+
+    def __str__(self) -> str:
+        return "interrupted; start it again"
+
+
 class Control:
     """Passes progress to the recorders of a run, and signals to its parts.
 
-    stop: a signal has asked for an end. last_seconds: of training, in the last generation. iterations: of an interval.
-    leading: this process writes the records.
+    stop: a signal has asked for an end. iterations: of an interval. leading: this process writes the records.
+    last_seconds: of training, in the last generation. last_generation: seconds of the whole of it.
+    run_dir: where the run lies, once it has a place.
     """
 
     def __init__(self, recorders: Sequence[Recorder]):
         self.recorders = list(recorders)
         self.stop = self.abandon = self._told = False
-        self.last_seconds, self.iterations = 0.0, 1
-        self.run_dir, self.leading = Path(), True
+        self.last_seconds, self.last_generation, self.iterations = 0.0, 0.0, 1
+        self.leading = True
+        self.run_dir: Path | None = None
         self._generation, self._phase, self._began = 0, "", time.perf_counter()
 
     def lead(self, leading: bool) -> None:
@@ -38,8 +47,8 @@ class Control:
 
     def interrupt(self) -> None:
         """Called by a signal, in the middle of anything: it only leaves word for `attend`."""
-        left = self.last_seconds - (time.perf_counter() - self._began)
-        self.abandon = self.stop or not self.last_seconds or left > PATIENCE or self._phase == "champion"
+        left = self.last_generation - (time.perf_counter() - self._began)
+        self.abandon = self.stop or not self.last_generation or left > PATIENCE or self._phase == "champion"
         self.stop = True
 
     def attend(self) -> None:
@@ -49,7 +58,9 @@ class Control:
             end = "this generation is abandoned" if self.abandon else "after this generation; once more to abandon it"
             self.note(f"stopping: {end}")
         if self.abandon:
-            raise Interrupted(self.run_dir, leading=self.leading)
+            run_dir = self.run_dir or Path()
+            begun = self.run_dir is not None and (run_dir / "experiment.yaml").exists()
+            raise (Interrupted if begun else NotBegun)(run_dir, leading=self.leading)
 
     def pause(self, result: PyTree, done: float) -> None:
         """Wait for a result of the device, open to signals, and show how many iterations of the phase are done."""

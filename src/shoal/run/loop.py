@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from shoal.distributed.processes import Processes
 from shoal.distributed.synchronous import Evolved, Shared
 from shoal.environments.blame import callbacks_blamed
 from shoal.experiment.experiment import Experiment
-from shoal.experiment.files import blame, of_run
+from shoal.experiment.files import blame, checked, load, of_run
 from shoal.experiment.registry import name_of
 from shoal.experiment.trust import check_trust
 from shoal.population.rollouts.episodes import statistics, with_interval
@@ -35,9 +36,12 @@ from shoal.run.rundir import Totals
 from shoal.run.start import Context, State, begin, enter, restore, to_save
 
 
-def train(experiment: Experiment, recorders: Sequence[Recorder] = (), progress: bool = False) -> Result:
+def train(
+    experiment: Experiment | str | PathLike[str], recorders: Sequence[Recorder] = (), progress: bool = False
+) -> Result:
     """Run an experiment from its start.
 
+    experiment: the object, or the path of its file
     recorders: receive every generation, and may end the run after one; it can be resumed then.
     progress: show the table that the command shows.
 
@@ -48,7 +52,8 @@ def train(experiment: Experiment, recorders: Sequence[Recorder] = (), progress: 
         worker = context.processes.run_dir  # one that was here before goes on
         return restore(context) if worker and (worker / "experiment.yaml").exists() else begin(context)
 
-    return _run(experiment, recorders, progress, start)
+    made = checked(experiment) if isinstance(experiment, Experiment) else load(Path(experiment))
+    return _run(made, recorders, progress, start)
 
 
 def resume(
@@ -72,11 +77,23 @@ def resume(
     check_trust(experiment, trust_code)
     if generations is not None:
         experiment = replace(experiment, generations=generations)
-    if experiment.exchange == "directory":  # seen from here it may have another path
-        workspace, worker = file.absolute().parents[2], file.absolute().parent.name
-        experiment = replace(experiment, workspace=str(workspace), worker=worker, run_dir=None)
+    if experiment.exchange == "directory":
+        experiment = replace(experiment, workspace=str(_workspace_of(experiment, file.parent)), run_dir=None)
     with blame(file, ["generations", "run_dir", "workspace", "worker", *given], always=False):
         return _run(experiment, recorders, progress, restore)
+
+
+def _workspace_of(experiment: Experiment, run_dir: Path) -> Path:
+    """The workspace in which the run of a worker lies; seen from here it may have another path than it had.
+
+    Raises BadInput for a copy, which is nobody's.
+    """
+    path, worker = run_dir.resolve(), experiment.worker
+    workspace = path.parent.parent
+    if path != workspace / "workers" / str(worker) or not (workspace / "slots").is_dir():
+        place = f"WORKSPACE/workers/{worker}, with WORKSPACE/slots beside"
+        raise BadInput(f"{run_dir} is the run of worker {worker}, which goes on only where it lies in {place}")
+    return workspace
 
 
 def _run(
@@ -139,7 +156,7 @@ def _generations(c: Context, state: State, saver: ThreadPoolExecutor) -> dict[st
     """The loop, and what result.json says of it."""
     saving: Future | None = None
     for recorder in c.control.recorders:
-        recorder.start(Start(c.resolved, c.shard.devices, c.files.path, state.done))
+        recorder.start(Start(c.resolved, c.shard.devices, c.files.path, state.done, c.control.note))
     try:
         for generation in range(state.done, c.experiment.generations):
             before, (state, shared, evolved, event) = state, _live(c, state, generation)
@@ -157,7 +174,7 @@ def _generations(c: Context, state: State, saver: ThreadPoolExecutor) -> dict[st
             _wait(c, saving)  # an interrupted run can be resumed from it, so a failure to write it matters more
     summary = _test_champion(c, state)
     if c.leading:
-        c.files.write("result.json", json.dumps(plain(summary), indent=1))
+        c.files.write("result.json", json.dumps(plain(summary), indent=1, allow_nan=False))
     c.processes.exchange.broadcast("done")
     return summary
 
@@ -178,7 +195,7 @@ def _live(c: Context, state: State, generation: int) -> tuple[State, Shared, Evo
     decide = partial(c.resolved.evolver.decide, c.key(generation, "decide"), state.evolution)
     evolved = c.members.evolve(shared, decide, champion)
     times.append(time.perf_counter())
-    c.control.last_seconds = times[1] - times[0]
+    c.control.last_seconds, c.control.last_generation = times[1] - times[0], times[-1] - times[0]
     best = state.best if champion is None else best_at(shared.cards, champion, evolved.champion)
     steps = int(shared.cards.steps.sum())
     after = state._replace(done=generation + 1, evolution=evolved.evolution, best=best, steps=steps)

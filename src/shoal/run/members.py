@@ -35,8 +35,8 @@ class Saved(NamedTuple):
 def read_members(run: Path) -> Saved:
     """The members of a run, whoever trains them. Raises BadInput, and Damaged where they are not saved."""
     checkpoints = Checkpoints(run / "checkpoints", 1, Workshop(run, "unused"))
-    generation = checkpoints.newest(lambda message: None)
-    first, *_ = shards = checkpoints.arrays(generation)  # named by the uid of their first member, in sizes of a shard
+    generation, shards = checkpoints.newest_arrays()
+    first, *_ = shards  # named by the uid of their first member, in sizes of a shard
     of_trainers = FITNESS_OF_TRAINERS in shards[first]
     fitness = FITNESS_OF_TRAINERS if of_trainers else FITNESS
     whole = (LEARNED, HYPER, KNOB, HYPER_OF_TRAINERS, fitness)  # what has an axis of members

@@ -12,6 +12,7 @@ import numpy as np
 from shoal.core.atomic import Damaged
 from shoal.core.errors import BadField, BadInput
 from shoal.core.types import PyTree
+from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import of_run
 from shoal.experiment.registry import method_name, name_of
 from shoal.experiment.resolve import Resolved
@@ -46,13 +47,35 @@ def read_origin(resolved: Resolved) -> Origin | None:
         return None
     path = Path(e.start)
     try:
-        if (path / "experiment.yaml").is_file():
-            return _population(resolved, path)
-        if (path / checkpoint.MANIFEST).is_file():
-            return _champion(resolved, path)
+        for place, begin in (("experiment.yaml", _population), (checkpoint.MANIFEST, _champion)):
+            if (path / place).is_file():
+                _check_levels(e)
+                return begin(resolved, path)
     except (Damaged, BadInput) as error:
         raise error if isinstance(error, BadField) else BadField("start", str(error), value=e.start) from error
     raise BadField("start", "there is no run, and no champion of one", "write RUN or RUN/champion", value=e.start)
+
+
+def experiment_behind(start: str) -> Experiment:
+    """The experiment of the run that `start` names, by itself or by its champion. Raises BadInput."""
+    path = Path(start)
+    return of_run(path if (path / "experiment.yaml").is_file() else path.parent)
+
+
+def _check_levels(e: Experiment) -> None:
+    """Raise BadInput where members have trained on levels that are to measure them here, or where they were chosen by
+    levels that are to test the champion."""
+    if e.levels is None or (before := experiment_behind(str(e.start)).levels) is None:
+        return
+    here, there = e.levels.spans(), before.spans()
+    for name, its, what in (
+        ("validation", "train", "trained on"),
+        ("test", "train", "trained on"),
+        ("test", "validation", "measured its members on"),
+    ):
+        if here[name].first < there[its].end and there[its].first < here[name].end:
+            problem = f"has levels that {e.start} {what}, {list(there[its])}"
+            raise BadField(f"levels.{name}", problem, "choose others", value=list(here[name]))
 
 
 def _population(resolved: Resolved, run: Path) -> Origin:

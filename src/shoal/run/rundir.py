@@ -53,7 +53,8 @@ class RunDirectory:
     def check_free(self, needed: int) -> None:
         """Raise BadInput where a run lies already, or where the disk has no room for `needed` bytes."""
         if (self.path / "experiment.yaml").exists():
-            raise BadField("run_dir", f"{self.path} already holds a run", f"`shoal resume {self.path}` continues it")
+            advice = f"`shoal resume {self.path}` continues it, --run-dir NEW trains elsewhere"
+            raise BadField("run_dir", f"{self.path} already holds a run", advice)
         if any((self.path / name).exists() for name in FILES):
             raise BadField("run_dir", f"{self.path} holds what is left of a run", "remove it or choose another place")
         place = next(p for p in (self.path, *self.path.absolute().parents) if p.is_dir())

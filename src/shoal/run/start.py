@@ -82,7 +82,7 @@ def enter(experiment: Experiment, control: Control, processes: Processes, held: 
     prepare(exchange.neighbour, exchange.sharer)
     resolved = processes.join(resolve(experiment, exchange.size))
     control.iterations = resolved.iterations
-    shard = processes.shard(resolved, control.pause, lambda: control.run_dir)
+    shard = processes.shard(resolved, control.pause, lambda: control.run_dir or Path())
     held.callback(shard.close)
     members = processes.members(shard)
     run_dir = processes.run_dir or (_take_place(resolved, control, held) if processes.leading else "")
@@ -181,7 +181,7 @@ def _load(c: Context, generation: int, first: State) -> State:
     parts, manifest = c.files.checkpoints.load(generation, to_save(c, first, template=True))
     done, generations = manifest["generation"] + 1, c.experiment.generations
     if done > generations or (done == generations and (run_dir / "result.json").exists()):
-        raise BadInput(f"{run_dir} has done its {done} generations; raise them with --generations")
+        raise BadInput(f"{run_dir} has done {done} generations; give it more of them with --generations")
     totals = read_totals(manifest, f"{run_dir}: ")
     best = Best()
     if totals.champion is not None:

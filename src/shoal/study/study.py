@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from shoal.core.errors import BadField, BadInput
+from shoal.core.errors import BadField, BadInput, unknown
 from shoal.core.schema import build
 from shoal.core.yaml_text import plain, read_yaml, write_yaml
 from shoal.experiment.experiment import Experiment
@@ -113,7 +113,9 @@ def check(study: Study) -> None:
         if sequence is not None and "method" in changes:
             raise BadField(f"arms.{arm}.method", "its members learn alone", "leave it out")
         other = changes.get("replay")
-        if other is not None and (other not in study.arms or any(name in study.arms[other] for name in OWN)):
+        if other is not None and other not in study.arms:
+            raise unknown(f"arms.{arm}.replay", str(other), study.arms)
+        if other is not None and any(name in study.arms[other] for name in OWN):
             problem = f"must name another arm, which has none of {', '.join(OWN)}"
             raise BadField(f"arms.{arm}.replay", problem, value=f"{other!r}")
         if other is not None and set(changes) - {"replay", "population"}:

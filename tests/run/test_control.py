@@ -1,0 +1,83 @@
+"""What a signal does to a run, and what the run then says."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.runs import Signals, tiny
+
+from shoal.core.interrupts import Interrupted
+from shoal.population.member_shard import MemberShard
+from shoal.run import control
+from shoal.run import start as beginning
+from shoal.run.control import Control
+from shoal.run.loop import train
+
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds that `control` sees, which pass as a test says."""
+    now = [0.0]
+    monkeypatch.setattr(control.time, "perf_counter", lambda: now[0])
+    return now
+
+
+def test_a_long_evaluation_is_abandoned_too(
+    tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Training takes a second, and evaluation a minute."""
+
+    def lasting(seconds: float, work: Callable[..., Any]) -> Callable[..., Any]:
+        def done(*arguments: Any) -> Any:
+            clock[0] += seconds
+            return work(*arguments)
+
+        return done
+
+    monkeypatch.setattr(MemberShard, "train", lasting(1, MemberShard.train))
+    monkeypatch.setattr(MemberShard, "evaluate", lasting(60, MemberShard.evaluate))
+    signals = Signals(1, "evaluate")
+    with pytest.raises(Interrupted, match="go on with: shoal resume"):
+        train(tiny(tmp_path / "run"), [signals])
+    assert signals.notes == ["stopping: this generation is abandoned"]
+
+
+@pytest.mark.parametrize(("elapsed", "abandon"), [(0.0, True), (49.0, True), (51.0, False), (300.0, False)])
+def test_what_is_left_decides(clock: list[float], elapsed: float, abandon: bool) -> None:
+    held = Control([])
+    held.last_seconds, held.last_generation = 1.0, 60.0
+    held.enter(1, "train")
+    clock[0] += elapsed
+    held.enter(1, "evaluate")
+    held.interrupt()
+    assert (held.stop, held.abandon) == (True, abandon)
+
+
+@pytest.mark.parametrize("part", ["resolve", "RunDirectory"])
+def test_before_there_is_anything_to_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    """Before the run has a place, and before there is anything in it."""
+    made = getattr(beginning, part)
+
+    def stopped(*arguments: Any) -> Any:
+        signal.raise_signal(signal.SIGTERM)
+        monkeypatch.setattr(beginning, "check_memory", lambda resolved: heard[0].attend())
+        if part == "resolve":
+            heard[0].attend()
+        return made(*arguments)
+
+    heard: list[Control] = []
+    lead = Control.lead
+    monkeypatch.setattr(Control, "lead", lambda held, leading: (heard.append(held), lead(held, leading)))
+    monkeypatch.setattr(beginning, part, stopped)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "experiment.yaml").touch()  # of another run, in which the command is started
+    with pytest.raises(Interrupted) as told:
+        train(tiny(tmp_path / "run"))
+    assert str(told.value) == "interrupted; start it again"
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,52 @@
+"""What a run says of its champion when episodes of the last test were broken: they have no return, and JSON has no NaN."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.runs import flags, shoal
+
+from shoal.commands.evaluate import evaluate
+from shoal.core.errors import BadInput
+from shoal.population.member_shard import MemberShard
+
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What every test of a champion returns."""
+    returns: list[float] = []
+    monkeypatch.setattr(MemberShard, "test", lambda *arguments: np.array(returns))
+    return returns
+
+
+def outcome(run: Path) -> tuple[str, dict[str, Any]]:
+    """What a run printed, and what its result.json says of the champion's test."""
+    done = shoal(*flags(run, "--quiet"))
+    assert (done.code, done.err) == (0, "")
+    result = json.loads((run / "result.json").read_text(), parse_constant=pytest.fail)
+    return done.out, result["champion"]["evaluation"]
+
+
+def test_one_broken_episode_voids_no_test(tmp_path: Path, played: list[float]) -> None:
+    played += [1.0, np.nan, 3.0]
+    out, tested = outcome(tmp_path / "run")
+    assert tested == {"mean": 2.0, "standard_error": 1.0, "episodes": 2}
+    assert "champion: 2 ± 1 on 2 fresh episodes" in out
+    found = evaluate(tmp_path / "run", 3)
+    assert (found["min"], found["mean"], found["max"], found["episodes"]) == (1.0, 2.0, 3.0, 2)
+
+
+def test_all_of_them_broken(tmp_path: Path, played: list[float]) -> None:
+    played += [np.nan, np.inf]
+    out, tested = outcome(tmp_path / "run")
+    assert tested == {"mean": None, "standard_error": None, "episodes": 0}
+    assert "champion: no return on 0 fresh episodes" in out
+    assert "none of its fresh episodes has a return" in (tmp_path / "run/report.html").read_text()
+    with pytest.raises(BadInput, match="run: no episode has a return"):
+        evaluate(tmp_path / "run", 2)
