@@ -88,7 +88,7 @@ def test_sequences_cost_what_other_arms_cost(tmp_path: Path) -> None:
         ({"arms": ARMS | {"x": {"seed": 3}}}, "arms.x.seed: the study sets it for each run"),
         (
             {"arms": ARMS | {"x": {"replay": "nobody"}}},
-            "arms.x.replay = 'nobody': must name another arm, which has none of",
+            "arms.x.replay: 'nobody' does not exist; choose from control, pbt, x",
         ),
         ({"arms": ARMS | {"x": {"replay": "pbt", "method": "es"}}}, "arms.x: an arm that replays is trained as"),
         ({"tasks": {"a": {}, "b": {}}}, r"tasks.a.scale: write scale: \[LOW, HIGH\]"),

@@ -15,6 +15,7 @@ With `n_step`, r is the discounted sum of n rewards, s' the observation n steps 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -159,7 +160,7 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         limits={
             "target_period": (1.0, 1e9),
             "epsilon": (0.0, 1.0),
-            **dict.fromkeys(("learning_rate", "epsilon_updates", "max_gradient_norm"), (0.0, 1e9)),
+            **dict.fromkeys(("learning_rate", "epsilon_updates", "max_gradient_norm"), (0.0, math.inf)),
         },
         weights=("params", "target"),
         sees=view.keys,

@@ -20,6 +20,7 @@ a sequence of T steps: it begins with what was remembered when the rollout began
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -94,7 +95,7 @@ LIMITS = {
     "discount": (0.0, 1.0),
     "gae_lambda": (0.0, 1.0),
     "epochs": (1.0, 1e6),
-    **dict.fromkeys(("learning_rate", "clip_range", "value_coefficient", "max_gradient_norm"), (0.0, 1e9)),
+    **dict.fromkeys(("learning_rate", "clip_range", "value_coefficient", "max_gradient_norm"), (0.0, math.inf)),
 }
 
 

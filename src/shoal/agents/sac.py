@@ -14,6 +14,7 @@ the same weights:
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -191,7 +192,9 @@ def sac(spec: Spec, **settings: Any) -> Agent:
         greedy=greedy,
         hyper=Hyper(),
         space=SPACE,
-        limits=dict.fromkeys(("policy_learning_rate", "critic_learning_rate", "temperature_learning_rate"), (0.0, 1e9)),
+        limits=dict.fromkeys(
+            ("policy_learning_rate", "critic_learning_rate", "temperature_learning_rate"), (0.0, math.inf)
+        ),
         weights=("policy", "critics", "target_critics"),
         sees=of_actor.keys,
     )

@@ -13,6 +13,7 @@ and Q2, and their target networks pi', Q1', Q2':
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -239,7 +240,7 @@ def td3(spec: Spec, **settings: Any) -> Agent:
         greedy=greedy,
         hyper=Hyper(),
         space=SPACE,
-        limits={"policy_delay": (1.0, 1e6), **dict.fromkeys(NOT_NEGATIVE, (0.0, 1e9))},
+        limits={"policy_delay": (1.0, 1e6), **dict.fromkeys(NOT_NEGATIVE, (0.0, math.inf))},
         parts=net,
         weights=("policy", "critics", "target_policy", "target_critics"),
         sees=net.sees,
