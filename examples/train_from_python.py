@@ -17,7 +17,7 @@ def main() -> None:
         interval=INTERVAL,
         space={"learning_rate": [1e-5, 1e-1, "log"], "discount": [0.8, 0.999, "one_minus_log"]},
     )
-    result = train(experiment)  # add recorders=[Display(Console())] from shoal.records.console to watch it
+    result = train(experiment)  # with progress=True you can watch it
 
     champion = result.champion
     test = result.summary["champion"]["evaluation"]

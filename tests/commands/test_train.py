@@ -549,7 +549,8 @@ def test_module_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (tmp_path / "my_world.py").write_text("from shoal.environments.probes import match as world\n")
     monkeypatch.chdir(tmp_path)
     before = list(sys.path)
-    assert shoal(*flags(tmp_path / "r", env="my_world:world")).code == 0
+    made = shoal(*flags(tmp_path / "r", env="my_world:world"))
+    assert made.code == 0 and "--video champion.mp4 --trust-code\n" in made.out
     assert sys.path == before
     assert load(tmp_path / "r/experiment.yaml").env == "my_world:world"
     sys.modules.pop("my_world")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -58,12 +59,29 @@ def show(run: Callable[[Sequence[Recorder]], Result], quiet: bool) -> int:
     except Interrupted as stopped:
         with on_signal(_no_more):
             if stopped.leading:
-                screen.print(escape(str(stopped)), highlight=False, soft_wrap=True)
+                again = f"{stopped}{trusted(stopped.run_dir)}"  # it ends with a command
+                screen.print(escape(again), highlight=False, soft_wrap=True)
             return INTERRUPTED
     except Failed as error:
-        return say(str(error), FAILED)
+        return say(f"{error}{trusted(error.run_dir)}", FAILED)
     with on_signal(_no_more):
         return _tell(result, screen) if result.leading else DONE
+
+
+def trusted(run: Path) -> str:
+    """The flag that commands on a run need which names code, with a space before it; nothing where it names none, or where
+    there is no run."""
+    from shoal.core.errors import BadInput
+    from shoal.experiment.files import of_run
+    from shoal.experiment.trust import check_trust
+
+    with suppress(BadInput):
+        experiment = of_run(run)
+        try:
+            check_trust(experiment, False)
+        except BadInput:
+            return " --trust-code"
+    return ""
 
 
 def luck(champion: Mapping[str, Any]) -> str:
@@ -124,7 +142,7 @@ def _tell(result: Result, screen: Console) -> int:
     for name, command in (
         ("look at it", f"open {in_shell(page)}"),
         *([("the curves", f"tensorboard --logdir {in_shell(curves)}")] if curves.is_dir() else []),
-        ("play", f"shoal play {in_shell(result.run_dir)} --video champion.mp4"),
+        ("play", f"shoal play {in_shell(result.run_dir)} --video champion.mp4{trusted(result.run_dir)}"),
     ):
         screen.print(f"{f'{name}:':13} {command}", highlight=False, soft_wrap=True)
     return DONE

@@ -101,7 +101,9 @@ def resolve(env: str) -> str:
         if _importable(suite):
             return env
         raise BadField(
-            "env", f"there is no suite {suite!r}", f"choose one of {', '.join(SUITES)}, or module:factory of your own"
+            "env",
+            f"there is no suite {suite!r}, and no module of this name in the current directory or installed",
+            f"suites are {', '.join(SUITES)}",
         )
     if colon and not installed(suite):
         raise _missing(env, suite)

@@ -64,7 +64,7 @@ class Display(Recorder):
         size = f"{number:,} {unit}{'s' * (number > 1)} each"
         self._say(
             f"[bold]{e.population} × {escape(str(e.agent))}{how}[/] on [bold]{escape(str(e.env))}[/], "
-            f"{e.generations} generations of {size}, {where} → {escape(str(run_dir))}"
+            f"{e.generations} generation{'s' * (e.generations > 1)} of {size}, {where} → {escape(str(run_dir))}"
         )
         if resolved.steps and resolved.steps != e.interval:
             self._say(f"[dim]interval {e.interval:,} is rounded up to {resolved.steps:,}: whole rollouts[/]")
