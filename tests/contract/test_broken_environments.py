@@ -236,7 +236,7 @@ def test_a_callback_that_fails_later(tmp_path: Path, monkeypatch: pytest.MonkeyP
     outcome = shoal("resume", run, "--quiet", "--trust-code", "--generations", 2)
     assert outcome.code == 1 and outcome.err.count("\n") == 1, outcome.err
     assert outcome.err.startswith(f"shoal: env: {env} failed in a callback: ZeroDivisionError: of my own {OWN}")
-    assert outcome.err.endswith(f"; when that is mended, go on with: shoal resume {run}\n")
+    assert outcome.err.endswith(f"; when that is mended, go on with: shoal resume {run} --trust-code\n")
     with pytest.raises(Failed) as failed:
         resume(run, 2, trust_code=True)
     assert isinstance(failed.value.__cause__, BadInput)
