@@ -14,7 +14,7 @@ from rich.markup import escape
 from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 
 from shoal import __version__
-from shoal.commands.endings import BAD_INPUT, DONE, ENDED, FAILED, INTERRUPTED, console, in_shell, say, show
+from shoal.commands.endings import BAD_INPUT, DONE, ENDED, FAILED, INTERRUPTED, console, in_shell, say, scored, show
 from shoal.commands.flags import (
     NOTHING,
     WHOLE,
@@ -108,7 +108,7 @@ def evaluate(
     with console().status("playing"):
         outcome = play_episodes(run, episodes, seed, trust_code, levels)
     console().print(
-        f"{outcome['mean']:.4g} ± {outcome['standard_error'] or 0:.2g} over {outcome['episodes']} episodes "
+        f"{scored(outcome)} over {outcome['episodes']} episodes "
         f"(lowest {outcome['min']:.4g}, highest {outcome['max']:.4g}); "
         f"when selected it had {outcome['selection_fitness']:.4g}",
         highlight=False,

@@ -20,8 +20,10 @@ from shoal.core.spec import Continuous, Discrete, Spec
 from shoal.environments import envpool as ours
 from shoal.environments import registry
 from shoal.environments.host import HostEnvironment
-from shoal.environments.levels import Levels, check_levels
+from shoal.environments.levels import Levels
 from shoal.environments.spaces import to_bounds
+from shoal.experiment.experiment import Experiment
+from shoal.experiment.make import make_environment
 
 installed = pytest.mark.skipif(importlib.util.find_spec("envpool") is None, reason="the extra envpool is not installed")
 EASY = {"distribution_mode": "easy"}
@@ -212,7 +214,7 @@ def test_who_has_levels_where_envpool_has_none():
     for env, advice in (("Hopper-v5", "; gym:Hopper-v5 has them"), ("envpool:CheetahRun-v1", "")):
         full = registry.resolve(env)
         with pytest.raises(BadInput, match=f"^levels: {full} has none{advice}$"):
-            check_levels(registry.make(full, {}), full, Levels().spans())
+            make_environment(Experiment(env=env, levels=Levels()))
 
 
 @installed

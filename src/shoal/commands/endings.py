@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -73,15 +72,13 @@ def trusted(run: Path) -> str:
     there is no run."""
     from shoal.core.errors import BadInput
     from shoal.experiment.files import of_run
-    from shoal.experiment.trust import check_trust
+    from shoal.experiment.trust import PLACES, code_at
 
-    with suppress(BadInput):
+    try:
         experiment = of_run(run)
-        try:
-            check_trust(experiment, False)
-        except BadInput:
-            return " --trust-code"
-    return ""
+    except BadInput:
+        return ""
+    return " --trust-code" if any(code_at(experiment, place) for place in PLACES) else ""
 
 
 def luck(champion: Mapping[str, Any]) -> str:

@@ -21,11 +21,12 @@ def take(tree: PyTree, rows: Any) -> PyTree:
     return jax.tree.map(lambda x: x[rows], tree)
 
 
-def where(mask: jax.Array, yes: PyTree, no: PyTree) -> PyTree:
-    """`yes` where mask, else `no`; the mask's axes are the leading axes of every leaf."""
+def where(mask: Any, yes: PyTree, no: PyTree) -> PyTree:
+    """`yes` where mask, else `no`; the mask's axes are the leading axes of every leaf. Of NumPy's arrays alone, NumPy's."""
 
-    def choose(a: jax.Array, b: jax.Array) -> jax.Array:
-        return jnp.where(mask.reshape(mask.shape + (1,) * (a.ndim - mask.ndim)), a, b)
+    def choose(a: Any, b: Any) -> Any:
+        xp = np if all(isinstance(x, np.ndarray) for x in (mask, a, b)) else jnp
+        return xp.where(mask.reshape(mask.shape + (1,) * (a.ndim - mask.ndim)), a, b)
 
     return jax.tree.map(choose, yes, no)
 

@@ -30,6 +30,10 @@ class Span(NamedTuple):
     first: Any
     end: Any
 
+    def meets(self, other: Span) -> bool:
+        """Whether a level is in both."""
+        return bool(self.first < other.end and other.first < self.end)
+
 
 @dataclass(frozen=True)
 class Levels:
@@ -57,7 +61,7 @@ class Levels:
                 raise BadField(f"levels.{name}", f"ends at {found[name].end}, and level numbers stay below 2**31")
         for name, span in found.items():
             for other, its in found.items():
-                if other != name and span.first < its.end and its.first < span.end:
+                if other != name and span.meets(its):
                     problem = f"has levels of {other} = {list(its)}"
                     raise BadField(f"levels.{name}", problem, "no level may serve two purposes", value=list(span))
         return found
@@ -101,12 +105,13 @@ def level_key(level: Any) -> jax.Array:
     return jax.random.fold_in(jax_key(BASE), level)
 
 
-def check_levels(environment: Any, env: str, spans: Spans) -> None:
-    """Raise BadInput where an environment has no levels: it says so, or all its episodes begin alike at these."""
-    if isinstance(environment, HostEnvironment) and environment.at_levels is None:
-        from shoal.environments.envpool import twin
+def check_levels(environment: Any, env: str, spans: Spans, twin: str = "") -> None:
+    """Raise BadInput where an environment has no levels: it says so, or all its episodes begin alike at these.
 
-        raise BadField("levels", f"{env} has none", f"{twin(env)} has them" if twin(env) else "")
+    twin: the id of the same environment elsewhere, which has them
+    """
+    if isinstance(environment, HostEnvironment) and environment.at_levels is None:
+        raise BadField("levels", f"{env} has none", f"{twin} has them" if twin else "")
     begin = _on_the_host if isinstance(environment, HostEnvironment) else _on_the_device
     if all((x == x[:1]).all() for x in begin(environment, spans)):
         raise BadField("levels", f"every episode of {env} begins alike, so that it has no levels")

@@ -16,6 +16,7 @@ from shoal.core.user_code import call, call_own
 from shoal.core.yaml_text import plain
 from shoal.environments import registry as environments
 from shoal.environments.device import DeviceEnvironment, lenient
+from shoal.environments.envpool import twin
 from shoal.environments.guard import guarded
 from shoal.environments.host import HostEnvironment
 from shoal.environments.levels import Levels, check_levels
@@ -55,7 +56,7 @@ def make_environment(experiment: Experiment) -> tuple[Experiment, Environment]:
         environment = with_spreads(environment)
     if experiment.levels is not None:
         spans = experiment.levels.spans()
-        check_levels(environment, name, spans)
+        check_levels(environment, name, spans, twin(name))
         experiment = replace(experiment, levels=Levels(**spans))
     return experiment, environment
 

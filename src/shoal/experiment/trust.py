@@ -21,11 +21,7 @@ COMPONENTS = ("agent", "method", "method.select", "method.explore")  # mappings 
 def check_trust(experiment: Experiment, trust_code: bool, places: Collection[str] = PLACES) -> None:
     """Raise BadInput where an experiment that was read from a run names code at these places, and it is not trusted."""
     for place in places:
-        field, _, inner = place.partition(".")
-        value = getattr(experiment, field)
-        if inner:
-            value = value.get(inner) if isinstance(value, dict) else getattr(value, inner, None)
-        code = [name for name in _names(place, value) if _is_code(place, name)]
+        code = code_at(experiment, place)
         if code and not trust_code:
             raise BadField(
                 place,
@@ -34,6 +30,15 @@ def check_trust(experiment: Experiment, trust_code: bool, places: Collection[str
                 "add --trust-code (in Python: trust_code=True)",
                 value=", ".join(code),
             )
+
+
+def code_at(experiment: Experiment, place: str) -> list[str]:
+    """The names of code that an experiment has at one of the `PLACES`."""
+    field, _, inner = place.partition(".")
+    value = getattr(experiment, field)
+    if inner:
+        value = value.get(inner) if isinstance(value, dict) else getattr(value, inner, None)
+    return [name for name in _names(place, value) if _is_code(place, name)]
 
 
 def _names(place: str, value: object) -> list[str]:

@@ -148,9 +148,7 @@ def _reduce(operation: str) -> Callable:
 
 
 def _all(graph: Graph, step: Any, x: Value) -> Value:
-    least = graph.add(
-        "ReduceMin", graph.add("Cast", x, to=element(np.int32)), axes=list(step.params["axes"]), keepdims=0
-    )
+    least = _reduce("ReduceMin")(graph, step, graph.add("Cast", x, to=element(np.int32)))
     return graph.add("Cast", least, to=element(np.bool_))
 
 

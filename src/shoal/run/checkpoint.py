@@ -11,7 +11,7 @@ import uuid
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,7 @@ from shoal.core.workshop import Workshop
 DATA, MANIFEST = "state.safetensors", "manifest.json"
 READINGS = 3  # of what a run that goes on replaces meanwhile
 MOMENT = 0.01  # seconds; longer than the two renames by which a folder is replaced
+T = TypeVar("T")
 
 
 def to_host(tree: PyTree) -> PyTree:
@@ -72,16 +73,25 @@ def read_arrays(folder: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 
     They belong together: where the folder is replaced meanwhile, the new one is read.
     """
-    for reading in range(1, READINGS + 1):
-        before = read_or_nothing(folder / MANIFEST)
+
+    def read() -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        manifest = read_manifest(folder)
+        return _read_arrays(folder, DATA, manifest), manifest
+
+    return _settled(read, lambda: read_or_nothing(folder / MANIFEST))
+
+
+def _settled(read: Callable[[], T], seen: Callable[[], Any]) -> T:
+    """What `read` gives; where it fails and what is `seen` has changed meanwhile, by a run that goes on, it reads again."""
+    for _ in range(READINGS - 1):
+        before = seen()
         try:
-            manifest = read_manifest(folder)
-            return _read_arrays(folder, DATA, manifest), manifest
-        except Damaged:
+            return read()
+        except (Damaged, BadInput):
             time.sleep(MOMENT)
-            if reading == READINGS or read_or_nothing(folder / MANIFEST) == before:
+            if seen() == before:
                 raise
-    raise AssertionError
+    return read()
 
 
 def _packed(tree: PyTree) -> tuple[bytes, dict[str, int]]:
@@ -228,15 +238,12 @@ class Checkpoints:
     def newest_arrays(self) -> tuple[int, dict[str, dict[str, np.ndarray]]]:
         """The newest whole generation, and all that is saved of its shards, by their names in order, whatever their
         structure. A run that goes on may remove it meanwhile: then there is a newer one. Raises BadInput."""
-        for reading in range(1, READINGS + 1):
-            before = self.generations()
-            try:
-                generation = self.newest(lambda message: None)
-                return generation, self._arrays(generation)
-            except BadInput:
-                if reading == READINGS or self.generations() == before:
-                    raise
-        raise AssertionError
+
+        def read() -> tuple[int, dict[str, dict[str, np.ndarray]]]:
+            generation = self.newest(lambda message: None)
+            return generation, self._arrays(generation)
+
+        return _settled(read, self.generations)
 
     def _arrays(self, generation: int) -> dict[str, dict[str, np.ndarray]]:
         """Those of the shards of a generation. Raises BadInput."""

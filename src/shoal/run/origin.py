@@ -73,7 +73,7 @@ def _check_levels(e: Experiment) -> None:
         ("test", "train", "trained on"),
         ("test", "validation", "measured its members on"),
     ):
-        if here[name].first < there[its].end and there[its].first < here[name].end:
+        if here[name].meets(there[its]):
             problem = f"has levels that {e.start} {what}, {list(there[its])}"
             raise BadField(f"levels.{name}", problem, "choose others", value=list(here[name]))
 

@@ -62,16 +62,22 @@ def rows_drawn(rows: Sequence[Row], label: str, title: str) -> str:
 def middles(curves: np.ndarray) -> np.ndarray:
     """The interquartile mean of curves [S, X] at each point; NaN where a seed has nothing yet. Seeds that never have
     anything, as all members diverged, are left out."""
-    curves = curves[np.isfinite(curves).any(1)]
+    curves = _measured(curves)
     known = np.isfinite(curves).all(0) & (len(curves) > 0)
     found = np.full(curves.shape[1], np.nan)
     found[known] = [statistics.interquartile_mean(curves[:, [at]]) for at in np.flatnonzero(known)]
     return found
 
 
+def _measured(curves: np.ndarray) -> np.ndarray:
+    """Those of the seeds that ever have anything."""
+    return curves[np.isfinite(curves).any(1)]
+
+
 def band(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The `middles` of curves [S, X], and the ends of their intervals."""
-    curves, middle = curves[np.isfinite(curves).any(1)], middles(curves)
+    curves = _measured(curves)
+    middle = middles(curves)
     low, high = middle.copy(), middle.copy()
     for at in np.flatnonzero(np.isfinite(middle)) if len(curves) > 1 else ():
         low[at], high[at] = statistics.interval(curves[:, [at]], resamples=RESAMPLES)

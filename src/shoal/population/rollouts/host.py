@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from shoal.core import tree
 from shoal.core.evolution import Seed
 from shoal.core.keys import at, derive, member_keys, stream, words
 from shoal.core.types import Learner, Member, Population, PyTree, Rollout, SearchLearner
@@ -272,11 +273,7 @@ class HostRollouts(HostEpisodes):
         """What agents remember, fresh where an episode is `done`."""
         if not done.any():  # as at nearly every step
             return carry
-
-        def begun(new: np.ndarray, now: np.ndarray) -> np.ndarray:
-            return np.where(done.reshape(*done.shape, *[1] * (now.ndim - done.ndim)), new, now)
-
-        return jax.tree.map(begun, self._fresh, carry)
+        return tree.where(done, self._fresh, carry)
 
     def _act_members(
         self, acting: tuple, obs: PyTree, carry: PyTree, uid: jax.Array, key: jax.Array, turn: jax.Array
