@@ -81,9 +81,9 @@ def resume(
     given = assignments(set)
     experiment = of_run(run) if given else Experiment()
     for path, value in given.items():
+        experiment = assign(experiment, path, value)
         if path not in CHANGEABLE:
             raise BadField(path, "a run goes on as it was begun", f"may change: {', '.join(CHANGEABLE)}")
-        experiment = assign(experiment, path, value)
     more = {name: getattr(experiment, name) for name in (path.partition(".")[0] for path in given)}
     generations = more.pop("generations", generations)
     return show(lambda recorders: run_again(run, generations, recorders, trust_code, **more), quiet)
@@ -94,7 +94,7 @@ def evaluate(
     episodes: Annotated[int, arg(metavar="N", help="episodes to play, all on fresh seeds")] = 100,
     seed: Annotated[int, arg(metavar="N", help="which fresh seeds")] = 0,
     levels: Annotated[
-        Literal["train", "validation", "test"] | None,
+        str | None,
         arg(
             metavar="NAME", help="of a run with levels: train, validation or test", help_behavior_hint="(default: test)"
         ),

@@ -64,6 +64,8 @@ def test_what_may_change_in_a_run(tmp_path: Path) -> None:
     refused = shoal("resume", tmp_path / "r", "--set", "population=8")
     assert refused.code == 2 and "population: a run goes on as it was begun; may change: generations," in refused.err
     assert len(refused.err.splitlines()) == 1
+    refused = shoal("resume", tmp_path / "r", "--set", "generatons=8")
+    assert refused.code == 2 and "did you mean generations?" in refused.err
 
 
 def test_the_comparison_would_notice(six: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.core.errors import BadInput
+from shoal.core.errors import BadInput, unknown
 from shoal.core.keys import derive
 from shoal.core.knobs import usual
 from shoal.core.spec import Spec
@@ -43,8 +43,11 @@ def evaluate(
         raise BadInput(f"--seed {seed}: must be at least 0")
     prepare()
     champion = load_champion(run, trust_code)
-    if levels is not None and champion.experiment.levels is None:
-        raise BadInput(f"--levels {levels}: {run} was trained without levels")
+    if levels is not None:
+        if champion.experiment.levels is None:
+            raise BadInput(f"--levels {levels}: {run} was trained without levels")
+        if levels not in (known_levels := champion.experiment.levels.spans()):
+            raise unknown("--levels", levels, known_levels)
     check_trust(champion.experiment, trust_code, ["env", "fitness.objective"])
     experiment = champion.experiment
     shard, spec, known = _alone(experiment, min(episodes, 64))

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, UseAppendAction, arg
 from tyro.constructors import PrimitiveConstructorSpec
@@ -88,7 +88,7 @@ class Flags:
     run_dir: Annotated[str | None, _flag("PATH", "run_dir")] = None
     start: Annotated[str | None, _flag("RUN", "start")] = None
     shards: Annotated[int | None, WHOLE, _flag("N", "shards")] = None
-    exchange: Annotated[Literal["local", "mpi", "directory"] | None, _flag("NAME", "exchange")] = None
+    exchange: Annotated[str | None, _flag("NAME", "exchange")] = None
     workspace: Annotated[str | None, _flag("DIR", "workspace")] = None
     worker: Annotated[str | None, _flag("NAME", "worker")] = None
     python: Annotated[str | None, _flag("PATH", "python")] = None
