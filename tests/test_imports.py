@@ -152,5 +152,5 @@ def test_environments_without_what_they_draw_with():
     assert not loaded & {"scipy.stats", "pandas", "matplotlib.figure", "seaborn.palettes"}
     used = "import_gymnax(); import seaborn as s, matplotlib.pyplot as p; s.color_palette; p.figure, s.__version__"
     assert {"pandas", "seaborn.palettes"} <= modules_after(
-        f"from shoal.environments.device import import_gymnax; {used}"
+        f"from shoal.environments.gymnax import import_gymnax; {used}"
     )

@@ -57,7 +57,7 @@ def grid_environment() -> Any:
 
 def host_environment() -> Any:
     """A host environment that does not come from gymnasium's registry."""
-    from shoal.environments.host import gymnasium_environment
+    from shoal.environments.gymnasium import gymnasium_environment
 
     return gymnasium_environment("CartPole-v1", {})
 

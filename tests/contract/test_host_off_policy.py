@@ -13,7 +13,8 @@ import pytest
 from support.tiny import hyper_of, make_agent, member, same
 
 from shoal.core.types import Agent, Member, Rollout
-from shoal.environments.host import HostEnvironment, gymnasium_environment
+from shoal.environments.gymnasium import gymnasium_environment
+from shoal.environments.host import HostEnvironment
 from shoal.methods.independent import independent
 from shoal.population.member_shard import MemberShard
 

@@ -13,7 +13,8 @@ from support.tiny import walk
 
 from shoal.core.errors import BadInput
 from shoal.environments import registry
-from shoal.environments.host import HostEnvironment, gymnasium_environment
+from shoal.environments.gymnasium import gymnasium_environment
+from shoal.environments.host import HostEnvironment
 from shoal.environments.levels import LARGEST, Levels, Span, at_levels, check_levels, draw, level_key
 
 SPANS = Levels(train=(0, 3), validation=5, test=5).spans()

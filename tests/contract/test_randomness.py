@@ -19,7 +19,7 @@ import pytest
 from shoal.core.spec import Discrete, Spec
 from shoal.core.types import Agent, Member, SearchLearner
 from shoal.environments.device import DeviceEnvironment
-from shoal.environments.host import gymnasium_environment
+from shoal.environments.gymnasium import gymnasium_environment
 from shoal.methods.es.learner import evolution_strategy
 from shoal.methods.independent import independent
 from shoal.population.member_shard import MemberShard

@@ -20,7 +20,7 @@ from shoal.agents.policy import policy
 from shoal.core.spec import ActionSpace, Continuous, Discrete, MultiDiscrete, Spec
 from shoal.core.types import Agent, Member, Rollout
 from shoal.environments.device import DeviceEnvironment
-from shoal.environments.host import gymnasium_environment
+from shoal.environments.gymnasium import gymnasium_environment
 from shoal.environments.probes import endless_reward
 from shoal.methods.independent import independent
 from shoal.population.member_shard import MemberShard

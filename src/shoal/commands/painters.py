@@ -15,7 +15,7 @@ from shoal.core.errors import BadInput
 from shoal.core.spec import Spec, told
 from shoal.core.types import PyTree
 from shoal.core.user_code import one_line
-from shoal.environments import host
+from shoal.environments.gymnasium import open_one, registry
 from shoal.environments.playground import robot
 
 EXTRA = "pip install 'shoal[video]'"
@@ -166,7 +166,7 @@ def painter_of(env: str, options: dict[str, Any], spec: Spec) -> Painter:
 def drawable(name: str, **options: Any) -> Any:
     """An environment of gymnasium that can draw itself. Raises BadInput."""
     try:
-        return host.open_one(host.registry().get(name, name), render_mode="rgb_array", **options)
+        return open_one(registry().get(name, name), render_mode="rgb_array", **options)
     except (Exception, SystemExit) as error:
         raise BadInput(f"gym:{name} cannot be filmed: {one_line(error)}; films also need {EXTRA}") from error
 

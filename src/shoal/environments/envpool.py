@@ -18,7 +18,8 @@ from shoal.core.errors import BadField, unknown
 from shoal.core.spec import Continuous, Spec, each, who_sees
 from shoal.core.types import PyTree
 from shoal.core.user_code import one_line
-from shoal.environments.host import HostEnvironment, Vector, action_space, dtype_of
+from shoal.environments.gymnasium import action_space, dtype_of
+from shoal.environments.host import HostEnvironment, Vector
 from shoal.environments.objective import Objective
 from shoal.environments.pool import Moved, Pool, threads
 

@@ -13,8 +13,8 @@ from shoal.core.spec import Leaf, Spec, told
 from shoal.core.types import PyTree, TimeStep
 from shoal.environments.blame import blamed
 from shoal.environments.device import DeviceEnvironment
-from shoal.environments.host import HostEnvironment, Objective, Vector
-from shoal.environments.objective import Told
+from shoal.environments.host import HostEnvironment, Vector
+from shoal.environments.objective import Objective, Told
 from shoal.environments.registry import Environment
 
 

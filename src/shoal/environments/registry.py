@@ -13,8 +13,10 @@ from shoal.core.suggestions import nearest
 from shoal.core.user_code import call_own, import_from
 from shoal.environments import atari, envpool
 from shoal.environments.brax import brax_environment
-from shoal.environments.device import DeviceEnvironment, gymnax_environment, import_gymnax
-from shoal.environments.host import HostEnvironment, gymnasium_environment, registry
+from shoal.environments.device import DeviceEnvironment
+from shoal.environments.gymnasium import gymnasium_environment, registry
+from shoal.environments.gymnax import gymnax_environment, import_gymnax
+from shoal.environments.host import HostEnvironment
 from shoal.environments.jumanji import jumanji_environment
 from shoal.environments.playground import playground_environment
 

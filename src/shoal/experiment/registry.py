@@ -11,7 +11,7 @@ from shoal.core.evolution import Range
 from shoal.core.schema import build
 from shoal.core.user_code import call_own, import_from
 from shoal.core.yaml_text import plain
-from shoal.environments.host import Objective
+from shoal.environments.objective import Objective
 from shoal.methods.method import Method
 from shoal.methods.methods import METHODS
 from shoal.methods.pbt.explore import EXPLORERS

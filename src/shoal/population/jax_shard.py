@@ -17,8 +17,8 @@ from shoal.core.keys import derive, jax_key
 from shoal.core.knobs import joined, split
 from shoal.core.types import Array, Hyper, Learner, Population, PyTree, SearchLearner
 from shoal.environments.device import DeviceEnvironment
-from shoal.environments.host import Objective
 from shoal.environments.levels import Spans
+from shoal.environments.objective import Objective
 from shoal.environments.registry import Environment
 from shoal.population.devices import OF_POPULATION, Program, covered, layout_of
 from shoal.population.rollouts.device_episodes import DeviceEpisodes

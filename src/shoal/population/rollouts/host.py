@@ -17,9 +17,9 @@ from shoal.core import tree
 from shoal.core.evolution import Seed
 from shoal.core.keys import at, derive, member_keys, stream, words
 from shoal.core.types import Learner, Member, Population, PyTree, Rollout, SearchLearner
-from shoal.environments.host import HostEnvironment, Objective, Vector
+from shoal.environments.host import HostEnvironment, Vector
 from shoal.environments.levels import Spans, at_levels
-from shoal.environments.objective import Told
+from shoal.environments.objective import Objective, Told
 from shoal.environments.spaces import to_bounds
 from shoal.population.devices import OF_POPULATION, Layout, Program
 from shoal.population.rollouts.episodes import (

@@ -1,0 +1,300 @@
+"""Environments of gymnasium, on the host."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import multiprocessing
+import os
+import signal
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from shoal.core.errors import BadField
+from shoal.core.knobs import numbers_of
+from shoal.core.spec import ActionSpace, Continuous, Discrete, MultiDiscrete, Spec, each
+from shoal.core.types import PyTree, TimeStep
+from shoal.core.user_code import one_line
+from shoal.environments.copies import broken, put
+from shoal.environments.host import HostEnvironment, Vector
+from shoal.environments.objective import Objective, Told, teller
+
+TRIED = 10  # random steps, in which the numbers of an environment's state change
+
+
+def gymnasium_environment(name: str, options: dict[str, Any]) -> HostEnvironment:
+    """An environment of gymnasium, by id. Options are those of `open_one`, and `vectorization`: sync (default) or async."""
+    options = dict(options)
+    vectorization = options.pop("vectorization", "sync")
+    if vectorization not in ("sync", "async"):
+        raise BadField("env_options.vectorization", "choose sync or async", value=f"{vectorization!r}")
+
+    registered = registry().get(name)  # passed to worker processes, where only gymnasium's own ids are registered
+    home = os.getpid()
+
+    def make() -> Any:
+        if os.getpid() != home:  # Ctrl-C reaches every process of a terminal; the run ends its workers itself
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _tame_mujoco(registered)
+        return open_one(registered or name, **options)
+
+    env, first, attributes = _try_out(make, f"gym:{name} with env_options {options}")
+    space = env.observation_space
+    if not _is_arrays(space):
+        raise BadField("env", f"gym:{name} has the observation space {space}, which cannot be made arrays of numbers")
+    shape, given = each(lambda box: box.shape, space), each(np.shape, first)
+    if given != shape:
+        raise BadField("env", f"gym:{name} begins with an observation of shape {given}", f"its space says {shape}")
+    spec = Spec(shape, each(dtype_of, space), action_space(env.action_space, f"gym:{name}"))
+
+    def copies_of(make: Callable[[], Any]) -> Callable[[int, Objective], Vector]:
+        return lambda n, objective: _Gymnasium(make, n, spec, objective, vectorization, attributes)
+
+    def at_levels(first: int, end: int) -> HostEnvironment:
+        return HostEnvironment(spec, copies_of(lambda: _at_levels(make(), first, end)))
+
+    knobs = {name: float(getattr(env.unwrapped, attribute)) for name, attribute in attributes.items()}
+    return HostEnvironment(spec, copies_of(make), at_levels, knobs=knobs)
+
+
+def _at_levels(env: Any, first: int, end: int) -> Any:
+    """The same, every episode of which has the seed of its own level, drawn by the seed that the copy begins with."""
+    import gymnasium
+
+    class AtLevels(gymnasium.Wrapper):
+        def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
+            if seed is not None:
+                self._draws = np.random.default_rng(seed)
+            return self.env.reset(seed=int(self._draws.integers(first, end)), options=options)
+
+    return AtLevels(env)
+
+
+def _try_out(make: Callable[[], Any], what: str) -> tuple[Any, Any, dict[str, str]]:
+    """An environment, closed again; its first observation; and those `numbers_of` it that an episode leaves as they are,
+    the others being of its state. Raises BadInput where that fails."""
+    import gymnasium
+
+    doing = "cannot be made"
+    try:
+        with warnings.catch_warnings():  # gymnasium warns of what it then raises
+            warnings.simplefilter("ignore")
+            env = make()
+            doing = "failed at reset"
+            with contextlib.closing(env):
+                attributes = numbers_of(env.unwrapped)
+                usual = {name: getattr(env.unwrapped, attribute) for name, attribute in attributes.items()}
+                first = env.reset(seed=0)[0] if _is_arrays(env.observation_space) else None
+                if attributes and first is not None:
+                    doing = "failed at step"
+                    _play(env)
+                after = numbers_of(env.unwrapped).items()
+                same = {name: x for name, x in after if name in usual and getattr(env.unwrapped, x) == usual[name]}
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise BadField("env", f"{what} needs a package that is missing: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise BadField("env", f"{what} {doing}: {one_line(error)}") from error
+    return env, first, same
+
+
+def _play(env: Any) -> None:
+    """A few random steps, always the same ones."""
+    env.action_space.seed(0)
+    for _ in range(TRIED):
+        _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+        if terminated or truncated:
+            return
+
+
+def registry() -> dict[str, Any]:
+    """The environments of gymnasium by id, with Atari's games where ale-py is installed."""
+    import gymnasium
+
+    with contextlib.suppress(ImportError):
+        import ale_py  # noqa: F401  importing it registers them
+    return gymnasium.registry
+
+
+def open_one(env: Any, **options: Any) -> Any:
+    """One environment, by id or specification. Its observations are one array, flattened where they are not, or a
+    dictionary of arrays.
+
+    Options go to `gymnasium.make`; for Atari's games to `_atari`, unless `obs_type` asks for the console's own output.
+    """
+    import gymnasium
+
+    name = env if isinstance(env, str) else env.id
+    atari = name.rpartition(":")[2].startswith("ALE/") and "obs_type" not in options
+    made = _atari(env, **options) if atari else gymnasium.make(env, **options)
+    space = made.observation_space
+    if isinstance(space, gymnasium.spaces.Dict):
+        return made if _is_arrays(space) else _flattened(made, space)
+    return made if _is_arrays(space) else gymnasium.wrappers.FlattenObservation(made)
+
+
+def _flattened(env: Any, space: Any) -> Any:
+    """The same with observations that are a dictionary of arrays: those of its parts that are none are flattened."""
+    from gymnasium import spaces, wrappers
+
+    flat: dict[str, Any] = {
+        key: part if isinstance(part, spaces.Box) else spaces.flatten_space(part) for key, part in space.items()
+    }
+
+    def look(obs: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: obs[key] if flat[key] is part else spaces.flatten(part, obs[key]) for key, part in space.items()}
+
+    return wrappers.TransformObservation(env, look, spaces.Dict(flat))
+
+
+def _is_arrays(space: Any) -> bool:
+    """Whether observations are one array, or a dictionary of arrays."""
+    from gymnasium import spaces
+
+    parts = space.values() if isinstance(space, spaces.Dict) else [space]
+    return all(isinstance(part, spaces.Box) for part in parts)
+
+
+def _atari(
+    env: Any,
+    frameskip: int = 4,
+    frame_stack: int = 1,
+    screen_size: int = 84,
+    noop_max: int = 30,
+    max_episode_steps: int | None = None,
+    **options: Any,
+) -> Any:
+    """One copy as `atari.py` has many, to be filmed, or with what only gymnasium's has. Options: see `AtariOptions`."""
+    import ale_py
+    from gymnasium import make, wrappers
+
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # otherwise every console prints its version
+    made: Any = wrappers.AtariPreprocessing(make(env, frameskip=1, **options), noop_max, frameskip, screen_size)
+    made = wrappers.FrameStackObservation(made, frame_stack)
+    return made if max_episode_steps is None else wrappers.TimeLimit(made, max_episode_steps)
+
+
+def _tame_mujoco(registered: Any) -> None:
+    """Send MuJoCo's warnings to a logger; otherwise it prints those of every copy, and writes MUJOCO_LOG.TXT."""
+    if "mujoco" in str(getattr(registered, "entry_point", "")):
+        with contextlib.suppress(ImportError):  # gymnasium then says what is missing
+            import mujoco
+
+            mujoco.set_mju_user_warning(logging.getLogger("shoal.mujoco").info)
+
+
+class _Gymnasium:
+    def __init__(
+        self, make: Callable, n: int, spec: Spec, objective: Objective, vectorization: str, attributes: dict[str, str]
+    ):
+        from gymnasium import vector
+
+        make, same_step = _able_to_rest(make), vector.AutoresetMode.SAME_STEP
+        if vectorization == "sync":
+            self._envs: Any = vector.SyncVectorEnv([make] * n, autoreset_mode=same_step)
+        else:  # not forked: this process has JAX's threads, and a forked child may hang without them
+            start = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+            # The error of a worker is raised here too; gymnasium would also print it, once per worker.
+            warnings.filterwarnings("ignore", ".*ERROR: ", UserWarning, r"gymnasium\.vector\.async_vector_env")
+            self._envs = vector.AsyncVectorEnv([make] * n, autoreset_mode=same_step, context=start)
+        self._dtypes, self._objective, self._attributes = spec.obs_dtype, objective, attributes
+        self._action_dtype = self._envs.single_action_space.dtype
+
+    def reset(self, seeds: list[int]) -> PyTree:
+        obs, _ = self._envs.reset(seed=seeds)
+        return self._typed(obs)
+
+    @np.errstate(over="ignore")  # numbers too large for float32 become infinite, which is handled below
+    def step(self, action: np.ndarray) -> tuple[TimeStep, Told | None]:
+        obs, reward, terminated, truncated, info = self._envs.step(action.astype(self._action_dtype))
+        obs, reward = self._typed(obs), reward.astype(np.float32)
+        final = obs
+        done = terminated | truncated
+        if done.any():
+            ended, last = np.flatnonzero(done), info["final_obs"][done]
+            final = each(lambda x, *of: put(x, ended, of), obs, *last)
+        lost = broken(final, reward)
+        if lost.any():
+            reward[lost] = np.nan
+            obs = self._restart(obs, lost & ~done)
+        step = TimeStep(obs, reward, terminated, truncated | lost, final)
+        return step, teller(self._objective, lambda i: _info_of(info["final_info"] if done[i] else info, i))
+
+    def _restart(self, obs: PyTree, lost: np.ndarray) -> PyTree:
+        """Begin new episodes in place of those that are `lost` [n], which might never end. Returns obs [n, ...]."""
+        if not lost.any():
+            return obs
+        return self._typed(self._envs.reset(options={"reset_mask": lost})[0])
+
+    def _typed(self, obs: PyTree) -> PyTree:
+        return each(lambda x, dtype: x.astype(dtype), obs, self._dtypes)
+
+    def rest(self, copies: np.ndarray) -> None:
+        self._envs.set_attr("resting", copies.tolist())
+
+    def turn(self, knobs: dict[str, np.ndarray]) -> None:
+        for name, values in knobs.items():
+            self._envs.set_attr(self._attributes[name], values.tolist())
+
+    def close(self) -> None:
+        self._envs.close()
+
+
+def _able_to_rest(make: Callable) -> Callable:
+    """The same, an environment that stays where it is once `resting` is set, until it is reset."""
+
+    def made() -> Any:
+        import gymnasium
+
+        class Resting(gymnasium.Wrapper):
+            resting = False
+
+            def reset(self, **options: Any) -> tuple[Any, Any]:
+                self.resting = False
+                self._obs, info = self.env.reset(**options)
+                return self._obs, info
+
+            def step(self, action: Any) -> tuple[Any, Any, Any, Any, Any]:
+                if self.resting:
+                    return self._obs, 0.0, False, False, {}
+                self._obs, *rest = self.env.step(action)
+                return self._obs, *rest
+
+        return Resting(make())
+
+    return made
+
+
+def _info_of(infos: dict[str, Any], copy: int) -> dict[str, Any]:
+    """The info of one copy, from that of all; gymnasium marks in `_name` which copies have `name`."""
+    names = [name for name in infos if not name.startswith("_") and infos[f"_{name}"][copy]]
+    values = {name: infos[name] for name in names}
+    return {name: _info_of(x, copy) if isinstance(x, dict) else x[copy] for name, x in values.items()}
+
+
+def dtype_of(space: Any) -> str:
+    """As what agents get the observations of a space of gymnasium: images stay bytes."""
+    from gymnasium import spaces
+
+    return "uint8" if isinstance(space, spaces.Box) and space.dtype == np.uint8 else "float32"
+
+
+def action_space(space: Any, env: str) -> ActionSpace:
+    """A space of gymnasium as agents see it; `env` is for the message. Raises BadInput where it is none of theirs."""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Discrete):
+        return Discrete(int(space.n), start=int(space.start))
+    if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
+        return MultiDiscrete(tuple(map(int, space.nvec)), tuple(map(int, space.start)))
+    if isinstance(space, spaces.MultiBinary) and len(space.shape) == 1:
+        return MultiDiscrete((2,) * space.shape[0])
+    if isinstance(space, spaces.Box) and len(space.shape) == 1:
+        return Continuous(tuple(map(float, space.low)), tuple(map(float, space.high)), str(space.dtype))
+    raise BadField(
+        "env",
+        f"{env} has the action space {space}",
+        "these work: discrete, multi-discrete, multi-binary, flat box",
+    )
