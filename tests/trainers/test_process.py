@@ -17,7 +17,7 @@ from support.trainees import member
 
 from shoal.core.errors import BadField
 from shoal.trainers import process as processes
-from shoal.trainers import server, wire
+from shoal.trainers import recipe, wire
 from shoal.trainers.process import Died, Raised, Recipe, limited
 
 SUPPORT = str(Path(__file__).parents[1] / "support")
@@ -275,7 +275,7 @@ def test_bad_input_gets_one_line(start, tmp_path, arguments, message):
 # ------------------------------------------------------------------------------------------ their side
 
 
-@pytest.mark.parametrize("name", ["server", "wire", "trainer"])
+@pytest.mark.parametrize("name", ["server", "recipe", "wire", "trainer"])
 def test_their_side_needs_little(name):
     """It is read by old interpreters, which have NumPy and nothing else."""
     tree = ast.parse((ROOT / f"{name}.py").read_text(), feature_version=(3, 8))
@@ -291,5 +291,5 @@ def test_the_host_imports_no_library_of_trainers():
 
 
 def test_adapters_are_files():
-    for name in server.ADAPTERS:
+    for name in recipe.ADAPTERS:
         assert (ROOT / f"{name}.py").is_file()

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import inspect
-import keyword
 import math
 import os
 import platform
@@ -21,13 +19,11 @@ import threading
 import traceback
 import types
 from pathlib import Path
-from typing import Any, Callable, Iterator, Mapping, Sequence  # noqa: UP035 (Python 3.8)
+from typing import Any, Callable, Iterator, Mapping  # noqa: UP035 (Python 3.8)
 
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
-ADAPTERS = ("rl_games", "sb3")  # files beside this one, each with a function `trainer(name)` that gives a class
-LONGEST = 300  # characters of an error message of other people's code
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -42,15 +38,7 @@ def load(name: str) -> Any:
     return importlib.import_module(f"{package.__name__}.{name}")
 
 
-wire, protocol = load("wire"), load("trainer")
-
-
-class BadInput(Exception):
-    """What the experiment asks for and cannot have: `field` says where it does, `known` what there is instead of `name`."""
-
-    def __init__(self, field: str, text: str, name: str = "", known: Sequence[str] = ()):
-        super().__init__(text)
-        self.field, self.name, self.known = field, name, known
+wire, protocol, recipe = load("wire"), load("trainer"), load("recipe")
 
 
 class Missing(Exception):
@@ -78,22 +66,14 @@ class Server:
         """Take the recipe of the trainers, and say what they can do. Raises BadInput."""
         sys.path[:0] = call["path"]
         try:
-            kind = trainer_class(call["trainer"])
-            self._build = lambda: build(kind, call)
-            trainer = self._build()
-            with complaints("config"):
-                described = {
-                    "hyper": {named(name): float(value) for name, value in trainer.hyper.items()},
-                    "space": {name: as_mapping(values) for name, values in trainer.space.items()},
-                    "limits": limits_of(trainer),
-                    "spec": getattr(trainer, "spec", None),
-                }
-        except BadInput:
+            kind = recipe.trainer_class(call["trainer"])
+            self._build = lambda: recipe.build(kind, call)
+            described = recipe.described(self._build())
+        except recipe.BadInput:
             raise
         except (Exception, SystemExit) as error:
-            raise BadInput("agent", one_line(error)) from error
-        can = {name: hasattr(trainer, name) for name in ("act", "export")}
-        return {**described, **can, "python": platform.python_version()}, {}
+            raise recipe.BadInput("agent", recipe.one_line(error)) from error
+        return {**described, "python": platform.python_version()}, {}
 
     def train(self, call: Mapping[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
         """One interval from the state `token`; the new state comes back and is called `next`."""
@@ -107,7 +87,7 @@ class Server:
                 # Libraries raise errors of many kinds where weights are not finite: that is a result, not a failure.
                 if finite(parts_of(trainer.get_state(), protocol.State).learned):
                     raise
-                report, diverged = protocol.Report(0, (), {}), one_line(error)
+                report, diverged = protocol.Report(0, (), {}), recipe.one_line(error)
             state = parts_of(trainer.get_state(), protocol.State)
             member.token, member.finite = call["next"], finite(state.learned)
         content = {
@@ -174,7 +154,7 @@ class Server:
             member = Member(self._build())
         try:
             if new:
-                with complaints("config"):
+                with recipe.complaints("config"):
                     member.trainer.make(call["hyper"], call["built_seed"])
             if not held and given:
                 learned, memory = wire.split(arrays)
@@ -188,72 +168,6 @@ class Server:
                 member.trainer.close()
             raise
         self._members[uid] = member
-
-
-def trainer_class(name: str) -> Any:
-    """The class that `adapter:NAME` or `package.module:Class` names. Raises BadInput."""
-    place, _, attribute = name.partition(":")
-    with complaints("agent"):
-        if place in ADAPTERS:
-            return load(place).trainer(attribute)
-        try:
-            module = importlib.import_module(place)
-        except ModuleNotFoundError as error:
-            if error.name is None or not f"{place}.".startswith(f"{error.name}."):
-                raise
-            raise BadInput("agent", f"there is no module {error.name}") from error
-    if not hasattr(module, attribute):
-        known = [name for name, x in vars(module).items() if isinstance(x, type) and hasattr(x, "train")]
-        raise BadInput("agent", f"there is no {attribute} in {place}", attribute, known)
-    return getattr(module, attribute)
-
-
-def build(kind: Any, recipe: Mapping[str, Any]) -> Any:
-    """A trainer from its recipe. Raises BadInput."""
-    arguments, options = (recipe["env"], recipe["env_options"]), recipe["config"]
-    try:
-        inspect.signature(kind).bind(*arguments, **options)
-    except TypeError as error:
-        raise BadInput("config", f"{recipe['trainer']} does not take it: {error}") from error
-    with complaints("config"):
-        return kind(*arguments, **options)
-
-
-def named(name: Any) -> str:
-    """The name of a hyperparameter, which the host makes a field of a tuple. Raises BadInput."""
-    if not (isinstance(name, str) and name.isidentifier()) or keyword.iskeyword(name) or name.startswith("_"):
-        allowed = "letters, digits and _, a letter first, and no word of Python's own"
-        raise BadInput("agent", f"its hyper has {name!r}, and a name must be {allowed}")
-    return name
-
-
-def as_mapping(values: Any) -> Any:
-    """A range as a mapping of its fields, where it is [low, high] or [low, high, scale]; else as it is."""
-    if isinstance(values, (list, tuple)) and len(values) in (2, 3):
-        return dict(zip(("low", "high", "scale"), values))  # noqa: B905 (Python 3.8)
-    return values
-
-
-def limits_of(trainer: Any) -> dict[str, tuple[float, float]]:
-    """The lowest and highest possible value of some hyperparameters. Raises BadInput."""
-    limits = getattr(trainer, "limits", None)
-    try:
-        return {name: (float(low), float(high)) for name, (low, high) in (limits or {}).items()}
-    except (AttributeError, TypeError, ValueError) as error:
-        raise BadInput("agent", f"its limits = {limits} must be {{name: (lowest, highest)}}") from error
-
-
-@contextlib.contextmanager
-def complaints(field: str) -> Iterator[None]:
-    """What a trainer raises about its input becomes BadInput, about `field` where it does not say of which field."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        advice = "install it there, or name an interpreter that has it"
-        raise BadInput("python", f"lacks a package: {error}; {advice}") from error
-    except ValueError as error:
-        known = getattr(error, "known", ())
-        raise BadInput(getattr(error, "field", field), str(error), getattr(error, "name", ""), known) from error
 
 
 def parts_of(value: Any, kind: Any) -> Any:
@@ -277,24 +191,17 @@ def has_children() -> bool:
     return True
 
 
-def one_line(error: BaseException) -> str:
-    """An error in one line: its kind, message and place."""
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    text = " ".join(str(error).split())[:LONGEST]
-    return f"{type(error).__name__}: {text} ({Path(place.filename).name}, line {place.lineno})"
-
-
 def answer(server: Server, call: Mapping[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
     """What a call gives, or what went wrong in it."""
     try:
         return getattr(server, call["call"])(call, arrays)
     except Missing:
         return {"missing": True}, {}
-    except BadInput as error:
+    except recipe.BadInput as error:
         place = {"field": error.field, "name": error.name, "known": list(error.known)}
         return {"error": "input", "text": " ".join(str(error).split()), **place}, {}
     except Exception as error:
-        return {"error": "failed", "text": one_line(error), "traceback": traceback.format_exc()}, {}
+        return {"error": "failed", "text": recipe.one_line(error), "traceback": traceback.format_exc()}, {}
 
 
 def end_with(peer: socket.socket) -> None:
