@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from shoal.core.errors import BadField
-from shoal.methods.method import Seeds
+from shoal.methods.method import Independent
 from shoal.methods.pbt.explore import Perturb
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Pbt(Seeds):
+class Pbt(Independent):
     """Population-based training: members copy better ones, and explore hyperparameters."""
 
     select: Any = "truncation"
@@ -59,7 +59,7 @@ class Pbt(Seeds):
 
 
 @dataclass(frozen=True)
-class MfPbt(Seeds):
+class MfPbt(Independent):
     """Population-based training in sub-populations, each with a period of its own; the best migrate between them."""
 
     periods: tuple[int, ...] = (1, 10, 25, 50)

@@ -68,8 +68,8 @@ class Method(Protocol):
 
 
 @dataclass(frozen=True)
-class Seeds:
-    """The control: independent members that differ in their seeds and, with a `space`, in hyperparameters."""
+class Independent:
+    """What methods share of which nothing else is said: their members live on, and each learns for itself."""
 
     agents: ClassVar[dict[str, str]] = AGENTS
     own_agents: ClassVar[bool] = True
@@ -77,7 +77,6 @@ class Seeds:
     drawn: ClassVar[bool] = False
     copies: ClassVar[bool] = False
     tunes: ClassVar[bool] = True
-    title: ClassVar[str] = "independent members"
     tells: ClassVar[dict[str, str]] = {}
     shares_evaluation: ClassVar[bool] = False
     workers: ClassVar[bool] = True
@@ -87,18 +86,25 @@ class Seeds:
     def fit(self, agent: Tunable, population: int) -> None:
         """Its options fit all."""
 
-    def learner(self, agent: Agent, population: int) -> Learner:
+    def learner(self, agent: Agent, population: int) -> Learner | SearchLearner:
         from shoal.methods.independent import independent
 
         return independent(agent)
+
+    def space(self, agent: Tunable) -> dict[str, Range]:
+        return {}
+
+
+@dataclass(frozen=True)
+class Seeds(Independent):
+    """The control: independent members that differ in their seeds and, with a `space`, in hyperparameters."""
+
+    title: ClassVar[str] = "independent members"
 
     def evolver(self, space: dict[str, Range], start: dict[str, float]) -> Evolver:
         from shoal.methods.pbt.evolver import keep
 
         return keep(space, start)
-
-    def space(self, agent: Tunable) -> dict[str, Range]:
-        return {}
 
     def explanation(self, population: int) -> str:
         return (
@@ -108,7 +114,7 @@ class Seeds:
 
 
 @dataclass(frozen=True)
-class Schedule(Seeds):
+class Schedule(Independent):
     """Independent members that all follow one schedule of hyperparameters (`shoal replay` writes it)."""
 
     rows: tuple[dict[str, float], ...] = ()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from shoal.core.errors import BadField
 from shoal.methods.evolving import Ipbt, MfPbt, Pb2, Pbt
-from shoal.methods.method import AGENTS, Schedule, Seeds
+from shoal.methods.method import AGENTS, Independent, Schedule, Seeds
 
 if TYPE_CHECKING:
     from shoal.core.evolution import Evolver, Range
@@ -15,25 +15,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _Fixed:
-    """Methods whose members all have the same hyperparameters."""
+class _Fixed(Independent):
+    """Methods of chosen agents, whose members all have the same hyperparameters."""
 
     own_agents: ClassVar[bool] = False
     trainers: ClassVar[bool] = False
-    drawn: ClassVar[bool] = False
-    copies: ClassVar[bool] = False
     tunes: ClassVar[bool] = False
-    tells: ClassVar[dict[str, str]] = {}
-    shares_evaluation: ClassVar[bool] = False
-    workers: ClassVar[bool] = True
-    chosen: ClassVar[dict[str, str]] = {}
-    memory = "own"
-
-    def fit(self, agent: Tunable, population: int) -> None:
-        """Its options fit all."""
-
-    def space(self, agent: Tunable) -> dict[str, Range]:
-        return {}
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ import torch
 import yaml
 from rl_games.torch_runner import Runner
 from shoal_trainers import rl_games_hyper, rl_games_state
+from shoal_trainers.recipe import BadInput
 from shoal_trainers.rl_games_env import Episodes, Shared, objective, register
 
 ALGORITHMS = ("a2c_continuous", "a2c_discrete")
@@ -42,24 +43,16 @@ ENV_STATE = "env_state"  # what the environments keep from training on, JSON as 
 LONGEST = 100_000  # steps of an episode that is measured
 
 
-class Refused(ValueError):
-    """What a field of the experiment asks for and cannot have."""
-
-    def __init__(self, field: str, text: str, name: str = "", known: Sequence[str] = ()):
-        super().__init__(text)
-        self.field, self.name, self.known = field, name, known
-
-
 def trainer(name: str) -> Callable[..., RlGames]:
-    """The trainer of a task's file. Raises ValueError where it cannot be read."""
+    """The trainer of a task's file. Raises BadInput where it cannot be read."""
     try:
         content = yaml.safe_load(Path(name).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise Refused("agent", f"{name}: {getattr(error, 'strerror', None) or 'not a text file'}") from error
+        raise BadInput("agent", f"{name}: {getattr(error, 'strerror', None) or 'not a text file'}") from error
     except yaml.YAMLError as error:
-        raise Refused("agent", f"{name} is no YAML: {error}") from error
+        raise BadInput("agent", f"{name} is no YAML: {error}") from error
     if not (isinstance(content, dict) and isinstance(content.get("params"), dict)):
-        raise Refused("agent", f"{name} is no task of rl_games: it has no `params`")
+        raise BadInput("agent", f"{name} is no task of rl_games: it has no `params`")
     return functools.partial(RlGames, content["params"])
 
 
@@ -76,30 +69,30 @@ class RlGames:
         params: Mapping[str, Any] | None = None,
         objective: str | None = None,
     ):
-        """task: `params` of the file. Raises ValueError for what cannot be had."""
+        """task: `params` of the file. Raises BadInput for what cannot be had."""
         for module in [imports] if isinstance(imports, str) else imports:
             importlib.import_module(module)
         self._params = _merged(task, params or {})
         config = self._config = self._params.setdefault("config", {})
         algorithm = self._params.get("algo", {}).get("name")
         if algorithm not in ALGORITHMS:
-            raise Refused("agent", f"its algo is {algorithm}; known are {' and '.join(ALGORITHMS)}")
+            raise BadInput("agent", f"its algo is {algorithm}; known are {' and '.join(ALGORITHMS)}")
         for name, reason in REFUSED.items():
             if config.get(name):
-                raise Refused("config.params.config", f"{name} cannot be given: {reason}")
+                raise BadInput("config.params.config", f"{name} cannot be given: {reason}")
         named = config.setdefault("env_name", env.removeprefix("gym:"))
         if named != env.removeprefix("gym:"):
-            raise Refused("env", f"the task's file has env_name {named}; write env: {named}")
+            raise BadInput("env", f"the task's file has env_name {named}; write env: {named}")
         device = config.setdefault("device", "cuda:0" if torch.cuda.is_available() else "cpu")
         if str(device).startswith("cuda") and not torch.cuda.is_available():
             text = f"the task's device is {device}, and its process sees no GPU"
-            raise Refused("processes.gpus", f"{text}; give it one, or set config.params.config.device to cpu")
+            raise BadInput("processes.gpus", f"{text}; give it one, or set config.params.config.device to cpu")
         self._options = {**config.get("env_config", {}), **env_options}
         self._objective = objective
         try:
             self.hyper = rl_games_hyper.hyperparameters(config, algorithm == "a2c_continuous")
         except (TypeError, ValueError) as error:
-            raise Refused("agent", f"a hyperparameter in its file is no number: {error}") from error
+            raise BadInput("agent", f"a hyperparameter in its file is no number: {error}") from error
         self.space = rl_games_hyper.ranges(self.hyper)
         self.limits = {name: (rl_games_hyper.LIVE[name].low, rl_games_hyper.LIVE[name].high) for name in self.hyper}
         if "rnn" not in self._params.get("network", {}):
@@ -107,7 +100,7 @@ class RlGames:
 
     @property
     def spec(self) -> dict[str, Any] | None:
-        """The spaces of the environment. Raises ValueError where there is no such environment."""
+        """The spaces of the environment. Raises BadInput where there is no such environment."""
         info = self._shared().info
         obs, action = info["observation_space"], info["action_space"]
         # By name, as rl_games does it: spaces may be of gym or gymnasium.
@@ -122,7 +115,7 @@ class RlGames:
         return {"obs_shape": list(obs.shape), "obs_dtype": str(obs.dtype), "action": described}
 
     def make(self, hyper: Mapping[str, float], seed: int) -> None:
-        """Build the algorithm. Raises ValueError where rl_games refuses what it is given."""
+        """Build the algorithm. Raises BadInput where rl_games refuses what it is given."""
         self._envs = self._shared()
         self._envs.users += 1
         params = copy.deepcopy(self._params)
@@ -143,7 +136,7 @@ class RlGames:
                 runner.load_config(params)
                 algo = runner.algo_factory.create(runner.algo_name, base_name="run", params=runner.params)
             except (AssertionError, AttributeError, KeyError, TypeError, ValueError) as error:
-                raise Refused("agent", f"rl_games does not take its file: {_said(error)}") from error
+                raise BadInput("agent", f"rl_games does not take its file: {_said(error)}") from error
             algo.writer.close()
         algo.writer = None
         if algo.has_central_value:
@@ -215,7 +208,7 @@ class RlGames:
             register(name)
             return Shared.of(name, int(self._config.get("num_actors", 1)), self._options)
         except (gymnasium.error.Error, ModuleNotFoundError, TypeError, KeyError) as error:
-            raise Refused("env", f"{name} cannot be made: {_said(error)}") from error
+            raise BadInput("env", f"{name} cannot be made: {_said(error)}") from error
 
     def _reset(self, seeds: Sequence[int]) -> None:
         """New episodes in all environments; seeds [N]."""

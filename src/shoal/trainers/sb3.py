@@ -24,6 +24,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from shoal_trainers import sb3_live, sb3_state
+from shoal_trainers.recipe import BadInput
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.monitor import Monitor
@@ -53,40 +54,32 @@ ENVIRONMENTS = 16  # at once in an evaluation, at most
 LONGEST = 100_000  # steps of an episode that is measured
 
 
-class Refused(ValueError):
-    """What a field of the experiment asks for and cannot have."""
-
-    def __init__(self, field: str, text: str, name: str = "", known: Sequence[str] = ()):
-        super().__init__(text)
-        self.field, self.name, self.known = field, name, known
-
-
 def trainer(name: str) -> Callable[..., Sb3]:
-    """The trainer of an algorithm. Raises ValueError where there is none of that name."""
+    """The trainer of an algorithm. Raises BadInput where there is none of that name."""
     found: dict[str, Any] = {}
     for package in ("stable_baselines3", "sb3_contrib"):
         try:
             members = vars(importlib.import_module(package))
         except ModuleNotFoundError as error:
             text = f"there is no {name} in stable_baselines3 ({', '.join(sorted(found))}), and sb3_contrib is not installed"
-            raise Refused("agent", text) from error
+            raise BadInput("agent", text) from error
         found |= {
             key: x
             for key, x in members.items()
             if isinstance(x, type) and issubclass(x, (OnPolicyAlgorithm, OffPolicyAlgorithm))
         }
         if name in UNFIT:
-            raise Refused("agent", f"{name} cannot be a member: {UNFIT[name]}")
+            raise BadInput("agent", f"{name} cannot be a member: {UNFIT[name]}")
         if name in found:
             return functools.partial(Sb3, found[name])
-    raise Refused("agent", f"there is no {name}", name, sorted(found))
+    raise BadInput("agent", f"there is no {name}", name, sorted(found))
 
 
 class Sb3:
     """One model; see `Trainer`."""
 
     def __init__(self, algorithm: Any, env: str, env_options: Mapping[str, Any], **config: Any):
-        """Raises ValueError for a config that the algorithm does not take."""
+        """Raises BadInput for a config that the algorithm does not take."""
         self._algorithm, self._env_options = algorithm, env_options
         self._env = env[4:] if env.startswith("gym:") else env
         defaults = {name: p.default for name, p in inspect.signature(algorithm).parameters.items()}
@@ -96,9 +89,9 @@ class Sb3:
             allowed |= {"exploration_steps"} if "exploration_fraction" in defaults else set()
         for name in config:
             if name in REFUSED:
-                raise Refused("config", f"{name} cannot be given: {REFUSED[name]}")
+                raise BadInput("config", f"{name} cannot be given: {REFUSED[name]}")
             if name not in allowed:
-                raise Refused("config", f"there is no {name}", name, sorted(allowed))
+                raise BadInput("config", f"there is no {name}", name, sorted(allowed))
         policies = algorithm.policy_aliases
         policy = "MlpPolicy" if "MlpPolicy" in policies else next(iter(policies))
         self._config = {**OPTIONS, "policy": policy, **config}
@@ -107,10 +100,10 @@ class Sb3:
         if config.get("noise_type"):
             self._config.setdefault("noise_std", 0.1)
         elif "noise_std" in config:
-            raise Refused("config", "noise_std needs a noise_type")
+            raise BadInput("config", "noise_std needs a noise_type")
         values = {**defaults, **self._config}
         if not isinstance(values["learning_rate"], (int, float)):
-            raise Refused("config.learning_rate", "must be a number: schedules would begin anew with every interval")
+            raise BadInput("config.learning_rate", "must be a number: schedules would begin anew with every interval")
         self.hyper = sb3_live.hyperparameters(algorithm, values)
         self.space = sb3_live.ranges(self.hyper)
         self.limits = {name: sb3_live.LIVE[name][:2] for name in self.hyper}
@@ -118,7 +111,7 @@ class Sb3:
 
     @property
     def spec(self) -> dict[str, Any] | None:
-        """The spaces of the environment. Raises ValueError where there is no such environment."""
+        """The spaces of the environment. Raises BadInput where there is no such environment."""
         env = self._make_env()
         obs, action = env.observation_space, env.action_space
         env.close()
@@ -133,7 +126,7 @@ class Sb3:
         return {"obs_shape": list(obs.shape), "obs_dtype": str(obs.dtype), "action": described}
 
     def make(self, hyper: Mapping[str, float], seed: int) -> None:
-        """Build the model. Raises ValueError where SB3 refuses what it is given."""
+        """Build the model. Raises BadInput where SB3 refuses what it is given."""
         options = copy.deepcopy({**self._config, **{name: sb3_live.number(name, x) for name, x in hyper.items()}})
         n_envs, normalize, noise_std = options.pop("n_envs"), options.pop("normalize"), options.pop("noise_std", 0.0)
         noise_type, exploration_steps = options.pop("noise_type", None), options.pop("exploration_steps", 10_000)
@@ -150,7 +143,7 @@ class Sb3:
                 options["action_noise"] = noise(mean, np.full_like(mean, noise_std))
             self.model = self._algorithm(env=env, seed=seed, **options)
         except (AssertionError, AttributeError, TypeError, KeyError) as error:  # how SB3 refuses what it is given
-            raise Refused("config", f"{self._algorithm.__name__} does not take it: {error}") from error
+            raise BadInput("config", f"{self._algorithm.__name__} does not take it: {error}") from error
         self._normalizer = self.model.get_vec_normalize_env()
         self._buffer = getattr(self.model, "replay_buffer", None)
         self._exploration_steps = max(1, exploration_steps)
@@ -225,7 +218,7 @@ class Sb3:
         try:
             return gymnasium.make(self._env, **self._env_options)
         except (gymnasium.error.Error, ModuleNotFoundError, TypeError) as error:
-            raise Refused("env", f"{self._env} cannot be made: {error}") from error
+            raise BadInput("env", f"{self._env} cannot be made: {error}") from error
 
     def _epsilon(self, _: float) -> float:
         """The part of random actions of DQN, by the steps that this member has made."""
