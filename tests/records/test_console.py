@@ -1,4 +1,4 @@
-"""The bar of the display."""
+"""The last line of the display: the bar, what is done, the time left."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 from rich.console import Console
 from support.runs import tiny
 
 from shoal.methods.evolving import Pbt
+from shoal.records import console as module
 from shoal.records.console import Display
 from shoal.records.recorder import Start
 
@@ -45,3 +47,30 @@ def test_the_bar_never_runs_backwards() -> None:
     display.progress(1, "champion", 0.0)
     seen.append(share())
     assert seen == [0, 25, 50, 50, 50, 50, 50, 75, 100, 100, 100, 100, 100]
+
+
+def test_the_time_left_falls_and_fits_into_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of five generations of 100 s."""
+    now = 0.0
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
+    console = Console(file=StringIO(), width=60)
+    display = Display(console)
+    resolved: Any = SimpleNamespace(experiment=tiny(generations=5), method=Pbt(), steps=64)
+    display.start(Start(resolved, 1, Path("somewhere"), 0))
+    told = []
+
+    def show(seconds: float, phase: str) -> None:
+        nonlocal now
+        now = seconds
+        display.progress(1, phase, 0.1)
+        with console.capture() as shown:
+            console.print(display._view())
+        told.append(shown.get().splitlines()[-1].partition("% ")[2].strip())
+
+    show(50, "train")
+    now = 100
+    display.generation(ended(0))
+    show(100, "train")
+    show(180, "train")
+    show(700, "evaluate")  # later than was expected
+    assert told == ["training", "training, 6:40 left", "training, 5:20 left", "evaluating, 0:00 left"]

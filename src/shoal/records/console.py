@@ -38,7 +38,7 @@ class Output(Console):
 
 
 class Display(Recorder):
-    """Generation, fitness of best, median and worst, who copied whom, steps per second, time left.
+    """Generation, fitness of best, median and worst, who copied whom, steps per second; below, what is done and time left.
 
     Of members that are drawn around a mean: its return and rank, and returns of worst, average and best member.
     """
@@ -98,21 +98,20 @@ class Display(Recorder):
             self._live.update(self._view())
 
     def generation(self, event: Generation) -> None:
-        self._done, self._fraction = event.generation + 1, 0.0
+        self._done, self._fraction, self._ended = event.generation + 1, 0.0, time.monotonic()
         if DETERMINANT in event.metrics:
             self._columns["determinant"] = _measured(DETERMINANT)
         row = (
             f"{self._done}/{self._total}",
             *(value(event) for value in self._columns.values()),
             f"{event.timing['steps_per_second']:,.0f}",
-            _clock(self._left()),
         )
         self._rows = [*self._rows[-ROWS + 1 :], row]
         if self._live is not None:
             self._live.update(self._view())
         else:
-            names = ("generation", *self._columns, "steps/s", "left")
-            self._say("  ".join(f"{name} {value}" for name, value in zip(names, row, strict=True)))
+            told = {**dict(zip(self._headings(), row, strict=True)), "left": _clock(self._left())}
+            self._say("  ".join(f"{name} {value}" for name, value in told.items()))
         for what, members in _troubles(event).items():
             if len(members) and what not in self._told:
                 self._told.add(what)
@@ -131,7 +130,7 @@ class Display(Recorder):
 
     def _view(self) -> Group:
         table = Table(box=None, pad_edge=False, header_style="dim")
-        for name in ("generation", *self._columns, "steps/s", "left"):
+        for name in self._headings():
             if name == "copies":
                 table.add_column("child ← parent", ratio=1, overflow="ellipsis", no_wrap=True)
             else:
@@ -142,12 +141,18 @@ class Display(Recorder):
             return Group(table)
         done = min((self._done + self._fraction) / self._total, 1.0)
         line = Table.grid(padding=(0, 1))
-        line.add_row(ProgressBar(total=1.0, completed=done, width=30), Text(f"{done:4.0%} {self._phase}", style="dim"))
+        left = f", {_clock(self._left())} left" if self._first < self._done < self._total else ""
+        text = Text(f"{done:4.0%} {self._phase}{left}", style="dim")
+        line.add_row(ProgressBar(total=1.0, completed=done, width=30), text)
         return Group(table, line)
 
+    def _headings(self) -> tuple[str, ...]:
+        return ("generation", *self._columns, "steps/s")
+
     def _left(self) -> float:
-        since = self._done - self._first
-        return (time.monotonic() - self._began) / since * (self._total - self._done)
+        """Seconds to the end, where the generations to come take as long as those of this process did."""
+        each = (self._ended - self._began) / (self._done - self._first)
+        return max(each * (self._total - self._done) - (time.monotonic() - self._ended), 0.0)
 
     def _say(self, text: str) -> None:
         if not self._quiet:
