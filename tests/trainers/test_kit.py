@@ -81,6 +81,7 @@ def test_what_is_broken_is_found(name):
         ("Deaf", {"rate"}, "✓ takes effect on a live member: rate; not"),
         ("Deaf", {"greed"}, "✗ greed = 0.5, set on a live model, does not do|✗ greed has no effect"),
         ("Frozen", {"rate", "momentum"}, "✗ rate = 0.05, set on a live model, does not do what"),
+        ("Failing", {"rate"}, r"✗ support\.trainers:Failing failed: RuntimeError: the simulator is gone"),
     ],
 )
 def test_the_doctor_tries_what_an_experiment_changes(name: str, names: set[str], says: str) -> None:
@@ -89,6 +90,14 @@ def test_the_doctor_tries_what_an_experiment_changes(name: str, names: set[str],
     resolved.learner.close()
     (finding,) = doctor.try_trainer(resolved, names)
     assert re.match(says, f"{finding.mark} {finding.text}"), finding
+
+
+def test_the_doctor_tells_what_a_trainer_raises_in_the_dry_run() -> None:
+    resolved = resolve(Experiment(env="none", agent="support.trainers:Failing", population=2, interval=40))
+    assert isinstance(resolved.learner, Trainers)
+    resolved.learner.close()
+    (finding,) = doctor.dry_run(resolved)
+    assert finding.mark == "✗" and "the simulator is gone" in finding.text, finding
 
 
 def test_every_check_is_a_test_and_finds_something():

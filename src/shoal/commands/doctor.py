@@ -32,6 +32,7 @@ from shoal.records.recorder import Generation, Recorder
 from shoal.run.loop import train
 from shoal.testing.checks import QUICK
 from shoal.testing.trainee import Trainee
+from shoal.trainers.process import TrainerFailed
 from shoal.trainers.trainers import Trainers
 
 if TYPE_CHECKING:
@@ -88,6 +89,9 @@ def try_trainer(resolved: Resolved, names: Collection[str]) -> Iterator[Finding]
             except AssertionError as error:
                 yield problem("trainer", str(error).splitlines()[0])
                 return
+            except TrainerFailed as error:
+                yield problem("trainer", str(error))
+                return
         tried, others = trainee.tried, [name for name in trainee.hyper if name not in names]
     text = f"takes effect on a live member: {', '.join(tried)}" if tried else "same seeds give the same training"
     yield fine("trainer", f"{text}; not tried, as they stay as they are: {', '.join(others)}" if others else text)
@@ -127,8 +131,9 @@ def dry_run(resolved: Resolved) -> Iterator[Finding]:
             timings = [row["timing"] for row in read_lines(Path(str(short.run_dir)) / "metrics.jsonl")]
         except Interrupted as error:
             raise KeyboardInterrupt from error
-        except BadInput:
-            raise
+        except BadInput as error:  # such as what a trainer's code raised
+            yield problem("dry run", str(error))
+            return
         except Failed as error:  # there is nothing to resume
             yield problem("dry run", str(error.__cause__))
             return

@@ -31,18 +31,18 @@ THREADS = (
 )
 
 
-class Failed(BadInput):
+class TrainerFailed(BadInput):
     """A call has no answer; the message says why, in one line or with the last lines of the process's log.
 
     It is BadInput, as the trainer is the user's: any command ends with that message.
     """
 
 
-class Died(Failed):
+class Died(TrainerFailed):
     """The process has ended, or was silent for too long and was ended. The next call starts another one."""
 
 
-class Raised(Failed):
+class Raised(TrainerFailed):
     """The trainer's own code raised an error; `traceback` is its text. The process lives on, without that member."""
 
     def __init__(self, message: str, traceback: str):

@@ -20,7 +20,7 @@ from shoal.core.evolution import Range
 from shoal.core.schema import build
 from shoal.core.spec import ActionSpace, Continuous, Discrete, Spec
 from shoal.core.types import Hyper
-from shoal.trainers.process import Failed, Recipe, TrainerProcess, limited
+from shoal.trainers.process import Recipe, TrainerFailed, TrainerProcess, limited
 
 ADAPTERS = ("rl_games", "sb3")
 INSTALLED = {"site-packages", "dist-packages"}  # folders of what pip, or Debian, has installed
@@ -72,7 +72,7 @@ class Trainers:
             self.spec, self.acts, self.exports = _spec(about["spec"]), bool(about["act"]), bool(about["export"])
         except BaseException as error:
             self.close()
-            if isinstance(error, Failed):
+            if isinstance(error, TrainerFailed):
                 raise BadField("agent", f"{error}") from error
             raise
 
