@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -79,7 +80,7 @@ def untouched(key: Any, hyper: Any, space: Any, uid: Any) -> Any:
 def test_a_sound_experiment_has_nothing_to_note() -> None:
     for check in checks.CHECKS:
         findings = about(check)
-        assert findings or check in (checks.processes, checks.beginning)
+        assert findings or check in (checks.processes, checks.beginning, checks.place)
         assert marked(findings, "!") + marked(findings, "✗") == ""
 
 
@@ -139,6 +140,18 @@ def test_too_little_memory_and_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [f.mark for f in about(checks.storage)] == ["✗", "✗"]
     marks = [checks._fits("disk", "some", 100, free).mark for free in (99, 150, 250, None)]
     assert marks == ["✗", "!", "✓", "✓"]
+
+
+def test_a_place_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    experiment = {"run_dir": str(tmp_path / "new" / "run")}
+    assert about(checks.place, **experiment) == []
+    asked = []
+    monkeypatch.setattr(checks.os, "access", lambda *given: asked.append(given))
+    assert (
+        marked(about(checks.place, **experiment), "✗")
+        == f"run_dir: {tmp_path} cannot be written, where the run is to be"
+    )
+    assert asked == [(tmp_path, os.W_OK)]
 
 
 def test_the_rollouts_of_images_are_told() -> None:

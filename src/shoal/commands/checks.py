@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -124,6 +125,12 @@ def observations(resolved: Resolved) -> Iterator[Finding]:
     yield fine("observations", f"{told(resolved.environment.spec.obs)}{part}")
 
 
+def place(resolved: Resolved) -> Iterator[Finding]:
+    """Whether the run can be written where it is to be; of a workspace, see `processes`."""
+    if resolved.experiment.exchange != "directory" and not os.access(folder := _folder(resolved), os.W_OK):
+        yield problem("run_dir", f"{folder} cannot be written, where the run is to be")
+
+
 def storage(resolved: Resolved) -> Iterator[Finding]:
     """Memory and disk."""
     if isinstance(resolved.learner, Trainers):
@@ -140,15 +147,12 @@ def storage(resolved: Resolved) -> Iterator[Finding]:
     what = f"{', '.join(parts)} and rollouts ({readable(rollout)} of each member)"
     need = max(need - replay, COPIES_TO_SAVE * members)  # memory is written in place, but saved from copies
     yield _fits("memory", f"about {readable(need)} for {what}", need, free_memory())
-    folder = Path(e.run_dir or "runs").absolute()
-    while not folder.exists():
-        folder = folder.parent
     checkpoint = state + member  # the champion
     need = (e.checkpoint.keep + 1) * checkpoint + e.generations * e.population * 1000  # the lines of the records
     text = (
         f"about {readable(need)} for {_many(e.checkpoint.keep, 'checkpoint')} of {readable(checkpoint)} and the records"
     )
-    yield _fits("disk", text, need, shutil.disk_usage(folder).free)
+    yield _fits("disk", text, need, shutil.disk_usage(_folder(resolved)).free)
 
 
 def processes(resolved: Resolved) -> Iterator[Finding]:
@@ -175,6 +179,14 @@ def processes(resolved: Resolved) -> Iterator[Finding]:
         kept = sum(worth_keeping(g, e.generations - 1, e.checkpoint.keep) for g in range(e.generations))
         text = f"a worker publishes {readable(members)} per generation and keeps up to {kept} of them there"
         yield fine("workspace", text)
+
+
+def _folder(resolved: Resolved) -> Path:
+    """The one that is there already, in which the run is to be."""
+    folder = Path(resolved.experiment.run_dir or "runs").absolute()
+    while not folder.exists():
+        folder = folder.parent
+    return folder
 
 
 def _fits(topic: str, text: str, need: float, free: float | None) -> Finding:
@@ -317,7 +329,7 @@ def _strides(r: Range, explore: Explore) -> float:
     return math.log(high / low) / math.log(factor)
 
 
-CHECKS = (size, beginning, devices, observations, storage, processes, evolution, hyperparameters)
+CHECKS = (size, beginning, place, devices, observations, storage, processes, evolution, hyperparameters)
 
 
 def _many(count: int, what: str) -> str:
