@@ -257,18 +257,20 @@ def study(
     takes what nobody has taken.
     """
     from shoal.commands.study import conduct
-    from shoal.core.interrupts import Interrupted
+    from shoal.core.interrupts import Failed, Interrupted
     from shoal.records.console import Output
     from shoal.study.page import write_page
 
     look_here()
     screen = Output()
+    again = f"go on with: shoal study {in_shell(file)}{f' --workspace {in_shell(workspace)}' if workspace else ''}"
     try:
         path, failed = conduct(file, workspace, screen, quiet)
     except (Interrupted, KeyboardInterrupt):
-        where = f" --workspace {in_shell(workspace)}" if workspace else ""
-        screen.print(f"interrupted; go on with: shoal study {in_shell(file)}{where}", highlight=False, soft_wrap=True)
+        screen.print(f"interrupted; {again}", highlight=False, soft_wrap=True)
         return INTERRUPTED
+    except Failed as error:  # the disk is full
+        return say(f"{error.reason}; when that is mended, {again}", FAILED)
     screen.print(f"look at it: open {in_shell(write_page(path))}", highlight=False, soft_wrap=True)
     return FAILED if failed else DONE
 

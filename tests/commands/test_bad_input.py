@@ -16,8 +16,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import yaml
 from support.cases import every_slow
-from support.runs import flags, rows, same_run, shoal, start
+from support.runs import SETTINGS, flags, rows, same_run, shoal, start
 
 from shoal.environments import registry
 from shoal.experiment.experiment import Experiment
@@ -579,6 +580,20 @@ def test_full_in_the_middle(
     assert 1 <= len(rows(run / "metrics.jsonl")) <= 5
     assert shoal("resume", run, "--quiet").code == 0
     same_run(six, run)
+
+
+def test_full_in_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stops with the run that could not be written, and goes on with it."""
+    file, study = tmp_path / "s.yaml", tmp_path / "out"
+    file.write_text(yaml.safe_dump({"base": SETTINGS, "arms": {"pbt": {}, "control": {"method": "seeds"}}, "seeds": 1}))
+    begin = ["study", file, "--workspace", study, "--quiet"]
+    outcome = run_full(monkeypatch, Lines, "write", 3, *begin)
+    again = f"shoal study {file} --workspace {study}"
+    assert outcome.code == 1
+    assert outcome.err == f"shoal: No space left on device; when that is mended, go on with: {again}\n"
+    assert len(list(study.glob("runs/*/0"))) == 1
+    assert shoal(*begin).code == 0
+    assert len(list(study.glob("runs/*/0/result.json"))) == 2
 
 
 def test_full_at_the_result_and_at_the_report(six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,11 +32,11 @@ def described(error: OSError) -> str:
 
 
 class Failed(Exception):
-    """A file of the run could not be written, or its environment failed; the run can be resumed from `run_dir`."""
+    """A file of the run could not be written, or its environment failed: `reason`. It can be resumed from `run_dir`."""
 
     def __init__(self, run_dir: Path, error: Exception):
-        what = described(error) if isinstance(error, OSError) else str(error)
-        super().__init__(f"{what}; when that is mended, go on with: {_resume(run_dir)}")
+        self.reason = described(error) if isinstance(error, OSError) else str(error)
+        super().__init__(f"{self.reason}; when that is mended, go on with: {_resume(run_dir)}")
         self.run_dir = run_dir
 
 
