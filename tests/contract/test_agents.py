@@ -279,11 +279,13 @@ def test_members_begin_apart(case):
 @pytest.mark.parametrize(("shape", "dtype"), [((), "float32"), ((3, 4, 2), "float32"), ((4, 4), "uint8")], ids=str)
 @pytest.mark.parametrize(("name", "actions"), KINDS)
 def test_observations_of_any_shape(name, actions, shape, dtype):
-    """By shapes alone; what an agent does not take it says at once, as BadInput."""
-    try:
-        agent = make_agent(name, actions, shape, dtype)
-    except BadInput:
+    """By shapes alone. One that an agent does not take it refuses at once: images whose frames would be stacked astray."""
+    if name in REMEMBERING and len(shape) == 3:
+        with pytest.raises(BadInput, match="config.frame_stack = 2: makes images .* in which another axis than before"):
+            make_agent(name, actions, shape, dtype)
         return
+    agent = make_agent(name, actions, shape, dtype)
+    assert agent.sees == ()  # no keys of a dictionary
 
     def live(key: jax.Array) -> Any:
         start, batch = agent.init(key, agent.hyper), (agent.rollout, agent.environments)

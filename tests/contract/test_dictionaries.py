@@ -12,12 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.parts import ASYMMETRIC, DTYPES, SHAPES, in_parts, spec_of
+from support.parts import ASYMMETRIC, DTYPES, SHAPES, in_parts
 from support.runs import same_run, shoal, tiny
-from support.tiny import REPLAY, close, hyper_of, make_agent, member, same, space_of
+from support.tiny import EVERY, REPLAY, agent_for, close, hyper_of, kinds, known, make_agent, member, same, space_of
 
-from shoal.agents.policy import policy
-from shoal.agents.ppo import ppo
 from shoal.commands import checks
 from shoal.commands.knobs import described
 from shoal.commands.stages import stage_of
@@ -35,7 +33,7 @@ from shoal.population.member_shard import MemberShard
 from shoal.run.champion import load_champion
 from shoal.run.loop import resume, train
 
-AGENTS = {"ppo": "continuous", "td3": "continuous", "sac": "continuous", "dqn": "discrete"}
+ACTIONS = dict(kinds(EVERY))
 ORDER = sorted(SHAPES)  # in which arrays stand side by side where nobody says otherwise
 WIDTH = 7
 
@@ -54,10 +52,14 @@ def side_by_side(obs: dict[str, Any]) -> np.ndarray:
     )
 
 
-def agent_of(name: str, **settings: Any) -> Agent:
-    if name == "policy":
-        return policy(spec_of(space_of("continuous")), layers=(8,), normalise_observations=True, **settings)
-    return make_agent(name, AGENTS[name], SHAPES, DTYPES, **settings)
+def agent_of(name: str, said: dict[str, Any] | None = None, **settings: Any) -> Agent:
+    """said: what the environment says of who sees what."""
+    return agent_for(Spec(SHAPES, DTYPES, space_of(ACTIONS[name]), **said or {}), name, **settings)
+
+
+def said_by(name: str) -> list[str]:
+    """Who may say what an agent sees."""
+    return ["environment", "experiment"] if "actor" in known(name) else ["environment"]
 
 
 # --------------------------------------------------------------------------------------------- agents
@@ -87,7 +89,7 @@ def lived(agent: Agent, obs: dict[str, Any] | np.ndarray, after: Any) -> Any:
 @pytest.mark.parametrize("name", ["ppo", "dqn"])
 def test_a_dictionary_is_its_arrays_side_by_side(name: str) -> None:
     """The same weights, actions and update as of one vector; so are statistics, each of its own array."""
-    agent, other = agent_of(name), make_agent(name, AGENTS[name], (WIDTH,))
+    agent, other = agent_of(name), make_agent(name, ACTIONS[name], (WIDTH,))
     obs = drawn(2, agent.rollout, agent.environments)
     here, after = ({key: x[i] for key, x in obs.items()} for i in range(2))
     start, action, greedy, end = lived(agent, here, after)
@@ -103,19 +105,23 @@ def test_a_dictionary_is_its_arrays_side_by_side(name: str) -> None:
     close((action, greedy, end), (*expected, last), rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["ppo", "td3", "sac", "policy"])
-def test_who_sees_what(name: str) -> None:
-    """Actions depend on the keys of the actor alone, and need no others; values on those of the critic alone."""
-    views = {"actor": ["state"]} if name == "policy" else ASYMMETRIC
-    agent = agent_of(name, **views)
+@pytest.mark.parametrize(("name", "who"), [(name, who) for name in ACTIONS for who in said_by(name)])
+def test_who_sees_what(name: str, who: str) -> None:
+    """Actions depend on the keys of the actor alone, and need no others; values on those of the critic alone. Which these
+    are the experiment says, or else the environment."""
+    if who == "environment":
+        agent = agent_of(name, {field: tuple(keys) for field, keys in ASYMMETRIC.items()})
+    else:
+        otherwise = dict.fromkeys(ASYMMETRIC, ("bytes",))
+        agent = agent_of(name, otherwise, **{field: keys for field, keys in ASYMMETRIC.items() if field in known(name)})
     assert agent.sees == ("state",)
     learned = jax.jit(agent.init)(jax.random.key(0), agent.hyper).learned
-    obs, act = drawn(5), jax.jit(lambda obs: agent.greedy(learned, obs, ())[0])
+    obs, act = drawn(50), jax.jit(lambda obs: agent.greedy(learned, obs, ())[0])
     action = act({"state": obs["state"]})
     assert same(action, act(obs | {"privileged_state": obs["privileged_state"] + 1, "bytes": obs["bytes"] // 2}))
     assert not same(action, act(obs | {"state": obs["state"] + 1}))
-    if name == "policy":
-        return
+    if name in ("dqn", "policy"):
+        return  # no critic
     if agent.value is not None:
         value = jax.jit(lambda obs: agent.value(learned, obs, ()))  # type: ignore[misc]
     elif agent.parts is not None:
@@ -144,17 +150,6 @@ def test_actors_that_share_their_critics() -> None:
 
     start, end = jax.eval_shape(live, jax.random.key(0))
     assert start == end and set(start.shared.memory.obs) == set(SHAPES)
-
-
-def test_what_the_environment_says_is_the_default() -> None:
-    spec = probes.luck().spec
-    assert (spec.actor, spec.critic) == (("state",), ("privileged_state",))
-    agent = make_agent("ppo", "discrete")
-    assert agent.sees == ()
-    params = jax.eval_shape(ppo(spec, layers=()).init, jax.random.key(0), agent.hyper).learned.params
-    widths = [params[part]["params"] for part in ("policy", "critic")]
-    assert [jax.tree.leaves(x)[-1].shape[0] for x in widths] == [1, 2]
-    assert ppo(spec, actor=["privileged_state"]).sees == ("privileged_state",)
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {

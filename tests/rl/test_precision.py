@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.tiny import make_agent
+from jax.extend.core import jaxprs_in_params
+from support.tiny import EVERY, REMEMBERING, make_agent
 
-from shoal.core.types import Rollout
+from shoal.core.types import Member, Rollout
 from shoal.rl import images
 from shoal.rl.networks import MLP
 
@@ -22,11 +24,14 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "lstm": ("recurrent_ppo", "discrete", {}),
     "td3": ("td3", "continuous", {}),
     "sac": ("sac", "continuous", {}),
+    "policy": ("policy", "discrete", {}),
 }
 SLOW: dict[str, tuple[str, str, dict[str, Any]]] = {
     "nature_cnn": ("dqn", "discrete", IMAGE),
+    "minatar": ("policy", "discrete", {"obs": (4, 5, 2), "network": "minatar"}),
     "impala": ("ppo", "discrete", IMAGE | {"network": "impala"}),
 }
+assert {name for name, _, _ in (CASES | SLOW).values()} == {*EVERY, *REMEMBERING}
 
 
 def half(x: Any) -> np.ndarray:
@@ -81,27 +86,52 @@ def test_gradients_of_many_images_add_up(monkeypatch):
     np.testing.assert_allclose(gradient, np.full((9, 1), 600), rtol=0.01)
 
 
-@pytest.mark.parametrize("case", [*CASES, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
-def test_all_but_the_layers_is_float32(case):
-    """What a member has learned and remembers, and what it does and says; nothing is rounded unless it is asked for."""
-    name, actions, settings = (CASES | SLOW)[case]
-    for chosen in ({}, HALF):
-        agent = make_agent(name, actions, **settings | chosen)
-        hyper = jax.tree.map(np.float32, agent.hyper)
-        member = jax.eval_shape(agent.init, jax.random.key(0), hyper)
-        shape = agent.environments, *settings.get("obs", (2,))
-        obs, carry = np.zeros(shape, settings.get("dtype", "float32")), agent.carry(shape[:1])
-        arguments = member.learned, hyper, obs, carry, jax.random.key(0)
-        acted = action, _, extras = jax.eval_shape(agent.act, *arguments)
-        floating = {x.dtype for x in jax.tree.leaves((member, acted)) if x.dtype.kind not in "iub"}
-        assert floating == {np.dtype(np.float32)}
-        assert ("bf16" in jax.jit(agent.act).lower(*arguments).as_text()) == bool(chosen)
+def lived(name: str, actions: str, settings: dict[str, Any]) -> tuple[Any, Any]:
+    """What becomes of a member that acts and learns, by shapes alone, and the operations that this takes."""
+    agent = make_agent(name, actions, **settings)
+    hyper = jax.tree.map(np.float32, agent.hyper)
+    obs = jnp.zeros((agent.environments, *settings.get("obs", (2,))), settings.get("dtype", "float32"))
+    carry, none = agent.carry(obs.shape[:1]), jnp.zeros((agent.rollout, agent.environments))
 
-        steps = jax.tree.map(lambda x, t=agent.rollout: jnp.zeros((t, *x.shape), x.dtype), (obs, action, extras))
-        none = jnp.zeros((agent.rollout, agent.environments))
+    def live(member: Member, key: jax.Array) -> Any:
+        acted = action, _, extras = agent.act(member.learned, hyper, obs, carry, key)
+        greedy = agent.greedy(member.learned, obs, carry)[0]
+        steps = jax.tree.map(lambda x: jnp.broadcast_to(x, (agent.rollout, *x.shape)), (obs, action, extras))
         after = {"next_obs": (), "next_value": none} if agent.value else {"next_obs": steps[0], "next_value": ()}
         ends = {"terminated": none > 0, "truncated": none > 0}
         rollout = Rollout(steps[0], steps[1], none, extras=steps[2], carry=carry, **after, **ends)
-        learned, metrics = jax.eval_shape(agent.update, member, hyper, rollout, jax.random.key(0))
+        return acted, greedy, *agent.update(member, hyper, rollout, key)
+
+    member = jax.eval_shape(agent.init, jax.random.key(0), hyper)
+    operations, told = jax.make_jaxpr(live, return_shape=True)(member, jax.random.key(0))
+    return (member, *told), operations.jaxpr
+
+
+def products(operations: Any) -> Counter[str]:
+    """How many products and convolutions there are of numbers of each type."""
+    found: Counter[str] = Counter()
+    for operation in operations.eqns:
+        if operation.primitive.name in ("dot_general", "conv_general_dilated"):
+            found[operation.invars[0].aval.dtype.name] += 1
+        for inner in jaxprs_in_params(operation.params):
+            found += products(inner)
+    return found
+
+
+@pytest.mark.parametrize("case", [*CASES, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
+def test_the_layers_and_nothing_else_are_rounded(case):
+    """Where that is asked for. Products of last layers, and of an LSTM, are not: with more layers there are no more of them.
+    What a member has learned and remembers, and what it does and says, is float32."""
+    name, actions, settings = (CASES | SLOW)[case]
+    deep, shallow = settings | {"layers": (8, 8)}, {k: v for k, v in settings.items() if k != "network"}
+    exact, half, least = (lived(name, actions, chosen) for chosen in (deep, deep | HALF, shallow | HALF))
+    for told, _ in (exact, half):
+        floating = {x.dtype for x in jax.tree.leaves(told) if jnp.issubdtype(x.dtype, jnp.floating)}
+        assert floating == {np.dtype(np.float32)}
+        member, _, _, learned, metrics = told
         assert jax.tree.map(lambda x: x.dtype, learned) == jax.tree.map(lambda x: x.dtype, member)
-        assert {x.dtype for x in metrics.values()} == {np.dtype(np.float32)}
+        assert {x.dtype for x in metrics.values()} <= {np.dtype(np.float32)}
+    assert "bf16" not in str(exact[1]), "it is rounded although nobody asks for it"
+    all_of_them, half, least = (products(operations) for _, operations in (exact, half, least))
+    assert half["float32"] == least["float32"] > 0, "there is a layer that is not rounded"
+    assert half["bfloat16"] > least["bfloat16"] > 0 and half.total() == all_of_them.total()

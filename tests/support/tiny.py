@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Collection
 from dataclasses import fields
 from typing import Any
 
@@ -16,17 +17,19 @@ from shoal.core.types import Agent
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.probes import match
 from shoal.methods.method import AGENTS
+from shoal.methods.methods import METHODS
 
 ACTIONS = ("discrete", "multi_discrete", "continuous")
+EVERY = {name: place for method in METHODS.values() for name, place in method.agents.items()}  # `policy` too
 
 # The structure of a small agent: those of these settings that its Config knows.
 SMALL = {"layers": (8,), "environments": 2, "rollout": 8, "minibatches": 2}
-SMALL |= {"normalise_observations": True}  # not of rewards: it uses a discount of its own, which would hide another
+SMALL |= {"normalise_observations": True, "normalise_rewards": False}  # its own use of the discount would hide another
 # Per agent: further settings, and hyperparameters under which every one of them has something to do.
 REPLAY = {"capacity": 64, "warm_up": 4, "batch": 16}
 SETTINGS: dict[str, dict[str, Any]] = {"td3": REPLAY, "sac": REPLAY, "dqn": REPLAY}
-# An agent that remembers its episodes, with the settings that make it so.
-REMEMBERING = {"recurrent_ppo": ("ppo", {"recurrent": 4, "frame_stack": 2})}
+# An agent that remembers its episodes, with the settings that make it so; here rewards are normalised, as is usual.
+REMEMBERING = {"recurrent_ppo": ("ppo", {"recurrent": 4, "frame_stack": 2, "normalise_rewards": True})}
 LIVE: dict[str, dict[str, float]] = {
     "ppo": {"learning_rate": 0.03, "max_gradient_norm": 0.05},
     "td3": {"target_noise": 0.5, "noise_clip": 0.3},
@@ -43,12 +46,20 @@ def make_agent(
     name: str, actions: str = "discrete", obs: tuple[int, ...] = (2,), dtype: str = "float32", **settings: Any
 ) -> Agent:
     """A small agent for such observations and actions. Raises BadInput where it does not have them."""
+    return agent_for(Spec(obs, dtype, space_of(actions)), name, **settings)
+
+
+def agent_for(spec: Spec, name: str, **settings: Any) -> Agent:
+    """The same for what an environment says of itself."""
     name, more = REMEMBERING.get(name, (name, {}))
-    module, _, factory = AGENTS[name].partition(":")
-    module = importlib.import_module(module)
-    known = {field.name for field in fields(module.Config)}
-    small = {k: v for k, v in SMALL.items() if k in known} | SETTINGS.get(name, {}) | more | settings
-    return getattr(module, factory)(Spec(obs, dtype, space_of(actions)), **small)
+    module, _, factory = EVERY[name].partition(":")
+    small = {k: v for k, v in SMALL.items() if k in known(name)} | SETTINGS.get(name, {}) | more | settings
+    return getattr(importlib.import_module(module), factory)(spec, **small)
+
+
+def known(name: str) -> set[str]:
+    """The settings of an agent."""
+    return {field.name for field in fields(importlib.import_module(EVERY[name].partition(":")[0]).Config)}
 
 
 def echo() -> Agent:
@@ -66,10 +77,10 @@ def echo() -> Agent:
     return make_agent("ppo")._replace(act=act, greedy=greedy, carry=carry, value=lambda learned, obs, carry: obs)
 
 
-def kinds() -> list[tuple[str, str]]:
-    """Every agent with every kind of actions that it has."""
+def kinds(names: Collection[str] = AGENTS) -> list[tuple[str, str]]:
+    """Every agent that learns by itself, or each of these, with every kind of actions that it has."""
     found = []
-    for name in AGENTS:
+    for name in names:
         for actions in ACTIONS:
             try:
                 make_agent(name, actions)
@@ -77,7 +88,7 @@ def kinds() -> list[tuple[str, str]]:
                 assert "action" in str(error), error
             else:
                 found.append((name, actions))
-    assert {name for name, _ in found} == set(AGENTS), "an agent that accepts no action space at all"
+    assert {name for name, _ in found} == set(names), "an agent that accepts no action space at all"
     return found
 
 
