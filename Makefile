@@ -49,7 +49,8 @@ CASES ?= not slow
 FOREIGN := sb3 own_trainer rl_games evo foreign_exchanges
 trainers: .venv/sb3 .venv/rl-games ## the tests of trainers that need packages of their own; CASES='slow or not slow': all of them
 	SHOAL_SB3_PYTHON=$(CURDIR)/.venv/sb3/bin/python SHOAL_RL_GAMES_PYTHON=$(CURDIR)/.venv/rl-games/bin/python \
-		$(PYTEST) -m '$(CASES)' $(FOREIGN:%=tests/trainers/test_%.py)
+		$(PYTEST) -m '$(CASES)' $(FOREIGN:%=tests/trainers/test_%.py) tests/test_docs.py::test_yaml_is_an_experiment \
+		'tests/test_examples.py::test_example[own_trainer]'
 
 check: .venv/dev    ## formatting, lint and types
 	$(BIN)/ruff format --check .

@@ -43,8 +43,13 @@ NEEDS = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("*.py")))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in NEEDS else pytest.mark.slow)
+        for name in sorted(path.stem for path in EXAMPLES.glob("*.py"))
+    ],
+)
 def test_example(name: str, tmp_path: Path) -> None:
     package, variable = NEEDS.get(name, ("shoal", ""))
     if variable not in os.environ and importlib.util.find_spec(package) is None:

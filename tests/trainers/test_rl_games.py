@@ -116,7 +116,6 @@ np.savez(sys.argv[2] + "/bare.npz", last_lr=algo.last_lr, **{k: x.numpy() for k,
 """
 
 
-@pytest.mark.slow
 def test_it_trains_as_rl_games_does(start, tmp_path):
     """The first interval, longer than an episode, against rl_games' own loop with the same seeds."""
     file = TASKS / "pendulum.yaml"

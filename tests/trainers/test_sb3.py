@@ -57,7 +57,6 @@ class TestA2C(Contract):
     config = SMALL | {"n_envs": 3, "gae_lambda": 0.9, "normalize": {"norm_reward": False}}
 
 
-@pytest.mark.slow
 class TestSAC(Contract):
     """With returns of three steps, and a temperature that is given."""
 
@@ -77,7 +76,6 @@ class TestTD3(Contract):
     config = REPLAY | {"n_envs": 2, "noise_type": "normal", "policy_delay": 3}
 
 
-@pytest.mark.slow
 class TestDQN(Contract):
     trainer, env, steps = "sb3:DQN", "gym:CartPole-v1", 60
     config = EPSILON
@@ -132,7 +130,6 @@ np.savez(sys.argv[1], mean=env.obs_rms.mean, **{k: x.numpy() for k, x in model.p
 """
 
 
-@pytest.mark.slow
 def test_it_trains_as_sb3_does(start, tmp_path):
     """The first interval, against a bare model with the same seeds."""
     subprocess.run([PYTHON, "-c", BARE, str(tmp_path / "bare.npz")], check=True, env=os.environ | limited(1))
@@ -202,7 +199,6 @@ def test_what_it_tells_and_takes(start):
     assert "ent_coef" not in start("SAC", "Pendulum-v1").description["hyper"]  # it is learned
 
 
-@pytest.mark.slow
 def test_exploration_falls_once_not_in_every_interval(start):
     trained = member(
         start("DQN", exploration_steps=200, learning_starts=10, buffer_size=500), exploration_final_eps=0.1
@@ -211,7 +207,6 @@ def test_exploration_falls_once_not_in_every_interval(start):
     np.testing.assert_allclose(rates, [1 - 0.9 * 0.4, 1 - 0.9 * 0.8, 0.1, 0.1])
 
 
-@pytest.mark.slow
 def test_returns_of_several_steps_end_where_an_interval_does(start):
     """The last step of an interval is followed in memory by the first one of another episode."""
     trained = member(start("DQN", n_steps=3, learning_starts=10, buffer_size=500))
