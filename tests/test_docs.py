@@ -86,10 +86,11 @@ def test_job_scripts_are_sound(block: str) -> None:
 @pytest.mark.parametrize("block", blocks("bash"))
 @pytest.mark.parametrize(("code", "requeued"), [(0, False), (1, False), (3, True)])
 def test_job_scripts_do_what_they_say(tmp_path: Path, block: str, code: int, requeued: bool) -> None:
-    """With stand-ins for Slurm, and for Shoal one that saves for a moment when it is signalled."""
+    """With stand-ins for Slurm, and for Shoal one that saves for a moment when it is signalled, and else ends by itself."""
     stand_ins = {
-        "shoal": f"import signal, sys, time\nsignal.signal(signal.SIGUSR1, lambda *_: (time.sleep(0.3), sys.exit({code})))\n"
-        "open('begun', 'w').close()\ntime.sleep(20)",
+        "shoal": "import signal, sys, time\n"
+        f"def save(*_):\n    time.sleep(0.3)\n    open('saved', 'w').close()\n    sys.exit({code})\n"
+        "signal.signal(signal.SIGUSR1, save)\nopen('begun', 'w').close()\ntime.sleep(20)",
         "srun": "import os, sys\nos.execvp(sys.argv[1], sys.argv[1:])",
         "scontrol": "import sys\nopen('requeued', 'w').write(' '.join(sys.argv[1:]))",
     }
@@ -99,6 +100,7 @@ def test_job_scripts_do_what_they_say(tmp_path: Path, block: str, code: int, req
     path = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "77", "SLURM_ARRAY_TASK_ID": "3"}
     job = subprocess.Popen(["bash", "-c", block], cwd=tmp_path, env=path, start_new_session=True)
     while not (tmp_path / "begun").exists():
+        assert job.poll() is None
         time.sleep(0.01)
     alone = "--signal=B:" in block  # to the script alone; otherwise to what srun has started
     if alone:
@@ -106,7 +108,8 @@ def test_job_scripts_do_what_they_say(tmp_path: Path, block: str, code: int, req
     else:
         children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
         os.kill(int(children[0]), signal.SIGUSR1)
-    assert job.wait(timeout=15) == code
+    assert job.wait() == code
+    assert (tmp_path / "saved").exists()
     assert (tmp_path / "requeued").exists() == requeued
     if requeued:
         assert (tmp_path / "requeued").read_text() == "requeue 77"

@@ -17,9 +17,11 @@ from support.ancestry import check_ancestry
 from support.runs import COMMAND, flags, mpiexec, record, same_run, settings, shoal, tiny
 from support.runs import rows as lines
 
+from shoal import Evolver
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed
 from shoal.distributed.directory import Workspace
+from shoal.experiment.files import load
 from shoal.run.checkpoint import Checkpoints
 from shoal.run.loop import resume, train
 
@@ -93,13 +95,16 @@ def test_shards_of_one_process(four: Path) -> None:
     assert sum(row["parent"] != row["uid"] for row in lineage) == 9
 
 
-def test_shards_decide_as_one(four: Path, tmp_path: Path) -> None:
-    """A single shard gives the same decisions from the same first generation: cards know no shards."""
-    train(tiny(tmp_path / "one", **RUN | {"shards": 1}))
-    one, other = record(tmp_path / "one"), record(four)
-    first = [[row for row in r["lineage"] if row["generation"] == 0] for r in (one, other)]
-    for a, b in zip(*first, strict=True):
-        assert a["hyper"] == pytest.approx(b["hyper"]) and a["steps"] == b["steps"]
+def test_shards_decide_as_one(four: Path) -> None:
+    """As a population that was never split, told the same fitness: who copies whom, and what all train with next."""
+    evolver = Evolver(load(four / "experiment.yaml").space or {}, 4, RUN["select"])
+    for generation in range(3):
+        now = [row for row in lines(four / "lineage.jsonl") if row["generation"] == generation]
+        for row, asked in zip(now, evolver.ask(), strict=True):
+            assert asked["hyper"] == {name: row["hyper"][name] for name in asked["hyper"]}
+        evolver.tell({row["uid"]: row["fitness"] for row in now})
+        parents = [m["uid"] if m["copy_from"] is None else m["copy_from"] for m in evolver.ask()]
+        assert [row["parent"] for row in now] == parents
 
 
 @pytest.mark.slow
@@ -193,7 +198,7 @@ def test_a_killed_rank_ends_all_and_the_run_goes_on(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_an_exception_in_one_rank_ends_all(tmp_path: Path) -> None:
-    """Promptly, with its message, and whichever rank it is."""
+    """With its message, whichever rank it is, and nothing is left of the run."""
     (tmp_path / "flaky.py").write_text(
         "import os\nfrom shoal.environments.registry import make\n\n\ndef environment():\n"
         "    if os.environ['PMI_RANK'] == '1':\n        raise RuntimeError('the simulator is not installed here')\n"
@@ -201,12 +206,11 @@ def test_an_exception_in_one_rank_ends_all(tmp_path: Path) -> None:
     )
     given = flags(tmp_path / "run", "--exchange", "mpi", **RUN | {"env": "flaky:environment"})
     command = mpiexec(2, *COMMAND, *given)
-    began = time.monotonic()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=90, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=tmp_path)
     assert done.returncode == 2, done.stdout + done.stderr
     assert "rank 1 of 2: " in done.stderr and "the simulator is not installed here" in done.stderr
-    assert time.monotonic() - began < 60
     nobody_is_left(tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow

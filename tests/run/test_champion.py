@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from support.runs import at_work, build_run, tiny
+from support.runs import CONFIG, at_work, build_run, shoal, tiny
 
 from shoal.core.errors import BadInput
 from shoal.core.evolution import Best, Cards
@@ -21,6 +21,7 @@ from shoal.environments.spaces import to_bounds
 from shoal.experiment.files import dump
 from shoal.experiment.make import make_learner
 from shoal.methods.evolving import Pbt
+from shoal.report.load_run import load_run
 from shoal.run import champion as champions
 from shoal.run import checkpoint
 from shoal.run.champion import best_at, folder_of, load_champion, save
@@ -228,6 +229,30 @@ def test_what_builds_in_a_run_builds_from_its_files(tmp_path: Path) -> None:
         parts = build_run(tiny(env=env))
         champion_of(tmp_path, parts.environment.spec)
         assert load_champion(tmp_path).spec == parts.environment.spec
+
+
+def test_no_code_of_an_agent_is_imported(tmp_path: Path) -> None:
+    """By no command and no function, for as long as nobody says that the run is trusted."""
+    run = tmp_path / "run"
+    champion_of(run, Spec((4,), "float32", Discrete(2)), agent="shoal.agents.policy:policy", config={"layers": [4]})
+    refused = "agent = shoal.agents.policy:policy: the run names code, and to load it is to run it; "
+    for command in (["evaluate"], ["play", "--video", tmp_path / "film.gif"], ["export", tmp_path / "policy.npz"]):
+        told = shoal(command[0], run, *command[1:])
+        assert (told.code, told.out, told.err.count("\n")) == (2, "", 1)
+        assert told.err.startswith(f"shoal: {refused}") and "add --trust-code" in told.err
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    for load in (load_champion, lambda run: load_run(run).champion):
+        with pytest.raises(BadInput, match=f"^{refused}"):
+            load(run)
+    assert load_champion(run, trust_code=True).uid == load_run(run, trust_code=True).champion.uid == 2
+    other: dict[str, dict[str, Any]] = {
+        "config.network": {"config": CONFIG | {"network": "mine:network"}},
+        "method": {"method": {"name": "mine:Method"}},
+    }
+    for place, changes in other.items():
+        (run / "experiment.yaml").write_text(dump(tiny(**changes)))
+        with pytest.raises(BadInput, match=f"^{place} = mine:.*: the run names code"):
+            load_champion(run)
 
 
 @pytest.mark.parametrize("config", [{"imports": ["mine"]}, {"policy_kwargs": {"activation_fn": "mine:Function"}}])

@@ -12,10 +12,11 @@ import flax.linen as nn
 import numpy as np
 import pytest
 from support.parts import in_parts
-from support.runs import CONFIG, mpiexec, same_run, tiny
+from support.runs import CONFIG, mpiexec, rows, same_run, tiny
 
 import shoal
 from shoal import BadInput, Generation, Recorder, Spec, evaluate, load_run, resume, train
+from shoal.core.atomic import seal, unseal
 from shoal.core.evolution import Best, Cards
 from shoal.experiment.resolve import resolve
 from shoal.run.result import summarise
@@ -71,12 +72,17 @@ def test_fields_as_in_a_file_and_numbers_of_numpy(tmp_path: Path) -> None:
 
 
 def test_a_recorder_ends_the_run_and_it_goes_on(tmp_path: Path) -> None:
+    """And its time goes on from what the checkpoint says that the run has taken."""
     first, second = Until(0), Until(9)
     result = train(tiny(tmp_path / "run", generations=3), [first, second])
     assert (first.heard, second.heard) == (0, 0)
     assert (result.summary["status"], result.summary["generations"]) == ("stopped", 1)
     assert result.summary["champion"] is not None
-    assert resume(tmp_path / "run").summary["status"] == "done"
+    (manifest,) = (tmp_path / "run" / "checkpoints").glob("*/manifest.json")
+    manifest.write_bytes(seal(unseal(manifest) | {"seconds": 1000.0}))
+    done = resume(tmp_path / "run").summary
+    timings = [row["timing"]["seconds"] for row in rows(tmp_path / "run" / "metrics.jsonl")]
+    assert done["status"] == "done" and timings[0] < 1000 < timings[1] <= timings[2] <= done["seconds"] < 2000
     train(tiny(tmp_path / "whole", generations=3))
     same_run(tmp_path / "whole", tmp_path / "run")
 

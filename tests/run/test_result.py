@@ -1,4 +1,4 @@
-"""What a run says of its champion when episodes of the last test were broken: they have no return, and JSON has no NaN."""
+"""What a run says of its champion: of fresh episodes. Those that were broken have no return, and JSON has no NaN."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
-from support.runs import flags, shoal
+from support.runs import flags, shoal, tiny
 
 from shoal.commands.evaluate import evaluate
 from shoal.core.errors import BadInput
 from shoal.population.member_shard import MemberShard
+from shoal.population.rollouts.device import DeviceRollouts
+from shoal.run.loop import train
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -31,6 +34,21 @@ def outcome(run: Path) -> tuple[str, dict[str, Any]]:
     assert (done.code, done.err) == (0, "")
     result = json.loads((run / "result.json").read_text(), parse_constant=pytest.fail)
     return done.out, result["champion"]["evaluation"]
+
+
+def test_it_plays_no_episode_that_selected_anybody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the keys that begin them: two in each generation, the same for all members; then two rounds of eight others."""
+    played: list[set[bytes]] = []
+    play = DeviceRollouts.evaluate
+
+    def watched(self: DeviceRollouts, population: Any, keys: jax.Array, *more: Any) -> Any:
+        played.append({key.tobytes() for key in np.asarray(jax.random.key_data(keys)).reshape(keys.size, -1)})
+        return play(self, population, keys, *more)
+
+    monkeypatch.setattr(DeviceRollouts, "evaluate", watched)
+    train(tiny(tmp_path / "run", final_episodes=12))
+    assert [len(keys) for keys in played] == [2, 2, 8, 8]
+    assert len(set.union(*played)) == 20
 
 
 def test_one_broken_episode_voids_no_test(tmp_path: Path, played: list[float]) -> None:
