@@ -582,18 +582,20 @@ def test_full_in_the_middle(
     same_run(six, run)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("shared_programs")
 def test_full_in_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It stops with the run that could not be written, and goes on with it."""
     file, study = tmp_path / "s.yaml", tmp_path / "out"
-    file.write_text(yaml.safe_dump({"base": SETTINGS, "arms": {"pbt": {}, "control": {"method": "seeds"}}, "seeds": 1}))
+    file.write_text(yaml.safe_dump({"base": SETTINGS, "arms": {"pbt": {}}, "seeds": 2}))
     begin = ["study", file, "--workspace", study, "--quiet"]
     outcome = run_full(monkeypatch, Lines, "write", 3, *begin)
     again = f"shoal study {file} --workspace {study}"
     assert outcome.code == 1
     assert outcome.err == f"shoal: No space left on device; when that is mended, go on with: {again}\n"
-    assert len(list(study.glob("runs/*/0"))) == 1
+    assert len(list(study.glob("runs/pbt/*"))) == 1
     assert shoal(*begin).code == 0
-    assert len(list(study.glob("runs/*/0/result.json"))) == 2
+    assert len(list(study.glob("runs/pbt/*/result.json"))) == 2
 
 
 def test_full_at_the_result_and_at_the_report(six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

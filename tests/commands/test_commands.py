@@ -20,13 +20,15 @@ from support.runs import CONFIG, flags, record, rows, same_run, shoal, start, ti
 
 from shoal import cli
 from shoal.commands.endings import luck
-from shoal.experiment.experiment import Experiment
+from shoal.environments.levels import Levels
+from shoal.experiment.experiment import Checkpoint, Experiment, Fitness, WeightsAndBiases
 from shoal.experiment.files import load
 from shoal.methods.evolving import Pbt
-from shoal.population import devices
+from shoal.population import compiled, devices
 from shoal.report.run import schedule
 from shoal.run.champion import load_champion
 from shoal.run.loop import train
+from shoal.trainers.trainers import Processes
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -93,12 +95,48 @@ def test_what_no_command_takes(given: list[str], message: str) -> None:
     assert message in " ".join(outcome.err.replace("│", " ").split())
 
 
-def test_every_field_can_be_set() -> None:
+SETTABLE: dict[str, tuple[str, Any]] = {  # what is given, and what the field then is
+    "env": ("gym:CartPole-v1", "gym:CartPole-v1"),
+    "method": ("es", "es"),
+    "agent": ("td3", "td3"),
+    "population": ("6", 6),
+    "generations": ("1e3", 1000),
+    "interval": ("4_096", 4096),
+    "shards": ("2", 2),
+    "exchange": ("mpi", "mpi"),
+    "transfer": ("collective", "collective"),
+    "workspace": ("shared/place", "shared/place"),
+    "worker": ("anna", "anna"),
+    "seed": ("7", 7),
+    "run_dir": ("'1e5'", "1e5"),
+    "python": ("/usr/bin/python3", "/usr/bin/python3"),
+    "start": ("runs/before/champion", "runs/before/champion"),
+    "processes": ("{count: 3}", Processes(count=3)),
+    "fitness": ("{episodes: 5}", Fitness(episodes=5)),
+    "checkpoint": ("{keep: 5}", Checkpoint(keep=5)),
+    "final_episodes": ("9", 9),
+    "hyper": ("{epochs: 2}", {"epochs": 2.0}),
+    "space": ("{discount: [0.8, 0.9]}", {"discount": [0.8, 0.9]}),
+    "config": ("{layers: [8]}", {"layers": [8]}),
+    "env_options": ("{gravity: 1e1}", {"gravity": 10.0}),
+    "levels": ("{train: 10}", Levels(train=10)),
+    "wandb": ("{project: robots}", WeightsAndBiases(project="robots")),
+}
+
+
+def test_every_field_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever has no flag of its own is reached by --set."""
-    for field in fields(Experiment):
-        outcome = shoal("train", "--set", f"{field.name}.no.such=1")
-        assert outcome.code == 2
-        assert "Traceback" not in outcome.err
+    seen: list[Experiment] = []
+
+    def begin(experiment: Experiment, recorders: object) -> None:
+        seen.append(experiment)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("shoal.run.loop.train", begin)
+    assert list(SETTABLE) == [field.name for field in fields(Experiment)]
+    for name, (text, value) in SETTABLE.items():
+        assert shoal("train", "--set", f"{name}={text}").code == 130, name
+        assert getattr(seen[-1], name) == value != getattr(Experiment(), name), name
 
 
 @pytest.mark.parametrize(
@@ -412,10 +450,22 @@ def test_evaluate_leaves_the_run_alone(six: Path) -> None:
 
 
 def test_compiled_programs_are_kept_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By default under the user's cache folder; a setting of the user's stays."""
+    """By default under the user's cache folder, which alone is bounded; a setting of the user's stays."""
     import jax
+    from jax._src import compilation_cache
 
+    for name in ("get_file_cache", "get_executable_and_time"):  # put back afterwards
+        monkeypatch.setattr(compilation_cache, name, getattr(compilation_cache, name))
     settings: dict[str, Any] = {}
     monkeypatch.setattr(jax.config, "update", lambda name, value: settings.update({name: value}))
     devices.prepare()
     assert "jax_compilation_cache_dir" not in settings
+    monkeypatch.setattr(type(jax.config), "jax_compilation_cache_dir", None)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for given, folder in (("", tmp_path / ".cache"), (str(tmp_path / "x"), tmp_path / "x")):
+        monkeypatch.setenv("XDG_CACHE_HOME", given)
+        devices.prepare()
+        own = folder / "shoal/compiled"
+        assert settings["jax_compilation_cache_dir"] == str(own)
+        bounds = [compilation_cache.get_file_cache(str(path))[0]._bound for path in (own, tmp_path)]
+        assert bounds == [compiled.BOUND, float("inf")]

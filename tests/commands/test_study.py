@@ -6,19 +6,24 @@ import csv
 import itertools
 import json
 import os
-import random
 import shutil
 import signal
+import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
-from support.runs import SETTINGS, shoal, start
+from support.runs import SETTINGS, Signals, shoal, start
 from support.runs import rows as lines
 
 from shoal.commands.study import conduct
+from shoal.core.atomic import read_or_nothing
+from shoal.core.errors import BadInput
+from shoal.distributed.lease import Lease
 from shoal.records.console import Output
+from shoal.run import control
 
 ARMS = {"pbt": {}, "control": {"method": "seeds"}, "again": {"replay": "pbt"}}
 TIMES = ("seconds",)
@@ -34,6 +39,11 @@ def rows(study: Path) -> list[dict]:
     """study.csv but for the times."""
     with (study / "study.csv").open(newline="") as text:
         return [{k: v for k, v in row.items() if k not in TIMES} for row in csv.DictReader(text)]
+
+
+def began(run: Path) -> int:
+    """When the first checkpoint that is kept of a run was written: a run that begins anew writes it once more."""
+    return min((run / "checkpoints").glob("[0-9]*")).joinpath("manifest.json").stat().st_mtime_ns
 
 
 @pytest.mark.usefixtures("shared_programs")
@@ -76,6 +86,39 @@ def test_arms_that_have_runs_stay_as_they_are(tmp_path: Path) -> None:
         refused = shoal("study", file(tmp_path, arms=arms), "--workspace", out)
         assert refused.code == 2 and "it has runs of pbt that the file does not describe" in refused.err, refused.err
         assert yaml.safe_load((out / "study.yaml").read_text()) == study
+
+
+@pytest.mark.usefixtures("shared_programs")
+def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "PATIENCE", 1e9)  # however slow this machine is
+    path, run = file(tmp_path, base=SETTINGS | {"generations": 3}, arms={"pbt": {}}), tmp_path / "out/runs/pbt/0"
+    command = ("study", path, "--workspace", tmp_path / "out")
+    with monkeypatch.context() as during:
+        during.setattr("shoal.commands.study.TensorBoard", lambda: Signals(1, "train"))
+        stopped = shoal(*command)
+    assert (stopped.code, stopped.err) == (3, "")
+    assert f"interrupted; go on with: shoal study {path} --workspace {tmp_path / 'out'}\n" in stopped.out
+    assert [p.name for p in sorted((run / "checkpoints").glob("[0-9]*"))] == ["00000000", "00000001"]
+    before = began(run)
+    assert shoal(*command).code == 0
+    assert began(run) == before and len(rows(tmp_path / "out")) == 1
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_signal_while_a_run_is_claimed_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: bool) -> None:
+    """Although there is no run yet that would stop, and whether or not another process is at it."""
+
+    class Claim(Lease):
+        def __init__(self, *arguments: Any):
+            signal.raise_signal(signal.SIGINT)
+            if taken:
+                raise BadInput("it is at work")
+            super().__init__(*arguments)
+
+    monkeypatch.setattr("shoal.commands.study.Lease", Claim)
+    stopped = shoal("study", file(tmp_path), "--workspace", tmp_path / "out")
+    assert stopped.code == 3 and "go on with: shoal study" in stopped.out
+    assert not list((tmp_path / "out/leases").iterdir()) and not (tmp_path / "out/runs").exists()
 
 
 @pytest.mark.usefixtures("shared_programs")
@@ -145,15 +188,15 @@ def test_arms_that_are_sequences_of_runs(tmp_path: Path) -> None:
     assert rates == pytest.approx([1e-2, 1e-3, 1e-4, max(heard)[1]])
 
     # stopped in the midst of each, and gone on
-    before = rows(tmp_path / "out")
-    for whole, last in ((halving, 1), (asked, 2)):
-        (whole / "result.json").unlink()
-        (whole / str(last) / "result.json").unlink()
-        shutil.rmtree(max((whole / str(last) / "checkpoints").iterdir()))
-        shutil.rmtree(whole / str(last + 1))
-    first = (halving / "0/result.json").stat().st_mtime_ns
+    before, midst = rows(tmp_path / "out"), (halving / "1", asked / "2")
+    for run in midst:
+        (run.parent / "result.json").unlink()
+        (run / "result.json").unlink()
+        shutil.rmtree(max((run / "checkpoints").iterdir()))
+        shutil.rmtree(run.with_name(str(int(run.name) + 1)))
+    times = [began(run) for run in (halving / "0", *midst)]
     assert shoal("study", path, "--workspace", tmp_path / "out", "--quiet").code == 0
-    assert rows(tmp_path / "out") == before and (halving / "0/result.json").stat().st_mtime_ns == first
+    assert rows(tmp_path / "out") == before and [began(run) for run in (halving / "0", *midst)] == times
 
 
 def test_an_optimiser_that_fails_is_told(tmp_path: Path) -> None:
@@ -161,32 +204,59 @@ def test_an_optimiser_that_fails_is_told(tmp_path: Path) -> None:
         "Mute": "ask.optimiser: support.optimisers:Mute failed: NotImplementedError",
         "Stray": "its ask gave {'momentum': 1.0}; it must give rate",
         "Nobody": "support.optimisers:Nobody cannot be imported",
+        "Ladder": f"it asks for other values than those with which {tmp_path / 'out/runs/Ladder/0/0'} began; let it draw",
     }
     arms = {name: {"ask": {"optimiser": f"support.optimisers:{name}", "runs": 4}} for name in messages}
+    begun = tmp_path / "out/runs/Ladder/0/0"  # as one leaves it that does not draw from its seed
+    begun.mkdir(parents=True)
+    (begun / "experiment.yaml").write_text(
+        yaml.safe_dump(BANDIT | {"population": 1, "hyper": {"rate": 0.5}, "space": {}})
+    )
     done = shoal("study", file(tmp_path, base=BANDIT, arms=arms), "--workspace", tmp_path / "out")
     assert done.code == 1 and all(message in done.out for message in messages.values()), done.out
 
 
+def at_work(process: subprocess.Popen, study: Path) -> Path:
+    """The run that a process is at, as soon as it has written a checkpoint of it."""
+    before: dict[Path, int] = {}
+    while process.poll() is None:
+        for lease in (study / "leases").glob("[!.]*"):
+            arm, _, seed = lease.name.rpartition("-")
+            run = study / "runs" / arm / seed
+            if read_or_nothing(lease).split()[1:2] == [str(process.pid)]:
+                found = len(list((run / "checkpoints").glob("[0-9]*")))
+                if found > before.setdefault(run, found):
+                    return run
+        time.sleep(0.005)
+    raise AssertionError(process.communicate())
+
+
 @pytest.mark.slow
 def test_killed_again_and_again_it_ends_as_if_nobody_had(tmp_path: Path) -> None:
-    """With two processes at work, of which one is killed three times, and the other stopped by Ctrl-C."""
+    """Three processes are killed, each in the midst of a run; then two are at work, one of which is stopped by Ctrl-C."""
     path = file(
         tmp_path,
-        base=SETTINGS | {"generations": 12},
+        base=SETTINGS | {"generations": 30, "checkpoint": {"keep": 100}},
         arms=ARMS | {"keep": {"method": {"name": "pbt", "explore": "keep"}}},
     )
     conduct(path, tmp_path / "whole", Output(), quiet=True)
-    command = ("study", path, "--workspace", tmp_path / "killed", "--quiet")
-    draw, other = random.Random(0), start(*command)
+    study, times = tmp_path / "killed", {}
+    command = ("study", path, "--workspace", study, "--quiet")
     for _ in range(3):
         process = start(*command)
-        time.sleep(draw.uniform(2, 5))
+        run = at_work(process, study)
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
+        times[run] = began(run)
+        assert not (run / "result.json").exists()
+    other, process = start(*command), start(*command)
+    at_work(other, study)
     other.send_signal(signal.SIGINT)
     out, err = other.communicate(timeout=120)
-    assert other.returncode in (0, 3), out + err
-    assert other.returncode == 0 or "go on with: shoal study" in out
+    assert (other.returncode, "go on with: shoal study" in out) == (3, True), out + err
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, out + err
     assert shoal(*command).code == 0
     assert shoal("report", tmp_path / "whole").code == 0
-    assert rows(tmp_path / "killed") == rows(tmp_path / "whole")
+    assert rows(study) == rows(tmp_path / "whole")
+    assert {run: began(run) for run in times} == times, "each goes on where it was"

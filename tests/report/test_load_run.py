@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.synthetic_run import write_run
+from test_report_numbers import champion, descent
 
 from shoal import BadInput, load_run
 from shoal.report import load_run as module
@@ -59,9 +60,16 @@ def test_the_figure_shows_members_champion_and_hyperparameters(tmp_path: Path, g
         (tmp_path / "run/lineage.jsonl").unlink()
     figure = load_run(tmp_path / "run").plot()
     names = [axes.get_ylabel() for axes in figure.axes]
-    assert names == ["fitness", "learning rate", "discount", "entropy", "epochs", "minibatches"][: len(names)]
+    tuned = ["learning rate", "discount", "entropy", "epochs", "minibatches"] if generations else []
+    assert names == ["fitness", *tuned]
     assert [len(axes.lines) for axes in figure.axes] == [7 if generations else 0] * len(names)
     assert figure._repr_png_()[1:4] == b"PNG"
+    if generations:
+        path = tmp_path / "run"
+        members = [row["hyper"]["entropy"] for row in rows(path / "lineage.jsonl")]
+        lines = [line.get_ydata().tolist() for line in figure.axes[3].lines]
+        assert lines[:6] == [members[uid::6] for uid in range(6)]
+        assert lines[6] == [row["hyper"]["entropy"] for row in descent(path, *champion(path))]
 
 
 def test_what_is_no_run_and_what_is_not_there_yet(tmp_path: Path) -> None:

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from shoal.study.statistics import holm, improvement, interquartile_mean, interval, p_value, profile
+from shoal.study.statistics import (
+    holm,
+    improvement,
+    improvement_interval,
+    interquartile_mean,
+    interval,
+    p_value,
+    profile,
+)
 
 
 def test_interquartile_mean() -> None:
@@ -69,6 +77,29 @@ def test_interval_against_scipy() -> None:
         (scores[:, 0],), lambda x, axis: stats.trim_mean(x, 0.25, axis), method="percentile", rng=2, n_resamples=20_000
     ).confidence_interval
     np.testing.assert_allclose(interval(scores), expected, atol=0.03)
+
+
+def test_interval_keeps_tasks_apart() -> None:
+    """Seeds are drawn anew within each task: by hand, of two tasks that lie far apart."""
+    generator = np.random.default_rng(5)
+    scores = generator.normal([0, 10], size=(10, 2))
+    drawn = [np.r_[generator.choice(scores[:, 0], 10), generator.choice(scores[:, 1], 10)] for _ in range(4000)]
+    middles = np.sort(drawn)[:, 5:15].mean(1)
+    np.testing.assert_allclose(interval(scores), np.quantile(middles, [0.025, 0.975]), atol=0.05)
+
+
+def test_improvement_interval_against_scipy() -> None:
+    """Of arms with unlike numbers of seeds, and ties: Mann and Whitney's count of pairs."""
+    generator = np.random.default_rng(6)
+    one, other = generator.integers(1, 9, (12, 1)), generator.integers(0, 8, (7, 1))
+
+    def share(a: np.ndarray, b: np.ndarray, axis: int) -> np.ndarray:
+        return stats.mannwhitneyu(a, b, axis=axis, method="asymptotic").statistic / (12 * 7)
+
+    expected = stats.bootstrap(
+        (one[:, 0], other[:, 0]), share, method="percentile", rng=7, n_resamples=5_000
+    ).confidence_interval
+    np.testing.assert_allclose(improvement_interval(one, other), expected, atol=0.02)
 
 
 def test_intervals_hold_what_they_say() -> None:

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import yaml
 
 from shoal.study.page import render
@@ -18,19 +19,43 @@ SCORES = {  # of ten seeds; every run of the first is better than every one of t
 }
 
 
+def write(path: Path, place: str, score: float | None) -> None:
+    """A run that is done; without a champion where there is no score."""
+    run = path / "runs" / place
+    run.mkdir(parents=True, exist_ok=True)
+    champion = None if score is None else {"evaluation": {"mean": score}}
+    (run / "result.json").write_text(json.dumps({"champion": champion, "status": "done", "environment_steps": 1}))
+    (run / "metrics.jsonl").write_text(json.dumps({"steps": 1, "fitness": {"best": score}}) + "\n")
+
+
 def page(path: Path, arms: list[str]) -> str:
     study = {"base": {"env": "CartPole-v1"}, "arms": {arm: {} for arm in arms}, "seeds": 10}
     (path / "study.yaml").write_text(yaml.safe_dump(study, sort_keys=False))
     for arm in arms:
         for seed, score in enumerate(SCORES[arm]):
-            run = path / "runs" / arm / str(seed)
-            run.mkdir(parents=True, exist_ok=True)
-            champion = {"evaluation": {"mean": score}}
-            (run / "result.json").write_text(
-                json.dumps({"champion": champion, "status": "done", "environment_steps": 1})
-            )
-            (run / "metrics.jsonl").write_text(json.dumps({"steps": 1, "fitness": {"best": score}}) + "\n")
+            write(path, f"{arm}/{seed}", score)
     return render(read_results(path))
+
+
+def test_tasks_are_put_together_in_their_scales(tmp_path: Path) -> None:
+    """A run without a champion has the worst score of all arms on its task; a seed counts when all its tasks are done."""
+    scores = {  # by task and arm, of each seed
+        "easy": {"a": [10, 80, 90], "b": [20, None]},
+        "hard": {"a": [-300, -100], "b": [-500, -400]},
+    }
+    tasks = {"easy": {"scale": [0, 100]}, "hard": {"env": "Acrobot-v1", "scale": [-500, -100]}}
+    study = {"base": {"env": "CartPole-v1"}, "arms": {"a": {}, "b": {}}, "tasks": tasks, "seeds": 3}
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
+    for task, arms in scores.items():
+        for arm, given in arms.items():
+            for seed, score in enumerate(given):
+                write(tmp_path, f"{task}/{arm}/{seed}", score)
+    results = read_results(tmp_path)
+    np.testing.assert_allclose(results.scores("a"), [[0.1, 0.5], [0.8, 1.0]])
+    np.testing.assert_allclose(results.scores("b"), [[0.2, 0.0], [0.1, 0.25]])
+    shown = render(results)
+    assert "a has the highest middle: 0.65." in shown  # of 0.5 and 0.8
+    assert "<td>a</td><td>b</td><td>0.81</td>" in shown  # 2.5 of 4 pairs of the easy task, 4 of 4 of the hard one
 
 
 def test_many_arms_are_a_map_in_the_order_of_their_middles(tmp_path: Path) -> None:
@@ -62,17 +87,11 @@ def test_nobody_is_ahead_of_an_equal(tmp_path: Path) -> None:
 
 def test_runs_without_any_fitness_have_no_curve(tmp_path: Path) -> None:
     page(tmp_path, ["low", "high"])
-
-    def diverge(arm: str, seed: int) -> None:
-        run = tmp_path / "runs" / arm / str(seed)
-        (run / "result.json").write_text(json.dumps({"champion": None, "status": "done"}))
-        (run / "metrics.jsonl").write_text(json.dumps({"steps": 1, "fitness": {"best": None}}) + "\n")
-
-    diverge("low", 0)
-    diverge("high", 0)
+    write(tmp_path, "low/0", None)
+    write(tmp_path, "high/0", None)
     shown = render(read_results(tmp_path))
     assert "At the end high is ahead: 35" in shown  # of 31 to 39
     for arm in ("low", "high"):
         for seed in range(10):
-            diverge(arm, seed)
+            write(tmp_path, f"{arm}/{seed}", None)
     assert "In no run did a member have a finite fitness." in render(read_results(tmp_path))

@@ -83,8 +83,10 @@ def _do(trial: Trial, path: Path, board: _Board, patient: bool) -> bool:
         try:
             lease = Lease(name, attend, lambda message: None)
         except BadInput:  # it is at work
+            attend()
             return False
     try:
+        attend()  # to a signal that came after the last time the lease asked
         if not board.done(trial):  # else another process was faster
             board.begin(trial, lease)
             failure = _failure(lambda: _run(trial, path, source, board))

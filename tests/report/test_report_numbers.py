@@ -1,0 +1,123 @@
+"""The report of a run whose members copy: what its figures and tables say is what the files say."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.synthetic_run import write_run
+from test_report import SECTIONS, report
+from test_report_methods import chart, rows, same
+
+G, N = 20, 8  # generations and members of the run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return write_run(tmp_path / "run", N, G, diverged=0.05)
+
+
+def lineage(run: Path) -> dict[tuple[int, int], dict[str, Any]]:
+    """The lines by generation and member."""
+    return {(row["generation"], row["uid"]): row for row in rows(run, "lineage.jsonl")}
+
+
+def descent(run: Path, uid: int, generation: int) -> list[dict[str, Any]]:
+    """The lines of a member and of all whose weights it has, oldest first."""
+    lines = lineage(run)
+    found = [lines[generation, uid]]
+    for before in range(generation - 1, -1, -1):
+        found.append(lines[before, lines[before, found[-1]["uid"]]["parent"]])
+    return found[::-1]
+
+
+def champion(run: Path) -> tuple[int, int]:
+    told = json.loads((run / "result.json").read_text())["champion"]
+    return told["uid"], told["generation"]
+
+
+def table(run: Path, name: str) -> np.ndarray:
+    """[G, N] What the lines say of each member."""
+    lines = lineage(run)
+    told = [[lines[g, uid] | lines[g, uid]["hyper"] for uid in range(N)] for g in range(G)]
+    return np.array([[row[name] for row in rows] for rows in told], float)
+
+
+def test_fitness_of_the_population(run: Path) -> None:
+    _, page = report(run)
+    fitness, (uid, _) = table(run, "fitness"), champion(run)
+    assert np.isnan(fitness).any()
+    lines = chart(page, "Fitness of the population")
+    best, middle = np.nanmax(fitness, 1), np.nanmedian(fitness, 1)
+    same(lines["best"], list(best))
+    same(lines["middle"], list(middle))
+    same(lines["worst"], list(np.nanmin(fitness, 1)))
+    same(lines[f"member {uid}, the champion"], list(fitness[:, uid]))
+    went = f"{best[0]:.4g} to {best[-1]:.4g}, the middle of the population from {middle[0]:.4g} to {middle[-1]:.4g}."
+    assert f"The best member went from {went}" in page.words
+
+
+def test_what_the_champion_descends_from(run: Path) -> None:
+    """Its weights' fitness, and a hyperparameter of whoever had them."""
+    _, page = report(run)
+    ancestors, (uid, _) = descent(run, *champion(run)), champion(run)
+    assert len({row["uid"] for row in ancestors}) > 2
+    lines = chart(page, "Learning curve of the champion’s lineage")
+    same(lines["lineage"], [row["fitness"] for row in ancestors])
+    same(lines[f"member {uid} itself"], list(table(run, "fitness")[:, uid]))
+    rate = table(run, "learning_rate")
+    lines = chart(page, "learning_rate")
+    same(lines["champion’s lineage"], [row["hyper"]["learning_rate"] for row in ancestors])
+    for name, of in (("highest", np.max), ("middle", np.median), ("lowest", np.min)):
+        same(lines[name], list(of(rate, axis=1)))
+
+
+def test_the_table_of_members(run: Path) -> None:
+    """The fittest first; who took over how often, and who was copied how often, are not the same."""
+    text, _ = report(run)
+    shown = text.split('<table class="sortable">')[1].split("</table>")[0]
+    heads = re.findall(r'<button type="button">([^<]*)</button>', shown)
+    cells = [[float(x) for x in re.findall(r'data-v="([^"]*)"', row)] for row in shown.split("<tr")[2:]]
+    assert heads[:6] == ["member", "fitness", "± over episodes", "founder", "took over", "was copied"]
+    lines = lineage(run)
+    copies = [(row["uid"], row["parent"]) for row in lines.values() if row["parent"] != row["uid"]]
+    expected = []
+    for row in (lines[G - 1, uid] for uid in range(N)):
+        founder = descent(run, row["uid"], G - 1)[0]["uid"]
+        took, given = ([pair[k] for pair in copies].count(row["uid"]) for k in (0, 1))
+        fitness = np.nan if row["fitness"] is None else row["fitness"]
+        tuned = [row["hyper"][name] for name in heads[6:]]
+        expected.append([row["uid"], fitness, row["returns_std"], founder, took, given, *tuned])
+    order = np.argsort([-np.nan_to_num(row[1], nan=-np.inf) for row in expected], kind="stable")
+    assert any(row[4] != row[5] for row in expected)
+    np.testing.assert_allclose(cells, np.array(expected)[order])
+
+
+def test_levels_to_train_on_and_others(run: Path) -> None:
+    """Both lines of both, their gap, and what the champion returned; None where nothing was measured."""
+    draw, entries = np.random.default_rng(2), rows(run, "metrics.jsonl")
+    known, new = draw.normal(2, 0.5, (G, N)), draw.normal(1, 0.5, (G, N))
+    known[3, 2] = np.nan
+    measured = {"train": known, "validation": new, "gap": known - new}
+    for g, entry in enumerate(entries):
+        told = {name: [None if x != x else x for x in values[g].tolist()] for name, values in measured.items()}
+        entry["members"] |= {f"levels/{name}": values for name, values in told.items()}
+    (run / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    result = json.loads((run / "result.json").read_text())
+    result["champion"]["levels"] = {"train": {"mean": 2.5, "standard_error": 0.25}, "test": {"mean": 1.5}}
+    (run / "result.json").write_text(json.dumps(result))
+    _, page = report(run, (SECTIONS[0], "generalisation", *SECTIONS[1:]))
+    ancestors = [row["uid"] for row in descent(run, *champion(run))]
+    returns, gap = chart(page, "Returns on known and on new levels"), chart(page, "Gap")
+    middle, along = "middle of the population", "the champion’s lineage"
+    for lines, names in ((returns, {"train": ": train", "validation": ": validation"}), (gap, {"gap": ""})):
+        for name, suffix in names.items():
+            same(lines[f"{middle}{suffix}"], list(np.nanmedian(measured[name], 1)))
+            same(lines[f"{along}{suffix}"], list(measured[name][np.arange(G), ancestors]))
+    assert "The champion returned 2.5 ± 0.25 on levels to train on, 1.5 on test levels." in page.words
+    ends = np.nanmedian(measured["gap"], 1)[[0, -1]]
+    assert f"It went from {ends[0]:.4g} to {ends[1]:.4g} (middle of the population)." in page.words
