@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -16,9 +18,9 @@ from support.cases import others_slow
 from support.tiny import leaves, same
 
 from shoal.core.errors import BadInput
-from shoal.core.spec import Continuous, Discrete, MultiDiscrete
+from shoal.core.spec import Continuous, Discrete, Leaf, MultiDiscrete
 from shoal.core.types import TimeStep
-from shoal.environments import registry
+from shoal.environments import probes, registry
 from shoal.environments.device import DeviceEnvironment, auto_reset, turned
 from shoal.environments.host import HostEnvironment
 from shoal.environments.registry import Environment
@@ -29,16 +31,20 @@ DEVICE = [
     ("gymnax:CartPole-v1", {}),
     ("gymnax:Pendulum-v1", {"max_steps_in_episode": 7}),
     ("gymnax:Breakout-MinAtar", {}),
+    ("jumanji:Snake-v1", {"time_limit": 9}),
     (PROBES + "one_step_value", {}),
     (PROBES + "delayed_reward", {}),
     (PROBES + "endless_reward", {}),
     (PROBES + "recall", {"delay": 2}),
     (PROBES + "fork", {}),
+    (PROBES + "luck", {}),
     (PROBES + "match", {"actions": "discrete"}),
     (PROBES + "match", {"actions": "multi_discrete"}),
     (PROBES + "match", {"actions": "continuous"}),
 ]
 HOST = [("gym:CartPole-v1", {}), ("gym:Pendulum-v1", {"max_episode_steps": 9})]
+# Suites with tests of their own, as they need longer or other packages.
+ELSEWHERE = {"brax": Path(__file__).name, "playground": "test_playground.py", "envpool": "test_envpool.py"}
 
 
 def open_environment(env: str, **options: Any) -> Environment:
@@ -56,9 +62,28 @@ def random_action(space: Any, key: jax.Array) -> jax.Array:
 # ------------------------------------------------------------------------------------ device environments
 
 
+def test_no_suite_and_no_probe_is_forgotten():
+    shown = {env.partition(":")[0] for env, _ in DEVICE + HOST} - {PROBES[:-1]}
+    assert shown.isdisjoint(ELSEWHERE) and shown | ELSEWHERE.keys() == registry.SUITES.keys()
+    for suite, file in ELSEWHERE.items():
+        assert f'"{suite}:' in (Path(__file__).parent / file).read_text(), suite
+    public = {
+        f"{PROBES}{name}"
+        for name, made in inspect.getmembers(probes, inspect.isfunction)
+        if made.__module__ == probes.__name__ and not name.startswith("_")
+    }
+    assert public == {env for env, _ in DEVICE if env.startswith(PROBES)}
+
+
+def leaf(x: jax.Array) -> Leaf:
+    return Leaf(x.shape, str(x.dtype))
+
+
 @pytest.mark.parametrize(("env", "options"), others_slow(DEVICE, DEVICE[0], DEVICE[1], DEVICE[-1]))
 def test_device_environment(env, options):
     """Random steps in 8 copies, their resets marked: who shows which observation, and when."""
+    if env.startswith("jumanji"):
+        pytest.importorskip("jumanji")
     environment = open_environment(env, **options)
     assert isinstance(environment, DeviceEnvironment)
     spec = environment.spec
@@ -67,7 +92,7 @@ def test_device_environment(env, options):
         def step(state: Any, key: jax.Array) -> tuple[Any, TimeStep]:
             action_key, step_key, reset_key = jax.random.split(key, 3)
             start, obs = environment.reset(reset_key)
-            marked = start, jnp.full_like(obs, -99)
+            marked = start, jax.tree.map(lambda x: jnp.full_like(x, -99), obs)
             return auto_reset(environment, step_key, state, random_action(spec.action, action_key), marked)
 
         state, obs = environment.reset(key)
@@ -75,12 +100,14 @@ def test_device_environment(env, options):
 
     first, then = jax.jit(jax.vmap(steps))(jax.random.split(jax.random.key(0), 8))
     done = np.asarray(then.terminated | then.truncated)
-    assert done.any() and first.dtype == then.final_obs.dtype == spec.obs_dtype
-    assert first.shape[1:] == then.final_obs.shape[2:] == spec.obs_shape and np.isfinite(first).all()
+    assert done.any() and all(np.isfinite(x).all() for x in leaves(first))
+    once, last = jax.tree.map(lambda x: x[0], first), jax.tree.map(lambda x: x[0, 0], then.final_obs)
+    assert jax.tree.map(leaf, once) == jax.tree.map(leaf, last) == spec.obs
     assert then.reward.dtype == jnp.float32 and then.reward.shape == done.shape and np.isfinite(then.reward).all()
-    assert (np.asarray(then.obs)[done] == -99).all()  # of the new episode
-    assert (np.asarray(then.final_obs) != -99).all()  # of the old one
-    assert same(np.asarray(then.obs)[~done], np.asarray(then.final_obs)[~done])
+    for obs, final_obs in zip(leaves(then.obs), leaves(then.final_obs), strict=True):
+        assert (obs[done] == -99).all()  # of the new episode
+        assert (final_obs != -99).all()  # of the old one
+        assert same(obs[~done], final_obs[~done])
 
 
 def test_where_an_episode_ends_the_start_takes_over():

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.runs import build_run, tiny
 from support.tiny import hyper_of, kinds, make_agent, member, same, walk
 
 from shoal.core import tree
@@ -268,6 +269,39 @@ def test_memory_of_a_child(pair):
             assert same(member(after.learned, child), member(before.learned, parent))
         assert same(after.own, before.own)
         assert same(shard.rollouts.world._replace(progress=()), world._replace(progress=()))
+
+
+@pytest.mark.parametrize(
+    ("agent", "memory", "shards"), [("dqn", "own", 2), *((name, "copy", n) for name in REPLAYING for n in (1, 2))]
+)
+def test_an_experiment_says_whose_memory_a_child_has(agent: str, memory: str, shards: int) -> None:
+    """Of parents in its shard and in another one; what travels is what all had before anybody changed."""
+    env = {"dqn": "gymnax:CartPole-v1"}.get(agent, "gymnax:Pendulum-v1")
+    config = {"layers": [8], "environments": 2, "rollout": 8, "capacity": 16, "warm_up": 16, "batch": 8}
+    run = build_run(tiny(env=env, agent=agent, config=config, memory=memory, shards=shards))
+    _, hyper = run.evolver.init((0,), run.shard.uid)
+    run.shard.begin(hyper, train=False)
+    parts = getattr(run.shard, "_shards", [run.shard])
+    rng = np.random.default_rng(0)
+
+    def drawn(x: jax.Array) -> jax.Array:
+        return jax.device_put(rng.integers(0, 2 if x.dtype == bool else 100, x.shape).astype(x.dtype), x.sharding)
+
+    def everybody() -> Any:
+        members = [jax.tree.map(np.asarray, part.population.members) for part in parts]
+        return jax.tree.map(lambda *x: np.concatenate(x), *members)
+
+    for part in parts:
+        learned, *rest = part.population.members
+        members = type(part.population.members)(learned, *jax.tree.map(drawn, rest))
+        part.population = part.population._replace(members=members)
+    before, parents = everybody(), (3, 1, 1, 0)
+    run.shard.adopt(np.array(parents), hyper, {})
+    after = everybody()
+    for child, parent in enumerate(parents):
+        assert same(member(after.learned, child), member(before.learned, parent))
+        assert same(member(after.memory, child), member(before.memory, parent if memory == "copy" else child))
+    assert len(parts) == shards and same(after.own, before.own)
 
 
 def test_a_child_writes_on_in_the_memory_that_it_has(pair):

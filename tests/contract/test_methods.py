@@ -270,6 +270,7 @@ RUNS = {name: settings(name) for name in METHODS} | {
     )
     | {"env": "gymnax:Pendulum-v1"},  # whose returns show the smallest difference
     "cem_rl, mirrored": settings("cem_rl", mirrored=True, trained=1),
+    "pb2": settings("pb2", config={"normalise_rewards": True}),  # so that members have something of their own
 }
 
 

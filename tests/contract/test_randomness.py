@@ -23,7 +23,7 @@ from shoal.environments.gymnasium import gymnasium_environment
 from shoal.methods.es.learner import evolution_strategy
 from shoal.methods.independent import independent
 from shoal.population.member_shard import MemberShard
-from shoal.population.search_shard import SearchShard
+from shoal.population.search_shard import TEST, SearchShard
 
 N, T, B, E = 4, 3, 2, 3
 LENGTH = 5  # steps of an episode
@@ -151,7 +151,7 @@ def all_different(words: list[Words], count: int) -> None:
 
 
 def test_of_members_that_live_on(world: Any) -> None:
-    """Two generations and the champion's test: who needs keys gets one of its own each time."""
+    """Two generations and two rounds of the champion's test: who needs keys gets one of its own each time."""
     shard = MemberShard(world, independent(gambler()), np.arange(N), 0, episodes=E, greedy=False)
     on_device = isinstance(world, DeviceEnvironment)
     phase("build")  # a host environment is tried out once
@@ -162,7 +162,7 @@ def test_of_members_that_live_on(world: Any) -> None:
         phases.append(phase(f"train {generation}"))
         shard.evaluate(generation)
         phases.append(phase(f"evaluate {generation}"))
-    shard.test(shard.snapshot(0)[0], {"nothing": 0.0}, (0, 5), N * E)
+    shard.test(shard.snapshot(0)[0], {"nothing": 0.0}, (0, 5), 2 * N * E)
     phases.append(phase("test"))
     shard.close()
     nothing_twice(phases)
@@ -172,14 +172,14 @@ def test_of_members_that_live_on(world: Any) -> None:
     all_different(phases[1]["train 0: act"], 2 * T * N)
     all_different(phases[1]["train 0: update"], 2 * N)
     fresh = phases[-1]
-    all_different(fresh["test: act"], LENGTH * N)
-    all_different(fresh["test: reset" if on_device else "test: seed"], N * E)
+    all_different(fresh["test: act"], 2 * LENGTH * N)
+    all_different(fresh["test: reset" if on_device else "test: seed"], 2 * N * E)
     told = phases[2]["evaluate 0: reset" if on_device else "evaluate 0: seed"]
     assert len(told) == N * len(set(told)) == N * E, "the same episodes for all members"
     if on_device:
         all_different(phases[1]["train 0: reset"], 2 * T * N * B)
         all_different(phases[1]["train 0: step"], 2 * T * N * B)
-        all_different(fresh["test: step"], LENGTH * N * E)
+        all_different(fresh["test: step"], 2 * LENGTH * N * E)
 
 
 def test_of_members_that_are_drawn(world: Any) -> None:
@@ -191,9 +191,11 @@ def test_of_members_that_are_drawn(world: Any) -> None:
         shard.train(generation, 1, 1)
         shard.evaluate(generation)
         phases.append(phase(f"measure {generation}"))
-    shard.test(shard.snapshot(0)[0], learner.agent.hyper._asdict(), (0, 5), E)
+    shard.test(shard.snapshot(0)[0], learner.agent.hyper._asdict(), (0, 5), 2 * TEST + 1)
     phases.append(phase("test"))
     shard.close()
+    begun = "test: reset" if isinstance(world, DeviceEnvironment) else "test: seed"
+    all_different(phases[-1][begun], 3 * TEST)  # a third round for the one that is too many
     assert {who.split(": ")[1] for part in phases for who in part} >= {"draw", "act"}
     nothing_twice(phases)
 

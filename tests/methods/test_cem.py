@@ -133,11 +133,12 @@ def test_noise_decays_to_its_end():
     now, expected = population(made), 1e-3
     for _ in range(5):
         before = now.shared.distribution
-        now, _ = made.recombine(now, UID, weights, jax.random.key(0))
+        now, metrics = made.recombine(now, UID, weights, jax.random.key(0))
         shift = flat(now.members.learned.policy)[0] - one(before.mean)
         np.testing.assert_allclose(one(now.shared.distribution.variance), shift**2 + expected, rtol=1e-3)
         expected = 0.9 * expected + 0.1 * 1e-5
-        np.testing.assert_allclose(now.shared.distribution.noise, expected, rtol=1e-4)
+        for noise in (now.shared.distribution.noise, metrics["distribution/noise"]):
+            np.testing.assert_allclose(noise, expected, rtol=1e-4)
 
 
 def test_diverged_actors_leave_no_trace():

@@ -136,12 +136,14 @@ def test_sgd_with_momentum(chunk: int, members: int) -> None:
     for generation in range(3):
         key, weights = jax.random.key(generation), np.random.default_rng(generation).normal(size=members)
         drawn = rows_of(learner, population, uid, uid, key).astype(np.float64)
-        velocity = 0.8 * velocity + gradient(drawn, mean, weights, 0.1, 0.01)
+        g = gradient(drawn, mean, weights, 0.1, 0.01)
+        velocity = 0.8 * velocity + g
         mean = mean + 0.03 * velocity
         step = jax.jit(learner.recombine)
         population, metrics = step(population, jnp.asarray(uid, jnp.uint32), jnp.asarray(weights, jnp.float32), key)
         np.testing.assert_allclose(mean_of(learner, population), mean, rtol=2e-4, atol=2e-5)
-    np.testing.assert_allclose(metrics["step/norm"], 0.03 * np.linalg.norm(velocity), rtol=1e-3)
+        np.testing.assert_allclose(metrics["gradient/norm"], np.linalg.norm(g), rtol=1e-3)
+        np.testing.assert_allclose(metrics["step/norm"], 0.03 * np.linalg.norm(velocity), rtol=1e-3)
 
 
 def test_adam() -> None:

@@ -27,6 +27,7 @@ from shoal.records.recorder import Recorder
 COMMAND = (sys.executable, "-m", "shoal")  # in a process of its own
 OF_PBT = ("select", "explore", "start_after", "memory")
 CONFIG = {"layers": [8], "rollout": 16, "environments": 2, "minibatches": 2}
+CONFIG |= {"normalise_rewards": False}  # it uses a discount of its own, which would hide another
 SETTINGS = {
     **{"population": 4, "generations": 2, "interval": 64, "final_episodes": 8},
     **{"fitness": {"episodes": 2, "step_limit": 60}, "config": CONFIG},

@@ -1,0 +1,169 @@
+"""Every method without a run: its decisions about invented cards, and that each of its options reaches something."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from support import reference
+from support.joint import SETTINGS, SPACE, SPEC
+from support.tiny import same
+
+from shoal.agents.policy import policy
+from shoal.agents.td3 import td3
+from shoal.core.evolution import Cards, Decision, Range, Recombination
+from shoal.core.types import SearchLearner
+from shoal.experiment.registry import method
+from shoal.methods.method import Method
+from shoal.methods.methods import METHODS
+
+TUNED = {"rate": Range(1e-4, 1.0, "log"), "width": Range(1, 9, integer=True), "kind": Range(choices=(1, 2, 4))}
+FIXED = {"sigma": 0.4, "learning_rate": 0.1, "episode_cap": 1000.0}  # of all that tune nothing
+MEMBERS, GENERATIONS = 8, 4
+
+# Where an option needs another, or has to be given.
+USUAL: dict[str, dict[str, Any]] = {"mf_pbt": {"periods": [1, 2]}, "ipbt": {"patience": 1}, "schedule": {"rows": [{}]}}
+USUAL["es"] = {"sigma_decay": 0.5, "learning_rate_decay": 0.5}
+# A value other than the usual one of every option there is.
+OF_PBT = {"select": "tournament", "explore": "resample", "start_after": 250}
+UNUSUAL: dict[str, dict[str, Any]] = {
+    "pbt": OF_PBT,
+    "mf_pbt": {"periods": [2, 1], "explore": "resample"},
+    "pb2": OF_PBT | {"rows": 5},
+    "ipbt": OF_PBT | {"rows": 5, "patience": 2},
+    "seeds": {},
+    "schedule": {"rows": [{"sigma": 0.3}]},
+    "es": {"optimiser": "sgd", "sigma_decay": 0.9, "sigma_end": 0.3, "learning_rate_decay": 0.9}
+    | {"learning_rate_end": 0.07, "adaptive_cap": True, "chunk": 1},
+    "cem_rl": {"trained": 1, "elites": 3, "variance": 0.1, "noise_end": 1e-4, "noise_decay": 0.5, "mirrored": True},
+    "dvd": {"arms": [0.1, 0.2, 0.3], "probes": 3, "redraw": 2},
+}
+OF_SHARDS = {"memory"}  # see test_an_experiment_says_whose_memory_a_child_has
+
+
+def made(name: str, **options: Any) -> Method:
+    return method({"name": name} | USUAL.get(name, {}) | options)
+
+
+class Asked(NamedTuple):
+    """What is decided about some of the cards."""
+
+    seen: Cards
+    mine: np.ndarray
+    state: Any
+    decision: Decision | Recombination
+
+    def by_uid(self) -> Any:
+        """The same in whatever order the cards were seen: the uids of parents, hyperparameters, who begins anew."""
+        order = np.argsort(self.seen.uid[self.mine])
+        hyper = {name: x[order] for name, x in self.decision.hyper.items()}
+        if isinstance(self.decision, Recombination):
+            return self.decision.weights[np.argsort(self.seen.uid)], hyper
+        rank = np.argsort(order)
+        renewed = {int(rank[row]): np.array(shares) for row, shares in self.decision.renewed.items()}
+        return self.seen.uid[self.decision.parents[order]], hyper, renewed
+
+
+def asked(kind: Method, order: np.ndarray, who: np.ndarray) -> Iterator[Asked]:
+    """Generation by generation, what is decided of the members `who` where all are seen in this order.
+
+    The cards are the same whatever is decided: fitness and what is tuned are drawn anew each time.
+    """
+    evolver, rng = kind.evolver(TUNED if kind.tunes else {}, FIXED), np.random.default_rng(1)
+    state, hyper = evolver.init((0,), who)
+    fixed = {name: np.full(MEMBERS, x[0]) for name, x in hyper.items()}
+    uid, mine = np.arange(MEMBERS), np.argsort(order)[who]
+    for generation in range(GENERATIONS):
+        fitness = np.where(rng.random(MEMBERS) < 0.1, np.nan, rng.normal(size=MEMBERS))
+        tuned = {name: drawn(r, rng) for name, r in TUNED.items()} if kind.tunes else {}
+        whole = np.full(MEMBERS, generation)
+        steps, episodes = 100 * (whole + 1) + uid, 2 + uid % 3
+        cards = Cards(uid, whole, steps, fitness, np.abs(fitness), episodes, fixed | tuned, np.zeros(MEMBERS, int))
+        state, decision = evolver.decide((0, generation), state, seen := cards.take(order), mine)
+        yield Asked(seen, mine, state, decision)
+
+
+def drawn(r: Range, rng: np.random.Generator) -> np.ndarray:
+    if r.choices is not None:
+        return rng.choice(r.choices, MEMBERS).astype(np.float32)
+    assert r.low is not None and r.high is not None
+    u = rng.random(MEMBERS)
+    return np.float32(r.low * (r.high / r.low) ** u if r.scale == "log" else np.round(r.low + u * (r.high - r.low)))
+
+
+EVERYBODY = np.arange(MEMBERS)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_order_of_cards_does_not_matter(name: str) -> None:
+    order, who = (np.random.default_rng(seed).permutation(MEMBERS) for seed in (1, 2))
+    for one, other in zip(asked(made(name), EVERYBODY, EVERYBODY), asked(made(name), order, who), strict=True):
+        assert same((one.by_uid(), one.state), (other.by_uid(), other.state))
+
+
+@pytest.mark.parametrize("name", [name for name, kind in METHODS.items() if kind.workers and not kind.drawn])
+def test_a_worker_decides_for_its_own_members_alone(name: str) -> None:
+    """The second of two that share a directory, whichever rows its members have among all that are seen. What has no state
+    decides as it would for all."""
+    order, rng = np.random.default_rng(1).permutation(MEMBERS), np.random.default_rng(2)
+    own = EVERYBODY[MEMBERS // 2 :]
+    kind, who, kept, foreign = made(name), rng.permutation(own), 0, 0
+    runs = (asked(kind, EVERYBODY, own), asked(kind, order, who), asked(kind, order, EVERYBODY))
+    for one, other, whole in zip(*runs, strict=True):
+        assert same((one.by_uid(), one.state), (other.by_uid(), other.state))
+        seen, mine, state, decision = other
+        assert isinstance(decision, Decision) and isinstance(whole.decision, Decision)
+        assert decision.parents.shape == mine.shape and set(decision.parents) <= set(range(MEMBERS))
+        assert all(x.shape == mine.shape and x.dtype == np.float32 for x in decision.hyper.values())
+        keeps = decision.parents == mine
+        for x in TUNED.keys() & decision.hyper.keys():
+            np.testing.assert_array_equal(decision.hyper[x][keeps], seen.hyper[x][mine][keeps])
+        if not jax.tree.leaves(state):
+            np.testing.assert_array_equal(decision.parents, whole.decision.parents[who])
+            assert same(decision.hyper, {x: values[who] for x, values in whole.decision.hyper.items()})
+        kept, foreign = kept + keeps.sum(), foreign + (seen.uid[decision.parents] < MEMBERS // 2).sum()
+    assert kept and (foreign > 0) == kind.copies
+
+
+# ------------------------------------------------------------------------------------------------- options
+
+
+def decisions(kind: Method) -> Any:
+    return [each.by_uid() for each in asked(kind, EVERYBODY, EVERYBODY)]
+
+
+def programs(kind: Method) -> list[str]:
+    """What a learner computes, as JAX has traced it."""
+    agent = policy(SPEC, layers=(4,)) if "policy" in kind.agents else td3(SPEC, **SETTINGS)
+    n, key = 4, jax.random.key(0)
+    uid, learner = jnp.arange(n, dtype=jnp.uint32), kind.learner(agent, n)
+    hyper = jax.tree.map(lambda x: jnp.full(n, x, jnp.float32), learner.agent.hyper)
+    population = jax.eval_shape(learner.init, key, uid, hyper)
+    traced = [jax.make_jaxpr(learner.init)(key, uid, hyper)]
+    if isinstance(learner, SearchLearner):
+        traced.append(jax.make_jaxpr(learner.draw)(population, uid, key))
+        traced.append(jax.make_jaxpr(learner.recombine)(population, uid, jnp.zeros(n), key))
+        traced.append(jax.make_jaxpr(learner.improve)(population, key))
+    else:
+        rollout = jax.tree.map(lambda x: np.stack([x] * n), reference.rollout(SPACE, 0))
+        traced.append(jax.make_jaxpr(learner.update)(population, rollout, jax.random.split(key, n)))
+    return [str(program) for program in traced]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_option_reaches_decisions_or_programs(name: str) -> None:
+    """What it does there, other tests hold against papers and NumPy."""
+    assert {field.name for field in fields(METHODS[name])} - OF_SHARDS == UNUSUAL[name].keys()
+    others = {option: made(name, **{option: value}) for option, value in UNUSUAL[name].items()}
+    decided = decisions(made(name))
+    assert same(decisions(made(name)), decided)
+    if rest := {option: other for option, other in others.items() if same(decisions(other), decided)}:
+        computed = programs(made(name))
+        assert programs(made(name)) == computed
+        for option, other in rest.items():
+            assert programs(other) != computed, f"{option} changes nothing"
