@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-from shoal.core.interrupts import SIGNALS
+from shoal.core.interrupts import BY_SIGNAL, SIGNALS
 
 SHOW_CURSOR = b"\x1b[?25h"  # a display may have hidden it
 
@@ -34,7 +34,7 @@ def _interrupted(number: int, _: object) -> None:
     if sys.stdout is not None and sys.stdout.isatty():
         os.write(sys.stdout.fileno(), SHOW_CURSOR)
     os.write(2, b"shoal: interrupted\n")
-    os._exit(128 + number)
+    os._exit(BY_SIGNAL + number)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import sys
 from dataclasses import make_dataclass
 from itertools import chain
 from pathlib import Path
+from signal import SIGINT
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
@@ -14,7 +15,7 @@ from rich.markup import escape
 from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 
 from shoal import __version__
-from shoal.commands.endings import BAD_INPUT, DONE, ENDED, FAILED, INTERRUPTED, console, in_shell, say, scored, show
+from shoal.commands.endings import console, in_shell, say, scored, show
 from shoal.commands.flags import (
     NOTHING,
     WHOLE,
@@ -30,7 +31,7 @@ from shoal.commands.flags import (
     stated,
 )
 from shoal.core.errors import BadField, BadInput, unknown
-from shoal.core.interrupts import described
+from shoal.core.interrupts import BAD_INPUT, BY_SIGNAL, DONE, FAILED, INTERRUPTED, Failed, Interrupted, described
 from shoal.core.suggestions import shortened
 
 if TYPE_CHECKING:
@@ -257,7 +258,6 @@ def study(
     takes what nobody has taken.
     """
     from shoal.commands.study import conduct
-    from shoal.core.interrupts import Failed, Interrupted
     from shoal.records.console import Output
     from shoal.study.page import write_page
 
@@ -393,7 +393,7 @@ def main(arguments: list[str] | None = None) -> None:
     except OSError as error:
         code = say(shortened(described(error)), FAILED)
     except KeyboardInterrupt:
-        code = say("interrupted", ENDED)
+        code = say("interrupted", BY_SIGNAL + SIGINT)
     finally:
         sys.path[:] = path
     sys.exit(code)

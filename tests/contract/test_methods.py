@@ -292,7 +292,7 @@ EVERY = pytest.mark.parametrize(
 
 @EVERY
 def test_a_run_goes_on_exactly(whole: Path, name: str, tmp_path: Path) -> None:
-    """After its end, after a signal, and after a generation that was abandoned: as if it had never been."""
+    """After its end, a signal, a generation that was abandoned, and the champion's test: as if it had never been."""
     train(tiny(tmp_path / "a", **RUNS[name]))
     resume(tmp_path / "a", generations=4)
     same_run(tmp_path / "a", whole)
@@ -300,6 +300,8 @@ def test_a_run_goes_on_exactly(whole: Path, name: str, tmp_path: Path) -> None:
         train(tiny(tmp_path / "b", generations=4, **RUNS[name]), [Signals(0, "evaluate")])
     with pytest.raises(Interrupted):
         resume(tmp_path / "b", recorders=[Signals(2, "train", count=2)])
+    with pytest.raises(Interrupted):
+        resume(tmp_path / "b", recorders=[Signals(3, "champion")])
     resume(tmp_path / "b")
     same_run(tmp_path / "b", whole)
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.runs import curves, flags, rows, shoal, tiny
+from support.runs import Signals, curves, flags, rows, shoal, tiny
 
 from shoal.core.errors import BadInput
 from shoal.experiment.experiment import WeightsAndBiases
@@ -87,6 +87,16 @@ def test_each_member_has_a_run_that_goes_on_when_resumed(tmp_path: Path, opened:
             assert list(run.points) == [generation]
             assert run.points[generation]["fitness"] == fitness[generation, uid]
             assert "hyper/learning_rate" in run.points[generation]
+
+
+@pytest.mark.parametrize("damaged", ['{"population": "ab', "[]", "3"])
+def test_ids_that_cannot_be_read_begin_new_runs(tmp_path: Path, opened: list[Run], damaged: str) -> None:
+    train(tiny(tmp_path / "run", generations=1, wandb=WeightsAndBiases()))
+    (tmp_path / "run/wandb.json").write_text(damaged)
+    resume(tmp_path / "run", generations=2, recorders=[heard := Signals(9, "never")])
+    assert any("wandb.json is damaged" in note for note in heard.notes)
+    before, after = (run.options["id"] for run in opened)
+    assert before != after
 
 
 def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

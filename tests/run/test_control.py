@@ -55,7 +55,7 @@ def test_what_is_left_decides(clock: list[float], elapsed: float, abandon: bool)
     held.enter(1, "train")
     clock[0] += elapsed
     held.enter(1, "evaluate")
-    held.interrupt()
+    held.interrupt(signal.SIGINT)
     assert (held.stop, held.abandon) == (True, abandon)
 
 
@@ -79,5 +79,5 @@ def test_before_there_is_anything_to_resume(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "experiment.yaml").touch()  # of another run, in which the command is started
     with pytest.raises(Interrupted) as told:
         train(tiny(tmp_path / "run"))
-    assert str(told.value) == "interrupted; start it again"
+    assert (str(told.value), told.value.code) == ("interrupted; start it again", 128 + signal.SIGTERM)
     assert not (tmp_path / "run").exists()

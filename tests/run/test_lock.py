@@ -59,6 +59,21 @@ def test_what_was_made_in_vain_is_removed(tmp_path: Path) -> None:
         Lock(tmp_path / "file", print)
 
 
+def test_a_folder_that_another_process_makes_first_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = Path.mkdir
+
+    def be_slow(path: Path, *args: object, **options: object) -> None:
+        make(path)
+        make(path)
+
+    monkeypatch.setattr(Path, "mkdir", be_slow)
+    with pytest.raises(FileExistsError):
+        Lock(tmp_path / "run", print, exist_ok=False)
+    assert (tmp_path / "run").is_dir()
+
+
 def test_a_lock_that_its_holder_removes_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Opened while another had it, locked after that one has removed it: such a lock keeps nobody out."""
     first, flock = Lock(tmp_path, print), fcntl.flock

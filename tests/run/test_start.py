@@ -219,6 +219,20 @@ def test_nobody_is_measured_on_levels_that_it_has_learned(
     assert len(str(error.value).splitlines()) == 1
 
 
+@pytest.mark.parametrize("between", [LEVELS.replace("0, 10", "40, 50").replace("10, 20", "50, 60"), ""])
+def test_nor_on_those_of_a_run_before(first: Path, tmp_path: Path, between: str) -> None:
+    second = tmp_path / "second"
+    shutil.copytree(first, second)
+    for run, added in ((first, LEVELS), (second, f"{between}\nstart: {first}")):
+        with (run / "experiment.yaml").open("a") as file:
+            file.write(f"{added}\n")
+    levels = Levels(train=(0, 5), validation=(60, 65), test=(5, 15))
+    with pytest.raises(BadInput, match=rf"levels.test = \[5, 15\]: has levels that {first} trained on, \[0, 10\]"):
+        read_origin(resolve(after(second, levels=levels)))
+    shutil.rmtree(first)
+    assert read_origin(resolve(after(second, levels=levels))) is not None  # nobody knows any more
+
+
 def test_the_doctor_doubts_levels_that_were_all_trained_on(first: Path) -> None:
     for part in ("", "champion"):
         _, found = beginning(resolve(after(first, start=str(first / part), levels=Levels())))

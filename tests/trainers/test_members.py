@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -230,6 +231,16 @@ def servers() -> list[int]:
     return found
 
 
+def test_a_run_that_is_refused_leaves_no_process_and_no_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "logs").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "logs"))
+    together: dict[str, Any] = {"exchange": "directory", "workspace": str(tmp_path / "w"), "generations": 1}
+    train(bandit(None, **together))
+    with pytest.raises(BadInput, match="interval"):
+        train(bandit(None, **together, interval=30))
+    assert servers() == [] and list((tmp_path / "logs").iterdir()) == []
+
+
 class Killer(Recorder):
     """Kills a random process of a trainer with every so many signs of progress, up to `times`, and hears what is said of it.
 
@@ -239,10 +250,11 @@ class Killer(Recorder):
     def __init__(self, times: int, every: int) -> None:
         self.times, self.turns, self.draw = times, itertools.cycle(range(every)), np.random.default_rng(0)
         self.killed: list[int] = []
+        self.others = servers()  # of tests before
         self.notes: list[str] = []
 
     def progress(self, generation: int, phase: str, fraction: float) -> None:
-        if len(self.killed) < self.times and not next(self.turns) and (found := servers()):
+        if len(self.killed) < self.times and not next(self.turns) and (found := sorted({*servers()} - {*self.others})):
             self.killed.append(int(self.draw.choice(found)))
             os.kill(self.killed[-1], signal.SIGKILL)
 

@@ -226,6 +226,18 @@ def test_divergence_is_a_result(start):
 
 
 @pytest.mark.slow
+def test_a_diverged_member_learns_on_with_what_it_copies(start):
+    """What it wrote into its replay memory while it diverged is not there any more."""
+    process = start("TD3", "gym:Pendulum-v1", learning_starts=10, batch_size=8)
+    sound, lost = member(process), member(process, learning_rate=1e30)
+    sound.train(2, 200)
+    assert not lost.train(2, 200).finite
+    lost.state = lost.state._replace(learned=sound.state.learned)
+    lost.hyper = sound.hyper
+    assert lost.train(3, 200).finite and np.isfinite(lost.evaluate([1])).all()
+
+
+@pytest.mark.slow
 def test_networks_by_name(start):
     kwargs = {"net_arch": {"pi": [8], "vf": [12]}, "activation_fn": "nn.ReLU", "optimizer_class": "SGD"}
     trained = member(start("PPO", n_steps=32, policy_kwargs=kwargs))

@@ -64,8 +64,8 @@ def examine(experiment: Experiment, arguments: Sequence[str], console: Console) 
 
     for check in (*checks.CHECKS, knobs.effects):
         tell(check(resolved))
+    resolved.close()
     if isinstance(resolved.learner, Trainers):
-        resolved.learner.close()
         with console.status("the trainer: does it keep what a member needs?"):
             tell(try_trainer(resolved, {*(resolved.experiment.space or ()), *experiment.hyper}))
     with console.status("the toy: does evolution work here?"):
@@ -124,6 +124,7 @@ def dry_run(resolved: Resolved) -> Iterator[Finding]:
             method=_at_once(resolved.experiment.method),
             final_episodes=1,
             run_dir=str(Path(folder) / "run"),
+            wandb=None,
             config=resolved.experiment.config | ({} if trained or not resolved.agent.warm_up else {"warm_up": 0}),
         )
         try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.markup import escape
 
-from shoal.core.interrupts import described, on_signal
+from shoal.core.interrupts import DONE, FAILED, Failed, Interrupted, described, on_signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from shoal.records.recorder import Recorder
     from shoal.run.loop import Result
 
-DONE, FAILED, BAD_INPUT, INTERRUPTED, ENDED = 0, 1, 2, 3, 130
 WIDE = 1000  # characters in a line of a file or a pipe
 
 
@@ -48,7 +47,6 @@ def console() -> Console:
 
 def show(run: Callable[[Sequence[Recorder]], Result], quiet: bool) -> int:
     """Run with a display and TensorBoard, and say how it ended."""
-    from shoal.core.interrupts import Failed, Interrupted
     from shoal.records.console import Display, Output
     from shoal.records.tensorboard import TensorBoard
 
@@ -60,7 +58,7 @@ def show(run: Callable[[Sequence[Recorder]], Result], quiet: bool) -> int:
             if stopped.leading:
                 again = f"{stopped}{trusted(stopped.run_dir)}"  # it ends with a command
                 screen.print(escape(again), highlight=False, soft_wrap=True)
-            return INTERRUPTED
+            return stopped.code
     except Failed as error:
         return say(f"{error}{trusted(error.run_dir)}", FAILED)
     with on_signal(_no_more):
@@ -106,7 +104,7 @@ def scored(tested: Mapping[str, Any]) -> str:
     return f"{tested['mean']:.4g} ± {tested['standard_error'] or 0:.2g}"
 
 
-def _no_more() -> None:
+def _no_more(number: int) -> None:
     """A signal when the run has ended: so does the command, in a moment."""
 
 

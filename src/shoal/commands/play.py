@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import os
+import uuid
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -142,7 +142,7 @@ def _film(video: Path, rate: float) -> Iterator[Callable[[np.ndarray], None]]:
     options: dict[str, Any] = {"duration": 1000 / rate, "loop": 0}
     if suffix == ".mp4":
         options = {"fps": rate, "macro_block_size": 2}
-    temporary = video.with_name(f".{video.stem}.{os.getpid()}{suffix}")
+    temporary = video.with_name(f".{video.stem}.{uuid.uuid4().hex}{suffix}")
     first: list[np.ndarray] = []
     try:
         with closing(imageio.get_writer(temporary, **options)) as writer, warnings.catch_warnings():

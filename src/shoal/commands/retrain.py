@@ -19,7 +19,6 @@ from shoal.records.recorder import Recorder
 from shoal.report.run import read_run, schedule
 from shoal.run.loop import Result, train
 from shoal.trainers.standard import STANDARD, translate
-from shoal.trainers.trainers import Trainers
 
 
 def replay(
@@ -80,8 +79,7 @@ def _for_another(
     """The schedule that one experiment found, for the agent of another one. Raises BadInput where that has none of it."""
     prepare()
     resolved = resolve(replace(alone(trained), method="seeds", space={}))
-    if isinstance(resolved.learner, Trainers):
-        resolved.learner.close()
+    resolved.close()
     known, agent = resolved.usual, name_of(resolved.experiment.agent)
     source, target = (STANDARD.get(f"{name_of(e.agent)}".partition(":")[0], {}) for e in (found, resolved.experiment))
     left_out = [name for name in rows[0] if not translate({name: 1.0}, source, known, target)]

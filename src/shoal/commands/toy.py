@@ -8,11 +8,13 @@ neither gets beyond Q = 0.39; by copying and exploring, both find the top at 1.2
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from shoal.core.atomic import write_file
 from shoal.core.errors import BadInput
 from shoal.core.evolution import Cards, Decision, Evolver, Explore, Range, Select
 from shoal.core.keys import derive
@@ -140,8 +142,10 @@ def figure(path: Path, seed: int = 0) -> None:
     axes[1, 0].set_ylabel(r"$\theta_1$", rotation=0)
     axes[0, 0].plot([], [], ":", color="0.4", label="copy")
     axes[0, 0].legend(loc="lower right", frameon=False)
+    picture = BytesIO()
+    canvas.savefig(picture, format=path.suffix[1:], dpi=150)
     path.parent.mkdir(parents=True, exist_ok=True)
-    canvas.savefig(path, dpi=150)
+    write_file(path, picture.getvalue())
 
 
 def main(out: Path, seeds: int, console: Console) -> None:

@@ -1,4 +1,4 @@
-"""How a run stops before its end: signals, and files that cannot be written."""
+"""How a run stops before its end: signals, files that cannot be written, and the exit codes that tell of it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+DONE, FAILED, BAD_INPUT, INTERRUPTED = (
+    0,
+    1,
+    2,
+    3,
+)  # exit codes; of a signal with nothing to resume, BY_SIGNAL + its number
+BY_SIGNAL = 128
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
@@ -20,6 +27,8 @@ class Interrupted(Exception):
 
     agreed: all processes of the run know. leading: this process reports it.
     """
+
+    code = INTERRUPTED  # of the command
 
     def __init__(self, run_dir: Path, agreed: bool = False, leading: bool = True):
         super().__init__(f"interrupted; go on with: {_resume(run_dir)}")
@@ -47,12 +56,12 @@ def _resume(run_dir: Path) -> str:
 
 
 @contextmanager
-def on_signal(handler: Callable[[], None]) -> Iterator[None]:
-    """Call `handler` at Ctrl-C, SIGTERM and SIGUSR1, where this is the main thread."""
+def on_signal(handler: Callable[[int], None]) -> Iterator[None]:
+    """Call `handler` with its number at Ctrl-C, SIGTERM and SIGUSR1, where this is the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = [signal.signal(s, lambda *_: handler()) for s in SIGNALS]
+    before = [signal.signal(s, lambda number, _: handler(number)) for s in SIGNALS]
     try:
         yield
     finally:
@@ -65,7 +74,7 @@ def interruptible() -> Iterator[Callable[[], None]]:
     """Gives a function that raises KeyboardInterrupt after a signal: the program stops only where it calls it."""
     heard = False
 
-    def hear() -> None:
+    def hear(number: int) -> None:
         nonlocal heard
         heard = True
 

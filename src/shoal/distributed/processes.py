@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core.errors import BadField, BadInput
-from shoal.core.interrupts import Failed, Interrupted
+from shoal.core.interrupts import BAD_INPUT, FAILED, Failed, Interrupted
 from shoal.core.types import SearchLearner
 from shoal.core.workshop import Workshop
 from shoal.core.yaml_text import plain
@@ -62,15 +62,15 @@ class Processes:
         try:
             match error:
                 case Interrupted(agreed=False):
-                    self.exchange.fail(str(error), 3)
+                    self.exchange.fail(str(error), error.code)
                 case BadInput():
-                    self.exchange.fail(str(error), 2)
+                    self.exchange.fail(str(error), BAD_INPUT)
                 case Failed():
-                    self.exchange.fail(str(error), 1)
+                    self.exchange.fail(str(error), FAILED)
                 case Interrupted() | None:
                     pass
                 case BaseException():  # user code may leave by SystemExit
-                    self.exchange.fail("".join(traceback.format_exception(error)), 1)
+                    self.exchange.fail("".join(traceback.format_exception(error)), FAILED)
         finally:
             if self._workspace is not None:
                 self._workspace.leave()

@@ -43,6 +43,11 @@ class Resolved(NamedTuple):
     iterations: int
     steps: int | None
 
+    def close(self) -> None:
+        """End the process that trainers were asked in; without trainers there is none."""
+        if isinstance(self.learner, Trainers):
+            self.learner.close()
+
     @property
     def tunable(self) -> Tunable:
         """What has the hyperparameters."""

@@ -208,12 +208,13 @@ class SearchShard(JaxShard):
 
     def state(self) -> dict[str, PyTree]:
         """The state for a checkpoint, from which the run continues exactly; by name of the shard."""
-        return self._state(new_steps=self._new_steps)
+        return self._state(new_steps=self._new_steps, fitness_of_mean=np.float64(self._of_mean.fitness))
 
     def restore(self, states: dict[str, PyTree], generation: int) -> None:
         """Continue from a `state` that was saved at the end of `generation`."""
         self._restore(states[self.name], generation)
-        self._new_steps = states[self.name]["counters"]["new_steps"]
+        counters = states[self.name]["counters"]
+        self._new_steps, self._of_mean = counters["new_steps"], OfMean(float(counters["fitness_of_mean"]))
 
     def _draw_key(self) -> jax.Array:
         """The key of this generation's members, on every device."""

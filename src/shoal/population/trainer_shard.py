@@ -41,7 +41,6 @@ class Member:
     evaluation_steps: int = 0
     finite: bool = True
     returns: list[float] = field(default_factory=list)  # of the last interval's episodes
-    metrics: dict[str, float] = field(default_factory=dict)
 
 
 class TrainerShard:
@@ -116,14 +115,14 @@ class TrainerShard:
             key = derive((self._seed,), generation, "train", int(self.uid[row]))
             return self._members[row].trainer.train(words(key, 1)[0], self._interval)
 
+        table = []
         for row, (member, done) in enumerate(zip(self._members, self._all(interval), strict=True)):
             if done.diverged and row not in self._said:
                 self._said.add(row)
                 self._note(f"member {self.uid[row]} has diverged: {done.diverged}")
             member.steps += done.report.steps
-            member.finite, member.metrics = done.finite, dict(done.report.metrics)
-            member.returns = list(done.report.returns)
-        table = [member.metrics | _of_episodes(member.returns) for member in self._members]
+            member.finite, member.returns = done.finite, list(done.report.returns)
+            table.append(dict(done.report.metrics) | _of_episodes(member.returns))
         names = sorted(set().union(*table))
         return {name: np.array([row.get(name, np.nan) for row in table], np.float32) for name in names}
 
@@ -192,7 +191,6 @@ class TrainerShard:
             trainer = self._members[row].trainer
             assert trainer.state is not None
             trainer.state = State(learned, memory if self._copy_memory else trainer.state.memory, trainer.state.own)
-            self._members[row].returns = []
         for row, member in enumerate(self._members):
             member.trainer.hyper = {name: float(x[row]) for name, x in hyper.items()}
 

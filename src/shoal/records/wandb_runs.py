@@ -8,7 +8,7 @@ import math
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from shoal.core.atomic import read_or_nothing, write_file
+from shoal.core.atomic import parse_json, read_or_nothing, write_file
 from shoal.core.errors import BadField
 from shoal.core.user_code import one_line
 from shoal.core.yaml_text import plain
@@ -40,8 +40,7 @@ class WandbRuns(Recorder):
 
     def start(self, event: Start) -> None:
         self._resolved, self._run_dir = event.resolved, event.run_dir
-        known = json.loads(read_or_nothing(event.run_dir / "wandb.json") or "{}")
-        self._ids: dict[str, str] = {str(name): str(id_) for name, id_ in known.items()}
+        self._ids = self._known(event)
         self._run(POPULATION)  # what is wrong with it shows before anything is trained
 
     def generation(self, event: Generation) -> None:
@@ -63,6 +62,16 @@ class WandbRuns(Recorder):
             self._runs[POPULATION].summary.update(champion)
         for run in self._runs.values():
             run.finish()
+
+    def _known(self, event: Start) -> dict[str, str]:
+        """The id of each run there, by its name. Where that cannot be read, new ones begin."""
+        file = event.run_dir / "wandb.json"
+        try:
+            known = parse_json(read_or_nothing(file) or "{}")
+            return {name: id_ for name, id_ in known.items() if isinstance(id_, str)}
+        except (ValueError, AttributeError):  # no JSON, or no mapping
+            event.note(f"{file} is damaged: the curves go on in new runs of W&B")
+            return {}
 
     def _place(self, name: str, member: int | None) -> tuple[str, str]:
         """The run that a curve belongs to, and its name there."""

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+CLIP = 10.0  # deviations from the mean
+
 
 class Statistics(NamedTuple):
     """Mean and variance [...] of all values so far, and their number `total`."""
@@ -41,10 +43,10 @@ def take_in(statistics: Statistics, batch: jax.Array, counts: jax.Array) -> Stat
     return jax.tree.map(lambda new, old: jnp.where(n > 0, new, old), merged, statistics)
 
 
-def normalise(statistics: Statistics, x: jax.Array, clip: float = 10.0) -> jax.Array:
+def normalise(statistics: Statistics, x: jax.Array) -> jax.Array:
     """Zero mean and unit variance, clipped."""
     mean, scale = statistics.mean, jax.lax.rsqrt(statistics.variance + 1e-8)
-    return jnp.clip((x - jnp.broadcast_to(mean, x.shape)) * jnp.broadcast_to(scale, x.shape), -clip, clip)
+    return jnp.clip((x - jnp.broadcast_to(mean, x.shape)) * jnp.broadcast_to(scale, x.shape), -CLIP, CLIP)
 
 
 def running_returns(

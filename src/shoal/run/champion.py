@@ -30,7 +30,7 @@ from shoal.experiment.make import make_learner, make_trainers
 from shoal.experiment.registry import method
 from shoal.experiment.trust import PLACES, check_trust
 from shoal.run import checkpoint
-from shoal.run.members import as_tree, read_members
+from shoal.run.members import read_members
 from shoal.trainers.remote import RemoteTrainer
 from shoal.trainers.trainer import State
 from shoal.trainers.trainers import Trainers, is_trainer
@@ -171,7 +171,7 @@ def load_members(run: str | Path, trust_code: bool = False) -> list[Champion]:
         raise BadInput(f"{run}: its members are those of trainers, of which only the champion acts")
     try:
         saved = read_members(Path(run))
-        learned = [as_tree(arrays, champion.learned) for arrays in saved.learned]
+        learned = [checkpoint.as_tree(arrays, champion.learned) for arrays in saved.learned]
     except Damaged as error:
         raise BadInput(str(error)) from error
     return [

@@ -9,7 +9,7 @@ import shutil
 import time
 import uuid
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -134,28 +134,40 @@ def _read_arrays(folder: Path, name: str, about: dict[str, Any]) -> dict[str, np
 
 
 def restore(folder: Path, arrays: dict[str, np.ndarray], like: PyTree) -> PyTree:
-    """A tree of the structure, shapes and dtypes of `like`, with these arrays of a folder, all of which it uses up.
+    """As `as_tree`, with the arrays of a folder, which it names."""
+    try:
+        return as_tree(arrays, like)
+    except Damaged as error:
+        raise Damaged(f"{folder}: {error}: it was made by another experiment") from error
 
-    Raises Damaged.
+
+def as_tree(arrays: Mapping[str, np.ndarray], like: PyTree) -> PyTree:
+    """A tree of the structure, shapes and dtypes of `like`, of saved arrays by name, all of which it uses up.
+
+    Raises Damaged for the first that differs.
     """
+    left = dict(arrays)
 
     def fit(path: Any, leaf: Any) -> Any:
         if isinstance(leaf, Named):
             place = jax.tree_util.keystr(path)
-            inside = [name for name in arrays if name.startswith(f"{place}[")]
-            return {ast.literal_eval(name[len(place) + 1 : -1]): arrays.pop(name) for name in inside}
+            inside = [name for name in left if name.startswith(f"{place}[")]
+            return {ast.literal_eval(name[len(place) + 1 : -1]): left.pop(name) for name in inside}
         expected = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
-        name = _name(path, np.dtype(expected.dtype))
-        found = arrays.pop(name, None)
-        if found is not None and np.dtype(expected.dtype).kind == "V":
-            found = found.view(expected.dtype)
-        if found is None or found.shape != tuple(expected.shape) or found.dtype != expected.dtype:
-            raise Damaged(f"{folder}: {name} is missing or has another shape: it was made by another experiment")
+        dtype = np.dtype(expected.dtype)
+        name = _name(path, dtype)
+        found = left.pop(name, None)
+        if found is not None and dtype.kind == "V":
+            found = found.view(dtype)
+        there = "missing" if found is None else f"{found.dtype} {list(found.shape)}"
+        here = f"{dtype} {list(expected.shape)}"
+        if found is None or there != here:
+            raise Damaged(f"{name} is {there} there, and {here} in this run")
         return jax.random.wrap_key_data(jnp.asarray(found)) if _is_key(leaf) else found
 
     tree = jax.tree_util.tree_map_with_path(fit, like)
-    if arrays:
-        raise Damaged(f"{folder}: {min(arrays)} is unknown: it was made by another experiment")
+    if left:
+        raise Damaged(f"{min(left)} is there, and not in this run")
     return tree
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from shoal.core.interrupts import Interrupted
+from shoal.core.interrupts import BY_SIGNAL, Interrupted
 from shoal.core.types import PyTree
 from shoal.records.recorder import Recorder
 
@@ -17,7 +17,11 @@ PATIENCE = 10.0  # seconds that a stopped run may take to end its generation ins
 
 
 class NotBegun(Interrupted):
-    """The run was stopped by a signal before there was anything to resume."""
+    """The run was stopped by a signal, of this number, before there was anything to resume."""
+
+    def __init__(self, run_dir: Path, leading: bool, number: int):
+        super().__init__(run_dir, leading=leading)
+        self.code = BY_SIGNAL + number
 
     def __str__(self) -> str:
         return "interrupted; start it again"
@@ -35,7 +39,7 @@ class Control:
         self.recorders = list(recorders)
         self.stop = self.abandon = self._told = False
         self.last_seconds, self.last_generation, self.iterations = 0.0, 0.0, 1
-        self.leading = True
+        self.leading, self._number = True, 0
         self.run_dir: Path | None = None
         self._generation, self._phase, self._began = 0, "", time.perf_counter()
 
@@ -45,11 +49,11 @@ class Control:
         if not leading:
             self.recorders = []
 
-    def interrupt(self) -> None:
+    def interrupt(self, number: int) -> None:
         """Called by a signal, in the middle of anything: it only leaves word for `attend`."""
         left = self.last_generation - (time.perf_counter() - self._began)
         self.abandon = self.stop or not self.last_generation or left > PATIENCE or self._phase == "champion"
-        self.stop = True
+        self.stop, self._number = True, number
 
     def attend(self) -> None:
         """Do what a signal has asked for. Raises Interrupted when this generation is not to be ended."""
@@ -59,8 +63,9 @@ class Control:
             self.note(f"stopping: {end}")
         if self.abandon:
             run_dir = self.run_dir or Path()
-            begun = self.run_dir is not None and (run_dir / "experiment.yaml").exists()
-            raise (Interrupted if begun else NotBegun)(run_dir, leading=self.leading)
+            if self.run_dir is None or not (run_dir / "experiment.yaml").exists():
+                raise NotBegun(run_dir, self.leading, self._number)
+            raise Interrupted(run_dir, leading=self.leading)
 
     def pause(self, result: PyTree, done: float) -> None:
         """Wait for a result of the device, open to signals, and show how many iterations of the phase are done."""

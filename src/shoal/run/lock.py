@@ -23,12 +23,13 @@ class Lock:
         note: hears of a file system that has no locks, where nothing keeps others out.
         exist_ok: otherwise a folder that is there already raises FileExistsError.
         """
-        self._folder, self._made = folder, [p for p in (folder, *folder.parents) if not p.exists()]
-        self._file = -1
+        self._folder, self._file = folder, -1
+        self._made: list[Path] = []  # by this process, the outermost last
         try:
-            folder.mkdir(parents=True, exist_ok=exist_ok)
+            self._make(exist_ok)
             while not self._take(note):
                 os.close(self._file)
+                self._file = -1
         except (OSError, BadInput):
             self._leave()
             raise
@@ -41,6 +42,17 @@ class Lock:
         with suppress(OSError):  # the folder is gone, or cannot be written any more
             (self._folder / NAME).unlink()
         self._leave()
+
+    def _make(self, exist_ok: bool) -> None:
+        """Make the folder and those around it, and remember which are not of another process."""
+        for path in (*reversed(self._folder.parents), self._folder):
+            try:
+                path.mkdir()
+            except OSError:  # where it is there, that is not always FileExistsError: / is busy, or may not be written
+                if not path.is_dir() or (path == self._folder and not exist_ok):
+                    raise
+            else:
+                self._made.insert(0, path)
 
     def _take(self, note: Callable[[str], None]) -> bool:
         """Lock the file; whether it is still the one that others would open, and not one that its holder removed."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jax
 import numpy as np
 
 from shoal.core.atomic import Damaged
 from shoal.core.knobs import joined
-from shoal.core.types import PyTree
 from shoal.core.workshop import Workshop
 from shoal.run.checkpoint import Checkpoints
 
@@ -62,21 +60,3 @@ def read_members(run: Path) -> Saved:
 def _within(arrays: Arrays, place: str) -> Arrays:
     """Those at a place of a tree, by their names there."""
     return {name.removeprefix(place): x for name, x in arrays.items() if name.startswith(place)}
-
-
-def as_tree(arrays: Arrays, like: PyTree) -> PyTree:
-    """A tree like `like`, from arrays by name. Raises Damaged for the first that differs."""
-    arrays = dict(arrays)
-
-    def fit(path: Any, leaf: Any) -> np.ndarray:
-        name = jax.tree_util.keystr(path)
-        x, here = arrays.pop(name, None), f"{leaf.dtype} {list(leaf.shape)}"
-        there = "missing" if x is None else f"{x.dtype} {list(x.shape)}"
-        if x is None or there != here:
-            raise Damaged(f"{name} is {there} there, and {here} in this run")
-        return x
-
-    tree = jax.tree_util.tree_map_with_path(fit, like)
-    if arrays:
-        raise Damaged(f"{min(arrays)} is there, and not in this run")
-    return tree

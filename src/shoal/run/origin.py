@@ -17,7 +17,7 @@ from shoal.experiment.files import of_run
 from shoal.experiment.registry import method_name, name_of
 from shoal.experiment.resolve import Resolved
 from shoal.run import checkpoint
-from shoal.run.members import Arrays, as_tree, read_members
+from shoal.run.members import Arrays, read_members
 from shoal.trainers.trainers import Trainers
 
 
@@ -64,18 +64,25 @@ def experiment_behind(start: str) -> Experiment:
 
 def _check_levels(e: Experiment) -> None:
     """Raise BadInput where members have trained on levels that are to measure them here, or where they were chosen by
-    levels that are to test the champion."""
-    if e.levels is None or (before := experiment_behind(str(e.start)).levels) is None:
-        return
-    here, there = e.levels.spans(), before.spans()
-    for name, its, what in (
-        ("validation", "train", "trained on"),
-        ("test", "train", "trained on"),
-        ("test", "validation", "measured its members on"),
-    ):
-        if here[name].meets(there[its]):
-            problem = f"has levels that {e.start} {what}, {list(there[its])}"
-            raise BadField(f"levels.{name}", problem, "choose others", value=list(here[name]))
+    levels that are to test the champion: in the run that they come from, or in those before it that are still there."""
+    start, here = e.start, {} if e.levels is None else e.levels.spans()
+    while here and start is not None:
+        try:
+            before = experiment_behind(start)
+        except BadInput:
+            if start == e.start:
+                raise
+            return
+        there = {} if before.levels is None else before.levels.spans()
+        for name, its, what in (
+            ("validation", "train", "trained on"),
+            ("test", "train", "trained on"),
+            ("test", "validation", "measured its members on"),
+        ):
+            if there and here[name].meets(there[its]):
+                problem = f"has levels that {start} {what}, {list(there[its])}"
+                raise BadField(f"levels.{name}", problem, "choose others", value=list(here[name]))
+        start = before.start
 
 
 def _population(resolved: Resolved, run: Path) -> Origin:
@@ -115,4 +122,4 @@ def _fitting(resolved: Resolved, run: Path, learned: list[Arrays]) -> list[PyTre
         return [{ast.literal_eval(name[1:-1]): x for name, x in arrays.items()} for arrays in learned]
     agent = resolved.agent
     like = jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned
-    return [as_tree(arrays, like) for arrays in learned]
+    return [checkpoint.as_tree(arrays, like) for arrays in learned]

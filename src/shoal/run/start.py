@@ -80,7 +80,9 @@ def enter(experiment: Experiment, control: Control, processes: Processes, held: 
     control.lead(processes.leading)
     exchange = processes.exchange
     prepare(exchange.neighbour, exchange.sharer)
-    resolved = processes.join(resolve(experiment, exchange.size))
+    resolved = resolve(experiment, exchange.size)
+    held.callback(resolved.close)
+    resolved = processes.join(resolved)
     control.iterations = resolved.iterations
     shard = processes.shard(resolved, control.pause, lambda: control.run_dir or Path())
     held.callback(shard.close)

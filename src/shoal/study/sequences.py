@@ -19,7 +19,6 @@ from shoal.experiment.files import of_run
 from shoal.experiment.resolve import resolve
 from shoal.records.jsonl import read_lines, read_text
 from shoal.report.lineage import number
-from shoal.trainers.trainers import Trainers
 
 FRESH = 1_000_000  # added to the seed from run to run, so that no two use the same
 
@@ -155,8 +154,7 @@ class Ask:
 def _tuned(e: Experiment) -> dict[str, Any]:
     """The ranges that an experiment tunes: where it names none, those that its method would. Raises BadInput."""
     resolved = resolve(e)
-    if isinstance(resolved.learner, Trainers):
-        resolved.learner.close()
+    resolved.close()
     return resolved.experiment.space or {}
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 from scipy import stats
 
-RESAMPLES = 5_000
+RESAMPLES, SEED = 5_000, 0
 CONFIDENCE = 0.95
 CHUNK = 500  # resamples at a time, which bounds the memory that they need
 
@@ -21,10 +21,10 @@ def interquartile_mean(scores: np.ndarray) -> np.ndarray:
     return np.asarray(stats.trim_mean(scores.reshape(*scores.shape[:-2], -1), 0.25, axis=-1))
 
 
-def interval(scores: np.ndarray, resamples: int = RESAMPLES, seed: int = 0) -> tuple[float, float]:
+def interval(scores: np.ndarray, resamples: int = RESAMPLES) -> tuple[float, float]:
     """The ends of the interval that holds the interquartile mean with 95 % confidence, by the stratified percentile
     bootstrap."""
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(SEED)
     return _ends([interquartile_mean(_resampled(scores, n, generator)) for n in _chunks(resamples)])
 
 
@@ -37,9 +37,9 @@ def improvement(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return ((a > b) + 0.5 * (a == b)).mean((-3, -2, -1))
 
 
-def improvement_interval(one: np.ndarray, other: np.ndarray, seed: int = 0) -> tuple[float, float]:
+def improvement_interval(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
     """The interval of `improvement`; both arms are resampled."""
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(SEED)
     values = [improvement(_resampled(one, n, generator), _resampled(other, n, generator)) for n in _chunks(RESAMPLES)]
     return _ends(values)
 

@@ -16,7 +16,6 @@ from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import blame, from_dict, text_of
 from shoal.experiment.resolve import Resolved, resolve
 from shoal.study.sequences import Sequence, sequence_of
-from shoal.trainers.trainers import Trainers
 
 FORBIDDEN = ("seed", "run_dir", "exchange", "workspace", "worker")  # the study itself sets them
 OWN = ("replay", "halving", "ask")  # fields of an arm that no experiment has, of which it has one at most
@@ -216,8 +215,7 @@ def _sum(costs: Iterable[tuple[int | None, int]]) -> int | None:
 
 
 def _steps(resolved: Resolved) -> int | None:
-    if isinstance(resolved.learner, Trainers):
-        resolved.learner.close()
+    resolved.close()
     e = resolved.experiment
     return None if resolved.steps is None else resolved.steps * e.generations * e.population
 
