@@ -194,11 +194,14 @@ class Sb3:
 
     def get_state(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, Any]]:
         """Everything that training on depends on, but the hyperparameters and the random generators."""
-        memory = {} if self._buffer is None else sb3_state.memory(self._buffer)
+        learned = sb3_state.learned(self.model)
+        if self._buffer is None:
+            return learned, {}, {}
+        memory = sb3_state.memory(self._buffer)
         if not all(np.isfinite(x).all() for x in memory.values()):
             self._buffer.reset()  # what a member wrote while it diverged would spoil the weights that it copies
             memory = sb3_state.memory(self._buffer)
-        return sb3_state.learned(self.model), memory, {}
+        return learned, memory, {}
 
     def set_state(self, state: Any) -> None:
         """The opposite of `get_state`."""
