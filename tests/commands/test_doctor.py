@@ -28,6 +28,7 @@ from shoal.methods.pbt.explore import Mutate, Perturb
 
 TINY = {"layers": [4], "rollout": 8, "environments": 2, "minibatches": 1}
 RAW = {"normalise_rewards": False}
+PACES = {"name": "mf_pbt", "periods": [1, 2]}
 BASE = Experiment(env="CartPole-v1", population=4, generations=5, interval=64, config=TINY)
 
 
@@ -196,6 +197,7 @@ def test_evolution_that_cannot_work(changes: dict[str, Any], words: str) -> None
         ({"select": "keep"}, "every member goes its own way"),
         ({"select": {"name": "keep", "explore": True}}, "every member explores in place"),
         ({"start_after": 65}, "3 times, first after generation 2 of 5"),
+        ({"method": PACES}, "1 to 2 of 4 members copy"),
         ({"schedule": [{"learning_rate": 1e-3}], "space": {}}, "1 generation of hyperparameters are followed"),
     ],
 )
@@ -217,6 +219,8 @@ def test_a_failing_selector_is_in_the_way() -> None:
         ({"space": {"learning_rate": Range(1e-4, 1e-2, "log", start=1e-2)}}, "start = 0.01 lies at a bound"),
         ({"space": {"clip_range": Range(0.19, 0.21)}}, "narrower than one perturbation"),
         ({"explore": untouched}, "exploration never changes it"),
+        ({"method": PACES | {"explore": "keep"}}, "explore: keep"),
+        ({"method": PACES, "space": {"clip_range": Range(0.19, 0.21)}}, "narrower than one perturbation"),
     ],
 )
 def test_hyperparameters_that_cannot_be_tuned(changes: dict[str, Any], words: str) -> None:

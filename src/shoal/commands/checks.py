@@ -15,7 +15,7 @@ import numpy as np
 
 from shoal.core import tree
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Cards, Explore, Range
+from shoal.core.evolution import Cards, Decision, Explore, Range
 from shoal.core.spec import told
 from shoal.core.suggestions import readable
 from shoal.core.types import SearchLearner
@@ -23,7 +23,6 @@ from shoal.distributed.directory import probe, worth_keeping
 from shoal.environments.device import DeviceEnvironment
 from shoal.experiment.registry import method_name
 from shoal.experiment.resolve import Resolved
-from shoal.methods.evolving import Pbt
 from shoal.methods.method import Schedule
 from shoal.methods.pbt import explore as explorers
 from shoal.methods.pbt import select as selectors
@@ -214,10 +213,10 @@ def evolution(resolved: Resolved) -> Iterator[Finding]:
         text = f"{_many(len(method.rows), 'generation')} of hyperparameters are followed; no member copies or explores"
         yield fine("schedule", text)
         return
-    if not isinstance(method, Pbt):
+    if not method.copies:
         yield fine("selection", f"method {method_name(e.method)}: no member copies another")
         return
-    select = method.select
+    select = getattr(method, "select", None)  # of some methods; others decide in their evolver
     if isinstance(select, selectors.Keep):
         way = "every member explores in place" if select.explore else "every member goes its own way: a control"
         yield fine("selection", f"no member copies another; {way}")
@@ -225,7 +224,7 @@ def evolution(resolved: Resolved) -> Iterator[Finding]:
     try:
         counts, safe = _rehearse(resolved)
     except Exception as error:  # a selector of one's own
-        yield problem("selection", f"the selector failed on invented cards: {type(error).__name__}: {error}")
+        yield problem("selection", f"it failed on invented cards: {type(error).__name__}: {error}")
         return
     share = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
     say = fine if max(counts) else doubt
@@ -237,14 +236,13 @@ def evolution(resolved: Resolved) -> Iterator[Finding]:
         yield doubt("selection", text)
     if not safe:
         yield doubt("selection", "the best member can be overwritten (the champion is saved, but lost to the run)")
-    first = max(1, math.ceil(method.start_after / (resolved.steps or 1)))
+    start_after = getattr(method, "start_after", 0)
+    first = max(1, math.ceil(start_after / (resolved.steps or 1)))
     if e.generations == 1:
         yield doubt("evolution", "never takes effect: there is no second generation")
     elif e.generations <= first:
         generations = _many(e.generations, "generation")
-        yield doubt(
-            "evolution", f"never takes effect: {generations} end before start_after = {method.start_after:,} steps"
-        )
+        yield doubt("evolution", f"never takes effect: {generations} end before start_after = {start_after:,} steps")
     else:
         times = _many(e.generations - first, "time")
         yield fine("evolution", f"{times}, first after generation {first} of {e.generations}")
@@ -252,17 +250,23 @@ def evolution(resolved: Resolved) -> Iterator[Finding]:
 
 def _rehearse(resolved: Resolved) -> tuple[list[int], bool]:
     """How many members copy when all of them clearly differ, and whether the best one never does."""
-    method, n, episodes = resolved.method, resolved.experiment.population, resolved.episodes
-    assert isinstance(method, Pbt)
+    n, episodes = resolved.experiment.population, resolved.episodes
+    select, evolver = getattr(resolved.method, "select", None), resolved.evolver
     episodes = episodes if resolved.experiment.fitness.source == "evaluation" else 10
     rows, counts, safe = np.arange(n), [], True
     hyper = {name: np.full(n, x, np.float32) for name, x in resolved.tunable.hyper._asdict().items()}
     deviation = np.full(n, 0.01 if episodes > 1 else np.nan)
+    state, _ = evolver.init((0,), rows)
     for i in range(REHEARSALS):
         fitness = np.random.default_rng(i).permutation(n).astype(np.float64)
-        steps, played, nothing = np.full(n, resolved.steps or 1), np.full(n, episodes), np.zeros(n, np.int64)
-        cards = Cards(rows, nothing, steps, fitness, deviation, played, hyper, nothing)
-        parents = method.select((i,), cards, rows).parents
+        steps, played, shape = np.full(n, resolved.steps or 1), np.full(n, episodes), np.zeros(n, np.int64)
+        cards = Cards(rows, np.full(n, i), steps, fitness, deviation, played, hyper, shape)
+        if select is None:
+            state, decision = evolver.decide((i,), state, cards, rows)
+            assert isinstance(decision, Decision)  # of members that copy
+            parents = decision.parents
+        else:
+            parents = select((i,), cards, rows).parents
         counts.append(int((parents != rows).sum()))
         safe &= bool(parents[fitness.argmax()] == fitness.argmax())
     return counts, safe
@@ -280,13 +284,9 @@ def hyperparameters(resolved: Resolved) -> Iterator[Finding]:
     else:
         yield fine("tuned", f"{', '.join(space)}; fixed: {fixed}")
     method = resolved.method
-    explore = method.explore if isinstance(method, Pbt) else explorers.Keep()
-    if (
-        space
-        and isinstance(method, Pbt)
-        and isinstance(explore, explorers.Keep)
-        and not isinstance(method.select, selectors.Keep)
-    ):
+    explore = getattr(method, "explore", None)
+    kept = isinstance(getattr(method, "select", None), selectors.Keep)
+    if space and isinstance(explore, explorers.Keep) and not kept:
         yield doubt("exploration", "explore: keep copies values as they were drawn at the start, and finds no new")
     for name, r in space.items():
         default = float(resolved.usual[name])
@@ -294,9 +294,9 @@ def hyperparameters(resolved: Resolved) -> Iterator[Finding]:
             yield doubt(name, f"start = {r.start:g} lies at a bound: half of all perturbations come back from it")
         if r.low is not None and r.high is not None and not r.low <= default <= r.high:
             yield doubt(name, f"the usual value {default:g} lies outside [{r.low:g}, {r.high:g}]")
-        if _strides(r, explore) < 1:
+        if explore is not None and _strides(r, explore) < 1:
             yield doubt(name, f"[{r.low:g}, {r.high:g}] is narrower than one perturbation: values jump about")
-    if not isinstance(explore, explorers.Keep):
+    if explore is not None and not isinstance(explore, explorers.Keep):
         yield from _unmoved(space, explore)
 
 
