@@ -87,8 +87,15 @@ def test_beginning_anew(case):
         lambda x: x.at[1].set(jnp.nan) if x.dtype == jnp.float32 else x, shard.population.members.learned
     )
     shard.population = shard.population._replace(members=shard.population.members._replace(learned=spoilt))
+    running, counts = (
+        np.asarray(x) for x in (shard.rollouts.world.progress.length, shard.rollouts.world.progress.counts)
+    )
     shard.renew({0: (0.2, 0.1), 1: (0.0, 1.0)})
-    after = learned(shard)
+    after, still = learned(shard), np.asarray(shard.rollouts.world.progress.counts)
+    assert (running[:2] > 0).any() and not still[:2][running[:2] > 0].any(), (
+        "judged by episodes of who was there before"
+    )
+    assert (still[2:] == counts[2:]).all() and still[2:].any()
     assert same(member(after, [2, 3]), member(before, [2, 3]))
     for name in before._fields:
         mine, old, new = (getattr(x, name) for x in (member(after, 0), member(before, 0), fresh))

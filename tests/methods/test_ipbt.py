@@ -66,6 +66,23 @@ def test_it_begins_again_when_nothing_improves() -> None:
     assert [pace(run.tell(0)), pace(run.tell(0))] == [(2, 1), (4, 2)]
 
 
+def test_equal_fitness_is_decided_by_lot_where_all_begin_again() -> None:
+    """Over many keys everybody keeps a share of what it has, and everybody begins with nothing."""
+    halves: dict[tuple[float, float], set[int]] = {(0.2, 0.1): set(), (0.0, 1.0): set()}
+    whole, nothing = np.arange(8), np.full(8, math.nan)
+    for seed in range(100):
+        evolver = ipbt(SELECT, Perturb(), SPACE, {}, 0, 16, 1)
+        state, hyper = evolver.init((seed,), whole)
+        for generation in range(2):
+            now = np.full(8, generation)
+            equal = Cards(whole, now, 100 * (now + 1), np.ones(8), nothing, whole, hyper, np.zeros(8, int))
+            state, decision = evolver.decide((seed, generation), state, equal, whole)
+        assert isinstance(decision, Decision) and len(decision.renewed) == 8
+        for row, share in decision.renewed.items():
+            halves[share].add(row)
+    assert halves == {(0.2, 0.1): set(range(8)), (0.0, 1.0): set(range(8))}
+
+
 def test_a_mean_above_the_one_before_goes_on_for_ever() -> None:
     run = Run()
     assert all(not run.tell(best).renewed for best in np.cumsum(np.ones(7)))

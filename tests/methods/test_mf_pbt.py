@@ -53,6 +53,17 @@ def test_a_round_of_both() -> None:
     }
 
 
+def test_equal_fitness_is_decided_by_lot() -> None:
+    """Over many keys everybody gives, and everybody takes."""
+    evolver, equal, everybody = mf_pbt(TIMES, SPACE, {}, (1, 1)), cards([1.0] * 16, 0), np.arange(16)
+    givers, takers = set(), set()
+    for seed in range(100):
+        _, decision = evolver.decide((seed,), (), equal, everybody)
+        takers |= set(np.flatnonzero(decision.parents != everybody).tolist())
+        givers |= set(decision.parents[decision.parents != everybody].tolist())
+    assert givers == takers == set(range(16))
+
+
 def test_what_it_tells_of_its_rounds() -> None:
     evolver = mf_pbt(TIMES, SPACE, {}, (1, 5))
     for generation, told in ((0, (1, 2)), (4, (2, 4))):
