@@ -331,9 +331,8 @@ def test_the_records_are_whole(whole: Path, name: str) -> None:
     who = [0] if method in DRAWN else [0, 1, 2, 3]
     assert [(row["generation"], row["uid"]) for row in lineage] == [(g, u) for g in range(4) for u in who]
     assert (result["method"], result["agent"], result["population"]) == (method, agent_of(method), 4)
-    assert result["traits"] == {
-        "drawn": method in DRAWN, "copies": METHODS[method].copies, "tunes": METHODS[method].tunes
-    }  # fmt: skip
+    traits = {"copies": METHODS[method].copies, "tunes": METHODS[method].tunes, "shares_evaluation": method == "es"}
+    assert result["traits"] == traits | {"drawn": method in DRAWN}
     about = load(whole / "method.json")
     assert (about["name"], about["traits"]) == (method, result["traits"]) and about["title"] and about["explanation"]
     assert result["fitness"] == {str(row["uid"]): row["fitness"] for row in lineage if row["generation"] == 3}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from support.synthetic_run import write_run
+from support.synthetic_run import write_about, write_run
 
 from shoal.core.errors import BadInput
 from shoal.report import workspace
@@ -58,6 +58,19 @@ def test_all_members_of_all_workers(tmp_path: Path) -> None:
         assert entry["steps"] == sum(p["steps"] for p in parts)
         assert entry["timing"]["train"] == max(p["timing"]["train"] for p in parts)
         assert entry["timing"]["steps_per_second"] == pytest.approx(sum(p["timing"]["steps_per_second"] for p in parts))
+
+
+def test_workers_that_measure_one_population_each_tell_of_the_whole(tmp_path: Path) -> None:
+    runs = [worker(tmp_path, name, 0, 12) for name in ("a", "b")]
+    for run in runs:
+        write_about(run, "es")
+    whole, one = read_workspace(tmp_path), json.loads((runs[0] / "result.json").read_text())
+    assert whole.population == COUNT
+    for name, times in (("environment_steps", 1), ("evaluation_steps", 2)):
+        assert whole.result[name] == times * one[name]
+    last = json.loads((runs[0] / "metrics.jsonl").read_text().splitlines()[-1])
+    assert whole.metrics[-1]["steps"] == last["steps"]
+    assert whole.metrics[-1]["timing"]["steps_per_second"] == pytest.approx(last["timing"]["steps_per_second"], rel=0.5)
 
 
 def test_a_workspace_at_work(tmp_path: Path) -> None:

@@ -265,7 +265,7 @@ def write_drawn(
 def write_about(run: Path, method: str, **changes: Any) -> None:
     """What the run says of its method, with some of it changed."""
     title, *traits, explanation = ABOUT[method]
-    told = dict(zip(("drawn", "copies", "tunes"), traits, strict=True))
+    told = dict(zip(("drawn", "copies", "tunes"), traits, strict=True)) | {"shares_evaluation": method == "es"}
     (run / "method.json").write_text(
         json.dumps({"name": method, "title": title, "traits": told, "explanation": explanation} | changes)
     )

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from shoal.experiment.resolve import Resolved
 
 
+TRAITS = ("drawn", "copies", "tunes", "shares_evaluation")  # of the method, by which its records are read
+
+
 class Start(NamedTuple):
     """A run begins, or goes on."""
 
@@ -83,7 +86,7 @@ def about_method(resolved: Resolved) -> dict[str, Any]:
     return {
         "name": method_name(resolved.experiment.method),
         "title": method.title,
-        "traits": {name: getattr(method, name) for name in ("drawn", "copies", "tunes")},
+        "traits": {name: getattr(method, name) for name in TRAITS},
         "explanation": method.explanation(resolved.experiment.population),
         "tells": dict(method.tells),
     }

@@ -63,6 +63,11 @@ class Run:
         """May members differ in hyperparameters?"""
         return self._trait("tunes", True)
 
+    @property
+    def shares_evaluation(self) -> bool:
+        """Do workers of a directory measure one population together, so that each tells of the whole?"""
+        return self._trait("shares_evaluation", False)
+
     def _said(self, field: str) -> str:
         text = self.about.get(field)
         return text if isinstance(text, str) else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from shoal.report.lineage import number, tabulate
 from shoal.report.run import Run, read_run
 
 GLANCE = 2.0  # seconds between two looks
-SUMS = ("environment_steps", "evaluation_steps", "compile_seconds")
+Kind = Callable[[list[float]], float]  # the number of all workers, from those of each
 
 
 def is_workspace(path: Path) -> bool:
@@ -44,12 +45,19 @@ def read_workspace(path: Path) -> Run:
         (c for run in runs if (c := _champion(run))), key=lambda c: number(c.get("selection_fitness")), default=None
     )
     planned = {name: [number(run.experiment.get(name)) for run in runs] for name in ("population", "generations")}
-    experiment = runs[0].experiment | {"population": np.nansum(planned["population"]).item()}
+    over, members = _over(runs), [n for n in planned["population"] if not np.isnan(n)]
+    experiment = runs[0].experiment | {"population": over(members or [0.0])}
     experiment["generations"] = max(planned["generations"])
     result: dict[str, Any] = {}
     if all(run.result for run in runs):
-        result = runs[0].result | {name: sum(number(run.result.get(name)) for run in runs) for name in SUMS}
-        result |= {"seconds": max(number(run.result.get("seconds")) for run in runs), "champion": champion}
+        kinds: dict[str, Kind] = {
+            "environment_steps": over,
+            "evaluation_steps": sum,
+            "compile_seconds": sum,
+            "seconds": max,
+        }
+        told = {name: kind([number(run.result.get(name)) for run in runs]) for name, kind in kinds.items()}
+        result = runs[0].result | told | {"champion": champion}
     elif metrics:
         metrics[-1]["champion"] = champion
     return Run(path.resolve().name, runs[0].text, experiment, runs[0].about, result, metrics, tabulate(entries))
@@ -103,20 +111,26 @@ def _state(path: Path, run: Run) -> str:
 
 
 def _together(runs: list[Run]) -> list[dict[str, Any]]:
-    """The metrics of all workers, one entry per generation: steps and speeds add up, of seconds the most count."""
+    """The metrics of all workers, one entry per generation: of seconds the most count, of steps and speeds see `_over`."""
     found: dict[int, list[dict[str, Any]]] = {}
     for run in runs:
         for row in run.metrics:
             if isinstance(row.get("generation"), int) and isinstance(row.get("timing"), dict):
                 found.setdefault(row["generation"], []).append(row)
-    together = []
+    together, over = [], _over(runs)
     for generation, rows in sorted(found.items()):
         names = {name for row in rows for name in row["timing"]}
         timing = {name: max(number(row["timing"].get(name)) for row in rows) for name in names}
-        timing["steps_per_second"] = sum(number(row["timing"].get("steps_per_second")) for row in rows)
-        sums = {name: sum(number(row.get(name)) for row in rows) for name in ("steps", "evaluation_steps")}
-        together.append({"generation": generation, "timing": timing, **sums})
+        timing["steps_per_second"] = over([number(row["timing"].get("steps_per_second")) for row in rows])
+        steps: dict[str, Kind] = {"steps": over, "evaluation_steps": sum}
+        counts = {name: kind([number(row.get(name)) for row in rows]) for name, kind in steps.items()}
+        together.append({"generation": generation, "timing": timing, **counts})
     return together
+
+
+def _over(runs: list[Run]) -> Kind:
+    """Of what workers tell of members and steps, that of all: the sum, or where each tells of the whole, the most."""
+    return max if runs and runs[0].shares_evaluation else sum
 
 
 def _champion(run: Run) -> dict[str, Any] | None:
