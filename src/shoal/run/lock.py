@@ -49,7 +49,7 @@ class Lock:
             try:
                 path.mkdir()
             except OSError:  # where it is there, that is not always FileExistsError: / is busy, or may not be written
-                if not path.is_dir() or (path == self._folder and not exist_ok):
+                if not path.exists() or (path == self._folder and not (exist_ok and path.is_dir())):
                     raise
             else:
                 self._made.insert(0, path)
