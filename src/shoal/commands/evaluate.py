@@ -12,10 +12,11 @@ from shoal.core.errors import BadInput, unknown
 from shoal.core.keys import derive
 from shoal.core.knobs import usual
 from shoal.core.spec import Spec
+from shoal.distributed.processes import measuring
 from shoal.environments.blame import callbacks_blamed
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.make import make_environment, make_learner, make_trainers
-from shoal.experiment.registry import method, name_of, objective
+from shoal.experiment.registry import method, name_of
 from shoal.experiment.trust import check_trust
 from shoal.methods.independent import independent
 from shoal.population.devices import prepare
@@ -77,15 +78,5 @@ def _alone(e: Experiment, episodes: int) -> tuple[Shard, Spec | None, Collection
         return TrainerShard(trainers, [uid], e.seed, e.interval, place=lambda: place), trainers.spec, known
     e, environment = make_environment(e)
     agent = make_learner(e, environment.spec, method(e.method))[1].agent
-    shard = MemberShard(
-        environment,
-        independent(agent),
-        uid,
-        e.seed,
-        episodes=episodes,
-        greedy=e.fitness.actions == "greedy",
-        step_limit=e.fitness.step_limit,
-        objective=objective(e.fitness.objective),
-        levels={} if e.levels is None else e.levels.spans(),
-    )
+    shard = MemberShard(environment, independent(agent), uid, e.seed, episodes=episodes, **measuring(e))
     return shard, environment.spec, usual(agent, environment.knobs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 import zlib
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from shoal.core.cores import usable_cores
 from shoal.core.errors import BadField
 from shoal.distributed.exchange import Route
 
@@ -44,8 +44,7 @@ class Mpi:
         self.rank, self.size = self._comm.Get_rank(), self._comm.Get_size()
         local = self._comm.Split_type(self._mpi.COMM_TYPE_SHARED)
         self.neighbour = (local.Get_rank(), local.Get_size())
-        cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-        same = local.Split(zlib.crc32(str(cores).encode()) >> 1)  # some launchers give each rank its own
+        same = local.Split(zlib.crc32(str(usable_cores()).encode()) >> 1)  # some launchers give each rank its own
         self.sharer = (same.Get_rank(), same.Get_size())
 
     def gather(self, rows: np.ndarray) -> np.ndarray:

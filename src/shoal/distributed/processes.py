@@ -156,15 +156,7 @@ def make_shard(
             note=note,
             place=lambda: place() / "trainers",
         )
-    usual: dict[str, Any] = {
-        "episodes": resolved.episodes,
-        "greedy": fitness.actions == "greedy",
-        "step_limit": fitness.step_limit,
-        "objective": objective(fitness.objective),
-        "levels": {} if e.levels is None else e.levels.spans(),
-        "measured_on": fitness.levels,
-        "pause": pause,
-    }
+    usual = measuring(e) | {"episodes": resolved.episodes, "measured_on": fitness.levels, "pause": pause}
     if isinstance(resolved.learner, SearchLearner):
         search = SearchShard(resolved.environment, resolved.learner, uids[0], e.seed, **usual)
         if returns is not None:
@@ -173,6 +165,16 @@ def make_shard(
     usual |= {"fitness": fitness.source, "copy_memory": resolved.method.memory == "copy"}
     members = MemberShard(resolved.environment, resolved.learner, uids[0], e.seed, **usual)
     return Shards(members, uids, pause) if len(uids) > 1 else members
+
+
+def measuring(e: Experiment) -> dict[str, Any]:
+    """How a shard measures the members of this experiment, or the champion that they have left; see `JaxShard`."""
+    return {
+        "greedy": e.fitness.actions == "greedy",
+        "step_limit": e.fitness.step_limit,
+        "objective": objective(e.fitness.objective),
+        "levels": {} if e.levels is None else e.levels.spans(),
+    }
 
 
 def _differences(one: Experiment, other: Experiment) -> list[str]:

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from shoal.core.cores import usable_cores
 from shoal.core.errors import BadField, unknown
 from shoal.core.spec import Discrete, Spec
 from shoal.core.user_code import one_line
 from shoal.environments.host import HostEnvironment, Vector
 from shoal.environments.objective import Objective
-from shoal.environments.pool import Moved, Pool, threads
+from shoal.environments.pool import Moved, Pool
 
 # What gymnasium's environment can do and the vector cannot: with one of these options, gymnasium's plays.
 ONLY_GYMNASIUM = frozenset({"obs_type", "mode", "difficulty", "continuous", "vectorization"})
@@ -90,7 +91,7 @@ def _vector(game: str, n: int, chosen: AtariOptions) -> Any:
     return AtariVectorEnv(
         game,
         n,
-        num_threads=min(n, threads()),
+        num_threads=min(n, len(usable_cores())),
         stack_num=chosen.frame_stack,
         img_height=chosen.screen_size,
         img_width=chosen.screen_size,

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from shoal.core.cores import usable_cores
 from shoal.core.errors import BadField, unknown
 from shoal.core.spec import Continuous, Spec, each, who_sees
 from shoal.core.types import PyTree
@@ -21,7 +22,7 @@ from shoal.core.user_code import one_line
 from shoal.environments.gymnasium import action_space, dtype_of
 from shoal.environments.host import HostEnvironment, Vector
 from shoal.environments.objective import Objective
-from shoal.environments.pool import Moved, Pool, threads
+from shoal.environments.pool import Moved, Pool
 
 # Those of gymnasium's environments that envpool has too, and that are the same: tests/contract/test_envpool.py holds them
 # against each other. A bare name takes envpool's. Ant is none of them: its contacts differ by more than rounding does.
@@ -105,7 +106,7 @@ def _environment(env: str, task: str, options: dict[str, Any]) -> HostEnvironmen
         raise BadField("env", f"{env} has actions without bounds", "envpool offers other forms of them as env_options")
 
     def make(seeds: list[int]) -> Any:
-        chosen = {"num_threads": min(len(seeds), threads())} | options
+        chosen = {"num_threads": min(len(seeds), len(usable_cores()))} | options
         return envpool.make_gymnasium(task, num_envs=len(seeds), seed=seeds, **chosen)
 
     def arrays(obs: Any, n: int) -> PyTree:

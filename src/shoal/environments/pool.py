@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -73,13 +72,6 @@ class Pool:
 
     def close(self) -> None:
         self._simulators.close()
-
-
-def threads() -> int:
-    """How many threads step the copies of a pool: one for each core that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _of_copy(info: dict[str, Any], copy: int) -> dict[str, Any]:

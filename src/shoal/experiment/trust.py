@@ -8,7 +8,7 @@ from shoal.core.errors import BadField
 from shoal.environments.registry import SUITES
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.registry import OBJECT
-from shoal.trainers.trainers import ADAPTERS
+from shoal.trainers.recipe import ADAPTERS
 
 PLACES = (
     *("env", "agent", "method", "method.select", "method.explore"),

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from shoal.core.cores import usable_cores
 from shoal.core.types import Learner, Population, PyTree, SearchLearner
 from shoal.population.compiled import keep_whole
 from shoal.rl.batching import AXIS
@@ -53,9 +54,9 @@ def prepare(neighbour: tuple[int, int] = (0, 1), sharer: tuple[int, int] = (0, 1
 
 def _own_cores(rank: int, size: int) -> int:
     """Restrict this process to its share of the cores. Returns their number."""
-    if not hasattr(os, "sched_getaffinity"):
-        return max(1, (os.cpu_count() or 1) // size)
-    cores = sorted(os.sched_getaffinity(0))
+    cores = usable_cores()
+    if not hasattr(os, "sched_setaffinity"):
+        return max(1, len(cores) // size)
     if size > 1:  # otherwise the threads of all processes would compete for all cores
         cores = cores[len(cores) * rank // size : len(cores) * (rank + 1) // size] or [cores[rank % len(cores)]]
         os.sched_setaffinity(0, cores)

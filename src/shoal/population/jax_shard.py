@@ -23,6 +23,7 @@ from shoal.environments.registry import Environment
 from shoal.population.devices import OF_POPULATION, Program, covered, layout_of
 from shoal.population.rollouts.device_episodes import DeviceEpisodes
 from shoal.population.rollouts.host import HostEpisodes
+from shoal.population.shard import part_of
 
 
 class JaxShard(ABC):
@@ -144,7 +145,7 @@ class JaxShard(ABC):
     @property
     def name(self) -> str:
         """The name of its part of a checkpoint."""
-        return f"shard-{self.uid[0] // len(self.uid):04d}"
+        return part_of(self.uid)
 
     @property
     def compile_seconds(self) -> float:

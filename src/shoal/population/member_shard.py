@@ -56,7 +56,7 @@ class MemberShard(JaxShard):
     def begin(self, hyper: dict[str, np.ndarray], train: bool = True) -> None:
         """New members with these hyperparameters, float32 [N] each; `train`: what training needs is compiled ahead."""
         arguments = self._beginning(hyper)
-        if train and isinstance(self.rollouts, DeviceRollouts):
+        if train:
             self.rollouts.prepare(jax.eval_shape(self._first, *arguments), self.uid, self._episodes)
         self.population = self._init(*arguments)
         self._begin_episodes(0)
@@ -69,11 +69,7 @@ class MemberShard(JaxShard):
 
     def _begin_episodes(self, generation: int) -> None:
         """Reset every training environment."""
-        key = self._key(generation, "reset")
-        if isinstance(self.rollouts, DeviceRollouts):
-            self.rollouts.begin(self.uid, self.population.knobs, jax_key(key))
-        else:
-            self.rollouts.begin(self.uid, self.population.knobs, key)
+        self.rollouts.begin(self.uid, self.population.knobs, self._key(generation, "reset"))
 
     def train(self, generation: int, iterations: int, chunk: int) -> dict[str, np.ndarray]:
         """One interval: `iterations` rollouts and updates. Returns metrics [N], their mean over the interval."""

@@ -10,6 +10,13 @@ import numpy as np
 from shoal.core.evolution import Cards, Seed
 from shoal.core.types import PyTree
 
+SHARD = "shard-"  # so begin the names of their parts of a checkpoint
+
+
+def part_of(uid: np.ndarray) -> str:
+    """The name of the part of a checkpoint that has the members uid [N], N consecutive ones of as large shards."""
+    return f"{SHARD}{uid[0] // len(uid):04d}"
+
 
 class Shard(Protocol):
     """N members in one process. Individuals are what lives on: the members, or the one mean that they are drawn around.

@@ -20,6 +20,7 @@ from shoal.core.keys import derive, words
 from shoal.core.tree import Named
 from shoal.core.types import PyTree
 from shoal.population.rollouts.episodes import summarise
+from shoal.population.shard import part_of
 from shoal.trainers import wire
 from shoal.trainers.process import Died, Raised, TrainerProcess
 from shoal.trainers.remote import RemoteTrainer, Trained
@@ -248,7 +249,7 @@ class TrainerShard:
         """The rows of each group, by the name of its part of a checkpoint."""
         ends = np.cumsum([len(uids) for uids in self._groups])
         rows = np.split(np.arange(len(self.uid)), ends[:-1])
-        return {f"shard-{u[0] // len(u):04d}": r for u, r in zip(self._groups, rows, strict=True)}
+        return {part_of(u): r for u, r in zip(self._groups, rows, strict=True)}
 
     def close(self) -> None:
         """End the processes."""

@@ -24,6 +24,7 @@ from shoal.core.errors import BadInput
 from shoal.core.tree import Named
 from shoal.core.types import PyTree
 from shoal.core.workshop import Workshop
+from shoal.population.shard import SHARD
 
 DATA, MANIFEST = "state.safetensors", "manifest.json"
 READINGS = 3  # of what a run that goes on replaces meanwhile
@@ -262,7 +263,7 @@ class Checkpoints:
         folder = self._folder / f"{generation:08d}"
         try:
             told = _parts(folder, read_manifest(folder))
-            shards = sorted(name for name in told if name.startswith("shard-"))
+            shards = sorted(name for name in told if name.startswith(SHARD))
             return {name: _read_arrays(folder, f"{name}.safetensors", told[name]) for name in shards}
         except Damaged as error:
             raise BadInput(str(error)) from error

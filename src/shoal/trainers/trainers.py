@@ -15,14 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shoal.core.cores import usable_cores
 from shoal.core.errors import BadField
 from shoal.core.evolution import Range
 from shoal.core.schema import build
 from shoal.core.spec import ActionSpace, Continuous, Discrete, Spec
 from shoal.core.types import Hyper
 from shoal.trainers.process import Recipe, TrainerFailed, TrainerProcess, limited
+from shoal.trainers.recipe import ADAPTERS
 
-ADAPTERS = ("rl_games", "sb3")
 INSTALLED = {"site-packages", "dist-packages"}  # folders of what pip, or Debian, has installed
 METHODS = {"train", "get_state", "set_state", "set_hypers"}  # by which a class of one's own is known as a trainer
 
@@ -85,7 +86,7 @@ class Trainers:
 
     def count(self, members: int) -> int:
         """How many processes so many members have."""
-        return min(members, self._options.count or max(1, _cores() // self._options.threads))
+        return min(members, self._options.count or max(1, len(usable_cores()) // self._options.threads))
 
     def close(self) -> None:
         """End the process that was asked what the trainers can do; its log goes with it, unless `open` has moved it."""
@@ -132,10 +133,6 @@ def own_folders() -> tuple[str, ...]:
     folders = [Path(p).absolute() for p in sys.path]
     own = (p for p in folders if p.is_dir() and not (INSTALLED & {*p.parts} or p.is_relative_to(python)))
     return tuple(dict.fromkeys(map(str, own)))
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _range(name: str, about: Any) -> Range:

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.core import tree
-from shoal.core.keys import at, environment_keys, member_keys, stream
+from shoal.core.evolution import Seed
+from shoal.core.keys import at, environment_keys, jax_key, member_keys, stream
 from shoal.core.types import Learner, Population, PyTree, Rollout, TimeStep
 from shoal.environments.device import DeviceEnvironment, auto_reset, turned
 from shoal.environments.levels import at_levels
@@ -77,9 +78,9 @@ class DeviceRollouts(DeviceEpisodes):
         for work in (train, test):
             threading.Thread(target=work).start()  # no daemon: the process would crash if it ended while compiling
 
-    def begin(self, uid: np.ndarray, knobs: PyTree, key: jax.Array) -> None:
+    def begin(self, uid: np.ndarray, knobs: PyTree, key: Seed) -> None:
         """Reset every environment; `knobs` [N] each."""
-        self.world = self._begin(self._layout.place(uid), knobs, self._layout.place(key, members=False))
+        self.world = self._begin(self._layout.place(uid), knobs, self._layout.place(jax_key(key), members=False))
 
     def train(
         self, population: Population, uid: np.ndarray, key: jax.Array, iterations: int, chunk: int, pause: Callable

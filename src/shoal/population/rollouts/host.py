@@ -180,6 +180,9 @@ class HostRollouts(HostEpisodes):
         other._training = None
         return other
 
+    def prepare(self, population: Population, uid: np.ndarray, episodes: int) -> None:
+        """Nothing is compiled ahead: these programs are small, and are compiled at their first call."""
+
     def begin(self, uid: np.ndarray, knobs: PyTree, key: Seed) -> None:
         """Reset every environment, each with its own seed; `knobs` [N] each."""
         shape = (len(uid), self._learner.agent.environments)
