@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Collection
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -259,6 +260,11 @@ def read_schedule(text: str, kind: str) -> list[dict[str, Any]]:
     return [{name: json.loads(x.lower()) if x else None for name, x in row.items()} for row in table]
 
 
+def in_float32(row: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """A printed row with all digits of its hyperparameters, as the lineage has them."""
+    return row | {name: float(np.float32(row[name])) for name in names}
+
+
 @pytest.mark.parametrize("kind", ["csv", "yaml", "json"])
 def test_schedule(six: Path, kind: str) -> None:
     """The champion's line of descent, followed here by hand from the lineage."""
@@ -272,8 +278,10 @@ def test_schedule(six: Path, kind: str) -> None:
         told = {name: row[name] for name in ("generation", "uid", "steps", "fitness")}
         expected.append(told | {"copied": parent != uid} | row["hyper"])
         uid = parent
-    assert read_schedule(outcome.out, kind) == expected[::-1]
+    printed = read_schedule(outcome.out, kind)
+    assert [in_float32(row, champion["hyper"]) for row in printed] == expected[::-1]
     assert len(expected) > 1
+    assert all(len(repr(row[name])) < len("0.00012345678901") for row in printed for name in champion["hyper"])
     if kind == "csv":
         assert shoal("schedule", six).out == outcome.out
 

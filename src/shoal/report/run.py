@@ -174,6 +174,13 @@ def _plain(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
+def _shortest(value: float | None) -> float | None:
+    """A number of float32 in the fewest digits that tell it from its neighbours: 0.3, not 0.30000001192092896."""
+    if value is None or np.float32(value) != value:
+        return value
+    return float(str(np.float32(value)))
+
+
 def _range(entry: object) -> Range:
     """A range as the experiment states it; what makes no sense is left out, for a report judges nothing."""
     entry = entry if isinstance(entry, Mapping) else {}
@@ -193,8 +200,9 @@ def _range(entry: object) -> Range:
 
 
 def print_schedule(path: Path, format: str, out: TextIO) -> None:
-    """Write the champion's schedule as csv, yaml or json."""
-    rows = schedule(path)
+    """Write the champion's schedule as csv, yaml or json, hyperparameters in as few digits as float32 needs."""
+    told = ("generation", "uid", "steps", "fitness", "copied")
+    rows = [{name: x if name in told else _shortest(x) for name, x in row.items()} for row in schedule(path)]
     if not rows:
         raise BadInput(f"{path} has no lineage yet: its first generation has not ended")
     if format == "csv":
