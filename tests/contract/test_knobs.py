@@ -314,6 +314,7 @@ def test_a_run_records_explores_and_goes_on(tmp_path: Path, shared_programs: Non
         (["env=gymnax:Pendulum-v1", "space.env.gg=[8, 12]"], "space: 'env.gg' does not exist; did you mean env.g?"),
         (["env=gymnax:Pendulum-v1", "hyper.env.x=1"], "hyper: 'env.x' does not exist; did you mean env.m"),
         (["env=jumanji:Snake-v1", "hyper.env.x=1"], "hyper: 'env.x' does not exist: jumanji:Snake-v1 has no numbers"),
+        (["env=envpool:HalfCheetah-v5", "hyper.env.x=1"], "that can be tuned; perhaps gym:HalfCheetah-v5 has some"),
         (["env=gymnax:Pendulum-v1", "method=es", "hyper.env.g=9"], "hyper: 'env.g' method es learns from the episodes"),
         (
             ["env=Pendulum-v1", "hyper.env.g=9", "fitness.source=training"],

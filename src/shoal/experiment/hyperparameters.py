@@ -11,6 +11,7 @@ from shoal.core.errors import BadField, unknown
 from shoal.core.evolution import Evolver, Range
 from shoal.core.knobs import PREFIX, joined, split, usual
 from shoal.core.types import Tunable
+from shoal.environments.envpool import twin
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.registry import as_range, method_name, name_of
 from shoal.methods.method import Method, check_limits
@@ -71,5 +72,6 @@ def _unknown_name(place: str, name: str, known: Iterable[str], env: str) -> BadF
     if not name.startswith(PREFIX):
         return unknown(place, name, own)
     if not knobs:
-        return BadField(place, f"does not exist: {env} has no numbers that can be tuned", name=name)
+        others = f"perhaps {twin(env)} has some" if twin(env) else ""
+        return BadField(place, f"does not exist: {env} has no numbers that can be tuned", others, name=name)
     return unknown(place, name, joined({}, knobs))
