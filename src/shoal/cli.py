@@ -15,7 +15,7 @@ from rich.markup import escape
 from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 
 from shoal import __version__
-from shoal.commands.endings import console, in_shell, say, scored, show
+from shoal.commands.endings import Unheard, console, in_shell, say, scored, show
 from shoal.commands.flags import (
     NOTHING,
     WHOLE,
@@ -382,7 +382,9 @@ COMMANDS = (train, resume, evaluate, play, export, report, schedule, replay, stu
 def main(arguments: list[str] | None = None) -> None:
     """Exits with 0 done, 1 failed, 2 bad input, 3 interrupted and resumable, 130 interrupted with nothing to resume."""
     given = _one_by_one(sys.argv[1:] if arguments is None else arguments)
-    path = list(sys.path)
+    path, errors = list(sys.path), sys.stderr
+    if errors is not None:  # else it was closed when the command began
+        sys.stderr = Unheard(errors)
     try:
         code = _call(given)
     except BadInput as error:
@@ -395,7 +397,7 @@ def main(arguments: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         code = say("interrupted", BY_SIGNAL + SIGINT)
     finally:
-        sys.path[:] = path
+        sys.path[:], sys.stderr = path, errors
     sys.exit(code)
 
 

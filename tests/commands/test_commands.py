@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -437,6 +438,15 @@ def test_output_cut_short(six: Path, command: str) -> None:
         err = process.stderr.read()  # type: ignore[union-attr]
         assert process.wait(timeout=60) == 0
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("given", [["train", "none.yaml"], ["train", "--populaton", "4"]])
+def test_errors_that_nobody_reads(given: list[str]) -> None:
+    """`shoal train … 2>&1 | head -1`: the exit code says what is wrong all the same."""
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as pipe:
+        assert subprocess.run([sys.executable, "-m", "shoal", *given], stderr=pipe, timeout=60).returncode == 2
 
 
 def test_names_with_spaces_and_brackets(tmp_path: Path) -> None:

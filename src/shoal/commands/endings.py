@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -13,13 +15,39 @@ from rich.markup import escape
 from shoal.core.interrupts import DONE, FAILED, Failed, Interrupted, described, on_signal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import TextIO
 
     from shoal.records.recorder import Recorder
     from shoal.run.loop import Result
 
 WIDE = 1000  # characters in a line of a file or a pipe
+
+
+class Unheard:
+    """Standard error which nobody may read any more: what cannot be said is lost, and the exit code is not."""
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with self._muted():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self._muted():
+            self._stream.flush()
+
+    @contextmanager
+    def _muted(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError:  # what is left in its buffer must go somewhere, or Python fails when it ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
 
 
 def say(message: str, code: int) -> int:
