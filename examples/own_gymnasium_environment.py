@@ -1,4 +1,4 @@
-"""An environment of your own for gymnasium: register it, then name it with `gym:` in front."""
+"""An environment of your own for gymnasium: a class, or a function that makes one. It need not be registered."""
 
 import gymnasium
 import numpy as np
@@ -27,13 +27,15 @@ class Corridor(gymnasium.Env):
         return np.array([self.place / LENGTH], np.float32)
 
 
-gymnasium.register("Corridor-v0", Corridor, max_episode_steps=50)
+def corridor():
+    """Whoever never gets there is stopped after 50 steps."""
+    return gymnasium.wrappers.TimeLimit(Corridor(), 50)
 
 
 def main() -> None:
     result = train(
         Experiment(
-            env="gym:Corridor-v0",  # in an experiment file: gym:my_module:Corridor-v0, which imports my_module first
+            env=corridor,  # in an experiment file: my_module:corridor
             population=4,
             generations=GENERATIONS,
             interval=INTERVAL,

@@ -340,6 +340,7 @@ def envs(
 
     from shoal.environments.registry import SUITES, installed, make, names, resolve
 
+    look_here()
     screen, whole, some = console(), False, False
     for suite, about in SUITES.items():
         found = [name for name in names(suite) if pattern.lower() in f"{suite}:{name}".lower()]

@@ -470,6 +470,8 @@ def test_a_run_directory_that_holds_a_run(six: Path, tmp_path: Path) -> None:
     message = refused(six, *flags(six))
     advice = f"`shoal resume {six}` continues it, --run-dir NEW trains elsewhere"
     assert message == f"run_dir: {six} already holds a run; {advice}"
+    shutil.copytree(six, tmp_path / "a b")
+    assert "`shoal resume '" in refused(six, *flags(tmp_path / "a b"))  # as a shell takes it
     (tmp_path / "r/checkpoints").mkdir(parents=True)
     assert "what is left of a run" in refused(tmp_path, *flags(tmp_path / "r"))
     (tmp_path / "file").write_text("")

@@ -395,6 +395,12 @@ def test_envs() -> None:
     assert all(len(line.split()) == 1 for line in lines), "in a pipe each has its line"
 
 
+def test_envs_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "meadow.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    assert "meadow:Grass is your own: shoal doctor --env meadow:Grass" in shoal("envs", "meadow:Grass").err
+
+
 def test_envs_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     from shoal.environments import registry
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import gymnasium
 import imageio.v2 as imageio
 import imageio_ffmpeg
 import jax
@@ -60,6 +61,18 @@ def host_environment() -> Any:
     from shoal.environments.gymnasium import gymnasium_environment
 
     return gymnasium_environment("CartPole-v1", {})
+
+
+class Blind(gymnasium.Env[Any, Any]):
+    """It cannot be drawn."""
+
+    observation_space, action_space = gymnasium.spaces.Box(-1, 1, (1,)), gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(1, np.float32), 0.0, True, False, {}
 
 
 @pytest.fixture
@@ -262,6 +275,22 @@ def test_envpools_bodies_are_drawn_by_gymnasium() -> None:
     stage = stages.stage_of("envpool:HalfCheetah-v5", {"num_threads": 1}, None)
     assert isinstance(stage, stages._Host)
     stage.close()
+
+
+def test_a_class_of_ones_own_draws_itself() -> None:
+    """As gymnasium draws it, where the class can be told to; and where it cannot, that is said."""
+    painters.need_no_screen()
+    own = stages.stage_of("gymnasium.envs.classic_control.cartpole:CartPoleEnv", {}, None)
+    registered = stages.stage_of("gym:CartPole-v1", {}, None)
+    for stage in (own, registered):
+        stage.reset((3,))
+    np.testing.assert_array_equal(own.draw(), registered.draw())
+    assert own.draw().std() > 5 and own.rate == registered.rate
+    own.close(), registered.close()
+    blind = stages.stage_of(f"{__name__}:Blind", {}, None)
+    blind.reset((3,))
+    with pytest.raises(BadInput, match="its render gives nothing"):
+        blind.draw()
 
 
 @pytest.mark.parametrize("env", [match, host_environment])

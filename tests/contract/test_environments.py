@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from scipy import stats
 from support.cases import others_slow
 from support.tiny import leaves, same
@@ -43,6 +44,7 @@ DEVICE = [
     (PROBES + "match", {"actions": "continuous"}),
 ]
 HOST = [("gym:CartPole-v1", {}), ("gym:Pendulum-v1", {"max_episode_steps": 9})]
+OWN = "gymnasium.envs.classic_control.cartpole:CartPoleEnv"  # a class, as one of the user's own that is not registered
 # Suites with tests of their own, as they need longer or other packages.
 ELSEWHERE = {"brax": Path(__file__).name, "playground": "test_playground.py", "envpool": "test_envpool.py"}
 
@@ -258,13 +260,13 @@ def test_spaces_and_time_limits(twins):
 # -------------------------------------------------------------------------------------- host environments
 
 
-@pytest.mark.parametrize(("env", "options"), HOST)
+@pytest.mark.parametrize(("env", "options"), [*HOST, (OWN, {})])
 def test_host_environment(env, options):
     """Three copies against single environments with the same seeds: nothing lost, nothing shown twice."""
     environment = open_environment(env, **options)
     assert isinstance(environment, HostEnvironment)
     name, seeds = env.partition(":")[2], [3, 1, 4]
-    singles = [gymnasium.make(name, **options) for _ in seeds]
+    singles: Any = [CartPoleEnv() if env == OWN else gymnasium.make(name, **options) for _ in seeds]
     vector = environment.open(3, None)
     rng, ended = np.random.default_rng(0), 0
     obs = vector.reset(seeds)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from support.runs import build_run, tiny
 
 from shoal.core.errors import BadField, BadInput
@@ -375,7 +376,7 @@ BUILT: list[tuple[str, int, str]] = [
     ("env: gym:CartPol-v1", 1, "env: 'gym:CartPol-v1' does not exist; did you mean gym:CartPole-v1"),
     ("env: shoal.commands.toy:nothing", 1, "env: shoal.commands.toy:nothing cannot be imported"),
     ("env: shoal.core.keys:words\nenv_options:\n  key: [1]", 2, "env_options: shoal.core.keys:words does not take"),
-    ("env: builtins:dict", 1, "env: builtins:dict gives a dict; it must give a DeviceEnvironment"),
+    ("env: builtins:dict", 1, "env: builtins:dict gives a dict; it must give a DeviceEnvironment, a HostEnv"),
     ("env_options:\n  max_steps_in_episode: 1000000000000", 2, "max_steps_in_episode = 1000000000000: must lie within"),
     ("env_options:\n  gravty: 1", 2, "env_options: 'gravty' does not exist; did you mean gravity?"),
     ("agent: pp", 1, "agent: 'pp' does not exist; did you mean ppo?"),
@@ -418,6 +419,11 @@ def test_errors_of_building_name_them_too(tmp_path: Path, text: str, line: int, 
         build_run(load(path))
     assert str(error.value).startswith(f"{path}, line {line}: ")
     assert message in str(error.value)
+
+
+def test_an_environment_that_is_made_already() -> None:
+    with pytest.raises(BadInput, match="^env: is a CartPoleEnv that is made already.*; give its class, or a function"):
+        resolve(tiny(env=CartPoleEnv()))
 
 
 def test_flags_are_not_blamed_on_the_file(tmp_path: Path) -> None:

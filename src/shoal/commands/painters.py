@@ -57,7 +57,7 @@ def _twin(name: str, options: dict[str, Any]) -> Painter | None:
     """Gymnasium's picture of the environment of the same name, where its state is known to it."""
     if name not in TWINS:
         return None
-    env = drawable(name)
+    env = drawable(with_pictures(name), f"gym:{name}")
     env.reset(seed=0)
 
     def paint(state: PyTree, obs: np.ndarray) -> np.ndarray:
@@ -163,12 +163,17 @@ def painter_of(env: str, options: dict[str, Any], spec: Spec) -> Painter:
     raise BadInput(f"{env} cannot be filmed: {problem}, but {told(spec.obs)}")
 
 
-def drawable(name: str, **options: Any) -> Any:
-    """An environment of gymnasium that can draw itself. Raises BadInput."""
+def with_pictures(name: str, **options: Any) -> Callable[[], Any]:
+    """What makes the environment of gymnasium of this id, so that it can draw itself."""
+    return lambda: open_one(registry().get(name, name), render_mode="rgb_array", **options)
+
+
+def drawable(make: Callable[[], Any], name: str) -> Any:
+    """What `make` gives: an environment of gymnasium that can draw itself. Raises BadInput, which names it."""
     try:
-        return open_one(registry().get(name, name), render_mode="rgb_array", **options)
+        return make()
     except (Exception, SystemExit) as error:
-        raise BadInput(f"gym:{name} cannot be filmed: {one_line(error)}; films also need {EXTRA}") from error
+        raise BadInput(f"{name} cannot be filmed: {one_line(error)}; films also need {EXTRA}") from error
 
 
 def picture_of(env: Any) -> np.ndarray:
@@ -201,6 +206,8 @@ def _drawing(draw: Callable[[], Any]) -> Any:
     """What `draw` returns. Raises BadInput for whatever keeps this machine from drawing."""
     try:
         return draw()
+    except NotImplementedError:  # what gymnasium.Env does by itself
+        raise _no_picture("nothing") from None
     except Exception as error:  # packages that are missing, and anything that a graphics driver raises
         raise BadInput(
             f"no picture can be drawn: {error}; films need {EXTRA}, and bodies of MuJoCo a way to draw without a screen: "

@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self
 import jax
 import numpy as np
 
-from shoal.commands.painters import PAGES, SIDE, Painter, drawable, painter_of, picture_of
+from shoal.commands.painters import PAGES, SIDE, Painter, drawable, painter_of, picture_of, with_pictures
 from shoal.core.errors import BadInput
 from shoal.core.evolution import Seed
 from shoal.core.keys import jax_key, words
@@ -46,12 +46,14 @@ def stage_of(env: str, options: dict[str, Any], levels: Span | None, as_page: bo
     if as_page and suite not in PAGES:
         raise BadInput(f"{env} cannot be shown on a page: those are for bodies of brax; write a film, .mp4 or .gif")
     if suite in registry.SUITES and registry.SUITES[suite].in_gymnasium(name):
-        return _Host(name, options, levels)
+        unseen = {"vectorization", "num_threads", *ONLY_IN_TRAINING}
+        shown = {k: v for k, v in options.items() if k not in unseen}
+        return _Host(with_pictures(name, **shown), f"gym:{name}", levels)
     environment: Any = guarded(registry.make(registry.resolve(env), options), env)
     if levels is not None:
         environment = at_levels(environment, levels)
     if isinstance(environment, HostEnvironment):
-        return _Seen(environment, env)
+        return _Seen(environment, env) if environment.drawn is None else _Host(environment.drawn, env, levels)
     return _Device(environment, PAGES[suite](name, options) if as_page else painter_of(env, options, environment.spec))
 
 
@@ -60,11 +62,10 @@ class _Host:
 
     page: Callable[[list[Any]], str] | None = None
 
-    def __init__(self, name: str, options: dict[str, Any], levels: Span | None):
-        self._made_of = name, options, levels
-        self._name, self._levels = f"gym:{name}", levels
-        unseen = {"vectorization", "num_threads", *ONLY_IN_TRAINING}
-        self._env: Any = drawable(name, **{k: v for k, v in options.items() if k not in unseen})
+    def __init__(self, make: Callable[[], Any], name: str, levels: Span | None):
+        self._made_of = make, name, levels
+        self._name, self._levels = name, levels
+        self._env = drawable(make, name)
         self._dtype = self._env.action_space.dtype
         self.rate = self._env.metadata.get("render_fps") or 30
 

@@ -31,7 +31,7 @@ class Interrupted(Exception):
     code = INTERRUPTED  # of the command
 
     def __init__(self, run_dir: Path, agreed: bool = False, leading: bool = True):
-        super().__init__(f"interrupted; go on with: {_resume(run_dir)}")
+        super().__init__(f"interrupted; go on with: {to_resume(run_dir)}")
         self.run_dir, self.agreed, self.leading = run_dir, agreed, leading
 
 
@@ -45,11 +45,12 @@ class Failed(Exception):
 
     def __init__(self, run_dir: Path, error: Exception):
         self.reason = described(error) if isinstance(error, OSError) else str(error)
-        super().__init__(f"{self.reason}; when that is mended, go on with: {_resume(run_dir)}")
+        super().__init__(f"{self.reason}; when that is mended, go on with: {to_resume(run_dir)}")
         self.run_dir = run_dir
 
 
-def _resume(run_dir: Path) -> str:
+def to_resume(run_dir: Path) -> str:
+    """The command that continues a run, as a shell takes it."""
     from shlex import quote
 
     return f"shoal resume {quote(str(run_dir))}"

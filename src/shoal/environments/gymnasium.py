@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
 import multiprocessing
 import os
@@ -41,14 +42,30 @@ def gymnasium_environment(name: str, options: dict[str, Any]) -> HostEnvironment
         _tame_mujoco(registered)
         return open_one(registered or name, **options)
 
-    env, first, attributes = _try_out(make, f"gym:{name} with env_options {options}")
+    return _opened(make, f"gym:{name}", options, vectorization)
+
+
+def own_gymnasium_environment(factory: Callable, name: str, options: dict[str, Any]) -> HostEnvironment:
+    """What a class or function of the user's makes with these options, which need not be registered; its copies step one
+    after another."""
+
+    def drawn() -> Any:
+        wanted = {"render_mode": "rgb_array"} if "render_mode" in inspect.signature(factory).parameters else {}
+        return _in_arrays(factory(**options | wanted))
+
+    return _opened(lambda: _in_arrays(factory(**options)), name, options, "sync")._replace(drawn=drawn)
+
+
+def _opened(make: Callable[[], Any], name: str, options: dict[str, Any], vectorization: str) -> HostEnvironment:
+    """Copies of what `make` gives. Raises BadInput, which names it, where that is nothing that can be learned."""
+    env, first, attributes = _try_out(make, f"{name} with env_options {options}")
     space = env.observation_space
     if not _is_arrays(space):
-        raise BadField("env", f"gym:{name} has the observation space {space}, which cannot be made arrays of numbers")
+        raise BadField("env", f"{name} has the observation space {space}, which cannot be made arrays of numbers")
     shape, given = each(lambda box: box.shape, space), each(np.shape, first)
     if given != shape:
-        raise BadField("env", f"gym:{name} begins with an observation of shape {given}", f"its space says {shape}")
-    spec = Spec(shape, each(dtype_of, space), action_space(env.action_space, f"gym:{name}"))
+        raise BadField("env", f"{name} begins with an observation of shape {given}", f"its space says {shape}")
+    spec = Spec(shape, each(dtype_of, space), action_space(env.action_space, name))
 
     def copies_of(make: Callable[[], Any]) -> Callable[[int, Objective], Vector]:
         return lambda n, objective: _Gymnasium(make, n, spec, objective, vectorization, attributes)
@@ -119,8 +136,7 @@ def registry() -> dict[str, Any]:
 
 
 def open_one(env: Any, **options: Any) -> Any:
-    """One environment, by id or specification. Its observations are one array, flattened where they are not, or a
-    dictionary of arrays.
+    """One environment, by id or specification, `_in_arrays`.
 
     Options go to `gymnasium.make`; for Atari's games to `_atari`, unless `obs_type` asks for the console's own output.
     """
@@ -128,7 +144,13 @@ def open_one(env: Any, **options: Any) -> Any:
 
     name = env if isinstance(env, str) else env.id
     atari = name.rpartition(":")[2].startswith("ALE/") and "obs_type" not in options
-    made = _atari(env, **options) if atari else gymnasium.make(env, **options)
+    return _in_arrays(_atari(env, **options) if atari else gymnasium.make(env, **options))
+
+
+def _in_arrays(made: Any) -> Any:
+    """The same environment, whose observations are one array, flattened where they are not, or a dictionary of arrays."""
+    import gymnasium
+
     space = made.observation_space
     if isinstance(space, gymnasium.spaces.Dict):
         return made if _is_arrays(space) else _flattened(made, space)

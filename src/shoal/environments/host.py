@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -40,6 +40,7 @@ class HostEnvironment(NamedTuple):
         uniformly, by the seed of its copy; None: it has no levels
     measured: what evaluations are played in, where that is another one: the same task without what only helps to learn it
     knobs: numbers of it that members may have their own of while they train, by name, with their usual values
+    drawn: makes one of gymnasium that draws itself, where the environment is the user's and has no id by which to ask
     """
 
     spec: Spec
@@ -47,3 +48,4 @@ class HostEnvironment(NamedTuple):
     at_levels: Callable[[int, int], HostEnvironment] | None = None
     measured: HostEnvironment | None = None
     knobs: Mapping[str, float] = MappingProxyType({})
+    drawn: Callable[[], Any] | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from shoal.core.user_code import call_own, import_from
 from shoal.environments import atari, envpool
 from shoal.environments.brax import brax_environment
 from shoal.environments.device import DeviceEnvironment
-from shoal.environments.gymnasium import gymnasium_environment, registry
+from shoal.environments.gymnasium import gymnasium_environment, own_gymnasium_environment, registry
 from shoal.environments.gymnax import gymnax_environment, import_gymnax
 from shoal.environments.host import HostEnvironment
 from shoal.environments.jumanji import jumanji_environment
@@ -140,12 +141,18 @@ def make(env: str, options: dict[str, Any]) -> Environment:
     if suite in SUITES:
         return SUITES[suite].make(name, options)
     factory = import_from(env, "env")
-    return with_arguments(call_own("env_options", env, factory, **options), factory, options)
+    return made_by(factory, call_own("env_options", env, factory, **options), env, options)
 
 
-def with_arguments(made: Any, factory: Callable, options: dict[str, Any]) -> Any:
-    """What a factory has made with these options; the arguments of a device environment that are no whole numbers are
-    its knobs, unless it says itself which it has."""
+def made_by(factory: Callable, made: Any, env: str, options: dict[str, Any]) -> Any:
+    """The environment of the user's own that a factory has made with these options.
+
+    One of gymnasium is opened as its suite would. The arguments of a device environment that are no whole numbers are its
+    knobs, unless it says itself which it has.
+    """
+    if "gymnasium" in sys.modules and isinstance(made, sys.modules["gymnasium"].Env):
+        made.close()
+        return own_gymnasium_environment(factory, env, options)
     if not isinstance(made, DeviceEnvironment) or made.with_knobs is not None:
         return made
     with suppress(ValueError):  # a function without a signature, such as some of Python's own

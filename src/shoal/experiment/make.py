@@ -38,15 +38,19 @@ def make_environment(experiment: Experiment) -> tuple[Experiment, Environment]:
         environment: Environment = env
     elif callable(env):
         made = call("env_options", "the environment", env, **experiment.env_options)
-        environment = environments.with_arguments(made, env, experiment.env_options)
-    elif str(env).startswith(f"{OBJECT}:"):
+        environment = environments.made_by(env, made, str(name_of(env)), experiment.env_options)
+    elif not isinstance(env, str):
+        problem = f"is a {type(env).__name__} that is made already, of which there can be no copies"
+        raise BadField("env", problem, "give its class, or a function that makes one")
+    elif env.startswith(f"{OBJECT}:"):
         environment = import_object(env, "env")
     else:
-        experiment = replace(experiment, env=environments.resolve(str(env)))
+        experiment = replace(experiment, env=environments.resolve(env))
         environment = environments.make(experiment.env, experiment.env_options)
     if not isinstance(environment, (DeviceEnvironment, HostEnvironment)):
         kind = type(environment).__name__
-        raise BadField("env", f"{env} gives a {kind}", "it must give a DeviceEnvironment or a HostEnvironment")
+        wanted = "it must give a DeviceEnvironment, a HostEnvironment, or an environment of gymnasium"
+        raise BadField("env", f"{env} gives a {kind}", wanted)
     name = str(name_of(experiment.env))
     environment = guarded(environment, name)
     wanted = objective(experiment.fitness.objective)

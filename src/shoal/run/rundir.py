@@ -11,6 +11,7 @@ from typing import Any
 
 from shoal.core.errors import BadField, BadInput
 from shoal.core.evolution import Best
+from shoal.core.interrupts import to_resume
 from shoal.core.schema import build
 from shoal.core.spec import Spec
 from shoal.core.types import PyTree
@@ -53,7 +54,7 @@ class RunDirectory:
     def check_free(self, needed: int) -> None:
         """Raise BadInput where a run lies already, or where the disk has no room for `needed` bytes."""
         if (self.path / "experiment.yaml").exists():
-            advice = f"`shoal resume {self.path}` continues it, --run-dir NEW trains elsewhere"
+            advice = f"`{to_resume(self.path)}` continues it, --run-dir NEW trains elsewhere"
             raise BadField("run_dir", f"{self.path} already holds a run", advice)
         if any((self.path / name).exists() for name in FILES):
             raise BadField("run_dir", f"{self.path} holds what is left of a run", "remove it or choose another place")
