@@ -246,13 +246,25 @@ def test_networks_by_name(start):
     assert not any(name.startswith("policy.optimizer/") for name in trained.state.learned)  # SGD has no moments
 
 
+def test_an_environment_that_is_not_registered(start):
+    """A class by its place: the same as the registered one, whose time limit no episode reaches here."""
+    own = "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
+    returns = []
+    for env in (own, "gym:CartPole-v1"):
+        trained = member(start("PPO", env, n_steps=32))
+        trained.train(2, 64)
+        returns.append(trained.evaluate([1, 2, 3]))
+    np.testing.assert_array_equal(*returns)
+    assert returns[0].max() < 500
+
+
 BAD = [
     ("PPP", "CartPole-v1", {}, "agent: 'PPP' does not exist; did you mean PPO?"),
     ("PPO", "CartPole-v1", {"gama": 0.9}, "config: 'gama' does not exist; did you mean gamma?"),
     ("PPO", "CartPole-v1", {"learning_rate": "lin_0.001"}, "config.learning_rate: must be a number: schedules"),
     ("DQN", "CartPole-v1", {"exploration_fraction": 0.2}, "config: exploration_fraction cannot be given: it would"),
     ("PPO", "CartPole-v1", {"noise_type": "normal"}, "config: 'noise_type' does not exist"),
-    ("PPO", "CartPol-v1", {}, "env: CartPol-v1 cannot be made: "),
+    ("PPO", "CartPol-v1", {}, "env: gym:CartPol-v1 cannot be made: "),
     ("SAC", "CartPole-v1", {}, "config: SAC does not take it: The algorithm only supports"),
     ("PPO", "CartPole-v1", {"policy": "MlpPolic"}, "config: Policy MlpPolic unknown"),
     ("PPO", "CartPole-v1", {"policy_kwargs": {"activation_fn": "ReLUU"}}, "config: PPO does not take it: module"),

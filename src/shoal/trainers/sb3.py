@@ -81,7 +81,7 @@ class Sb3:
     def __init__(self, algorithm: Any, env: str, env_options: Mapping[str, Any], **config: Any):
         """Raises BadInput for a config that the algorithm does not take."""
         self._algorithm, self._env_options = algorithm, env_options
-        self._env = env[4:] if env.startswith("gym:") else env
+        self._env = env
         defaults = {name: p.default for name, p in inspect.signature(algorithm).parameters.items()}
         allowed = set(OPTIONS) | set(defaults) - set(REFUSED)
         if issubclass(algorithm, OffPolicyAlgorithm):
@@ -221,8 +221,11 @@ class Sb3:
             env.close()
 
     def _make_env(self) -> gymnasium.Env:
+        module, colon, name = self._env.partition(":")
         try:
-            return gymnasium.make(self._env, **self._env_options)
+            if colon and module != "gym" and (own := getattr(importlib.import_module(module), name, None)) is not None:
+                return own(**self._env_options)  # a class, or a function that makes one
+            return gymnasium.make(name if module == "gym" else self._env, **self._env_options)
         except (gymnasium.error.Error, ModuleNotFoundError, TypeError) as error:
             raise BadInput("env", f"{self._env} cannot be made: {error}") from error
 
