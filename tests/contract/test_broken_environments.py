@@ -101,6 +101,18 @@ def test_on_the_host(gym: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert refused(gym, tmp_path).startswith(ON_THE_HOST[ill])
 
 
+def test_a_class_that_is_not_registered(gym: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same is said of it; what is made, and then closed, to see what it is, may fail too."""
+    for ill in ("reset", "shape", "graph"):
+        monkeypatch.setattr(Broken, "ill", ill)
+        assert refused(f"{HERE}:Broken", tmp_path).startswith(ON_THE_HOST[ill])
+    monkeypatch.setattr(Broken, "ill", "make")
+    assert refused(f"{HERE}:Broken", tmp_path).startswith(f"failed: SystemExit: 3 {OWN}")
+    monkeypatch.setattr(Broken, "ill", "")
+    monkeypatch.setattr(Broken, "close", lambda self: 1 / 0)
+    assert refused(f"{HERE}:Broken", tmp_path).startswith(f"failed: ZeroDivisionError: division by zero {OWN}")
+
+
 def test_later_the_run_can_go_on(gym: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the first checkpoint what there is stays, and the line says how to go on; however often it fails."""
     monkeypatch.setattr(Broken, "ill", "step")

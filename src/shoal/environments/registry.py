@@ -151,7 +151,7 @@ def made_by(factory: Callable, made: Any, env: str, options: dict[str, Any]) -> 
     knobs, unless it says itself which it has.
     """
     if "gymnasium" in sys.modules and isinstance(made, sys.modules["gymnasium"].Env):
-        made.close()
+        call_own("env", env, made.close)
         return own_gymnasium_environment(factory, env, options)
     if not isinstance(made, DeviceEnvironment) or made.with_knobs is not None:
         return made
