@@ -57,6 +57,8 @@ def device_world(kind: str) -> DeviceEnvironment:
 
 
 class HostWorld(gymnasium.Env):
+    """It shows one array, and one info, which it changes in place."""
+
     observation_space = gymnasium.spaces.Box(0, 9, (1,), np.float32)
 
     def __init__(self, kind: str):
@@ -66,19 +68,21 @@ class HostWorld(gymnasium.Env):
             "continuous": gymnasium.spaces.Box(np.float32([0, -1]), np.float32([4, 1])),
         }[kind]
         self.offset = 4 if kind == "discrete" else 0
+        self.shown, self.info = np.zeros(1, np.float32), {"result": {"twice": 0.0}}
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
-        self.t, self.total = 0, 0.0
-        return np.zeros(1, np.float32), {"result": {"twice": -1.0}}
+        self.t, self.total, self.info["result"]["twice"] = 0, 0.0, -1.0
+        self.shown[:] = 0
+        return self.shown, self.info
 
     def step(self, action: Any) -> Any:
         assert self.action_space.contains(action)
         push, self.t = float(np.sum(action)) - self.offset, self.t + 1
         reward = self.t / 4 + push
         self.total += reward
-        info = {"result": {"twice": 2 * self.total}}
-        return np.full(1, self.t, np.float32), reward, self.t > 2 and push > 1.5, self.t == 4, info
+        self.info["result"]["twice"], self.shown[:] = 2 * self.total, self.t
+        return self.shown, reward, self.t > 2 and push > 1.5, self.t == 4, self.info
 
 
 def choose(kind: str, obs: float, memory: float, choice: float) -> Any:

@@ -12,6 +12,7 @@ from shoal.core.errors import BadField
 from shoal.core.spec import Leaf, Spec, told
 from shoal.core.types import PyTree, TimeStep
 from shoal.environments.blame import blamed
+from shoal.environments.copies import own
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.host import HostEnvironment, Vector
 from shoal.environments.objective import Objective, Told
@@ -91,7 +92,7 @@ def _types(tree: PyTree) -> list[Any]:
 
 
 class _Vector:
-    """A `Vector` that raises BadInput where the environment's code fails."""
+    """A `Vector` that raises BadInput where the environment's code fails, and whose steps stay as they are."""
 
     def __init__(self, open_copies: Callable[..., Vector], n: int, objective: Objective, env: str, spec: Spec):
         self._env, self._spec = env, spec
@@ -100,7 +101,7 @@ class _Vector:
 
     def reset(self, seeds: list[int]) -> PyTree:
         with blamed(self._env, "failed at reset"):
-            obs = self._vector.reset(seeds)
+            obs = own(self._vector.reset(seeds))
         shape = jax.tree.map(lambda x: np.shape(x)[1:], obs)
         if shape != self._spec.obs_shape:
             raise BadField(
@@ -110,7 +111,8 @@ class _Vector:
 
     def step(self, action: np.ndarray) -> tuple[TimeStep, Told | None]:
         with blamed(self._env, "failed at step"):
-            return self._vector.step(action)
+            step, told = self._vector.step(action)
+            return TimeStep(*map(own, step)), told
 
     def rest(self, copies: np.ndarray) -> None:
         rest: Any = getattr(self._vector, "rest", None)

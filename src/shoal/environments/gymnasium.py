@@ -19,7 +19,7 @@ from shoal.core.knobs import numbers_of
 from shoal.core.spec import ActionSpace, Continuous, Discrete, MultiDiscrete, Spec, each
 from shoal.core.types import PyTree, TimeStep
 from shoal.core.user_code import one_line
-from shoal.environments.copies import broken, put
+from shoal.environments.copies import broken, own, put
 from shoal.environments.host import HostEnvironment, Vector
 from shoal.environments.objective import Objective, Told, teller
 
@@ -213,14 +213,14 @@ class _Gymnasium:
     ):
         from gymnasium import vector
 
-        make, same_step = _able_to_rest(make), vector.AutoresetMode.SAME_STEP
+        make, same_step = _as_a_copy(make), vector.AutoresetMode.SAME_STEP
         if vectorization == "sync":
-            self._envs: Any = vector.SyncVectorEnv([make] * n, autoreset_mode=same_step)
+            self._envs: Any = vector.SyncVectorEnv([make] * n, copy=False, autoreset_mode=same_step)
         else:  # not forked: this process has JAX's threads, and a forked child may hang without them
             start = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
             # The error of a worker is raised here too; gymnasium would also print it, once per worker.
             warnings.filterwarnings("ignore", ".*ERROR: ", UserWarning, r"gymnasium\.vector\.async_vector_env")
-            self._envs = vector.AsyncVectorEnv([make] * n, autoreset_mode=same_step, context=start)
+            self._envs = vector.AsyncVectorEnv([make] * n, copy=False, autoreset_mode=same_step, context=start)
         self._dtypes, self._objective, self._attributes = spec.obs_dtype, objective, attributes
         self._action_dtype = self._envs.single_action_space.dtype
 
@@ -251,6 +251,7 @@ class _Gymnasium:
         return self._typed(self._envs.reset(options={"reset_mask": lost})[0])
 
     def _typed(self, obs: PyTree) -> PyTree:
+        """Copies of what gymnasium has, which it changes in place."""
         return each(lambda x, dtype: x.astype(dtype), obs, self._dtypes)
 
     def rest(self, copies: np.ndarray) -> None:
@@ -264,27 +265,30 @@ class _Gymnasium:
         self._envs.close()
 
 
-def _able_to_rest(make: Callable) -> Callable:
-    """The same, an environment that stays where it is once `resting` is set, until it is reset."""
+def _as_a_copy(make: Callable) -> Callable:
+    """The same, an environment that stays where it is once `resting` is set, until it is reset.
+
+    What it hands on stays as it is: gymnasium looks at the end of an episode after the reset that follows it.
+    """
 
     def made() -> Any:
         import gymnasium
 
-        class Resting(gymnasium.Wrapper):
+        class Copy(gymnasium.Wrapper):
             resting = False
 
             def reset(self, **options: Any) -> tuple[Any, Any]:
                 self.resting = False
-                self._obs, info = self.env.reset(**options)
+                self._obs, info = own(self.env.reset(**options))
                 return self._obs, info
 
             def step(self, action: Any) -> tuple[Any, Any, Any, Any, Any]:
                 if self.resting:
                     return self._obs, 0.0, False, False, {}
-                self._obs, *rest = self.env.step(action)
+                self._obs, *rest = own(self.env.step(action))
                 return self._obs, *rest
 
-        return Resting(make())
+        return Copy(make())
 
     return made
 
