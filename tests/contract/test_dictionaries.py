@@ -26,6 +26,7 @@ from shoal.core.types import Agent, Rollout, TimeStep
 from shoal.environments import probes, registry
 from shoal.environments.guard import guarded
 from shoal.environments.host import HostEnvironment
+from shoal.environments.measurement import Measurement
 from shoal.experiment.resolve import resolve
 from shoal.methods.dvd.learner import dvd
 from shoal.methods.independent import independent
@@ -257,7 +258,7 @@ def test_a_child_has_what_its_parent_learned_of_every_array(name: str, settings:
     """Weights and statistics of policy and critic, which see different arrays; environments and memories stay its own."""
     agent = make_agent(name, "continuous", SHAPES, DTYPES, **ASYMMETRIC, **settings)
     hyper = {k: np.asarray(v) for k, v in hyper_of(name, agent, 3)._asdict().items()}
-    shard = MemberShard(in_parts(), independent(agent), np.arange(3), seed=0, episodes=2)
+    shard = MemberShard(in_parts(), independent(agent), np.arange(3), 0, Measurement(episodes=2))
     shard.begin(hyper)
     shard.train(0, iterations=2, chunk=2)
     before, world = jax.tree.map(np.asarray, (shard.population.members, shard.rollouts.world.obs))

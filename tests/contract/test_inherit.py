@@ -12,6 +12,7 @@ from support.runs import build_run, tiny
 from support.tiny import hyper_of, kinds, make_agent, member, same, walk
 
 from shoal.core import tree
+from shoal.environments.measurement import Measurement
 from shoal.methods.independent import independent
 from shoal.population.member_shard import MemberShard
 from shoal.rl import replay_memory as ring
@@ -28,7 +29,7 @@ class Case:
     def __init__(self, name: str, actions: str, **options: Any):
         self.agent = agent = make_agent(name, actions, **SETTINGS.get(name, {}))
         self.hyper = {k: np.asarray(v) for k, v in hyper_of(name, agent, N)._asdict().items()}
-        self.shard = MemberShard(walk(actions), independent(agent), UID, seed=0, episodes=3, **options)
+        self.shard = MemberShard(walk(actions), independent(agent), UID, 0, Measurement(episodes=3), **options)
 
     def begin(self, **changed: Any) -> MemberShard:
         self.shard.begin(self.hyper | {k: np.float32(v) for k, v in changed.items()})
@@ -352,7 +353,7 @@ def test_a_copied_memory_is_learned_from(pair):
 def test_sums_of_rewards_end_with_the_environments_that_gave_them() -> None:
     """As on the host, where a resumed run begins new episodes."""
     agent = make_agent("ppo", layers=())
-    shard = MemberShard(walk(), independent(agent), UID, seed=0)
+    shard = MemberShard(walk(), independent(agent), UID, 0, Measurement())
     shard.begin({k: np.asarray(v) for k, v in hyper_of("ppo", agent, N)._asdict().items()}, train=False)
     members = shard.population.members
     shard.population = shard.population._replace(members=members._replace(own=members.own + 1))
@@ -369,7 +370,7 @@ def test_no_transition_leads_to_the_steps_of_another_episode(how: str) -> None:
     """Neither from a parent's to its child's, nor over a break after which new episodes begin, as on the host: where
     transitions have several steps, the last ones before end there and bootstrap."""
     agent = make_agent("dqn", n_step=2)
-    shard = MemberShard(walk(), independent(agent), UID, seed=0, copy_memory=True)
+    shard = MemberShard(walk(), independent(agent), UID, 0, Measurement(), copy_memory=True)
     hyper = {k: np.asarray(v) for k, v in hyper_of("dqn", agent, N)._asdict().items()}
     shard.begin(hyper)
     shard.train(0, iterations=1, chunk=1)

@@ -175,7 +175,7 @@ def test_numbers_without_a_dot(tmp_path: Path) -> None:
 def test_members_play_more_episodes_where_that_costs_no_time(fields: dict, episodes: int) -> None:
     """On the device, unless an episode of each is all that members ever do."""
     resolved = resolve(from_dict({"env": "CartPole-v1", "population": 4} | fields))
-    assert resolved.episodes == resolved.experiment.fitness.episodes == episodes
+    assert resolved.measurement.episodes == resolved.experiment.fitness.episodes == episodes
     if isinstance(resolved.learner, Trainers):
         resolved.learner.close()
 

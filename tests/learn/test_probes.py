@@ -15,6 +15,7 @@ from shoal.agents.policy import policy
 from shoal.agents.ppo import ppo
 from shoal.environments import probes
 from shoal.environments.device import DeviceEnvironment
+from shoal.environments.measurement import Measurement
 from shoal.experiment.experiment import Experiment, Fitness
 from shoal.methods.independent import independent
 from shoal.population.member_shard import MemberShard
@@ -30,7 +31,7 @@ def trained(environment: DeviceEnvironment, iterations: int, fitness: str = "tra
     """
     agent = ppo(environment.spec, layers=(), environments=8, rollout=8, minibatches=2, normalise_rewards=False)
     values = agent.hyper._asdict() | {"learning_rate": 0.01, "discount": DISCOUNT, "gae_lambda": 0.9} | hyper
-    shard = MemberShard(environment, independent(agent), np.arange(N), seed=0, fitness=fitness, episodes=32)
+    shard = MemberShard(environment, independent(agent), np.arange(N), 0, Measurement(fitness, 32))
     shard.begin({name: np.full(N, value, np.float32) for name, value in values.items()})
     shard.train(0, iterations, iterations)
     return shard
@@ -64,7 +65,7 @@ def test_a_critic_that_sees_more_tells_merit_from_luck(critic, low, high):
     """The probability of the right action, after as many updates with the one critic and with the other."""
     environment, members = probes.luck(), 2
     agent = ppo(environment.spec, layers=(), environments=8, rollout=8, minibatches=2, critic=critic)
-    shard = MemberShard(environment, independent(agent), np.arange(members), seed=0, fitness="training")
+    shard = MemberShard(environment, independent(agent), np.arange(members), 0, Measurement("training"))
     values = agent.hyper._asdict() | {"learning_rate": 0.01, "entropy_coefficient": 0.0}
     shard.begin({name: np.full(members, value, np.float32) for name, value in values.items()})
     shard.train(0, 60, 60)
@@ -94,7 +95,7 @@ def test_only_a_memory_recalls(recurrent, best):
     """Untrained members: about half of those that remember the cue happen to answer with its sign."""
     environment = probes.recall()
     agent = policy(environment.spec, layers=(), recurrent=recurrent)
-    shard = MemberShard(environment, independent(agent), np.arange(16), seed=0, episodes=64)
+    shard = MemberShard(environment, independent(agent), np.arange(16), 0, Measurement(episodes=64))
     shard.begin({})
     shard.evaluate(0)
     near(shard.cards().fitness.max(), best, 0.1)
@@ -117,7 +118,7 @@ def test_learning_to_recall(name, memory, expected):
     make, config = {"ppo": (ppo, WITH_PPO), "dqn": (dqn, WITH_DQN)}[name]
     environment = probes.recall()
     agent = make(environment.spec, **config, **memory)
-    shard = MemberShard(environment, independent(agent), np.arange(N), seed=0, fitness="training")
+    shard = MemberShard(environment, independent(agent), np.arange(N), 0, Measurement("training"))
     values = agent.hyper._asdict() | {"learning_rate": 0.01, "discount": DISCOUNT}
     values |= {"epsilon_updates": 500} if name == "dqn" else {}
     shard.begin({name: np.full(N, value, np.float32) for name, value in values.items()})

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from support.tiny import hyper_of, leaves, make_agent, walk
 
+from shoal.environments.measurement import Measurement
 from shoal.methods.independent import independent
 from shoal.population import devices as machine_devices
 from shoal.population import shards
@@ -88,7 +89,7 @@ class Run:
         agent = make_agent("ppo", layers=(), normalise_observations=False)  # quick to compile
         self.hyper = hyper_of("ppo", agent, 4)._asdict()
         self.hyper["learning_rate"] = np.float32([1e-3, 2e-3, 3e-3, 4e-3])
-        self.shard = MemberShard(walk(), independent(agent), np.arange(4), 0, fitness="training")
+        self.shard = MemberShard(walk(), independent(agent), np.arange(4), 0, Measurement("training"))
 
     def go(self, chunk: int) -> list[np.ndarray]:
         self.shard.begin(self.hyper)
@@ -124,7 +125,7 @@ def test_shards_wait_on_the_host_after_a_resume_too(monkeypatch):
     monkeypatch.setattr(shards, "jax", SimpleNamespace(default_backend=lambda: "gpu"))
     agent = make_agent("ppo", layers=(), normalise_observations=False)
     uids = [np.arange(2), np.arange(2, 4)]
-    both = shards.Shards(MemberShard(walk(), independent(agent), uids[0], 0), uids, lambda *_: None)
+    both = shards.Shards(MemberShard(walk(), independent(agent), uids[0], 0, Measurement()), uids, lambda *_: None)
     both.begin(hyper_of("ppo", agent, 4)._asdict(), train=False)
     for _ in range(2):
         state = both.state()

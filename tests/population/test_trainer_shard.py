@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from support.runs import tiny
 
+from shoal.environments.measurement import Measurement
 from shoal.experiment.experiment import Fitness
 from shoal.experiment.resolve import resolve
 from shoal.population.trainer_shard import TrainerShard
@@ -17,7 +18,7 @@ SUPPORT = str(Path(__file__).parents[1] / "support")
 def shard_of(monkeypatch, place: Path, name: str = "Sound", **options) -> TrainerShard:
     monkeypatch.syspath_prepend(SUPPORT)
     trainers = resolve(tiny(agent=f"trainers:{name}", env="", config={}, fitness=Fitness())).learner
-    return TrainerShard(trainers, [np.arange(2)], 0, 8, place=lambda: place, **options)
+    return TrainerShard(trainers, [np.arange(2)], 0, 8, Measurement(), place=lambda: place, **options)
 
 
 def begin(shard: TrainerShard) -> None:

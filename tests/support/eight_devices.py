@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from support.tiny import hyper_of, leaves, make_agent, walk
 
+from shoal.environments.measurement import Measurement
 from shoal.methods.independent import independent
 from shoal.population.member_shard import MemberShard
 
@@ -27,7 +28,7 @@ def lived(name: str) -> list[np.ndarray]:
     """Two intervals, and between them copies from one device to another."""
     actions, settings = CASES[name]
     agent = make_agent(name, actions, **settings)
-    shard = MemberShard(walk(actions), independent(agent), np.arange(N), 0, fitness="training")
+    shard = MemberShard(walk(actions), independent(agent), np.arange(N), 0, Measurement("training"))
     assert shard.devices == len(jax.devices())
     hyper = hyper_of(name, agent, N)._asdict()
     rate = next(name for name in hyper if "learning_rate" in name)

@@ -65,7 +65,7 @@ def size(resolved: Resolved) -> Iterator[Finding]:
     """How much there is to do, and whether the interval is what was written."""
     e, steps = resolved.experiment, resolved.steps
     if steps is None:
-        episodes, generations = _many(resolved.episodes, "episode"), _many(e.generations, "generation")
+        episodes, generations = _many(resolved.measurement.episodes, "episode"), _many(e.generations, "generation")
         yield fine(
             "size",
             f"{e.population} × {e.agent} on {e.env} by {method_name(e.method)}, {generations} of {episodes} each",
@@ -111,7 +111,7 @@ def devices(resolved: Resolved) -> Iterator[Finding]:
     if not isinstance(resolved.environment, DeviceEnvironment):
         copies = n * resolved.agent.environments
         if isinstance(learner, SearchLearner):
-            copies = min(n + 1, learner.chunk * used) * resolved.episodes
+            copies = min(n + 1, learner.chunk * used) * resolved.measurement.episodes
         yield fine("environment", f"{copies} copies step outside the device: expect most of the time to go there")
 
 
@@ -229,7 +229,7 @@ def evolution(resolved: Resolved) -> Iterator[Finding]:
     share = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
     say = fine if max(counts) else doubt
     yield say("selection", f"{share} of {_many(e.population, 'member')} copy in a generation")
-    if isinstance(select, selectors.TTest) and e.fitness.source == "evaluation" and resolved.episodes < 2:
+    if isinstance(select, selectors.TTest) and e.fitness.source == "evaluation" and resolved.measurement.episodes < 2:
         yield doubt("selection", "t_test never copies on one episode: set fitness.episodes to 2 or more")
     if isinstance(select, selectors.Truncation) and select.bottom * e.population < 1:
         text = f"bottom = {select.bottom:g} of {e.population} is less than one member; one is replaced all the same"
@@ -250,7 +250,7 @@ def evolution(resolved: Resolved) -> Iterator[Finding]:
 
 def _rehearse(resolved: Resolved) -> tuple[list[int], bool]:
     """How many members copy when all of them clearly differ, and whether the best one never does."""
-    n, episodes = resolved.experiment.population, resolved.episodes
+    n, episodes = resolved.experiment.population, resolved.measurement.episodes
     select, evolver = getattr(resolved.method, "select", None), resolved.evolver
     episodes = episodes if resolved.experiment.fitness.source == "evaluation" else 10
     rows, counts, safe = np.arange(n), [], True

@@ -169,7 +169,7 @@ def _speed(resolved: Resolved, rollouts: int, timings: list[dict[str, float]]) -
     compiling = max(sum(first[p] - second[p] for p in phases), 0.0)
     training = second["train"] * (resolved.iterations / rollouts if resolved.steps else 1)
     generation = training + second["evaluate"] + min(first["evolve"], second["evolve"]) + second["record"]
-    rounds = math.ceil(e.final_episodes / (e.population * resolved.episodes))
+    rounds = math.ceil(e.final_episodes / (e.population * resolved.measurement.episodes))
     total = compiling + generation * e.generations + rounds * second["evaluate"]
     text = f"{_clock(compiling)} to compile, then about {_clock(generation)} for a generation"
     return fine("time", f"{text}, {training / generation:.0%} of it training; the whole run about {_clock(total)}")

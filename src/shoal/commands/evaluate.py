@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,9 @@ from shoal.core.errors import BadInput, unknown
 from shoal.core.keys import derive
 from shoal.core.knobs import usual
 from shoal.core.spec import Spec
-from shoal.distributed.processes import measuring
 from shoal.environments.blame import callbacks_blamed
 from shoal.experiment.experiment import Experiment
-from shoal.experiment.make import make_environment, make_learner, make_trainers
+from shoal.experiment.make import make_environment, make_learner, make_trainers, measurement_of
 from shoal.experiment.registry import method, name_of
 from shoal.experiment.trust import check_trust
 from shoal.methods.independent import independent
@@ -70,13 +70,13 @@ def evaluate(
 
 def _alone(e: Experiment, episodes: int) -> tuple[Shard, Spec | None, Collection[str]]:
     """A shard of one member, for so many episodes at a time; its environment's spec, and its hyperparameters."""
-    uid = np.zeros(1, np.int64)
+    uid, measurement = np.zeros(1, np.int64), replace(measurement_of(e), episodes=episodes)
     if is_trainer(e.agent, e.python):
         trainers = make_trainers(e)
         place = folder_of(trainers)
         known = trainers.hyper._fields
-        return TrainerShard(trainers, [uid], e.seed, e.interval, place=lambda: place), trainers.spec, known
+        return TrainerShard(trainers, [uid], e.seed, e.interval, measurement, place=lambda: place), trainers.spec, known
     e, environment = make_environment(e)
     agent = make_learner(e, environment.spec, method(e.method))[1].agent
-    shard = MemberShard(environment, independent(agent), uid, e.seed, episodes=episodes, **measuring(e))
+    shard = MemberShard(environment, independent(agent), uid, e.seed, measurement)
     return shard, environment.spec, usual(agent, environment.knobs)

@@ -6,7 +6,6 @@ import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,6 @@ from shoal.distributed.shared_evaluation import SharedEvaluation
 from shoal.distributed.synchronous import Synchronous
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import dump, read, to_dict
-from shoal.experiment.registry import objective
 from shoal.experiment.resolve import Resolved
 from shoal.population.member_shard import MemberShard
 from shoal.population.search_shard import SearchShard
@@ -142,39 +140,26 @@ def make_shard(
     pause: called while waiting for the device; see `JaxShard`. returns: where workers measure one population together.
     place: gives the run directory, for the logs of trainers. note: called with what the user should know.
     """
-    e, fitness = resolved.experiment, resolved.experiment.fitness
+    e, measurement, copy_memory = resolved.experiment, resolved.measurement, resolved.method.memory == "copy"
     if isinstance(resolved.learner, Trainers):
         return TrainerShard(
             resolved.learner,
             uids,
             e.seed,
             e.interval,
-            fitness=fitness.source,
-            episodes=resolved.episodes,
-            copy_memory=resolved.method.memory == "copy",
+            measurement,
+            copy_memory=copy_memory,
             pause=pause,
             note=note,
             place=lambda: place() / "trainers",
         )
-    usual = measuring(e) | {"episodes": resolved.episodes, "measured_on": fitness.levels, "pause": pause}
     if isinstance(resolved.learner, SearchLearner):
-        search = SearchShard(resolved.environment, resolved.learner, uids[0], e.seed, **usual)
+        search = SearchShard(resolved.environment, resolved.learner, uids[0], e.seed, measurement, pause)
         if returns is not None:
             return SharedEvaluation(search, uids, pause, returns)
         return Shards(search, uids, pause) if len(uids) > 1 else search
-    usual |= {"fitness": fitness.source, "copy_memory": resolved.method.memory == "copy"}
-    members = MemberShard(resolved.environment, resolved.learner, uids[0], e.seed, **usual)
+    members = MemberShard(resolved.environment, resolved.learner, uids[0], e.seed, measurement, pause, copy_memory)
     return Shards(members, uids, pause) if len(uids) > 1 else members
-
-
-def measuring(e: Experiment) -> dict[str, Any]:
-    """How a shard measures the members of this experiment, or the champion that they have left; see `JaxShard`."""
-    return {
-        "greedy": e.fitness.actions == "greedy",
-        "step_limit": e.fitness.step_limit,
-        "objective": objective(e.fitness.objective),
-        "levels": {} if e.levels is None else e.levels.spans(),
-    }
 
 
 def _differences(one: Experiment, other: Experiment) -> list[str]:

@@ -20,6 +20,7 @@ from shoal.environments.envpool import twin
 from shoal.environments.guard import guarded
 from shoal.environments.host import HostEnvironment
 from shoal.environments.levels import Levels, check_levels
+from shoal.environments.measurement import Measurement
 from shoal.environments.objective import Objective, in_info
 from shoal.environments.randomised import with_spreads
 from shoal.environments.registry import Environment
@@ -76,6 +77,14 @@ def _check_objective(wanted: Objective, source: str, environment: DeviceEnvironm
     info: Any = environment.info
     with lenient():
         jax.eval_shape(lambda key: in_info(wanted, info(environment.reset(key)[0])), jax.random.key(0))
+
+
+def measurement_of(e: Experiment) -> Measurement:
+    """How the members of an experiment are measured. Raises BadInput."""
+    f, levels = e.fitness, {} if e.levels is None else e.levels.spans()
+    assert f.episodes is not None, "a resolved experiment says how many"
+    greedy = f.actions == "greedy"
+    return Measurement(f.source, f.episodes, greedy, f.step_limit, objective(f.objective), levels, f.levels)
 
 
 def make_learner(experiment: Experiment, spec: Spec, method: Method) -> tuple[Experiment, Learner | SearchLearner]:

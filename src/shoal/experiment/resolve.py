@@ -13,10 +13,11 @@ from shoal.core.knobs import usual
 from shoal.core.spec import Spec
 from shoal.core.types import Agent, Learner, SearchLearner, Tunable
 from shoal.environments.device import DeviceEnvironment
+from shoal.environments.measurement import Measurement
 from shoal.environments.registry import Environment
 from shoal.experiment.experiment import INT32, Experiment, Fitness, check
 from shoal.experiment.hyperparameters import check_knobs, with_numbers
-from shoal.experiment.make import make_environment, make_learner, make_trainers
+from shoal.experiment.make import make_environment, make_learner, make_trainers, measurement_of
 from shoal.experiment.registry import method_name
 from shoal.methods.method import Method
 from shoal.methods.methods import METHODS
@@ -54,10 +55,9 @@ class Resolved(NamedTuple):
         return self.learner if isinstance(self.learner, Trainers) else self.learner.agent
 
     @property
-    def episodes(self) -> int:
-        """Of a member and evaluation."""
-        assert self.experiment.fitness.episodes is not None
-        return self.experiment.fitness.episodes
+    def measurement(self) -> Measurement:
+        """How the members are measured."""
+        return measurement_of(self.experiment)
 
     @property
     def agent(self) -> Agent:

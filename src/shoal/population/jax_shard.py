@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import jax
@@ -17,8 +16,7 @@ from shoal.core.keys import derive, jax_key
 from shoal.core.knobs import joined, split
 from shoal.core.types import Array, Hyper, Learner, Population, PyTree, SearchLearner
 from shoal.environments.device import DeviceEnvironment
-from shoal.environments.levels import Spans
-from shoal.environments.objective import Objective
+from shoal.environments.measurement import Measurement
 from shoal.environments.registry import Environment
 from shoal.population.devices import OF_POPULATION, Program, covered, layout_of
 from shoal.population.rollouts.device_episodes import DeviceEpisodes
@@ -30,8 +28,6 @@ class JaxShard(ABC):
     """N members `uid` of one learner: where they lie, their hyperparameters, and what was last measured of them.
 
     on_device, on_host: how the members meet environments of either kind
-    episodes: E, per member and evaluation. greedy: act without exploration noise in evaluations. step_limit: of these.
-    objective: see `Fitness`. levels: of each purpose, where there are levels. measured_on: those that measure the fitness.
     pause: called with a result and the parts of an interval that are done.
     """
 
@@ -47,24 +43,17 @@ class JaxShard(ABC):
         learner: Learner | SearchLearner,
         uid: np.ndarray,
         seed: int,
-        *,
-        episodes: int = 8,
-        greedy: bool = True,
-        step_limit: int = 100_000,
-        objective: Objective = None,
-        levels: Spans = MappingProxyType({}),
-        measured_on: str = "validation",
+        measurement: Measurement,
         pause: Callable = lambda result, done: None,
     ):
         n, layout = len(uid), layout_of(learner, len(uid))
         if isinstance(environment, DeviceEnvironment):
-            self.rollouts = self.on_device(environment, learner, layout, greedy, step_limit, levels, objective)
+            self.rollouts = self.on_device(environment, learner, layout, measurement)
         else:
-            self.rollouts = self.on_host(environment, learner, layout, greedy, step_limit, levels, objective)
+            self.rollouts = self.on_host(environment, learner, layout, measurement)
         self.uid, self.pause = np.asarray(uid, np.uint32), pause
         self.resumes_exactly = self.rollouts.resumes_exactly
-        self._agent, self._seed, self._layout, self._episodes = learner.agent, seed, layout, episodes
-        self._levels, self._measured_on = levels, measured_on
+        self._agent, self._seed, self._layout, self._measurement = learner.agent, seed, layout, measurement
         self._first = lambda uid, hyper, key: learner.init(key, uid, hyper[0])._replace(knobs=hyper[1])
         self._init = layout.program(self._first, True, True, False, out=OF_POPULATION)
         self._finite = layout.program(lambda members: tree.finite(members.learned), True)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +14,7 @@ from shoal.core.errors import BadField
 from shoal.core.evolution import Cards, Seed
 from shoal.core.keys import derive, jax_key
 from shoal.core.types import Hyper, Learner, PyTree
+from shoal.environments.measurement import Measurement
 from shoal.environments.registry import Environment
 from shoal.population.jax_shard import JaxShard
 from shoal.population.rollouts.device import DeviceRollouts
@@ -25,8 +25,7 @@ from shoal.population.rollouts.host import HostRollouts
 class MemberShard(JaxShard):
     """N members of one learner in one environment, which train as one compiled program.
 
-    uid: of its members, [N]. fitness: `evaluation` (whole episodes without learning) or `training` (the episodes of the
-    interval). copy_memory: children copy replay memory too. options: those of `JaxShard`.
+    uid: of its members, [N]. copy_memory: children copy replay memory too. pause: see `JaxShard`.
     """
 
     on_device, on_host = DeviceRollouts, HostRollouts
@@ -38,14 +37,13 @@ class MemberShard(JaxShard):
         learner: Learner,
         uid: np.ndarray,
         seed: int,
-        *,
-        fitness: str = "evaluation",
+        measurement: Measurement,
+        pause: Callable = lambda result, done: None,
         copy_memory: bool = False,
-        **options: Any,
     ):
-        super().__init__(environment, learner, uid, seed, **options)
+        super().__init__(environment, learner, uid, seed, measurement, pause)
         layout = self._layout
-        self._measure, self._copy_memory = fitness, copy_memory
+        self._copy_memory = copy_memory
         self._inherit = layout.gather(tree.take, True, False)
         self._implant = layout.gather(_implant, True, False, False, donate=(0,))
         self._snapshot = jax.jit(tree.take)
@@ -57,7 +55,7 @@ class MemberShard(JaxShard):
         """New members with these hyperparameters, float32 [N] each; `train`: what training needs is compiled ahead."""
         arguments = self._beginning(hyper)
         if train:
-            self.rollouts.prepare(jax.eval_shape(self._first, *arguments), self.uid, self._episodes)
+            self.rollouts.prepare(jax.eval_shape(self._first, *arguments), self.uid, self._measurement.episodes)
         self.population = self._init(*arguments)
         self._begin_episodes(0)
 
@@ -89,12 +87,12 @@ class MemberShard(JaxShard):
         """
         sound = np.asarray(self._finite(self.population.members))
         metrics: dict[str, np.ndarray] = {}
-        if self._measure == "training":
+        if self._measurement.source == "training":
             measured = _of_training(self._outcome)
-        elif self._levels:
+        elif self._measurement.levels:
             on = {name: self._measured(generation, f"evaluate {name}", name) for name in ("train", "validation")}
             metrics = of_levels(*(np.where(sound, mean, np.nan) for mean, *_ in on.values()))
-            measured = on[self._measured_on]
+            measured = on[self._measurement.measured_on]
         else:
             measured = self._measured(generation, "evaluate", "")
         self._fitness, self._deviation, self._counted = measured
@@ -103,8 +101,8 @@ class MemberShard(JaxShard):
 
     def _measured(self, generation: int, purpose: str, levels: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Mean, deviation and number of the returns of every member [N] at these levels, in the same episodes."""
-        key = jax_key(self._key(generation, purpose))
-        keys = jnp.broadcast_to(jax.random.split(key, self._episodes), (len(self.uid), self._episodes))
+        key, episodes = jax_key(self._key(generation, purpose)), self._measurement.episodes
+        keys = jnp.broadcast_to(jax.random.split(key, episodes), (len(self.uid), episodes))
         returns, lengths = self.rollouts.evaluate(self.population, keys, levels, self.pause)
         self.evaluation_steps += int(lengths.sum())
         return summarise(returns)
@@ -170,14 +168,14 @@ class MemberShard(JaxShard):
         self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int, levels: str = "test"
     ) -> np.ndarray:
         """Returns [episodes] of one member on new episodes, which all rows of the shard share."""
-        n = len(self.uid)
+        n, at_a_time = len(self.uid), self._measurement.episodes
         broadcast = jax.tree.map(lambda x: np.broadcast_to(x, (n, *np.shape(x))), learned)
         members = self.population.members._replace(learned=self._layout.place(broadcast))
         same, _ = self._placed({name: np.full(n, value) for name, value in hyper.items()})
         population = self.population._replace(members=members, hyper=same)
         results: list[np.ndarray] = []
-        for round_ in range(-(-episodes // (n * self._episodes))):
-            keys = jax.random.split(jax_key(derive(key, round_)), (n, self._episodes))
+        for round_ in range(-(-episodes // (n * at_a_time))):
+            keys = jax.random.split(jax_key(derive(key, round_)), (n, at_a_time))
             results.append(self.rollouts.evaluate(population, keys, levels, self.pause)[0].reshape(-1))
         return np.concatenate(results)[:episodes].astype(np.float64)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from shoal.core.errors import BadField
 from shoal.core.evolution import Cards, Seed
 from shoal.core.keys import derive, jax_key
 from shoal.core.types import Member, Population, PyTree, SearchLearner
+from shoal.environments.measurement import Measurement
 from shoal.environments.registry import Environment
 from shoal.population.devices import OF_POPULATION
 from shoal.population.jax_shard import JaxShard
@@ -38,14 +39,22 @@ class OfMean(NamedTuple):
 class SearchShard(JaxShard):
     """N members of one learner in one environment. Learning uses the episodes that measure them; these count as steps.
 
-    The one individual is the mean. uid: of its members, [N]. options: those of `JaxShard`.
+    The one individual is the mean. uid: of its members, [N]. pause: see `JaxShard`.
     """
 
     on_device, on_host = DeviceSearch, HostSearch
     rollouts: DeviceSearch | HostSearch
 
-    def __init__(self, environment: Environment, learner: SearchLearner, uid: np.ndarray, seed: int, **options: Any):
-        super().__init__(environment, learner, uid, seed, **options)
+    def __init__(
+        self,
+        environment: Environment,
+        learner: SearchLearner,
+        uid: np.ndarray,
+        seed: int,
+        measurement: Measurement,
+        pause: Callable = lambda result, done: None,
+    ):
+        super().__init__(environment, learner, uid, seed, measurement, pause)
         self._learner, layout = learner, self._layout
         self._draw = layout.program(learner.draw, OF_POPULATION, True, False, out=OF_POPULATION)
         self._improve = layout.program(
@@ -103,7 +112,7 @@ class SearchShard(JaxShard):
 
         Where there are levels, members are measured on those to train on, as they learn from it; the mean on others too.
         """
-        keys = jax.random.split(jax_key(self._key(generation, "evaluate")), self._episodes)
+        keys = jax.random.split(jax_key(self._key(generation, "evaluate")), self._measurement.episodes)
         cap = self._learner.cap(self.population.hyper._replace(**self.hyper))
         measured = self.rollouts.measure(self.population, self.uid, self._draw_key(), keys, cap, self.pause)
         shared, returns, lengths = measured
@@ -119,7 +128,7 @@ class SearchShard(JaxShard):
         sound = bool(self._sound(self.population))
         first = fitness[-1] if sound else np.nan
         self._of_mean = OfMean(first, deviation[-1], counted[-1], first)
-        if self._levels:
+        if self._measurement.levels:
             self._measure_mean(generation, sound)
         return {}
 
@@ -127,12 +136,12 @@ class SearchShard(JaxShard):
         """Measure the mean on levels that nobody has learned from."""
         hyper = {name: float(x[0]) for name, x in self.hyper.items()}
         key = self._key(generation, "evaluate validation")
-        returns, lengths = self._play(self._mean(self.population), hyper, key, self._episodes, "validation")
+        returns, lengths = self._play(self._mean(self.population), hyper, key, self._measurement.episodes, "validation")
         self.evaluation_steps += int(lengths.sum())
         mean, deviation, counted = (x[0] for x in summarise(returns[None]))
         trained = self._of_mean
         metrics = of_levels(np.array([trained.fitness]), np.array([mean if sound else np.nan]))
-        if self._measured_on == "validation":
+        if self._measurement.measured_on == "validation":
             fitness = mean if sound and np.isfinite(mean) else np.nan
             trained = trained._replace(fitness=fitness, deviation=deviation, episodes=counted)
         self._of_mean = trained._replace(metrics=metrics)
@@ -197,7 +206,9 @@ class SearchShard(JaxShard):
         same, _ = self._placed({name: np.full(n, value) for name, value in hyper.items()})
         every = jax.tree.map(lambda x: np.broadcast_to(x, (n, *np.shape(x))), learned)
         population = self._layout.place(Population(Member(every, (), ()), (), same))
-        at_a_time = self._episodes if self._levels else episodes  # with levels, one program for every generation too
+        at_a_time = (
+            self._measurement.episodes if self._measurement.levels else episodes
+        )  # with levels, one program for every generation too
         size, results = -(-min(at_a_time, TEST) // n), []
         for round_ in range(-(-episodes // (n * size))):
             keys = jax.random.split(jax_key(derive(key, round_)), (n, size))

@@ -19,6 +19,7 @@ from shoal.core.evolution import Cards, Seed
 from shoal.core.keys import derive, words
 from shoal.core.tree import Named
 from shoal.core.types import PyTree
+from shoal.environments.measurement import Measurement
 from shoal.population.rollouts.episodes import summarise
 from shoal.population.shard import part_of
 from shoal.trainers import wire
@@ -48,7 +49,8 @@ class TrainerShard:
     """N members, in one or several groups that checkpoints keep apart. Their states are kept here after every interval, so
     that a process which dies costs its interval, and nothing depends on how many processes there are.
 
-    uids: of each group, [n] each. fitness, episodes, copy_memory: as those of `MemberShard`. interval: environment steps.
+    uids: of each group, [n] each. copy_memory: as that of `MemberShard`. interval: environment steps.
+    measurement: of which trainers know source and episodes.
     pause: called with () and the share of the members that have done what all are doing; may raise.
     note: called with what the user should know. place: gives the folder for the logs of the processes, when they are needed.
     """
@@ -63,9 +65,8 @@ class TrainerShard:
         uids: Sequence[np.ndarray],
         seed: int,
         interval: int,
+        measurement: Measurement,
         *,
-        fitness: str = "evaluation",
-        episodes: int = 8,
         copy_memory: bool = False,
         pause: Callable = lambda result, done: None,
         note: Callable[[str], None] = lambda message: None,
@@ -73,7 +74,7 @@ class TrainerShard:
     ):
         self.uid = np.concatenate(uids)
         self._trainers, self._groups, self._seed, self._interval = trainers, uids, seed, interval
-        self._measure, self._episodes, self._copy_memory = fitness, episodes, copy_memory
+        self._measurement, self._copy_memory = measurement, copy_memory
         self._pause, self._place, self._note = pause, place, note
         self._notes: SimpleQueue[str] = SimpleQueue()  # of other threads
         self._said: set[int] = set()  # rows of which it is told why they diverged
@@ -129,10 +130,10 @@ class TrainerShard:
 
     def evaluate(self, generation: int) -> dict[str, np.ndarray]:
         """Measure the fitness of every member; the same episodes for all of them, new ones in each generation."""
-        if self._measure == "training":
+        if self._measurement.source == "training":
             returns = [np.array(member.returns, np.float64) for member in self._members]
         else:
-            seeds = words(derive((self._seed,), generation, "evaluate"), self._episodes)
+            seeds = words(derive((self._seed,), generation, "evaluate"), self._measurement.episodes)
             returns = self._all(lambda row: self._members[row].trainer.evaluate(seeds))
             for member in self._members:
                 member.evaluation_steps += member.trainer.evaluation_steps

@@ -60,7 +60,7 @@ class Display(Recorder):
         self._columns = _columns(method)
         where = f"{event.devices} device{'s' * (event.devices > 1)}"
         how = "" if name == method_name(Experiment().method) else f" by {name}"
-        number, unit = (resolved.steps, "step") if resolved.steps else (resolved.episodes, "episode")
+        number, unit = (resolved.steps, "step") if resolved.steps else (resolved.measurement.episodes, "episode")
         size = f"{number:,} {unit}{'s' * (number > 1)} each"
         self._say(
             f"[bold]{e.population} × {escape(str(e.agent))}{how}[/] on [bold]{escape(str(e.env))}[/], "

@@ -17,6 +17,7 @@ from shoal.core.keys import at, environment_keys, jax_key, member_keys, stream
 from shoal.core.types import Learner, Population, PyTree, Rollout, TimeStep
 from shoal.environments.device import DeviceEnvironment, auto_reset, turned
 from shoal.environments.levels import at_levels
+from shoal.environments.measurement import Measurement
 from shoal.environments.spaces import to_bounds
 from shoal.population.devices import Layout
 from shoal.population.rollouts.device_episodes import DeviceEpisodes
@@ -50,8 +51,8 @@ class DeviceRollouts(DeviceEpisodes):
 
     _learner: Learner
 
-    def __init__(self, environment: DeviceEnvironment, learner: Learner, layout: Layout, *options: Any):
-        super().__init__(environment, learner, layout, *options)
+    def __init__(self, environment: DeviceEnvironment, learner: Learner, layout: Layout, measurement: Measurement):
+        super().__init__(environment, learner, layout, measurement)
         self._begin = layout.program(self._reset, True, True, False)
         members, own = (True, False), (True, True, True)  # `shared` has no member axis
         self._train = layout.program(
@@ -198,7 +199,9 @@ class DeviceRollouts(DeviceEpisodes):
 
         def of_member(knobs: PyTree, *arguments: PyTree) -> PyTree:
             environment = turned(self._environment, knobs)
-            environment = at_levels(environment, self._levels["train"]) if self._levels else environment
+            environment = (
+                at_levels(environment, levels["train"]) if (levels := self._measurement.levels) else environment
+            )
             return jax.vmap(lambda *given: function(environment, *given))(*arguments)
 
         return lambda *arguments: jax.vmap(of_member)(knobs, *arguments)

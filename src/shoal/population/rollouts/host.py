@@ -18,8 +18,9 @@ from shoal.core.evolution import Seed
 from shoal.core.keys import at, derive, member_keys, stream, words
 from shoal.core.types import Learner, Member, Population, PyTree, Rollout, SearchLearner
 from shoal.environments.host import HostEnvironment, Vector
-from shoal.environments.levels import Spans, at_levels
-from shoal.environments.objective import Objective, Told
+from shoal.environments.levels import at_levels
+from shoal.environments.measurement import Measurement
+from shoal.environments.objective import Told
 from shoal.environments.spaces import to_bounds
 from shoal.population.devices import OF_POPULATION, Layout, Program
 from shoal.population.rollouts.episodes import (
@@ -47,14 +48,11 @@ class HostEpisodes:
         environment: HostEnvironment,
         learner: Learner | SearchLearner,
         layout: Layout,
-        greedy: bool,
-        step_limit: int,
-        levels: Spans,
-        objective: Objective,
+        measurement: Measurement,
     ):
         self._environment, self._learner, self._layout = environment, learner, layout
-        self._step_limit, self._levels, self._objective = step_limit, levels, objective
-        self._play_members = self._greedy_members if greedy else self._sample_members
+        self._measurement = measurement
+        self._play_members = self._greedy_members if measurement.greedy else self._sample_members
         self._test = layout.program(self._play_members, OF_POPULATION, True, True, True, False)
         self._testing: dict[str, tuple[Vector, int]] = {}  # by purpose of the levels: the copies, and how many
         self.programs: tuple[Program, ...] = (self._test,)
@@ -69,7 +67,7 @@ class HostEpisodes:
         self, population: Population, keys: jax.Array, levels: str, pause: Callable
     ) -> tuple[np.ndarray, np.ndarray]:
         """See `DeviceEpisodes.evaluate`."""
-        return self._play(self._test, population, keys, self._step_limit, levels, lambda *_: None, pause)
+        return self._play(self._test, population, keys, self._measurement.step_limit, levels, lambda *_: None, pause)
 
     @np.errstate(over="ignore", invalid="ignore")
     def _play(
@@ -113,7 +111,7 @@ class HostEpisodes:
 
     def _copies(self, levels: str, count: int) -> Vector:
         """Copies that only measure, at the levels of a purpose where there are levels."""
-        purpose = levels if self._levels else ""
+        purpose = levels if self._measurement.levels else ""
         if purpose in self._testing and self._testing[purpose][1] != count:
             self._testing.pop(purpose)[0].close()
         if purpose not in self._testing:
@@ -122,8 +120,10 @@ class HostEpisodes:
         return self._testing[purpose][0]
 
     def _open(self, environment: HostEnvironment, levels: str, count: int) -> Vector:
-        environment = at_levels(environment, self._levels[levels]) if self._levels else environment
-        return environment.open(count, self._objective)
+        environment = (
+            at_levels(environment, self._measurement.levels[levels]) if self._measurement.levels else environment
+        )
+        return environment.open(count, self._measurement.objective)
 
     def _greedy_members(
         self, population: Population, obs: PyTree, carry: PyTree, keys: jax.Array, turn: jax.Array
@@ -158,8 +158,8 @@ class HostRollouts(HostEpisodes):
 
     _learner: Learner
 
-    def __init__(self, environment: HostEnvironment, learner: Learner, layout: Layout, *options: Any):
-        super().__init__(environment, learner, layout, *options)
+    def __init__(self, environment: HostEnvironment, learner: Learner, layout: Layout, measurement: Measurement):
+        super().__init__(environment, learner, layout, measurement)
         kept = (True, False)  # (learned, shared): with and without the member axis
         self._act = layout.program(self._act_members, (*kept, True), True, True, True, False, False)
         # Weights are not donated: off-policy agents act with the old ones while new ones are computed.

@@ -14,6 +14,7 @@ from shoal.core.types import Member, Population, PyTree, Rollout, SearchLearner
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.host import HostEnvironment
 from shoal.environments.levels import Span
+from shoal.environments.measurement import Measurement
 from shoal.population.devices import OF_POPULATION, Layout
 from shoal.population.rollouts.device_episodes import DeviceEpisodes
 from shoal.population.rollouts.host import HostEpisodes
@@ -24,8 +25,10 @@ class DeviceSearch(DeviceEpisodes):
 
     _learner: SearchLearner
 
-    def __init__(self, environment: DeviceEnvironment, learner: SearchLearner, layout: Layout, *options: Any):
-        super().__init__(environment, learner, layout, *options)
+    def __init__(
+        self, environment: DeviceEnvironment, learner: SearchLearner, layout: Layout, measurement: Measurement
+    ):
+        super().__init__(environment, learner, layout, measurement)
         arguments = (OF_POPULATION, True, False, False, False, False)
         self._measure = layout.program(self._measure_rows, *arguments, out=(False, True, True))
         self.programs = (self._test, self._measure)
@@ -41,7 +44,7 @@ class DeviceSearch(DeviceEpisodes):
         episodes, and returns and lengths [N + 1, E], those of the mean last.
         """
         place = self._layout.place
-        limit = np.int32(min(cap, self._step_limit))
+        limit = np.int32(min(cap, self._measurement.step_limit))
         span = self._span("train")
         shared, *played = self._measure(population, place(uid), key, place(keys, False), limit, span)
         pause(played, 0)
@@ -83,8 +86,8 @@ class HostSearch(HostEpisodes):
 
     _learner: SearchLearner
 
-    def __init__(self, environment: HostEnvironment, learner: SearchLearner, layout: Layout, *options: Any):
-        super().__init__(environment, learner, layout, *options)
+    def __init__(self, environment: HostEnvironment, learner: SearchLearner, layout: Layout, measurement: Measurement):
+        super().__init__(environment, learner, layout, measurement)
         self._perform = layout.program(self._play_members, OF_POPULATION, True, True, True, False)
         self._actors = layout.gather(self._actors_at, OF_POPULATION, False, False, False)
         self._watch = layout.gather(learner.watch, False, False, True, True, out=False)
@@ -108,7 +111,7 @@ class HostSearch(HostEpisodes):
                     shared = self._watch(shared, where, place(step), place(alive))
 
             every = jnp.broadcast_to(keys, (width, *keys.shape))
-            limit = min(cap, self._step_limit)
+            limit = min(cap, self._measurement.step_limit)
             results.append(self._play(self._perform, actors, every, limit, "train", watch, pause))
         returns, lengths = (np.concatenate(x)[: members + 1] for x in zip(*results, strict=True))
         return shared, returns, lengths

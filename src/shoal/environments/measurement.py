@@ -1,0 +1,30 @@
+"""How members are measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from shoal.environments.levels import Spans
+from shoal.environments.objective import Objective
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """How the fitness of members is measured, and what a champion is tested with.
+
+    source: whole episodes without learning, or the training episodes of the interval
+    episodes: E, per member and evaluation
+    greedy: act without exploration noise in evaluations
+    step_limit: of an evaluation, for environments that never end
+    objective: what counts instead of the return
+    levels: of each purpose; empty where there are no levels. measured_on: the purpose of those that measure the fitness
+    """
+
+    source: Literal["evaluation", "training"] = "evaluation"
+    episodes: int = 8
+    greedy: bool = True
+    step_limit: int = 100_000
+    objective: Objective = None
+    levels: Spans = field(default_factory=dict)
+    measured_on: Literal["validation", "train"] = "validation"
