@@ -62,26 +62,37 @@ def test_the_knobs_of_an_environment() -> None:
 
 
 class Worn(gymnasium.Env):
-    """Keeps a number that it is made with, one of its episode, one of all its steps, and one that becomes a float."""
+    """Keeps a number that it is made with, and others that are its own: of its episodes, of its steps, of what it has seen."""
 
     observation_space, action_space = gymnasium.spaces.Box(0, 1, (1,)), gymnasium.spaces.Discrete(2)
 
     def __init__(self) -> None:
         self.grip, self.slope, self.wear, self.total = 0.5, 0.0, 0.0, 0
+        self.tilt, self.place, self.stage, self.record = 2.0, 0.0, 1.0, -math.inf
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
         self.slope, self.total = self.np_random.random(), 0.0
+        self.tilt, self.place = 2.0, 0.0  # the same with every episode
         return np.zeros(1, np.float32), {}
 
     def step(self, action: Any) -> Any:
         self.wear += 0.1
-        return np.zeros(1, np.float32), 0.0, self.wear > 0.3, False, {}
+        done = self.wear > 2.5
+        self.stage += done  # only once an episode has ended
+        return np.zeros(1, np.float32), self.grip, done, False, {}
 
 
 def test_the_state_of_an_environment_is_no_knob(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(gymnasium.registry, "Worn-v0", gymnasium.envs.registration.EnvSpec("Worn-v0", entry_point=Worn))
-    assert dict(registry.make("gym:Worn-v0", {}).knobs) == {"grip": 0.5}
+    environment = registry.make("gym:Worn-v0", {})
+    assert dict(environment.knobs) == {"grip": 0.5}
+    vector = environment.open(2, None)
+    vector.turn({"grip": np.array([1.0, 2.0])})
+    vector.reset([0, 1])
+    for _ in range(30):  # beyond the end of an episode
+        assert vector.step(np.zeros(2, np.int32))[0].reward.tolist() == [1, 2]
+    vector.close()
 
 
 class Start(NamedTuple):

@@ -33,5 +33,6 @@ def usual(tunable: Tunable, knobs: Mapping[str, float]) -> dict[str, float]:
 
 
 def numbers_of(env: Any) -> dict[str, str]:
-    """The attributes of an environment that are no whole numbers, by names without the underscores in front."""
-    return {name.lstrip("_"): name for name, x in vars(env).items() if isinstance(x, (float, np.floating))}
+    """The attributes of an environment that are finite and no whole numbers, by names without the underscores in front."""
+    numbers = {name: x for name, x in vars(env).items() if isinstance(x, (float, np.floating))}
+    return {name.lstrip("_"): name for name, x in numbers.items() if np.isfinite(x)}

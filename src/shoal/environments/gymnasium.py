@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import logging
+import math
 import multiprocessing
 import os
 import signal
@@ -23,7 +24,7 @@ from shoal.environments.copies import broken, own, put
 from shoal.environments.host import HostEnvironment, Vector
 from shoal.environments.objective import Objective, Told, teller
 
-TRIED = 10  # random steps, in which the numbers of an environment's state change
+TRIED = 100  # random steps, in which the numbers of an environment's state change, or its episode ends
 
 
 def gymnasium_environment(name: str, options: dict[str, Any]) -> HostEnvironment:
@@ -91,8 +92,12 @@ def _at_levels(env: Any, first: int, end: int) -> Any:
 
 
 def _try_out(make: Callable[[], Any], what: str) -> tuple[Any, Any, dict[str, str]]:
-    """An environment, closed again; its first observation; and those `numbers_of` it that an episode leaves as they are,
-    the others being of its state. Raises BadInput where that fails."""
+    """An environment, closed again; its first observation; and those `numbers_of` it that may be set, by their names.
+
+    Those stay as they are set, through an episode and the resets around it; the others are of the environment's state, or
+    are lost at a reset. So each is tried with the number next to its own, with which nothing else changes. Raises BadInput
+    where that fails.
+    """
     import gymnasium
 
     doing = "cannot be made"
@@ -102,19 +107,29 @@ def _try_out(make: Callable[[], Any], what: str) -> tuple[Any, Any, dict[str, st
             env = make()
             doing = "failed at reset"
             with contextlib.closing(env):
-                attributes = numbers_of(env.unwrapped)
-                usual = {name: getattr(env.unwrapped, attribute) for name, attribute in attributes.items()}
+                attributes, inner = numbers_of(env.unwrapped), env.unwrapped
+                usual = {x: float(getattr(inner, x)) for x in attributes.values()}
+                tried = {x: math.nextafter(value, math.inf) for x, value in usual.items()}
+                _set(inner, tried)
                 first = env.reset(seed=0)[0] if _is_arrays(env.observation_space) else None
                 if attributes and first is not None:
                     doing = "failed at step"
                     _play(env)
-                after = numbers_of(env.unwrapped).items()
-                same = {name: x for name, x in after if name in usual and getattr(env.unwrapped, x) == usual[name]}
+                    doing = "failed at reset"
+                    env.reset()
+                kept = {name: x for name, x in attributes.items() if getattr(inner, x, None) == tried[x]}
+                _set(inner, {x: usual[x] for x in kept.values()})
     except gymnasium.error.DependencyNotInstalled as error:
         raise BadField("env", f"{what} needs a package that is missing: {error}") from error
     except (Exception, SystemExit) as error:
         raise BadField("env", f"{what} {doing}: {one_line(error)}") from error
-    return env, first, same
+    return env, first, kept
+
+
+def _set(env: Any, numbers: Mapping[str, float]) -> None:
+    """Set attributes of an environment."""
+    for attribute, value in numbers.items():
+        setattr(env, attribute, value)
 
 
 def _play(env: Any) -> None:
