@@ -88,18 +88,38 @@ def test_interval_keeps_tasks_apart() -> None:
     np.testing.assert_allclose(interval(scores), np.quantile(middles, [0.025, 0.975]), atol=0.05)
 
 
-def test_improvement_interval_against_scipy() -> None:
-    """Of arms with unlike numbers of seeds, and ties: Mann and Whitney's count of pairs."""
-    generator = np.random.default_rng(6)
-    one, other = generator.integers(1, 9, (12, 1)), generator.integers(0, 8, (7, 1))
+@pytest.mark.parametrize(("won", "seeds", "other"), [(3, 3, 3), (0, 3, 8), (4, 5, 5), (4, 5, 9), (15, 30, 30)])
+def test_improvement_interval_against_scipy(won: int, seeds: int, other: int) -> None:
+    """Runs that score higher than all of the other arm, or lower than all: trials, and Clopper and Pearson's interval."""
+    runs = np.where(np.arange(seeds) < won, 1.0, -1.0).reshape(-1, 1)
+    expected = stats.binomtest(won, seeds).proportion_ci(method="exact")
+    np.testing.assert_allclose(improvement_interval(runs, np.zeros((other, 1))), expected)
+    wider = stats.binomtest(won, seeds).proportion_ci(0.99, method="exact")
+    np.testing.assert_allclose(improvement_interval(runs, np.zeros((other, 1)), 0.99), wider)
 
-    def share(a: np.ndarray, b: np.ndarray, axis: int) -> np.ndarray:
-        return stats.mannwhitneyu(a, b, axis=axis, method="asymptotic").statistic / (12 * 7)
 
-    expected = stats.bootstrap(
-        (one[:, 0], other[:, 0]), share, method="percentile", rng=7, n_resamples=5_000
-    ).confidence_interval
-    np.testing.assert_allclose(improvement_interval(one, other), expected, atol=0.02)
+def test_improvement_interval_of_several_tasks_and_studies() -> None:
+    """Tasks are more trials; the other way round it is the mirror image; a study is what it is beside another one."""
+    runs = np.array([[1.0, 1, 1, -1], [1, -1, 1, 1], [1, 1, 1, 1]])
+    low, high = improvement_interval(np.stack([runs, -runs]), np.zeros((2, 4, 4)))
+    expected = stats.binomtest(10, 12).proportion_ci(method="exact")
+    np.testing.assert_allclose([low, high], [[expected.low, 1 - expected.high], [expected.high, 1 - expected.low]])
+
+
+def test_an_interval_beside_a_half_has_a_p_below_its_level() -> None:
+    """Of runs of all sorts, in as many tasks and for as many comparisons."""
+    draw, beside = np.random.default_rng(8), 0
+    for _ in range(1_500):
+        seeds, others, tasks = draw.integers(2, 12), draw.integers(2, 12), draw.integers(1, 4)
+        one = draw.normal(draw.choice([0, 1, 3]), draw.choice([0.1, 1, 5]), (seeds, tasks))
+        other = draw.normal(0, 1, (others, tasks))
+        shape = draw.choice([lambda x: x, np.round, np.sign, lambda x: np.minimum(x, 0.5)])
+        level = draw.choice([0.05, 0.05 / 3, 0.05 / 45])
+        low, high = improvement_interval(shape(one), shape(other), 1 - level)
+        if not low <= 0.5 <= high:
+            beside += 1
+            assert p_value(shape(one), shape(other)) < level
+    assert beside > 100
 
 
 def test_intervals_hold_what_they_say() -> None:

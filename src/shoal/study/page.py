@@ -29,7 +29,7 @@ LEVEL = 0.05  # of the p-value, after Holm's correction, below which arms are to
 
 
 class Pair(NamedTuple):
-    """Two arms compared. chance: that a run of the first scores higher than one of the second."""
+    """Two arms compared. chance: that a run of the first scores higher than one of the second, between low and high."""
 
     one: str
     other: str
@@ -65,10 +65,12 @@ class Comparison:
         found = []
         for (a, b), p in zip(arms, statistics.holm(raw).tolist(), strict=True):
             one, other = self.scores[a], self.scores[b]
-            ends = statistics.improvement_interval(one, other)
+            low, high = statistics.improvement_interval(one, other, 1 - (1 - statistics.CONFIDENCE) / len(arms))
             least = 2 * len(arms) / math.comb(len(one) + len(other), len(one)) ** one.shape[1]
             fewer = min(len(one), len(other))
-            found.append(Pair(a, b, float(statistics.improvement(one, other)), *ends, p, least, fewer))
+            found.append(
+                Pair(a, b, float(statistics.improvement(one, other)), float(low), float(high), p, least, fewer)
+            )
         return found
 
     @cached_property
@@ -170,7 +172,9 @@ def _pairs(c: Comparison) -> str:
         finding += " So few seeds cannot tell any apart, however much they differ."
     reading = (
         "The chance that a run of the first arm scores higher than one of the second, ties as half: 0.5 is no difference. p "
-        "counts all ways to divide the runs between two arms, corrected for the number of pairs; below 0.05 is told apart."
+        "counts all ways to divide the runs between two arms; below 0.05 is told apart. p and the intervals are corrected "
+        "for the number of pairs. The intervals hold however scores are distributed, so they are wide where runs are few: "
+        "where one lies beside 0.5, p is below 0.05, but not always the other way round."
     )
     listed = charts.table(heads, rows, "Pairs of arms", "bounds")
     if len(c.pairs) <= LISTED:
