@@ -51,7 +51,7 @@ def test_a_study(tmp_path: Path) -> None:
     done = shoal("study", file(tmp_path), "--workspace", tmp_path / "out")
     assert done.code == 0, done.err
     assert "3 of 3 runs" in done.out and "look at it: open" in done.out
-    assert "too few runs yet to compare arms" in (tmp_path / "out/report.html").read_text()
+    assert "too few runs to compare arms" in (tmp_path / "out/report.html").read_text()
     assert (tmp_path / "out/runs/again/0/experiment.yaml").read_text().find("seed: 1000000") > 0
     # what is done stays when seeds are added
     before = (tmp_path / "out/runs/pbt/0/result.json").stat().st_mtime_ns
@@ -125,15 +125,16 @@ def test_a_signal_while_a_run_is_claimed_is_heard(tmp_path: Path, monkeypatch: p
 def test_a_run_that_fails_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
     (tmp_path / "out/runs/pbt").mkdir(parents=True)
     (tmp_path / "out/runs/pbt/0").write_text("in the way")
-    arms = {name: ARMS[name] for name in ("pbt", "control")}
-    done = shoal("study", file(tmp_path, arms=arms), "--workspace", tmp_path / "out")
+    done = shoal("study", file(tmp_path, arms=ARMS), "--workspace", tmp_path / "out")
     assert done.code == 1
-    assert "pbt 0: failed" in done.out and "1 of 2 runs" in done.out
+    assert "pbt 0: failed" in done.out and "1 of 3 runs, 00:00:00 left" in done.out
+    assert "again 0: not made, for pbt 0, whose schedule it replays, failed" in done.out
     assert len(rows(tmp_path / "out")) == 1
-    assert "pbt 0:" in (tmp_path / "out/report.html").read_text()
+    page = (tmp_path / "out/report.html").read_text()
+    assert "2 runs failed (pbt 1, again 1)" in page and "whose schedule it replays" in page
     (tmp_path / "out/runs/pbt/0").unlink()
     assert shoal("study", tmp_path / "compare.yaml", "--workspace", tmp_path / "out").code == 0
-    assert len(rows(tmp_path / "out")) == 2 and not list((tmp_path / "out/failures").rglob("*.txt"))
+    assert len(rows(tmp_path / "out")) == 3 and not list((tmp_path / "out/failures").rglob("*.txt"))
 
 
 def test_refusals_are_one_line(tmp_path: Path) -> None:

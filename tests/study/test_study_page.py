@@ -52,7 +52,8 @@ def test_tasks_are_put_together_in_their_scales(tmp_path: Path) -> None:
                 write(tmp_path, f"{task}/{arm}/{seed}", score)
     results = read_results(tmp_path)
     np.testing.assert_allclose(results.scores("a"), [[0.1, 0.5], [0.8, 1.0]])
-    np.testing.assert_allclose(results.scores("b"), [[0.2, 0.0], [0.1, 0.25]])
+    np.testing.assert_allclose(results.scores("b"), [[0.2, 0.0], [np.nan, 0.25]])
+    np.testing.assert_allclose(results.counted("b"), [[0.2, 0.0], [0.1, 0.25]])
     shown = render(results)
     assert "a has the highest middle: 0.65." in shown  # of 0.5 and 0.8
     assert "<td>a</td><td>b</td><td>0.81</td>" in shown  # 2.5 of 4 pairs of the easy task, 4 of 4 of the hard one
@@ -95,3 +96,67 @@ def test_runs_without_any_fitness_have_no_curve(tmp_path: Path) -> None:
         for seed in range(10):
             write(tmp_path, f"{arm}/{seed}", None)
     assert "In no run did a member have a finite fitness." in render(read_results(tmp_path))
+
+
+def told_in(shown: str, section: str) -> str:
+    """The words of a section."""
+    return re.sub(r"<[^>]*>", "|", shown[shown.index(f'<section id="{section}"') :].split("</section>")[0])
+
+
+def fail(path: Path, place: str, why: str) -> None:
+    """A run that has failed, and left nothing else."""
+    (path / "runs" / place / "result.json").unlink()
+    (path / "failures" / place).parent.mkdir(parents=True, exist_ok=True)
+    (path / "failures" / f"{place}.txt").write_text(f"{why}\n")
+
+
+def test_an_arm_without_champions_has_no_score_of_its_own(tmp_path: Path) -> None:
+    """The worst run of the others stands for its runs where arms are compared, and nowhere else."""
+    page(tmp_path, ["low", "high", "alike 0"])
+    for seed in range(10):
+        write(tmp_path, f"alike 0/{seed}", None)
+    write(tmp_path, "low/9", None)
+    shown = render(read_results(tmp_path))
+    rows = {row[0]: row[1:] for row in re.findall(6 * r"<td>([^<]*)</td>" + "</tr>", shown.split('id="pairs"')[0])}
+    assert {arm: [row[0], *row[2:]] for arm, row in rows.items()} == {
+        "high": ["34.5", "34.5", "10 of 10", "0"],
+        "low": ["3.5", "3.6", "10 of 10", "1"],  # 9 is gone: the middle six of 0, 0, 1, ..., 8
+        "alike 0": ["–", "–", "10 of 10", "10"],
+    }
+    assert "high is better than alike 0" in shown
+    for arm in ("low", "high"):
+        for seed in range(10):
+            write(tmp_path, f"{arm}/{seed}", None)
+    assert "No arm has champions." in render(read_results(tmp_path))
+
+
+def test_runs_that_failed_are_counted_and_told(tmp_path: Path) -> None:
+    page(tmp_path, ["low", "high"])
+    fail(tmp_path, "low/3", "the environment <broke>")
+    fail(tmp_path, "low/5", "no memory")
+    shown = render(read_results(tmp_path))
+    head = re.sub(r"<[^>]*>", "|", shown.split("<section")[0])
+    assert "|finished|" in head and "18|of 20 planned, 2 failed|" in head
+    assert "2 runs failed (low 2), and are in no comparison: an arm that fails where it is hard looks better" in head
+    runs = told_in(shown, "runs")
+    assert "|low||||3||the environment &lt;broke&gt;|" in runs and "|low||||5||no memory|" in runs
+    assert "|8 of 10|" in told_in(shown, "scores") and "|10 of 10|" in told_in(shown, "scores")
+    for seed in range(9):
+        if seed not in (3, 5):
+            fail(tmp_path, f"low/{seed}", "no memory")
+    shown = render(read_results(tmp_path))
+    assert "Not compared, with fewer than two seeds done on every task: low (1 of 10)." in shown
+    assert "There are too few runs to compare arms." in shown
+
+
+def test_a_replay_whose_source_failed_is_told_and_waited_for_no_longer(tmp_path: Path) -> None:
+    study = {"base": {"env": "CartPole-v1"}, "arms": {"pbt": {}, "again": {"replay": "pbt"}}, "seeds": 2}
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study, sort_keys=False))
+    for place in ("pbt/0", "pbt/1", "again/0"):
+        write(tmp_path, place, 1.0)
+    assert "|in progress|" in re.sub(r"<[^>]*>", "|", render(read_results(tmp_path)))
+    fail(tmp_path, "pbt/1", "no memory")
+    shown = re.sub(r"<[^>]*>", "|", render(read_results(tmp_path)))
+    assert "|finished|" in shown and "2|of 4 planned, 2 failed|" in shown
+    assert "2 runs failed (pbt 1, again 1)" in shown
+    assert "|again||||1||not made, for pbt 1, whose schedule it replays, failed|" in shown

@@ -27,7 +27,7 @@ from shoal.population.devices import prepare
 from shoal.records.recorder import Generation, Recorder, Start
 from shoal.records.tensorboard import TensorBoard
 from shoal.run.loop import resume, train
-from shoal.study.results import FILE, Outcome, failure_of, read_outcome
+from shoal.study.results import FILE, Outcome, failure_of, read_outcome, stranded
 from shoal.study.sequences import FRESH, put_together
 from shoal.study.study import Study, Trial, budgets, dump, place, read, trials
 
@@ -194,6 +194,10 @@ class _Board(Recorder):
             told = f"[bold red]failed[/]: {escape(failure)}"
         if not self._quiet or failure is not None:
             self._console.print(f"{escape(name)}: {told}", highlight=False, soft_wrap=True)
+        for key, why in stranded(self._study, [trial.key] if failure is not None else []).items():
+            self._console.print(
+                f"{escape(' '.join(place(*key).parts[1:]))}: {escape(why)}", highlight=False, soft_wrap=True
+            )
 
     def start(self, event: Start) -> None:
         self._total, self._part = event.resolved.experiment.generations, 0
@@ -215,12 +219,13 @@ class _Board(Recorder):
 
     def _left(self) -> str:
         """How far the study is, and for how long it will go on where this process does all that is left."""
-        seconds = 0.0
+        seconds, failed = 0.0, {trial.key for trial in self.failed}
+        failed |= set(stranded(self._study, failed))
         for group in self._groups().values():
             done = [self._done[t.key].row["seconds"] for t in group if t.key in self._done]
             every = [o.row["seconds"] for o in self._done.values()]
             usual = sum(done) / len(done) if done else sum(every) / max(1, len(every))
-            seconds += usual * sum(t.key not in self._done and t not in self.failed for t in group)
+            seconds += usual * sum(t.key not in self._done and t.key not in failed for t in group)
         left = time.strftime("%H:%M:%S", time.gmtime(seconds)) if seconds < 86_400 else f"{seconds / 3600:.0f} hours"
         return f"{len(self._done)} of {len(self._planned)} runs, {left} left"
 

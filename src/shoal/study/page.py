@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
 from html import escape
@@ -51,11 +52,15 @@ class Pair(NamedTuple):
 
 
 class Comparison:
-    """The statistics of a study's results. Arms with fewer than two seeds done are left out."""
+    """The statistics of a study's results. Arms with fewer than two seeds done are left out.
+
+    scores: by arm [S, K], as they are compared; reached: the same, NaN for runs without a champion
+    """
 
     def __init__(self, results: Results):
         self.results = results
-        self.scores = {arm: x for arm in results.study.arms if len(x := results.scores(arm)) > 1}
+        self.reached = {arm: x for arm in results.study.arms if len(x := results.scores(arm)) > 1}
+        self.scores = {arm: results.counted(arm) for arm in self.reached}
 
     @cached_property
     def pairs(self) -> list[Pair]:
@@ -75,11 +80,23 @@ class Comparison:
 
     @cached_property
     def middles(self) -> dict[str, tuple[float, float, float]]:
-        """Of each arm: interquartile mean and the ends of its interval; the highest first."""
+        """Of each arm with a champion on every task: interquartile mean and the ends of its interval; the highest first."""
         found = {
-            arm: (float(statistics.interquartile_mean(x)), *statistics.interval(x)) for arm, x in self.scores.items()
+            arm: (float(statistics.interquartile_mean(x)), *statistics.interval(x))
+            for arm, x in self.scores.items()
+            if np.isfinite(self.reached[arm]).any(0).all()
         }
         return dict(sorted(found.items(), key=lambda item: -item[1][0]))
+
+    @property
+    def ranked(self) -> list[str]:
+        """The arms in the order of their middles, then those without."""
+        return [*self.middles, *(arm for arm in self.scores if arm not in self.middles)]
+
+    @cached_property
+    def without(self) -> dict[str, int]:
+        """How many runs of each arm, of those that are compared, have no champion."""
+        return {arm: int(np.isnan(x).sum()) for arm, x in self.reached.items()}
 
 
 def write_page(path: Path) -> Path:
@@ -101,10 +118,11 @@ def _header(c: Comparison, name: str) -> str:
     results, study = c.results, c.results.study
     planned = len(study.arms) * len(results.tasks) * study.seeds
     done = len(results.outcomes)
-    state = "finished" if done + len(results.failures) >= planned else "in progress"
+    failed, made = len(results.failures), f"of {planned:,} planned" if done < planned else "all that were planned"
+    state = "finished" if done + failed >= planned else "in progress"
     facts = [
         ("Arms", str(len(study.arms)), ", ".join(study.arms)),
-        ("Runs", f"{done:,}", f"of {planned:,} planned" if done < planned else "all that were planned"),
+        ("Runs", f"{done:,}", f"{made}, {failed:,} failed" if failed else made),
         ("Tasks", str(len(results.tasks)), ", ".join(t for t in results.tasks if t) or str(study.base.get("env", ""))),
         ("Seeds", str(study.seeds), "of each arm"),
     ]
@@ -114,14 +132,21 @@ def _header(c: Comparison, name: str) -> str:
     )
     told = " ".join(pair.told for pair in c.pairs if pair.p < LEVEL)
     if not told:
-        told = "No two arms are told apart." if c.pairs else "There are too few runs yet to compare arms."
-    failed = (
-        f'<p class="notice">{many(len(results.failures), "run")} failed; see below.</p>' if results.failures else ""
-    )
+        told = "No two arms are told apart." if c.pairs else "There are too few runs to compare arms."
+    notice = f'<p class="notice">{escape(_missing(c))} <a href="#runs">Which and why</a>.</p>' if failed else ""
     return (
         f'<p class="eyebrow">Report of a study <span class="status {state.split()[-1]}">{state}</span></p>'
-        f'<h1>{escape(name)}</h1>{failed}<p class="abstract">{escape(told)}</p><dl class="facts">{tiles}</dl>'
+        f'<h1>{escape(name)}</h1>{notice}<p class="abstract">{escape(told)}</p><dl class="facts">{tiles}</dl>'
     )
+
+
+def _missing(c: Comparison) -> str:
+    """How many runs of which arms failed, and what that means for the comparison."""
+    arms = Counter(arm for _, arm, _ in c.results.failures)
+    told = ", ".join(f"{arm} {count}" for arm, count in arms.items())
+    told = f"{many(arms.total(), 'run')} failed ({told}), and {'is' if arms.total() == 1 else 'are'} in no comparison"
+    told += ", nor are the other tasks of the same seed" if len(c.results.tasks) > 1 else ""
+    return f"{told}: an arm that fails where it is hard looks better than it is."
 
 
 def _sections(c: Comparison) -> Iterator[tuple[str, str, str, str]]:
@@ -137,7 +162,7 @@ def _sections(c: Comparison) -> Iterator[tuple[str, str, str, str]]:
     if have_levels(c.results):
         yield "levels", "Levels", "Was it the task that was learned, or the levels to train on?", levels(c.results)
     yield "profile", "Profile", "Not only the middle: how many runs reach how much.", _profile(c)
-    yield "runs", "Runs", "Every single run; study.csv beside this page has the same.", _runs(c.results)
+    yield "runs", "Runs", "Every single run; study.csv beside this page has those that are done.", _runs(c.results)
     yield (
         "study", "Study", "All settings: `shoal study` with this file makes the same runs.",
         f'<pre tabindex="0" aria-label="{FILE}">{escape(read_text(c.results.path / FILE))}</pre>',
@@ -145,20 +170,32 @@ def _sections(c: Comparison) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _scores(c: Comparison) -> str:
+    seeds = {arm: f"{len(c.results.seeds(arm))} of {c.results.study.seeds}" for arm in c.results.study.arms}
+    left_out = ", ".join(f"{arm} ({seeds[arm]})" for arm in seeds if arm not in c.scores)
+    left_out = f"Not compared, with fewer than two seeds done on every task: {left_out}." if left_out else ""
     if not c.scores:
-        return '<p class="empty">No arm has two runs yet.</p>'
-    rows = [
-        [arm, middle, f"{text(low)} to {text(high)}", float(c.scores[arm].mean()), len(c.scores[arm])]
-        for arm, (middle, low, high) in c.middles.items()
-    ]
-    placed = [Row(arm, looks_of(c.results, arm), c.scores[arm].ravel(), *middle) for arm, middle in c.middles.items()]
-    drawn = rows_drawn(placed, "score", "Scores of the arms")
-    best = next(iter(c.middles))
-    inner = charts.table(["arm", "interquartile mean", "95 % interval", "mean", "seeds"], rows, "Scores of the arms")
-    reading = "A ring is the interquartile mean, the line its interval, and each dot a run."
-    return figure(
-        "What each arm reached", f"{best} has the highest middle: {text(c.middles[best][0])}.", reading, drawn, inner
-    )
+        return f'<p class="empty">No arm has two runs. {escape(left_out)}</p>'
+    rows = []
+    for arm in c.ranked:
+        cells = ["–", "–", "–"]
+        if arm in c.middles:
+            middle, low, high = (text(x) for x in c.middles[arm])
+            cells = [middle, f"{low} to {high}", text(float(c.scores[arm].mean()))]
+        rows.append([arm, *cells, seeds[arm], c.without[arm]])
+    placed = [Row(arm, looks_of(c.results, arm), c.reached[arm].ravel(), *middle) for arm, middle in c.middles.items()]
+    drawn = rows_drawn(placed, "score", "Scores of the arms") if placed else ""
+    heads = ["arm", "interquartile mean", "95 % interval", "mean", "seeds done", "runs without a champion"]
+    reading = f"A ring is the interquartile mean, the line its interval, and each dot a run. {left_out}"
+    if any(c.without.values()):
+        reading += (
+            " A run without a champion, as every member of it diverged, counts as the worst run of its task; an arm that "
+            "has none on some task has no score of its own, and is only compared."
+        )
+    best = next(iter(c.middles), None)
+    finding = "No arm has champions."
+    if best is not None:
+        finding = f"{best} has the highest middle: {text(c.middles[best][0])}."
+    return figure("What each arm reached", finding, reading, drawn, charts.table(heads, rows, "Scores of the arms"))
 
 
 def _pairs(c: Comparison) -> str:
@@ -186,7 +223,7 @@ def _pairs(c: Comparison) -> str:
 
 def _against(c: Comparison) -> str:
     """A map of the chances of all pairs: the darker, the further from a draw."""
-    arms = list(c.middles)
+    arms = c.ranked
     chances, told = np.full((len(arms), len(arms)), np.nan), [[""] * len(arms) for _ in arms]
     words = [[""] * len(arms) for _ in arms]
     for pair in c.pairs:
@@ -237,13 +274,13 @@ def _curves(c: Comparison, task: str) -> str:
 
 
 def _profile(c: Comparison) -> str:
-    if not c.scores:
-        return '<p class="empty">No arm has two runs yet.</p>'
-    every = np.concatenate([scores.ravel() for scores in c.scores.values()])
+    every = np.concatenate([np.empty(0), *(scores.ravel() for scores in c.reached.values())])
+    if not np.isfinite(every).any():
+        return '<p class="empty">No two runs of an arm have a champion.</p>'
     x, y = Axis.over(every, "score", 0.02), Axis(0, 1, "share of runs above it")
     thresholds = np.linspace(x.low, x.high, POINTS)
     layers, keys = [], []
-    for arm, scores in c.scores.items():
+    for arm, scores in c.reached.items():
         kind = f"curve {looks_of(c.results, arm)}"
         shares = statistics.profile(scores, thresholds)
         layers.append(charts.path(charts.line(x.place(thresholds), y.place(shares)), kind))
@@ -264,8 +301,10 @@ def _runs(results: Results) -> str:
         ]
         for o in results.outcomes.values()
     ]  # fmt: skip
-    failures = "".join(
-        f'<p class="notice">{escape(" ".join(map(str, key)).strip())}: {escape(why)}</p>'
-        for key, why in results.failures.items()
+    failures = [[arm, task, seed, why] for (task, arm, seed), why in results.failures.items()]
+    told = (
+        charts.table(["arm", "task", "seed", "why it failed"], failures, "Runs that failed", "bounds")
+        if failures
+        else ""
     )
-    return failures + charts.table(heads, rows, "All runs")
+    return told + charts.table(heads, rows, "All runs")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,7 +45,10 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Results:
-    """A study and what is known of its runs, by (task, arm, seed); those that are not done are missing."""
+    """A study and what is known of its runs, by (task, arm, seed).
+
+    failures: of runs that are not done, why they failed, or cannot be made
+    """
 
     path: Path
     study: Study
@@ -66,15 +70,18 @@ class Results:
         return [s for s in wanted if all((task, arm, s) in self.outcomes for task in self.tasks)]
 
     def scores(self, arm: str) -> np.ndarray:
-        """[S, K] What the champions had on fresh episodes, each task in its scale; a run without a champion counts as the
-        worst run of its task."""
+        """[S, K] What the champions had on fresh episodes, each task in its scale; NaN for a run without a champion."""
         table = np.array([[self.outcomes[task, arm, s].score for task in self.tasks] for s in self.seeds(arm)])
-        table = table.reshape(-1, len(self.tasks))
+        low, high = np.array([scale_of(self.study, task) for task in self.tasks]).T
+        return (table.reshape(-1, len(self.tasks)) - low) / (high - low)
+
+    def counted(self, arm: str) -> np.ndarray:
+        """[S, K] `scores` as they are compared: a run without a champion counts as the worst run of its task."""
+        table = self.scores(arm)
         for k, task in enumerate(self.tasks):
             every = [o.score for (t, _, _), o in self.outcomes.items() if t == task and np.isfinite(o.score)]
             low, high = scale_of(self.study, task)
-            worst = min(every, default=low)
-            table[:, k] = (np.where(np.isnan(table[:, k]), worst, table[:, k]) - low) / (high - low)
+            table[np.isnan(table[:, k]), k] = (min(every, default=low) - low) / (high - low)
         return table
 
     def curve(self, task: str, arm: str, steps: np.ndarray) -> np.ndarray:
@@ -111,7 +118,18 @@ def read_results(path: Path) -> Results:
                     outcomes[task, arm, seed] = found
                 elif failure := read_text(path / failure_of(task, arm, seed)):
                     failures[task, arm, seed] = failure.strip()
+    failures |= {key: why for key, why in stranded(study, failures).items() if key not in outcomes}
     return Results(path, study, outcomes, failures)
+
+
+def stranded(study: Study, failed: Iterable[tuple[str, str, int]]) -> dict[tuple[str, str, int], str]:
+    """The runs that would replay one that failed, and why they are not made."""
+    return {
+        (task, arm, seed): f"not made, for {source} {seed}, whose schedule it replays, failed"
+        for task, source, seed in failed
+        for arm, changes in study.arms.items()
+        if changes.get("replay") == source
+    }
 
 
 def failure_of(task: str, arm: str, seed: int) -> Path:
