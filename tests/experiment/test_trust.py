@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ from support.runs import tiny
 
 from shoal.core.errors import BadInput
 from shoal.experiment.experiment import Fitness
-from shoal.experiment.trust import check_trust
+from shoal.experiment.files import dump
+from shoal.experiment.trust import open_run
 from shoal.methods.pbt.select import Truncation
 
 
@@ -31,15 +33,19 @@ from shoal.methods.pbt.select import Truncation
         {"fitness": Fitness(objective="mine:score")},
     ],
 )
-def test_code_is_refused(changes: dict[str, Any]) -> None:
+def test_code_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
     (place,) = set(changes) - {"env_options"}
+    (tmp_path / "experiment.yaml").write_text(dump(tiny(**changes)))
     with pytest.raises(
         BadInput,
         match=rf"^(method\.)?{place}(\.\w+)? = .*: the run names code, .* add --trust-code",
     ):
-        check_trust(tiny(**changes), False)
-    check_trust(tiny(**changes), False, {"env", "agent"} - {place})
-    check_trust(tiny(**changes), True)
+        open_run(tmp_path, False)
+    given = {field: getattr(tiny(), field) for field in ("env", "agent", "method", "config", "fitness")}
+    assert open_run(tmp_path, False, **given) == open_run(tmp_path, True, **given)
+    del given["method" if place in ("select", "explore") else place]
+    with pytest.raises(BadInput, match="the run names code"):
+        open_run(tmp_path, False, **given)
 
 
 @pytest.mark.parametrize(
@@ -52,5 +58,6 @@ def test_code_is_refused(changes: dict[str, Any]) -> None:
         {"env": "object:world"},  # it was: there is no name to import it by
     ],
 )
-def test_what_is_shoals_or_given_is_not(changes: dict[str, Any]) -> None:
-    check_trust(tiny(**changes), False)
+def test_what_is_shoals_or_given_is_not(tmp_path: Path, changes: dict[str, Any]) -> None:
+    (tmp_path / "experiment.yaml").write_text(dump(tiny(**changes)))
+    open_run(tmp_path, False)

@@ -358,6 +358,11 @@ def test_a_trainer_is_known_without_importing_it(tmp_path: Path, monkeypatch: py
     assert is_trainer("loud:Mine", None) and not is_trainer("loud:Base", None)
     assert is_trainer("sb3:PPO", None) and not is_trainer("ppo", None) and not is_trainer("nowhere:X", None)
     assert is_trainer("anything:X", "/usr/bin/python3") and "loud" not in sys.modules
+    (tmp_path / "package/inner").mkdir(parents=True)
+    (tmp_path / "package/__init__.py").write_text("raise SystemExit('imported')")
+    (tmp_path / "loud.py").rename(tmp_path / "package/inner/mine.py")
+    assert is_trainer("package.inner.mine:Mine", None) and not is_trainer("package.inner.other:Mine", None)
+    assert "package" not in sys.modules
 
 
 @pytest.mark.parametrize(

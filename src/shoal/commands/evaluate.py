@@ -17,7 +17,6 @@ from shoal.environments.blame import callbacks_blamed
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.make import make_environment, make_learner, make_trainers, measurement_of
 from shoal.experiment.registry import method, name_of
-from shoal.experiment.trust import check_trust
 from shoal.methods.independent import independent
 from shoal.population.devices import prepare
 from shoal.population.member_shard import MemberShard
@@ -49,7 +48,6 @@ def evaluate(
             raise BadInput(f"--levels {levels}: {run} was trained without levels")
         if levels not in (known_levels := champion.experiment.levels.spans()):
             raise unknown("--levels", levels, known_levels)
-    check_trust(champion.experiment, trust_code, ["env", "fitness.objective"])
     experiment = champion.experiment
     shard, spec, known = _alone(experiment, min(episodes, 64))
     try:

@@ -18,7 +18,6 @@ from shoal.core.atomic import write_file
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import interruptible
 from shoal.core.keys import derive
-from shoal.experiment.trust import check_trust
 from shoal.run.champion import Champion, load_champion, load_members
 from shoal.trainers.trainers import is_trainer
 
@@ -49,7 +48,6 @@ def film(
     need_no_screen()
     players = load_members(run, trust_code) if population else [load_champion(run, trust_code)]
     e = players[0].experiment
-    check_trust(e, trust_code, ["env"])
     env = str(e.env)
     if is_trainer(e.agent, e.python) and ":" not in env:
         env = f"gym:{env}"  # which trainers know without it

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from shoal.core.errors import BadInput
 from shoal.experiment.experiment import Experiment, alone
 from shoal.experiment.files import blame, load, of_run
 from shoal.experiment.registry import method_data, method_name, name_of
 from shoal.experiment.resolve import resolve
-from shoal.experiment.trust import check_trust
+from shoal.experiment.trust import open_run
 from shoal.methods.method import Schedule
 from shoal.methods.methods import METHODS
 from shoal.population.devices import prepare
@@ -21,7 +22,17 @@ from shoal.run.loop import Result, train
 from shoal.trainers.standard import STANDARD, translate
 
 
-def replay(
+def replay(run: Path, *, recorders: Sequence[Recorder] = (), **how: Any) -> Result:
+    """Train agents that follow the schedule of a run's champion; how: see `follower`. Raises BadInput."""
+
+    def note(message: str) -> None:
+        for recorder in recorders:
+            recorder.note(message)
+
+    return train(follower(run, note=note, **how), recorders)
+
+
+def follower(
     run: Path,
     *,
     file: Path | None = None,
@@ -29,16 +40,18 @@ def replay(
     population: int = 1,
     generations: int | None = None,
     seed: int | None = None,
-    recorders: Sequence[Recorder] = (),
     trust_code: bool = False,
-) -> Result:
-    """Train `population` agents that follow the champion's schedule and never copy; raises BadInput without a run.
+    note: Callable[[str], None] = lambda message: None,
+) -> Experiment:
+    """The experiment of `population` agents that follow the champion's schedule and never copy.
+
+    Raises BadInput without a run.
 
     file: an experiment whose agent and environment take the place of the run's; the intervals are those of the run
     generations: as many as the schedule has, where not given; more go on with its last values
-    trust_code: import what the run names, where it is not Shoal's.
+    trust_code: import what the run names, where it is not Shoal's. note: hears what the user should know
     """
-    experiment = of_run(run)
+    experiment = open_run(run, trust_code) if file is None else of_run(run)
     name, tuned = method_name(experiment.method), sorted(experiment.space or ())
     if METHODS.get(name) is Schedule:  # itself a replay
         tuned = sorted(method_data(experiment.method)["rows"][0])
@@ -50,31 +63,27 @@ def replay(
     if not rows:
         raise BadInput(f"{run} has no lineage to follow: its first generation has not ended")
     if file is None:
-        check_trust(experiment, trust_code)
         trained = replace(experiment, start=None)
-        for recorder in recorders if experiment.start else ():
-            recorder.note(f"{run} began with what {experiment.start} had learned; this agent begins with nothing")
+        if experiment.start:
+            note(f"{run} began with what {experiment.start} had learned; this agent begins with nothing")
     else:
         trained = load(file)
         with blame(file, always=False):
-            rows = _for_another(run, rows, experiment, trained, recorders)
-    return train(
-        replace(
-            alone(trained),
-            population=population,
-            generations=len(rows) if generations is None else generations,
-            interval=experiment.interval,
-            method={"name": "schedule", "rows": rows},
-            space={},
-            seed=experiment.seed + 1 if seed is None else seed,
-            run_dir=run_dir or f"{run}-replay",
-        ),
-        recorders,
+            rows = _for_another(run, rows, experiment, trained, note)
+    return replace(
+        alone(trained),
+        population=population,
+        generations=len(rows) if generations is None else generations,
+        interval=experiment.interval,
+        method={"name": "schedule", "rows": rows},
+        space={},
+        seed=experiment.seed + 1 if seed is None else seed,
+        run_dir=run_dir or f"{run}-replay",
     )
 
 
 def _for_another(
-    run: Path, rows: list[dict[str, float]], found: Experiment, trained: Experiment, recorders: Sequence[Recorder]
+    run: Path, rows: list[dict[str, float]], found: Experiment, trained: Experiment, note: Callable[[str], None]
 ) -> list[dict[str, float]]:
     """The schedule that one experiment found, for the agent of another one. Raises BadInput where that has none of it."""
     prepare()
@@ -85,6 +94,6 @@ def _for_another(
     left_out = [name for name in rows[0] if not translate({name: 1.0}, source, known, target)]
     if len(left_out) == len(rows[0]):
         raise BadInput(f"{run} has no schedule for {agent}: nothing there is like {', '.join(left_out)}")
-    for recorder in recorders if left_out else ():
-        recorder.note(f"{agent} has nothing like {', '.join(left_out)}: the schedule goes without")
+    if left_out:
+        note(f"{agent} has nothing like {', '.join(left_out)}: the schedule goes without")
     return [translate(row, source, known, target) for row in rows]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from shoal.core.errors import BadField
 from shoal.environments.registry import SUITES
 from shoal.experiment.experiment import Experiment
+from shoal.experiment.files import of_run
 from shoal.experiment.registry import OBJECT
 from shoal.trainers.recipe import ADAPTERS
 
@@ -18,11 +21,17 @@ PLACES = (
 COMPONENTS = ("agent", "method", "method.select", "method.explore")  # mappings whose `name` says what they are
 
 
-def check_trust(experiment: Experiment, trust_code: bool, places: Collection[str] = PLACES) -> None:
-    """Raise BadInput where an experiment that was read from a run names code at these places, and it is not trusted."""
-    for place in places:
+def open_run(run: Path, trust_code: bool, **given: Any) -> Experiment:
+    """The experiment of a run that is to be used. Raises BadInput where the run names code, and is not trusted.
+
+    This is the gate that whoever uses a run goes through before anything else: to look a module up may be to run it.
+
+    given: fields that are to be others; what the run has there needs no trust
+    """
+    experiment = of_run(run)
+    for place in () if trust_code else PLACES:
         code = code_at(experiment, place)
-        if code and not trust_code:
+        if code and place.partition(".")[0] not in given:
             raise BadField(
                 place,
                 "the run names code, and to load it is to run it",
@@ -30,6 +39,7 @@ def check_trust(experiment: Experiment, trust_code: bool, places: Collection[str
                 "add --trust-code (in Python: trust_code=True)",
                 value=", ".join(code),
             )
+    return replace(experiment, **given)
 
 
 def code_at(experiment: Experiment, place: str) -> list[str]:

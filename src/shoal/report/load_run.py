@@ -28,7 +28,7 @@ Table = Any  # a pandas DataFrame, or a dict of NumPy columns
 def load_run(run_dir: str | Path, trust_code: bool = False) -> LoadedRun:
     """What a run has written so far. Raises BadInput where there is no run.
 
-    trust_code: import the agent or method that the run names for its champion, where it is not one of Shoal's.
+    trust_code: import what the run names for its champion, where it is not Shoal's.
     """
     return LoadedRun(Path(run_dir), read_run(Path(run_dir)), trust_code)
 

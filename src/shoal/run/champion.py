@@ -25,10 +25,9 @@ from shoal.core.types import Agent, PyTree
 from shoal.core.workshop import Workshop
 from shoal.environments.spaces import to_bounds
 from shoal.experiment.experiment import INT32, Experiment
-from shoal.experiment.files import of_run
 from shoal.experiment.make import make_learner, make_trainers
 from shoal.experiment.registry import method
-from shoal.experiment.trust import PLACES, check_trust
+from shoal.experiment.trust import open_run
 from shoal.run import checkpoint
 from shoal.run.members import read_members
 from shoal.trainers.remote import RemoteTrainer
@@ -36,9 +35,6 @@ from shoal.trainers.trainer import State
 from shoal.trainers.trainers import Trainers, is_trainer
 
 KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Discrete, MultiDiscrete, Continuous)}
-
-
-OF_AGENTS = tuple(place for place in PLACES if place not in ("env", "fitness.objective"))  # trainers make environments
 
 
 def best_at(cards: Cards, row: int, learned: PyTree) -> Best:
@@ -135,18 +131,16 @@ def save(folder: Path, best: Best, spec: Spec | None, workshop: Workshop) -> Non
 def load_champion(run: str | Path, trust_code: bool = False, **given: Any) -> Champion:
     """The champion of a run directory. Raises BadInput when there is none.
 
-    trust_code: import the agent or method that the run names, where it is not one of Shoal's.
+    trust_code: import what the run names, where it is not Shoal's.
     given: the agent, where the run was started with an object that no name leads to.
     """
     run = Path(run)
-    experiment, folder = replace(of_run(run), **given), run / "champion"
+    experiment, folder = open_run(run, trust_code, **given), run / "champion"
     try:
         arrays, manifest = checkpoint.read_arrays(folder)
         best = best_of(manifest, f"{folder}: ")
         spec = _spec(folder, experiment, manifest.get("spec"))
-        by_trainer = is_trainer(experiment.agent, experiment.python)
-        check_trust(experiment, trust_code, PLACES if by_trainer else OF_AGENTS)
-        if by_trainer:
+        if is_trainer(experiment.agent, experiment.python):
             learned = checkpoint.restore(folder, arrays, Named())
             policy = _by_trainer(experiment, best.hyper, learned)
         else:

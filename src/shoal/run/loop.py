@@ -24,9 +24,9 @@ from shoal.distributed.processes import Processes
 from shoal.distributed.synchronous import Evolved, Shared
 from shoal.environments.blame import callbacks_blamed
 from shoal.experiment.experiment import Experiment
-from shoal.experiment.files import blame, checked, load, of_run
+from shoal.experiment.files import blame, checked, load
 from shoal.experiment.registry import name_of
-from shoal.experiment.trust import check_trust
+from shoal.experiment.trust import open_run
 from shoal.population.rollouts.episodes import statistics, with_interval
 from shoal.records.recorder import Generation, Recorder, Start, lineage_rows, metrics_row
 from shoal.run.champion import best_at
@@ -73,8 +73,7 @@ def resume(
     fresh episodes begin. Raises BadInput when there is nothing to continue, and what `train` raises.
     """
     file = Path(run_dir) / "experiment.yaml"
-    experiment = replace(of_run(file.parent), run_dir=str(run_dir), **given)
-    check_trust(experiment, trust_code)
+    experiment = open_run(file.parent, trust_code, **given | {"run_dir": str(run_dir)})
     if generations is not None:
         experiment = replace(experiment, generations=generations)
     if experiment.exchange == "directory":

@@ -12,6 +12,7 @@ from collections import namedtuple
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,7 @@ class Trainers:
 def is_trainer(agent: Any, python: str | None) -> bool:
     """Whether an agent is trained in processes of its own: of an adapter, of another interpreter, or a class like that.
 
-    Its module is not imported for that, as it may bring packages along which cannot live beside Shoal's.
+    Neither its module nor a package around it is imported for that: they may bring along what cannot live beside Shoal.
     """
     if not isinstance(agent, str) or ":" not in agent:
         return False
@@ -110,12 +111,22 @@ def is_trainer(agent: Any, python: str | None) -> bool:
     if module in ADAPTERS or python is not None:
         return True
     try:
-        found = importlib.util.find_spec(module)
-        tree = ast.parse(Path(found.origin).read_text(encoding="utf-8")) if found and found.origin else None
+        file = _file_of(module)
+        tree = ast.parse(Path(file).read_text(encoding="utf-8")) if file else None
     except (ImportError, ValueError, OSError, SyntaxError):
         return False
     classes = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)} if tree else {}
     return _methods(name, classes) >= METHODS
+
+
+def _file_of(module: str) -> str | None:
+    """The file of a module, if it is found. Raises ImportError and ValueError."""
+    package, *parts = module.split(".")
+    found = importlib.util.find_spec(package)  # which imports nothing, as there is no package around it
+    for part in parts:
+        places = found.submodule_search_locations if found and part.isidentifier() else None
+        found = PathFinder.find_spec(part, list(places)) if places is not None else None
+    return found.origin if found else None
 
 
 def _methods(name: str, classes: Mapping[str, ast.ClassDef]) -> set[str]:

@@ -1,0 +1,40 @@
+"""Runs as somebody else may have made them: whole, and with fields that name code which tells when it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from support.runs import at_work, tiny
+from support.synthetic_run import write_run
+
+from shoal.core.evolution import Best
+from shoal.core.spec import Discrete, Spec
+from shoal.experiment.files import dump
+from shoal.experiment.make import make_learner
+from shoal.methods.evolving import Pbt
+from shoal.run.champion import save
+
+SPEC = Spec((4,), "float32", Discrete(2))  # of CartPole
+
+
+def forged(run: Path, **fields: Any) -> Path:
+    """A run of PPO on CartPole with records and a champion, whose experiment.yaml has these fields."""
+    experiment = tiny(env="gymnax:CartPole-v1", hyper={}, space={"learning_rate": [1e-4, 1e-2, "log"]})
+    write_run(run, population=4, generations=2)
+    agent = make_learner(experiment, SPEC, Pbt())[1].agent
+    learned = jax.tree.map(np.asarray, agent.init(jax.random.key(0), agent.hyper).learned)
+    with at_work(run) as workshop:
+        save(run / "champion", Best(learned, 1, 1, 9.0, {"learning_rate": 1e-3}), SPEC, workshop)
+    whole = tiny(**{"env": experiment.env, "hyper": {}, "space": experiment.space} | fields)
+    (run / "experiment.yaml").write_text(dump(whole))
+    return run
+
+
+def loud(folder: Path, heard: Path) -> None:
+    """A package in a folder, and a module `x` in it, each of which writes a line into the file `heard` when it runs."""
+    folder.mkdir(parents=True)
+    for name in ("__init__", "x"):
+        (folder / f"{name}.py").write_text(f"with open({str(heard)!r}, 'a') as file:\n    print(__name__, file=file)\n")
