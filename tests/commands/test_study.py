@@ -9,19 +9,24 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from support.runs import SETTINGS, Signals, shoal, start
+from support.forged import forged, loud
+from support.runs import SETTINGS, Signals, shoal, start, tiny
 from support.runs import rows as lines
 
 from shoal.commands.study import conduct
 from shoal.core.atomic import read_or_nothing
 from shoal.core.errors import BadInput
 from shoal.distributed.lease import Lease
+from shoal.experiment.files import dump
+from shoal.experiment.resolve import resolve
 from shoal.records.console import Output
 from shoal.run import control
 
@@ -104,6 +109,52 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch
     assert began(run) == before and len(rows(tmp_path / "out")) == 1
 
 
+def test_a_run_of_another_experiment_is_not_the_studys(tmp_path: Path) -> None:
+    """Neither is it counted, nor does it go on; what it names is not imported, and it stays as it is."""
+    made = resolve(tiny()).experiment  # as the study would
+    path, run = file(tmp_path, arms={"pbt": {}}), forged(tmp_path / "out/runs/pbt/0")
+    loud(tmp_path / "evil", heard := tmp_path / "heard")
+    (run / "checkpoints/00000000").mkdir(parents=True)
+    sys.path.append(str(tmp_path))
+    try:
+        for fields, differing in (
+            ({"env": "evil.x:f"}, "env"),
+            ({"python": "evil"}, "python"),
+            ({"interval": 63}, "interval"),
+            ({"config": made.config | {"layers": [9]}}, "config.layers"),
+            ({"seed": 1}, "seed"),
+        ):
+            (run / "experiment.yaml").write_text(dump(replace(made, **fields)))
+            before = sorted(tmp_path.rglob("*"))
+            told = shoal("study", path, "--workspace", tmp_path / "out")
+            refused = (
+                f"shoal: {run} is another run than the study would make there, as it differs in {differing}; move it"
+            )
+            assert (told.code, told.out, told.err.count("\n")) == (2, "", 1) and told.err.startswith(refused), told
+            assert set(tmp_path.rglob("*")) - set(before) <= {tmp_path / "out/study.yaml"} and not heard.exists()
+    finally:
+        sys.path.remove(str(tmp_path))
+
+
+@pytest.mark.usefixtures("shared_programs")
+def test_what_a_study_did_not_make_stays(tmp_path: Path) -> None:
+    """In the place of a run too, whether it begins there, or begins anew as it was stopped before its first checkpoint."""
+    command, run = (
+        ("study", file(tmp_path, arms={"pbt": {}}), "--workspace", tmp_path / "out"),
+        tmp_path / "out/runs/pbt/0",
+    )
+    (run / "mine").mkdir(parents=True)
+    (run / "mine/notes").write_text("kept")
+    assert shoal(*command).code == 0
+    shutil.rmtree(run / "checkpoints")
+    before, _ = rows(tmp_path / "out"), (run / "result.json").unlink()
+    assert shoal(*command).code == 0
+    assert rows(tmp_path / "out") == before and (run / "mine/notes").read_text() == "kept"
+    (run / "experiment.yaml").unlink()  # a result without a run is not one of the study's either
+    told = shoal(*command)
+    assert told.code == 2 and f"{run} holds a result and no experiment" in told.err and (run / "result.json").exists()
+
+
 @pytest.mark.parametrize("taken", [False, True])
 def test_a_signal_while_a_run_is_claimed_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: bool) -> None:
     """Although there is no run yet that would stop, and whether or not another process is at it."""
@@ -164,7 +215,7 @@ def told(run: Path, name: str = "result.json") -> dict:
 
 
 @pytest.mark.slow
-def test_arms_that_are_sequences_of_runs(tmp_path: Path) -> None:
+def test_arms_that_are_sequences_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = file(tmp_path, base=BANDIT, arms=SEQUENCES)
     done = shoal("study", path, "--workspace", tmp_path / "out")
     assert done.code == 0, done.out + done.err
@@ -198,6 +249,11 @@ def test_arms_that_are_sequences_of_runs(tmp_path: Path) -> None:
     times = [began(run) for run in (halving / "0", *midst)]
     assert shoal("study", path, "--workspace", tmp_path / "out", "--quiet").code == 0
     assert rows(tmp_path / "out") == before and [began(run) for run in (halving / "0", *midst)] == times
+    # known again under another path
+    monkeypatch.chdir((tmp_path / "out").rename(tmp_path / "moved"))
+    times = [began(run) for run in Path().glob("runs/*/0/*") if run.is_dir()]
+    assert shoal("study", path, "--workspace", ".", "--quiet").code == 0
+    assert times and [began(run) for run in Path().glob("runs/*/0/*") if run.is_dir()] == times
 
 
 def test_an_optimiser_that_fails_is_told(tmp_path: Path) -> None:

@@ -97,6 +97,16 @@ def test_a_population_goes_on_where_another_has_ended(first: Path, shards: int) 
     assert told["members"] == [{"uid": i, "parent": i} for i in range(4)]
 
 
+@pytest.mark.usefixtures("shared_programs")
+def test_one_that_was_stopped_at_once_still_tells_where_it_began(first: Path) -> None:
+    second = train(after(first)).run_dir
+    told, _ = (second / "start.json").read_text(), (second / "result.json").unlink()
+    shutil.rmtree(second / "checkpoints")
+    (second / "start.json").unlink()
+    resume(second)
+    assert (second / "start.json").read_text() == told
+
+
 def test_hyperparameters_that_only_one_of_them_tunes_are_those_of_the_file(first: Path) -> None:
     space = {"learning_rate": [1e-9, 1e-8, "log"], "epochs": {"low": 1, "high": 3, "integer": True}}
     begun = at_the_start(after(first, space=space, hyper={"discount": 0.5}))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -16,17 +14,20 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from shoal.commands.retrain import replay
+from shoal.commands.retrain import follower
 from shoal.core.atomic import write_file
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed, Interrupted, interruptible
+from shoal.core.schema import as_given
 from shoal.core.user_code import one_line
 from shoal.distributed.lease import Lease
+from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import blame
 from shoal.population.devices import prepare
 from shoal.records.recorder import Generation, Recorder, Start
 from shoal.records.tensorboard import TensorBoard
 from shoal.run.loop import resume, train
+from shoal.study.places import NotOurs, begun
 from shoal.study.results import FILE, Outcome, failure_of, read_outcome, stranded
 from shoal.study.sequences import FRESH, put_together
 from shoal.study.study import Study, Trial, budgets, dump, place, read, trials
@@ -45,6 +46,8 @@ def conduct(file: Path, workspace: Path | None, console: Console, quiet: bool = 
         budgets(study)
     _agree(study, path, file)
     board = _Board(study, path, planned, console, quiet)
+    for trial in planned:
+        board.whole(trial)  # what is in the way shows before anything is trained
     with board.shown():
         for patient in (False, True):
             while any(_do(trial, path, board, patient) for trial in planned):  # then again from the first
@@ -72,7 +75,7 @@ def _do(trial: Trial, path: Path, board: _Board, patient: bool) -> bool:
 
     patient: watch the holder of a lease for as long as it takes to see whether it is alive.
     """
-    source = replace(trial, arm=trial.replays, replays=None) if trial.replays else None  # which is a single run
+    source = board.source(trial)
     if trial in board.failed or board.done(trial) or (source is not None and not board.done(source)):
         return False
     name = path / "leases" / "-".join(trial.place.parts[1:])
@@ -89,7 +92,7 @@ def _do(trial: Trial, path: Path, board: _Board, patient: bool) -> bool:
         attend()  # to a signal that came after the last time the lease asked
         if not board.done(trial):  # else another process was faster
             board.begin(trial, lease)
-            failure = _failure(lambda: _run(trial, path, source, board))
+            failure = _failure(lambda: _run(trial, path, board))
             board.end(trial, failure)
             return failure is None
     finally:
@@ -97,39 +100,24 @@ def _do(trial: Trial, path: Path, board: _Board, patient: bool) -> bool:
     return False
 
 
-def _run(trial: Trial, path: Path, source: Trial | None, board: _Board) -> None:
+def _run(trial: Trial, path: Path, board: _Board) -> None:
     """One run, or a sequence of them, from its start or from where it was stopped."""
-    run, e = path / trial.place, trial.experiment
+    runs = []
+    for run, experiment in board.parts(trial):
+        if not (begun(run, experiment) and (run / "result.json").exists()):
+            _make(run, experiment, board)
+        runs.append(run)
     if trial.sequence is not None:
-        runs = []
-        for part, experiment in trial.sequence.runs(e, run):
-            if not (part / "result.json").exists():
-                _make(part, partial(train, replace(experiment, run_dir=str(part))), board)
-            runs.append(part)
-        put_together(run, runs)
-    elif source is not None:
-        again = partial(
-            replay,
-            path / source.place,
-            run_dir=str(run),
-            population=e.population,
-            generations=e.generations,
-            seed=e.seed + FRESH,
-            trust_code=True,
-        )
-        _make(run, again, board)
+        put_together(path / trial.place, runs)
+
+
+def _make(run: Path, experiment: Experiment, board: _Board) -> None:
+    """One run: go on where it was stopped, or begin it. All that it names is what the study names."""
+    experiment, recorders = replace(experiment, run_dir=str(run)), [board, TensorBoard()]
+    if begun(run, experiment):
+        resume(recorders=recorders, **as_given(experiment))
     else:
-        _make(run, partial(train, replace(e, run_dir=str(run))), board)
-
-
-def _make(run: Path, begin: Callable[..., object], board: _Board) -> None:
-    """One run: go on where it was stopped, or begin it."""
-    recorders: list[Recorder] = [board, TensorBoard()]
-    if any((run / "checkpoints").glob("[0-9]*")):
-        resume(run, recorders=recorders, trust_code=True)  # what the study names, this user has named
-        return
-    shutil.rmtree(run, ignore_errors=True)  # stopped before its first checkpoint
-    begin(recorders=recorders)
+        train(experiment, recorders)
 
 
 def _failure(run: Callable[[], None]) -> str | None:
@@ -210,12 +198,48 @@ class _Board(Recorder):
         self._share = (self._part + (event.generation + 1) / self._total) / self._parts
 
     def done(self, trial: Trial) -> bool:
-        """Whether a run is done, by this process or another one."""
+        """Whether a run is done, by this process or another one. Raises NotOurs."""
         if trial.key not in self._done:
             found = read_outcome(self._path, *trial.key)
-            if found is not None:
+            if found is not None and self.whole(trial):
                 self._done[trial.key] = found
         return trial.key in self._done
+
+    def source(self, trial: Trial) -> Trial | None:
+        """The trial whose schedule another one follows."""
+        key = trial.task, trial.replays, trial.seed
+        return next((other for other in self._planned if other.key == key), None)
+
+    def parts(self, trial: Trial) -> Iterator[tuple[Path, Experiment]]:
+        """Where the runs of a trial lie, and their experiments; the next is asked for when one is done. Raises BadInput."""
+        run, e, source = self._path / trial.place, trial.experiment, self.source(trial)
+        if trial.sequence is not None:
+            yield from trial.sequence.runs(e, run)
+        elif source is not None:
+            yield (
+                run,
+                follower(
+                    self._path / source.place,
+                    population=e.population,
+                    generations=e.generations,
+                    seed=e.seed + FRESH,
+                    trust_code=True,  # it is the study's, and done
+                ),
+            )
+        else:
+            yield run, e
+
+    def whole(self, trial: Trial) -> bool:
+        """Whether all runs of a trial are done, as far as the study knows them. Raises NotOurs where one is another."""
+        source = self.source(trial)
+        if not (self._path / trial.place).exists() or (source is not None and not self.done(source)):
+            return False
+        try:
+            return all(begun(run, e) and (run / "result.json").exists() for run, e in self.parts(trial))
+        except NotOurs:
+            raise
+        except BadInput:  # told when it is its turn
+            return False
 
     def _left(self) -> str:
         """How far the study is, and for how long it will go on where this process does all that is left."""

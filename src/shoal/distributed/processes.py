@@ -13,7 +13,6 @@ from shoal.core.errors import BadField, BadInput
 from shoal.core.interrupts import BAD_INPUT, FAILED, Failed, Interrupted
 from shoal.core.types import SearchLearner
 from shoal.core.workshop import Workshop
-from shoal.core.yaml_text import plain
 from shoal.distributed.asynchronous import Worker
 from shoal.distributed.directory import Workspace
 from shoal.distributed.exchange import Exchange
@@ -22,7 +21,7 @@ from shoal.distributed.returns import Returns
 from shoal.distributed.shared_evaluation import SharedEvaluation
 from shoal.distributed.synchronous import Synchronous
 from shoal.experiment.experiment import Experiment
-from shoal.experiment.files import dump, read, to_dict
+from shoal.experiment.files import differences, dump, read
 from shoal.experiment.resolve import Resolved
 from shoal.population.member_shard import MemberShard
 from shoal.population.search_shard import SearchShard
@@ -89,7 +88,7 @@ class Processes:
         usual = Experiment()
         own = [name for name in OWN if not (self._shares_evaluation and name == "shards")]
         common = replace(e, **{name: getattr(usual, name) for name in own})
-        space.agree(dump(common), lambda path: _differences(common, read(path)))
+        space.agree(dump(common), lambda path: differences(common, read(path)))
         return resolved._replace(experiment=replace(e, worker=space.name))
 
     @property
@@ -160,16 +159,3 @@ def make_shard(
         return Shards(search, uids, pause) if len(uids) > 1 else search
     members = MemberShard(resolved.environment, resolved.learner, uids[0], e.seed, measurement, pause, copy_memory)
     return Shards(members, uids, pause) if len(uids) > 1 else members
-
-
-def _differences(one: Experiment, other: Experiment) -> list[str]:
-    """Dotted names of the fields in which two experiments differ."""
-    a, b = plain(to_dict(one)), plain(to_dict(other))
-    found = []
-    for name in sorted(a.keys() | b.keys()):
-        x, y = a.get(name), b.get(name)
-        if isinstance(x, dict) and isinstance(y, dict):
-            found += [f"{name}.{key}" for key in sorted(x.keys() | y.keys()) if x.get(key) != y.get(key)]
-        elif x != y:
-            found.append(name)
-    return found

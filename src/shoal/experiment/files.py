@@ -122,6 +122,19 @@ def dump(experiment: Experiment) -> str:
     return write_yaml(to_dict(experiment))
 
 
+def differences(one: Experiment, other: Experiment) -> list[str]:
+    """Dotted names of the fields in which two experiments differ."""
+    a, b = plain(to_dict(one)), plain(to_dict(other))
+    found = []
+    for name in sorted(a.keys() | b.keys()):
+        x, y = a.get(name), b.get(name)
+        if isinstance(x, dict) and isinstance(y, dict):
+            found += [f"{name}.{key}" for key in sorted(x.keys() | y.keys()) if x.get(key) != y.get(key)]
+        elif x != y:
+            found.append(name)
+    return found
+
+
 def assign(experiment: Experiment, path: str, value: Any) -> Experiment:
     """Set one field by its dotted path, such as `hyper.discount`. Raises BadInput."""
     place = values = plain(to_dict(experiment))  # a copy, down to its leaves

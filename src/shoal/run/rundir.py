@@ -24,7 +24,7 @@ from shoal.run.checkpoint import Checkpoints
 
 FILES = (
     *("experiment.yaml", "method.json", "start.json", "lineage.jsonl", "metrics.jsonl", "tensorboard"),
-    *("checkpoints", "champion", "wandb", "wandb.json"),
+    *("checkpoints", "champion", "wandb", "wandb.json", "result.json"),
 )
 
 

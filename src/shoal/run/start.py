@@ -136,8 +136,7 @@ def begin(c: Context) -> State:
     state = _first(c, origin)
     if c.leading:
         c.files.create(c.experiment, about_method(c.resolved))
-        if origin is not None:
-            c.files.write("start.json", json.dumps(origin.about(c.processes.first_uid), indent=1))
+        _tell(c, origin)
     c.processes.exchange.broadcast("ready")
     return state
 
@@ -148,7 +147,8 @@ def restore(c: Context) -> State:
     if c.leading and c.files.checkpoints.generations():
         newest = str(c.files.checkpoints.newest(c.control.note))
     newest = c.processes.exchange.broadcast(newest)
-    state = _first(c, None if newest else read_origin(c.resolved))
+    origin = None if newest else read_origin(c.resolved)
+    state = _first(c, origin)
     if newest:
         state = _load(c, int(newest), state)
     else:
@@ -158,10 +158,17 @@ def restore(c: Context) -> State:
     if c.leading:
         try:
             c.files.reopen(c.experiment, about_method(c.resolved), state.done, state.best, c.resolved.spec)
+            _tell(c, origin)
         except OSError as error:
             raise Failed(c.files.path, error) from error
     c.processes.exchange.broadcast("ready")
     return state
+
+
+def _tell(c: Context, origin: Origin | None) -> None:
+    """Write what the members begin with, if they begin with something."""
+    if origin is not None:
+        c.files.write("start.json", json.dumps(origin.about(c.processes.first_uid), indent=1))
 
 
 def _first(c: Context, origin: Origin | None) -> State:
