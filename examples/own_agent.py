@@ -1,12 +1,12 @@
 """An agent of your own: REINFORCE with a linear policy, for one member; Shoal makes a population of it."""
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from shoal import Agent, Discrete, Experiment, Member, Range, Spec, train
+from shoal import Agent, Discrete, Experiment, Member, Number, Range, Spec, train
 
 GENERATIONS, INTERVAL = 8, 8192
 
@@ -14,8 +14,8 @@ GENERATIONS, INTERVAL = 8, 8192
 class Hyper(NamedTuple):
     """Numbers that may differ per member: they arrive as arguments, so that evolution can change them at any time."""
 
-    learning_rate: Any = 0.01
-    discount: Any = 0.99
+    learning_rate: Annotated[Any, Number("of Adam", Range(1e-4, 1.0, "log"))] = 0.01
+    discount: Annotated[Any, Number("weight of the future", Range(0.5, 0.999, "one_minus_log"))] = 0.99
 
 
 def reinforce(spec: Spec, environments: int = 8, rollout: int = 128) -> Agent:
@@ -52,7 +52,6 @@ def reinforce(spec: Spec, environments: int = 8, rollout: int = 128) -> Agent:
         change, state = optax.adam(hyper.learning_rate).update(gradient, state)
         return Member((optax.apply_updates(params, change), state), (), ()), {"loss/policy": value}
 
-    space = {"learning_rate": Range(1e-4, 1.0, "log"), "discount": Range(0.5, 0.999, "one_minus_log")}
     return Agent(
         init=init,
         act=act,
@@ -60,7 +59,6 @@ def reinforce(spec: Spec, environments: int = 8, rollout: int = 128) -> Agent:
         update=update,
         carry=lambda shape: (),
         hyper=Hyper(),
-        space=space,
         rollout=rollout,
         environments=environments,
     )

@@ -25,6 +25,7 @@ from support.runs import build_run
 
 from shoal import cli
 from shoal.core.evolution import Range
+from shoal.core.numbers import declared
 from shoal.core.schema import descriptions
 from shoal.core.yaml_text import parse
 from shoal.environments.levels import Levels
@@ -277,15 +278,37 @@ def test_a_field_is_described_with_every_name(field: str, known: dict[str, type]
 DESCRIBED = {name: path for kind in METHODS.values() for name, path in kind.agents.items()}
 
 
-def numbers_of(agent: str) -> list[tuple[str, Any]]:
-    module = importlib.import_module(DESCRIBED[agent].partition(":")[0])
-    return [*module.Hyper()._asdict().items(), *rows_of(module.Config)]
+def module_of(agent: str) -> Any:
+    return importlib.import_module(DESCRIBED[agent].partition(":")[0])
 
 
-@pytest.mark.parametrize(("agent", "name", "default"), [(a, *row) for a in DESCRIBED for row in numbers_of(a)])
-def test_every_number_of_an_agent_is_described_with_its_default(agent: str, name: str, default: Any) -> None:
-    described = TEXTS["docs/agents.md"].split(f"\n## {agent.upper()}\n", 1)[1].split("\n## ", 1)[0]
-    assert f"| `{name}` | {as_written(default)} |" in described
+def section_of(agent: str) -> str:
+    return TEXTS["docs/agents.md"].split(f"\n## {agent.upper()}\n", 1)[1].split("\n## ", 1)[0]
+
+
+CONFIGS = [(agent, *row) for agent in DESCRIBED for row in rows_of(module_of(agent).Config)]
+
+
+@pytest.mark.parametrize(("agent", "name", "default"), CONFIGS)
+def test_the_structure_of_an_agent_is_described_with_its_defaults(agent: str, name: str, default: Any) -> None:
+    assert f"| `{name}` | {as_written(default)} |" in section_of(agent)
+
+
+NUMBERS = [(agent, name) for agent in DESCRIBED for name in module_of(agent).Hyper._fields]
+
+
+@pytest.mark.parametrize(("agent", "name"), NUMBERS)
+def test_hyperparameters_are_described_as_they_are_declared(agent: str, name: str) -> None:
+    kind = module_of(agent).Hyper
+    number, cells = declared(kind)[name], rf"\| `{name}` \| (.*) \| (.*?) ?\| (.*) \|"
+    default, tuned, meaning = re.search(cells, section_of(agent)).groups()  # type: ignore[union-attr]
+    assert float(default) == getattr(kind(), name) and meaning == number.meaning
+    if number.tuned is None:
+        assert tuned == ""
+    else:
+        low, high, *rest = re.split(" to |, ", tuned)
+        scale = next((word for word in rest if word != "integer"), "linear")
+        assert Range(float(low), float(high), scale, "integer" in rest) == number.tuned  # type: ignore[arg-type]
 
 
 OPTIONS = [(name, *row) for known in (SELECTORS, EXPLORERS) for name, kind in known.items() for row in rows_of(kind)]

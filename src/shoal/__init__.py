@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from shoal.commands.evaluate import evaluate
     from shoal.core.errors import BadInput
     from shoal.core.evolution import Cards, Range, Selection
+    from shoal.core.numbers import Number
     from shoal.core.spec import Continuous, Discrete, MultiDiscrete, Spec
     from shoal.core.types import Agent, Member
     from shoal.environments.device import DeviceEnvironment
@@ -34,6 +35,7 @@ __all__ = [
     "LoadedRun",
     "Member",
     "MultiDiscrete",
+    "Number",
     "Range",
     "Recorder",
     "Result",
@@ -61,6 +63,7 @@ _HOMES = {
     "LoadedRun": "shoal.report.load_run",
     "Member": "shoal.core.types",
     "MultiDiscrete": "shoal.core.spec",
+    "Number": "shoal.core.numbers",
     "Range": "shoal.core.evolution",
     "Recorder": "shoal.records.recorder",
     "Result": "shoal.run.loop",

@@ -41,7 +41,7 @@ class Nearby:
         """It has no options."""
 
     def learner(self, agent: Any, population: int) -> SearchLearner:
-        agent = agent._replace(hyper=Hyper(), space={}, limits={})
+        agent = agent._replace(hyper=Hyper(), narrower={})
         alone = independent(agent)
 
         def init(key: Any, uid: Any, hyper: Any) -> Population:

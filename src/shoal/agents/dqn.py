@@ -15,9 +15,8 @@ With `n_step`, r is the discounted sum of n rewards, s' the observation n steps 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +25,7 @@ import optax
 from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.evolution import Range
+from shoal.core.numbers import Number
 from shoal.core.schema import build
 from shoal.core.spec import Discrete
 from shoal.core.types import Agent, Member
@@ -61,22 +61,19 @@ class Config(OffPolicy):
 class Hyper(NamedTuple):
     """The numbers of DQN; each of them may differ per member and change between generations."""
 
-    learning_rate: Any = 3e-4  # of Adam
-    discount: Any = 0.99  # gamma
-    tau: Any = 1.0  # step of the target network towards the online one, as a share of their difference
-    target_period: Any = 200.0  # updates between two steps of the target network
-    epsilon: Any = 0.05  # probability of a random action, in the end
-    epsilon_updates: Any = 5_000.0  # updates in which that probability falls from 1
-    max_gradient_norm: Any = 10.0
-    update_ratio: Any = 1.0  # updates per environment step
-
-
-SPACE = {
-    "learning_rate": Range(1e-5, 1e-2, "log"),
-    "discount": Range(0.9, 0.999, "one_minus_log"),
-    "target_period": Range(10, 2_000, "log", integer=True),
-    "epsilon": Range(0.005, 0.5, "log"),
-}
+    learning_rate: Annotated[Any, Number("of Adam", Range(1e-5, 1e-2, "log"), least=0)] = 3e-4
+    discount: Annotated[Any, Number("weight of the future, gamma", Range(0.9, 0.999, "one_minus_log"), 0, 1)] = 0.99
+    tau: Annotated[
+        Any,
+        Number("step of the target network towards the online one, as a share of their difference", least=0, most=1),
+    ] = 1.0
+    target_period: Annotated[
+        Any, Number("updates between two steps of the target network", Range(10, 2_000, "log", integer=True), 1, 1e9)
+    ] = 200.0
+    epsilon: Annotated[Any, Number("probability of a random action, at the end", Range(0.005, 0.5, "log"), 0, 1)] = 0.05
+    epsilon_updates: Annotated[Any, Number("updates during which this probability falls from 1", least=0)] = 5_000.0
+    max_gradient_norm: Annotated[Any, Number("longer gradients are scaled down to it", least=0)] = 10.0
+    update_ratio: Annotated[Any, Number("updates per environment step", least=0)] = 1.0
 
 
 class Learned(NamedTuple):
@@ -156,12 +153,6 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         act=act,
         greedy=greedy,
         hyper=Hyper(),
-        space=SPACE,
-        limits={
-            "target_period": (1.0, 1e9),
-            "epsilon": (0.0, 1.0),
-            **dict.fromkeys(("learning_rate", "epsilon_updates", "max_gradient_norm"), (0.0, math.inf)),
-        },
         weights=("params", "target"),
         sees=view.keys,
     )

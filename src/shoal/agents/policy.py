@@ -131,7 +131,6 @@ def policy(spec: Spec, **settings: Any) -> Agent:
         update=update,
         carry=carry,
         hyper=Hyper(),
-        space={},
         rollout=1,
         environments=1,
         sees=view.keys,

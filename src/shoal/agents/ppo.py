@@ -20,9 +20,8 @@ a sequence of T steps: it begins with what was remembered when the rollout began
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +30,7 @@ import optax
 from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.evolution import Range
+from shoal.core.numbers import Number
 from shoal.core.schema import build
 from shoal.core.types import Agent, Member, Rollout
 from shoal.rl.actor_critic import ActorCritic, Networks
@@ -71,32 +71,21 @@ class Config(Networks):
 class Hyper(NamedTuple):
     """The numbers of PPO; each of them may differ per member and change between generations."""
 
-    learning_rate: Any = 3e-4  # of Adam
-    discount: Any = 0.99  # gamma
-    gae_lambda: Any = 0.95  # lambda of generalised advantage estimation
-    clip_range: Any = 0.2  # of the probability ratio, and of the values
-    entropy_coefficient: Any = 0.01
-    value_coefficient: Any = 0.5
-    max_gradient_norm: Any = 0.5
-    epochs: Any = 4.0  # passes over each rollout
+    learning_rate: Annotated[Any, Number("of Adam", Range(1e-5, 1e-2, "log"), least=0)] = 3e-4
+    discount: Annotated[Any, Number("weight of the future, gamma", Range(0.9, 0.999, "one_minus_log"), 0, 1)] = 0.99
+    gae_lambda: Annotated[
+        Any, Number("lambda of generalised advantage estimation", Range(0.8, 0.99, "one_minus_log"), 0, 1)
+    ] = 0.95
+    clip_range: Annotated[
+        Any, Number("of the probability ratio, and of the values", Range(0.05, 0.4, "log"), least=0)
+    ] = 0.2
+    entropy_coefficient: Annotated[Any, Number("weight of the policy's entropy", Range(1e-4, 0.1, "log"))] = 0.01
+    value_coefficient: Annotated[Any, Number("weight of the critic's loss", least=0)] = 0.5
+    max_gradient_norm: Annotated[Any, Number("longer gradients are scaled down to it", least=0)] = 0.5
+    epochs: Annotated[Any, Number("passes over each rollout, rounded", least=1, most=1e6)] = 4.0
 
-
-SPACE = {
-    "learning_rate": Range(1e-5, 1e-2, "log"),
-    "discount": Range(0.9, 0.999, "one_minus_log"),
-    "gae_lambda": Range(0.8, 0.99, "one_minus_log"),
-    "clip_range": Range(0.05, 0.4, "log"),
-    "entropy_coefficient": Range(1e-4, 0.1, "log"),
-}
 
 IMAGES_AT_ONCE = 16  # of a minibatch, on a CPU
-
-LIMITS = {
-    "discount": (0.0, 1.0),
-    "gae_lambda": (0.0, 1.0),
-    "epochs": (1.0, 1e6),
-    **dict.fromkeys(("learning_rate", "clip_range", "value_coefficient", "max_gradient_norm"), (0.0, math.inf)),
-}
 
 
 class Learned(NamedTuple):
@@ -309,10 +298,8 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         update=learn,
         carry=networks.carry,
         hyper=Hyper(),
-        space=SPACE,
         rollout=config.rollout,
         environments=config.environments,
-        limits=LIMITS,
         value=value,
         cut=lambda member: member._replace(own=jnp.zeros_like(member.own)),
         weights=("params",),

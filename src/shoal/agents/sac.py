@@ -14,9 +14,8 @@ the same weights:
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +23,7 @@ import jax.numpy as jnp
 from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.evolution import Range
+from shoal.core.numbers import Number
 from shoal.core.schema import build
 from shoal.core.spec import Continuous
 from shoal.core.types import Agent, Member
@@ -49,24 +49,16 @@ class Config(Views, OffPolicy):
 class Hyper(NamedTuple):
     """The numbers of SAC; each of them may differ per member and change between generations."""
 
-    policy_learning_rate: Any = 3e-4  # of Adam
-    critic_learning_rate: Any = 3e-4
-    temperature_learning_rate: Any = 3e-4
-    discount: Any = 0.99  # gamma
-    tau: Any = 0.005  # share by which the target critics follow at each update
-    target_entropy_scale: Any = 1.0  # the target is minus this times the number of action components
-    reward_scale: Any = 1.0
-    update_ratio: Any = 1.0  # updates per environment step
-
-
-SPACE = {
-    "policy_learning_rate": Range(3e-5, 3e-3, "log"),
-    "critic_learning_rate": Range(3e-5, 3e-3, "log"),
-    "temperature_learning_rate": Range(3e-5, 3e-3, "log"),
-    "discount": Range(0.9, 0.999, "one_minus_log"),
-    "target_entropy_scale": Range(0.2, 2.0, "log"),
-    "reward_scale": Range(0.1, 10.0, "log"),
-}
+    policy_learning_rate: Annotated[Any, Number("of Adam", Range(3e-5, 3e-3, "log"), least=0)] = 3e-4
+    critic_learning_rate: Annotated[Any, Number("of Adam", Range(3e-5, 3e-3, "log"), least=0)] = 3e-4
+    temperature_learning_rate: Annotated[Any, Number("of Adam", Range(3e-5, 3e-3, "log"), least=0)] = 3e-4
+    discount: Annotated[Any, Number("weight of the future, gamma", Range(0.9, 0.999, "one_minus_log"), 0, 1)] = 0.99
+    tau: Annotated[Any, Number("share by which the target critics follow at each update", least=0, most=1)] = 0.005
+    target_entropy_scale: Annotated[
+        Any, Number("the target is minus this times the number of action components", Range(0.2, 2.0, "log"))
+    ] = 1.0
+    reward_scale: Annotated[Any, Number("factor of rewards, against entropy", Range(0.1, 10.0, "log"))] = 1.0
+    update_ratio: Annotated[Any, Number("updates per environment step", least=0)] = 1.0
 
 
 class Learned(NamedTuple):
@@ -191,10 +183,6 @@ def sac(spec: Spec, **settings: Any) -> Agent:
         act=act,
         greedy=greedy,
         hyper=Hyper(),
-        space=SPACE,
-        limits=dict.fromkeys(
-            ("policy_learning_rate", "critic_learning_rate", "temperature_learning_rate"), (0.0, math.inf)
-        ),
         weights=("policy", "critics", "target_critics"),
         sees=of_actor.keys,
     )

@@ -13,9 +13,8 @@ and Q2, and their target networks pi', Q1', Q2':
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +22,7 @@ import jax.numpy as jnp
 from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.evolution import Range
+from shoal.core.numbers import Number
 from shoal.core.schema import build
 from shoal.core.spec import Continuous
 from shoal.core.types import Agent, Member
@@ -48,32 +48,21 @@ class Config(Views, OffPolicy):
 class Hyper(NamedTuple):
     """The numbers of TD3; each of them may differ per member and change between generations."""
 
-    policy_learning_rate: Any = 1e-3  # of Adam
-    critic_learning_rate: Any = 1e-3
-    discount: Any = 0.99  # gamma
-    tau: Any = 0.005  # share by which targets follow at each update of the policy
-    exploration_noise: Any = 0.1  # deviation, where actions lie in [-1, 1]
-    target_noise: Any = 0.2  # deviation of the noise that smooths the target policy
-    noise_clip: Any = 0.5  # its largest size
-    policy_delay: Any = 2.0  # updates of the critics for each of the policy
-    update_ratio: Any = 1.0  # updates per environment step
-
-
-SPACE = {
-    "policy_learning_rate": Range(3e-5, 3e-3, "log"),
-    "critic_learning_rate": Range(3e-5, 3e-3, "log"),
-    "discount": Range(0.9, 0.999, "one_minus_log"),
-    "exploration_noise": Range(0.01, 1.0),
-    "target_noise": Range(0.0, 1.0),
-    "noise_clip": Range(0.0, 1.0),
-    "policy_delay": Range(1, 5, integer=True),
-}
-
-
-NOT_NEGATIVE = (
-    *("policy_learning_rate", "critic_learning_rate"),
-    *("exploration_noise", "target_noise", "noise_clip"),
-)
+    policy_learning_rate: Annotated[Any, Number("of Adam", Range(3e-5, 3e-3, "log"), least=0)] = 1e-3
+    critic_learning_rate: Annotated[Any, Number("of Adam", Range(3e-5, 3e-3, "log"), least=0)] = 1e-3
+    discount: Annotated[Any, Number("weight of the future, gamma", Range(0.9, 0.999, "one_minus_log"), 0, 1)] = 0.99
+    tau: Annotated[Any, Number("share by which targets follow at each update of the policy", least=0, most=1)] = 0.005
+    exploration_noise: Annotated[Any, Number("deviation, where actions lie in [-1, 1]", Range(0.01, 1.0), least=0)] = (
+        0.1
+    )
+    target_noise: Annotated[
+        Any, Number("deviation of the noise that smooths the target policy", Range(0.0, 1.0), least=0)
+    ] = 0.2
+    noise_clip: Annotated[Any, Number("its largest size", Range(0.0, 1.0), least=0)] = 0.5
+    policy_delay: Annotated[
+        Any, Number("updates of the critics for each of the policy", Range(1, 5, integer=True), 1, 1e6)
+    ] = 2.0
+    update_ratio: Annotated[Any, Number("updates per environment step", least=0)] = 1.0
 
 
 class Learned(NamedTuple):
@@ -239,8 +228,6 @@ def td3(spec: Spec, **settings: Any) -> Agent:
         act=act,
         greedy=greedy,
         hyper=Hyper(),
-        space=SPACE,
-        limits={"policy_delay": (1.0, 1e6), **dict.fromkeys(NOT_NEGATIVE, (0.0, math.inf))},
         parts=net,
         weights=("policy", "critics", "target_policy", "target_critics"),
         sees=net.sees,

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from shoal.core.evolution import Range
+from shoal.core.numbers import declared
 
 Array = Any  # of JAX where it is on the device, of NumPy where it is not
 PyTree = Any
@@ -65,9 +66,9 @@ class Agent(NamedTuple):
     greedy: (learned, obs [B, ...], carry) -> (action [B, ...], carry); obs may lack what is not in `sees`
     update: (member, hyper, rollout, key) -> (member, metrics), metrics being a flat dict of float32 scalars
     carry:  (batch shape) -> what the agent remembers from step to step, as it is at the start of an episode; `()`: nothing
-    hyper:  default values; space: the ranges that PBT tunes by default
+    hyper:  default values, of a class that may say what is known of each: `shoal.core.numbers`
     rollout, environments: T and B, the steps and the environments of one iteration
-    limits: (lowest, highest) possible value of a hyperparameter, where there are such limits
+    narrower: (lowest, highest) value of a hyperparameter, where the structure leaves less room than its declaration
     warm_up: environment steps of a member before its first update
     off_policy: it can learn from the steps of older weights, so that acting need not wait for learning
     value:  (learned, obs [B, ...], carry) -> float32 [B], of an agent that needs no more of the observations that follow
@@ -86,10 +87,9 @@ class Agent(NamedTuple):
     update: Callable[..., tuple[Member, dict[str, Array]]]
     carry: Callable[[tuple[int, ...]], PyTree]
     hyper: Hyper
-    space: dict[str, Range]
     rollout: int
     environments: int
-    limits: dict[str, tuple[float, float]] = {}  # noqa: RUF012 (never changed)
+    narrower: dict[str, tuple[float, float]] = {}  # noqa: RUF012 (never changed)
     warm_up: int = 0
     off_policy: bool = False
     value: Callable[..., Array] | None = None
@@ -98,9 +98,19 @@ class Agent(NamedTuple):
     weights: tuple[str, ...] = ()
     sees: tuple[str, ...] = ()
 
+    @property
+    def space(self) -> dict[str, Range]:
+        """The ranges that PBT tunes by default."""
+        return {name: number.tuned for name, number in declared(type(self.hyper)).items() if number.tuned is not None}
+
+    @property
+    def limits(self) -> dict[str, tuple[float, float]]:
+        """The lowest and the highest possible value of each hyperparameter that says so."""
+        return {name: (x.least, x.most) for name, x in declared(type(self.hyper)).items()} | self.narrower
+
 
 class Tunable(Protocol):
-    """What has hyperparameters: an agent, or the trainers of other people. Fields as those of `Agent`."""
+    """What has hyperparameters: an agent, or the trainers of other people. As in `Agent`."""
 
     @property
     def hyper(self) -> Hyper: ...

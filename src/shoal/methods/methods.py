@@ -64,11 +64,12 @@ class Es(_Fixed):
         return evolution_strategy(agent, self.optimiser, self.chunk)
 
     def evolver(self, space: dict[str, Range], start: dict[str, float]) -> Evolver:
+        from shoal.core.numbers import declared
         from shoal.methods.es.evolver import Decay, openai_es
-        from shoal.methods.es.learner import LIMITS
+        from shoal.methods.es.learner import EsHyper
 
         decays = {
-            "sigma": Decay(self.sigma_decay, max(self.sigma_end, LIMITS["sigma"][0])),
+            "sigma": Decay(self.sigma_decay, max(self.sigma_end, declared(EsHyper)["sigma"].least)),
             "learning_rate": Decay(self.learning_rate_decay, self.learning_rate_end),
         }
         return openai_es(start, decays, self.adaptive_cap)

@@ -123,20 +123,18 @@ def agent(
     improve: Callable,
     n: int = 1,
     frames: int = 1,
-    limits: dict[str, tuple[float, float]] | None = None,
     **fields: Any,
 ) -> Agent:
     """An agent that learns from memory; `improve`, `n` and `frames` as for `from_memory`.
 
-    limits: of hyperparameters that not every such agent has. fields: those of `Agent` that differ between agents.
+    fields: those of `Agent` that differ between agents.
     """
-    common = {"update_ratio": (0.0, float(config.updates_per_step)), "discount": (0.0, 1.0), "tau": (0.0, 1.0)}
     return Agent(
         update=from_memory(config, improve, n, frames),
         carry=lambda shape: (),
         rollout=config.rollout,
         environments=config.environments,
-        limits=common | (limits or {}),
+        narrower={"update_ratio": (0.0, float(config.updates_per_step))},
         warm_up=config.warm_up,
         off_policy=True,
         cut=_cut,

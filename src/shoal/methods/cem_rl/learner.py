@@ -11,15 +11,17 @@ noise = noise_decay noise + (1 - noise_decay) noise_end
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from shoal.agents import td3
 from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.keys import member_keys
+from shoal.core.numbers import Number, declared
 from shoal.core.types import Agent, Member, Population, Rollout, SearchLearner
 from shoal.methods import shared_critic
 from shoal.methods.independent import independent
@@ -32,17 +34,22 @@ if TYPE_CHECKING:
 CHUNK = 64  # largest number of rows that are measured at a time
 
 
+TD3 = declared(td3.Hyper)
+
+
 class Hyper(NamedTuple):
     """The hyperparameters of TD3 without exploration noise, as sampled parameters explore; equal for all members."""
 
-    policy_learning_rate: Any = 1e-3  # of Adam
-    critic_learning_rate: Any = 1e-3
-    discount: Any = 0.99  # gamma
-    tau: Any = 0.005  # share by which targets follow at each update of the policies
-    target_noise: Any = 0.2  # deviation of the noise that smooths the target policies
-    noise_clip: Any = 0.5  # its largest size
-    policy_delay: Any = 1.0  # updates of the critics for each of the policies
-    update_ratio: Any = 1.0  # joint updates per environment step of the generation before
+    policy_learning_rate: Annotated[Any, TD3["policy_learning_rate"]] = 1e-3
+    critic_learning_rate: Annotated[Any, TD3["critic_learning_rate"]] = 1e-3
+    discount: Annotated[Any, TD3["discount"]] = 0.99
+    tau: Annotated[Any, TD3["tau"]] = 0.005
+    target_noise: Annotated[Any, TD3["target_noise"]] = 0.2
+    noise_clip: Annotated[Any, TD3["noise_clip"]] = 0.5
+    policy_delay: Annotated[Any, TD3["policy_delay"]] = 1.0
+    update_ratio: Annotated[
+        Any, Number("joint updates per environment step of the generation before", None, 0, 1e6)
+    ] = 1.0
 
 
 class Distribution(NamedTuple):
@@ -183,8 +190,7 @@ def cem_rl(
         init=lambda key, hyper: Member(shared_critic.new_actor(net.init(key)[0]), (), ()),
         act=act,
         hyper=Hyper(),
-        space={},
-        limits=agent.limits | {"update_ratio": (0.0, 1e6)},
+        narrower={},
     )
     alone = independent(one)
     learner = SearchLearner(

@@ -12,14 +12,16 @@ One update, for actors pi[1..N] and probe states x from the shared memory, with 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from shoal.agents import td3
 from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.keys import member_keys
+from shoal.core.numbers import Number, declared
 from shoal.core.types import Agent, Learner, Member, Population, Rollout
 from shoal.methods import shared_critic
 from shoal.methods.independent import independent
@@ -31,19 +33,24 @@ if TYPE_CHECKING:
     from shoal.core.types import PyTree
 
 
+TD3 = declared(td3.Hyper)
+
+
 class Hyper(NamedTuple):
     """The hyperparameters of TD3, and the weight of diversity against values."""
 
-    policy_learning_rate: Any = 1e-3  # of Adam
-    critic_learning_rate: Any = 1e-3
-    discount: Any = 0.99  # gamma
-    tau: Any = 0.005  # share by which targets follow at each update of the policies
-    exploration_noise: Any = 0.1  # deviation, where actions lie in [-1, 1]
-    target_noise: Any = 0.2  # deviation of the noise that smooths the target policies
-    noise_clip: Any = 0.5  # its largest size
-    policy_delay: Any = 2.0  # updates of the critics for each of the policies
-    update_ratio: Any = 1.0  # joint updates per step of a member: each of them takes a batch of every actor
-    diversity: Any = 0.5  # lambda, within [0, 1]; the weight of the values is 1 - lambda
+    policy_learning_rate: Annotated[Any, TD3["policy_learning_rate"]] = 1e-3
+    critic_learning_rate: Annotated[Any, TD3["critic_learning_rate"]] = 1e-3
+    discount: Annotated[Any, TD3["discount"]] = 0.99
+    tau: Annotated[Any, TD3["tau"]] = 0.005
+    exploration_noise: Annotated[Any, TD3["exploration_noise"]] = 0.1
+    target_noise: Annotated[Any, TD3["target_noise"]] = 0.2
+    noise_clip: Annotated[Any, TD3["noise_clip"]] = 0.5
+    policy_delay: Annotated[Any, TD3["policy_delay"]] = 2.0
+    update_ratio: Annotated[
+        Any, Number("joint updates per step of a member: each of them takes a batch of every actor", least=0)
+    ] = 1.0
+    diversity: Annotated[Any, Number("lambda; the weight of the values is 1 - lambda", least=0, most=1)] = 0.5
 
 
 class Shared(NamedTuple):
@@ -135,8 +142,6 @@ def dvd(agent: Agent, population: int, *, probes: int = 20, redraw: int = 20) ->
     one = agent._replace(
         init=lambda key, hyper: Member(shared_critic.new_actor(net.init(key)[0]), (), ()),
         hyper=Hyper(),
-        space={},
-        limits=agent.limits | {"diversity": (0.0, 1.0)},
         cut=lambda member: member,  # the memory is not theirs, and each of its steps is learned from alone
     )
     return independent(one)._replace(init=init, update=update, together=True)

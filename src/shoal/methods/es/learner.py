@@ -12,7 +12,7 @@ whichever process that is.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from shoal.core import tree
-from shoal.core.evolution import Range
+from shoal.core.numbers import Number
 from shoal.core.types import Agent, Hyper, Member, Population, PyTree, Rollout, SearchLearner
 from shoal.methods.independent import independent
 from shoal.rl.batching import spread
@@ -30,22 +30,16 @@ from shoal.rl.observations import take_in_all
 class EsHyper(NamedTuple):
     """The numbers of evolution strategies, equal for all members of a generation."""
 
-    sigma: Any = 0.05  # deviation of the perturbations
-    learning_rate: Any = 0.02
-    momentum: Any = 0.9  # of SGD, or of the first moment of Adam
-    weight_decay: Any = 0.005  # share of the parameters that a gradient takes away
-    episode_cap: Any = 1e6  # steps after which an episode is ended
+    sigma: Annotated[Any, Number("deviation of the perturbations", least=1e-9, most=1e9)] = 0.05
+    learning_rate: Annotated[Any, Number("of the optimiser", least=0, most=1e9)] = 0.02
+    momentum: Annotated[Any, Number("of SGD, or of Adam's first moment", least=0, most=0.9999)] = 0.9
+    weight_decay: Annotated[Any, Number("share of the parameters that the gradient takes away", least=0, most=1e9)] = (
+        0.005
+    )
+    episode_cap: Annotated[Any, Number("steps after which an episode is ended", least=1, most=1e9)] = 1e6
 
 
-LIMITS = {
-    "sigma": (1e-9, 1e9),
-    "learning_rate": (0.0, 1e9),
-    "momentum": (0.0, 0.9999),
-    "weight_decay": (0.0, 1e9),
-    "episode_cap": (1.0, 1e9),
-}
 BLOCKS = 8  # parts of the population that are summed up separately, so that sums do not depend on the devices
-SPACE = {"sigma": Range(0.005, 0.5, "log"), "learning_rate": Range(1e-3, 0.3, "log")}
 
 
 class Shared(NamedTuple):
@@ -61,7 +55,7 @@ def evolution_strategy(agent: Agent, optimiser: str, chunk: int) -> SearchLearne
 
     optimiser: adam or sgd, with momentum. chunk: members that are measured at a time.
     """
-    agent = agent._replace(hyper=EsHyper(), space=SPACE, limits=LIMITS)
+    agent = agent._replace(hyper=EsHyper(), narrower={})
     statistics = getattr(jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned, "observations", ())
     normalises = bool(jax.tree.leaves(statistics))
 
