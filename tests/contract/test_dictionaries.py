@@ -21,6 +21,7 @@ from shoal.commands.knobs import described
 from shoal.commands.stages import stage_of
 from shoal.core import tree
 from shoal.core.errors import BadInput
+from shoal.core.evolution import Decision
 from shoal.core.spec import Spec
 from shoal.core.types import Agent, Rollout, TimeStep
 from shoal.environments import probes, registry
@@ -263,7 +264,7 @@ def test_a_child_has_what_its_parent_learned_of_every_array(name: str, settings:
     shard.train(0, iterations=2, chunk=2)
     before, world = jax.tree.map(np.asarray, (shard.population.members, shard.rollouts.world.obs))
     assert set(world) == set(SHAPES) and not same(member(before.learned, 0), member(before.learned, 1))
-    shard.adopt(np.array([2, 0, 2]), hyper, {})
+    shard.apply(Decision(np.array([2, 0, 2]), hyper), {})
     after = jax.tree.map(np.asarray, shard.population.members)
     for child, parent in enumerate((2, 0, 2)):
         assert same(member(after.learned, child), member(before.learned, parent))

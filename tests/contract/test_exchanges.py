@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from support.cases import others_slow
 from support.runs import mpiexec
-from support.stub_shard import POPULATION, StubShard, decide, expected, hyper_of, key_of, state_of
+from support.stub_shard import POPULATION, StubShard, decide, expected, hyper_of, key_of, renewed, state_of
 
 from shoal.core.errors import BadInput
 from shoal.core.evolution import Cards, Recombination
@@ -24,6 +24,7 @@ from shoal.distributed.rows import columns, from_rows, routes, to_rows
 from shoal.distributed.synchronous import Synchronous
 
 EVERYBODY = np.arange(POPULATION)
+RENEWED = renewed(EVERYBODY)  # rows are uids
 STATES = {u: key_of(state_of(u)) for u in range(POPULATION)}
 
 
@@ -48,13 +49,17 @@ def test_mpi(tmp_path: Path, count: int, transfer: str) -> None:
         assert rank["uid"] == EVERYBODY.tolist()
         assert rank["fitness"] == [repr(x) for x in cards.fitness.tolist()]
         assert rank["rate"] == cards.hyper["rate"].tolist()
-        assert list(rank["metrics"]) == ["loss"]
+        assert list(rank["metrics"]) == ["loss", "other"][: min(count, 2)]
         np.testing.assert_array_equal(rank["metrics"]["loss"], loss)
+        if count > 1:
+            other = np.where(np.isnan(loss), np.float32(EVERYBODY) / 9, np.nan)
+            np.testing.assert_array_equal(rank["metrics"]["other"], other)
         assert rank["evaluation_steps"] == sum(100 + int(part[0]) for part in np.array_split(EVERYBODY, count))
         assert rank["stop"] is True
         assert rank["said"] == "from 0: é"
     assert [s for rank in told for s in rank["states"]] == [STATES[p].hex() for p in expected(EVERYBODY)]
     assert [x for rank in told for x in rank["own_rate"]] == hyper_of(np.array(expected(EVERYBODY)))["rate"].tolist()
+    assert {int(uid): tuple(x) for rank in told for uid, x in rank["renewed"].items()} == RENEWED
     assert [rank["champion"] for rank in told] == [STATES[POPULATION - 1].hex()] + [None] * (count - 1)
 
 
@@ -66,6 +71,7 @@ def test_local() -> None:
     evolved = crew.evolve(shared, decide, 3)
     assert [key_of(s) for s in shard.states] == [STATES[p] for p in expected(EVERYBODY)]
     assert key_of((evolved.champion, ())) == STATES[3]
+    assert shard.renewed == RENEWED
     assert evolved.evolution == "state"
 
 
@@ -139,6 +145,7 @@ def test_workers_of_a_directory(shore: Shore) -> None:
     for worker, shard in workers[1:]:
         _, again = go(worker)
         mine = slice(int(shard.uid[0]), int(shard.uid[0]) + 3)
+        assert shard.renewed == {uid: x for uid, x in RENEWED.items() if uid in shard.uid}
         assert [key_of(s) for s in shard.states] == [STATES[p] for p in expected(EVERYBODY)[mine]]
         assert again.uid.tolist() == EVERYBODY.tolist()
     assert not shore.notes

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from support.tiny import hyper_of, make_agent, member, same
 
+from shoal.core.evolution import Decision
 from shoal.core.types import Agent, Member, Rollout
 from shoal.environments.gymnasium import gymnasium_environment
 from shoal.environments.host import HostEnvironment
@@ -162,7 +163,7 @@ def test_training_among_host_environments(walk, name, actions):
     np.testing.assert_array_equal(shard.cards().fitness, fitness)
     assert same(shard.population.members, before)
     hyper = shard.cards().hyper
-    shard.adopt(np.array([1, 1]), hyper, {})
+    shard.apply(Decision(np.array([1, 1]), hyper), {})
     after = jax.tree.map(np.asarray, shard.population.members)
     assert same(member(after.learned, 0), member(before.learned, 1)) and same(after.memory, before.memory)
     shard.train(2, iterations=1, chunk=1)

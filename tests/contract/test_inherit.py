@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ from support.runs import build_run, tiny
 from support.tiny import hyper_of, kinds, make_agent, member, same, walk
 
 from shoal.core import tree
+from shoal.core.evolution import Decision
 from shoal.environments.measurement import Measurement
 from shoal.methods.independent import independent
 from shoal.population.member_shard import MemberShard
@@ -36,8 +38,9 @@ class Case:
         self.shard.train(0, iterations=2, chunk=2)
         return self.shard
 
-    def adopt(self, *parents: int, **changed: Any) -> None:
-        self.shard.adopt(np.array(parents), self.hyper | {k: np.float32(v) for k, v in changed.items()}, {})
+    def adopt(self, *parents: int, renewed: Any = MappingProxyType({}), **changed: Any) -> None:
+        hyper = self.hyper | {k: np.float32(v) for k, v in changed.items()}
+        self.shard.apply(Decision(np.array(parents), hyper, renewed=renewed), {})
 
 
 @pytest.fixture(scope="module", params=dict(kinds()).items(), ids="-".join)
@@ -81,7 +84,7 @@ def test_beginning_anew(case):
     """A share of one's weights and a share of fresh ones; with nothing of the old, all is fresh; others stay as they are."""
     shard = case.begin()
     before, weights = learned(shard), case.agent.weights
-    shard.renew({0: (0.0, 1.0)})
+    case.adopt(0, 1, 2, 3, renewed={0: (0.0, 1.0)})
     fresh = member(learned(shard), 0)
     shard = case.begin()
     spoilt = jax.tree.map(
@@ -91,7 +94,7 @@ def test_beginning_anew(case):
     running, counts = (
         np.asarray(x) for x in (shard.rollouts.world.progress.length, shard.rollouts.world.progress.counts)
     )
-    shard.renew({0: (0.2, 0.1), 1: (0.0, 1.0)})
+    case.adopt(0, 1, 2, 3, renewed={0: (0.2, 0.1), 1: (0.0, 1.0)})
     after, still = learned(shard), np.asarray(shard.rollouts.world.progress.counts)
     assert (running[:2] > 0).any() and not still[:2][running[:2] > 0].any(), (
         "judged by episodes of who was there before"
@@ -226,7 +229,7 @@ def test_a_foreign_parent(case):
         np.asarray, (learned(shard), shard.population.members.own, shard.rollouts.world.obs)
     )
     hyper = case.hyper | {"discount": np.float32([0.5, 0.6, 0.7, 0.8])}
-    shard.adopt(np.array([1, 1, 2, 0]), hyper, {2: stranger, 1: stranger})
+    shard.apply(Decision(np.array([1, 1, 2, 0]), hyper), {2: stranger, 1: stranger})
     after = learned(shard)
     for row, expected in enumerate((member(before, 1), stranger[0], stranger[0], member(before, 0))):
         assert same(member(after, row), expected)
@@ -304,7 +307,7 @@ def test_an_experiment_says_whose_memory_a_child_has(agent: str, memory: str, sh
         members = type(part.population.members)(learned, *jax.tree.map(drawn, rest))
         part.population = part.population._replace(members=members)
     before, parents = everybody(), (3, 1, 1, 0)
-    run.shard.adopt(np.array(parents), hyper, {})
+    run.shard.apply(Decision(np.array(parents), hyper), {})
     after = everybody()
     for child, parent in enumerate(parents):
         assert same(member(after.learned, child), member(before.learned, parent))
@@ -379,7 +382,7 @@ def test_no_transition_leads_to_the_steps_of_another_episode(how: str) -> None:
     steps, every = jax.tree.map(lambda x: x[last], memory.steps), np.arange(agent.environments)
     obs, next_obs = memory.obs[steps.number, every], memory.obs[steps.number + 1, every]
     if how == "copied":
-        shard.adopt(np.array([1, 1, 2, 3]), hyper, {})
+        shard.apply(Decision(np.array([1, 1, 2, 3]), hyper), {})
     else:
         shard.resumes_exactly = False
         shard.restore(shard.state(), 0)

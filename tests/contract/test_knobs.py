@@ -19,6 +19,7 @@ from support.runs import build_run, rows, same_run, shoal, tiny
 from support.tiny import member, same
 
 from shoal.commands.retrain import replay
+from shoal.core.evolution import Decision
 from shoal.core.keys import jax_key, stream
 from shoal.core.spec import Discrete, Spec
 from shoal.environments import registry
@@ -62,7 +63,7 @@ def test_the_knobs_of_an_environment() -> None:
 
 
 class Worn(gymnasium.Env):
-    """Keeps a number that it is made with, and others that are its own: of its episodes, of its steps, of what it has seen."""
+    """Keeps a number that it is made with, and others of its own: of its episodes, its steps, and what it has seen."""
 
     observation_space, action_space = gymnasium.spaces.Box(0, 1, (1,)), gymnasium.spaces.Discrete(2)
 
@@ -127,7 +128,7 @@ def test_a_knob_takes_effect_on_its_member_alone(start: Start) -> None:
 def test_a_change_between_intervals_takes_effect(start: Start) -> None:
     """As in a child that has explored."""
     start.train([10, 10, 10, 10])
-    start.shard.adopt(np.arange(4), start.shard.hyper | {"env.g": np.float32([10, 8, 10, 10])}, {})
+    start.shard.apply(Decision(np.arange(4), start.shard.hyper | {"env.g": np.float32([10, 8, 10, 10])}), {})
     start.shard.train(1, 4, 4)
     after = jax.device_get(start.shard.population.members)
     start.train([10, 10, 10, 10])

@@ -17,6 +17,7 @@ import pytest
 from support.cases import others_slow
 
 from shoal.agents.policy import policy
+from shoal.core.evolution import Decision
 from shoal.core.spec import ActionSpace, Continuous, Discrete, MultiDiscrete, Spec
 from shoal.core.types import Agent, Member, Rollout
 from shoal.environments.device import DeviceEnvironment
@@ -277,7 +278,7 @@ def test_later_generations_trace_nothing(rollouts):
         shard.evaluate(generation)
         seen = seen or dict(traces)
         choice = np.float32([generation, 0.5, 1, 2])
-        shard.adopt(np.array([generation, 1, 2, 0]), {"choice": choice}, {})
+        shard.apply(Decision(np.array([generation, 1, 2, 0]), {"choice": choice}), {})
     assert traces == seen
 
 
@@ -424,7 +425,7 @@ def test_an_episode_under_a_copy_does_not_count(rollouts):
     shard = rollouts("discrete", "training")
     keeper, child = Story("discrete", 1.0), Story("discrete", 0.0)
     shard.train(0, 1, 1)
-    shard.adopt(np.array([1, 1, 2, 3]), {"choice": np.float32([1, 1, 2, 3])}, {})
+    shard.apply(Decision(np.array([1, 1, 2, 3]), {"choice": np.float32([1, 1, 2, 3])}), {})
     shard.train(1, 2, 1)
     shard.evaluate(1)
     for t in range(3 * T):
@@ -455,7 +456,7 @@ def test_nobody_is_judged_by_its_predecessor(limit, child, keeper):
     hyper = {"choice": np.zeros(2, np.float32)}
     shard.begin(hyper)
     shard.train(0, 1, 1)
-    shard.adopt(np.array([1, 1]), hyper, {})
+    shard.apply(Decision(np.array([1, 1]), hyper), {})
     shard.train(1, 1, 1)
     shard.evaluate(1)
     np.testing.assert_array_equal(shard.cards().episodes, [B * child, B * keeper])

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from support.tiny import hyper_of, leaves, make_agent, walk
 
+from shoal.core.evolution import Decision
 from shoal.environments.measurement import Measurement
 from shoal.methods.independent import independent
 from shoal.population import devices as machine_devices
@@ -98,7 +99,7 @@ class Run:
             metrics.append(self.shard.train(generation, 3, chunk))
             self.shard.evaluate(generation)
             metrics.append(self.shard.cards().fitness)
-            self.shard.adopt(np.array([3, 1, 2, 0]), self.hyper, {})
+            self.shard.apply(Decision(np.array([3, 1, 2, 0]), self.hyper), {})
         return leaves((self.shard.population, self.shard.rollouts.state(), metrics))
 
 

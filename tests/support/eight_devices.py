@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from support.tiny import hyper_of, leaves, make_agent, walk
 
+from shoal.core.evolution import Decision
 from shoal.environments.measurement import Measurement
 from shoal.methods.independent import independent
 from shoal.population.member_shard import MemberShard
@@ -37,7 +38,7 @@ def lived(name: str) -> list[np.ndarray]:
     told = []
     for generation in range(2):
         told.append(shard.train(generation, 2, 2))
-        shard.adopt(np.roll(np.arange(N), 3), hyper, {})
+        shard.apply(Decision(np.roll(np.arange(N), 3), hyper), {})
     return leaves((shard.population, shard.rollouts.state(), told))
 
 

@@ -62,17 +62,24 @@ class StubShard:
     def unpack(self, data: np.ndarray) -> Any:
         return tree.from_bytes(data, self.states[0])
 
-    def adopt(self, parents: np.ndarray, hyper: dict[str, np.ndarray], foreign: dict[int, Any]) -> None:
-        assert all(parents[row] == row for row in foreign)
-        self.states = [foreign.get(i, self.states[p]) for i, p in enumerate(parents)]
-        self.hyper = hyper
+    def apply(self, decision: Decision, arrived: dict[int, Any]) -> None:
+        assert all(decision.parents[row] == row for row in arrived)
+        self.states = [arrived.get(i, self.states[p]) for i, p in enumerate(decision.parents)]
+        self.hyper, self.renewed = decision.hyper, {int(self.uid[row]): x for row, x in decision.renewed.items()}
 
 
 def decide(cards: Cards, mine: np.ndarray) -> tuple[str, Decision]:
-    """Every third member copies the one 4 uids further on, in a circle among those to be seen."""
+    """Every third member copies the one 4 uids further on, in a circle among those to be seen; the one after it, with an odd
+    number, begins anew."""
     m = len(cards.uid)
     parents = np.where(cards.uid[mine] % 3 == 0, (mine + 4) % m, mine)
-    return "state", Decision(parents, {name: values[parents] for name, values in cards.hyper.items()})
+    hyper = {name: values[parents] for name, values in cards.hyper.items()}
+    return "state", Decision(parents, hyper, renewed=renewed(cards.uid[mine]))
+
+
+def renewed(uid: np.ndarray) -> dict[int, tuple[float, float]]:
+    """By row, the shares of those that `decide` lets begin anew."""
+    return {row: (float(u), 0.5) for row, u in enumerate(uid.tolist()) if u % 3 == 1 and u % 2}
 
 
 def expected(uid: np.ndarray) -> list[int]:

@@ -196,15 +196,16 @@ def test_replay_memory_is_copied_where_the_experiment_says_so(tmp_path: Path) ->
     """The memory of a child is its parent's, or its own; the rest is its parent's in either case."""
     for memory in ("own", "copy"):
         seen: list[Any] = []
-        adopt = TrainerShard.adopt
+        apply = TrainerShard.apply
 
-        def watched(self: TrainerShard, parents: Any, *more: Any, adopt: Any = adopt, seen: list = seen) -> None:
+        def watched(self: TrainerShard, decision: Any, arrived: Any, apply: Any = apply, seen: list = seen) -> None:
             before = [m.trainer.state for m in self._members]
-            adopt(self, parents, *more)
-            seen += [(before[r], before[p], self._members[r].trainer.state) for r, p in enumerate(parents) if p != r]
+            apply(self, decision, arrived)
+            copied = [(r, p) for r, p in enumerate(decision.parents) if p != r]
+            seen += [(before[r], before[p], self._members[r].trainer.state) for r, p in copied]
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(TrainerShard, "adopt", watched)
+            patch.setattr(TrainerShard, "apply", watched)
             train(bandit(tmp_path / memory, method={"name": "pbt", "memory": memory}, generations=2))
         assert seen
         for old, parent, child in seen:

@@ -94,6 +94,12 @@ class Decision(NamedTuple):
     # inherited; where the first share is 0, it is fresh too.
     renewed: Mapping[int, tuple[float, float]] = MappingProxyType({})
 
+    def part(self, rows: np.ndarray) -> Decision:
+        """What it decides for some of the members; `rows` int64 [K] of them, in the order that is wanted."""
+        renewed = {i: self.renewed[row] for i, row in enumerate(rows.tolist()) if row in self.renewed}
+        hyper = {name: x[rows] for name, x in self.hyper.items()}
+        return self._replace(parents=self.parents[rows], hyper=hyper, renewed=renewed)
+
 
 class Recombination(NamedTuple):
     """What an evolver decides where members are drawn around a mean: what each of all M weighs in the next mean."""

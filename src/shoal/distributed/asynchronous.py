@@ -60,7 +60,8 @@ class Worker:
                 continue
             break
         local = np.where(owner[parents] >= 0, np.arange(len(rows)), parents)
-        self._shard.adopt(local, decision.hyper, {i: self._shard.unpack(x) for i, x in foreign.items()})
+        arrived = {i: self._shard.unpack(x) for i, x in foreign.items()}
+        self._shard.apply(decision._replace(parents=local), arrived)
         learned: PyTree = None if champion is None else states[champion][0]
         publish = partial(self._workspace.publish, generation, names, rows, packed)
         chosen = visible.take(decision.parents)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -52,13 +52,18 @@ class Synchronous:
     def share(self, metrics: dict[str, np.ndarray], stop: bool) -> Shared:
         """Cards and metrics of all members."""
         cards = self._shard.cards()
-        names = json.loads(self._exchange.broadcast(json.dumps(list(metrics))))  # trainers do not all report the same
         unknown = np.full(len(cards.uid), np.nan, np.float32)
-        metrics = {name: metrics.get(name, unknown) for name in names}
+        metrics = {name: metrics.get(name, unknown) for name in self._names_of_all(metrics)}
         rows = self._exchange.gather(to_rows(cards, metrics, [float(self._shard.evaluation_steps), float(stop)]))
         members, metrics, extra = from_rows(rows, cards, metrics)
         steps, stop = int(extra[self._starts, 0].sum()), bool(extra[:, 1].any())
         return Shared(members, *self._shard.individuals(members, metrics), steps, stop)
+
+    def _names_of_all(self, metrics: Iterable[str]) -> list[str]:
+        """The names of the metrics that any process has: trainers do not all report the same."""
+        lines = "".join(f"{json.dumps(name)}\n" for name in metrics).encode()
+        told = self._exchange.gather(np.frombuffer(lines, np.uint8)[:, None].astype(np.float64))
+        return list(dict.fromkeys(map(json.loads, told.astype(np.uint8).tobytes().splitlines())))
 
     def evolve(self, shared: Shared, decide: Decide, champion: int | None) -> Evolved:
         """Decide for all members, in every process alike.
@@ -67,24 +72,22 @@ class Synchronous:
         """
         cards = shared.members
         evolution, decision = decide(cards, np.arange(len(cards.uid)))
-        hyper = {name: x[self._mine] for name, x in decision.hyper.items()}
         metrics = dict(decision.metrics)
         if isinstance(decision, Recombination):
             learned = None if champion is None or self._exchange.rank else self._shard.snapshot(champion)[0]
+            hyper = {name: x[self._mine] for name, x in decision.hyper.items()}
             metrics |= self._shard.recombine(cards.uid, decision.weights, hyper)
             of_mean = {name: x[:1] for name, x in decision.hyper.items()}
             return Evolved(evolution, shared.cards, of_mean, learned, metrics)
-        learned = self._inherit(decision.parents, hyper, champion)
-        if shares := {i: decision.renewed[row] for i, row in enumerate(self._mine.tolist()) if row in decision.renewed}:
-            self._shard.renew(shares)
+        learned = self._apply(decision, champion)
         return Evolved(evolution, cards.take(decision.parents), decision.hyper, learned, metrics)
 
-    def _inherit(self, parents: np.ndarray, hyper: dict[str, np.ndarray], champion: int | None) -> PyTree:
-        """Copy parents, rows of all members; the states that travel are those of parents with children elsewhere.
+    def _apply(self, decision: Decision, champion: int | None) -> PyTree:
+        """Do what is decided for all members; the states that travel are those of parents with children elsewhere.
 
-        hyper: of the members of this process. Returns what the champion has learned, in process 0.
+        Returns what the champion has learned, in process 0.
         """
-        rank, wanted = self._exchange.rank, routes(parents, self._owner, champion)
+        rank, wanted = self._exchange.rank, routes(decision.parents, self._owner, champion)
         first = int(self._starts[rank])
         leaving = {
             row: self._shard.pack(self._shard.snapshot(row - first))
@@ -99,8 +102,9 @@ class Synchronous:
         if champion is not None and rank == 0:
             here = self._owner[champion] == 0
             learned = (self._shard.snapshot(champion) if here else states[champion])[0]
-        mine = parents[self._mine]
-        foreign = {i: states[int(p)] for i, p in enumerate(mine) if self._owner[p] != rank}
-        local = np.where([i in foreign for i in range(len(mine))], np.arange(len(mine)), mine - first)
-        self._shard.adopt(local, hyper, foreign)
+        mine = decision.part(self._mine)
+        foreign = {i: states[int(p)] for i, p in enumerate(mine.parents) if self._owner[p] != rank}
+        rows = np.arange(len(self._mine))
+        local = np.where(np.isin(rows, list(foreign)), rows, mine.parents - first)
+        self._shard.apply(mine._replace(parents=local), foreign)
         return learned

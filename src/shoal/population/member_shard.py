@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import jax
@@ -11,7 +11,7 @@ import numpy as np
 
 from shoal.core import tree
 from shoal.core.errors import BadField
-from shoal.core.evolution import Cards, Seed
+from shoal.core.evolution import Cards, Decision, Seed
 from shoal.core.keys import derive, jax_key
 from shoal.core.types import Hyper, Learner, PyTree
 from shoal.environments.measurement import Measurement
@@ -121,23 +121,23 @@ class MemberShard(JaxShard):
         """The shapes and types of a snapshot."""
         return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), self._heritage)
 
-    def adopt(self, parents: np.ndarray, hyper: dict[str, np.ndarray], foreign: dict[int, PyTree]) -> None:
-        """Children copy their parents, all from one snapshot; then the new hyperparameters are set.
-
-        parents: int64 [N], rows of this shard. foreign: row of a child -> the `snapshot` of a parent in another shard.
-        """
+    def apply(self, decision: Decision, arrived: dict[int, PyTree]) -> None:
+        """Do what is decided for these members: see `Shard.apply`."""
+        parents = decision.parents
         copied, place = parents != np.arange(len(self.uid)), self._layout.place
         if copied.any():
             self._heritage = self._inherit(self._heritage, place(parents.astype(np.int32), False))
-        for row, state in foreign.items():
+        for row, state in arrived.items():
             self._heritage = self._implant(self._heritage, place(np.int32(row), False), place(state, False))
             copied[row] = True
         if copied.any():
             self.rollouts.overwrite(copied)
-        self.set_hyper(hyper)
+        self.set_hyper(decision.hyper)
+        if decision.renewed:
+            self._begin_anew(decision.renewed)
 
-    def renew(self, shares: dict[int, tuple[float, float]]) -> None:
-        """Mix members with fresh ones: see `Shard.renew`."""
+    def _begin_anew(self, shares: Mapping[int, tuple[float, float]]) -> None:
+        """Mix members with fresh ones; `shares`: as in `Decision.renewed`."""
         kept, fresh = np.ones(len(self.uid), np.float32), np.zeros(len(self.uid), np.float32)
         for row, share in shares.items():
             kept[row], fresh[row] = share

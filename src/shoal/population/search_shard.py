@@ -12,7 +12,7 @@ import numpy as np
 
 from shoal.core import tree
 from shoal.core.errors import BadField
-from shoal.core.evolution import Cards, Seed
+from shoal.core.evolution import Cards, Decision, Seed
 from shoal.core.keys import derive, jax_key
 from shoal.core.types import Member, Population, PyTree, SearchLearner
 from shoal.environments.measurement import Measurement
@@ -174,13 +174,9 @@ class SearchShard(JaxShard):
             self._shape = jax.eval_shape(lambda population: (self._learner.mean(population), ()), self.population)
         return self._shape
 
-    def adopt(self, parents: np.ndarray, hyper: dict[str, np.ndarray], foreign: dict[int, PyTree]) -> None:
+    def apply(self, decision: Decision, arrived: dict[int, PyTree]) -> None:
         """Members that are drawn anew copy nobody. Raises BadInput."""
         raise BadField("method", "its evolver decides whom members copy, but its learner draws them anew")
-
-    def renew(self, shares: dict[int, tuple[float, float]]) -> None:
-        """Members that are drawn anew have nothing to mix. Raises BadInput."""
-        raise BadField("method", "its evolver mixes members with fresh ones, but its learner draws them anew")
 
     def recombine(self, uid: np.ndarray, weights: np.ndarray, hyper: dict[str, np.ndarray]) -> dict[str, float]:
         """Update the mean with the weights of an evolver; then the new hyperparameters [N] are set. Returns metrics.

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from shoal.core.evolution import Cards, Seed
+from shoal.core.evolution import Cards, Decision, Seed
 from shoal.core.types import PyTree
 
 SHARD = "shard-"  # so begin the names of their parts of a checkpoint
@@ -21,7 +21,7 @@ def part_of(uid: np.ndarray) -> str:
 class Shard(Protocol):
     """N members in one process. Individuals are what lives on: the members, or the one mean that they are drawn around.
 
-    In every generation the run calls `train`, `evaluate`, `cards`, `individuals`, then `adopt` or `recombine`.
+    In every generation the run calls `train`, `evaluate`, `cards`, `individuals`, then `apply` or `recombine`.
     """
 
     @property
@@ -84,18 +84,12 @@ class Shard(Protocol):
     def unpack(self, data: np.ndarray) -> PyTree:
         """The snapshot that `pack` made these bytes of. Raises BadInput where they are none."""
 
-    def adopt(self, parents: np.ndarray, hyper: dict[str, np.ndarray], foreign: dict[int, PyTree]) -> None:
-        """Children copy their parents as these are before the call; then new hyperparameters [N] are set.
+    def apply(self, decision: Decision, arrived: dict[int, PyTree]) -> None:
+        """Do what is decided for these members: children copy their parents as these are before the call; then the new
+        hyperparameters are set; then members that begin anew are mixed with fresh ones, of new keys in each generation.
 
-        parents: int64 [N], rows of this shard. foreign: row of a child -> the `snapshot` of a parent in another shard.
-        Raises BadInput where members are drawn around a mean.
-        """
-
-    def renew(self, shares: dict[int, tuple[float, float]]) -> None:
-        """Mix members with fresh ones, of new keys in each generation.
-
-        shares: by row of this shard, of the weights that are there and of fresh ones. All else stays, such as the state of
-        optimisers; where the first share is 0, it is fresh too. Raises BadInput where members cannot be mixed.
+        decision: its parents are rows of this shard. arrived: row of a child -> the `snapshot` of a parent in another shard.
+        Raises BadInput where members are drawn around a mean, or where some should be mixed that cannot be.
         """
 
     def recombine(self, uid: np.ndarray, weights: np.ndarray, hyper: dict[str, np.ndarray]) -> dict[str, float]:

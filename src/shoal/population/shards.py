@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 import jax
 import numpy as np
 
-from shoal.core.evolution import Cards, Seed
+from shoal.core.evolution import Cards, Decision, Seed
 from shoal.core.types import PyTree
 from shoal.population.jax_shard import JaxShard
 from shoal.population.member_shard import MemberShard
@@ -85,23 +85,18 @@ class Shards(Generic[S]):
     def unpack(self, data: np.ndarray) -> PyTree:
         return self._shards[0].unpack(data)
 
-    def adopt(self, parents: np.ndarray, hyper: dict[str, np.ndarray], foreign: dict[int, PyTree]) -> None:
+    def apply(self, decision: Decision, arrived: dict[int, PyTree]) -> None:
+        parents = decision.parents
         rows, home = np.arange(len(parents)), np.arange(len(parents)) // self._size
         moved = {int(row): self.snapshot(int(parents[row])) for row in rows[home != parents // self._size]}
-        moved |= foreign  # all snapshots are taken before any member changes
+        moved |= arrived  # all snapshots are taken before any member changes
         for i, shard in enumerate(self._shards):
             mine = rows[home == i]
             local = np.where([row in moved for row in mine], mine, parents[mine]) - mine[0]
             shard.to_device()
-            shard.adopt(local, self._part(hyper, i), {row - mine[0]: moved[row] for row in mine if row in moved})
+            own = decision.part(mine)._replace(parents=local)
+            shard.apply(own, {row - mine[0]: moved[row] for row in mine if row in moved})
             self._make_room(shard)
-
-    def renew(self, shares: dict[int, tuple[float, float]]) -> None:
-        for i, shard in enumerate(self._shards):
-            if own := {row % self._size: share for row, share in shares.items() if row // self._size == i}:
-                shard.to_device()
-                shard.renew(own)
-                self._make_room(shard)
 
     def recombine(self, uid: np.ndarray, weights: np.ndarray, hyper: dict[str, np.ndarray]) -> dict[str, float]:
         first, *others = self._shards

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from shoal.core.errors import BadField, BadInput
-from shoal.core.evolution import Cards, Seed
+from shoal.core.evolution import Cards, Decision, Seed
 from shoal.core.keys import derive, words
 from shoal.core.tree import Named
 from shoal.core.types import PyTree
@@ -183,22 +183,18 @@ class TrainerShard:
         except (SafetensorError, KeyError, ValueError) as error:
             raise BadInput(f"the state of a member cannot be read: {error}") from error
 
-    def adopt(self, parents: np.ndarray, hyper: dict[str, np.ndarray], foreign: dict[int, PyTree]) -> None:
-        """Children copy their parents, all from one snapshot; then the new hyperparameters are set.
-
-        parents: int64 [N], rows of this shard. foreign: row of a child -> the `snapshot` of a parent in another shard.
-        """
-        copied = {row: self.snapshot(int(p)) for row, p in enumerate(parents) if p != row} | foreign
+    def apply(self, decision: Decision, arrived: dict[int, PyTree]) -> None:
+        """Do what is decided for these members: see `Shard.apply`. What a trainer's state means is unknown here."""
+        if decision.renewed:
+            problem = "its evolver mixes members with fresh ones, which the states of trainers do not allow"
+            raise BadField("method", problem)
+        copied = {row: self.snapshot(int(p)) for row, p in enumerate(decision.parents) if p != row} | arrived
         for row, (learned, memory) in copied.items():
             trainer = self._members[row].trainer
             assert trainer.state is not None
             trainer.state = State(learned, memory if self._copy_memory else trainer.state.memory, trainer.state.own)
         for row, member in enumerate(self._members):
-            member.trainer.hyper = {name: float(x[row]) for name, x in hyper.items()}
-
-    def renew(self, shares: dict[int, tuple[float, float]]) -> None:
-        """What a trainer's state means is unknown here. Raises BadInput."""
-        raise BadField("method", "its evolver mixes members with fresh ones, which the states of trainers do not allow")
+            member.trainer.hyper = {name: float(x[row]) for name, x in decision.hyper.items()}
 
     def recombine(self, uid: np.ndarray, weights: np.ndarray, hyper: dict[str, np.ndarray]) -> dict[str, float]:
         """Members that live on have no mean. Raises BadInput."""

@@ -75,12 +75,9 @@ def ipbt(
                 state, decision = _copy(key, state, sorted_cards, np.ones(len(order), bool))
         row = np.argsort(order)[mine]  # of each member, among those in order of uid
         own = {"ipbt/pace": float(state["pace"]), "ipbt/restarts": float(state["restarts"])}
-        return state, Decision(
-            order[decision.parents[row]],
-            {name: x[row] for name, x in decision.hyper.items()},
-            {**own, **UNKNOWN, **decision.metrics},
-            {i: decision.renewed[r] for i, r in enumerate(row.tolist()) if r in decision.renewed},
-        )
+        mine_alone = decision.part(row)
+        metrics = {**own, **UNKNOWN, **decision.metrics}
+        return state, mine_alone._replace(parents=order[mine_alone.parents], metrics=metrics)
 
     def _copy(key: Seed, state: State, cards: Cards, who: np.ndarray) -> tuple[State, Decision]:
         """who: bool [N], the members that may copy."""
