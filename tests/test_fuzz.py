@@ -7,33 +7,28 @@ import random
 import zlib
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import replace
 from io import StringIO
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
 import pytest
 from support.cases import every_slow
 from support.mutations import at_most, mutated_bytes, mutated_json, mutated_text, replaced, restored
-from support.runs import at_work, build_run, tiny
-from support.synthetic_run import write_run
+from support.runs import build_run
+from support.whole_run import PARTS, SPEC, write_whole_run
 
 from shoal.core.atomic import seal
 from shoal.core.errors import BadInput
 from shoal.core.evolution import Best
-from shoal.core.spec import Discrete, Spec
 from shoal.core.workshop import Workshop
 from shoal.experiment.experiment import check
 from shoal.experiment.files import load, of_run
-from shoal.experiment.make import make_learner
-from shoal.methods.evolving import Pbt
 from shoal.report.page import write_report
 from shoal.report.run import print_schedule
 from shoal.run.champion import best_of, load_champion
-from shoal.run.rundir import RunDirectory, Totals, read_totals
+from shoal.run.rundir import RunDirectory, read_totals
 
 SECONDS = 20.0  # none of these takes one
 EXPERIMENTS = [
@@ -147,32 +142,13 @@ def test_mutated_experiments(tmp_path: Path, batch: int) -> None:
 # ----------------------------------------------------------------------------------------------- runs
 
 FORMATS = cycle(("csv", "yaml", "json"))
-SPEC = Spec((4,), "float32", Discrete(2))
 CHAMPION, STATE = "champion/state.safetensors", "checkpoints/00000002/run.safetensors"
-
-
-AGENT = make_learner(tiny(), SPEC, Pbt())[1].agent
-LEARNED = jax.tree.map(
-    lambda x: np.zeros(x.shape, x.dtype),
-    jax.eval_shape(lambda: AGENT.init(jax.random.key(0), AGENT.hyper)).learned,
-)
-PARTS = {"run": {"champion": LEARNED, "evolution": ()}, "shard-0000": {"counters": np.arange(4)}}
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that is made of NumPy's numbers."""
-    path = write_run(tmp_path_factory.mktemp("fuzz") / "run", population=4, generations=3)
-    result = (path / "result.json").read_bytes()
-    best = Best(LEARNED, 1, 2, 30.0, {name: float(x) for name, x in AGENT.hyper._asdict().items()})
-    with at_work(path) as workshop:
-        files = RunDirectory(path, 3, workshop)
-        files.reopen(tiny(), {}, 3, Best(), SPEC)
-        for generation in (1, 2):
-            files.save(generation, PARTS, asdict(Totals(3.5, 512, best.about())), 2, best, SPEC)
-        files.close()
-    (path / "result.json").write_bytes(result)
-    return path
+    return write_whole_run(tmp_path_factory.mktemp("fuzz") / "run")
 
 
 def evaluate(run: Path) -> Any:

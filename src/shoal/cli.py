@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
+from contextlib import redirect_stderr
 from dataclasses import make_dataclass
+from functools import partial, wraps
+from io import StringIO
 from itertools import chain
 from pathlib import Path
 from signal import SIGINT
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
-from rich.markup import escape
 from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 
 from shoal import __version__
-from shoal.commands.endings import Unheard, console, in_shell, say, scored, show
+from shoal.commands.endings import Unheard, console, say, scored, show
 from shoal.commands.flags import (
     NOTHING,
     WHOLE,
@@ -33,9 +36,11 @@ from shoal.commands.flags import (
 from shoal.core.errors import BadField, BadInput, unknown
 from shoal.core.interrupts import BAD_INPUT, BY_SIGNAL, DONE, FAILED, INTERRUPTED, Failed, Interrupted, described
 from shoal.core.suggestions import shortened
+from shoal.core.visible import in_shell, speakable, visible
+from shoal.records.screen import Output, styled
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from shoal.records.recorder import Recorder
     from shoal.run.loop import Result
@@ -112,7 +117,6 @@ def evaluate(
         f"{scored(outcome)} over {outcome['episodes']} episodes "
         f"(lowest {outcome['min']:.4g}, highest {outcome['max']:.4g}); "
         f"when selected it had {outcome['selection_fitness']:.4g}",
-        highlight=False,
     )
     return DONE
 
@@ -137,7 +141,7 @@ def play(
     look_here(trust_code)
     with console().status("filming"):
         returns = film(run, video, episodes, seed, trust_code, population)
-    console().print(escape(f"{video}: {', '.join(f'{r:.4g}' for r in returns)}"), highlight=False, soft_wrap=True)
+    console().print(f"{video}: {', '.join(f'{r:.4g}' for r in returns)}", soft_wrap=True)
     return DONE
 
 
@@ -156,7 +160,7 @@ def export(
     from shoal.commands.export import export as write
 
     look_here(trust_code)
-    console().print(escape(f"written: {', '.join(write(run, file, trust_code))}"), highlight=False, soft_wrap=True)
+    console().print(f"written: {', '.join(write(run, file, trust_code))}", soft_wrap=True)
     return DONE
 
 
@@ -180,7 +184,7 @@ def report(
     if watch:
         watch_workspace(run, console())
     write = write_page if is_study(run) else write_report
-    console().print(f"open {in_shell(write(run))}", highlight=False, soft_wrap=True)
+    console().print(f"open {in_shell(write(run))}", soft_wrap=True)
     return DONE
 
 
@@ -258,7 +262,6 @@ def study(
     takes what nobody has taken.
     """
     from shoal.commands.study import conduct
-    from shoal.records.console import Output
     from shoal.study.page import write_page
 
     look_here()
@@ -267,11 +270,11 @@ def study(
     try:
         path, failed = conduct(file, workspace, screen, quiet)
     except (Interrupted, KeyboardInterrupt):
-        screen.print(f"interrupted; {again}", highlight=False, soft_wrap=True)
+        screen.print(f"interrupted; {again}", soft_wrap=True)
         return INTERRUPTED
     except Failed as error:  # the disk is full
         return say(f"{error.reason}; when that is mended, {again}", FAILED)
-    screen.print(f"look at it: open {in_shell(write_page(path))}", highlight=False, soft_wrap=True)
+    screen.print(f"look at it: open {in_shell(write_page(path))}", soft_wrap=True)
     return FAILED if failed else DONE
 
 
@@ -317,7 +320,7 @@ def import_(
         sys.stdout.write(text)
     else:
         out.write_text(text, encoding="utf-8")
-        console().print(f"look at it, then: shoal train {in_shell(out)}", highlight=False, soft_wrap=True)
+        console().print(f"look at it, then: shoal train {in_shell(out)}", soft_wrap=True)
     return DONE
 
 
@@ -349,19 +352,20 @@ def envs(
         if not installed(suite):
             if ":" in pattern and not pattern.startswith(f"{suite}:"):
                 continue  # asked of another suite
-            screen.print(f"[bold]{suite}[/] is not installed: pip install 'shoal\\[{suite}]' (package {about.package})")
+            told = f" is not installed: pip install 'shoal[{suite}]' (package {about.package})"
+            screen.print(styled((suite, "bold"), told))
         elif found:
             kind = "device, compiled with the training" if about.on_device else "host"
-            screen.print(f"[bold]{suite}[/] [dim]{kind}[/]")
+            screen.print(styled((suite, "bold"), " ", (kind, "dim")))
             ids = [f"{suite}:{name}" for name in found]
-            screen.print(Columns(ids, padding=(0, 2)) if screen.is_terminal else "\n".join(ids), highlight=False)
+            screen.print(*([Columns(ids, padding=(0, 2))] if screen.is_terminal else ids), sep="\n")
     if not some:
         raise BadInput(f"{resolve(pattern)} is your own: shoal doctor --env {pattern} tells of it")
     if whole:
         from shoal.commands.knobs import described
 
         full = resolve(pattern)
-        screen.print(described(full, make(full, {})), highlight=False)
+        screen.print(*described(full, make(full, {})), sep="\n")
     return DONE
 
 
@@ -384,12 +388,14 @@ def main(arguments: list[str] | None = None) -> None:
     """Exits with 0 done, 1 failed, 2 bad input, 3 interrupted and resumable, 130 interrupted with nothing to resume."""
     given = _one_by_one(sys.argv[1:] if arguments is None else arguments)
     path, errors = list(sys.path), sys.stderr
+    for stream in (sys.stdout, sys.stderr):
+        speakable(stream)
     if errors is not None:  # else it was closed when the command began
         sys.stderr = Unheard(errors)
     try:
         code = _call(given)
     except BadInput as error:
-        code = say(" ".join(str(error).splitlines()), BAD_INPUT)
+        code = say(str(error), BAD_INPUT)
     except BrokenPipeError:  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = DONE
@@ -406,7 +412,7 @@ def _call(given: list[str]) -> int:
     """Call the subcommand that is asked for. Where there is none, SystemExit with the help, or with what is wrong."""
     for command in COMMANDS:
         if given[:1] == [command.__name__]:
-            return tyro.cli(command, prog=f"shoal {command.__name__}", args=given[1:])
+            return _bound(command, given[1:])()
     if given == ["--version"]:
         print(f"shoal {__version__}")
         return DONE
@@ -416,6 +422,24 @@ def _call(given: list[str]) -> int:
     for command in COMMANDS:  # without their arguments, because their types and defaults take longest to import
         overview.command(make_dataclass(command.__name__, (), namespace={"__doc__": command.__doc__}))
     return overview.cli(prog="shoal", description=OVERVIEW, args=given)
+
+
+def _bound(command: Callable[..., int], arguments: list[str]) -> Callable[[], int]:
+    """A command with its arguments. SystemExit with its help, or with what is wrong; of the arguments that this tells, the
+    terminal obeys nothing."""
+
+    @wraps(command)
+    def bind(*positional: Any, **named: Any) -> Callable[[], int]:
+        return partial(command, *positional, **named)
+
+    try:
+        with redirect_stderr(StringIO()) as said:
+            return tyro.cli(bind, prog=f"shoal {command.__name__}", args=arguments)
+    finally:
+        own = r"(\n|\x1b\[[\d;]*m)" if sys.stdout.isatty() else r"(\n)"  # its lines and colours
+        parts = re.split(own, said.getvalue())
+        if sys.stderr is not None:
+            sys.stderr.write("".join(part if at % 2 else visible(part) for at, part in enumerate(parts)))
 
 
 def _one_by_one(arguments: Sequence[str]) -> list[str]:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 from support.runs import rows, shoal, tiny
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -20,6 +19,7 @@ from shoal.experiment import registry
 from shoal.population.search_shard import OfMean, mean_of
 from shoal.records.console import Display
 from shoal.records.recorder import Start
+from shoal.records.screen import Screen
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -105,7 +105,7 @@ def test_the_page(shown: tuple[str, Path, list[str]]) -> None:
 
 def displayed(method: str, metrics: dict[str, float], generation: int = 0) -> str:
     """What a terminal shows of one generation."""
-    console = Console(file=StringIO(), force_terminal=True, width=100, color_system=None)
+    console = Screen(file=StringIO(), force_terminal=True, width=100, color_system=None)
     display = Display(console)
     experiment = tiny(method=method, generations=3)
     resolved = SimpleNamespace(experiment=experiment, steps=64, method=registry.method(method))

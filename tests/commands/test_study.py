@@ -27,7 +27,7 @@ from shoal.core.errors import BadInput
 from shoal.distributed.lease import Lease
 from shoal.experiment.files import dump
 from shoal.experiment.resolve import resolve
-from shoal.records.console import Output
+from shoal.records.screen import Output
 from shoal.run import control
 
 ARMS = {"pbt": {}, "control": {"method": "seeds"}, "again": {"replay": "pbt"}}

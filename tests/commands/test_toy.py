@@ -5,10 +5,10 @@ import sys
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from shoal.commands import toy
 from shoal.core.errors import BadInput
+from shoal.records.screen import Screen
 
 STEPS = np.arange(toy.STEPS + 1)
 
@@ -89,7 +89,7 @@ def test_figure(tmp_path, suffix, head):
 
 
 def test_main_prints_every_arm_and_saves_the_figure(tmp_path, capsys):
-    toy.main(tmp_path / "toy.png", 2, Console())
+    toy.main(tmp_path / "toy.png", 2, Screen())
     printed = capsys.readouterr().out
     assert all(arm.title in printed for arm in toy.ARMS.values()) and "0.390" in printed
     assert (tmp_path / "toy.png").exists()
@@ -100,7 +100,7 @@ def test_main_prints_every_arm_and_saves_the_figure(tmp_path, capsys):
 )
 def test_bad_flags(tmp_path, name, seeds, words):
     with pytest.raises(BadInput, match=words):
-        toy.main(tmp_path / name, seeds, Console())
+        toy.main(tmp_path / name, seeds, Screen())
     assert not list(tmp_path.iterdir())
 
 

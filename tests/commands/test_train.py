@@ -19,7 +19,6 @@ import gymnasium
 import jax
 import numpy as np
 import pytest
-from rich.console import Console
 from support.runs import SETTINGS, build_run, curves, flags, record, rows, same_run, shoal, start, tiny
 from test_bad_input import Points
 
@@ -32,6 +31,7 @@ from shoal.methods.pbt.explore import EXPLORERS
 from shoal.methods.pbt.select import SELECTORS, Truncation
 from shoal.records.console import Display
 from shoal.records.recorder import Generation, Recorder, Start
+from shoal.records.screen import Screen
 from shoal.run.loop import resume, train
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
@@ -219,7 +219,7 @@ def test_a_run_goes_on_when_nobody_reads(tmp_path: Path, capfd: pytest.CaptureFi
 
 
 def test_an_interval_is_rounded_up_and_that_is_said(tmp_path: Path) -> None:
-    parts, console = build_run(tiny(interval=65)), Console(file=StringIO(), width=200)
+    parts, console = build_run(tiny(interval=65)), Screen(file=StringIO(), width=200)
     Display(console).start(Start(parts.resolved, 2, tmp_path, 0))
     assert "2 generations of 96 steps each" in console.file.getvalue()  # type: ignore[attr-defined]
     assert "interval 65 is rounded up to 96: whole rollouts" in console.file.getvalue()  # type: ignore[attr-defined]
@@ -228,7 +228,7 @@ def test_an_interval_is_rounded_up_and_that_is_said(tmp_path: Path) -> None:
 
 def test_live_view() -> None:
     """Drawn as it goes: best, median, worst, who copied whom, speed."""
-    console = Console(file=StringIO(), force_terminal=True, width=100, color_system=None)
+    console = Screen(file=StringIO(), force_terminal=True, width=100, color_system=None)
     display = Display(console)
 
     class Resolved:

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 from support.runs import tiny
 
 from shoal.methods.evolving import Pbt
 from shoal.records import console as module
 from shoal.records.console import Display
 from shoal.records.recorder import Start
+from shoal.records.screen import Screen
 
 
 def ended(generation: int) -> Any:
@@ -28,13 +28,13 @@ def ended(generation: int) -> Any:
 
 def test_the_bar_never_runs_backwards() -> None:
     """Through two generations and the last test."""
-    display = Display(Console(file=StringIO(), width=100))
+    display = Display(Screen(file=StringIO(), width=100))
     resolved: Any = SimpleNamespace(experiment=tiny(), method=Pbt(), steps=64)
     display.start(Start(resolved, 1, Path("somewhere"), 0))
     seen = []
 
     def share() -> float:
-        with (console := Console(file=StringIO(), width=100)).capture() as shown:
+        with (console := Screen(file=StringIO(), width=100)).capture() as shown:
             console.print(display._view())
         return float(shown.get().split("%")[0].split()[-1])
 
@@ -53,7 +53,7 @@ def test_the_time_left_falls_and_fits_into_a_narrow_terminal(monkeypatch: pytest
     """Of five generations of 100 s."""
     now = 0.0
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
-    console = Console(file=StringIO(), width=60)
+    console = Screen(file=StringIO(), width=60)
     display = Display(console)
     resolved: Any = SimpleNamespace(experiment=tiny(generations=5), method=Pbt(), steps=64)
     display.start(Start(resolved, 1, Path("somewhere"), 0))

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 from support.synthetic_run import write_about, write_run
 
 from shoal.core.errors import BadInput
+from shoal.records.screen import Screen
 from shoal.report import workspace
 from shoal.report.page import write_report
 from shoal.report.workspace import is_workspace, read_workspace, watch_workspace
@@ -111,7 +111,7 @@ def test_at_a_glance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(workspace.time, "sleep", look)
-    console = Console(file=StringIO(), width=120)
+    console = Screen(file=StringIO(), width=120)
     watch_workspace(tmp_path, console)
     assert len(looks) == 60
     shown = {line.split()[0]: line for line in console.file.getvalue().splitlines() if line.strip()}  # type: ignore[attr-defined]
@@ -122,7 +122,7 @@ def test_at_a_glance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nothing_to_watch(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="is not a workspace"):
-        watch_workspace(tmp_path, Console())
+        watch_workspace(tmp_path, Screen())
 
 
 @pytest.mark.parametrize(
@@ -147,4 +147,4 @@ def test_a_worker_whose_files_say_nothing_of_use(tmp_path: Path, name: str, text
         write_run(tmp_path / "workers" / worker, population=4, generations=3)
     (tmp_path / "workers" / "a" / name).write_text(text)
     assert write_report(tmp_path).read_text().startswith("<!")
-    Console(file=StringIO()).print(workspace._view(tmp_path))
+    Screen(file=StringIO()).print(workspace._view(tmp_path))

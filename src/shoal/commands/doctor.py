@@ -14,7 +14,6 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
-from rich.markup import escape
 from rich.table import Table
 
 from shoal.commands import checks, knobs, toy
@@ -29,6 +28,7 @@ from shoal.experiment.resolve import Resolved, resolve
 from shoal.population.devices import prepare
 from shoal.records.jsonl import read_lines
 from shoal.records.recorder import Generation, Recorder
+from shoal.records.screen import styled
 from shoal.run.loop import train
 from shoal.testing.checks import QUICK
 from shoal.testing.trainee import Trainee
@@ -36,7 +36,7 @@ from shoal.trainers.process import TrainerFailed
 from shoal.trainers.trainers import Trainers
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from shoal.records.screen import Screen
 
 ROLLOUTS, SEEDS = 4, 10  # of an interval of the dry run; of the toy
 LARGE = 3.0  # rewards of a step: most are about 1, Pendulum's about 6 (docs/results.md says what that does)
@@ -44,7 +44,7 @@ MOST = 1024  # environment steps of an interval that tries a trainer; more where
 COLORS = {"✓": "green", "!": "yellow", "✗": "bold red"}
 
 
-def examine(experiment: Experiment, arguments: Sequence[str], console: Console) -> bool:
+def examine(experiment: Experiment, arguments: Sequence[str], console: Screen) -> bool:
     """Check an experiment and say what was found; whether it can be run. Raises BadInput for what is none.
 
     arguments: those of `shoal train` that lead to it.
@@ -58,8 +58,8 @@ def examine(experiment: Experiment, arguments: Sequence[str], console: Console) 
             row = Table.grid(padding=(0, 1))
             row.add_column(width=1)
             row.add_column(width=20)
-            row.add_row(f"[{COLORS[mark]}]{mark}[/]", f"[bold]{topic}[/]", escape(text))
-            console.print(row, highlight=False)
+            row.add_row(styled((mark, COLORS[mark])), styled((topic, "bold")), text)
+            console.print(row)
             marks.append(mark)
 
     for check in (*checks.CHECKS, knobs.effects):
@@ -74,7 +74,7 @@ def examine(experiment: Experiment, arguments: Sequence[str], console: Console) 
         tell(list(dry_run(resolved)))
     problems, doubts = marks.count("✗"), marks.count("!")
     verdict = f"{problems} in the way of the run" if problems else f"it can be run: shoal train {shlex.join(arguments)}"
-    console.print(f"{verdict}{f'; {doubts} worth a thought' if doubts else ''}", highlight=False, soft_wrap=True)
+    console.print(f"{verdict}{f'; {doubts} worth a thought' if doubts else ''}", soft_wrap=True)
     return not problems
 
 

@@ -6,13 +6,11 @@ import os
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.markup import escape
-
 from shoal.core.interrupts import DONE, FAILED, Failed, Interrupted, described, on_signal
+from shoal.core.visible import in_shell
+from shoal.records.screen import Output, Screen, styled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -52,30 +50,25 @@ class Unheard:
 
 def say(message: str, code: int) -> int:
     """Print what went wrong, in one line. Returns the code."""
-    Console(stderr=True, emoji=False).print(f"[bold red]shoal:[/] {escape(message)}", highlight=False, soft_wrap=True)
+    Screen(stderr=True).print(styled(("shoal:", "bold red"), f" {message}"), soft_wrap=True)
     return code
 
 
-def in_shell(path: Path) -> str:
-    """A path as a shell takes it, to be printed by rich."""
-    return escape(quote(str(path)))
-
-
-class _Output(Console):
+class _Output(Screen):
     """One that leaves it to the command to end where nobody reads any more, as with `| head`."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
 
 
-def console() -> Console:
+def console() -> Screen:
     """Where commands print. A file or a pipe takes long lines, so that nothing is cut there."""
-    return _Output(width=None if sys.stdout.isatty() else WIDE, emoji=False)
+    return _Output(width=None if sys.stdout.isatty() else WIDE)
 
 
 def show(run: Callable[[Sequence[Recorder]], Result], quiet: bool) -> int:
     """Run with a display and TensorBoard, and say how it ended."""
-    from shoal.records.console import Display, Output
+    from shoal.records.console import Display
     from shoal.records.tensorboard import TensorBoard
 
     screen = Output()
@@ -85,7 +78,7 @@ def show(run: Callable[[Sequence[Recorder]], Result], quiet: bool) -> int:
         with on_signal(_no_more):
             if stopped.leading:
                 again = f"{stopped}{trusted(stopped.run_dir)}"  # it ends with a command
-                screen.print(escape(again), highlight=False, soft_wrap=True)
+                screen.print(again, soft_wrap=True)
             return stopped.code
     except Failed as error:
         return say(f"{error}{trusted(error.run_dir)}", FAILED)
@@ -136,28 +129,27 @@ def _no_more(number: int) -> None:
     """A signal when the run has ended: so does the command, in a moment."""
 
 
-def _tell(result: Result, screen: Console) -> int:
+def _tell(result: Result, screen: Screen) -> int:
     from shoal.report.page import write_report
 
     summary, champion = result.summary, result.summary["champion"]
     if champion is not None:
         test = champion["evaluation"]
-        screen.print(
-            f"champion: [bold]{scored(test)}[/] on {test['episodes']} fresh episodes "
+        told = styled(
+            *("champion: ", (scored(test), "bold"), f" on {test['episodes']} fresh episodes "),
             f"({champion['selection_fitness']:.4g} when selected); {summary['environment_steps']:,} steps in "
             f"{summary['seconds']:.0f} s, {summary['compile_seconds']:.0f} s of them compiling",
-            highlight=False,
-            soft_wrap=True,
         )
+        screen.print(told, soft_wrap=True)
         if "levels" in champion:
-            told = (f"{name} {scored(tested)}" for name, tested in champion["levels"].items())
-            screen.print(f"on levels: {', '.join(told)}", highlight=False, soft_wrap=True)
+            on_levels = (f"{name} {scored(tested)}" for name, tested in champion["levels"].items())
+            screen.print(f"on levels: {', '.join(on_levels)}", soft_wrap=True)
         if advice := luck(champion):
-            screen.print(advice, highlight=False, soft_wrap=True)
+            screen.print(advice, soft_wrap=True)
     try:
         page = write_report(result.run_dir)
     except OSError as error:
-        again = f"shoal report {quote(str(result.run_dir))}"
+        again = f"shoal report {in_shell(result.run_dir)}"
         return say(f"the run is done, only its page is missing: {described(error)}; when mended: {again}", FAILED)
     if champion is None:
         return say("no member ever had a finite fitness: every one of them diverged", FAILED)
@@ -167,5 +159,5 @@ def _tell(result: Result, screen: Console) -> int:
         *([("the curves", f"tensorboard --logdir {in_shell(curves)}")] if curves.is_dir() else []),
         ("play", f"shoal play {in_shell(result.run_dir)} --video champion.mp4{trusted(result.run_dir)}"),
     ):
-        screen.print(f"{f'{name}:':13} {command}", highlight=False, soft_wrap=True)
+        screen.print(f"{f'{name}:':13} {command}", soft_wrap=True)
     return DONE

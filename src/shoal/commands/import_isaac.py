@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core.errors import BadField, BadInput, unknown
+from shoal.core.visible import visible
 from shoal.core.yaml_text import parse, read_yaml, write_yaml
 from shoal.experiment.experiment import Experiment, check
 from shoal.experiment.files import from_dict
@@ -89,7 +90,7 @@ def translate(file: Path, overrides: Sequence[str] = (), task: str | None = None
     _share(experiment, told, workers)
     check(from_dict(experiment))
     ordered = {option.name: experiment[option.name] for option in fields(Experiment) if option.name in experiment}
-    return "".join(f"# {note}\n" for note in notes) + write_yaml(ordered)
+    return "".join(f"# {visible(note)}\n" for note in notes) + write_yaml(ordered)
 
 
 def _experiment(told: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:

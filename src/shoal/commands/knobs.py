@@ -93,9 +93,9 @@ def _drawn(space: ActionSpace, rng: np.random.Generator) -> np.ndarray:
     return np.asarray(rng.integers(getattr(space, "nvec", None) or space.n), np.int32)  # type: ignore[union-attr]
 
 
-def described(full: str, environment: DeviceEnvironment | HostEnvironment) -> str:
+def described(full: str, environment: DeviceEnvironment | HostEnvironment) -> list[str]:
     """What `shoal envs` says of one environment: what agents see of it, what its info tells, and its knobs."""
-    return f"{full} shows {_shown(environment.spec)}\n{_info(full, environment)}{_tunable(full, environment)}"
+    return [f"{full} shows {_shown(environment.spec)}", *_info(full, environment), *_tunable(full, environment)]
 
 
 def _shown(spec: Spec) -> str:
@@ -105,22 +105,21 @@ def _shown(spec: Spec) -> str:
     return "; ".join([told(spec.obs), *sees])
 
 
-def _info(full: str, environment: DeviceEnvironment | HostEnvironment) -> str:
+def _info(full: str, environment: DeviceEnvironment | HostEnvironment) -> list[str]:
     """A line; none where it tells nothing, or on the host, where only a step would show it."""
     if not isinstance(environment, DeviceEnvironment) or environment.info is None:
-        return ""
+        return []
     reset, info = environment.reset, environment.info
     with lenient():
         numbers = jax.eval_shape(lambda key: info(reset(key)[0]), jax.random.key(0))
     names = [keystr(path, simple=True, separator=".") for path, _ in tree_leaves_with_path(numbers)]
-    return f"{full} tells these after a step, of which one may be fitness.objective: {', '.join(names)}\n"
+    return [f"{full} tells these after a step, of which one may be fitness.objective: {', '.join(names)}"]
 
 
-def _tunable(full: str, environment: DeviceEnvironment | HostEnvironment) -> str:
+def _tunable(full: str, environment: DeviceEnvironment | HostEnvironment) -> list[str]:
     if not environment.knobs:
-        return f"{full} has no numbers that can be tuned"
-    listed = "\n".join(f"  {PREFIX}{name}: {value:g}" for name, value in environment.knobs.items())
-    beside = ""
+        return [f"{full} has no numbers that can be tuned"]
+    listed = [f"  {PREFIX}{name}: {value:g}" for name, value in environment.knobs.items()]
     if isinstance(environment, DeviceEnvironment):
-        beside = f"\n  and for each of them {PREFIX}NAME{SPREAD}: how far from it every episode draws it anew"
-    return f"{full} can be tuned by these, under space or hyper:\n{listed}{beside}"
+        listed.append(f"  and for each of them {PREFIX}NAME{SPREAD}: how far from it every episode draws it anew")
+    return [f"{full} can be tuned by these, under space or hyper:", *listed]

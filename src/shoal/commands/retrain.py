@@ -10,7 +10,7 @@ from typing import Any
 from shoal.core.errors import BadInput
 from shoal.experiment.experiment import Experiment, alone
 from shoal.experiment.files import blame, load, of_run
-from shoal.experiment.registry import method_data, method_name, name_of
+from shoal.experiment.registry import method, method_name, name_of
 from shoal.experiment.resolve import resolve
 from shoal.experiment.trust import open_run
 from shoal.methods.method import Schedule
@@ -54,14 +54,19 @@ def follower(
     experiment = open_run(run, trust_code) if file is None else of_run(run)
     name, tuned = method_name(experiment.method), sorted(experiment.space or ())
     if METHODS.get(name) is Schedule:  # itself a replay
-        tuned = sorted(method_data(experiment.method)["rows"][0])
+        made = method(experiment.method)
+        assert isinstance(made, Schedule)
+        tuned = sorted({name for row in made.rows for name in row})
     elif not read_run(run).tunes:
         raise BadInput(f"{run} has no schedule to follow: method {name} tunes nothing")
     if not tuned:
         raise BadInput(f"{run} has no schedule to follow: its space is empty, so that nothing was tuned")
-    rows = [{name: row[name] for name in tuned} for row in schedule(run)]
-    if not rows:
+    found = schedule(run)
+    if not found:
         raise BadInput(f"{run} has no lineage to follow: its first generation has not ended")
+    if untold := [name for name in tuned if name not in found[0]]:
+        raise BadInput(f"{run} has no schedule to follow: its lineage does not tell of {', '.join(untold)}")
+    rows = [{name: row[name] for name in tuned} for row in found]
     if file is None:
         trained = replace(experiment, start=None)
         if experiment.start:

@@ -9,9 +9,7 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
-from rich.console import Console
 from rich.live import Live
-from rich.markup import escape
 from rich.table import Table
 
 from shoal.commands.retrain import follower
@@ -25,6 +23,7 @@ from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import blame
 from shoal.population.devices import prepare
 from shoal.records.recorder import Generation, Recorder, Start
+from shoal.records.screen import Screen, styled
 from shoal.records.tensorboard import TensorBoard
 from shoal.run.loop import resume, train
 from shoal.study.places import NotOurs, begun
@@ -33,7 +32,7 @@ from shoal.study.sequences import FRESH, put_together
 from shoal.study.study import Study, Trial, budgets, dump, place, read, trials
 
 
-def conduct(file: Path, workspace: Path | None, console: Console, quiet: bool = False) -> tuple[Path, int]:
+def conduct(file: Path, workspace: Path | None, console: Screen, quiet: bool = False) -> tuple[Path, int]:
     """Do all runs of a study that nobody does or has done; returns its directory, and how many runs have failed.
 
     workspace: by default studies/NAME. A run that was stopped goes on. Raises BadInput, Interrupted, KeyboardInterrupt.
@@ -140,7 +139,7 @@ def _failure(run: Callable[[], None]) -> str | None:
 class _Board(Recorder):
     """What stands where: a line for each arm, live in a terminal, and one for each run that ends."""
 
-    def __init__(self, study: Study, path: Path, planned: list[Trial], console: Console, quiet: bool):
+    def __init__(self, study: Study, path: Path, planned: list[Trial], console: Screen, quiet: bool):
         self._study, self._path, self._planned, self._console, self._quiet = study, path, planned, console, quiet
         self.failed: set[Trial] = set()
         self._trial: Trial | None = None
@@ -173,19 +172,19 @@ class _Board(Recorder):
         name = " ".join(trial.place.parts[1:])
         if failure is None:
             outcome = self._done[trial.key]
-            told = f"{outcome.score:.4g} in {outcome.row['seconds']:.0f} s; {self._left()}"
+            told: list[str | tuple[str, str]] = [
+                f"{outcome.score:.4g} in {outcome.row['seconds']:.0f} s; {self._left()}"
+            ]
         else:
             self.failed.add(trial)
             file = self._path / failure_of(*trial.key)
             file.parent.mkdir(parents=True, exist_ok=True)
             write_file(file, f"{failure}\n".encode())
-            told = f"[bold red]failed[/]: {escape(failure)}"
+            told = [("failed", "bold red"), f": {failure}"]
         if not self._quiet or failure is not None:
-            self._console.print(f"{escape(name)}: {told}", highlight=False, soft_wrap=True)
+            self._console.print(styled(f"{name}: ", *told), soft_wrap=True)
         for key, why in stranded(self._study, [trial.key] if failure is not None else []).items():
-            self._console.print(
-                f"{escape(' '.join(place(*key).parts[1:]))}: {escape(why)}", highlight=False, soft_wrap=True
-            )
+            self._console.print(f"{' '.join(place(*key).parts[1:])}: {why}", soft_wrap=True)
 
     def start(self, event: Start) -> None:
         self._total, self._part = event.resolved.experiment.generations, 0
@@ -268,5 +267,5 @@ class _Board(Recorder):
             mean = f"{sum(scores) / len(scores):.4g}" if scores else ""
             at = self._trial if self._trial in group else None
             now = f"seed {at.seed}, {self._share:.0%}" if at else ""
-            table.add_row(escape(task), escape(arm), f"{len(scores)}/{len(group)}", mean, now)
+            table.add_row(task, arm, f"{len(scores)}/{len(group)}", mean, now)
         return table

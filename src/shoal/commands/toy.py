@@ -25,7 +25,8 @@ from shoal.methods.pbt.evolver import pbt
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from rich.console import Console
+
+    from shoal.records.screen import Screen
 
 TOP, STEPS, INTERVAL, RATE = 1.2, 200, 10, 0.02
 SPACE = {"h0": Range(0.0, 1.0), "h1": Range(0.0, 1.0)}
@@ -148,7 +149,7 @@ def figure(path: Path, seed: int = 0) -> None:
     write_file(path, picture.getvalue())
 
 
-def main(out: Path, seeds: int, console: Console) -> None:
+def main(out: Path, seeds: int, console: Screen) -> None:
     """Prints the table over `seeds` runs of every arm and saves the figure at `out`."""
     from rich.progress import Progress
     from rich.table import Table
@@ -167,7 +168,7 @@ def main(out: Path, seeds: int, console: Console) -> None:
         grid.add_row(row.title, *(f"{number:.3f}" for number in row[1:]))
     console.print(grid)
     figure(out)
-    console.print(f"Figure saved to {out}")
+    console.print(f"Figure saved to {out}", soft_wrap=True)
 
 
 def _cards(step: int, theta: np.ndarray, hyper: np.ndarray) -> Cards:

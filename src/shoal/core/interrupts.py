@@ -51,9 +51,9 @@ class Failed(Exception):
 
 def to_resume(run_dir: Path) -> str:
     """The command that continues a run, as a shell takes it."""
-    from shlex import quote
+    from shoal.core.visible import in_shell
 
-    return f"shoal resume {quote(str(run_dir))}"
+    return f"shoal resume {in_shell(run_dir)}"
 
 
 @contextmanager

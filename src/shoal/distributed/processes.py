@@ -12,6 +12,7 @@ import numpy as np
 from shoal.core.errors import BadField, BadInput
 from shoal.core.interrupts import BAD_INPUT, FAILED, Failed, Interrupted
 from shoal.core.types import SearchLearner
+from shoal.core.visible import visible
 from shoal.core.workshop import Workshop
 from shoal.distributed.asynchronous import Worker
 from shoal.distributed.directory import Workspace
@@ -59,11 +60,11 @@ class Processes:
         try:
             match error:
                 case Interrupted(agreed=False):
-                    self.exchange.fail(str(error), error.code)
+                    self.exchange.fail(visible(str(error)), error.code)
                 case BadInput():
-                    self.exchange.fail(str(error), BAD_INPUT)
+                    self.exchange.fail(visible(str(error)), BAD_INPUT)
                 case Failed():
-                    self.exchange.fail(str(error), FAILED)
+                    self.exchange.fail(visible(str(error)), FAILED)
                 case Interrupted() | None:
                     pass
                 case BaseException():  # user code may leave by SystemExit

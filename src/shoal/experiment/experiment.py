@@ -152,8 +152,10 @@ def check(experiment: Experiment) -> Method:
             holder = attrgetter(*above)(e) if above else e
             raise explained(BadField(name, f"must be at {bound}", value=value), type(holder), *(f"{x}." for x in above))
     for name in ("run_dir", "workspace", "start"):
-        if "\0" in (getattr(e, name) or ""):
-            raise BadField(name, "no path holds the character \\0", value=f"{getattr(e, name)!r}")
+        path = getattr(e, name) or ""
+        if "\0" in path or path.encode(errors="ignore").decode() != path:
+            problem = "a path must be text in UTF-8, without \\0, to be written in a run's files"
+            raise BadField(name, problem, "rename what is not", value=f"{path!r}")
     if e.shards is not None and (e.shards < 1 or e.population % e.shards):
         raise BadField("shards", f"must be at least 1 and divide population = {e.population}", value=e.shards)
     if (e.workspace is not None) != (e.exchange == "directory"):

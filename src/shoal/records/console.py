@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
-from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -18,6 +16,7 @@ from rich.text import Text
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.registry import method_name
 from shoal.records.recorder import Recorder
+from shoal.records.screen import Screen, styled
 
 if TYPE_CHECKING:
     from shoal.methods.method import Method
@@ -27,23 +26,13 @@ Column = Callable[["Generation"], str]
 ROWS = 12  # generations in view
 
 
-class Output(Console):
-    """Standard output or error of a command, which continues when they are closed, as with `| head`."""
-
-    def on_broken_pipe(self) -> None:
-        self.quiet = True
-        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
-        if not self.stderr:
-            Output(stderr=True).print("shoal: nobody reads the output any more; the run goes on", highlight=False)
-
-
 class Display(Recorder):
     """Generation, fitness of best, median and worst, who copied whom, steps per second; below, what is done and time left.
 
     Of members that are drawn around a mean: its return and rank, and returns of worst, average and best member.
     """
 
-    def __init__(self, console: Console, quiet: bool = False):
+    def __init__(self, console: Screen, quiet: bool = False):
         self._console, self._quiet = console, quiet
         self._live: Live | None = None
         self._rows: list[tuple[str, ...]] = []
@@ -63,22 +52,25 @@ class Display(Recorder):
         number, unit = (resolved.steps, "step") if resolved.steps else (resolved.measurement.episodes, "episode")
         size = f"{number:,} {unit}{'s' * (number > 1)} each"
         self._say(
-            f"[bold]{e.population} × {escape(str(e.agent))}{how}[/] on [bold]{escape(str(e.env))}[/], "
-            f"{e.generations} generation{'s' * (e.generations > 1)} of {size}, {where} → {escape(str(run_dir))}"
+            styled(
+                *((f"{e.population} × {e.agent}{how}", "bold"), " on ", (str(e.env), "bold"), ", "),
+                f"{e.generations} generation{'s' * (e.generations > 1)} of {size}, {where} → {run_dir}",
+            )
         )
         if resolved.steps and resolved.steps != e.interval:
-            self._say(f"[dim]interval {e.interval:,} is rounded up to {resolved.steps:,}: whole rollouts[/]")
+            self._say(f"interval {e.interval:,} is rounded up to {resolved.steps:,}: whole rollouts", "dim")
         if e.levels is not None:
             other = "train" if e.fitness.levels == "validation" else "validation"
             self._columns[other] = _on_levels(other)
             self._say(
-                f"[dim]fitness is measured on {e.fitness.levels} levels; {other}: what the best returns on those of "
-                f"{other}[/]"
+                f"fitness is measured on {e.fitness.levels} levels; {other}: what the best returns on those of {other}",
+                "dim",
             )
         if method.drawn:
             self._say(
-                f"[dim]mean: return of the policy that members are drawn around; rank: its place among these "
-                f"{e.population}, 1 where none is better; lowest, average, highest: their returns[/]"
+                f"mean: return of the policy that members are drawn around; rank: its place among these "
+                f"{e.population}, 1 where none is better; lowest, average, highest: their returns",
+                "dim",
             )
         if not self._quiet and self._console.is_terminal:
             self._live = Live(self._view(), console=self._console, refresh_per_second=8, transient=False)
@@ -120,7 +112,7 @@ class Display(Recorder):
             self.note(ALIKE)
 
     def note(self, message: str) -> None:
-        self._console.print(escape(message), style="yellow", highlight=False, soft_wrap=True)
+        self._console.print(message, style="yellow", soft_wrap=True)
 
     def finish(self, result: dict[str, Any] | None) -> None:
         if self._live is not None:
@@ -154,9 +146,9 @@ class Display(Recorder):
         each = (self._ended - self._began) / (self._done - self._first)
         return max(each * (self._total - self._done) - (time.monotonic() - self._ended), 0.0)
 
-    def _say(self, text: str) -> None:
+    def _say(self, text: str | Text, style: str | None = None) -> None:
         if not self._quiet:
-            self._console.print(text, highlight=False, soft_wrap=True)
+            self._console.print(text, style=style, soft_wrap=True)
 
 
 def _copies(event: Generation) -> str:

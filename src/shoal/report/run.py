@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import yaml
 from shoal.core.atomic import parse_json
 from shoal.core.errors import BadInput, no_run
 from shoal.core.evolution import Range
+from shoal.core.visible import visible, write_csv
 from shoal.core.yaml_text import read_yaml
 from shoal.records.jsonl import read_lines, read_text
 from shoal.report.lineage import Lineage, number, tabulate
@@ -126,7 +126,7 @@ def read_run(path: Path) -> Run:
         raise no_run(path)
     text = read_text(path / "experiment.yaml")
     return Run(
-        name=path.resolve().name,
+        name=visible(path.resolve().name),
         text=text,
         experiment=mapping(read_yaml, text),
         about=mapping(parse_json, read_text(path / "method.json")),
@@ -206,9 +206,7 @@ def print_schedule(path: Path, format: str, out: TextIO) -> None:
     if not rows:
         raise BadInput(f"{path} has no lineage yet: its first generation has not ended")
     if format == "csv":
-        writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+        write_csv(rows, rows[0], out)
     elif format == "yaml":
         yaml.safe_dump(rows, out, sort_keys=False)
     else:

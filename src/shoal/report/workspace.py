@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import interruptible
+from shoal.core.visible import visible
 from shoal.records.jsonl import read_lines
+from shoal.records.screen import Screen, styled
 from shoal.report.lineage import number, tabulate
 from shoal.report.run import Run, read_run
 
@@ -60,10 +62,12 @@ def read_workspace(path: Path) -> Run:
         result = runs[0].result | told | {"champion": champion}
     elif metrics:
         metrics[-1]["champion"] = champion
-    return Run(path.resolve().name, runs[0].text, experiment, runs[0].about, result, metrics, tabulate(entries))
+    return Run(
+        visible(path.resolve().name), runs[0].text, experiment, runs[0].about, result, metrics, tabulate(entries)
+    )
 
 
-def watch_workspace(path: Path, console: Console) -> None:
+def watch_workspace(path: Path, console: Screen) -> None:
     """Show how every worker fares until Ctrl-C. Raises BadInput where there are none."""
     if not is_workspace(path):
         raise BadInput(f"{path} is not a workspace that workers share; --watch has nothing to show")
@@ -84,7 +88,8 @@ def _view(path: Path) -> Table:
         table.add_column(name, justify="left" if name in ("worker", "state") else "right", no_wrap=True)
     for run in workers(path):
         lineage = run.lineage
-        planned = run.experiment.get("generations", "?")
+        planned = run.experiment.get("generations")
+        planned = planned if isinstance(planned, int) else "?"
         if not len(lineage.generations):
             table.add_row(run.name, f"0/{planned}", *[""] * 6, _state(path, run))
             continue
@@ -99,15 +104,15 @@ def _view(path: Path) -> Table:
     return table
 
 
-def _state(path: Path, run: Run) -> str:
+def _state(path: Path, run: Run) -> Text:
     """What a worker is up to, as far as files tell."""
     if run.result:
-        return "[green]done[/]"
+        return styled(("done", "green"))
     try:
         before = (path / "leases" / run.name).stat().st_mtime
     except OSError:
-        return "[yellow]stopped[/]"
-    return "at work" if abs(time.time() - before) < 60 else "[yellow]silent[/]"
+        return styled(("stopped", "yellow"))
+    return styled("at work" if abs(time.time() - before) < 60 else ("silent", "yellow"))
 
 
 def _together(runs: list[Run]) -> list[dict[str, Any]]:

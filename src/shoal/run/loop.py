@@ -112,11 +112,10 @@ def _run(
 def _display(progress: bool) -> list[Recorder]:
     if not progress:
         return []
-    from rich.console import Console
-
     from shoal.records.console import Display
+    from shoal.records.screen import Screen
 
-    return [Display(Console())]
+    return [Display(Screen())]
 
 
 def _asked(experiment: Experiment) -> list[Recorder]:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.core.atomic import write_file
+from shoal.core.visible import visible
 from shoal.records.jsonl import read_text
 from shoal.report import charts
 from shoal.report.charts import Axis, text
@@ -22,7 +23,7 @@ from shoal.report.page import document
 from shoal.study import statistics
 from shoal.study.drawing import POINTS, Row, band, looks_of, rows_drawn
 from shoal.study.levels import have_levels, levels
-from shoal.study.results import FILE, Results, read_results, write_csv
+from shoal.study.results import FILE, Results, read_results, write_runs
 
 LISTED = 6  # pairs that are a table; of more the table is folded behind a map
 FEW = 8  # seeds, below which an interval is too narrow (docs/studies.md)
@@ -102,7 +103,7 @@ class Comparison:
 def write_page(path: Path) -> Path:
     """Write STUDY/report.html and STUDY/study.csv. Raises BadInput."""
     results = read_results(path)
-    write_csv(results)
+    write_runs(results)
     target = path / "report.html"
     write_file(target, render(results).encode())
     return target
@@ -110,7 +111,7 @@ def write_page(path: Path) -> Path:
 
 def render(results: Results) -> str:
     """The page as text."""
-    comparison, name = Comparison(results), results.path.resolve().name
+    comparison, name = Comparison(results), visible(results.path.resolve().name)
     return document(f"{name}: a study", _header(comparison, name), _sections(comparison), name, {})
 
 

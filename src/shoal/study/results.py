@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import numpy as np
 
 from shoal.core.atomic import parse_json, write_file
 from shoal.core.errors import BadInput
+from shoal.core.visible import write_csv
 from shoal.records.jsonl import read_lines, read_text
 from shoal.report.generalisation import PURPOSES
 from shoal.report.lineage import number
@@ -174,13 +174,11 @@ def _middle(line: dict[str, Any], levels: str) -> float:
     return float(np.median(known)) if known else np.nan
 
 
-def write_csv(results: Results) -> Path:
+def write_runs(results: Results) -> Path:
     """Write study.csv: a row for each run that is done."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for outcome in results.outcomes.values():
-        writer.writerow({k: "" if v is None or v != v else v for k, v in outcome.row.items()})
+    rows = [{k: "" if x is None or x != x else x for k, x in o.row.items()} for o in results.outcomes.values()]
+    write_csv(rows, COLUMNS, out)
     target = results.path / "study.csv"
     write_file(target, out.getvalue().encode())
     return target

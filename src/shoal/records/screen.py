@@ -1,0 +1,44 @@
+"""The screen: where all that Shoal prints meets the terminal."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from shoal.core.visible import speakable, visible
+
+
+class Screen(Console):
+    """Standard output or error. A text is one line and means itself: nothing in it is markup, or steers the terminal.
+
+    What has a style of Shoal's own is `styled`.
+    """
+
+    def __init__(self, **options: Any):
+        super().__init__(markup=False, emoji=False, highlight=False, **options)
+        speakable(self.file)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(visible(text), **options)
+
+
+class Output(Screen):
+    """One of a run, which goes on when nobody reads any more, as with `| head`."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+        if not self.stderr:
+            Output(stderr=True).print("shoal: nobody reads the output any more; the run goes on")
+
+
+def styled(*parts: str | tuple[str, str]) -> Text:
+    """A line of several parts; those that are (text, style) have one."""
+    whole = Text()
+    for part in parts:
+        text, style = (part, "") if isinstance(part, str) else part
+        whole.append(visible(text), style)
+    return whole

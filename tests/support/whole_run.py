@@ -1,0 +1,41 @@
+"""A run with all of its files, made of NumPy's numbers: nothing is trained or compiled for it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from support.runs import at_work, tiny
+from support.synthetic_run import write_run
+
+from shoal.core.evolution import Best
+from shoal.core.spec import Discrete, Spec
+from shoal.experiment.make import make_learner
+from shoal.methods.evolving import Pbt
+from shoal.run.rundir import RunDirectory, Totals
+
+SPEC = Spec((4,), "float32", Discrete(2))
+AGENT = make_learner(tiny(), SPEC, Pbt())[1].agent
+LEARNED: Any = jax.tree.map(
+    lambda x: np.zeros(x.shape, x.dtype),
+    jax.eval_shape(lambda: AGENT.init(jax.random.key(0), AGENT.hyper)).learned,
+)
+PARTS = {"run": {"champion": LEARNED, "evolution": ()}, "shard-0000": {"counters": np.arange(4)}}
+
+
+def write_whole_run(path: Path) -> Path:
+    """Records of three generations, checkpoints of two, a champion, and a result."""
+    write_run(path, population=4, generations=3)
+    result = (path / "result.json").read_bytes()
+    best = Best(LEARNED, 1, 2, 30.0, {name: float(x) for name, x in AGENT.hyper._asdict().items()})
+    with at_work(path) as workshop:
+        files = RunDirectory(path, 3, workshop)
+        files.reopen(tiny(), {}, 3, Best(), SPEC)
+        for generation in (1, 2):
+            files.save(generation, PARTS, asdict(Totals(3.5, 512, best.about())), 2, best, SPEC)
+        files.close()
+    (path / "result.json").write_bytes(result)
+    return path
