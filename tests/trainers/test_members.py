@@ -13,19 +13,21 @@ import sys
 import tempfile
 import threading
 import time
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save
 from support.ancestry import check_ancestry
 from support.cases import others_slow
 from support.runs import COMMAND, mpiexec, rows, same_run, shoal
 from support.trainers import Sound
 
 import shoal as library
+from shoal.core.atomic import seal
 from shoal.core.errors import BadInput
 from shoal.core.evolution import Range
 from shoal.core.interrupts import Failed, Interrupted
@@ -34,6 +36,7 @@ from shoal.experiment.resolve import resolve
 from shoal.population.trainer_shard import TrainerShard
 from shoal.records.recorder import Generation, Recorder
 from shoal.run.champion import load_champion
+from shoal.run.checkpoint import read_manifest
 from shoal.run.loop import resume, train
 from shoal.run.members import read_members
 from shoal.trainers.remote import RemoteTrainer
@@ -323,6 +326,69 @@ def test_the_champion_acts(whole: Path) -> None:
         assert time.monotonic() < end, "nobody asks its process any more"
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "[",
+        "[]",
+        "['w'",
+        "['w']]",
+        "['w']['x']",
+        "[w]",
+        "[1]",
+        "[b'w']",
+        "[{}[0]]",
+        "[1/0]",
+        '["w"]',
+        "['\\d']",
+        "[('a',)]",
+    ],
+)
+def test_a_forged_name_of_an_array_is_told_in_one_line(whole: Path, tmp_path: Path, name: str) -> None:
+    """Of a champion; and a name that is none of a member's, of which its trainer says what it lacks."""
+    shutil.copytree(whole, run := tmp_path / "r")
+    told = read_manifest(run / "champion")
+    write_champion(run / "champion", {name: np.zeros(2)}, told)
+    with pytest.raises(BadInput, match="(?s)is no name of an array|was made by another experiment") as caught:
+        load_champion(run, trust_code=True)
+    assert "\n" not in str(caught.value)
+
+
+def test_arrays_that_no_trainer_gave_are_told_in_one_line(whole: Path, tmp_path: Path) -> None:
+    for i, (arrays, message) in enumerate(
+        (
+            ({"['v']": np.zeros(2)}, f"{SOUND} failed: KeyError: 'w' (trainers.py, line "),
+            ({}, f"{SOUND} failed: KeyError: 'w' (trainers.py, line "),
+        )
+    ):
+        shutil.copytree(whole, run := tmp_path / f"{i}")
+        write_champion(run / "champion", arrays, read_manifest(run / "champion"))
+        outcome = shoal("evaluate", run, "--episodes", 3, "--trust-code")
+        assert outcome.code == 2 and message in outcome.err and outcome.err.count("\n") == 1, outcome.err
+
+
+def test_a_checkpoint_without_what_is_a_members_own_is_refused(whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole, run := tmp_path / "r")
+    for folder in (run / "checkpoints").iterdir():
+        told = read_manifest(folder)
+        (part,) = (name for name in told["parts"] if name.startswith("shard"))
+        arrays = load_file(folder / f"{part}.safetensors")
+        data = save({name: x for name, x in arrays.items() if "['own']" not in name})
+        (folder / f"{part}.safetensors").write_bytes(data)
+        told["parts"][part] = {"bytes": len(data), "crc32": zlib.crc32(data)}
+        (folder / "manifest.json").write_bytes(seal(told))
+    outcome = shoal("resume", run, "--generations", GENERATIONS + 1, "--trust-code", "--quiet")
+    assert outcome.code == 2 and "does not hold what member 0 had of its own" in outcome.err, outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def write_champion(folder: Path, arrays: dict[str, Any], told: dict[str, Any]) -> None:
+    """A champion with these arrays, for which its manifest vouches."""
+    data = save(arrays)
+    (folder / "state.safetensors").write_bytes(data)
+    (folder / "manifest.json").write_bytes(seal(told | {"bytes": len(data), "crc32": zlib.crc32(data)}))
+
+
 def test_a_champion_acts_in_the_space_of_its_environment(tmp_path: Path) -> None:
     train(bandit(tmp_path / "r", agent="support.trainers:Counted", generations=1))
     champion = load_champion(tmp_path / "r", trust_code=True)
@@ -406,8 +472,34 @@ def test_what_cannot_be(changes: dict[str, Any], message: str, tmp_path: Path) -
     ("about", "message"),
     [
         ({"hyper": {"lambda": 0.9}}, "agent: its hyper has 'lambda', and a name must be letters"),
-        ({"limits": {"rate": 3}}, r"agent: its limits = {'rate': 3} must be {name: \(lowest, highest\)}"),
-        ({"limits": [3]}, r"agent: its limits = \[3\] must be"),
+        ({"hyper": {"rate": "fast"}}, "agent: its hyper has rate = 'fast', which must be a number"),
+        ({"hyper": [3]}, r"agent: its hyper is \[3\], which must be a mapping of names to numbers"),
+        ({"limits": {"rate": 3}}, r"agent: its limits are {'rate': 3}, and they must be {name: \(lowest, highest\)}"),
+        ({"limits": [3]}, r"agent: its limits are \[3\], and they must be"),
+        ({"space": {"speed": [0.0, 1.0]}}, "agent.space: 'speed' does not exist; did you mean greed"),
+        ({"space": 3}, "agent: its space is 3, which must be a mapping of names to ranges"),
+        *(
+            ({"spec": spec}, r"agent: its spec cannot be read: .*; it must be such as \{\"obs_shape\": \[4\]")
+            for spec in (
+                "text",
+                3,
+                [1],
+                {},
+                {"obs_shape": [2], "obs_dtype": "float32"},
+                {"action": None},
+                {"action": "discrete"},
+                {"action": {}},
+                {"action": {"kind": ["discrete"]}},
+                {"obs_shape": [2], "obs_dtype": "float32", "action": {"kind": "discrete", "n": 2, "odd": 1}},
+                {"obs_shape": [2], "obs_dtype": "float32", "action": {"kind": "discrete", "n": 0}},
+                {"obs_shape": [2], "obs_dtype": "float32", "action": {"kind": "discrete", "n": float("inf")}},
+                {"obs_shape": [2], "obs_dtype": "float32", "action": {"kind": "continuous", "low": [0], "high": []}},
+                {"obs_shape": "22", "obs_dtype": "float32", "action": {"kind": "discrete", "n": 2}},
+                {"obs_shape": [-2], "obs_dtype": "float32", "action": {"kind": "discrete", "n": 2}},
+                {"obs_shape": [2], "obs_dtype": None, "action": {"kind": "discrete", "n": 2}},
+                {"obs_shape": [2], "obs_dtype": "object", "action": {"kind": "discrete", "n": 2}},
+            )
+        ),
         ({"space": {"rate": 3}}, "agent.space.rate: must be a mapping"),
         ({"space": {"rate": [1e-3]}}, "agent.space.rate: must be a mapping"),
         ({"space": {"rate": [1e-3, 1, "lag"]}}, "agent.space.rate.scale: 'lag' does not exist; did you mean log"),

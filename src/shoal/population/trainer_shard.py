@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from safetensors import SafetensorError
@@ -236,8 +237,7 @@ class TrainerShard:
             self._fitness[rows] = saved["fitness"]
             for i, row in enumerate(rows):
                 member, state = self._members[row], saved["members"][f"{self.uid[row]:08d}"]
-                own = json.loads(state["own"]["json"].tobytes())
-                member.trainer.state = State(state["learned"], state["memory"], own)
+                member.trainer.state = State(state["learned"], state["memory"], _own(state["own"], self.uid[row]))
                 member.trainer.hyper = {name: float(x[i]) for name, x in saved["hyper"].items()}
                 member.steps, member.finite = int(saved["steps"][i]), bool(saved["finite"][i])
                 member.evaluation_steps = int(saved["evaluation_steps"][i])
@@ -308,3 +308,12 @@ def _saved(state: State | None) -> dict[str, PyTree]:
         return {"learned": Named(), "memory": Named(), "own": Named()}
     own = {"json": np.frombuffer(json.dumps(state.own).encode(), np.uint8)}
     return {"learned": dict(state.learned), "memory": dict(state.memory), "own": own}
+
+
+def _own(saved: dict[str, np.ndarray], uid: int) -> dict[str, Any]:
+    """The opposite of `_saved` of what is a member's own. Raises BadInput."""
+    with suppress(KeyError, ValueError, RecursionError):
+        own = json.loads(saved["json"].tobytes())
+        if isinstance(own, dict):
+            return own
+    raise BadInput(f"the checkpoint does not hold what member {uid} had of its own: it was made by another experiment")

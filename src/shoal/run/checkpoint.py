@@ -8,8 +8,10 @@ import re
 import shutil
 import time
 import uuid
+import warnings
 import zlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -153,7 +155,7 @@ def as_tree(arrays: Mapping[str, np.ndarray], like: PyTree) -> PyTree:
         if isinstance(leaf, Named):
             place = jax.tree_util.keystr(path)
             inside = [name for name in left if name.startswith(f"{place}[")]
-            return {ast.literal_eval(name[len(place) + 1 : -1]): left.pop(name) for name in inside}
+            return {_key(name, place): left.pop(name) for name in inside}
         expected = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
         dtype = np.dtype(expected.dtype)
         name = _name(path, dtype)
@@ -170,6 +172,16 @@ def as_tree(arrays: Mapping[str, np.ndarray], like: PyTree) -> PyTree:
     if left:
         raise Damaged(f"{min(left)} is there, and not in this run")
     return tree
+
+
+def _key(name: str, place: str) -> str:
+    """The key of an array in a dictionary that lies at a place of a tree, of the name that the array is saved by."""
+    with suppress(SyntaxError, ValueError, TypeError, MemoryError, RecursionError), warnings.catch_warnings():
+        warnings.simplefilter("error", SyntaxWarning)
+        key = ast.literal_eval(name[len(place) + 1 : -1])
+        if isinstance(key, str) and name == f"{place}[{key!r}]":
+            return key
+    raise Damaged(f"{name!r} is no name of an array")
 
 
 def _is_key(leaf: Any) -> bool:

@@ -13,11 +13,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
+from operator import index
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from shoal.core.cores import usable_cores
-from shoal.core.errors import BadField
+from shoal.core.errors import BadField, unknown
 from shoal.core.evolution import Range
 from shoal.core.schema import build
 from shoal.core.spec import ActionSpace, Continuous, Discrete, Spec
@@ -69,6 +72,8 @@ class Trainers:
             about = self._first.description
             hyper = {name: float(x) for name, x in about["hyper"].items()}
             self.hyper: Hyper = namedtuple("Hyper", list(hyper))(**hyper)
+            if lacking := [name for name in about["space"] if name not in hyper]:
+                raise unknown("agent.space", lacking[0], hyper)
             self.space: dict[str, Range] = {name: _range(name, r) for name, r in about["space"].items()}
             self.limits = {name: (float(low), float(high)) for name, (low, high) in about["limits"].items()}
             self.spec, self.acts, self.exports = _spec(about["spec"]), bool(about["act"]), bool(about["export"])
@@ -154,16 +159,19 @@ def _range(name: str, about: Any) -> Range:
         raise error.within("agent") from error
 
 
-def _spec(about: Mapping[str, Any] | None) -> Spec | None:
+def _spec(about: Any) -> Spec | None:
     """What a trainer says of its environment."""
     if about is None:
         return None
-    action = dict(about["action"])
     kinds: dict[str, Any] = {"discrete": _discrete, "continuous": _continuous}
-    with suppress(KeyError, TypeError, ValueError):
+    with suppress(AttributeError, KeyError, OverflowError, TypeError, ValueError):
+        action = dict(about["action"])
         made: ActionSpace = kinds[action.pop("kind")](**action)
-        return Spec(tuple(int(n) for n in about["obs_shape"]), str(about["obs_dtype"]), made)
-    raise BadField("agent", f"its spec cannot be read: {dict(about)}")
+        shape, dtype = tuple(index(n) for n in about["obs_shape"]), np.dtype(str(about["obs_dtype"]))
+        if dtype.kind in "biuf" and all(n > 0 for n in (*shape, *made.shape, getattr(made, "n", 1))):
+            return Spec(shape, dtype.name, made)
+    example = '{"obs_shape": [4], "obs_dtype": "float32", "action": {"kind": "discrete", "n": 2}}'
+    raise BadField("agent", f"its spec cannot be read: {about}", f"it must be such as {example}")
 
 
 def _discrete(n: int, start: int = 0) -> Discrete:
@@ -171,4 +179,5 @@ def _discrete(n: int, start: int = 0) -> Discrete:
 
 
 def _continuous(low: Sequence[float], high: Sequence[float]) -> Continuous:
-    return Continuous(tuple(float(x) for x in low), tuple(float(x) for x in high))
+    bounds = [(float(x), float(y)) for x, y in zip(low, high, strict=True)]
+    return Continuous(tuple(x for x, _ in bounds), tuple(y for _, y in bounds))
