@@ -21,7 +21,8 @@ from shoal.trainers import process as processes
 from shoal.trainers import recipe, wire
 from shoal.trainers.process import Died, Raised, Recipe, limited
 
-SUPPORT = str(Path(__file__).parents[1] / "support")
+TESTS = Path(__file__).parents[1]
+SUPPORT = str(TESTS / "support")
 ROOT = Path(processes.__file__).parent
 
 
@@ -30,7 +31,7 @@ def start(process_of):
     """Processes of a trainer of tests/support/trainers.py."""
 
     def start(name="Sound", python=sys.executable, timeout=30.0, env=None, trainer=None, **config):
-        recipe = Recipe(trainer or f"trainers:{name}", "", config=config, path=(SUPPORT,))
+        recipe = Recipe(trainer or f"trainers:{name}", "", config=config, path=(SUPPORT, str(TESTS)))
         return process_of(python, recipe, timeout, **(env or {}))
 
     return start
@@ -150,6 +151,20 @@ def test_a_crash_shows_the_end_of_the_log(start, tmp_path):
     assert (tmp_path / "log").read_text() == "of an earlier run\nabout to crash\nnow\n"
 
 
+def test_a_signal_without_a_name(start):
+    with pytest.raises(Died, match=r"the process of support\.wrong_trainers:Killed was ended by signal 40$"):
+        member(start(trainer="support.wrong_trainers:Killed")).train(2, 10)
+
+
+def test_what_is_no_answer_ends_the_process(start):
+    process = start(trainer="support.wrong_trainers:Talkative")
+    one = member(process)
+    with pytest.raises(Died, match=r"wrote into the connection to Shoal what is no answer \(a header of \d+ bytes\)"):
+        one.train(2, 10)
+    assert process.pid is None and one.state is None
+    assert one.evaluate([1]).shape == (1,)  # by the next process
+
+
 def test_silence(start, tmp_path, monkeypatch):
     """It counts from when it has fallen asleep: a busy machine may need longer to start it."""
     receive, process = wire.receive, start("Sleeping", timeout=0.5)
@@ -176,7 +191,7 @@ def test_an_error_of_the_trainer(start):
 
 
 def test_a_state_that_cannot_be_sent(start):
-    with pytest.raises(Raised, match="learned/name is an array of <U1, which is not of plain numbers"):
+    with pytest.raises(Raised, match=r"get_state returned learned\['name'\] = array.*not an array of plain numbers"):
         member(start("Wordy")).train(2, 10)
 
 
@@ -228,6 +243,23 @@ def test_nothing_is_left_of_what_it_started(start):
     wait_for(lambda: process.pid is None)
     with pytest.raises(ProcessLookupError):
         wait_for(lambda: os.killpg(pid, 0))
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="there is no /proc")
+@pytest.mark.parametrize("how", ["closed", "killed", "ended"])
+def test_nothing_is_left_of_what_has_begun_a_session_of_its_own(start, tmp_path, how):
+    process = start(trainer="support.wrong_trainers:Deserted", place=str(tmp_path / "pid"))
+    member(process).train(2, 10)
+    child = int((tmp_path / "pid").read_text())
+    assert os.getsid(child) == child != process.pid
+    if how == "closed":
+        assert process.close()["processes"]
+    elif how == "ended":
+        process.end()
+    else:
+        os.kill(process.pid, signal.SIGKILL)
+        wait_for(lambda: process.pid is None)
+    wait_for(lambda: not alive(child))
 
 
 def test_it_ends_with_its_host_even_while_it_trains(tmp_path):
@@ -283,13 +315,13 @@ def test_bad_input_gets_one_line(start, tmp_path, arguments, message):
 # ------------------------------------------------------------------------------------------ their side
 
 
-@pytest.mark.parametrize("name", ["server", "recipe", "wire", "trainer"])
+@pytest.mark.parametrize("name", ["server", "recipe", "returned", "offspring", "wire", "trainer"])
 def test_their_side_needs_little(name):
     """It is read by old interpreters, which have NumPy and nothing else."""
     tree = ast.parse((ROOT / f"{name}.py").read_text(), feature_version=(3, 8))
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert {module.split(".")[0] for module in imported} <= sys.stdlib_module_names | {"numpy"}
+    assert {module.split(".")[0] for module in imported} <= sys.stdlib_module_names | {"numpy", "shoal_trainers"}
 
 
 def test_the_host_imports_no_library_of_trainers():

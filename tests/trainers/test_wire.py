@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import socket
 import threading
@@ -95,6 +96,33 @@ def test_a_type_that_is_refused_is_not_read_either(pair):
     pair[0].sendall(wire.LENGTH.pack(len(header)) + header + bytes(8))
     with pytest.raises(ValueError, match="not of plain numbers"):
         wire.receive(pair[1])
+
+
+def test_any_bytes_are_a_frame_or_refused():
+    """Of whole frames in which bytes are changed, and of headers that are JSON of another kind."""
+    random = np.random.default_rng(0)
+    other, copy = socket.socketpair()
+    with other, copy:
+        wire.send(other, {"x": [1]}, {"w": np.zeros(3, np.float32)})
+        whole = bytearray(copy.recv(10_000))
+    headers = [b"3", b"[]", b"{}", b'{"data": 3, "arrays": []}', b'{"data": {}, "arrays": 3}', b"\xff", b"[" * 100_000]
+    for index in ("[]", '["x"]', '["x", [], [1]]', '["x", "<f4", [-1]]', '["x", "<f4", ["a"]]', '["x", "<f4", [1e9]]'):
+        headers += [f'{{"data": {{}}, "arrays": [{index}]}}'.encode()]
+    headers += [b'{"data": {}, "arrays": [["x", "<f8", [4611686018427387904]]]}']
+    tried = [wire.LENGTH.pack(len(header)) + header for header in headers]
+    for _ in range(300):
+        changed = whole.copy()
+        for place in random.integers(len(whole), size=random.integers(1, 4)):
+            changed[place] = random.integers(256)
+        tried.append(bytes(changed))
+    for content in tried:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            with ours:
+                ours.sendall(content)
+            with contextlib.suppress(ValueError, EOFError):
+                data, arrays = wire.receive(theirs)
+                assert isinstance(data, dict) and all(isinstance(x, np.ndarray) for x in arrays.values())
 
 
 @pytest.mark.parametrize("part", [0, 4, 20, -1])

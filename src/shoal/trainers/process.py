@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import threading
+import uuid
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core.errors import BadField, BadInput, unknown
-from shoal.trainers import wire
+from shoal.trainers import offspring, wire
 
 SERVER = Path(__file__).with_name("server.py")
 LINES = 5  # of a log that are shown
@@ -130,9 +131,10 @@ class TrainerProcess:
 
     def kill(self) -> None:
         """End the process and all that it has started, at once; a call that waits for it raises Died."""
-        if self._process is not None and self._process.returncode is None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+        if self._process is not None:
+            if self._process.returncode is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
             self._ended.join()
 
     def end(self) -> None:
@@ -163,7 +165,7 @@ class TrainerProcess:
         weakref.finalize(self, self._peer.close)  # at which the process ends
         with theirs, open(self._log, "ab") as log:
             self._log_start = log.tell()
-            command = [self._python, str(SERVER), str(theirs.fileno())]
+            command, mark = [self._python, str(SERVER), str(theirs.fileno())], uuid.uuid4().hex
             try:
                 # A session of its own: Ctrl-C in the terminal does not reach it, and all that it starts can be ended.
                 process = subprocess.Popen(
@@ -171,13 +173,13 @@ class TrainerProcess:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    env=os.environ | self._env,
+                    env=os.environ | self._env | {offspring.MARK: mark},
                     pass_fds=[theirs.fileno()],
                     start_new_session=True,
                 )
             except OSError as error:
                 raise BadField("python", f"cannot be started: {error.strerror}", value=self._python) from error
-        self._ended = threading.Thread(target=self._clear_up, args=(process, self._peer), daemon=True)
+        self._ended = threading.Thread(target=self._clear_up, args=(process, self._peer, mark), daemon=True)
         self._ended.start()
         self._process = process  # from here on another thread may kill it
         self._peer.settimeout(self._timeout)
@@ -193,11 +195,12 @@ class TrainerProcess:
         self._described, _ = self._ask({"call": "describe", **asdict(self.recipe)}, {})
 
     @staticmethod
-    def _clear_up(process: subprocess.Popen[bytes], peer: socket.socket) -> None:
+    def _clear_up(process: subprocess.Popen[bytes], peer: socket.socket, mark: str) -> None:
         """Once a process has ended, end what it has started, and the wait for its answer: others may hold its socket."""
         process.wait()
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
+        offspring.end(mark)
         with suppress(OSError):
             peer.shutdown(socket.SHUT_RDWR)
 
@@ -207,6 +210,8 @@ class TrainerProcess:
         assert self._peer is not None
         try:
             wire.send(self._peer, content, arrays)
+        except TypeError as error:
+            raise BadInput(f"the state of a member cannot be sent to its trainer: {error}") from error
         except OSError as error:
             raise self._died(error) from error
         answer, arrays = self._receive()
@@ -224,7 +229,7 @@ class TrainerProcess:
         assert self._peer is not None
         try:
             return wire.receive(self._peer)
-        except (EOFError, OSError) as error:
+        except (EOFError, OSError, ValueError) as error:
             raise self._died(error) from error
         except BaseException:  # the answer to come would be taken for that of the next call
             self.kill()
@@ -234,12 +239,14 @@ class TrainerProcess:
         """End the process; say how it ended, with the last lines of its log."""
         assert self._process is not None
         self.kill()
-        self._ended.join()
         code = self._process.returncode
         if isinstance(error, TimeoutError):
             how = f"gave no answer for {self._timeout:g} s"
+        elif isinstance(error, ValueError):
+            how = f"wrote into the connection to Shoal what is no answer ({error})"
         elif code < 0:
-            how = f"was ended by {signal.Signals(-code).name}"
+            named = {x.value: x.name for x in signal.Signals}  # not all of them are
+            how = f"was ended by {named.get(-code, f'signal {-code}')}"
         else:
             how = f"ended with exit code {code}"
         with open(self._log, "rb") as log:

@@ -1,11 +1,10 @@
-"""A trainer from its recipe, and what it says of itself: a part of `server`, in the process that has its packages."""
+"""A trainer from its recipe: a part of `server`, in the process that has its packages."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
 import inspect
-import keyword
 import traceback
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Sequence  # noqa: UP035 (Python 3.8)
@@ -51,43 +50,6 @@ def build(kind: Any, recipe: Mapping[str, Any]) -> Any:
         return kind(*arguments, **options)
 
 
-def described(trainer: Any) -> dict[str, Any]:
-    """What a trainer says of itself, as its host wants it. Raises BadInput."""
-    with complaints("config"):
-        return {
-            "hyper": {named(name): float(value) for name, value in trainer.hyper.items()},
-            "space": {name: as_mapping(values) for name, values in trainer.space.items()},
-            "limits": limits_of(trainer),
-            "spec": getattr(trainer, "spec", None),
-            "act": hasattr(trainer, "act"),
-            "export": hasattr(trainer, "export"),
-        }
-
-
-def named(name: Any) -> str:
-    """The name of a hyperparameter, which the host makes a field of a tuple. Raises BadInput."""
-    if not (isinstance(name, str) and name.isidentifier()) or keyword.iskeyword(name) or name.startswith("_"):
-        allowed = "letters, digits and _, a letter first, and no word of Python's own"
-        raise BadInput("agent", f"its hyper has {name!r}, and a name must be {allowed}")
-    return name
-
-
-def as_mapping(values: Any) -> Any:
-    """A range as a mapping of its fields, where it is [low, high] or [low, high, scale]; else as it is."""
-    if isinstance(values, (list, tuple)) and len(values) in (2, 3):
-        return dict(zip(("low", "high", "scale"), values))  # noqa: B905 (Python 3.8)
-    return values
-
-
-def limits_of(trainer: Any) -> dict[str, tuple[float, float]]:
-    """The lowest and highest possible value of some hyperparameters. Raises BadInput."""
-    limits = getattr(trainer, "limits", None)
-    try:
-        return {name: (float(low), float(high)) for name, (low, high) in (limits or {}).items()}
-    except (AttributeError, TypeError, ValueError) as error:
-        raise BadInput("agent", f"its limits = {limits} must be {{name: (lowest, highest)}}") from error
-
-
 @contextlib.contextmanager
 def complaints(field: str) -> Iterator[None]:
     """What a trainer raises about its input becomes BadInput, about `field` where it does not say of which field."""
@@ -102,7 +64,9 @@ def complaints(field: str) -> Iterator[None]:
 
 
 def one_line(error: BaseException) -> str:
-    """An error in one line: its kind, message and place."""
+    """An error in one line: its kind, message, and the place in other people's code."""
     place = traceback.extract_tb(error.__traceback__)[-1]
-    text = " ".join(str(error).split())[:LONGEST]
-    return f"{type(error).__name__}: {text} ({Path(place.filename).name}, line {place.lineno})"
+    text = f"{type(error).__name__}: {' '.join(str(error).split())[:LONGEST]}"
+    file = Path(place.filename)
+    ours = file.parent == Path(__file__).parent and file.stem not in ADAPTERS  # which has only called it
+    return text if ours else f"{text} ({file.name}, line {place.lineno})"

@@ -38,7 +38,8 @@ def load(name: str) -> Any:
     return importlib.import_module(f"{package.__name__}.{name}")
 
 
-wire, protocol, recipe = load("wire"), load("trainer"), load("recipe")
+wire, protocol, recipe, returned, offspring = map(load, ("wire", "trainer", "recipe", "returned", "offspring"))
+MARK = os.environ[offspring.MARK]  # of this process
 
 
 class Missing(Exception):
@@ -61,6 +62,7 @@ class Server:
         self._members: dict[Any, Member] = {}
         self._build: Callable[[], Any]
         self._threads = threading.enumerate()
+        self._others = offspring.marked(MARK)  # such as a script that has started the interpreter
 
     def describe(self, call: Mapping[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
         """Take the recipe of the trainers, and say what they can do. Raises BadInput."""
@@ -68,7 +70,7 @@ class Server:
         try:
             kind = recipe.trainer_class(call["trainer"])
             self._build = lambda: recipe.build(kind, call)
-            described = recipe.described(self._build())
+            described = returned.description(self._build())
         except recipe.BadInput:
             raise
         except (Exception, SystemExit) as error:
@@ -82,43 +84,36 @@ class Server:
             trainer = member.trainer
             trainer.begin(call["seed"])
             try:
-                report = parts_of(trainer.train(call["steps"]), protocol.Report)
+                given = trainer.train(call["steps"])
             except Exception as error:
                 # Libraries raise errors of many kinds where weights are not finite: that is a result, not a failure.
-                if finite(parts_of(trainer.get_state(), protocol.State).learned):
+                if finite(returned.state(trainer.get_state()).learned):
                     raise
-                report, diverged = protocol.Report(0, (), {}), recipe.one_line(error)
-            state = parts_of(trainer.get_state(), protocol.State)
+                given, diverged = protocol.Report(0, (), {}), recipe.one_line(error)
+            report, state = returned.report(given), returned.state(trainer.get_state())
             member.token, member.finite = call["next"], finite(state.learned)
-        content = {
-            "steps": int(report.steps),
-            "returns": [float(x) for x in report.returns],
-            "metrics": {name: float(x) for name, x in report.metrics.items()},
-            "own": state.own,
-            "finite": member.finite,
-            "diverged": diverged,
-        }
+        content = {**report._asdict(), "own": state.own, "finite": member.finite, "diverged": diverged}
         return content, wire.join(state.learned, state.memory)
 
     def evaluate(self, call: Mapping[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
         """Returns of one episode per seed; NaN where weights are not finite."""
         seeds = call["seeds"]
         with self._member(call, arrays) as member:
-            returns = member.trainer.evaluate(seeds) if member.finite else [math.nan] * len(seeds)
-            if len(returns) != len(seeds):
-                raise ValueError(f"evaluate gave {len(returns)} returns for {len(seeds)} seeds")
-            steps = getattr(member.trainer, "evaluation_steps", 0) if member.finite else 0
-        return {"returns": [float(x) for x in returns], "steps": int(steps)}, {}
+            if not member.finite:
+                return {"returns": [math.nan] * len(seeds), "steps": 0}, {}
+            returns = returned.returns(member.trainer.evaluate(seeds), seeds)
+            steps = returned.evaluation_steps(getattr(member.trainer, "evaluation_steps", 0))
+        return {"returns": returns, "steps": steps}, {}
 
     def act(self, call: Mapping[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
         """Actions [B, ...] for observations [B, ...]."""
         with self._member(call, arrays) as member:
-            return {}, {"action": member.trainer.act(arrays["obs"])}
+            return {}, {"action": returned.actions(member.trainer.act(arrays["obs"]), len(arrays["obs"]))}
 
     def export(self, call: Mapping[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
         """Have the trainer write its model into a file."""
         with self._member(call, arrays) as member:
-            return {"files": [str(file) for file in member.trainer.export(call["path"])]}, {}
+            return {"files": returned.files(member.trainer.export(call["path"]))}, {}
 
     def log(self, call: Mapping[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
         """Print into another file from now on."""
@@ -132,7 +127,7 @@ class Server:
         while self._members:
             self._members.popitem()[1].trainer.close()
         threads = [thread.name for thread in threading.enumerate() if thread not in self._threads]
-        return {"threads": threads, "processes": has_children()}, {}
+        return {"threads": threads, "processes": has_children() or bool(offspring.marked(MARK) - self._others)}, {}
 
     @contextlib.contextmanager
     def _member(self, call: Mapping[str, Any], arrays: Arrays) -> Iterator[Member]:
@@ -160,8 +155,7 @@ class Server:
                 learned, memory = wire.split(arrays)
                 member.trainer.set_state(protocol.State(learned, memory, call["own"]))
                 member.token, member.finite = wanted, finite(learned)
-            if not new or given:
-                member.trainer.set_hypers(call["hyper"])
+            member.trainer.set_hypers(call["hyper"])
             yield member
         except BaseException:
             with contextlib.suppress(Exception):
@@ -170,15 +164,9 @@ class Server:
         self._members[uid] = member
 
 
-def parts_of(value: Any, kind: Any) -> Any:
-    """A state or a report as `kind`, which a trainer may also give as a plain tuple or dict."""
-    return kind(**value) if isinstance(value, Mapping) else kind(*value)
-
-
 def finite(learned: Arrays) -> bool:
     """Whether all numbers of a state are finite."""
-    floats = (x for x in map(np.asarray, learned.values()) if x.dtype.kind == "f")
-    return all(bool(np.isfinite(x).all()) for x in floats)
+    return all(bool(np.isfinite(x).all()) for x in learned.values() if x.dtype.kind == "f")
 
 
 def has_children() -> bool:
@@ -201,7 +189,8 @@ def answer(server: Server, call: Mapping[str, Any], arrays: Arrays) -> tuple[dic
         place = {"field": error.field, "name": error.name, "known": list(error.known)}
         return {"error": "input", "text": " ".join(str(error).split()), **place}, {}
     except Exception as error:
-        return {"error": "failed", "text": recipe.one_line(error), "traceback": traceback.format_exc()}, {}
+        text = str(error) if isinstance(error, returned.Misreturned) else recipe.one_line(error)
+        return {"error": "failed", "text": text, "traceback": traceback.format_exc()}, {}
 
 
 def end_with(peer: socket.socket) -> None:
@@ -209,6 +198,7 @@ def end_with(peer: socket.socket) -> None:
     poll = select.poll()
     poll.register(peer, 0)  # nothing but the end of the connection
     poll.poll()
+    offspring.end(MARK)
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
@@ -223,11 +213,7 @@ def main(descriptor: int) -> None:
     server = Server()
     wire.send(peer, {"ready": True}, {})
     while True:
-        content, arrays = answer(server, *wire.receive(peer))
-        try:
-            wire.send(peer, content, arrays)
-        except TypeError as error:  # what the trainer gave cannot be sent
-            wire.send(peer, {"error": "failed", "text": str(error), "traceback": traceback.format_exc()}, {})
+        wire.send(peer, *answer(server, *wire.receive(peer)))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import numpy as np
 LENGTH = struct.Struct(">Q")
 DTYPES = {"|b1", "|i1", "|u1"} | {f"<{kind}{size}" for kind in "iuf" for size in (2, 4, 8)}
 PARTS = ("learned", "memory")  # of a state
+LONGEST = 2**30  # bytes of a header
 
 
 def send(peer: socket.socket, data: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
@@ -34,14 +35,25 @@ def send(peer: socket.socket, data: Mapping[str, Any], arrays: Mapping[str, np.n
 
 def receive(peer: socket.socket) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The data and arrays of the next frame. Raises EOFError where the peer is gone, ValueError for what is no frame."""
-    header = json.loads(_read(peer, LENGTH.unpack(_read(peer, LENGTH.size))[0]).decode())
-    arrays = {}
-    for name, dtype, shape in header["arrays"]:
+    size = LENGTH.unpack(_read(peer, LENGTH.size))[0]
+    if size > LONGEST:
+        raise ValueError(f"a header of {size} bytes")
+    try:
+        header = json.loads(_read(peer, size).decode())
+        data = dict(header["data"])
+        index = [(str(name), str(dtype), tuple(shape)) for name, dtype, shape in header["arrays"]]
+    except (KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"no header of a frame: {error!r}") from error
+    arrays: dict[str, np.ndarray] = {}
+    for name, dtype, shape in index:
         if dtype not in DTYPES:
             raise ValueError(f"{name} is an array of {dtype}, which is not of plain numbers")
-        arrays[name] = np.empty(shape, dtype)
+        try:
+            arrays[name] = np.empty(shape, dtype)
+        except (TypeError, MemoryError, OverflowError) as error:
+            raise ValueError(f"{name} is an array of shape {shape}: {error}") from error
         _fill(peer, arrays[name].reshape(-1).view(np.uint8).data)
-    return header["data"], arrays
+    return data, arrays
 
 
 def join(learned: Mapping[str, np.ndarray], memory: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
