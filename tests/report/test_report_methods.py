@@ -237,8 +237,10 @@ def test_a_workspace_of_the_control(tmp_path: Path) -> None:
     for slot, name in enumerate(("a", "b")):
         run = worker(tmp_path, name, slot, 4, copying=False)
         write_about(run, "seeds")
-    _, page = report(tmp_path, SEEDS)
+    _, page = report(tmp_path, (*SEEDS[:-1], "workers", SEEDS[-1]))
     assert "8 agents learned side by side" in page.words and "This is the control" in page.words
+    words = page.words.split("env: CartPole")[0]
+    assert not OF_COPYING.search(words), OF_COPYING.search(words)
 
 
 def test_the_usual_method_is_said_too(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from io import StringIO
 from pathlib import Path
@@ -18,6 +19,7 @@ from shoal.report.page import write_report
 from shoal.report.workspace import is_workspace, read_workspace, watch_workspace
 
 COUNT = 4  # members of a worker
+PHASES = ("train", "evaluate", "evolve", "record")
 
 
 def worker(path: Path, name: str, slot: int, generations: int, **more: Any) -> Path:
@@ -56,8 +58,73 @@ def test_all_members_of_all_workers(tmp_path: Path) -> None:
     for entry in whole.metrics:
         parts = [rows[entry["generation"]] for rows in metrics if entry["generation"] < len(rows)]
         assert entry["steps"] == sum(p["steps"] for p in parts)
-        assert entry["timing"]["train"] == max(p["timing"]["train"] for p in parts)
+        longest = max(parts, key=lambda p: sum(p["timing"][name] for name in PHASES))["timing"]
+        assert all(
+            entry["timing"][name] == longest[name] for name in PHASES
+        )  # of one worker: they are parts of its time
+        assert entry["timing"]["seconds"] == max(p["timing"]["seconds"] for p in parts)
         assert entry["timing"]["steps_per_second"] == pytest.approx(sum(p["timing"]["steps_per_second"] for p in parts))
+
+
+def say(run: Path, **changes: Any) -> None:
+    """Change the result of a run, and its champion in it."""
+    result = json.loads((run / "result.json").read_text())
+    champion = result["champion"] | changes.pop("champion", {})
+    (run / "result.json").write_text(json.dumps(result | changes | {"champion": champion}))
+
+
+def words(page: Path) -> str:
+    """What stands on a page, without what it is drawn with."""
+    return " ".join(
+        re.sub(r"<script.*?</script>|<style.*?</style>|<[^>]*>", " ", page.read_text(), flags=re.DOTALL).split()
+    )
+
+
+def test_compiling_is_part_of_the_time_that_is_told(tmp_path: Path) -> None:
+    """Both are of the worker that took longest, and not of all together."""
+    for slot, (name, seconds, compiling) in enumerate((("a", 24.8, 9.0), ("b", 23.0, 21.5))):
+        say(worker(tmp_path, name, slot, 3), seconds=seconds, compile_seconds=compiling)
+    result = read_workspace(tmp_path).result
+    assert (result["seconds"], result["compile_seconds"]) == (24.8, 9.0)
+    shown = words(write_report(tmp_path))
+    assert "24.8 s of the worker that took longest, 9 s of it compiling" in shown and "8 members of 2 workers" in shown
+
+
+def test_the_champion_is_the_best_on_fresh_episodes(tmp_path: Path) -> None:
+    """And not that of the first worker, or the one that was lucky when it was selected."""
+    names = ("first", "lucky", "<best>")
+    for slot, (name, selected, fresh) in enumerate(
+        zip(names, (500.0, 510.0, 500.0), (450.0, 460.0, 498.5), strict=True)
+    ):
+        champion = {
+            "selection_fitness": selected,
+            "evaluation": {"mean": fresh, "standard_error": 1.25, "episodes": 100},
+        }
+        say(worker(tmp_path, name, slot, 3), champion=champion)
+    whole = read_workspace(tmp_path)
+    assert whole.result["champion"]["evaluation"]["mean"] == 498.5 and whole.champion is not None
+    shown = words(write_report(tmp_path))
+    assert f"Champion: member {whole.champion[0]} of worker &lt;best&gt; after generation" in shown
+    assert "of the champions of 3 workers this one did best on the fresh episodes" in shown
+    assert "nothing was selected on the fresh episodes" not in shown
+    listed = shown.split("What each worker did")[1]
+    assert "The champion is of worker &lt;best&gt;." in listed
+    for name, told in (("first", "450 ± 1.25 500"), ("lucky", "460 ± 1.25 510"), ("&lt;best&gt;", "498.5 ± 1.25 500")):
+        assert f"{name} {told} " in listed
+
+
+def test_levels_of_the_test_choose_no_champion(tmp_path: Path) -> None:
+    for slot, (name, new, test) in enumerate((("a", 0.5, 0.4), ("b", 0.3, 0.9))):
+        levels = {purpose: {"mean": mean} for purpose, mean in (("train", 0.5), ("validation", new), ("test", test))}
+        say(worker(tmp_path, name, slot, 3), champion={"levels": levels, "evaluation": levels["test"]})
+    assert read_workspace(tmp_path).result["champion"]["evaluation"]["mean"] == 0.4
+
+
+def test_what_workers_do_not_agree_on_is_of_none(tmp_path: Path) -> None:
+    for slot, (name, status) in enumerate((("a", "done"), ("b", "stopped"))):
+        say(worker(tmp_path, name, slot, 3), status=status, seed=slot, env="CartPole-v1")
+    result = read_workspace(tmp_path).result
+    assert result["status"] == "stopped" and "seed" not in result and result["env"] == "CartPole-v1"
 
 
 def test_workers_that_measure_one_population_each_tell_of_the_whole(tmp_path: Path) -> None:

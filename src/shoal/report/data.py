@@ -216,6 +216,18 @@ def folded(inner: str, summary: str = "The numbers behind this figure") -> str:
     return f"<details><summary>{summary}</summary>{inner}</details>"
 
 
+def duration(seconds: float) -> str:
+    """1.4 s, 12 min 5 s, 3 h 20 min, 2 d 4 h."""
+    if seconds != seconds:
+        return "–"
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    for size, unit, smaller, part in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit} {int(seconds % size // smaller)} {part}"
+    raise AssertionError
+
+
 def many(count: int, word: str) -> str:
     """1 member, 2 members, 1 copy, 2 copies."""
     plural = word[:-1] + "ies" if word.endswith("y") else word + "s"

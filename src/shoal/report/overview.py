@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shoal.report.charts import short, text
-from shoal.report.data import many
+from shoal.report.data import duration, many
 from shoal.report.generalisation import on_levels
 from shoal.report.lineage import number
 from shoal.report.run import Run
@@ -34,15 +34,19 @@ def overview(run: Run) -> str:
     of = f"of {text(planned)} planned" if planned > done else _came_about(run)
     members = "member" if run.population == 1 else "members"
     compiling = number(result.get("compile_seconds"))
+    members += ", drawn anew each time" * run.drawn
+    members += f" of {many(len(run.workers), 'worker')}" if run.workers else ""
+    took = "of the worker that took longest" if len(run.workers) > 1 else ""
+    took += ", " * bool(took and compiling > 0) + (f"{duration(compiling)} of it compiling" if compiling > 0 else "")
     facts = [
-        ("Population", text(run.population), f"{members}, drawn anew each time" if run.drawn else members),
+        ("Population", text(run.population), members),
         ("Generations", text(float(done)), of),
         (
             "Environment steps",
             short(steps),
             f"and {short(tests)} for tests{' of the mean' * run.drawn}" if tests > 0 else "all members together",
         ),
-        ("Time", _duration(seconds), f"{_duration(compiling)} of it compiling" if compiling > 0 else ""),
+        ("Time", duration(seconds), took),
     ]
     tiles = "".join(
         f"<div><dt>{name}</dt><dd>{escape(value)}<small>{escape(note)}</small></dd></div>"
@@ -117,10 +121,10 @@ def _champion(run: Run) -> str:
     rows, columns = run.lineage.trace(uid, generation)
     selected = number(stated.get("selection_fitness"))
     selected = float(run.lineage.fitness[rows[-1], columns[-1]]) if np.isnan(selected) else selected
-    tested = stated.get("evaluation")
-    tested = tested if isinstance(tested, dict) else {}
-    mean, error, episodes = (number(tested.get(name)) for name in ("mean", "standard_error", "episodes"))
-    who = f"Champion: {'the mean' if run.drawn else f'member {uid}'} after generation {generation}"
+    mean, error, episodes = (number(run.tested.get(name)) for name in ("mean", "standard_error", "episodes"))
+    worker = run.worker_of(uid)
+    whose = f" of worker {worker}" if worker else ""
+    who = escape(f"Champion: {'the mean' if run.drawn else f'member {uid}'}{whose} after generation {generation}")
     if np.isnan(mean):
         broken = "none of its fresh episodes has a return, for its environment broke them"
         state = broken if episodes == 0 else "the champion has not been tested on fresh episodes yet"
@@ -130,10 +134,14 @@ def _champion(run: Run) -> str:
             f"partly luck, so expect a little less: {state}.</p></div>"
         )
     told = on_levels(run)
-    why = (
-        "The best of many noisy scores is partly luck; nothing was selected on the fresh episodes, so they are the "
-        "honest number."
-    )
+    why = "The best of many noisy scores is partly luck; "
+    if worker and len(run.workers) > 1:
+        why += (
+            f"of the champions of {len(run.workers)} workers this one did best on the fresh episodes, so that they flatter "
+            "a little too."
+        )
+    else:
+        why += "nothing was selected on the fresh episodes, so they are the honest number."
     if told:
         why = (
             f"Nothing was selected on these episodes, which are on test levels, so they are the honest number. The "
@@ -168,15 +176,3 @@ def _latest(run: Run, *names: str) -> Any:
     for name in names:
         entry = entry.get(name) if isinstance(entry, dict) else None
     return entry
-
-
-def _duration(seconds: float) -> str:
-    """1.4 s, 12 min 5 s, 3 h 20 min, 2 d 4 h."""
-    if seconds != seconds:
-        return "–"
-    if seconds < 60:
-        return f"{seconds:.3g} s"
-    for size, unit, smaller, part in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
-        if seconds >= size:
-            return f"{int(seconds // size)} {unit} {int(seconds % size // smaller)} {part}"
-    raise AssertionError

@@ -38,6 +38,10 @@ DECISIONS: Section = (
     "decisions", "Decisions", "What the method did between generations beside copying, and what it went by.",
     decisions.decisions,
 )  # fmt: skip
+WORKERS: Section = (
+    "workers", "Workers", "Who did what of those that share the directory.",
+    lambda run_data: tables.workers(run_data.run),
+)  # fmt: skip
 MEMBERS: Section = "members", "Members", "The last generation, the fittest first.", tables.members
 
 
@@ -86,10 +90,14 @@ def _sections(run: Run, run_data: RunData | None) -> Iterator[tuple[str, str, st
     parts = _of_drawn if run.drawn else _of_copying if run.copies else _of_members
     fitness, *others = parts(run)
     measured = [*([LEVELS] if "levels/train" in run.measured else []), *([DECISIONS] if decisions.told(run) else [])]
-    for name, heading, intro, draw in (fitness, *measured, *others):
+    shared = [WORKERS] if run.workers else []
+    for name, heading, intro, draw in (fitness, *measured, *others, *shared):
         yield name, heading, intro, draw(run_data) if run_data else WAITING
+    settings = "All settings of this run, as they were resolved: enough to repeat it."
+    if run.workers:
+        settings = f"The settings of worker {run.workers[0].name}; each has its own in its run directory."
     yield (
-        "experiment", "Experiment", "All settings of this run, as they were resolved: enough to repeat it.",
+        "experiment", "Experiment", settings,
         f'<pre tabindex="0" aria-label="experiment.yaml">{escape(run.text)}</pre>'
         if run.text else '<p class="empty">experiment.yaml is missing.</p>',
     )  # fmt: skip

@@ -23,7 +23,10 @@ from shoal.report.lineage import Lineage, number, tabulate
 
 @dataclass(frozen=True)
 class Run:
-    """A run's directory, read. Whatever is missing or unreadable is empty."""
+    """A run's directory, read. Whatever is missing or unreadable is empty.
+
+    workers: where this is all that workers of a directory did, the run of each of them
+    """
 
     name: str
     text: str  # experiment.yaml as it stands
@@ -32,6 +35,7 @@ class Run:
     result: dict[str, Any]
     metrics: list[dict[str, Any]]
     lineage: Lineage
+    workers: tuple[Run, ...] = ()
 
     @property
     def method(self) -> str:
@@ -106,6 +110,18 @@ class Run:
                 case {"uid": int(uid), "generation": int(generation)} if len(self.lineage.trace(uid, generation)[0]):
                     return uid, generation
         return self.lineage.best()
+
+    @property
+    def tested(self) -> dict[str, Any]:
+        """What is known of the champion of the result on fresh episodes; empty where there is none."""
+        champion = self.result.get("champion")
+        tested = champion.get("evaluation") if isinstance(champion, dict) else None
+        return tested if isinstance(tested, dict) else {}
+
+    def worker_of(self, uid: int) -> str | None:
+        """The name of the worker whose member this is; None where there is one run, or all share their members."""
+        having = [worker.name for worker in self.workers if uid in worker.lineage.uids]
+        return having[0] if len(having) == 1 else None
 
     @cached_property
     def space(self) -> dict[str, Range]:

@@ -8,8 +8,9 @@ import numpy as np
 
 from shoal.core.evolution import Range
 from shoal.report import charts
-from shoal.report.charts import Html, scaled, text
-from shoal.report.data import RunData, figure
+from shoal.report.charts import Html, scaled, short, text
+from shoal.report.data import RunData, duration, figure
+from shoal.report.lineage import number
 from shoal.report.run import Run
 
 NEAR = 0.01  # of the range, in its own scale: that close to a bound counts as sitting on it
@@ -47,6 +48,39 @@ def bounds(run: Run) -> str:
         f"scale. From {100 * OFTEN:.0f}% on, a wider range is advised."
     )
     return figure("Where values press against their range", finding, reading, inner)
+
+
+def workers(run: Run) -> str:
+    """What each worker of a directory did, and the champion that it found."""
+    rows = []
+    for worker in run.workers:
+        table, result = worker.lineage, worker.result
+        last = table.fitness[-1:][np.isfinite(table.fitness[-1:])]
+        copies = [table.copied, table.copied & ~np.isin(table.parents, table.uids)] if run.copies else []
+        champion = result.get("champion")
+        selected = number(champion.get("selection_fitness")) if isinstance(champion, dict) else np.nan
+        mean, error = (text(number(worker.tested.get(name))) for name in ("mean", "standard_error"))
+        rows.append(
+            [
+                worker.name, f"{mean} ± {error}", selected, float(last.max()) if len(last) else np.nan,
+                f"{len(table.generations):,}", *(f"{int(copied.sum()):,}" for copied in copies),
+                short(number(result.get("environment_steps"))),
+                *(duration(number(result.get(name))) for name in ("seconds", "compile_seconds")),
+                str(result.get("status") or "no result yet"),
+            ]
+        )  # fmt: skip
+    heads = ["worker", "champion afresh", "as selected", "last best", "generations"]
+    heads += [*(["copies", "foreign"] if run.copies else []), "steps", "time", "compiling", "state"]
+    name = run.champion and run.worker_of(run.champion[0])
+    found = f"The champion is of worker {name}." if name else "All workers have one champion."
+    reading = (
+        "First what each worker’s champion returned on fresh episodes and when it was selected, then the best fitness of "
+        f"the last generation.{' Foreign copies are those of members of other workers.' * run.copies} The time that the "
+        "page begins with is that of the worker that took longest; the seconds of a generation are those of the worker "
+        "that took longest for it."
+    )
+    finding = found if run.champion else "No worker has a champion yet."
+    return figure("What each worker did", finding, reading, charts.table(heads, rows, "Workers"))
 
 
 def _at_bounds(values: np.ndarray, bounds: Range) -> tuple[float, float] | None:

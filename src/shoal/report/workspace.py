@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,12 @@ from shoal.core.interrupts import interruptible
 from shoal.core.visible import visible
 from shoal.records.jsonl import read_lines
 from shoal.records.screen import Screen, styled
+from shoal.report.figures import PHASES
+from shoal.report.generalisation import PURPOSES
 from shoal.report.lineage import number, tabulate
 from shoal.report.run import Run, read_run
 
+NEW = list(PURPOSES)[1]  # levels that nobody trains on, and of which the test knows nothing
 GLANCE = 2.0  # seconds between two looks
 Kind = Callable[[list[float]], float]  # the number of all workers, from those of each
 
@@ -43,28 +47,20 @@ def read_workspace(path: Path) -> Run:
         raise BadInput(f"{path}: no worker has begun yet")
     entries = [row for folder in sorted((path / "workers").iterdir()) for row in read_lines(folder / "lineage.jsonl")]
     metrics = _together(runs)
-    champion = max(
-        (c for run in runs if (c := _champion(run))), key=lambda c: number(c.get("selection_fitness")), default=None
-    )
+    champion = _best(runs)
     planned = {name: [number(run.experiment.get(name)) for run in runs] for name in ("population", "generations")}
     over, members = _over(runs), [n for n in planned["population"] if not np.isnan(n)]
     experiment = runs[0].experiment | {"population": over(members or [0.0])}
     experiment["generations"] = max(planned["generations"])
     result: dict[str, Any] = {}
     if all(run.result for run in runs):
-        kinds: dict[str, Kind] = {
-            "environment_steps": over,
-            "evaluation_steps": sum,
-            "compile_seconds": sum,
-            "seconds": max,
-        }
-        told = {name: kind([number(run.result.get(name)) for run in runs]) for name, kind in kinds.items()}
-        result = runs[0].result | told | {"champion": champion}
+        result = _results(runs) | {"champion": champion}
     elif metrics:
         metrics[-1]["champion"] = champion
-    return Run(
+    whole = Run(
         visible(path.resolve().name), runs[0].text, experiment, runs[0].about, result, metrics, tabulate(entries)
     )
+    return replace(whole, workers=tuple(runs))
 
 
 def watch_workspace(path: Path, console: Screen) -> None:
@@ -116,7 +112,8 @@ def _state(path: Path, run: Run) -> Text:
 
 
 def _together(runs: list[Run]) -> list[dict[str, Any]]:
-    """The metrics of all workers, one entry per generation: of seconds the most count, of steps and speeds see `_over`."""
+    """The metrics of all workers, one entry per generation: the seconds of the one that took longest for it, of steps and
+    speeds see `_over`."""
     found: dict[int, list[dict[str, Any]]] = {}
     for run in runs:
         for row in run.metrics:
@@ -124,8 +121,9 @@ def _together(runs: list[Run]) -> list[dict[str, Any]]:
                 found.setdefault(row["generation"], []).append(row)
     together, over = [], _over(runs)
     for generation, rows in sorted(found.items()):
-        names = {name for row in rows for name in row["timing"]}
-        timing = {name: max(number(row["timing"].get(name)) for row in rows) for name in names}
+        longest: dict[str, Any] = max((row["timing"] for row in rows), key=_spent)
+        timing = dict(longest)
+        timing["seconds"] = max(number(row["timing"].get("seconds")) for row in rows)
         timing["steps_per_second"] = over([number(row["timing"].get("steps_per_second")) for row in rows])
         steps: dict[str, Kind] = {"steps": over, "evaluation_steps": sum}
         counts = {name: kind([number(row.get(name)) for row in rows]) for name, kind in steps.items()}
@@ -136,6 +134,39 @@ def _together(runs: list[Run]) -> list[dict[str, Any]]:
 def _over(runs: list[Run]) -> Kind:
     """Of what workers tell of members and steps, that of all: the sum, or where each tells of the whole, the most."""
     return max if runs and runs[0].shares_evaluation else sum
+
+
+def _spent(timing: dict[str, Any]) -> float:
+    """The seconds of a generation."""
+    return float(np.nansum([number(timing.get(name)) for name in PHASES]))
+
+
+def _results(runs: list[Run]) -> dict[str, Any]:
+    """What the results of all workers amount to, but for the champion: what they agree on, sums, and the longest time."""
+    first, *others = (run.result for run in runs)
+    alike = {name: value for name, value in first.items() if all(value == other.get(name, ...) for other in others)}
+    steps = {"environment_steps": _over(runs), "evaluation_steps": sum}
+    counts = {name: kind([number(run.result.get(name)) for run in runs]) for name, kind in steps.items()}
+    longest = max(runs, key=lambda run: np.nan_to_num(number(run.result.get("seconds")), nan=-1.0)).result
+    seconds = {name: number(longest.get(name)) for name in ("seconds", "compile_seconds")}
+    return {"status": "stopped"} | alike | counts | seconds
+
+
+def _best(runs: list[Run]) -> dict[str, Any] | None:
+    """The best of the workers' champions: on fresh episodes, when all are done; until then as they were selected."""
+
+    def merit(champion: dict[str, Any]) -> tuple[float, ...]:
+        figures = [_on_fresh(champion)] if all(run.result for run in runs) else []
+        return tuple(np.nan_to_num([*figures, number(champion.get("selection_fitness"))], nan=-np.inf).tolist())
+
+    return max((champion for run in runs if (champion := _champion(run))), key=merit, default=None)
+
+
+def _on_fresh(champion: dict[str, Any]) -> float:
+    """What a champion returned on fresh episodes; with levels on those of validation, for the test chooses nothing."""
+    levels = champion.get("levels")
+    tested = levels.get(NEW) if isinstance(levels, dict) else champion.get("evaluation")
+    return number(tested.get("mean")) if isinstance(tested, dict) else np.nan
 
 
 def _champion(run: Run) -> dict[str, Any] | None:
