@@ -78,6 +78,13 @@ def test_outsiders_that_are_no_better_are_left() -> None:
     assert (found[8], found[10]) == ((1, 2.0), (10, 11.0))
 
 
+def test_an_outsider_that_one_does_not_want_is_left_for_the_next() -> None:
+    """The third quarter, uids 8 and 10, has 60 and 50; the best outsiders have 55 and 15: 50 takes 55."""
+    fitness = [100.0, 55, 90, 15, 80, 14, 70, 13, 60, 12, 50, 11, 40, 10, 30, 9]
+    found = decide(fitness, 0, (1, 5))
+    assert (found[8], found[10]) == ((8, 9.0), (1, 2.0))
+
+
 def test_who_diverged_copies_in_every_round() -> None:
     fitness = [*FITNESS[:15], math.nan]
     fitness[2] = math.inf

@@ -66,8 +66,8 @@ def _decided(key: Seed, cards: Cards, done: int, periods: Sequence[int]) -> tupl
             bottom, third = rows[-quarter:], rows[-2 * quarter : -quarter] if len(rows) >= 4 else rows[:0]
             parents[bottom] = donors[bottom] = rows[:quarter][::-1]
             explores[bottom] = True
-            for row, migrant in zip(third, outsiders, strict=False):
-                if cards.fitness[migrant] > cards.fitness[row]:
-                    parents[row] = migrant
-                    donors[row] = migrant if period[migrant] > pace else rows[0]
+            for row in third:
+                if len(outsiders) and cards.fitness[outsiders[0]] > cards.fitness[row]:
+                    parents[row], outsiders = outsiders[0], outsiders[1:]
+                    donors[row] = parents[row] if period[parents[row]] > pace else rows[0]
     return parents, donors, explores
