@@ -74,7 +74,7 @@ def asked(kind: Method, order: np.ndarray, who: np.ndarray) -> Iterator[Asked]:
 
     The cards are the same whatever is decided: fitness and what is tuned are drawn anew each time.
     """
-    evolver, rng = kind.evolver(TUNED if kind.tunes else {}, FIXED), np.random.default_rng(1)
+    evolver, rng = kind.evolver(TUNED if kind.tunes else {}, FIXED, 100), np.random.default_rng(1)
     state, hyper = evolver.init((0,), who)
     fixed = {name: np.full(MEMBERS, x[0]) for name, x in hyper.items()}
     uid, mine = np.arange(MEMBERS), np.argsort(order)[who]

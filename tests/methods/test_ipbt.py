@@ -22,8 +22,10 @@ SELECT = Truncation(1 / 8, 1 / 8)
 class Run:
     """Eight members in a given order, and the decisions about them; fitness rises with uid, from a given best."""
 
-    def __init__(self, patience: int = 2, start_after: int = 0, order: np.ndarray | None = None):
-        self.evolver = ipbt(SELECT, Perturb(), SPACE, {}, start_after, 16, patience)
+    def __init__(
+        self, patience: int = 2, start_after: int = 0, order: np.ndarray | None = None, generations: int = 1000
+    ):
+        self.evolver = ipbt(SELECT, Perturb(), SPACE, {}, start_after, 16, patience, generations)
         self.order = np.arange(8) if order is None else order
         self.state, hyper = self.evolver.init((0,), np.arange(8))
         self.hyper, self.generation = {name: x[self.order] for name, x in hyper.items()}, 0
@@ -71,7 +73,7 @@ def test_equal_fitness_is_decided_by_lot_where_all_begin_again() -> None:
     halves: dict[tuple[float, float], set[int]] = {(0.2, 0.1): set(), (0.0, 1.0): set()}
     whole, nothing = np.arange(8), np.full(8, math.nan)
     for seed in range(100):
-        evolver = ipbt(SELECT, Perturb(), SPACE, {}, 0, 16, 1)
+        evolver = ipbt(SELECT, Perturb(), SPACE, {}, 0, 16, 1, 1000)
         state, hyper = evolver.init((seed,), whole)
         for generation in range(2):
             now = np.full(8, generation)
@@ -91,6 +93,23 @@ def test_a_mean_above_the_one_before_goes_on_for_ever() -> None:
 def test_not_before_it_may() -> None:
     run = Run(start_after=900)
     assert [bool(run.tell(1).renewed) for _ in range(9)] == [False] * 8 + [True]
+
+
+@pytest.mark.parametrize(("generations", "begun"), [(6, 1), (5, 0), (2, 0)])
+def test_nobody_begins_again_where_no_two_of_the_new_intervals_fit(generations: int, begun: int) -> None:
+    """After the second generation fitness has stalled; two intervals of two generations need four more."""
+    run = Run(patience=1, generations=generations)
+    run.tell(5)
+    assert bool(run.tell(4).renewed) == begun and run.state["restarts"] == begun
+
+
+def test_who_diverged_is_observed_where_others_only_go_on() -> None:
+    """The interval between two copyings in which member 2 diverges is the worst change there can be, and its line's end."""
+    run = Run(patience=1)
+    run.tell(5)
+    assert run.tell(4).renewed
+    run.tell(4, (2,))
+    assert run.state["rows"][-1, 2] == -math.inf and not np.isnan(run.state["began"][2]).any()
 
 
 def test_how_far_lines_got() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,13 @@ from scipy.stats import multivariate_normal
 
 from shoal.core.evolution import Cards, Evolver, Range
 from shoal.methods.evolving import Pb2
-from shoal.methods.pb2.evolver import pb2
+from shoal.methods.pb2.box import around, resized
+from shoal.methods.pb2.evolver import gains, pb2
 from shoal.methods.pb2.process import FORGETTING, LENGTHS, NOISES, Process, fitted, highest_bound
 from shoal.methods.pbt.explore import Perturb
 from shoal.methods.pbt.select import Truncation
 
-NAN = math.nan
+NAN, WHOLE = math.nan, (0.0, 1.0)
 SPACE = {"rate": Range(1e-4, 1.0, "log"), "kind": Range(choices=(1.0, 2.0, 4.0)), "width": Range(1, 9, integer=True)}
 
 
@@ -49,7 +51,7 @@ def test_the_likeliest_of_the_grid() -> None:
     """Against the density of SciPy's normal distribution, at every point of the grid."""
     x, t, y = drawn(12)
     found = {}
-    for length in LENGTHS:
+    for length in np.array(LENGTHS) * math.sqrt(2):
         for forgetting in FORGETTING:
             for noise in NOISES:
                 squares = ((x[:, None] - x[None]) ** 2).sum(-1)
@@ -91,10 +93,16 @@ def test_the_highest_bound_is_found() -> None:
     side = np.linspace(0, 1, 60)
     grid = np.stack(np.meshgrid(side, side), -1).reshape(-1, 2)
     mean, deviation = process.predict(grid, 6.0)
-    best = highest_bound(process, starts, [0, 1], [], 6.0)
+    best = highest_bound(process, starts, [0, 1], [], 6.0, WHOLE)
     assert process.bound(best[None], 6.0, kappa)[0] >= (mean + kappa * deviation).max() - 1e-5
     starts[:, 1] = 0.25
-    assert highest_bound(process, starts, [0], [], 6.0)[1] == 0.25
+    assert highest_bound(process, starts, [0], [], 6.0, WHOLE)[1] == 0.25
+    starts = np.random.default_rng(2).uniform([0.1, 0.5], [0.3, 0.9], (10, 2))
+    inside = grid[((grid >= [0.1, 0.5]) & (grid <= [0.3, 0.9])).all(1)]
+    mean, deviation = process.predict(inside, 6.0)
+    best = highest_bound(process, starts, [0, 1], [], 6.0, (np.array([0.1, 0.5]), np.array([0.3, 0.9])))
+    assert (best >= [0.1, 0.5]).all() and (best <= [0.3, 0.9]).all()
+    assert process.bound(best[None], 6.0, kappa)[0] >= (mean + kappa * deviation).max() - 1e-5
 
 
 def test_every_choice_is_tried() -> None:
@@ -103,7 +111,7 @@ def test_every_choice_is_tried() -> None:
     x = np.column_stack([generator.random(24), np.eye(8)[kinds] / math.sqrt(2)])
     process = fitted(x, np.zeros(24), (kinds == 4) * 3.0 - 0.375 + 0.1 * x[:, 0])
     starts = x[kinds < 4][:10]
-    best = highest_bound(process, starts, [0], [np.arange(1, 9)], 1.0)
+    best = highest_bound(process, starts, [0], [np.arange(1, 9)], 1.0, WHOLE)
     assert best[1:].argmax() == 4 and np.count_nonzero(best[1:]) == 1
     side = np.linspace(0, 1, 60)
     grid = np.column_stack([np.repeat(side, 8), np.tile(np.eye(8) / math.sqrt(2), (60, 1))])
@@ -118,7 +126,7 @@ def test_what_no_longer_holds_is_forgotten() -> None:
     process = fitted(np.vstack([x, x]), np.repeat([0.0, 30.0], 8), np.append(-y, y))
     assert process.forgetting > 0
     assert (process.predict(x, 30.0)[0] * y > 0.3).all()
-    assert highest_bound(process, x, [0], [], 30.0)[0] > 0.5
+    assert highest_bound(process, x, [0], [], 30.0, WHOLE)[0] > 0.5
 
 
 # ------------------------------------------------------------------------------------------ the evolver
@@ -146,8 +154,9 @@ def test_what_is_observed() -> None:
     assert state["before"].tolist() == [4, 2, 3, 4]
     after = {"rate": [1e-4, 1e-2, 1.0, 0.1], "kind": [1, 4, 2, 1], "width": [1, 9, 5, 3]}
     state, _ = bandit.decide((0, 1), state, cards([6, 2, NAN, 3], 1, after), mine)
-    expected = [[1, 4, 0.02, 0, 0, 0], [1, 2, 0, 0.5, 1, 1], [1, 4, -0.01, 0.75, 0, 0.25]]
-    np.testing.assert_allclose(state["rows"], [[NAN] * 6] * 2 + expected, atol=1e-6)
+    diverged = [1, 3, -math.inf, 1, 0.5, 0.5]
+    expected = [[1, 4, 0.02, 0, 0, 0], [1, 2, 0, 0.5, 1, 1], diverged, [1, 4, -0.01, 0.75, 0, 0.25]]
+    np.testing.assert_allclose(state["rows"], [[NAN] * 6, *expected], atol=1e-6)
     assert state["since"].tolist() == [200] * 4
     again = {name: [x[0]] * 4 for name, x in after.items()}
     state, _ = bandit.decide((0, 2), state, cards([6, 3, 1, 5], 2, again), mine)  # five fit
@@ -187,8 +196,10 @@ def test_children_of_one_parent_differ() -> None:
         state, decision = bandit.decide((0, generation), state, cards(gain, generation, hyper), np.arange(8))
         hyper = decision.hyper
         assert set(decision.metrics) == set(Pb2.tells)
-        assert all(np.isnan(x) == (generation == 0) for x in decision.metrics.values())
-    assert decision.metrics["pb2/length"] in LENGTHS and decision.metrics["pb2/noise"] in NOISES
+        assert all(np.isnan(x) == (generation == 0) for name, x in decision.metrics.items() if name != "pb2/side")
+    assert (
+        min(LENGTHS) <= decision.metrics["pb2/length"] / 2 <= max(LENGTHS) and decision.metrics["pb2/noise"] in NOISES
+    )
     assert (decision.parents[:2] >= 6).all()
     assert any(x[0] != x[1] for x in hyper.values())
 
@@ -211,21 +222,78 @@ def test_what_one_child_will_find_out_leaves_another_elsewhere_to_go() -> None:
 
 
 def test_it_follows_an_optimum_that_moves() -> None:
-    """Fitness rises by 1 less the distance from an optimum: at first (0.2, 0.8, 0.5), later (0.8, 0.2, 0.5). The last child
-    gets what is good now, and so it does with half of the rows, of which none is old."""
+    """Fitness rises by 1 less the distance from an optimum: (0.2, 0.8, 0.5), which members come near to, then (0.8, 0.2,
+    0.5). So it does with few rows, of which none is old. At random they would be 0.85 away, 0.4 is a seventh in each."""
     space = {name: Range(0.0, 1.0) for name in "abc"}
     for rows in (48, 24):
-        bandit = pb2(Truncation(1 / 8, 1 / 8), Perturb(), space, {}, 0, rows)
-        generator, everybody = np.random.default_rng(0), np.arange(8)
-        state, _ = bandit.init((0,), everybody)
-        fitness = np.zeros(8)
-        for generation in range(7):
-            at = generator.random((8, 3))
-            optimum = [0.2, 0.8, 0.5] if generation < 4 else [0.8, 0.2, 0.5]
-            fitness = fitness + 1 - np.abs(at - optimum).sum(1)
-            seen = cards(fitness.tolist(), generation, dict(zip("abc", at.T, strict=True)))
-            state, decision = bandit.decide((0, generation), state, seen, everybody)
-            fitness = fitness[decision.parents]
-        (child,) = np.flatnonzero(decision.parents != everybody)
-        found = np.array([decision.hyper[name][child] for name in "abc"])
-        assert np.abs(found - [0.8, 0.2, 0.5]).sum() < 0.5, found
+        bandit, everybody = pb2(Truncation(), Perturb(), space, {}, 0, rows), np.arange(8)
+        state, hyper = bandit.init((0,), everybody)
+        fitness, distances = np.zeros(8), []
+        for generation in range(60):
+            optimum = np.array([0.2, 0.8, 0.5] if generation < 30 else [0.8, 0.2, 0.5])
+            away = np.abs(np.column_stack([hyper[name] for name in "abc"]) - optimum).sum(1)
+            distances.append(float(np.median(away)))
+            fitness = fitness + 1 - away
+            state, decision = bandit.decide(
+                (0, generation), state, cards(fitness.tolist(), generation, hyper), everybody
+            )
+            hyper, fitness = decision.hyper, fitness[decision.parents]
+        assert distances[29] < 0.4 and distances[30] > 1 and distances[59] < 0.4, distances
+
+
+# ---------------------------------------------------------------------------------- what children are given
+
+
+def lived(
+    seed: int, gain: Callable[[np.ndarray, np.random.Generator], np.ndarray], generations: int = 25
+) -> np.ndarray:
+    """The last rates of eight members in [0, 1], whose fitness changes by `gain` of them, and by what all share."""
+    bandit, everybody = pb2(Truncation(), Perturb(), {"rate": Range(0.0, 1.0)}, {}, 0, 60), np.arange(8)
+    state, hyper = bandit.init((seed,), everybody)
+    fitness, chance = np.zeros(8), np.random.default_rng(seed)
+    for generation in range(generations):
+        fitness = fitness + gain(hyper["rate"].astype(float), chance)
+        seen = cards((fitness + 20 * chance.normal()).tolist(), generation, hyper)
+        state, decision = bandit.decide((seed, generation), state, seen, everybody)
+        hyper, fitness = decision.hyper, fitness[decision.parents]
+    return hyper["rate"]
+
+
+def test_where_members_diverge_no_child_goes() -> None:
+    """Beyond 0.6 they do, and up to there more is better: without these observations the region would keep its bonus."""
+    rates = np.concatenate([lived(seed, lambda rate, _: np.where(rate > 0.6, NAN, rate)) for seed in range(4)])
+    assert (rates > 0.6).mean() <= 0.2 and np.median(rates) > 0.4
+
+
+def test_what_a_generation_has_in_common_is_no_signal() -> None:
+    """Other episodes in each generation move all by 20, and rates by 1 at most."""
+    rates = np.concatenate([lived(seed, lambda rate, _: 1 - np.abs(rate - 0.7)) for seed in range(4)])
+    assert np.median(np.abs(rates - 0.7)) < 0.15
+
+
+def test_the_median_of_a_generation_is_taken_out() -> None:
+    """By hand: 5, 7 and 12 of one generation; 100 alone in another; and one that diverged."""
+    rows = np.array([[0, 1, 5.0], [1, 1, 100], [0, 1, 12], [0, 1, 7], [0, 1, -math.inf]])
+    assert gains(rows).tolist() == [-2, 0, 5, 0, -math.inf]
+
+
+@pytest.mark.parametrize(
+    ("gained", "side"),
+    [([], 0.4), ([1.0], 0.5), ([-1.0], 0.4 * 2 / 3), ([-math.inf, 2, 2], 0.4 * 2 / 3 * 1.5625), ([0.0], 0.4)],
+)
+def test_the_box_grows_with_success_and_shrinks_with_failure(gained: list[float], side: float) -> None:
+    assert resized(np.array(0.4), np.array(gained)) == pytest.approx(side)
+
+
+def test_the_box_keeps_its_bounds() -> None:
+    assert resized(np.array(0.4), np.full(50, -1.0)) == 0.05 and resized(np.array(0.4), np.ones(50)) == 1.6
+
+
+def test_the_box_is_around_the_values_of_the_parent() -> None:
+    """In the unit scale: 0.01 is halfway between 0.0001 and 1; 5 of 1 to 9 is, and reaches 4 and 6 at least; the third
+    choice without an order is as near as any."""
+    below, above = around(SPACE, {"rate": 0.01, "kind": 4.0, "width": 5.0}, 0.1)
+    np.testing.assert_allclose(below, [0.45, 0, 3 / 8], atol=1e-6)
+    np.testing.assert_allclose(above, [0.55, 1, 5 / 8], atol=1e-6)
+    below, above = around({"kind": Range(choices=(1.0, 2.0, 4.0), ordered=True)}, {"kind": 4.0}, 0.1)
+    assert (below[0], above[0]) == (0.5, 1)

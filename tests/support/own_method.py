@@ -68,7 +68,7 @@ class Nearby:
             chunk=8,
         )
 
-    def evolver(self, space: Any, start: dict[str, float]) -> Evolver:
+    def evolver(self, space: Any, start: dict[str, float], generations: int) -> Evolver:
         def init(key: Any, uid: np.ndarray) -> Any:
             return (), {name: np.full(len(uid), x, np.float32) for name, x in start.items()}
 

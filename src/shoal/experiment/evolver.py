@@ -13,6 +13,8 @@ from shoal.core.keys import derive
 from shoal.experiment.registry import as_range, component
 from shoal.methods.evolving import Pbt
 
+UNBOUNDED = 2**31  # generations: whoever asks and tells may go on for ever
+
 
 class Evolver:
     """Population-based training as ask and tell.
@@ -43,7 +45,7 @@ class Evolver:
         method = Pbt(component(select, "select"), component(explore, "explore"), start_after)
         no_agent: Any = None
         method.fit(no_agent, population)
-        self._evolver, self._seed, self._start_after = method.evolver(self._ranges, {}), seed, start_after
+        self._evolver, self._seed, self._start_after = method.evolver(self._ranges, {}, UNBOUNDED), seed, start_after
         self._uid = np.arange(population)
         self._parents, self._generation = self._uid, 0
         self._hyper = self._evolver.init(derive((seed,), 0, "hyper"), self._uid)[1]

@@ -101,7 +101,7 @@ def resolve(experiment: Experiment, processes: int = 1) -> Resolved:
     on_device = isinstance(environment, DeviceEnvironment) and isinstance(learner, Learner)
     experiment = _with_episodes(experiment, EPISODES_ON_DEVICE if on_device else EPISODES)
     experiment = with_numbers(experiment, method, learner.agent, environment.knobs)
-    evolver = method.evolver(experiment.space or {}, experiment.hyper)
+    evolver = method.evolver(experiment.space or {}, experiment.hyper, experiment.generations)
     check_knobs(experiment, method, evolver, environment.knobs)
     return Resolved(experiment, method, environment, learner, evolver, *_interval(experiment, learner))
 
@@ -126,7 +126,7 @@ def _with_trainers(experiment: Experiment, method: Method) -> Resolved:
     try:
         method.fit(trainers, e.population)
         experiment = with_numbers(_with_episodes(e, EPISODES), method, trainers, {})
-        evolver = method.evolver(experiment.space or {}, experiment.hyper)
+        evolver = method.evolver(experiment.space or {}, experiment.hyper, experiment.generations)
     except BaseException:
         trainers.close()
         raise

@@ -43,7 +43,7 @@ class Pbt(Independent):
                 value=population,
             )
 
-    def evolver(self, space: dict[str, Range], start: dict[str, float]) -> Evolver:
+    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> Evolver:
         from shoal.methods.pbt.evolver import pbt
 
         return pbt(self.select, self.explore, space, start, self.start_after)
@@ -87,7 +87,7 @@ class MfPbt(Independent):
             problem = f"its {len(self.periods)} sub-populations need at least {least} members, and better twice as many"
             raise BadField("population", problem, "or give fewer method.periods", value=population)
 
-    def evolver(self, space: dict[str, Range], start: dict[str, float]) -> Evolver:
+    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> Evolver:
         from shoal.methods.mf_pbt.evolver import mf_pbt
 
         return mf_pbt(self.explore, space, start, self.periods)
@@ -115,6 +115,7 @@ class Pb2(Pbt):
         "pb2/length": "how far apart hyperparameters tell of one another, in shares of their ranges",
         "pb2/forgetting": "share of what was learned that one generation makes old",
         "pb2/noise": "what hyperparameters do not explain of the change of fitness, as a multiple of what they do",
+        "pb2/side": "how wide the box is in which children's values are looked for, in shares of their ranges",
     }
 
     def __post_init__(self) -> None:
@@ -122,7 +123,7 @@ class Pb2(Pbt):
         if self.rows < 2:
             raise BadField("rows", "must be at least 2", value=self.rows)
 
-    def evolver(self, space: dict[str, Range], start: dict[str, float]) -> Evolver:
+    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> Evolver:
         from shoal.methods.pb2.evolver import pb2
 
         self._check_rows(space)
@@ -171,11 +172,11 @@ class Ipbt(Pb2):
             )
             raise BadField("agent", problem, "name the fields in its Agent.weights")
 
-    def evolver(self, space: dict[str, Range], start: dict[str, float]) -> Evolver:
+    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> Evolver:
         from shoal.methods.ipbt.evolver import ipbt
 
         self._check_rows(space)
-        return ipbt(self.select, self.explore, space, start, self.start_after, self.rows, self.patience)
+        return ipbt(self.select, self.explore, space, start, self.start_after, self.rows, self.patience, generations)
 
     def explanation(self, population: int) -> str:
         return (

@@ -57,8 +57,9 @@ class Method(Protocol):
     def learner(self, agent: Agent, population: int) -> Learner | SearchLearner:
         """The learner of the members: a SearchLearner where they are drawn. Raises BadInput as `fit` does."""
 
-    def evolver(self, space: dict[str, Range], start: dict[str, float]) -> Evolver:
-        """The evolver, which decides between generations. space: what is tuned; start: the values of all else."""
+    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> Evolver:
+        """The evolver, which decides between generations. space: what is tuned; start: the values of all else;
+        generations: how many the run has."""
 
     def space(self, agent: Tunable) -> dict[str, Range]:
         """The hyperparameters that are tuned where the experiment has no `space`."""
@@ -101,7 +102,7 @@ class Seeds(Independent):
 
     title: ClassVar[str] = "independent members"
 
-    def evolver(self, space: dict[str, Range], start: dict[str, float]) -> Evolver:
+    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> Evolver:
         from shoal.methods.pbt.evolver import keep
 
         return keep(space, start)
@@ -137,7 +138,7 @@ class Schedule(Independent):
                     raise unknown(f"method.rows.{i}", name, agent.hyper._fields)
                 check_limits(agent, f"method.rows.{i}.{name}", name, value)
 
-    def evolver(self, space: dict[str, Range], start: dict[str, float]) -> Evolver:
+    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> Evolver:
         from shoal.methods.schedule import scheduled
 
         return scheduled([start | row for row in self.rows])

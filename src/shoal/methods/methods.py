@@ -63,7 +63,7 @@ class Es(_Fixed):
 
         return evolution_strategy(agent, self.optimiser, self.chunk)
 
-    def evolver(self, space: dict[str, Range], start: dict[str, float]) -> Evolver:
+    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> Evolver:
         from shoal.core.numbers import declared
         from shoal.methods.es.evolver import Decay, openai_es
         from shoal.methods.es.learner import EsHyper
@@ -112,7 +112,7 @@ class CemRl(_Fixed):
         options = {name: getattr(self, name) for name in ("variance", "noise_end", "noise_decay", "mirrored")}
         return cem_rl(agent, population, trained=self.trained, **options)
 
-    def evolver(self, space: dict[str, Range], start: dict[str, float]) -> Evolver:
+    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> Evolver:
         from shoal.methods.cem_rl.evolver import cem
 
         return cem(start, self.elites)
@@ -146,7 +146,7 @@ class Dvd(_Fixed):
 
         return dvd(agent, population, probes=self.probes, redraw=self.redraw)
 
-    def evolver(self, space: dict[str, Range], start: dict[str, float]) -> Evolver:
+    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> Evolver:
         from shoal.methods.dvd.evolver import bandit
 
         return bandit(start, self.arms)

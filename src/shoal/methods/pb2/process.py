@@ -20,9 +20,13 @@ from functools import cached_property
 
 import numpy as np
 
-LENGTHS = (0.1, 0.2, 0.4, 0.8, 1.6)
+# The smoothest first: of equally likely ones it is taken. Where points are too far apart to tell of one another, noise and a
+# short length would be one and the same; so lengths grow with the distance of random points, which goes with the root of
+# the number of dimensions (arXiv 2402.02229), and noise goes up to where nothing is explained.
+LENGTHS = (1.6, 0.8, 0.4, 0.2, 0.1)
 FORGETTING = (0.0, 0.01, 0.05, 0.2)
-NOISES = (1e-3, 1e-2, 0.1, 1.0)
+NOISES = (100.0, 10.0, 1.0, 0.1, 1e-2)
+Box = tuple[np.ndarray, np.ndarray]
 STEPS = 60  # of the climb, after which hyperparameters move by less than matters
 
 
@@ -92,40 +96,41 @@ def inverted(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def fitted(x: np.ndarray, t: np.ndarray, y: np.ndarray) -> Process:
-    """The process of the highest likelihood. y has mean 0 and deviation 1."""
+    """The process of the highest likelihood. y has mean 0 and deviation 1, or somewhat less."""
     found, highest = None, -np.inf
     noises = np.array(NOISES)[:, None, None] * np.eye(len(y))
-    for length in LENGTHS:
+    for length in np.array(LENGTHS) * np.sqrt(x.shape[1]):
         for forgetting in FORGETTING:
             inverses, logarithms = inverted(correlation(x, t, x, t, length, forgetting) + noises)
             variances = (np.einsum("rij,j->ri", inverses, y) * y).mean(-1)
             likelihoods = -0.5 * (len(y) * np.log(variances) + logarithms)
             if (best := likelihoods.max()) > highest:
                 r = int(likelihoods.argmax())
-                found, highest = Process(x, t, y, length, forgetting, NOISES[r], float(variances[r])), best
+                found, highest = Process(x, t, y, float(length), forgetting, NOISES[r], float(variances[r])), best
     assert found is not None, "a finite y has a likelihood"
     return found
 
 
 def highest_bound(
-    process: Process, starts: np.ndarray, free: Sequence[int], choices: Sequence[np.ndarray], t: float
+    process: Process, starts: np.ndarray, free: Sequence[int], choices: Sequence[np.ndarray], t: float, box: Box
 ) -> np.ndarray:
-    """The best point [D] that is found from some starts [S, D] by moving the coordinates `free` in [0, 1]; then, at that
-    point, by trying every choice; then by moving again.
+    """The best point [D] that is found from some starts [S, D] by moving the coordinates `free` within the box; then, at
+    that point, by trying every choice; then by moving again.
 
-    choices: the coordinates of each, of which one is above 0. The bound is that of PB2 with the standard deviation:
-    kappa = sqrt(0.2 ln(0.4 n)) after n observations, expected ones among them.
+    box: the lowest and the highest of the free coordinates. choices: the coordinates of each, of which one is above 0.
+    The bound is that of PB2 with the standard deviation: kappa = sqrt(0.2 ln(0.4 n)) after n observations, expected ones
+    among them.
     """
     kappa = np.sqrt(0.2 * max(np.log(0.4 * len(process.y)), 0.0))
-    best = _climb(process, starts, free, t, kappa)
+    best = _climb(process, starts, free, t, kappa, box)
     for columns in choices:
         others = np.repeat(best[None], len(columns), 0)
         others[:, columns] = np.eye(len(columns)) * best[columns].max()
         best = others[process.bound(others, t, kappa)[0].argmax()]
-    return _climb(process, best[None], free, t, kappa) if choices else best
+    return _climb(process, best[None], free, t, kappa, box) if choices else best
 
 
-def _climb(process: Process, starts: np.ndarray, free: Sequence[int], t: float, kappa: float) -> np.ndarray:
+def _climb(process: Process, starts: np.ndarray, free: Sequence[int], t: float, kappa: float, box: Box) -> np.ndarray:
     """All starts climb at once, by Rprop (Riedmiller & Braun 1993): a coordinate's step grows while its slope keeps its
     sign, and shrinks where that changes."""
     points, before = starts.copy(), np.zeros((len(starts), len(free)))
@@ -134,6 +139,6 @@ def _climb(process: Process, starts: np.ndarray, free: Sequence[int], t: float, 
         slopes = process.bound(points, t, kappa)[1][:, free]
         agree = slopes * before
         steps = np.clip(steps * np.where(agree > 0, 1.2, np.where(agree < 0, 0.5, 1)), 1e-5, 0.2)
-        points[:, free] = np.clip(points[:, free] + np.sign(slopes) * steps, 0, 1)
+        points[:, free] = np.clip(points[:, free] + np.sign(slopes) * steps, *box)
         before = slopes
     return points[process.bound(points, t, kappa)[0].argmax()]
