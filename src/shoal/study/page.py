@@ -302,10 +302,8 @@ def _runs(results: Results) -> str:
         ]
         for o in results.outcomes.values()
     ]  # fmt: skip
+    if not results.failures:
+        return charts.table(heads, rows, "All runs")
     failures = [[arm, task, seed, why] for (task, arm, seed), why in results.failures.items()]
-    told = (
-        charts.table(["arm", "task", "seed", "why it failed"], failures, "Runs that failed", "bounds")
-        if failures
-        else ""
-    )
-    return told + charts.table(heads, rows, "All runs")
+    failed = charts.table(["arm", "task", "seed", "why it failed"], failures, "Runs that failed", "bounds")
+    return f"<h3>Failed</h3>{failed}<h3>Done</h3>{charts.table(heads, rows, 'Runs that are done')}"
