@@ -50,7 +50,7 @@ def rank_main(population: int, size: int, generations: int) -> None:
         n = len(rows)
         whole = np.zeros(n, np.int64)
         values = {name: x[rows] for name, x in hyper.items()}
-        return Cards(rows, whole, whole, fitness[rows], np.ones(n), whole + 8, values, whole)
+        return Cards(rows, whole, whole, fitness[rows], np.ones(n), whole + 8, values)
 
     def shoal(exchange: Mpi, generation: int, fitness: np.ndarray) -> dict[str, float]:
         begin = time.perf_counter()

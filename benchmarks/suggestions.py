@@ -67,7 +67,7 @@ def live(evolver: Evolver, seed: int, members: int, generations: int, shared: fl
             skill = np.clip(skill + learned(skill, hyper), 0, 1)
         fitness = skill + ERROR * chance.normal(size=members) + spread * chance.normal()
         whole = np.full(members, generation)
-        seen = Cards(everybody, whole, 1000 * (whole + 1), fitness, nothing, whole, hyper, np.zeros(members, int))
+        seen = Cards(everybody, whole, 1000 * (whole + 1), fitness, nothing, whole, hyper)
         state, decision = evolver.decide((seed, generation), state, seen, everybody)
         skill, hyper = skill[decision.parents], decision.hyper
         born = decision.parents != everybody

@@ -147,7 +147,7 @@ def test_members_that_cannot_be_told_apart() -> None:
 
 
 def test_a_mean_that_cannot_be_measured_has_no_rank() -> None:
-    cards = Cards(*(np.zeros(4, np.int64) for _ in range(3)), np.arange(4.0), *(np.zeros(4),) * 2, {}, np.zeros(4))
+    cards = Cards(*(np.zeros(4, np.int64) for _ in range(3)), np.arange(4.0), *(np.zeros(4),) * 2, {})
     for fitness, rank in ((1.5, 3), (9.0, 1), (np.nan, np.nan)):
         told = mean_of(cards, {}, OfMean(fitness, 0.0, 1, fitness))[1]["mean/rank"]
         assert told == pytest.approx([rank], nan_ok=True)

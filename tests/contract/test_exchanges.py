@@ -229,7 +229,7 @@ def test_rows_hold_every_number_exactly() -> None:
     metrics = {"z": np.float32(EVERYBODY) / 3, "a": np.full(POPULATION, np.nan, np.float32)}
     rows = to_rows(cards, metrics, [7.0, 0.0])
     back, seen, extra = from_rows(rows, cards, metrics)
-    for name in ("uid", "generation", "steps", "fitness", "deviation", "episodes", "shape"):
+    for name in ("uid", "generation", "steps", "fitness", "deviation", "episodes"):
         np.testing.assert_array_equal(getattr(back, name), getattr(cards, name))
         assert getattr(back, name).dtype == getattr(cards, name).dtype
     assert list(back.hyper) == list(cards.hyper) and list(seen) == list(metrics)

@@ -22,7 +22,7 @@ def selector(request):
     return request.param
 
 
-def make(fitness, uid=None, shape=None, spread=0.1) -> Cards:
+def make(fitness, uid=None, spread=0.1) -> Cards:
     """Cards whose episodes scatter a little around the fitness; whoever diverged has none."""
     fitness = np.array(fitness, np.float64)
     n = len(fitness)
@@ -31,8 +31,7 @@ def make(fitness, uid=None, shape=None, spread=0.1) -> Cards:
     deviation, episodes = np.where(finite, spread * (1 + uid % 3), NAN), np.where(finite, 3 + uid % 5, 0)
     steps = np.full(n, 1000)
     hyper = {"x": np.arange(n, dtype=np.float32)}
-    shape = np.zeros(n, np.int64) if shape is None else np.array(shape)
-    return Cards(uid, steps // 1000, steps, fitness, deviation, episodes, hyper, shape)
+    return Cards(uid, steps // 1000, steps, fitness, deviation, episodes, hyper)
 
 
 def everyone(selector, cards: Cards, generation: int = 0) -> Selection:
@@ -60,7 +59,7 @@ def test_the_answer_has_one_parent_and_one_flag_for_each(selector):
 
 
 def test_the_order_of_the_cards_does_not_matter(selector):
-    cards = make(MIXED, shape=[0, 0, 1, 0, 1, 0, 1, 1, 0, 1, 0])
+    cards = make(MIXED)
     for generation in range(10):
         order = np.random.default_rng(generation).permutation(len(MIXED))
         shuffled = take(cards, order)
@@ -122,9 +121,9 @@ def test_where_nobody_is_finite_everybody_keeps(selector):
 
 
 def test_a_member_alone_keeps(selector):
-    selection = everyone(selector, make([1.0, 5.0, 3.0], shape=[0, 1, 2]))
-    assert selection.parents.tolist() == [0, 1, 2]
-    assert selection.explore.tolist() == [selector == Keep(explore=True)] * 3
+    selection = everyone(selector, make([1.0]))
+    assert selection.parents.tolist() == [0]
+    assert selection.explore.tolist() == [selector == Keep(explore=True)]
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 9, 32])
@@ -145,16 +144,6 @@ def test_parents_keep_theirs(selector):
         for generation in range(20):
             parents = everyone(selector, make(MIXED), generation).parents
             assert parents[parents].tolist() == parents.tolist()
-
-
-def test_only_members_of_equal_shape_are_compared(selector):
-    shape = np.array([0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0])
-    cards = make(MIXED, shape=shape)
-    for generation in range(10):
-        together = by_uid(everyone(selector, cards, generation), cards)
-        for group in (0, 1):
-            alone = take(cards, shape == group)
-            assert by_uid(everyone(selector, alone, generation), alone).items() <= together.items()
 
 
 def test_equal_fitness_is_decided_by_lot(selector):

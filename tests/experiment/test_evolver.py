@@ -45,7 +45,7 @@ def test_it_decides_as_a_run_does(select, explore):
         copies += sum(m["copy_from"] is not None for m in asked)
         returns, steps = returns_of(generation), np.full(6, 100 * (generation + 1))
         measured = summarise(returns)
-        cards = Cards(uid, np.full(6, generation), steps, *measured, hyper, np.zeros(6, np.int64))
+        cards = Cards(uid, np.full(6, generation), steps, *measured, hyper)
         _, (parents, hyper, *_) = reference.decide(derive((seed,), generation, "decide"), (), cards, uid)
         evolver.tell({u: list(returns[u]) for u in (3, 5, 0, 1, 2, 4)}, {u: int(steps[u]) for u in range(6)})
     assert (copies > 0) == (select != "keep")

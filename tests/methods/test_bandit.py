@@ -19,7 +19,7 @@ START = {"discount": 0.99, "diversity": 0.3}
 def cards(fitness: list[float], hyper: dict[str, np.ndarray]) -> Cards:
     n = len(fitness)
     zeros = np.zeros(n, np.int64)
-    return Cards(np.arange(n), zeros, zeros, np.array(fitness), np.zeros(n), zeros, hyper, zeros)
+    return Cards(np.arange(n), zeros, zeros, np.array(fitness), np.zeros(n), zeros, hyper)
 
 
 def live(evolver: Any, bests: list[float], seed: int = 0) -> list[dict[str, Any]]:

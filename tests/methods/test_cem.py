@@ -65,7 +65,7 @@ def test_decisions(members, elites, count):
     state, hyper = evolver.init((0,), uid)
     fitness = np.random.default_rng(0).normal(size=members)
     zeros = np.zeros(members, np.int64)
-    cards = Cards(uid, zeros, zeros, fitness, np.zeros(members), zeros, hyper, zeros)
+    cards = Cards(uid, zeros, zeros, fitness, np.zeros(members), zeros, hyper)
     state, decision = evolver.decide((0, 1), state, cards, uid[::2])
     np.testing.assert_array_equal(decision.hyper["discount"], np.full(len(uid[::2]), 0.9, np.float32))
     assert decision.weights.shape == (members,) and decision.weights.dtype == np.float32

@@ -211,7 +211,7 @@ def test_no_weights_no_step() -> None:
 def cards(fitness: list[float], steps: int, hyper: dict[str, Any], episodes: int = 2) -> Cards:
     n = len(fitness)
     zeros, x = np.zeros(n, np.int64), np.array(fitness, np.float64)
-    return Cards(np.arange(n), zeros, np.full(n, steps), x, zeros + np.nan, np.full(n, episodes), hyper, zeros)
+    return Cards(np.arange(n), zeros, np.full(n, steps), x, zeros + np.nan, np.full(n, episodes), hyper)
 
 
 def test_decays_end_where_they_are_told() -> None:

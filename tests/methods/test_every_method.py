@@ -83,7 +83,7 @@ def asked(kind: Method, order: np.ndarray, who: np.ndarray) -> Iterator[Asked]:
         tuned = {name: drawn(r, rng) for name, r in TUNED.items()} if kind.tunes else {}
         whole = np.full(MEMBERS, generation)
         steps, episodes = 100 * (whole + 1) + uid, 2 + uid % 3
-        cards = Cards(uid, whole, steps, fitness, np.abs(fitness), episodes, fixed | tuned, np.zeros(MEMBERS, int))
+        cards = Cards(uid, whole, steps, fitness, np.abs(fitness), episodes, fixed | tuned)
         state, decision = evolver.decide((0, generation), state, seen := cards.take(order), mine)
         yield Asked(seen, mine, state, decision)
 

@@ -35,7 +35,7 @@ class Run:
         fitness[np.isin(self.order, spoilt)] = math.nan
         whole = np.full(n, self.generation)
         steps, nothing = 100 * (whole + 1), np.full(n, math.nan)
-        cards = Cards(self.order, whole, steps, fitness, nothing, whole, self.hyper, np.zeros(n, int))
+        cards = Cards(self.order, whole, steps, fitness, nothing, whole, self.hyper)
         self.state, decision = self.evolver.decide((0, self.generation), self.state, cards, np.arange(n))
         assert isinstance(decision, Decision)
         self.hyper, self.generation = decision.hyper, self.generation + 1
@@ -77,7 +77,7 @@ def test_equal_fitness_is_decided_by_lot_where_all_begin_again() -> None:
         state, hyper = evolver.init((seed,), whole)
         for generation in range(2):
             now = np.full(8, generation)
-            equal = Cards(whole, now, 100 * (now + 1), np.ones(8), nothing, whole, hyper, np.zeros(8, int))
+            equal = Cards(whole, now, 100 * (now + 1), np.ones(8), nothing, whole, hyper)
             state, decision = evolver.decide((seed, generation), state, equal, whole)
         assert isinstance(decision, Decision) and len(decision.renewed) == 8
         for row, share in decision.renewed.items():

@@ -20,7 +20,7 @@ def cards(fitness: list[float], generation: int) -> Cards:
     n = len(fitness)
     whole, nothing = np.arange(n), np.full(n, math.nan)
     hyper = {"rate": np.arange(1, n + 1, dtype=np.float32)}
-    return Cards(whole, np.full(n, generation), whole, np.array(fitness), nothing, whole, hyper, np.zeros(n, int))
+    return Cards(whole, np.full(n, generation), whole, np.array(fitness), nothing, whole, hyper)
 
 
 def decide(fitness: list[float], generation: int, periods: tuple[int, ...], order: np.ndarray | None = None) -> dict:

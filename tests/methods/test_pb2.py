@@ -137,7 +137,7 @@ def cards(fitness: list[float], generation: int, hyper: dict[str, Any], uid: np.
     steps = np.full(n, 100 * (generation + 1))
     values = {name: np.array(np.broadcast_to(x, n), np.float32) for name, x in hyper.items()}
     whole, uid = np.zeros(n, np.int64), np.arange(n) if uid is None else uid
-    return Cards(uid, whole + generation, steps, np.array(fitness, float), np.full(n, NAN), whole + 1, values, whole)
+    return Cards(uid, whole + generation, steps, np.array(fitness, float), np.full(n, NAN), whole + 1, values)
 
 
 def evolver(rows: int = 16) -> Evolver:

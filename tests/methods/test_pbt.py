@@ -23,7 +23,7 @@ def population(fitness=range(8), steps=1000) -> Cards:
     hyper = keep(SPACE, START).init((0, 0), uid)[1]
     steps = np.broadcast_to(steps, n).astype(np.int64)
     deviation, episodes = np.full(n, 0.1), np.full(n, 5)
-    return Cards(uid, steps // 1000, steps, fitness, deviation, episodes, hyper, np.zeros(n, np.int64))
+    return Cards(uid, steps // 1000, steps, fitness, deviation, episodes, hyper)
 
 
 def decide(evolver, cards, generation=1, mine=None):

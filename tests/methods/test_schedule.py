@@ -17,7 +17,7 @@ def test_the_last_row_holds_behind_the_end() -> None:
     state, hyper = evolver.init((0,), uid)
     trained = [hyper]
     for generation in range(3):
-        cards = Cards(uid, np.full(3, generation), zeros, np.arange(3.0), zeros, zeros, hyper, zeros)
+        cards = Cards(uid, np.full(3, generation), zeros, np.arange(3.0), zeros, zeros, hyper)
         state, decision = evolver.decide((0, generation), state, cards, np.arange(3))
         assert decision.parents.tolist() == [0, 1, 2], "nobody copies"
         trained.append(hyper := decision.hyper)

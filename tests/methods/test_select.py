@@ -19,7 +19,7 @@ def make(fitness, deviation=NAN, episodes=1) -> Cards:
     n = len(fitness)
     zeros = np.zeros(n, np.int64)
     deviation = np.broadcast_to(np.float64(deviation), n)
-    return Cards(np.arange(100, 100 + n), zeros, zeros, fitness, deviation, np.broadcast_to(episodes, n), {}, zeros)
+    return Cards(np.arange(100, 100 + n), zeros, zeros, fitness, deviation, np.broadcast_to(episodes, n), {})
 
 
 def measured(returns) -> Cards:

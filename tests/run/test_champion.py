@@ -33,7 +33,7 @@ def cards(fitness: list[float], generation: int = 0) -> Cards:
     n = len(fitness)
     whole, nothing = np.arange(n) + 10, np.full(n, NAN)
     hyper = {"learning_rate": np.arange(n, dtype=np.float32) / 8}
-    return Cards(whole, np.full(n, generation), whole, np.array(fitness), nothing, whole, hyper, np.zeros(n, int))
+    return Cards(whole, np.full(n, generation), whole, np.array(fitness), nothing, whole, hyper)
 
 
 def after(best: Best, fitness: list[float], generation: int = 0) -> Best:

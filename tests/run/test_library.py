@@ -90,7 +90,7 @@ def test_a_recorder_ends_the_run_and_it_goes_on(tmp_path: Path) -> None:
 def test_a_result_names_parts_as_files_do() -> None:
     """Not by where they lie in memory, which differs from run to run."""
     nothing = np.zeros(2)
-    cards = Cards(np.arange(2), nothing, nothing, nothing, nothing, nothing, {}, nothing)
+    cards = Cards(np.arange(2), nothing, nothing, nothing, nothing, nothing, {})
     summary = summarise(resolve(tiny(env=in_parts)), cards, Best(), 1, {}, 0, 0.0, 0.0)
     assert (summary["env"], summary["agent"]) == ("support.parts:in_parts", "ppo")
 

@@ -40,7 +40,7 @@ class StubShard:
         n = len(self.uid)
         fitness = np.where(self.uid % 5 == 4, np.nan, self.uid / 3)
         whole = np.full(n, self.generation)
-        return Cards(self.uid, whole, 10 + self.uid, fitness, fitness / 7, whole + 8, self.hyper, np.zeros(n, np.int64))
+        return Cards(self.uid, whole, 10 + self.uid, fitness, fitness / 7, whole + 8, self.hyper)
 
     def individuals(self, cards: Cards, metrics: dict[str, np.ndarray]) -> tuple[Cards, dict[str, np.ndarray]]:
         return cards, metrics

@@ -259,8 +259,8 @@ def _rehearse(resolved: Resolved) -> tuple[list[int], bool]:
     state, _ = evolver.init((0,), rows)
     for i in range(REHEARSALS):
         fitness = np.random.default_rng(i).permutation(n).astype(np.float64)
-        steps, played, shape = np.full(n, resolved.steps or 1), np.full(n, episodes), np.zeros(n, np.int64)
-        cards = Cards(rows, np.full(n, i), steps, fitness, deviation, played, hyper, shape)
+        steps, played = np.full(n, resolved.steps or 1), np.full(n, episodes)
+        cards = Cards(rows, np.full(n, i), steps, fitness, deviation, played, hyper)
         if select is None:
             state, decision = evolver.decide((i,), state, cards, rows)
             assert isinstance(decision, Decision)  # of members that copy

@@ -176,7 +176,7 @@ def _cards(step: int, theta: np.ndarray, hyper: np.ndarray) -> Cards:
     h = {name: hyper[:, i].astype(np.float32) for i, name in enumerate(SPACE)}
     n = len(q)
     steps, once = np.full(n, step), np.ones(n, np.int64)
-    return Cards(np.arange(n), steps // INTERVAL - 1, steps, q, np.full(n, np.nan), once, h, np.zeros(n, np.int64))
+    return Cards(np.arange(n), steps // INTERVAL - 1, steps, q, np.full(n, np.nan), once, h)
 
 
 def _curves(axes: Axes, trajectories: Trajectories) -> None:

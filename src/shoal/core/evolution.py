@@ -44,7 +44,6 @@ class Cards(NamedTuple):
     deviation: np.ndarray  # float64 [M], sample standard deviation of the episodes behind the fitness, NaN below two
     episodes: np.ndarray  # int64 [M], the number of these episodes
     hyper: dict[str, np.ndarray]  # float32 [M] each
-    shape: np.ndarray  # int64 [M], equal for members whose weights have equal shapes
 
     def take(self, rows: np.ndarray) -> Cards:
         """The cards of some members."""

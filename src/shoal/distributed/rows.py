@@ -7,7 +7,7 @@ import numpy as np
 from shoal.core.evolution import Cards
 from shoal.distributed.exchange import Route
 
-FIELDS = ("uid", "generation", "steps", "fitness", "deviation", "episodes", "shape")  # whole numbers below 2**53
+FIELDS = ("uid", "generation", "steps", "fitness", "deviation", "episodes")  # whole numbers below 2**53
 
 
 def columns(cards: Cards) -> list[str]:

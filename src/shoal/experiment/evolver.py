@@ -87,7 +87,6 @@ class Evolver:
             np.array([x.std(ddof=1) if x.size > 1 and np.isfinite(x).all() else np.nan for x in returns]),
             np.array([x.size for x in returns]),
             self._hyper,
-            np.zeros(n, np.int64),
         )
         _, decision = self._evolver.decide(derive((self._seed,), self._generation, "decide"), (), cards, self._uid)
         assert isinstance(decision, Decision), "its members live on"

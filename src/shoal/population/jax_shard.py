@@ -72,17 +72,14 @@ class JaxShard(ABC):
 
     def cards(self) -> Cards:
         """The cards of the members."""
-        n = len(self.uid)
-        generation, shape = np.full(n, self._generation), np.zeros(n, np.int64)
         return Cards(
             self.uid.astype(np.int64),
-            generation,
+            np.full(len(self.uid), self._generation),
             self._steps,
             self._fitness.astype(np.float64),
             self._deviation.astype(np.float64),
             self._counted.astype(np.int64),
             dict(self.hyper),
-            shape,
         )
 
     @property

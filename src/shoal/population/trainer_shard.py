@@ -157,7 +157,6 @@ class TrainerShard:
             self._deviation.copy(),
             self._counted.copy(),
             {name: np.array([x[name] for x in hyper], np.float32) for name in self._trainers.hyper._fields},
-            np.zeros(n, np.int64),
         )
 
     def individuals(self, cards: Cards, metrics: dict[str, np.ndarray]) -> tuple[Cards, dict[str, np.ndarray]]:

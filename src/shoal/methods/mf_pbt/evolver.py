@@ -44,30 +44,28 @@ def mf_pbt(explore: Explore, space: dict[str, Range], start: dict[str, float], p
 
 def _decided(key: Seed, cards: Cards, done: int, periods: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """After so many rounds, for all M members: whose weights and whose hyperparameters each goes on with, int64 [M], and
-    whether it explores, bool [M]. Members are compared with those whose weights have their shape."""
+    whether it explores, bool [M]."""
     parents, donors = np.arange(len(cards.uid)), np.arange(len(cards.uid))
     explores = np.zeros(len(cards.uid), bool)
     finite = np.isfinite(cards.fitness)
     order = np.lexsort((draws(key, cards.uid, 1)[:, 0], -np.where(finite, cards.fitness, -np.inf)))  # the best first
     period = np.array(periods)[cards.uid % len(periods)]
-    for shape in np.unique(cards.shape):
-        everybody = order[cards.shape[order] == shape]
-        for sub, pace in enumerate(periods):
-            here = cards.uid[everybody] % len(periods) == sub
-            rows, outsiders = everybody[here], everybody[~here & finite[everybody]]
-            for row in rows[~finite[rows]]:
-                better = [*rows[finite[rows]], *outsiders][:1]
-                parents[row] = donors[row] = better[0] if better else row
-                explores[row] = bool(better)
-            rows = rows[finite[rows]]
-            if done % pace or len(rows) < 2:
-                continue
-            quarter = max(1, len(rows) // 4)
-            bottom, third = rows[-quarter:], rows[-2 * quarter : -quarter] if len(rows) >= 4 else rows[:0]
-            parents[bottom] = donors[bottom] = rows[:quarter][::-1]
-            explores[bottom] = True
-            for row in third:
-                if len(outsiders) and cards.fitness[outsiders[0]] > cards.fitness[row]:
-                    parents[row], outsiders = outsiders[0], outsiders[1:]
-                    donors[row] = parents[row] if period[parents[row]] > pace else rows[0]
+    for sub, pace in enumerate(periods):
+        here = cards.uid[order] % len(periods) == sub
+        rows, outsiders = order[here], order[~here & finite[order]]
+        for row in rows[~finite[rows]]:
+            better = [*rows[finite[rows]], *outsiders][:1]
+            parents[row] = donors[row] = better[0] if better else row
+            explores[row] = bool(better)
+        rows = rows[finite[rows]]
+        if done % pace or len(rows) < 2:
+            continue
+        quarter = max(1, len(rows) // 4)
+        bottom, third = rows[-quarter:], rows[-2 * quarter : -quarter] if len(rows) >= 4 else rows[:0]
+        parents[bottom] = donors[bottom] = rows[:quarter][::-1]
+        explores[bottom] = True
+        for row in third:
+            if len(outsiders) and cards.fitness[outsiders[0]] > cards.fitness[row]:
+                parents[row], outsiders = outsiders[0], outsiders[1:]
+                donors[row] = parents[row] if period[parents[row]] > pace else rows[0]
     return parents, donors, explores

@@ -2,7 +2,6 @@
 
 What holds for all of them:
 
-- Only members whose weights have equal shapes (`shape` on their cards) are compared; a single one keeps its weights.
 - Members with NaN or infinite fitness rank last, never become parents, and copy a member with finite fitness. Where no
   fitness is finite, all members keep weights and hyperparameters. (`Keep` does not look at fitness, and where nobody
   donates nobody copies.)
@@ -24,7 +23,7 @@ from shoal.core.keys import draws
 
 
 class Rivals(NamedTuple):
-    """Members whose weights have equal shapes, ordered by uid. At least one of them has finite fitness.
+    """All members, ordered by uid. At least one of them has finite fitness.
 
     fitness:   float64 [n], -inf where it is not finite
     deviation: float64 [n], sample standard deviation of the episodes behind the fitness
@@ -44,7 +43,7 @@ class Rivals(NamedTuple):
 
 @dataclass(frozen=True)
 class Selector:
-    """Splits the cards into groups of rivals, and calls `choose` for each group."""
+    """Orders and ranks the members of the cards, and lets `choose` decide about them."""
 
     needs: ClassVar[int] = 2  # the smallest population that the selector makes sense for
 
@@ -54,12 +53,10 @@ class Selector:
 
     def __call__(self, key: Seed, cards: Cards, mine: np.ndarray) -> Selection:
         parents, explore = np.arange(len(cards.uid)), np.zeros(len(cards.uid), bool)
-        for shape in np.unique(cards.shape):
-            rows = np.flatnonzero(cards.shape == shape)
-            rows = rows[np.argsort(cards.uid[rows])]
-            if np.isfinite(cards.fitness[rows]).any():
-                chosen, explore[rows] = self.choose(_rivals(key, cards, rows))
-                parents[rows] = rows[chosen]
+        if np.isfinite(cards.fitness).any():
+            rows = np.argsort(cards.uid)
+            chosen, explore[rows] = self.choose(_rivals(key, cards.take(rows)))
+            parents[rows] = rows[chosen]
         return Selection(parents[mine], explore[mine])
 
 
@@ -210,13 +207,13 @@ SELECTORS: dict[str, type[Selector]] = {
 }
 
 
-def _rivals(key: Seed, cards: Cards, rows: np.ndarray) -> Rivals:
-    finite = np.isfinite(cards.fitness[rows])
-    fitness = np.where(finite, cards.fitness[rows], -np.inf)
-    luck, tie_break = draws(key, cards.uid[rows], 2).T
-    rank = np.empty(len(rows), np.int64)
-    rank[np.lexsort((tie_break, -fitness))] = np.arange(len(rows))
-    return Rivals(fitness, cards.deviation[rows], cards.episodes[rows], finite, rank, luck)
+def _rivals(key: Seed, cards: Cards) -> Rivals:
+    finite = np.isfinite(cards.fitness)
+    fitness = np.where(finite, cards.fitness, -np.inf)
+    luck, tie_break = draws(key, cards.uid, 2).T
+    rank = np.empty(len(fitness), np.int64)
+    rank[np.lexsort((tie_break, -fitness))] = np.arange(len(fitness))
+    return Rivals(fitness, cards.deviation, cards.episodes, finite, rank, luck)
 
 
 def _share(fraction: float, n: int) -> int:
