@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+from contextlib import closing, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +19,8 @@ from shoal.testing.trainee import Trainee
 from shoal.trainers.process import Recipe
 from shoal.trainers.trainers import Trainers
 
-SUPPORT = str(Path(__file__).parents[1] / "support")
+TESTS = Path(__file__).parents[1]
+SUPPORT = str(TESTS / "support")
 CHECKS = {name for name in vars(checks) if name.startswith("check_")}
 
 # Which check finds what is broken, and what it says.
@@ -37,6 +42,16 @@ BROKEN = {
     "Curious": ("evaluation", "it changed something"),
     "Random": ("evaluation", "must be greedy|depends on something"),
     "Sentimental": ("evaluation", "depends on something that is not in `learned`"),
+    "wrong_trainers:FirstSeed": ("episodes", "for the same backwards: .* one episode for each seed"),
+    "wrong_trainers:Common": ("evaluation_beside_others", "must share nothing"),
+    "wrong_trainers:Stale": ("evaluation_of_a_set_state", "must go by the state that was set last"),
+    "wrong_trainers:Blunt": ("act", "episodes that act plays return .*, and evaluate gave .* normalise them alike"),
+    "wrong_trainers:Columns": ("act", r"actions of shape \[1, 1\] for observations \[1, 2\], which must be \[1\]"),
+    "wrong_trainers:Deformed": (
+        "act",
+        r"spec has obs_shape = \[3\], of which act makes no actions: .*could not be",
+    ),
+    "wrong_trainers:Hoarding": ("returns", "returns for 40 steps: returns are those of the training episodes that"),
     "Rounding": ("steps", "4 and 2 steps, but they trained for equally long|1 and 2 steps"),
     "Lazy": ("steps", "made only"),
     "Healthy": ("what_diverged", "looks finite"),
@@ -57,15 +72,32 @@ class TestRoughly(TrainerContract):
     steps, exact = 40, False
 
 
+class TestPlaying(TrainerContract):
+    """In an environment of its own, with observations that are normalised."""
+
+    trainer, env = "support.wrong_trainers:Playing", "support.wrong_trainers:Contexts"
+    steps = 40
+
+
+class TestLate(TrainerContract):
+    """What `make` is told need not be kept: `set_hypers` is called before `begin`."""
+
+    trainer, steps = "support.wrong_trainers:Late", 40
+
+
+def trainee_of(name: str, **options: Any) -> Trainee:
+    """A trainer of tests/support."""
+    module, _, kind = name.rpartition(":")
+    env = "support.wrong_trainers:Contexts" if module else ""
+    recipe = Recipe(f"support.{module or 'trainers'}:{kind}", env, path=(str(TESTS),))
+    return Trainee(recipe, steps=40, **options)
+
+
 @pytest.mark.parametrize("name", BROKEN)
 def test_what_is_broken_is_found(name):
     check, message = BROKEN[name]
-    trainee = Trainee(Recipe(f"trainers:{name}", "", path=(SUPPORT,)), steps=40)
-    try:
-        with pytest.raises(AssertionError, match=message) as caught:
-            getattr(checks, f"check_{check}")(trainee)
-    finally:
-        trainee.close()
+    with closing(trainee_of(name)) as trainee, pytest.raises(AssertionError, match=message) as caught:
+        getattr(checks, f"check_{check}")(trainee)
     assert "\n" not in str(caught.value)
 
 
@@ -108,12 +140,41 @@ def test_every_check_is_a_test_and_finds_something():
 
 @pytest.mark.parametrize("values, wrong", [({}, "give another value of greed in `values`"), ({"greed": 1.005}, None)])
 def test_another_value_where_limits_are_narrow(values, wrong):
-    trainee = Trainee(Recipe("trainers:Narrow", "", path=(SUPPORT,)), steps=40, values=values)
-    try:
-        if wrong is None:
-            checks.check_told_live_equals_built(trainee)
-        else:
-            with pytest.raises(AssertionError, match=wrong):
-                checks.check_told_live_equals_built(trainee)
-    finally:
-        trainee.close()
+    expected = nullcontext() if wrong is None else pytest.raises(AssertionError, match=wrong)
+    with closing(trainee_of("Narrow", values=values)) as trainee, expected:
+        checks.check_told_live_equals_built(trainee)
+
+
+def test_the_kit_runs_as_its_page_says(tmp_path: Path) -> None:
+    """The class of docs/trainers.md; under the name of the example's trainer another one, in the current directory alone."""
+    page = (TESTS.parent / "docs" / "trainers.md").read_text()
+    section = page.partition("## The conformance kit")[2].partition("\n## ")[0]
+    (block,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    (tmp_path / "test_mine.py").write_text(block)
+    (tmp_path / "own_trainer.py").write_text(STAND_IN.format(support=SUPPORT))
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--import-mode=importlib",
+        "test_mine.py",
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and f"{len(CHECKS)} passed" in done.stdout, done.stdout
+    fields = set(re.findall(r"`(\w+)`", "".join(re.findall(r"(?m)^\| (`.*?) \|", section))))
+    assert fields - {"agent"} == set(TrainerContract.__annotations__) - {"trainee"}
+
+
+STAND_IN = """
+import sys
+sys.path.append({support!r})
+from trainers import Sound
+
+class OwnPpo(Sound):
+    def __init__(self, env, env_options, n_envs, n_steps):
+        super().__init__(env, env_options, envs=n_envs)
+        self.spec = None
+"""

@@ -1,7 +1,10 @@
 """The conformance kit: what every trainer of other people's code must keep, as tests that find where one does not.
 
 ```python
-class TestMine(shoal.testing.TrainerContract):
+from shoal.testing import TrainerContract
+
+
+class TestMine(TrainerContract):
     trainer, env = "my_package.my_trainer:MyTrainer", "gym:CartPole-v1"
     config = {"n_envs": 2}
 ```
@@ -11,6 +14,7 @@ All checks call the trainer in processes, as a run does. `checks` has them as fu
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -18,16 +22,22 @@ from typing import Any, ClassVar
 from shoal.testing import checks
 from shoal.testing.trainee import Trainee
 from shoal.trainers.process import Recipe
+from shoal.trainers.trainers import own_folders
 
 
 class TrainerContract:
-    """All checks, as tests of a trainer. Subclass it, as the docstring of this module shows; fields as in `Trainee`."""
+    """All checks, as tests of a trainer. Subclass it, as the docstring of this module shows.
+
+    trainer, env, env_options, config: as in an experiment
+    path: folders where modules are looked for; by default the current one and those of this interpreter, as in a run
+    python, steps, values, exact: as in `Trainee`
+    """
 
     trainer: ClassVar[str]
     env: ClassVar[str] = ""
     env_options: ClassVar[Mapping[str, Any]] = {}
     config: ClassVar[Mapping[str, Any]] = {}
-    path: ClassVar[Sequence[str]] = ()
+    path: ClassVar[Sequence[str] | None] = None
     python: ClassVar[str] = sys.executable
     steps: ClassVar[int] = 256
     values: ClassVar[Mapping[str, float]] = {}
@@ -36,7 +46,8 @@ class TrainerContract:
 
     @classmethod
     def setup_class(cls) -> None:
-        recipe = Recipe(cls.trainer, cls.env, cls.env_options, cls.config, cls.path)
+        path = (os.getcwd(), *own_folders()) if cls.path is None else cls.path  # as `shoal train` looks
+        recipe = Recipe(cls.trainer, cls.env, cls.env_options, cls.config, path)
         cls.trainee = Trainee(recipe, cls.python, cls.steps, cls.values, cls.exact)
 
     @classmethod
@@ -69,6 +80,21 @@ class TrainerContract:
 
     def test_evaluation(self) -> None:
         checks.check_evaluation(self.trainee)
+
+    def test_episodes(self) -> None:
+        checks.check_episodes(self.trainee)
+
+    def test_evaluation_beside_others(self) -> None:
+        checks.check_evaluation_beside_others(self.trainee)
+
+    def test_evaluation_of_a_set_state(self) -> None:
+        checks.check_evaluation_of_a_set_state(self.trainee)
+
+    def test_act(self) -> None:
+        checks.check_act(self.trainee)
+
+    def test_returns(self) -> None:
+        checks.check_returns(self.trainee)
 
     def test_steps(self) -> None:
         checks.check_steps(self.trainee)

@@ -11,11 +11,13 @@ import numpy as np
 from shoal.core.evolution import Range
 from shoal.core.schema import build
 from shoal.methods.ranges import validate
+from shoal.testing.episodes import episode, made
 from shoal.testing.trainee import Trainee
 from shoal.trainers.process import Raised
 from shoal.trainers.trainer import State
 
 SEEDS = (11, 12, 13)  # of the episodes of an evaluation
+CLOSE = 1e-3  # a relative difference that comes from sums in another order
 
 
 def check_description(t: Trainee) -> None:
@@ -131,6 +133,89 @@ def check_evaluation(t: Trainee) -> None:
     assert np.array_equal(other, returns), "an evaluation depends on something that is not in `learned`"
     t.expect_equal(
         t.train(member, 2), t.usual[1], "a member trains differently after an evaluation: it changed something"
+    )
+
+
+def check_episodes(t: Trainee) -> None:
+    """Each seed has an episode of its own, whichever others are played beside it."""
+    member = t.member(t.usual[0])
+    returns, turned = member.evaluate(SEEDS), member.evaluate(SEEDS[::-1])
+    assert np.allclose(turned[::-1], returns, rtol=CLOSE), (
+        f"evaluate gave {returns.tolist()} for the seeds {list(SEEDS)}, and {turned.tolist()} for the same backwards: "
+        "it must play one episode for each seed, which depends on that seed alone"
+    )
+
+
+def check_evaluation_beside_others(t: Trainee) -> None:
+    """What others of the process have done since changes no evaluation of a member."""
+    member, other = t.member(t.usual[0]), t.member(hyper=t.others, seed=9)
+    alone = member.evaluate(SEEDS)
+    t.train(other, 8)
+    beside = member.evaluate(SEEDS)
+    assert np.array_equal(beside, alone), (
+        f"evaluate gave {alone.tolist()}, and {beside.tolist()} once another member of the process had trained: objects of "
+        "the class must share nothing"
+    )
+
+
+def check_evaluation_of_a_set_state(t: Trainee) -> None:
+    """A member that has trained is evaluated with the state that it was given since."""
+    member = t.member(seed=9)
+    t.train(member, 8)
+    member.evaluate(SEEDS)
+    member.state = t.usual[0]
+    live, new = member.evaluate(SEEDS), t.member(t.usual[0]).evaluate(SEEDS)
+    assert np.array_equal(live, new), (
+        f"a member that had trained gave {live.tolist()} after set_state, and a new one {new.tolist()}: evaluate and act "
+        "must go by the state that was set last"
+    )
+
+
+def check_act(t: Trainee) -> None:
+    """`act` plays the episodes of `evaluate`, and `spec` says what it sees and gives.
+
+    Of a trainer that has both; where the environment can be made here, with gymnasium, else by the shapes alone.
+    """
+    spec = t.process.description["spec"]
+    if spec is None or not t.process.description["act"]:
+        return
+    member, seen, action = t.member(t.usual[0]), tuple(spec["obs_shape"]), spec["action"]
+    shape = (len(action["low"]),) if action["kind"] == "continuous" else ()
+    for batch in (1, 3):
+        try:
+            given = member.act(np.zeros((batch, *seen), spec["obs_dtype"])).shape
+        except Raised as error:
+            raise AssertionError(
+                f"spec has obs_shape = {list(seen)}, of which act makes no actions: {error}"
+            ) from error
+        assert given == (batch, *shape), (
+            f"act gave actions of shape {list(given)} for observations {[batch, *seen]}, which must be {[batch, *shape]}"
+        )
+    with made(t.recipe) as env:
+        if env is None:
+            return
+        there = np.shape(env.reset(seed=SEEDS[0])[0])
+        assert there == seen, f"spec has obs_shape = {list(seen)}, and the environment gives observations {list(there)}"
+        played = [episode(env, member, spec["obs_dtype"], seed) for seed in SEEDS]
+    if None in played:
+        return  # they do not end
+    returns = member.evaluate(SEEDS)
+    assert np.allclose(np.array(played, float), returns, rtol=CLOSE), (
+        f"episodes that act plays return {played}, and evaluate gave {returns.tolist()} for the same seeds: both must begin "
+        "with reset(seed=seed), and act must see observations as the environment gives them, and normalise them alike"
+    )
+
+
+def check_returns(t: Trainee) -> None:
+    """The returns of an interval are those of its own training episodes."""
+    wrong = "returns are those of the training episodes that ended in this interval"
+    for report in t.reports:
+        count = len(report.returns)
+        assert count <= report.steps, f"train gave {count} returns for {report.steps} steps: {wrong}"
+    again = t.member(t.usual[0], seed=9).train(2, t.steps).report.returns
+    lived, close = t.reports[1].returns, 0.0 if t.exact else CLOSE
+    assert len(again) == len(lived) and np.allclose(again, lived, close, close), (
+        f"train gave {len(lived)} returns, and {len(again)} or others in an instance that began with this interval: {wrong}"
     )
 
 

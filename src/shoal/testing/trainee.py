@@ -15,13 +15,14 @@ import numpy as np
 
 from shoal.trainers.process import Recipe, TrainerProcess, limited
 from shoal.trainers.remote import RemoteTrainer
-from shoal.trainers.trainer import State
+from shoal.trainers.trainer import Report, State
 
 
 @dataclass
 class Trainee:
     """A trainer that is to be checked.
 
+    python: the interpreter that has the trainer's packages
     steps:  environment steps of an interval; enough for some updates, and for each hyperparameter to matter
     values: another value for some of the hyperparameters; for the others it is half of the usual one, or twice as much
     only:   the hyperparameters to try; all of them by default
@@ -94,10 +95,24 @@ class Trainee:
         return member.state
 
     @cached_property
+    def _life(self) -> list[tuple[State, Report]]:
+        """What three intervals of a member with the usual values gave; their seeds are 1, 2 and 3."""
+        member, life = self.member(), []
+        for seed in (1, 2, 3):
+            report = member.train(seed, self.steps).report
+            assert member.state is not None
+            life.append((member.state, report))
+        return life
+
+    @property
     def usual(self) -> list[State]:
-        """The states of a member after one, two and three intervals with the usual values; their seeds are 1, 2 and 3."""
-        member = self.member()
-        return [self.train(member, seed) for seed in (1, 2, 3)]
+        """The states of a member after one, two and three intervals with the usual values."""
+        return [state for state, _ in self._life]
+
+    @property
+    def reports(self) -> list[Report]:
+        """What was reported of these intervals."""
+        return [report for _, report in self._life]
 
     def differences(self, a: State, b: State) -> list[str]:
         """The names of all arrays that differ."""

@@ -29,12 +29,15 @@ class Report(NamedTuple):
     """What came out of `train`."""
 
     steps: int  # environment steps that were made, in all environments together
-    returns: Sequence[float]  # of the training episodes that ended: the plain sum of the environment's rewards
+    returns: Sequence[
+        float
+    ]  # of the training episodes that ended in this interval: plain sums of the environment's rewards
     metrics: Mapping[str, float]  # to be recorded
 
 
 class Trainer(Protocol):
-    """One member.
+    """One member. Objects of the class live side by side in a process, and share nothing that training or evaluation
+    depends on.
 
     The constructor is cheap and takes `(env, env_options, **config)`: the environment's name, its keyword arguments, and
     the `config` of the experiment. It raises ValueError for what it cannot use; an attribute `field` of that error names
@@ -67,13 +70,15 @@ class Trainer(Protocol):
 
     def evaluate(self, seeds: Sequence[int]) -> Sequence[float]:
         """Returns of one episode per seed: rewards as the environment gives them, the likeliest actions, frozen weights and
-        normalisers. It changes nothing that `get_state` shows."""
+        normalisers. An episode depends on its own seed alone: of gymnasium's environments it is the one that
+        `reset(seed=seed)` begins. It changes nothing that `get_state` shows."""
 
     def get_state(self) -> State:
         """The state as it is now; later training does not change these arrays."""
 
     def set_state(self, state: State) -> None:
-        """Go on from a state, of this member or of another one that was made with the same config.
+        """Go on from a state, of this member or of another one that was made with the same config: what is trained,
+        evaluated or asked to act next is that state.
 
         An empty `memory` is not set: a champion is tested, and a run that starts from another begins, with what was learned
         alone; `own` is empty then too.
@@ -89,4 +94,5 @@ class Trainer(Protocol):
         """Give back what is held: environments, threads, processes."""
 
     # def export(self, path): optional; write the model as its own library saves it, and return the files written
-    # def act(self, obs): optional; observations [B, ...] -> the likeliest actions [B, ...]
+    # def act(self, obs): optional; observations [B, ...] as the environment gives them, of the shape in `spec`, and not
+    #     normalised -> the likeliest actions [B, ...], those that `evaluate` plays
