@@ -283,6 +283,15 @@ class Failing(Sound):
         return super().train(steps)
 
 
+class Later(Sound):
+    """Fails after its first interval."""
+
+    def train(self, steps):
+        if self.updates:
+            raise RuntimeError("the simulator\nis gone")
+        return super().train(steps)
+
+
 class Unhelpful(Sound):
     """Trains, and can neither act nor be written."""
 

@@ -535,6 +535,31 @@ def test_errors_of_a_trainer_end_a_command_with_one_line(tmp_path: Path) -> None
         assert outcome.code == 2 and message in outcome.err and outcome.err.count("\n") == 1, outcome.err
 
 
+def test_a_trainer_without_export_is_told_so_whatever_the_file(whole: Path, tmp_path: Path) -> None:
+    for name in ("model", "model.onnx", "model.npz"):
+        outcome = shoal("export", whole, tmp_path / name, "--trust-code")
+        assert outcome.code == 2 and f"{SOUND} has no `export`" in outcome.err and not (tmp_path / name).exists()
+    train(bandit(tmp_path / "r", agent="support.trainers:Unhelpful", generations=1))
+    outcome = shoal("export", tmp_path / "r", tmp_path / "model.onnx", "--trust-code")
+    assert outcome.code == 2 and "support.trainers:Unhelpful writes files of its own kind" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("at_once", "later"),
+    [(["Mortal", "env_options.after=0"], ["Mortal", "env_options.after=5"]), (["Failing"], ["Later"])],
+)
+def test_the_exit_code_of_a_run_whose_trainer_fails(tmp_path: Path, at_once: list[str], later: list[str]) -> None:
+    """2 where there is nothing to keep, 1 where the run can be resumed."""
+    told = f"train --env none --population 2 --interval 40 --quiet --run-dir {tmp_path / 'r'}".split()
+    few = ["--set", "final_episodes=2", "fitness.episodes=2", "processes.count=1"]
+    outcome = shoal(*told, "--agent", f"support.trainers:{at_once[0]}", *few, *at_once[1:])
+    assert outcome.code == 2 and not (tmp_path / "r" / "experiment.yaml").exists(), outcome.err
+    assert outcome.err.count("\n") == 1 and "\\n" not in outcome.err
+    outcome = shoal(*told, "--agent", f"support.trainers:{later[0]}", *few, *later[1:])
+    assert outcome.code == 1 and "go on with: shoal resume" in outcome.err, outcome.err
+    assert len(rows(tmp_path / "r" / "lineage.jsonl")) == 2
+
+
 def test_the_log_of_a_refused_experiment_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with pytest.raises(BadInput, match="^hyper: 'rte' does not exist"):

@@ -147,7 +147,10 @@ def test_a_crash_shows_the_end_of_the_log(start, tmp_path):
     (tmp_path / "log").write_text("of an earlier run\n")
     with pytest.raises(Died) as caught:
         member(start("Crashing")).train(2, 10)
-    assert str(caught.value) == "the process of trainers:Crashing ended with exit code 3\nabout to crash\nnow"
+    assert (
+        str(caught.value)
+        == "the process of trainers:Crashing ended with exit code 3; its log ends with: about to crash / now"
+    )
     assert (tmp_path / "log").read_text() == "of an earlier run\nabout to crash\nnow\n"
 
 
@@ -170,7 +173,10 @@ def test_silence(start, tmp_path, monkeypatch):
     receive, process = wire.receive, start("Sleeping", timeout=0.5)
     monkeypatch.setattr(wire, "receive", lambda peer: select.select([peer], [], [], 60) and receive(peer))
     trained = member(process)
-    with monkeypatch.context() as patch, pytest.raises(Died, match=r"gave no answer for 0\.5 s\nfalling asleep"):
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(Died, match=r"gave no answer for 0\.5 s; its log ends with: falling asleep"),
+    ):
         patch.setattr(wire, "receive", lambda peer: wait_for_text(tmp_path / "log", "falling asleep") or receive(peer))
         trained.train(2, 10)
     assert process.pid is None

@@ -53,12 +53,12 @@ def _as_onnx(champion: Champion, file: Path) -> str:
 def _by_trainer(champion: Champion, file: Path) -> list[str]:
     """As the library saves it that has trained it."""
     e = champion.experiment
-    if file.suffix in (".onnx", ".npz"):
-        raise BadInput(f"{file}: {e.agent} writes files of its own kind, such as .zip of Stable-Baselines3")
     trainers, remote = trainer_of(e, champion.hyper, champion.learned)
     try:
         if not trainers.exports:
-            raise BadInput(f"{e.agent} has no `export`")
+            raise BadInput(f"{e.agent} has no `export`, and what its arrays mean is known to it alone")
+        if file.suffix in (".onnx", ".npz"):
+            raise BadInput(f"{file}: {e.agent} writes files of its own kind, such as .zip of Stable-Baselines3")
         return remote.export(file)
     finally:
         trainers.close()

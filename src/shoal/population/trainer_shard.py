@@ -290,8 +290,8 @@ class TrainerShard:
                 return job(row)
             except Died as error:
                 if self._over or attempt == ATTEMPTS:
-                    raise BadField("agent", f"{error}\n(in {attempt} attempts)") from error
-                self._notes.put(f"{str(error).splitlines()[0]}; it is started again, and its interval repeated")
+                    raise BadField("agent", f"{error} (in {attempt} attempts)") from error
+                self._notes.put(f"{error.how}; it is started again, and its interval repeated")
                 attempt += 1
             except Raised as error:
                 raise BadField("agent", f"{error}") from error

@@ -33,14 +33,21 @@ THREADS = (
 
 
 class TrainerFailed(BadInput):
-    """A call has no answer; the message says why, in one line or with the last lines of the process's log.
+    """A call has no answer; the message says why.
 
     It is BadInput, as the trainer is the user's: any command ends with that message.
     """
 
 
 class Died(TrainerFailed):
-    """The process has ended, or was silent for too long and was ended. The next call starts another one."""
+    """The process has ended, or was silent for too long and was ended. The next call starts another one.
+
+    how: it ended. said: the last lines of its log
+    """
+
+    def __init__(self, how: str, said: Sequence[str]):
+        super().__init__(f"{how}; its log ends with: {' / '.join(said)}" if said else how)
+        self.how, self.said = how, said
 
 
 class Raised(TrainerFailed):
@@ -188,7 +195,7 @@ class TrainerProcess:
         except Died as error:
             if self._described is not None:
                 raise
-            text = str(error).splitlines()[-1]
+            text = [error.how, *error.said][-1]
             raise BadField(
                 "python", f"does not start as an interpreter with NumPy: {text}", value=self._python
             ) from error
@@ -253,4 +260,4 @@ class TrainerProcess:
             log.seek(self._log_start)
             lines = log.read().decode(errors="replace").split("\n")
         said = [line for line in lines if line.strip()][-LINES:]
-        return Died("\n".join([f"the process of {self.recipe.trainer} {how}", *said]))
+        return Died(f"the process of {self.recipe.trainer} {how}", said)
