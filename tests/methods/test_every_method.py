@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from support import reference
 from support.joint import SETTINGS, SPACE, SPEC
+from support.runs import tiny
 from support.tiny import same
 
 from shoal.agents.policy import policy
@@ -19,6 +20,7 @@ from shoal.agents.td3 import td3
 from shoal.core.evolution import Cards, Decision, Range, Recombination
 from shoal.core.types import SearchLearner
 from shoal.experiment.registry import method
+from shoal.experiment.resolve import resolve
 from shoal.methods.method import Method
 from shoal.methods.methods import METHODS
 
@@ -43,7 +45,8 @@ UNUSUAL: dict[str, dict[str, Any]] = {
     "cem_rl": {"trained": 1, "elites": 3, "variance": 0.1, "noise_end": 1e-4, "noise_decay": 0.5, "mirrored": True},
     "dvd": {"arms": [0.1, 0.2, 0.3], "probes": 3, "redraw": 2},
 }
-OF_SHARDS = {"memory"}  # see test_an_experiment_says_whose_memory_a_child_has
+# Those that no decision depends on: see test_an_experiment_says_whose_memory_a_child_has and test_where_members_begin.
+BEFORE_AND_BESIDE = {"memory", "first_values"}
 
 
 def made(name: str, **options: Any) -> Method:
@@ -155,10 +158,38 @@ def programs(kind: Method) -> list[str]:
     return [str(program) for program in traced]
 
 
+BEGIN = [name for name, kind in METHODS.items() if "first_values" in {field.name for field in fields(kind)}]
+
+
+def test_what_tunes_says_where_members_begin() -> None:
+    assert set(BEGIN) == {name for name, kind in METHODS.items() if kind.tunes}
+
+
+@pytest.mark.parametrize("name", BEGIN)
+def test_where_members_begin(name: str) -> None:
+    """In a file, with a range that holds the usual value, one that does not, and one with a start of its own: anywhere; all
+    there, or as near as may be; half of them, which are the same in every range, and half of those of each kind of uid."""
+    space = {"learning_rate": [1e-5, 1e-2, "log"], "discount": [0.8, 0.9], "epochs": {"low": 1, "high": 8, "start": 2}}
+    first = {}
+    for value in ("range", "usual", "half"):
+        e = tiny(
+            method={"name": name, "first_values": value} | USUAL.get(name, {}), space=space, population=16, hyper={}
+        )
+        first[value] = resolve(e).evolver.init((0, 0), np.arange(16))[1]
+    there = {"learning_rate": np.float32(3e-4), "discount": np.float32(0.9), "epochs": 2}
+    usual = {value: np.stack([first[value][x] == there[x] for x in there]) for value in first}
+    assert not usual["range"][:2].any() and usual["range"][2].all() and usual["usual"].all()
+    half = usual["half"][0]
+    np.testing.assert_array_equal(usual["half"][1], half)
+    assert (usual["half"][2] >= half).all() and not usual["half"][2].all()
+    assert half.sum() == 8 and half[::2].sum() == half[1::2].sum() == 4 and half[::4].sum() == 2
+    np.testing.assert_array_equal(first["half"]["learning_rate"][~half], first["range"]["learning_rate"][~half])
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_every_option_reaches_decisions_or_programs(name: str) -> None:
     """What it does there, other tests hold against papers and NumPy."""
-    assert {field.name for field in fields(METHODS[name])} - OF_SHARDS == UNUSUAL[name].keys()
+    assert {field.name for field in fields(METHODS[name])} - BEFORE_AND_BESIDE == UNUSUAL[name].keys()
     others = {option: made(name, **{option: value}) for option, value in UNUSUAL[name].items()}
     decided = decisions(made(name))
     assert same(decisions(made(name)), decided)

@@ -12,6 +12,10 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
+FirstValues = Literal[
+    "range", "usual", "half"
+]  # of members: anywhere in a range, at its usual value, or half of them there
+
 
 @dataclass(frozen=True)
 class Range:
@@ -22,7 +26,7 @@ class Range:
     integer:   whole numbers only
     choices:   instead of bounds: the only values allowed
     ordered:   choices have an order, so that a perturbation changes to a neighbour
-    start:     the first value of every member; by default each has a random one from the range
+    start:     the first value of every member, or of half of them; by default each has a random one from the range
     """
 
     low: float | None = None

@@ -15,6 +15,7 @@ from shoal.environments.envpool import twin
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.registry import as_range, method_name, name_of
 from shoal.methods.method import Method, check_limits
+from shoal.methods.ranges import nearest
 
 
 def with_numbers(e: Experiment, method: Method, agent: Tunable, knobs: Mapping[str, float]) -> Experiment:
@@ -38,6 +39,9 @@ def with_numbers(e: Experiment, method: Method, agent: Tunable, knobs: Mapping[s
     for x, r in space.items():
         for end, value in _numbers(r):
             check_limits(agent, f"space.{x}.{end}", x, value)
+    if getattr(method, "first_values", "range") != "range":
+        begins = {x: float(nearest(r, np.array(known[x]))) for x, r in space.items()}
+        space = {x: replace(r, start=begins[x]) if r.start is None else r for x, r in space.items()}
     given = agent.hyper._asdict() | e.hyper
     hyper = {x: float(v) for x, v in given.items() if x not in space and x not in method.chosen}
     return replace(e, space=space, hyper=hyper)

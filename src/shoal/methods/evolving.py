@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from shoal.core.errors import BadField
+from shoal.core.evolution import FirstValues
 from shoal.methods.method import Independent
 from shoal.methods.pbt.explore import Perturb
 
@@ -24,6 +25,9 @@ class Pbt(Independent):
     """how children's hyperparameters change: perturb, resample, mutate, gaussian or keep"""
     start_after: int = 0
     """environment steps of a member before it may copy or explore"""
+    first_values: FirstValues = "range"
+    """where members begin: range (anywhere in the range of each hyperparameter), usual (at its usual value) or half (half of
+    them there)"""
     memory: Literal["own", "copy"] = "own"
     """replay memory of a child (td3, sac, dqn): it keeps its own, or takes over its parent's (copy)"""
 
@@ -46,7 +50,7 @@ class Pbt(Independent):
     def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> Evolver:
         from shoal.methods.pbt.evolver import pbt
 
-        return pbt(self.select, self.explore, space, start, self.start_after)
+        return pbt(self.select, self.explore, space, start, self.start_after, self.first_values)
 
     def space(self, agent: Tunable) -> dict[str, Range]:
         return agent.space
@@ -67,6 +71,9 @@ class MfPbt(Independent):
     number"""
     explore: Any = Perturb(factors=(0.8, 1.25), resample_probability=0.0)
     """how children's hyperparameters change: perturb, resample, mutate, gaussian or keep"""
+    first_values: FirstValues = "range"
+    """where members begin: range (anywhere in the range of each hyperparameter), usual (at its usual value) or half (half of
+    them there)"""
     memory: Literal["own", "copy"] = "own"
     """replay memory of a child (td3, sac, dqn): it keeps its own, or takes over its parent's (copy)"""
 
@@ -90,7 +97,7 @@ class MfPbt(Independent):
     def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> Evolver:
         from shoal.methods.mf_pbt.evolver import mf_pbt
 
-        return mf_pbt(self.explore, space, start, self.periods)
+        return mf_pbt(self.explore, space, start, self.periods, self.first_values)
 
     def space(self, agent: Tunable) -> dict[str, Range]:
         return agent.space
@@ -127,7 +134,7 @@ class Pb2(Pbt):
         from shoal.methods.pb2.evolver import pb2
 
         self._check_rows(space)
-        return pb2(self.select, self.explore, space, start, self.start_after, self.rows)
+        return pb2(self.select, self.explore, space, start, self.start_after, self.rows, self.first_values)
 
     def _check_rows(self, space: dict[str, Range]) -> None:
         """Raise BadInput where there would never be enough of them to learn from."""
@@ -176,7 +183,8 @@ class Ipbt(Pb2):
         from shoal.methods.ipbt.evolver import ipbt
 
         self._check_rows(space)
-        return ipbt(self.select, self.explore, space, start, self.start_after, self.rows, self.patience, generations)
+        pace = self.rows, self.patience, generations
+        return ipbt(self.select, self.explore, space, start, self.start_after, *pace, self.first_values)
 
     def explanation(self, population: int) -> str:
         return (

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from shoal.core.errors import BadField, unknown
+from shoal.core.evolution import FirstValues
 from shoal.core.knobs import split
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ class Method(Protocol):
     chosen: hyperparameters that the method itself sets, each with the option that says how
     memory: replay memory of a child: its own, or a copy of its parent's
 
-    Its fields are its options. Where it has `select` or `explore`, these name a selector and an explorer.
+    Its fields are its options. Where it has `select` or `explore`, these name a selector and an explorer; where it has
+    `first_values`, other than `range`, ranges get the usual value as their `start`.
     """
 
     agents: ClassVar[dict[str, str]]
@@ -100,12 +102,16 @@ class Independent:
 class Seeds(Independent):
     """The control: independent members that differ in their seeds and, with a `space`, in hyperparameters."""
 
+    first_values: FirstValues = "range"
+    """where members begin: range (anywhere in the range of each hyperparameter), usual (at its usual value) or half (half of
+    them there)"""
+
     title: ClassVar[str] = "independent members"
 
     def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> Evolver:
         from shoal.methods.pbt.evolver import keep
 
-        return keep(space, start)
+        return keep(space, start, self.first_values)
 
     def explanation(self, population: int) -> str:
         return (

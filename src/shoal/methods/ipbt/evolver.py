@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shoal.core.evolution import Cards, Decision, Evolver, Explore, Range, Seed, Select
+from shoal.core.evolution import Cards, Decision, Evolver, Explore, FirstValues, Range, Seed, Select
 from shoal.core.keys import derive, draws
 from shoal.methods.pb2.box import WHOLE
 from shoal.methods.pb2.evolver import UNKNOWN, explorer, from_parents, located, observations, observed
@@ -43,10 +43,11 @@ def ipbt(
     rows: int,
     patience: int,
     generations: int,
+    first_values: FirstValues = "range",
 ) -> Evolver:
     """The evolver. patience: copyings over which fitness is averaged; generations: of the run, at whose end nobody begins
     again. The others are as those of `pb2`."""
-    beginning = pbt(select, explore, space, start).init
+    beginning = pbt(select, explore, space, start, 0, first_values).init
 
     def init(key: Seed, uid: np.ndarray) -> tuple[State, dict[str, np.ndarray]]:
         n, (_, hyper) = len(uid), beginning(key, uid)

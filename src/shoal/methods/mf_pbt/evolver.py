@@ -17,18 +17,24 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from shoal.core.evolution import Cards, Decision, Evolver, Explore, Range, Seed
+from shoal.core.evolution import Cards, Decision, Evolver, Explore, FirstValues, Range, Seed
 from shoal.core.keys import derive, draws
 from shoal.methods.pbt import select as selectors
 from shoal.methods.pbt.evolver import inherit, pbt
 
 
-def mf_pbt(explore: Explore, space: dict[str, Range], start: dict[str, float], periods: Sequence[int]) -> Evolver:
-    """The evolver. periods: of each sub-population, in generations. explore, space, start: as those of `pbt`.
+def mf_pbt(
+    explore: Explore,
+    space: dict[str, Range],
+    start: dict[str, float],
+    periods: Sequence[int],
+    first_values: FirstValues = "range",
+) -> Evolver:
+    """The evolver. periods: of each sub-population, in generations. The others: as those of `pbt`.
 
     A member with fitness that is not finite copies in every generation: the best of its sub-population, or of all.
     """
-    beginning = pbt(selectors.Keep(), explore, space, start).init
+    beginning = pbt(selectors.Keep(), explore, space, start, 0, first_values).init
 
     def decide(key: Seed, state: tuple[()], cards: Cards, mine: np.ndarray) -> tuple[tuple[()], Decision]:
         done = int(cards.generation[mine[0]]) + 1

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shoal.core.evolution import Cards, Decision, Evolver, Explore, Range, Seed, Select
+from shoal.core.evolution import Cards, Decision, Evolver, Explore, FirstValues, Range, Seed, Select
 from shoal.core.keys import derive, draws
 from shoal.methods.pb2.box import SIDE, around, resized
 from shoal.methods.pb2.process import fitted, highest_bound
@@ -34,11 +34,17 @@ State = dict[str, np.ndarray]
 
 
 def pb2(
-    select: Select, explore: Explore, space: dict[str, Range], start: dict[str, float], start_after: int, rows: int
+    select: Select,
+    explore: Explore,
+    space: dict[str, Range],
+    start: dict[str, float],
+    start_after: int,
+    rows: int,
+    first_values: FirstValues = "range",
 ) -> Evolver:
     """The evolver. rows: how many observations are kept. The others are as those of `pbt`; `explore` is what children do
     while there are no more observations than hyperparameters, or none that differ."""
-    beginning = pbt(select, explore, space, start).init
+    beginning = pbt(select, explore, space, start, 0, first_values).init
 
     def init(key: Seed, uid: np.ndarray) -> tuple[State, dict[str, np.ndarray]]:
         return observations(len(uid), rows, len(space)), beginning(key, uid)[1]

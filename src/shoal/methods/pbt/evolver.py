@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from shoal.core.errors import BadField
-from shoal.core.evolution import Cards, Decision, Evolver, Explore, Range, Seed, Select
+from shoal.core.evolution import Cards, Decision, Evolver, Explore, FirstValues, Range, Seed, Select
 from shoal.core.keys import derive, draws
 from shoal.core.user_code import call_own
 from shoal.methods.pbt import explore as explorers
@@ -14,11 +14,17 @@ from shoal.methods.ranges import nearest, sample, validate
 
 
 def pbt(
-    select: Select, explore: Explore, space: dict[str, Range], start: dict[str, float], start_after: int = 0
+    select: Select,
+    explore: Explore,
+    space: dict[str, Range],
+    start: dict[str, float],
+    start_after: int = 0,
+    first_values: FirstValues = "range",
 ) -> Evolver:
     """The evolver that applies `select` to the cards, then `explore` to what the children inherit.
 
     space: the hyperparameters that are tuned; a member's first values are sampled from their ranges, or are their `start`
+    first_values: `half`: where a range has a `start`, half of the members begin anywhere in it all the same
     start: first values of all other hyperparameters
     start_after: environment steps before which a member neither copies nor explores
     """
@@ -28,10 +34,9 @@ def pbt(
     def init(key: Seed, uid: np.ndarray) -> tuple[tuple[()], dict[str, np.ndarray]]:
         hyper = {name: np.full(len(uid), value, np.float32) for name, value in start.items()}
         for name, r in space.items():
-            if r.start is None:
-                hyper[name] = sample(r, draws(derive(key, "prior", name), uid, 1)[:, 0])
-            else:
-                hyper[name] = nearest(r, np.full(len(uid), r.start))
+            anywhere = sample(r, draws(derive(key, "prior", name), uid, 1)[:, 0])
+            usual = anywhere if r.start is None else nearest(r, np.full(len(uid), r.start))
+            hyper[name] = np.where(_odd(uid), anywhere, usual) if first_values == "half" else usual
         return (), hyper
 
     def decide(key: Seed, state: tuple[()], cards: Cards, mine: np.ndarray) -> tuple[tuple[()], Decision]:
@@ -109,6 +114,12 @@ def _name(part: Select | Explore) -> str:
     return str(getattr(part, "__qualname__", type(part).__qualname__))
 
 
-def keep(space: dict[str, Range], start: dict[str, float]) -> Evolver:
+def _odd(uid: np.ndarray) -> np.ndarray:
+    """bool [N]: whether the uid has an odd number of binary ones. So it is for half of all, and half of every second, every
+    fourth, ..., such as the members of a sub-population."""
+    return np.array([int(u).bit_count() % 2 == 1 for u in uid], bool)
+
+
+def keep(space: dict[str, Range], start: dict[str, float], first_values: FirstValues = "range") -> Evolver:
     """The control: no member copies or explores. Many seeds or, with a space, random search."""
-    return pbt(selectors.Keep(), explorers.Keep(), space, start)
+    return pbt(selectors.Keep(), explorers.Keep(), space, start, 0, first_values)
