@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import math
 from dataclasses import replace
@@ -24,7 +23,7 @@ from shoal.methods.evolving import Pbt
 from shoal.report.load_run import load_run
 from shoal.run import champion as champions
 from shoal.run import checkpoint
-from shoal.run.champion import best_at, folder_of, load_champion, save
+from shoal.run.champion import best_at, load_champion, save
 
 NAN, INF = math.nan, math.inf
 
@@ -262,15 +261,3 @@ def test_no_code_of_a_trainer_is_imported(tmp_path: Path, config: dict[str, Any]
     (tmp_path / "experiment.yaml").write_text(f"agent: sb3:PPO\nenv: gym:CartPole-v1\nconfig: {json.dumps(config)}\n")
     with pytest.raises(BadInput, match=f"config.{next(iter(config))} = .*: the run names code"):
         load_champion(tmp_path)
-
-
-def test_the_folder_of_a_trainers_log_goes_with_its_trainers() -> None:
-    class Holder:
-        pass
-
-    holder = Holder()
-    folder = folder_of(holder)  # type: ignore[arg-type]
-    (folder / "0.log").touch()
-    del holder
-    gc.collect()
-    assert not folder.exists()

@@ -313,6 +313,26 @@ def test_commands_on_a_run(whole: Path, tmp_path: Path) -> None:
     assert not servers()
 
 
+def test_what_plays_alone_has_no_file_that_a_signal_could_leave_behind(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command is ended at once, wherever it is."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    seen: list[Path] = []
+    for name in ("evaluate", "act"):
+        called = getattr(RemoteTrainer, name)
+
+        def watched(self: RemoteTrainer, x: Any, called: Any = called) -> np.ndarray:
+            seen.extend(tmp_path.iterdir())
+            return called(self, x)
+
+        monkeypatch.setattr(RemoteTrainer, name, watched)
+    assert len(servers()) == 0
+    assert library.evaluate(whole, episodes=3, trust_code=True)["episodes"] == 3
+    assert load_champion(whole, trust_code=True).act(np.float32([1, 0])) in range(3)
+    assert not seen and not list(tmp_path.iterdir())
+
+
 def test_the_champion_acts(whole: Path) -> None:
     champion = load_champion(whole, trust_code=True)
     obs = np.float32([[1, 0], [0, 1], [-1, 0]])

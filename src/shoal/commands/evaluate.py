@@ -23,7 +23,7 @@ from shoal.population.member_shard import MemberShard
 from shoal.population.rollouts.episodes import statistics
 from shoal.population.shard import Shard
 from shoal.population.trainer_shard import TrainerShard
-from shoal.run.champion import folder_of, load_champion
+from shoal.run.champion import load_champion
 from shoal.trainers.trainers import is_trainer
 
 
@@ -71,10 +71,9 @@ def _alone(e: Experiment, episodes: int) -> tuple[Shard, Spec | None, Collection
     uid, measurement = np.zeros(1, np.int64), replace(measurement_of(e), episodes=episodes)
     if is_trainer(e.agent, e.python):
         trainers = make_trainers(e)
-        place = folder_of(trainers)
-        known = trainers.hyper._fields
-        return TrainerShard(trainers, [uid], e.seed, e.interval, measurement, place=lambda: place), trainers.spec, known
+        shard = TrainerShard(trainers, [uid], e.seed, e.interval, measurement)
+        return shard, trainers.spec, trainers.hyper._fields
     e, environment = make_environment(e)
     agent = make_learner(e, environment.spec, method(e.method))[1].agent
-    shard = MemberShard(environment, independent(agent), uid, e.seed, measurement)
-    return shard, environment.spec, usual(agent, environment.knobs)
+    members = MemberShard(environment, independent(agent), uid, e.seed, measurement)
+    return members, environment.spec, usual(agent, environment.knobs)

@@ -53,7 +53,8 @@ class TrainerShard:
     uids: of each group, [n] each. copy_memory: as that of `MemberShard`. interval: environment steps.
     measurement: of which trainers know source and episodes.
     pause: called with () and the share of the members that have done what all are doing; may raise.
-    note: called with what the user should know. place: gives the folder for the logs of the processes, when they are needed.
+    note: called with what the user should know. place: gives the folder for the logs of the processes, when they are needed;
+        None: they are not kept.
     """
 
     resumes_exactly = True
@@ -71,7 +72,7 @@ class TrainerShard:
         copy_memory: bool = False,
         pause: Callable = lambda result, done: None,
         note: Callable[[str], None] = lambda message: None,
-        place: Callable[[], Path],
+        place: Callable[[], Path | None] = lambda: None,
     ):
         self.uid = np.concatenate(uids)
         self._trainers, self._groups, self._seed, self._interval = trainers, uids, seed, interval

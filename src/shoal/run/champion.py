@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
-import tempfile
-import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import cache
@@ -195,17 +192,10 @@ def _by_trainer(experiment: Experiment, hyper: dict[str, float], learned: PyTree
 def trainer_of(experiment: Experiment, hyper: dict[str, float], learned: PyTree) -> tuple[Trainers, RemoteTrainer]:
     """A trainer that has learned this, in a process that ends when nobody holds it any more. Raises BadInput."""
     trainers = make_trainers(experiment)
-    (process,) = trainers.open(1, folder_of(trainers))
+    (process,) = trainers.open(1)
     remote = RemoteTrainer(process, 0, hyper, 0)
     remote.state = State(learned, {}, {})
     return trainers, remote
-
-
-def folder_of(trainers: Trainers) -> Path:
-    """A folder for the logs of trainers that train no run. It is there for as long as somebody holds them."""
-    folder = Path(tempfile.mkdtemp(prefix="shoal-trainers-"))
-    weakref.finalize(trainers, shutil.rmtree, folder, ignore_errors=True)
-    return folder
 
 
 def best_of(told: Any, place: str) -> Best:

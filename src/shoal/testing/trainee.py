@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import itertools
 import sys
-import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 
@@ -38,7 +36,6 @@ class Trainee:
     only: Collection[str] | None = None
 
     def __post_init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="shoal-trainee-")
         self._uids = itertools.count()
 
     @contextmanager
@@ -58,7 +55,6 @@ class Trainee:
     def close(self) -> None:
         """End the process."""
         self.process.end()
-        self._folder.cleanup()
 
     @property
     def hyper(self) -> dict[str, float]:
@@ -140,5 +136,4 @@ class Trainee:
         return allowed[0]
 
     def _start(self) -> TrainerProcess:
-        log = Path(self._folder.name) / "log"
-        return TrainerProcess(self.python, self.recipe, log, limited(1), self.timeout)
+        return TrainerProcess(self.python, self.recipe, None, limited(1), self.timeout)

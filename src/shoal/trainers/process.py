@@ -6,12 +6,14 @@ import os
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import uuid
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -90,16 +92,19 @@ class TrainerProcess:
         self,
         python: str,
         recipe: Recipe,
-        log: Path,
+        log: Path | None,
         env: Mapping[str, str] | None = None,
         timeout: float | None = None,
         described: dict[str, Any] | None = None,
     ):
-        """python: the interpreter. log: the file to which it appends what it prints. env: variables set in addition to
-        those of this process. timeout: seconds without an answer after which a process counts as hung; None: never.
+        """python: the interpreter. log: the file to which it appends what it prints; None: one without a name, which is
+        gone with this process however that ends. env: variables set in addition to those of this process.
+        timeout: seconds without an answer after which a process counts as hung; None: never.
         described: the `description` of another process like this one; an end while it starts is then Died."""
         self.recipe = recipe
-        self._python, self._log, self._timeout = python, log, timeout
+        self._python, self._timeout = python, timeout
+        self._log = _opened(log)
+        weakref.finalize(self, self._log.close)
         self._env = {"PYTHONUNBUFFERED": "1", **(env or {})}
         self._process: subprocess.Popen[bytes] | None = None
         self._peer: socket.socket | None = None
@@ -130,9 +135,11 @@ class TrainerProcess:
 
     def log_to(self, path: Path) -> None:
         """Go on with the log in another file. Raises as `call` does."""
-        path.write_bytes((path.read_bytes() if path.exists() else b"") + self._log.read_bytes())
-        self._log.unlink()
-        self._log, self._log_start = path, path.stat().st_size
+        early, self._log = self._log, _opened(path)
+        weakref.finalize(self, self._log.close)
+        with early:
+            self._log.write(os.pread(early.fileno(), os.fstat(early.fileno()).st_size, 0))
+        self._log_start = self._log.tell()
         if self.pid is not None:
             self._ask({"call": "log", "path": str(path)}, {})
 
@@ -165,20 +172,19 @@ class TrainerProcess:
 
     def _start(self) -> None:
         """Start the process and have it build a trainer. Raises BadField where it never could, later Died."""
-        self._log.parent.mkdir(parents=True, exist_ok=True)
         if self._peer is not None:
             self._peer.close()
         self._peer, theirs = socket.socketpair()
         weakref.finalize(self, self._peer.close)  # at which the process ends
-        with theirs, open(self._log, "ab") as log:
-            self._log_start = log.tell()
+        with theirs:
+            self._log_start = self._log.seek(0, os.SEEK_END)
             command, mark = [self._python, str(SERVER), str(theirs.fileno())], uuid.uuid4().hex
             try:
                 # A session of its own: Ctrl-C in the terminal does not reach it, and all that it starts can be ended.
                 process = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
-                    stdout=log,
+                    stdout=self._log,
                     stderr=subprocess.STDOUT,
                     env=os.environ | self._env | {offspring.MARK: mark},
                     pass_fds=[theirs.fileno()],
@@ -256,8 +262,15 @@ class TrainerProcess:
             how = f"was ended by {named.get(-code, f'signal {-code}')}"
         else:
             how = f"ended with exit code {code}"
-        with open(self._log, "rb") as log:
-            log.seek(self._log_start)
-            lines = log.read().decode(errors="replace").split("\n")
+        self._log.seek(self._log_start)
+        lines = self._log.read().decode(errors="replace").split("\n")
         said = [line for line in lines if line.strip()][-LINES:]
         return Died(f"the process of {self.recipe.trainer} {how}", said)
+
+
+def _opened(log: Path | None) -> FileIO:
+    """A file to append to and to read from, unbuffered as another process writes into it too."""
+    if log is None:
+        return tempfile.TemporaryFile(buffering=0)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    return open(log, "ab+", buffering=0)

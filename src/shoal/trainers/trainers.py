@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import os
 import sys
 import sysconfig
-import tempfile
 from collections import namedtuple
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -64,10 +62,7 @@ class Trainers:
     def __init__(self, recipe: Recipe, python: str | None, processes: Processes):
         """python: the interpreter; by default this one. Raises BadInput where it has no such trainer."""
         self._recipe, self._python, self._options = recipe, python or sys.executable, processes
-        handle, name = tempfile.mkstemp(".log", "shoal-trainer-")  # until the run has a directory
-        os.close(handle)
-        self._early_log = Path(name)
-        self._first = self._process(0, self._early_log)
+        self._first = self._process(0)  # its log has no name until the run has a directory
         try:
             about = self._first.description
             hyper = {name: float(x) for name, x in about["hyper"].items()}
@@ -83,23 +78,23 @@ class Trainers:
                 raise BadField("agent", f"{error}") from error
             raise
 
-    def open(self, members: int, place: Path) -> list[TrainerProcess]:
-        """The processes for so many members; they write what they print into files of the folder `place`."""
-        place.mkdir(parents=True, exist_ok=True)
-        self._first.log_to(place / "0.log")
+    def open(self, members: int, place: Path | None = None) -> list[TrainerProcess]:
+        """The processes for so many members; what they print goes into files of the folder `place`, if it is given."""
+        logs = [None if place is None else place / f"{i}.log" for i in range(self.count(members))]
+        if logs[0] is not None:
+            self._first.log_to(logs[0])
         known = self._first.description
-        return [self._first, *(self._process(i, place / f"{i}.log", known) for i in range(1, self.count(members)))]
+        return [self._first, *(self._process(i, log, known) for i, log in enumerate(logs[1:], 1))]
 
     def count(self, members: int) -> int:
         """How many processes so many members have."""
         return min(members, self._options.count or max(1, len(usable_cores()) // self._options.threads))
 
     def close(self) -> None:
-        """End the process that was asked what the trainers can do; its log goes with it, unless `open` has moved it."""
+        """End the process that was asked what the trainers can do."""
         self._first.end()
-        self._early_log.unlink(missing_ok=True)
 
-    def _process(self, number: int, log: Path, known: dict[str, Any] | None = None) -> TrainerProcess:
+    def _process(self, number: int, log: Path | None = None, known: dict[str, Any] | None = None) -> TrainerProcess:
         gpus = self._options.gpus
         limits = limited(self._options.threads, [gpus[number % len(gpus)]] if gpus else [])
         return TrainerProcess(self._python, self._recipe, log, limits, self._options.timeout, known)
