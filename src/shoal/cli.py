@@ -15,7 +15,7 @@ from signal import SIGINT
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
-from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
+from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, UseAppendAction, arg
 
 from shoal import __version__
 from shoal.commands.endings import Unheard, console, say, scored, show
@@ -33,6 +33,7 @@ from shoal.commands.flags import (
     look_here,
     stated,
 )
+from shoal.commands.isaac_flags import NONE, IsaacFlags, overrides_last
 from shoal.core.errors import BadField, BadInput, unknown
 from shoal.core.interrupts import BAD_INPUT, BY_SIGNAL, DONE, FAILED, INTERRUPTED, Failed, Interrupted, described
 from shoal.core.suggestions import shortened
@@ -307,6 +308,7 @@ def import_(
         str | None, arg(metavar="ID", help="the task, such as Isaac-Cartpole-v0", help_behavior_hint="")
     ] = None,
     workers: Annotated[int, arg(metavar="N", help="machines that will share a directory")] = 1,
+    flags: Annotated[IsaacFlags, OmitArgPrefixes] = NONE,
     out: Annotated[
         Path | None,
         arg(aliases=["-o"], metavar="OUT", help="where to write it", help_behavior_hint="(default: it is printed)"),
@@ -315,7 +317,7 @@ def import_(
     """Make an experiment file of what Isaac Lab's population-based training is told."""
     from shoal.commands.import_isaac import translate
 
-    text = translate(file, overrides, task, workers)
+    text = translate(file, overrides, task, workers, flags)
     if out is None:
         sys.stdout.write(text)
     else:
@@ -412,7 +414,7 @@ def _call(given: list[str]) -> int:
     """Call the subcommand that is asked for. Where there is none, SystemExit with the help, or with what is wrong."""
     for command in COMMANDS:
         if given[:1] == [command.__name__]:
-            return _bound(command, given[1:])()
+            return _bound(command, overrides_last(given[1:]) if command is import_ else given[1:])()
     if given == ["--version"]:
         print(f"shoal {__version__}")
         return DONE

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 
 from shoal import cli
 from shoal.commands.import_isaac import translate
+from shoal.commands.isaac_flags import IsaacFlags
 from shoal.core.errors import BadInput
 from shoal.core.evolution import Range
 from shoal.core.yaml_text import parse
@@ -159,7 +162,8 @@ BAD = [
     (["agent.params.config.gamma=1.0"], "mutate_discount changes 1 - x, and gamma is 1"),
     (["agent.params.config.gamma=high"], "params.config: a hyperparameter is no number"),
     (["agent.pbt.change_range=[2, 1]"], "method.explore.change_range = (2.0, 1.0): must be two numbers"),
-    (["agent.pbt.num_policies=1"], "--workers = 1: must divide num_policies = 1 into groups of at least 2"),
+    (["agent.pbt.num_policies=1"], "pbt.num_policies = 1: must be at least 2"),
+    (["--workers", "4"], "--workers = 4: must divide num_policies = 6 into groups of at least 2"),
     (["num_policies=4"], "num_policies=4: write agent.NAME=VALUE"),
     (["agent.pbt=4", "agent.pbt.num_policies=4"], "agent.pbt.num_policies=4: pbt has a value already"),
     (["agent.seed=7"], "agent: 'seed' does not exist; choose from params, pbt"),
@@ -171,6 +175,50 @@ BAD = [
     (["agent.pbt.interval_steps=.inf"], "pbt.interval_steps = inf: must be a whole number"),
     (["agent.pbt.num_policies=[4"], "agent.pbt.num_policies=[4: line 1: not valid YAML"),
 ]
+
+
+DOCUMENTED = """--seed=0 --task=Isaac-Dexsuite-Kuka-Allegro-Lift-v0 --num_envs=8192 --headless --track --wandb-name=idx0
+    --wandb-entity=us --wandb-project-name=hands agent.pbt.enabled=True agent.pbt.num_policies=4 agent.pbt.policy_idx=0
+    agent.pbt.workspace=lift agent.pbt.directory=/shared"""
+MIXED = """agent.pbt.enabled=True --seed 0 agent.pbt.num_policies=4 --wandb-name idx0 --num_envs 8192 agent.pbt.policy_idx=0
+    --task Isaac-Dexsuite-Kuka-Allegro-Lift-v0 --track agent.pbt.workspace=lift --headless --wandb-entity us
+    --wandb-project-name hands agent.pbt.directory=/shared"""
+
+
+def test_the_command_that_isaac_lab_documents(file, capsys):
+    """As it stands there; and in any order, with values behind a space."""
+    texts = []
+    for told in (DOCUMENTED, MIXED):
+        with pytest.raises(SystemExit) as stop:
+            cli.main(["import", "isaac", str(file), *told.split()])
+        said = capsys.readouterr()
+        assert stop.value.code == 0, said.err
+        texts.append(said.out)
+    assert texts[0] == texts[1]
+    made = values(texts[0])
+    assert made["env_options"]["task"] == "Isaac-Dexsuite-Kuka-Allegro-Lift-v0" and made["population"] == 4
+    assert made["env_options"]["scene.num_envs"] == 8192 and made["wandb"] == {"project": "hands"}
+    notes = [line for line in texts[0].splitlines() if line.startswith("# --")]
+    assert [note.partition(" is left out: ")[0] for note in notes] == ["# --seed", "# --wandb_name", "# --wandb_entity"]
+
+
+def test_a_file_that_is_written_may_have_an_equals_sign_in_its_name(file, tmp_path):
+    out = tmp_path / "n=1.yaml"
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["import", "isaac", "-o", str(out), str(file), "agent.pbt.num_policies=4", "--headless"])
+    assert stop.value.code == 0 and values(out.read_text())["population"] == 4
+
+
+def test_every_flag_has_its_place_or_a_reason_why_it_is_left_out(file):
+    placed = {"num_envs": 16, "headless": True, "track": True, "wandb_project_name": "x"}
+    for option in fields(IsaacFlags):
+        value = placed.get(option.name, True if option.default is False else "1")
+        text = translate(file, task="T", flags=IsaacFlags(**{"track": True, option.name: value}))
+        assert (f"# --{option.name} is left out: " in text) == (option.name not in placed), option.name
+        from_dict(values(text))
+    usual = translate(file, task="T")
+    for flags in (IsaacFlags(headless=True), IsaacFlags(wandb_project_name="x", wandb_name="y")):
+        assert translate(file, task="T", flags=flags) == usual
 
 
 @pytest.mark.parametrize("overrides, message", BAD)

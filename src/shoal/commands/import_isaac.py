@@ -8,6 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from shoal.commands.isaac_flags import NONE, IsaacFlags
 from shoal.core.errors import BadField, BadInput, unknown
 from shoal.core.visible import visible
 from shoal.core.yaml_text import parse, read_yaml, write_yaml
@@ -47,20 +48,27 @@ REACH = {
 }  # how far, as a factor, values may move: Isaac Lab has no bounds
 
 
-def translate(file: Path, overrides: Sequence[str] = (), task: str | None = None, workers: int = 1) -> str:
+def translate(
+    file: Path,
+    overrides: Sequence[str] = (),
+    task: str | None = None,
+    workers: int = 1,
+    flags: IsaacFlags = NONE,
+) -> str:
     """An experiment file, as text. Raises BadInput for what is wrong in the file or cannot be had.
 
     file:      of a task's agent for rl_games: `params` and `pbt`, at the top or under `agent`
     overrides: as Hydra takes them, such as `agent.pbt.num_policies=4`; they win over the file
     task:      the id of the task, such as `Isaac-Cartpole-v0`
     workers:   machines, or processes, that share a directory; each gets as many policies
+    flags:     of Isaac Lab's own command
     """
     content, lines = _read(file)
     under = "agent" if "agent" in content else ""
     agent = content["agent"] if under else content
     if not isinstance(agent, Mapping) or not isinstance(agent.get("params"), Mapping):
         raise _in(file, BadInput("it has no `params`: give the file of a task's agent for rl_games"))
-    given = _nested(overrides)
+    given = _nested([*flags.overrides(), *overrides])
     changed = given.get("agent", {})
     for name in changed:
         if name not in PARTS:
@@ -74,7 +82,7 @@ def translate(file: Path, overrides: Sequence[str] = (), task: str | None = None
         if any(f"{error.path}.".startswith(f"{path}.") for path, _ in _leaves(changed)):
             raise
         raise _in(file, BadInput(str(error), error.within(under).line_in(lines))) from error
-    experiment["agent"] = f"rl_games:{file}"
+    experiment |= {"agent": f"rl_games:{file}", **flags.fields()}
     if changed.get("params"):
         experiment["config"]["params"] = changed["params"]
     options = {"task": task} if task else {}
@@ -87,6 +95,7 @@ def translate(file: Path, overrides: Sequence[str] = (), task: str | None = None
         notes.append("name the task: --task ID, or a module that registers it with rl_games in config.imports")
     lost = [name for name in wrapper if not options or name not in WRAPPER]
     notes += [f"params.env.{name} is left out: it does not reach the environments" for name in lost]
+    notes += flags.notes()
     _share(experiment, told, workers)
     check(from_dict(experiment))
     ordered = {option.name: experiment[option.name] for option in fields(Experiment) if option.name in experiment}
@@ -102,6 +111,10 @@ def _experiment(told: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[lis
     for name in ("num_policies", "interval_steps", "start_after"):
         if not (isinstance(pbt[name], (int, float)) and pbt[name] >= 0 and float(pbt[name]).is_integer()):
             raise BadField(f"pbt.{name}", "must be a whole number", value=pbt[name])
+    if pbt["num_policies"] < 2:
+        raise BadField(
+            "pbt.num_policies", "must be at least 2, which learn from one another", value=pbt["num_policies"]
+        )
     if not isinstance(pbt["mutation"], Mapping) or not pbt["mutation"]:
         raise BadField("pbt.mutation", "names no hyperparameters", "without them nothing is tuned")
     settings = _part(params, "config")
