@@ -145,6 +145,11 @@ def test_another_value_where_limits_are_narrow(values, wrong):
         checks.check_told_live_equals_built(trainee)
 
 
+def test_environments_that_can_be_seeded_only_together():
+    with closing(trainee_of("wrong_trainers:FirstSeed", seeded=False)) as trainee:
+        checks.check_episodes(trainee)
+
+
 def test_the_kit_runs_as_its_page_says(tmp_path: Path) -> None:
     """The class of docs/trainers.md; under the name of the example's trainer another one, in the current directory alone."""
     page = (TESTS.parent / "docs" / "trainers.md").read_text()

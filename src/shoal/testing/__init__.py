@@ -30,7 +30,7 @@ class TrainerContract:
 
     trainer, env, env_options, config: as in an experiment
     path: folders where modules are looked for; by default the current one and those of this interpreter, as in a run
-    python, steps, values, exact: as in `Trainee`
+    python, steps, values, exact, seeded: as in `Trainee`
     """
 
     trainer: ClassVar[str]
@@ -42,13 +42,14 @@ class TrainerContract:
     steps: ClassVar[int] = 256
     values: ClassVar[Mapping[str, float]] = {}
     exact: ClassVar[bool] = True
+    seeded: ClassVar[bool] = True
     trainee: ClassVar[Trainee]
 
     @classmethod
     def setup_class(cls) -> None:
         path = (os.getcwd(), *own_folders()) if cls.path is None else cls.path  # as `shoal train` looks
         recipe = Recipe(cls.trainer, cls.env, cls.env_options, cls.config, path)
-        cls.trainee = Trainee(recipe, cls.python, cls.steps, cls.values, cls.exact)
+        cls.trainee = Trainee(recipe, cls.python, cls.steps, cls.values, cls.exact, cls.seeded)
 
     @classmethod
     def teardown_class(cls) -> None:

@@ -24,6 +24,8 @@ class Trainee:
     steps:  environment steps of an interval; enough for some updates, and for each hyperparameter to matter
     values: another value for some of the hyperparameters; for the others it is half of the usual one, or twice as much
     only:   the hyperparameters to try; all of them by default
+    seeded: whether each episode of an evaluation has its own seed; if not, all have the first, as where environments can be
+        seeded only together
     exact:  whether equal training gives equal bits; if not, a relative difference of 1e-4 counts as equal
     """
 
@@ -32,6 +34,7 @@ class Trainee:
     steps: int = 256
     values: Mapping[str, float] = field(default_factory=dict)
     exact: bool = True
+    seeded: bool = True
     timeout: float = 300.0
     only: Collection[str] | None = None
 
