@@ -47,7 +47,7 @@ class TestOwnEnvironments(Contract):
     """Registered by a module, with a recurrent policy, a critic of its own, a rate that falls, and a curriculum."""
 
     trainer, env, steps, path = f"rl_games:{TASKS}/reach.yaml", "reach", 64, (str(TASKS),)
-    config, seeded = {"imports": ["reach"]}, False  # noqa: RUF012
+    config, seeded = {"imports": ["reach"]}, False
     values = {"e_clip": 0.001, "grad_norm": 0.05}  # noqa: RUF012
 
 
