@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from support.forged import forged, loud
+from support.mutations import at_most
 from support.runs import SETTINGS, shoal
 
 from shoal import cli
@@ -69,6 +72,56 @@ def opened(place: Path, code: dict[str, Any]) -> Path:
     return place / "heard"
 
 
+TOLD = (  # the lines of docs/trust.md in their order, each with the tests that hold it
+    ("commands/test_foreign_runs.py", "test_no_command_runs_code_of_a_run_unasked"),
+    ("commands/test_foreign_runs.py", "test_no_command_runs_code_of_a_run_unasked"),
+    ("commands/test_foreign_runs.py", "test_what_is_no_file_of_the_run_is_refused_in_one_line"),
+    ("commands/test_foreign_runs.py", "test_a_run_under_a_link_goes_on"),
+    (
+        "commands/test_escapes.py",
+        "test_experiments",
+        "test_records",
+        "test_a_forged_name_does_not_rewrite_why_it_is_refused",
+    ),
+    ("commands/test_escapes.py", "test_tables_hold_no_formulas"),
+    ("test_fuzz.py", "test_mutated_runs"),
+    ("commands/test_study.py", "test_a_run_of_another_experiment_is_not_the_studys"),
+    ("commands/test_study.py", "test_what_a_study_did_not_make_stays"),
+    ("commands/test_foreign_runs.py", "test_trust_is_what_makes_the_difference"),
+    ("experiment/test_trust.py", "test_code_is_refused", "test_what_is_shoals_or_given_is_not"),
+    ("records/test_wandb.py", "test_each_member_has_a_run_that_goes_on_when_resumed"),
+    ("commands/test_foreign_runs.py", "test_scores_are_measured_anew"),
+    ("commands/test_foreign_runs.py", "test_a_file_that_is_named_is_trusted"),
+)
+
+
+def test_every_line_about_trust_is_a_test() -> None:
+    tests = Path(__file__).parents[1]
+    lines = [line for line in (tests.parent / "docs/trust.md").read_text().splitlines() if line.startswith("- ")]
+    for line, (file, *names) in zip(lines, TOLD, strict=True):
+        text = (tests / file).read_text()
+        assert all(f"\ndef {name}(" in text for name in names), line
+
+
+@pytest.mark.usefixtures("shared_programs")
+def test_scores_are_measured_anew(place: Path) -> None:
+    """A run that claims another score than its champion's shows what it claims; evaluating does not believe it."""
+    assert shoal("train", "own.yaml", "--quiet").code == 0
+    honest = shoal("evaluate", "mine", "--episodes", "4").out
+    result = json.loads((place / "mine/result.json").read_text())
+    result["champion"]["evaluation"]["mean"] = 31337.0
+    (place / "mine/result.json").write_text(json.dumps(result))
+    assert shoal("report", "mine").code == 0 and "31337" in (place / "mine/report.html").read_text().replace(",", "")
+    assert shoal("evaluate", "mine", "--episodes", "4").out == honest
+
+
+@pytest.mark.usefixtures("shared_programs")
+def test_a_file_that_is_named_is_trusted(place: Path) -> None:
+    loud(place / "run" / "evil", place / "heard")
+    (place / "named.yaml").write_text(yaml.safe_dump(SETTINGS | CODE["agent"]))
+    assert shoal("train", "named.yaml", "--quiet").code == 2 and (place / "heard").exists()
+
+
 def test_every_command_is_here() -> None:
     assert {command.__name__ for command in cli.COMMANDS} == {*LOADING, *READING}
 
@@ -97,3 +150,68 @@ def test_trust_is_what_makes_the_difference(place: Path, command: str) -> None:
         told = shoal(command, *call, "--trust-code")
         assert told.code == 2 and "run.evil.x" in told.err, told
     assert heard.read_text().startswith("run.evil\n")
+
+
+# ---------------------------------------------------------------------------------------- files that are none
+
+
+READERS = {
+    "experiment.yaml": ("report", "schedule", "resume", "evaluate", "replay"),
+    "lineage.jsonl": ("report", "schedule", "resume", "replay"),
+    "metrics.jsonl": ("report", "schedule", "resume", "replay"),
+    "result.json": ("report", "schedule", "resume", "replay"),
+    "method.json": ("report", "schedule", "resume", "replay"),
+    "champion": ("evaluate", "export", "resume"),
+    "champion/manifest.json": ("evaluate", "export"),
+    "champion/state.safetensors": ("evaluate", "export"),
+    "checkpoints": ("resume",),
+    "tensorboard": ("resume",),
+    "trainers": ("resume",),
+    "wandb": ("resume",),
+    "start.json": ("resume",),
+    ".lock": ("resume",),
+}
+MORE = {"resume": ["--generations", "9", "--quiet"], "export": ["policy.npz"]}
+IN_THE_WAY: dict[str, Callable[[Path, Path], object]] = {
+    "link": lambda path, other: path.symlink_to(other),
+    "pipe": lambda path, other: os.mkfifo(path),
+}
+
+
+@pytest.mark.parametrize("kind", IN_THE_WAY)
+@pytest.mark.parametrize("name", READERS)
+def test_what_is_no_file_of_the_run_is_refused_in_one_line(place: Path, name: str, kind: str) -> None:
+    """Nothing waits for a pipe, and nothing changes or takes what a link leads to, although that would do."""
+    run, path = forged(place / "run"), place / "run" / name
+    other = path.rename(place / "other") if path.exists() else place / "other"
+    if not other.exists():
+        other.mkdir() if "." not in name else other.write_text("mine")
+    IN_THE_WAY[kind](path, other)
+    before = {p: p.read_bytes() if p.is_file() else b"" for p in [other, *other.rglob("*")]}
+    what = "a link" if kind == "link" else "a pipe or a device"
+    for command in READERS[name]:
+        with at_most(60):
+            told = shoal(command, "run", *MORE.get(command, []))
+        assert (told.code, told.out, told.err.count("\n")) == (2, "", 1), (command, told)
+        assert f"{path.relative_to(place)} is {what}, where " in told.err or "holds no run" in told.err, (command, told)
+        assert {p: p.read_bytes() if p.is_file() else b"" for p in [other, *other.rglob("*")]} == before
+    assert not (place / "policy.npz").exists() and not run.joinpath("report.html").exists()
+
+
+@pytest.mark.usefixtures("shared_programs")
+def test_a_run_under_a_link_goes_on(place: Path) -> None:
+    """The directory that is named may be a link itself, and lie under others."""
+    (place / "disk/deep").mkdir(parents=True)
+    (place / "runs").symlink_to("disk")
+    (place / "disk/deep/run").mkdir()
+    (place / "runs/mine").symlink_to("deep/run")
+    assert shoal("train", "own.yaml", "--run-dir", "runs/mine", "--quiet").code == 0
+    (place / "here").symlink_to(place / "runs/mine")
+    for command in (
+        ["resume", "here", "--generations", "2", "--quiet"],
+        ["report", "here"],
+        ["evaluate", "here"],
+        ["schedule", "here"],
+    ):
+        assert shoal(*command).code == 0, command
+    assert (place / "disk/deep/run/report.html").is_file()

@@ -67,7 +67,7 @@ def write(folder: Path, tree: Any, manifest: dict[str, Any]) -> None:
 
 
 def read(folder: Path, like: Any) -> tuple[Any, dict[str, Any]]:
-    arrays, manifest = read_arrays(folder)
+    arrays, manifest = read_arrays(folder, folder.parent)
     return restore(folder, arrays, like), manifest
 
 

@@ -86,9 +86,8 @@ def test_what_cannot_be(fitness: Fitness, said: str) -> None:
 
 
 def test_the_info_is_listed() -> None:
-    assert "climb tells these after a step, of which one may be fitness.objective: pair, way.height, way.steps\n" in (
-        described("climb", climb())
-    )
+    told = "climb tells these after a step, of which one may be fitness.objective: pair, way.height, way.steps"
+    assert told in described("climb", climb())
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 
 from shoal.commands.retrain import follower
-from shoal.core.atomic import write_file
+from shoal.core.atomic import FOLDER, check_kind, write_file
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed, Interrupted, interruptible
 from shoal.core.schema import as_given
@@ -27,7 +27,7 @@ from shoal.records.screen import Screen, styled
 from shoal.records.tensorboard import TensorBoard
 from shoal.run.loop import resume, train
 from shoal.study.places import NotOurs, begun
-from shoal.study.results import FILE, Outcome, failure_of, read_outcome, stranded
+from shoal.study.results import FILE, Outcome, failure_of, is_study, read_outcome, stranded
 from shoal.study.sequences import FRESH, put_together
 from shoal.study.study import Study, Trial, budgets, dump, place, read, trials
 
@@ -56,7 +56,7 @@ def conduct(file: Path, workspace: Path | None, console: Screen, quiet: bool = F
 
 def _agree(study: Study, path: Path, file: Path) -> None:
     """Write study.yaml. Raises BadInput where it says something else, or nothing, of arms that have runs there."""
-    before = read(path / FILE) if (path / FILE).exists() else Study()
+    before = read(path / FILE) if is_study(path) else Study()
     for task, arm in product(before.tasks or [""], before.arms):
         now, then = ((s.base, s.arms.get(arm), s.tasks.get(task)) for s in (study, before))
         if now != then and any((path / place(task, arm, seed)).exists() for seed in range(before.seeds)):
@@ -64,6 +64,8 @@ def _agree(study: Study, path: Path, file: Path) -> None:
             raise BadInput(f"{path} holds another study than {file}: {what}; name a free place with --workspace")
     try:
         path.mkdir(parents=True, exist_ok=True)
+        for name in ("leases", "failures"):
+            check_kind(path / name, FOLDER)
         write_file(path / FILE, dump(study).encode())
     except OSError as error:
         raise BadInput(f"{path} cannot be written: {error.strerror}") from error

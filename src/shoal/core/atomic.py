@@ -1,20 +1,29 @@
-"""Files that are whole or not there at all, and JSON that knows when it was damaged."""
+"""Files that are whole or not there at all, and opened only where they lie; and JSON that knows when it was damaged."""
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
 import stat
 import uuid
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from shoal.core.errors import BadInput
+
+FILE, FOLDER = "a file", "a folder"
+KINDS = {stat.S_IFREG: FILE, stat.S_IFDIR: FOLDER, stat.S_IFLNK: "a link"}
 
 
 class Damaged(Exception):
     """A file that is incomplete, missing, corrupted or not of Shoal; the message says which."""
+
+
+class Irregular(BadInput):
+    """A link, a pipe or a device lies where a file or a folder belongs; or one of these where the other belongs."""
 
 
 def write_file(path: Path, data: bytes, via: Path | None = None) -> None:
@@ -41,18 +50,58 @@ def create_file(path: Path, data: bytes) -> bool:
     return True
 
 
-def open_file(path: Path) -> BinaryIO:
-    """A regular file, to be read. Raises OSError for anything else, because reading a pipe may block for ever."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
+def open_descriptor(path: Path, flags: int, within: Path | None = None) -> int:
+    """The descriptor of a regular file, to be closed. Neither it nor a folder between `within`, by default its own, and it
+    may be a link: that would lead to files of whoever opens a run, and not of who has made it.
+
+    Raises Irregular, also for what may block for ever, as a pipe does; and OSError.
+    """
+    within = within or path.parent
+    *folders, name = path.relative_to(within).parts
+    at, held = within, [os.open(within, os.O_RDONLY | os.O_DIRECTORY)]
+    try:
+        for folder in folders:
+            at = at / folder
+            held.append(_open_in(held[-1], at, os.O_RDONLY | os.O_DIRECTORY, FOLDER))
+        return _open_in(held[-1], at / name, flags, FILE)
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+
+
+def _open_in(folder: int, path: Path, flags: int, wanted: str) -> int:
+    """The descriptor of what has the name of a path in the folder of a descriptor."""
+    with suppress(FileNotFoundError):  # which may be made
+        _check(path, os.stat(path.name, dir_fd=folder, follow_symlinks=False), wanted)
+    handle = os.open(path.name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, 0o644, dir_fd=folder)
+    try:
+        _check(path, os.fstat(handle), wanted)  # it may be another one by now
+    except BaseException:
         os.close(handle)
-        raise OSError(errno.EINVAL, "it is no regular file")
-    return os.fdopen(handle, "rb")
+        raise
+    return handle
 
 
-def read_file(path: Path) -> bytes:
-    """What a regular file holds. Raises OSError."""
-    with open_file(path) as file:
+def check_kind(path: Path, wanted: str) -> None:
+    """Raise Irregular where something else than a file, or a folder, has this name."""
+    with suppress(FileNotFoundError):
+        _check(path, path.lstat(), wanted)
+
+
+def _check(path: Path, found: os.stat_result, wanted: str) -> None:
+    kind = KINDS.get(stat.S_IFMT(found.st_mode), "a pipe or a device")
+    if kind != wanted:
+        raise Irregular(f"{path} is {kind}, where {wanted} belongs; remove it")
+
+
+def open_file(path: Path, within: Path | None = None) -> BinaryIO:
+    """A regular file, to be read; see `open_descriptor`."""
+    return os.fdopen(open_descriptor(path, os.O_RDONLY, within), "rb")
+
+
+def read_file(path: Path, within: Path | None = None) -> bytes:
+    """What a regular file holds; see `open_descriptor`."""
+    with open_file(path, within) as file:
         return file.read()
 
 
@@ -60,7 +109,7 @@ def read_or_nothing(path: Path) -> str:
     """What a file says; "" where there is none that can be read."""
     try:
         return read_file(path).decode(errors="replace")
-    except OSError:
+    except (OSError, Irregular):
         return ""
 
 
@@ -88,11 +137,11 @@ def seal(content: dict[str, Any]) -> bytes:
     return json.dumps(content | {"manifest_crc32": _checksum(content)}, indent=1).encode()
 
 
-def unseal(path: Path) -> dict[str, Any]:
-    """What was sealed in a file. Raises Damaged."""
+def unseal(path: Path, within: Path | None = None) -> dict[str, Any]:
+    """What was sealed in a file; see `open_descriptor`. Raises Damaged."""
     try:
-        content = parse_json(read_file(path))
-    except (OSError, ValueError) as error:
+        content = parse_json(read_file(path, within))
+    except (OSError, ValueError, Irregular) as error:
         raise Damaged(f"{path.parent}: no readable {path.name} ({error})") from error
     if not isinstance(content, dict) or "manifest_crc32" not in content:
         raise Damaged(f"{path.parent}: {path.name} is not one of Shoal's")
@@ -102,7 +151,7 @@ def unseal(path: Path) -> dict[str, Any]:
 
 
 def _write(path: Path, data: bytes) -> None:
-    with open(path, "wb") as file:
+    with open(path, "xb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

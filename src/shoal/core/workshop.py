@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import uuid
 from collections.abc import Callable
@@ -54,7 +55,7 @@ class Workshop:
 
     def put(self, folder: Path, path: Path) -> None:
         """Give a folder that was made here its name; one that has it steps aside, for it cannot be renamed over."""
-        if not path.exists():
+        if not os.path.lexists(path):
             folder.rename(path)
             return
         old = self.path / f"{path.name}.{uuid.uuid4().hex}"
@@ -64,7 +65,7 @@ class Workshop:
         except OSError:
             old.rename(path)
             raise
-        shutil.rmtree(old)
+        remove(old)
 
     def close(self) -> None:
         """There is nothing left to do."""

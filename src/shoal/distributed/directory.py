@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.core.atomic import Damaged, create_file, open_file, read_or_nothing, seal, unseal, write_file
+from shoal.core.atomic import Damaged, Irregular, create_file, open_file, read_or_nothing, seal, unseal, write_file
 from shoal.core.errors import BadField, BadInput
 from shoal.core.workshop import Workshop
 from shoal.distributed.lease import Lease
@@ -203,6 +203,8 @@ class Workspace:
             pass  # removed since the card was read
         except OSError as error:
             why = f"{path} cannot be read: {error.strerror}"
+        except Irregular as error:
+            why = str(error)
         self._skip(card.worker, card.generation, why)
         raise Lost(path)
 

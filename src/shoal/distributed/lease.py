@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from shoal.core.atomic import create_file, read_file, read_or_nothing, remove
+from shoal.core.atomic import Irregular, create_file, open_descriptor, read_file, read_or_nothing, remove
 from shoal.core.errors import BadField
 
 BEAT = 2.0  # seconds between two renewals
@@ -34,7 +34,7 @@ class Lease:
         self._mine = f"{socket.gethostname()} {os.getpid()} {_realm()} {uuid.uuid4().hex}"
         while not create_file(path, self._mine.encode()):
             self._break(pause, note)
-        self._file = os.open(
+        self._file = open_descriptor(
             path, os.O_RDWR
         )  # remains this file after a rename, so that a new lease is never renewed by mistake
         self._done = threading.Event()
@@ -45,7 +45,7 @@ class Lease:
         """Raises OSError when another process has the name, or when it cannot be seen who has."""
         try:
             holder = read_file(self._path).decode(errors="replace")
-        except FileNotFoundError:
+        except (FileNotFoundError, Irregular):
             holder = ""
         if holder != self._mine:
             raise OSError(f"another process has taken over as worker {self._path.name}, which seemed to be gone")

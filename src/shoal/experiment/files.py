@@ -9,6 +9,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
+from shoal.core.atomic import read_file
 from shoal.core.errors import BadField, BadInput, no_run
 from shoal.core.evolution import Range
 from shoal.core.knobs import PREFIX
@@ -32,7 +33,11 @@ def load(path: Path) -> Experiment:
 
 def read(path: Path) -> Experiment:
     """Read an experiment file that flags will still change. Raises BadInput for what is wrong whatever they say."""
-    text = text_of(path)
+    return _parsed(path, text_of(path))
+
+
+def _parsed(path: Path, text: str) -> Experiment:
+    """The experiment that a file says. Raises BadInput that names the file."""
     with blame(path):
         values = read_yaml(text)
         return from_dict({} if values is None else values)
@@ -56,9 +61,14 @@ def text_of(path: Path) -> str:
 def of_run(run: Path) -> Experiment:
     """The experiment of a run directory. Raises BadInput."""
     file = run / "experiment.yaml"
-    if not file.is_file():
-        raise no_run(run)
-    return read(file)
+    try:
+        return _parsed(file, read_file(file).decode())
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise no_run(run) from error
+    except OSError as error:
+        raise BadInput(f"{file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{file}: not a text file") from error
 
 
 @contextmanager

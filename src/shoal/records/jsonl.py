@@ -7,13 +7,14 @@ import os
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
+from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from shoal.core.atomic import parse_json
+from shoal.core.atomic import open_file, parse_json
 
-MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+MISSING = (FileNotFoundError, NotADirectoryError)
 AT_ONCE = 1000  # rows in memory while a file is written anew: a long run has millions
 
 
@@ -60,7 +61,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 def each_line(path: Path) -> Iterator[dict[str, Any]]:
     """The same, one after another."""
-    with suppress(*MISSING), open(path, encoding="utf-8", errors="replace") as file:
+    with suppress(*MISSING), _opened(path) as file:
         for line in file:
             try:
                 entry = parse_json(line)
@@ -72,7 +73,10 @@ def each_line(path: Path) -> Iterator[dict[str, Any]]:
 
 def read_text(path: Path) -> str:
     """What a text file holds; a missing one is empty."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except MISSING:
-        return ""
+    with suppress(*MISSING), _opened(path) as file:
+        return file.read()
+    return ""
+
+
+def _opened(path: Path) -> TextIO:
+    return TextIOWrapper(open_file(path), encoding="utf-8", errors="replace")

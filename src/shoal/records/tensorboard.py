@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from shoal.core.atomic import write_file
+from shoal.core.atomic import open_file, write_file
 from shoal.core.interrupts import described
 from shoal.core.user_code import one_line
 from shoal.records.recorder import Recorder, lineage_rows, metrics_row
@@ -117,7 +117,7 @@ def cut_back(folder: Path, last: int) -> tuple[int, set[str]]:
     tags: set[str] = set()
     for path in folder.glob("*tfevents*"):
         kept = 0
-        with open(path, "rb") as file:
+        with open_file(path) as file:
             size = os.fstat(file.fileno()).st_size
             for end, event in _events(file, size):
                 if event.step > last:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import cache
@@ -134,7 +135,7 @@ def load_champion(run: str | Path, trust_code: bool = False, **given: Any) -> Ch
     run = Path(run)
     experiment, folder = open_run(run, trust_code, **given), run / "champion"
     try:
-        arrays, manifest = checkpoint.read_arrays(folder)
+        arrays, manifest = checkpoint.read_arrays(folder, run)
         best = best_of(manifest, f"{folder}: ")
         spec = _spec(folder, experiment, manifest.get("spec"))
         if is_trainer(experiment.agent, experiment.python):
@@ -148,7 +149,7 @@ def load_champion(run: str | Path, trust_code: bool = False, **given: Any) -> Ch
             policy = policy_of(agent, spec.action)
     except Damaged as error:
         none = f"{run} holds no champion yet: no generation has ended with a member that has a fitness"
-        raise BadInput(str(error) if folder.is_dir() else none) from error
+        raise BadInput(str(error) if os.path.lexists(folder) else none) from error
     return Champion(policy, spec, replace(best, learned=learned), experiment)
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from shoal.core.atomic import Damaged, read_file, read_or_nothing, seal, unseal, write_file
+from shoal.core.atomic import Damaged, Irregular, read_file, read_or_nothing, seal, unseal, write_file
 from shoal.core.errors import BadInput
 from shoal.core.tree import Named
 from shoal.core.types import PyTree
@@ -66,20 +66,21 @@ def write(folder: Path, tree: PyTree, manifest: dict[str, Any], workshop: Worksh
         shutil.rmtree(making, ignore_errors=True)
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a checkpoint or champion. Raises Damaged."""
-    return unseal(folder / MANIFEST)
+def read_manifest(folder: Path, within: Path) -> dict[str, Any]:
+    """The manifest of a checkpoint or champion of the run `within`. Raises Damaged."""
+    return unseal(folder / MANIFEST, within)
 
 
-def read_arrays(folder: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The arrays and the manifest of a folder that `write` wrote, whatever their structure. Raises Damaged.
+def read_arrays(folder: Path, within: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The arrays and the manifest of a folder that `write` wrote, whatever their structure; no link leads from `within` to
+    them. Raises Damaged.
 
     They belong together: where the folder is replaced meanwhile, the new one is read.
     """
 
     def read() -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        manifest = read_manifest(folder)
-        return _read_arrays(folder, DATA, manifest), manifest
+        manifest = read_manifest(folder, within)
+        return _read_arrays(folder, DATA, manifest, within), manifest
 
     return _settled(read, lambda: read_or_nothing(folder / MANIFEST))
 
@@ -104,11 +105,11 @@ def _packed(tree: PyTree) -> tuple[bytes, dict[str, int]]:
     return data, {"bytes": len(data), "crc32": zlib.crc32(data)}
 
 
-def _read_data(folder: Path, name: str, about: dict[str, Any]) -> bytes:
+def _read_data(folder: Path, name: str, about: dict[str, Any], within: Path) -> bytes:
     """A file of which the manifest says size and checksum. Raises Damaged."""
     try:
-        data = read_file(folder / name)
-    except OSError as error:
+        data = read_file(folder / name, within)
+    except (OSError, Irregular) as error:
         raise Damaged(f"{folder}: no readable {name} ({error})") from error
     if len(data) != about.get("bytes") or zlib.crc32(data) != about.get("crc32"):
         raise Damaged(f"{folder}: {name} does not match its manifest: half-written or corrupted")
@@ -127,9 +128,9 @@ def _parts(folder: Path, manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return parts
 
 
-def _read_arrays(folder: Path, name: str, about: dict[str, Any]) -> dict[str, np.ndarray]:
+def _read_arrays(folder: Path, name: str, about: dict[str, Any], within: Path) -> dict[str, np.ndarray]:
     """The arrays in such a file, by name. Raises Damaged."""
-    data = _read_data(folder, name, about)
+    data = _read_data(folder, name, about, within)
     try:
         return load(data)
     except (SafetensorError, KeyError) as error:
@@ -207,7 +208,7 @@ class Checkpoints:
     """
 
     def __init__(self, folder: Path, keep: int, workshop: Workshop):
-        self._folder, self._keep, self._workshop = folder, keep, workshop
+        self._folder, self._run, self._keep, self._workshop = folder, folder.parent, keep, workshop
 
     def save(self, generation: int, parts: dict[str, PyTree], manifest: dict[str, Any] | None, all_parts: int) -> None:
         """Write parts of the state after a generation.
@@ -252,8 +253,8 @@ class Checkpoints:
         for generation in reversed(self.generations()):
             folder = self._folder / f"{generation:08d}"
             try:
-                for name, about in _parts(folder, read_manifest(folder)).items():
-                    _read_data(folder, f"{name}.safetensors", about)
+                for name, about in _parts(folder, read_manifest(folder, self._run)).items():
+                    _read_data(folder, f"{name}.safetensors", about, self._run)
             except Damaged as error:
                 warn(f"skipping a damaged checkpoint: {error}")
             else:
@@ -274,9 +275,9 @@ class Checkpoints:
         """Those of the shards of a generation. Raises BadInput."""
         folder = self._folder / f"{generation:08d}"
         try:
-            told = _parts(folder, read_manifest(folder))
+            told = _parts(folder, read_manifest(folder, self._run))
             shards = sorted(name for name in told if name.startswith(SHARD))
-            return {name: _read_arrays(folder, f"{name}.safetensors", told[name]) for name in shards}
+            return {name: _read_arrays(folder, f"{name}.safetensors", told[name], self._run) for name in shards}
         except Damaged as error:
             raise BadInput(str(error)) from error
 
@@ -284,13 +285,13 @@ class Checkpoints:
         """The parts that `like` names, and the manifest. Raises BadInput where they are another experiment's."""
         folder = self._folder / f"{generation:08d}"
         try:
-            manifest, parts = read_manifest(folder), {}
+            manifest, parts = read_manifest(folder, self._run), {}
             told = _parts(folder, manifest)
             for name, tree in like.items():
                 about = told.get(name)
                 if about is None:
                     raise Damaged(f"{folder}: it has no part {name}: it was made by another experiment")
-                parts[name] = restore(folder, _read_arrays(folder, f"{name}.safetensors", about), tree)
+                parts[name] = restore(folder, _read_arrays(folder, f"{name}.safetensors", about, self._run), tree)
         except Damaged as error:
             raise BadInput(str(error)) from error
         return parts, manifest

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from shoal.core.atomic import open_descriptor
 from shoal.core.errors import BadField, BadInput
 
 NAME = ".lock"
@@ -57,7 +58,7 @@ class Lock:
     def _take(self, note: Callable[[str], None]) -> bool:
         """Lock the file; whether it is still the one that others would open, and not one that its holder removed."""
         path = self._folder / NAME
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        self._file = open_descriptor(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -66,7 +67,7 @@ class Lock:
         except OSError as error:
             note(f"{self._folder}: no lock can be had here ({error.strerror}); let no second process train in it")
         try:
-            return os.path.samestat(os.fstat(self._file), os.stat(path))
+            return os.path.samestat(os.fstat(self._file), path.lstat())
         except FileNotFoundError:
             return False
 

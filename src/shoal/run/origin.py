@@ -104,7 +104,7 @@ def _population(resolved: Resolved, run: Path) -> Origin:
 
 def _champion(resolved: Resolved, folder: Path) -> Origin:
     """All members, or the mean, begin with what it had learned; hyperparameters differ, as those of new members do."""
-    arrays, manifest = checkpoint.read_arrays(folder)
+    arrays, manifest = checkpoint.read_arrays(folder, folder)
     uid, generation = manifest.get("uid"), manifest.get("generation")
     if type(uid) is not int or type(generation) is not int:
         raise Damaged(f"{folder}: this is no champion")

@@ -9,7 +9,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from shoal.core.errors import BadField, BadInput
+from shoal.core.atomic import FILE, FOLDER, check_kind
+from shoal.core.errors import BadField
 from shoal.core.evolution import Best
 from shoal.core.interrupts import to_resume
 from shoal.core.schema import build
@@ -22,9 +23,10 @@ from shoal.records.jsonl import Lines
 from shoal.run import champion as champions
 from shoal.run.checkpoint import Checkpoints
 
+FOLDERS = ("tensorboard", "checkpoints", "champion", "wandb")
 FILES = (
-    *("experiment.yaml", "method.json", "start.json", "lineage.jsonl", "metrics.jsonl", "tensorboard"),
-    *("checkpoints", "champion", "wandb", "wandb.json", "result.json"),
+    *("experiment.yaml", "method.json", "start.json", "lineage.jsonl", "metrics.jsonl", "wandb.json", "result.json"),
+    *FOLDERS,
 )
 
 
@@ -46,6 +48,9 @@ class RunDirectory:
     """The files of one run; `keep` checkpoints stay. workshop: where they are made, and must be to be written at all."""
 
     def __init__(self, path: Path, keep: int, workshop: Workshop):
+        """Raises BadInput where something else has the name of one of them, such as a link to another place."""
+        for name in (*FILES, "trainers"):
+            check_kind(path / name, FOLDER if name in (*FOLDERS, "trainers") else FILE)
         self.path, self._workshop = path, workshop
         self.checkpoints = Checkpoints(path / "checkpoints", keep, workshop)
         self._lines: list[Lines] = []
@@ -83,10 +88,7 @@ class RunDirectory:
             raise BadField("run_dir", f"{self.path} cannot be written: {error.strerror}") from error
 
     def reopen(self, experiment: Experiment, method: dict[str, Any], first: int, best: Best, spec: Spec | None) -> None:
-        """Cut everything back to what was known before generation `first`. Raises BadInput where folders are in the way."""
-        for name in ("experiment.yaml", "method.json", "lineage.jsonl", "metrics.jsonl", "result.json"):
-            if (self.path / name).is_dir():
-                raise BadInput(f"{self.path / name} is a folder, where a file of the run belongs; remove it")
+        """Cut everything back to what was known before generation `first`."""
         self._workshop.open()
         self._workshop.remove(self.path / "result.json")
         self.write_experiment(experiment, method)

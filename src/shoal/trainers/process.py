@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from shoal.core.atomic import open_descriptor
 from shoal.core.errors import BadField, BadInput, unknown
 from shoal.trainers import offspring, wire
 
@@ -273,4 +274,4 @@ def _opened(log: Path | None) -> FileIO:
     if log is None:
         return tempfile.TemporaryFile(buffering=0)
     log.parent.mkdir(parents=True, exist_ok=True)
-    return open(log, "ab+", buffering=0)
+    return open(open_descriptor(log, os.O_RDWR | os.O_APPEND | os.O_CREAT), "ab+", buffering=0)
