@@ -160,6 +160,22 @@ def test_observations_of_another_shape(tmp_path: Path) -> None:
             champion.act(obs)
 
 
+@pytest.mark.parametrize("obs", [(np.zeros(3), 1), [np.zeros(2), np.zeros(3)], "text", None, {"a": 1}, object()])
+def test_observations_that_are_no_arrays(tmp_path: Path, obs: Any) -> None:
+    """Such as those of a Tuple space, which is no space of an environment here; alone, and in a dictionary."""
+    champion_of(tmp_path / "array", Spec((4,), "float32", Discrete(2)))
+    champion = load_champion(tmp_path / "array")
+    with pytest.raises(BadInput, match=r"obs (is|has the shape) .*; this champion takes \(4,\)"):
+        champion.act(obs)
+    spec = Spec({"a": (4,), "b": (2,)}, "float32", Discrete(2))
+    champion_of(tmp_path / "dictionary", spec)
+    champion = load_champion(tmp_path / "dictionary")
+    with pytest.raises(BadInput, match=r"obs (is|has the shape) .*; this champion takes"):
+        champion.act({"a": obs, "b": np.zeros(2)})
+    with pytest.raises(BadInput, match="obs has no (a, b|b)"):
+        champion.act(obs)
+
+
 def test_the_best_with_the_lowest_fitness_there_is(tmp_path: Path) -> None:
     champion_of(tmp_path, Spec((4,), "float32", Discrete(2)), fitness=-1e300)
     assert load_champion(tmp_path).fitness == -1e300

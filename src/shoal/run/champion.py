@@ -17,7 +17,7 @@ from shoal.core.atomic import Damaged
 from shoal.core.errors import BadInput
 from shoal.core.evolution import Best, Cards
 from shoal.core.schema import build
-from shoal.core.spec import ActionSpace, Continuous, Discrete, Leaf, MultiDiscrete, Spec, told
+from shoal.core.spec import ActionSpace, Continuous, Discrete, Leaf, MultiDiscrete, Spec, each, told
 from shoal.core.tree import Named
 from shoal.core.types import Agent, PyTree
 from shoal.core.workshop import Workshop
@@ -108,13 +108,26 @@ def _arrays(obs: Any, seen: Leaf | dict[str, Leaf]) -> tuple[PyTree, tuple[int, 
         if lacking := [key for key in seen if not isinstance(obs, Mapping) or key not in obs]:
             raise BadInput(f"obs has no {', '.join(lacking)}; this champion takes a dictionary with {told(seen)}")
         obs = {key: obs[key] for key in seen}
-    arrays = jax.tree.map(lambda leaf, x: np.asarray(x, leaf.dtype), seen, obs)
+    try:
+        arrays = each(lambda leaf, x: np.asarray(x, leaf.dtype), seen, obs)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise BadInput(f"obs is {_kinds(obs)}; this champion takes {told(seen)}, or a batch of them") from error
     single, given = (jax.tree.map(lambda x: x.shape, tree) for tree in (seen, arrays))
     leaf, x = jax.tree.leaves(seen)[0], jax.tree.leaves(arrays)[0]
     axes = x.shape[: max(0, x.ndim - len(leaf.shape))]
     if given != jax.tree.map(lambda leaf: (*axes, *leaf.shape), seen):
         raise BadInput(f"obs has the shape {given}; this champion takes {single}, or a batch of them")
     return arrays, axes
+
+
+def _kinds(obs: Any) -> Any:
+    """Of which types an observation is: what is in a dictionary, a tuple or a list is told too."""
+    if isinstance(obs, Mapping):
+        return {key: _kinds(x) for key, x in obs.items()}
+    inside = (
+        f" of {', '.join(type(x).__name__ for x in obs)}" if isinstance(obs, tuple | list) and len(obs) < 10 else ""
+    )
+    return f"{type(obs).__name__}{inside}"
 
 
 def save(folder: Path, best: Best, spec: Spec | None, workshop: Workshop) -> None:
