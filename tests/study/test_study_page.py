@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import math
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 import yaml
 
 from shoal.study.page import render
-from shoal.study.results import read_results
+from shoal.study.results import read_results, write_runs
 
 SCORES = {  # of ten seeds; every run of the first is better than every one of the last, the others are alike
     "high": range(30, 40),
@@ -160,3 +164,25 @@ def test_a_replay_whose_source_failed_is_told_and_waited_for_no_longer(tmp_path:
     assert "|finished|" in shown and "2|of 4 planned, 2 failed|" in shown
     assert "2 runs failed (pbt 1, again 1)" in shown
     assert "|again||||1||not made, for pbt 1, whose schedule it replays, failed|" in shown
+
+
+@pytest.mark.parametrize("forged", ["many", [1], {"a": 1}, None, True, -1, 2**62, 10**30, 10**400, math.nan, math.inf])
+def test_a_result_in_which_numbers_are_something_else(tmp_path: Path, forged: Any) -> None:
+    """The page and the table are made, and what is no number is not in them."""
+    page(tmp_path, ["high", "low"])
+    run = tmp_path / "runs/high/0"
+    names = ("environment_steps", "evaluation_steps", "seconds", "status", "fitness", "population", "generations")
+    champion = {
+        "evaluation": dict.fromkeys(("mean", "standard_error", "episodes"), forged),
+        "selection_fitness": forged,
+    }
+    (run / "result.json").write_text(json.dumps(dict.fromkeys(names, forged) | {"champion": champion}))
+    (run / "metrics.jsonl").write_text(json.dumps({"steps": forged, "fitness": {"best": forged}}) + "\n")
+    results = read_results(tmp_path)
+    render(results)
+    (row,) = (
+        x
+        for x in csv.DictReader(write_runs(results).read_text().splitlines())
+        if (x["arm"], x["seed"]) == ("high", "0")
+    )
+    assert not row["environment_steps"] and not row["evaluation_steps"] and not row["episodes"]

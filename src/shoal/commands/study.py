@@ -246,9 +246,10 @@ class _Board(Recorder):
         """How far the study is, and for how long it will go on where this process does all that is left."""
         seconds, failed = 0.0, {trial.key for trial in self.failed}
         failed |= set(stranded(self._study, failed))
+        known = {key: x for key, o in self._done.items() if (x := o.row["seconds"]) == x}
         for group in self._groups().values():
-            done = [self._done[t.key].row["seconds"] for t in group if t.key in self._done]
-            every = [o.row["seconds"] for o in self._done.values()]
+            done = [known[t.key] for t in group if t.key in known]
+            every = list(known.values())
             usual = sum(done) / len(done) if done else sum(every) / max(1, len(every))
             seconds += usual * sum(t.key not in self._done and t.key not in failed for t in group)
         left = time.strftime("%H:%M:%S", time.gmtime(seconds)) if seconds < 86_400 else f"{seconds / 3600:.0f} hours"

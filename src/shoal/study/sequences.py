@@ -20,6 +20,7 @@ from shoal.experiment.resolve import resolve
 from shoal.records.jsonl import read_lines, read_text
 from shoal.report.lineage import number
 
+MOST = 10_000  # runs of an arm, or of a sequence: each is planned before the first is made
 FRESH = 1_000_000  # added to the seed from run to run, so that no two use the same
 
 
@@ -109,8 +110,8 @@ class Ask:
     trials: int
 
     def __post_init__(self) -> None:
-        if self.trials < 1:
-            raise BadField("ask.runs", "must be at least 1", value=self.trials)
+        if not 1 <= self.trials <= MOST:
+            raise BadField("ask.runs", f"must be 1 to {MOST:,}", value=self.trials)
 
     def count(self, e: Experiment) -> int:
         return self.trials

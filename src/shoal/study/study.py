@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core.errors import BadField, BadInput, unknown
-from shoal.core.schema import build
+from shoal.core.schema import build, convert
 from shoal.core.yaml_text import plain, read_yaml, write_yaml
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import blame, from_dict, text_of
 from shoal.experiment.resolve import Resolved, resolve
-from shoal.study.sequences import Sequence, sequence_of
+from shoal.study.sequences import MOST, Sequence, sequence_of
 
 FORBIDDEN = ("seed", "run_dir", "exchange", "workspace", "worker")  # the study itself sets them
 OWN = ("replay", "halving", "ask")  # fields of an arm that no experiment has, of which it has one at most
@@ -94,8 +94,8 @@ def check(study: Study) -> None:
     """Raise BadInput for what is wrong whatever the environments and agents."""
     if not study.arms:
         raise BadField("arms", "a study compares arms: name some", "such as arms: {pbt: {}, control: {method: seeds}}")
-    if study.seeds < 1:
-        raise BadField("seeds", "must be at least 1", value=study.seeds)
+    if not 1 <= study.seeds <= MOST:
+        raise BadField("seeds", f"must be 1 to {MOST:,}", value=study.seeds)
     for kind, entries in (("arms", study.arms), ("tasks", study.tasks)):
         for name in entries:
             if not name or name in (".", "..") or "/" in name or "\0" in name:
@@ -111,9 +111,9 @@ def check(study: Study) -> None:
             sequence = sequence_of(changes)
         if sequence is not None and "method" in changes:
             raise BadField(f"arms.{arm}.method", "its members learn alone", "leave it out")
-        other = changes.get("replay")
+        other = convert(str | None, changes.get("replay"), f"arms.{arm}.replay")
         if other is not None and other not in study.arms:
-            raise unknown(f"arms.{arm}.replay", str(other), study.arms)
+            raise unknown(f"arms.{arm}.replay", other, study.arms)
         if other is not None and any(name in study.arms[other] for name in OWN):
             problem = f"must name another arm, which has none of {', '.join(OWN)}"
             raise BadField(f"arms.{arm}.replay", problem, value=f"{other!r}")
