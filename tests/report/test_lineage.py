@@ -13,6 +13,8 @@ from support.synthetic_run import write_run
 from shoal.core.errors import BadInput
 from shoal.records.jsonl import read_lines
 from shoal.report.lineage import Lineage, tabulate
+from shoal.report.load_run import load_run
+from shoal.report.page import write_report
 from shoal.report.run import read_run, schedule
 
 
@@ -227,3 +229,19 @@ def test_synthetic_lineage_is_whole(tmp_path: Path) -> None:
         ancestors = table.ancestors(uid, 14)
         assert [generation for _, generation in ancestors] == list(range(15))
         assert table.uids[table.founders[14, uid]] == ancestors[0][0]
+
+
+@pytest.mark.parametrize("steps", [-1, 2**62, 10**30, 10**400, True, "many", [1]])
+def test_numbers_of_steps_that_cannot_be(tmp_path: Path, steps: Any) -> None:
+    """They are not told, in the schedule, in the tables of a notebook, or on the page."""
+    run = write_run(tmp_path / "run")
+    forged = {"steps": steps, "episodes": steps, "evaluation_steps": steps}
+    for name in ("lineage.jsonl", "metrics.jsonl"):
+        rows = [json.dumps(row | forged) + "\n" for row in read_lines(run / name)]
+        (run / name).write_text("".join(rows))
+    result = json.loads((run / "result.json").read_text()) | {"environment_steps": steps, "evaluation_steps": steps}
+    (run / "result.json").write_text(json.dumps(result))
+    assert {row["steps"] for row in schedule(run)} == {None}
+    loaded = load_run(run)
+    assert loaded.lineage["steps"].isna().all() and loaded.metrics["steps"].isna().all()
+    write_report(run)

@@ -102,6 +102,12 @@ def number(value: object) -> float:
     return result if abs(result) < 1e100 else math.nan
 
 
+def count(value: object) -> float:
+    """`value` as a number of things, such as steps; NaN where it is a flag, below 0, or more than tables hold."""
+    result = math.nan if isinstance(value, bool) else number(value)
+    return result if 0 <= result < 2**53 else math.nan
+
+
 def tabulate(entries: list[dict[str, Any]]) -> Lineage:
     """The lines of `lineage.jsonl` as tables. Of two lines on the same member and generation the later one holds."""
     entries = [e for e in entries if _whole(e.get("generation")) and _whole(e.get("uid"))]
@@ -126,8 +132,10 @@ def tabulate(entries: list[dict[str, Any]]) -> Lineage:
         lineage.parent_generations[at] = born if _whole(born) else entry["generation"]
         lineage.parents[at] = parent if _whole(parent) else entry["uid"]
         lineage.explored[at] = entry.get("explored") is True
-        for name in ("fitness", "returns_std", "episodes", "steps"):
+        for name in ("fitness", "returns_std"):
             getattr(lineage, name)[at] = number(entry.get(name))
+        for name in ("episodes", "steps"):
+            getattr(lineage, name)[at] = count(entry.get(name))
         hyper = entry.get("hyper")
         for name, value in hyper.items() if isinstance(hyper, dict) else ():
             lineage.hyper.setdefault(name, empty())[at] = number(value)

@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from shoal.report.data import RunData
-from shoal.report.lineage import number
+from shoal.report.lineage import count, number
 from shoal.report.run import Run, read_run
 
 if TYPE_CHECKING:
@@ -78,9 +78,12 @@ class LoadedRun:
         timing/train, ... as metrics.jsonl groups them. What it tells of single members is in `lineage`.
         """
         rows = [_flat(entry) for entry in self._run.metrics]
-        columns = {name: np.array([number(row.get(name)) for row in rows]) for row in rows for name in row}
-        whole = {name: columns[name].astype(np.int64) for name in ("generation", "steps") if name in columns}
-        return _table(columns | whole)
+        kinds = dict.fromkeys(("generation", "steps", "evaluation_steps"), count)
+        columns = {
+            name: np.array([kinds.get(name, number)(row.get(name)) for row in rows]) for row in rows for name in row
+        }
+        known = [name for name in ("generation", "steps") if name in columns and np.isfinite(columns[name]).all()]
+        return _table(columns | {name: columns[name].astype(np.int64) for name in known})
 
     @property
     def experiment(self) -> Experiment:

@@ -10,7 +10,7 @@ import numpy as np
 from shoal.report.charts import short, text
 from shoal.report.data import duration, many
 from shoal.report.generalisation import on_levels
-from shoal.report.lineage import number
+from shoal.report.lineage import count, number
 from shoal.report.run import Run
 
 
@@ -26,11 +26,11 @@ def overview(run: Run) -> str:
         str(result.get("status")), "in progress"
     )
     done, planned = len(table.generations), number(run.experiment.get("generations"))
-    steps = number(result.get("environment_steps", _latest(run, "steps")))
+    steps = count(result.get("environment_steps", _latest(run, "steps")))
     if np.isnan(steps) and done:
         steps = float(np.nansum(table.steps[-1]))
     seconds = number(result.get("seconds", _latest(run, "timing", "seconds")))
-    tests = number(result.get("evaluation_steps", _latest(run, "evaluation_steps")))
+    tests = count(result.get("evaluation_steps", _latest(run, "evaluation_steps")))
     of = f"of {text(planned)} planned" if planned > done else _came_about(run)
     members = "member" if run.population == 1 else "members"
     compiling = number(result.get("compile_seconds"))

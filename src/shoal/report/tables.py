@@ -10,7 +10,7 @@ from shoal.core.evolution import Range
 from shoal.report import charts
 from shoal.report.charts import Html, scaled, short, text
 from shoal.report.data import RunData, duration, figure
-from shoal.report.lineage import number
+from shoal.report.lineage import count, number
 from shoal.report.run import Run
 
 NEAR = 0.01  # of the range, in its own scale: that close to a bound counts as sitting on it
@@ -64,7 +64,7 @@ def workers(run: Run) -> str:
             [
                 worker.name, f"{mean} ± {error}", selected, float(last.max()) if len(last) else np.nan,
                 f"{len(table.generations):,}", *(f"{int(copied.sum()):,}" for copied in copies),
-                short(number(result.get("environment_steps"))),
+                short(count(result.get("environment_steps"))),
                 *(duration(number(result.get(name))) for name in ("seconds", "compile_seconds")),
                 str(result.get("status") or "no result yet"),
             ]

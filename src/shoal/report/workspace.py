@@ -20,7 +20,7 @@ from shoal.records.jsonl import read_lines
 from shoal.records.screen import Screen, styled
 from shoal.report.figures import PHASES
 from shoal.report.generalisation import PURPOSES
-from shoal.report.lineage import number, tabulate
+from shoal.report.lineage import count, number, tabulate
 from shoal.report.run import Run, read_run
 
 NEW = list(PURPOSES)[1]  # levels that nobody trains on, and of which the test knows nothing
@@ -126,7 +126,7 @@ def _together(runs: list[Run]) -> list[dict[str, Any]]:
         timing["seconds"] = max(number(row["timing"].get("seconds")) for row in rows)
         timing["steps_per_second"] = over([number(row["timing"].get("steps_per_second")) for row in rows])
         steps: dict[str, Kind] = {"steps": over, "evaluation_steps": sum}
-        counts = {name: kind([number(row.get(name)) for row in rows]) for name, kind in steps.items()}
+        counts = {name: kind([count(row.get(name)) for row in rows]) for name, kind in steps.items()}
         together.append({"generation": generation, "timing": timing, **counts})
     return together
 
@@ -146,7 +146,7 @@ def _results(runs: list[Run]) -> dict[str, Any]:
     first, *others = (run.result for run in runs)
     alike = {name: value for name, value in first.items() if all(value == other.get(name, ...) for other in others)}
     steps = {"environment_steps": _over(runs), "evaluation_steps": sum}
-    counts = {name: kind([number(run.result.get(name)) for run in runs]) for name, kind in steps.items()}
+    counts = {name: kind([count(run.result.get(name)) for run in runs]) for name, kind in steps.items()}
     longest = max(runs, key=lambda run: np.nan_to_num(number(run.result.get("seconds")), nan=-1.0)).result
     seconds = {name: number(longest.get(name)) for name in ("seconds", "compile_seconds")}
     return {"status": "stopped"} | alike | counts | seconds

@@ -15,7 +15,7 @@ from shoal.core.errors import BadInput
 from shoal.core.visible import write_csv
 from shoal.records.jsonl import read_lines, read_text
 from shoal.report.generalisation import PURPOSES
-from shoal.report.lineage import number
+from shoal.report.lineage import count, number
 from shoal.report.run import mapping
 from shoal.study.study import Study, place, read, scale_of
 
@@ -152,15 +152,15 @@ def read_outcome(path: Path, task: str, arm: str, seed: int) -> Outcome | None:
         "seed": seed,
         "score": score,
         "standard_error": number(tested.get("standard_error")),
-        "episodes": _count(tested.get("episodes")),
+        "episodes": _whole(tested.get("episodes")),
         "selection_fitness": number(champion.get("selection_fitness")),
         "population_median": float(np.nanmedian(fitness)) if np.isfinite(fitness).any() else np.nan,
-        **{name: _count(result.get(name)) for name in ("environment_steps", "evaluation_steps")},
+        **{name: _whole(result.get(name)) for name in ("environment_steps", "evaluation_steps")},
         "seconds": seconds if (seconds := number(result.get("seconds"))) >= 0 else np.nan,
         "status": status if isinstance(status := result.get("status"), str) else None,
     }
     on_levels = {name: number(_inner(_inner(champion, "levels"), name).get("mean")) for name in PURPOSES}
-    lines = [line for line in read_lines(run / "metrics.jsonl") if number(line.get("steps")) >= 0]
+    lines = [line for line in read_lines(run / "metrics.jsonl") if count(line.get("steps")) >= 0]
     points = [(number(line.get("steps")), number(_inner(line, "fitness").get("best"))) for line in lines]
     curve, none = np.array(points, float).reshape(-1, 2), np.empty((0, 3))
     if not np.isfinite(list(on_levels.values())).any():
@@ -186,9 +186,9 @@ def write_runs(results: Results) -> Path:
     return target
 
 
-def _count(value: Any) -> int | None:
-    """A whole number from 0 that tables hold; None for anything else."""
-    return value if type(value) is int and 0 <= value < 2**53 else None
+def _whole(value: Any) -> int | None:
+    """A number of things, as tables hold it; None for anything else."""
+    return value if type(value) is int and count(value) == value else None
 
 
 def _inner(data: dict[str, Any], name: str) -> dict[str, Any]:
