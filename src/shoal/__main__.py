@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-from shoal.core.interrupts import BY_SIGNAL, SIGNALS
+from shoal.core.interrupts import SIGNALS, code_after
 
 SHOW_CURSOR = b"\x1b[?25h"  # a display may have hidden it
 
@@ -27,14 +27,14 @@ def main() -> None:
 
 
 def _interrupted(number: int, _: object) -> None:
-    """End at once, for there is nothing yet that could be resumed.
+    """End at once: there is nothing yet that could be resumed, or the command is about to end.
 
     Not by an exception: raised in a callback, of the garbage collector for one, it would be swallowed.
     """
     if sys.stdout is not None and sys.stdout.isatty():
         os.write(sys.stdout.fileno(), SHOW_CURSOR)
     os.write(2, b"shoal: interrupted\n")
-    os._exit(BY_SIGNAL + number)
+    os._exit(code_after(number))
 
 
 if __name__ == "__main__":

@@ -35,7 +35,17 @@ from shoal.commands.flags import (
 )
 from shoal.commands.isaac_flags import NONE, IsaacFlags, overrides_last
 from shoal.core.errors import BadField, BadInput, unknown
-from shoal.core.interrupts import BAD_INPUT, BY_SIGNAL, DONE, FAILED, INTERRUPTED, Failed, Interrupted, described
+from shoal.core.interrupts import (
+    BAD_INPUT,
+    BY_SIGNAL,
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    Failed,
+    Interrupted,
+    described,
+    ending,
+)
 from shoal.core.suggestions import shortened
 from shoal.core.visible import in_shell, speakable, visible
 from shoal.records.screen import Output, styled
@@ -271,6 +281,7 @@ def study(
     try:
         path, failed = conduct(file, workspace, screen, quiet)
     except (Interrupted, KeyboardInterrupt):
+        ending(INTERRUPTED)
         screen.print(f"interrupted; {again}", soft_wrap=True)
         return INTERRUPTED
     except Failed as error:  # the disk is full
@@ -403,11 +414,11 @@ def main(arguments: list[str] | None = None) -> None:
         code = DONE
     except OSError as error:
         code = say(shortened(described(error)), FAILED)
-    except KeyboardInterrupt:
-        code = say("interrupted", BY_SIGNAL + SIGINT)
+    except KeyboardInterrupt as heard:
+        code = say("interrupted", BY_SIGNAL + (heard.args or (SIGINT,))[0])
     finally:
         sys.path[:], sys.stderr = path, errors
-    sys.exit(code)
+    sys.exit(ending(code))
 
 
 def _call(given: list[str]) -> int:

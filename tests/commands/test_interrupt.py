@@ -10,7 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
-from support.runs import flags, start
+from support.runs import flags, shoal, start
+
+from shoal.core.interrupts import interruptible
 
 # Sends a signal from a callback of the garbage collector, where an exception would be swallowed.
 WHEN_COLLECTING = """
@@ -25,6 +27,29 @@ gc.callbacks.append(collecting)
 AT_EXIT = """
 import atexit, os, signal
 atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))
+"""
+
+# A run that stops, with signals when it is over and when its command returns.
+LATE = """
+from pathlib import Path
+import shoal.cli
+from shoal.core.interrupts import Interrupted
+from shoal.run import loop
+
+def train(experiment, recorders=()):
+    for recorder in recorders:
+        recorder.finish(None)
+    exec(AGAIN)
+    raise Interrupted(Path("RUN"), agreed=True)
+
+show = shoal.cli.show
+def shown(*arguments, **named):
+    code = show(*arguments, **named)
+    exec(AGAIN)
+    return code
+
+loop.train = train
+shoal.cli.show = shown
 """
 
 
@@ -48,6 +73,34 @@ def test_too_late_to_change_how_it_ended(tmp_path: Path) -> None:
     process = command(AT_EXIT, "schedule", tmp_path)
     assert process.returncode == 2
     assert process.stderr.startswith("shoal: ") and process.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_while_the_command_ends(tmp_path: Path, sign: signal.Signals) -> None:
+    """After the run has stopped, and again when all is said: it can be resumed all the same, and the command says how."""
+    again = f"import os\nos.kill(os.getpid(), {int(sign)})"
+    process = command(LATE.replace("AGAIN", repr(again)), "train", "--quiet", "--run-dir", tmp_path / "run")
+    assert (process.returncode, process.stdout) == (3, "interrupted; go on with: shoal resume RUN\n")
+    assert process.stderr == "shoal: interrupted\n"  # when nothing but the exit code is left
+
+
+def test_a_command_that_is_no_run_tells_which_signal_it_was() -> None:
+    """The first of several."""
+    with pytest.raises(KeyboardInterrupt) as ended, interruptible() as attend:
+        attend()
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
+        attend()
+    assert ended.value.args == (signal.SIGTERM,)
+
+
+@pytest.mark.parametrize(("heard", "code"), [((signal.SIGTERM,), 143), ((signal.SIGINT,), 130), ((), 130)])
+def test_and_so_does_its_exit_code(monkeypatch: pytest.MonkeyPatch, heard: tuple[int, ...], code: int) -> None:
+    def called(given: list[str]) -> int:
+        raise KeyboardInterrupt(*heard)
+
+    monkeypatch.setattr("shoal.cli._call", called)
+    assert shoal("schedule", "RUN").code == code
 
 
 def catches(pid: int, sign: int) -> bool:

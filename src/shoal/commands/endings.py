@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shoal.core.interrupts import DONE, FAILED, Failed, Interrupted, described, on_signal
+from shoal.core.interrupts import DONE, FAILED, Failed, Interrupted, described, ending, on_signal
 from shoal.core.visible import in_shell
 from shoal.records.screen import Output, Screen, styled
 
@@ -69,21 +69,21 @@ def console() -> Screen:
 def show(run: Callable[[Sequence[Recorder]], Result], quiet: bool) -> int:
     """Run with a display and TensorBoard, and say how it ended."""
     from shoal.records.console import Display
+    from shoal.records.late import Late
     from shoal.records.tensorboard import TensorBoard
 
-    screen = Output()
-    try:
-        result = run([Display(screen, quiet), TensorBoard()])
-    except Interrupted as stopped:
-        with on_signal(_no_more):
+    screen, late = Output(), Late()
+    with on_signal(late.hear):
+        try:
+            result = run([Display(screen, quiet), TensorBoard(), late])
+        except Interrupted as stopped:
             if stopped.leading:
                 again = f"{stopped}{trusted(stopped.run_dir)}"  # it ends with a command
                 screen.print(again, soft_wrap=True)
-            return stopped.code
-    except Failed as error:
-        return say(f"{error}{trusted(error.run_dir)}", FAILED)
-    with on_signal(_no_more):
-        return _tell(result, screen) if result.leading else DONE
+            return ending(stopped.code)
+        except Failed as error:
+            return ending(say(f"{error}{trusted(error.run_dir)}", FAILED))
+        return ending(_tell(result, screen) if result.leading else DONE)
 
 
 def trusted(run: Path) -> str:
@@ -123,10 +123,6 @@ def scored(tested: Mapping[str, Any]) -> str:
     if tested["mean"] is None:
         return "no return"
     return f"{tested['mean']:.4g} ± {tested['standard_error'] or 0:.2g}"
-
-
-def _no_more(number: int) -> None:
-    """A signal when the run has ended: so does the command, in a moment."""
 
 
 def _tell(result: Result, screen: Screen) -> int:

@@ -22,6 +22,23 @@ BY_SIGNAL = 128
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
+class _Ending:
+    """How the command will end, once that is known: a later signal changes it no more."""
+
+    code: int | None = None
+
+
+def ending(code: int) -> int:
+    """The command ends with this code, whatever signals come from now on. Returns it."""
+    _Ending.code = code
+    return code
+
+
+def code_after(number: int) -> int:
+    """The exit code of a command that a signal ends at once."""
+    return BY_SIGNAL + number if _Ending.code is None else _Ending.code
+
+
 class Interrupted(Exception):
     """The run was stopped by a signal and can be resumed from `run_dir`.
 
@@ -72,16 +89,13 @@ def on_signal(handler: Callable[[int], None]) -> Iterator[None]:
 
 @contextmanager
 def interruptible() -> Iterator[Callable[[], None]]:
-    """Gives a function that raises KeyboardInterrupt after a signal: the program stops only where it calls it."""
-    heard = False
-
-    def hear(number: int) -> None:
-        nonlocal heard
-        heard = True
+    """Gives a function that raises KeyboardInterrupt, with the number of the first, after a signal: the program stops only
+    where it calls it."""
+    heard: list[int] = []
 
     def attend() -> None:
         if heard:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(heard[0])
 
-    with on_signal(hear):
+    with on_signal(heard.append):
         yield attend
