@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from shoal.experiment.experiment import Experiment
 from shoal.export import onnx_file
 from shoal.export.npz_file import write_npz
 from shoal.export.onnx_file import write_onnx
-from shoal.run.champion import Champion, policy_of
+from shoal.run.champion import Champion, load_champion, policy_of
 from shoal.run.loop import train
 
 IMAGE = (36, 40, 3)
@@ -180,6 +181,27 @@ def test_one_input_for_each_array_that_the_policy_sees(tmp_path: Path) -> None:
         assert "observations.state.mean" in file and not [x for x in file if "privileged" in x or "critic" in x]
 
 
+def test_an_lstm_asks_for_what_the_policy_remembers(tmp_path: Path) -> None:
+    """And not for what the critic does, which sees something else."""
+    spec = Spec({"state": (2,), "privileged_state": (3,)}, "float32", Continuous((-1.0,), (2.0,)))
+    sees: dict[str, Any] = {"shared": False, "actor": ["state"], "critic": ["state", "privileged_state"]}
+    champion, file = champion_of(ppo(spec, layers=(8,), recurrent=5, **sees), spec), tmp_path / "policy.onnx"
+    assert write_onnx(champion, file) <= 1e-5
+    session, random = session_of(file), np.random.default_rng(2)
+    carry = {"memory.0.0", "memory.0.1"}
+    assert {x.name for x in session.get_inputs()} == {"obs.state"} | carry
+    assert {x.name for x in session.get_outputs()} == {"action"} | {f"next_{name}" for name in carry}
+    memory = {name: np.zeros((3, 5), np.float32) for name in carry}
+    champion.reset()
+    for _ in range(3):
+        obs = {"state": random.normal(size=(3, 2)).astype(np.float32)}
+        told = session.run(None, {"obs.state": obs["state"]} | memory)
+        found = dict(zip((x.name for x in session.get_outputs()), told, strict=True))
+        np.testing.assert_allclose(found["action"], champion.act(obs), rtol=1e-5, atol=1e-5)
+        memory = {name: found[f"next_{name}"] for name in carry}
+    assert all(x.any() for x in memory.values())
+
+
 def test_scores_say_what_a_choice_is_the_largest_of(tmp_path: Path) -> None:
     champion = made("ppo", "multi_discrete")
     write_onnx(champion, tmp_path / "policy.onnx")
@@ -263,13 +285,28 @@ def test_the_command_writes_what_other_programs_read(run: Path, tmp_path: Path) 
         assert str(arrays["about.experiment"]) == told["experiment"]
 
 
-def test_one_of_bfloat16_computes_in_float32(run: Path, tmp_path: Path) -> None:
-    """Its weights are float32, and the programs that read the file know nothing else."""
+@pytest.mark.parametrize("env", ["gymnax:CartPole-v1", "gymnax:Pendulum-v1"])
+def test_one_of_bfloat16_computes_in_float32(tmp_path: Path, shared_programs: None, env: str) -> None:
+    """Its weights are float32, and the programs that read the file know nothing else. What is told of it is its difference
+    to the champion that was measured."""
+    run = train(tiny(tmp_path / "run", env=env, generations=1)).run_dir
     shown = yaml.safe_load((run / "experiment.yaml").read_text())
     shown["config"]["precision"] = "bfloat16"
     (run / "experiment.yaml").write_text(yaml.safe_dump(shown))
     done = shoal("export", run, tmp_path / "policy.onnx")
     assert (done.code, done.err) == (0, "")
+    assert "where layers compute in bfloat16, and here in float32" in done.out
+    if env.endswith("Pendulum-v1"):
+        champion, random = load_champion(run), np.random.default_rng(0)
+        obs = random.normal(size=(500, 3)).astype(np.float32)
+        (action,) = session_of(tmp_path / "policy.onnx").run(["action"], {"obs": obs})
+        apart = np.abs(action - champion.act(obs)).max()
+        told = float(re.search(r"by at most (\S+?),", done.out)[1])  # type: ignore[index]
+        assert apart / 10 < told < apart * 10 and told > 1e-5
+    else:
+        assert re.search(r"[\d.]+% of its choices differ", done.out)
+    told = {x.key: x.value for x in onnx.load(tmp_path / "policy.onnx").metadata_props}
+    assert "bfloat16" in told["experiment"]
     kinds = {x.data_type for x in onnx.load(tmp_path / "policy.onnx").graph.initializer}
     assert onnx.TensorProto.FLOAT in kinds and onnx.TensorProto.BFLOAT16 not in kinds
 

@@ -6,6 +6,7 @@ import importlib.util
 from pathlib import Path
 
 from shoal.core.errors import BadInput
+from shoal.core.spec import Continuous
 from shoal.run.champion import Champion, load_champion, trainer_of
 from shoal.trainers.trainers import is_trainer
 
@@ -22,14 +23,17 @@ def export(run: Path, file: Path, trust_code: bool = False) -> list[str]:
     champion = load_champion(run, trust_code)
     if is_trainer(champion.experiment.agent, champion.experiment.python):
         return _by_trainer(champion, file)
+    measured = None
     if champion.experiment.config.get("precision") == "bfloat16":
         # Many programs know float32 only, which the weights are.
+        measured = champion
         champion = load_champion(run, trust_code, config={**champion.experiment.config, "precision": "float32"})
+        champion.experiment = measured.experiment
     if not file.parent.is_dir():
         raise BadInput(f"{file} cannot be written: there is no folder {file.parent}")
     try:
         if file.suffix == ".onnx":
-            return [_as_onnx(champion, file)]
+            return [_as_onnx(champion, file, measured)]
         if file.suffix == ".npz":
             from shoal.export.npz_file import write_npz
 
@@ -40,14 +44,20 @@ def export(run: Path, file: Path, trust_code: bool = False) -> list[str]:
     raise BadInput(f"{file}: the file must end in .onnx, which other programs run, or .npz, the arrays alone")
 
 
-def _as_onnx(champion: Champion, file: Path) -> str:
+def _as_onnx(champion: Champion, file: Path, measured: Champion | None) -> str:
+    """measured: the same as it was measured, where it computes in bfloat16."""
     for package in ("onnx", "onnxruntime"):
         if importlib.util.find_spec(package) is None:
             raise BadInput(f"ONNX needs the package {package}: {EXTRA}")
     from shoal.export.onnx_file import write_onnx
 
-    difference = write_onnx(champion, file)
-    return f"{file} (run by onnxruntime, its actions differ from those in Shoal by at most {difference:.1g})"
+    difference = write_onnx(champion, file, measured)
+    assert champion.spec is not None
+    told = f"its actions differ from those in Shoal by at most {difference:.1g}"
+    if not isinstance(champion.spec.action, Continuous):
+        told = f"{difference:.1%} of its choices differ from those in Shoal"
+    why = ", where layers compute in bfloat16, and here in float32" if measured else ""
+    return f"{file} (run by onnxruntime, {told}{why})"
 
 
 def _by_trainer(champion: Champion, file: Path) -> list[str]:

@@ -27,10 +27,11 @@ TOLERANCE = 1e-5  # of what the file computes, as a share of it where it is abov
 BATCHES, STEPS = (1, 7), 4  # with which it is checked
 
 
-def write_onnx(champion: Champion, file: Path) -> float:
+def write_onnx(champion: Champion, file: Path, measured: Champion | None = None) -> float:
     """Write a champion of one of Shoal's own agents, once onnxruntime computes the same from it.
 
-    Returns the largest difference to the actions of `Champion.act`, as a share where they are above 1. Raises BadInput.
+    measured: the same as it was measured, where its layers compute in other numbers than those of the file
+    Returns the largest difference to the actions of `Champion.act` of the latter; see `compare`. Raises BadInput.
     """
     program = program_of(champion)
     try:
@@ -41,6 +42,8 @@ def write_onnx(champion: Champion, file: Path) -> float:
     difference = compare(data, program, champion)
     if not difference <= TOLERANCE:
         raise BadInput(f"not written: by onnxruntime its actions differ by {difference:.2g} from those in Shoal")
+    if measured is not None:
+        difference = compare(data, program, measured)
     write_file(file, data)
     return difference
 
@@ -99,7 +102,12 @@ def _typed(name: str, dtype: Any, shape: tuple[Any, ...]) -> onnx.ValueInfoProto
 
 
 def compare(data: bytes, program: Program, champion: Champion) -> float:
-    """The largest difference between the actions of a file and of a champion, on some episodes of random observations."""
+    """How far the actions of a file are from those of a champion, on some episodes of random observations.
+
+    The largest difference, as a share where actions are above 1; of choices, the share of those that are not the same.
+    """
+    assert champion.spec is not None
+    continuous = isinstance(champion.spec.action, Continuous)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     try:
@@ -107,7 +115,7 @@ def compare(data: bytes, program: Program, champion: Champion) -> float:
     except Exception as error:  # onnxruntime has an exception for every kind of refusal
         raise BadInput(f"not written: onnxruntime cannot run it: {' '.join(str(error).split())[:200]}") from error
     outputs = [x.name for x in session.get_outputs()]
-    largest = 0.0
+    off: list[np.ndarray] = []
     for batch in BATCHES:
         champion.reset()
         memory = {name: np.zeros((batch, *x.shape[1:]), x.dtype) for name, x in program.memory.items()}
@@ -115,10 +123,13 @@ def compare(data: bytes, program: Program, champion: Champion) -> float:
             found = dict(zip(outputs, session.run(outputs, by_path("obs", obs) | memory), strict=True))
             memory = {name: found[f"next_{name}"] for name in memory}
             action = champion.act(obs)
-            off = np.abs(found["action"].astype(np.float64) - action) / np.maximum(1, np.abs(action.astype(np.float64)))
-            largest = max(largest, float(off.max()) if found["action"].dtype == action.dtype else np.inf)
+            if found["action"].dtype != action.dtype:
+                return np.inf
+            mine, its = found["action"].astype(np.float64), action.astype(np.float64)
+            off.append((np.abs(mine - its) / np.maximum(1, np.abs(its)) if continuous else mine != its).reshape(-1))
     champion.reset()
-    return largest
+    every = np.concatenate(off)
+    return float(every.max() if continuous else every.mean())
 
 
 def _observations(champion: Champion, batch: int) -> Iterator[PyTree]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import compress
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -26,6 +27,7 @@ class Program(NamedTuple):
     operations: what is computed, of the inputs and for the outputs below, in their order
     learned:    the arrays that are needed for it, by their path in the tree
     obs:        shape and dtype, of a batch whose size is a symbol; memory: the same of each part of a recurrent state
+                that actions depend on
     action, next_memory: the same of the outputs
     """
 
@@ -60,17 +62,24 @@ def program_of(champion: Champion) -> Program:
         raise BadInput(f"its network cannot be written for batches of any size: {one_line(error)}") from error
     seen, before = by_path("obs", jax.tree.map(of_batch, obs)), by_path("memory", memory)
     weights = by_path("", learned)
-    # Observations and memories are inputs of the file, whether the network looks at them or not.
-    kept = [False] * len(weights) + [True] * (len(seen) + len(before))
-    operations, used = partial_eval.dce_jaxpr(traced.jaxpr, [True] * len(traced.jaxpr.outvars), kept)
+    actions, later = by_path("action", action), by_path("next_memory", after)
+    remembered = [False] * len(before)
+    while True:  # until it remembers all that actions depend on, now or later
+        wanted = [True] * len(actions) + remembered
+        # Observations are inputs of the file, whether the network looks at them or not.
+        kept = [False] * len(weights) + [True] * len(seen) + remembered
+        operations, used = partial_eval.dce_jaxpr(traced.jaxpr, wanted, kept)
+        if used[-len(before) or len(used) :] == remembered:
+            break
+        remembered = used[-len(before) :]
     return Program(
         operations,
         [np.asarray(x) for x in traced.consts],
         {name: np.asarray(x) for (name, x), needed in zip(weights.items(), used, strict=False) if needed},
         seen,
-        before,
-        by_path("action", action),
-        by_path("next_memory", after),
+        dict(compress(before.items(), remembered)),
+        actions,
+        dict(compress(later.items(), remembered)),
     )
 
 
