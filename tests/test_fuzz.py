@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import zlib
 from collections.abc import Callable
 from contextlib import closing
@@ -16,19 +17,24 @@ from typing import Any
 import pytest
 from support.cases import every_slow
 from support.mutations import at_most, mutated_bytes, mutated_json, mutated_text, replaced, restored
-from support.runs import build_run
+from support.runs import build_run, shoal
+from support.synthetic_run import write_run
 from support.whole_run import PARTS, SPEC, write_whole_run
 
 from shoal.core.atomic import seal
 from shoal.core.errors import BadInput
 from shoal.core.evolution import Best
+from shoal.core.interrupts import BAD_INPUT, DONE
 from shoal.core.workshop import Workshop
-from shoal.experiment.experiment import check
-from shoal.experiment.files import load, of_run
+from shoal.experiment.experiment import Experiment
+from shoal.experiment.files import load
+from shoal.experiment.resolve import resolve
+from shoal.experiment.trust import open_run
 from shoal.report.page import write_report
 from shoal.report.run import print_schedule
 from shoal.run.champion import best_of, load_champion
 from shoal.run.rundir import RunDirectory, read_totals
+from shoal.study.study import budgets, read, trials
 
 SECONDS = 20.0  # none of these takes one
 EXPERIMENTS = [
@@ -124,19 +130,31 @@ def taken(reader: Callable[..., Any], *arguments: Any) -> Any:
         return None
 
 
+def resolved(experiment: Experiment) -> bool:
+    """Whether an experiment names what there is."""
+    made = taken(resolve, experiment)
+    if made is not None:
+        made.close()
+    return made is not None
+
+
 @pytest.mark.parametrize("batch", every_slow(range(10), 3))
 def test_mutated_experiments(tmp_path: Path, batch: int) -> None:
-    path, built = tmp_path / "e.yaml", 0
+    """They are read, what is read is resolved, and of some the members are made."""
+    path, built, whole = tmp_path / "e.yaml", 0, 0
     for case in range(200):
         draw = random.Random(200 * batch + case)
         path.write_bytes(mutated_text(draw, draw.choice(EXPERIMENTS)))
         experiment = taken(load, path)
-        if experiment is not None and built < 2:
+        if experiment is None:
+            continue
+        whole += resolved(experiment)
+        if built < 2:
             parts = taken(build_run, experiment)
             if parts is not None:
                 parts.shard.close()
             built += 1
-    assert built
+    assert built and whole
 
 
 # ----------------------------------------------------------------------------------------------- runs
@@ -167,8 +185,8 @@ def schedule(run: Path) -> Any:
 
 def resume(run: Path) -> Any:
     """All that is read before a run goes on."""
-    experiment = of_run(run)
-    check(experiment)
+    experiment = open_run(run, trust_code=False)
+    resolve(experiment).close()
     files = RunDirectory(run, experiment.checkpoint.keep, Workshop(run, "resume"))
     notes: list[str] = []
     state, manifest = files.checkpoints.load(files.checkpoints.newest(notes.append), PARTS)
@@ -198,7 +216,7 @@ def mutate(draw: random.Random, run: Path, name: str) -> None:
     forged, kind = draw.random() < 0.5, draw.random()
     if kind < 0.1:
         replaced(draw, path)
-    elif kind < 0.3 or name == "experiment.yaml":
+    elif kind < 0.3 or name.endswith((".yaml", ".txt")):
         data = path.read_bytes()
         path.write_bytes(mutated_text(draw, data.decode()) if name.endswith("yaml") else mutated_bytes(draw, data))
     elif name.endswith(".jsonl"):
@@ -230,13 +248,94 @@ def _mutated_arrays(draw: random.Random, data: bytes) -> bytes:
     return draw.choice((len(header), size, 0, 2**63)).to_bytes(8, "little") + header + data[8 + size :]
 
 
-@pytest.mark.parametrize("name", every_slow(READERS, 2))
-def test_mutated_runs(run: Path, name: str) -> None:
+@pytest.mark.parametrize(("name", "first"), every_slow([(name, 25 * n) for n in range(4) for name in READERS], 2))
+def test_mutated_runs(run: Path, name: str, first: int) -> None:
     """What has checksums is not always taken; a report shows what it can."""
     refused = 0
-    for case in range(25):
+    for case in range(first, first + 25):
         with restored(run):
             mutate(random.Random(case), run, name)
             for reader in READERS[name]:
                 refused += taken(reader, run) is None
     assert refused or "/" not in name
+
+
+# ---------------------------------------------------------------------------------------------- studies
+
+STUDIES = [
+    """# every field
+base:
+  env: gymnax:CartPole-v1
+  population: 4
+  generations: 2
+  interval: 64
+  config: {layers: [8], rollout: 16, environments: 2, minibatches: 2}
+  space: {learning_rate: [1e-5, 1e-2, log]}
+arms:
+  pbt: {method: {name: pbt, select: {name: truncation, bottom: 0.25}}}
+  again: {replay: pbt, population: 4}
+  seeds: {method: seeds}
+  halving: {halving: 2}
+tasks:
+  pole: {scale: [0, 100]}
+  heavy: {env_options: {gravity: 20.0}, scale: [0, 90]}
+seeds: 2
+unequal: true
+""",
+    """base: {env: gym:Pendulum-v1, agent: td3, population: 4, generations: 4, interval: 64}
+arms:
+  own:
+    config: {layers: [8], rollout: 16, environments: 2, warm_up: 32, capacity: 64, batch: 8}
+  usual:
+    fitness: {episodes: 2}
+    config: {layers: [8], rollout: 16, environments: 1, warm_up: 32, capacity: 64, batch: 8}
+""",
+]
+
+
+def plan(path: Path) -> Any:
+    """All that is known of a study before it begins."""
+    study = read(path)
+    planned = trials(study)
+    budgets(study)
+    return len(planned)
+
+
+@pytest.mark.parametrize("batch", every_slow(range(8), 1))
+def test_mutated_study_files(tmp_path: Path, batch: int) -> None:
+    path, planned = tmp_path / "s.yaml", 0
+    for case in range(100):
+        draw = random.Random(100 * batch + case)
+        path.write_bytes(mutated_text(draw, draw.choice(STUDIES)))
+        planned += taken(plan, path) is not None
+    assert planned
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study that is done, of two arms with three seeds each, on one of which a run failed."""
+    path = tmp_path_factory.mktemp("fuzz") / "study"
+    (path / "failures/b").mkdir(parents=True)
+    (path / "study.yaml").write_text("base: {env: CartPole-v1}\narms: {a: {}, b: {method: seeds}}\nseeds: 3\n")
+    (path / "failures/b/2.txt").write_text("no memory\n")
+    for place in ("a/0", "a/1", "a/2", "b/0", "b/1"):
+        write_run(path / "runs" / place, population=4, generations=3, seed=len(place))
+    return path
+
+
+OF_STUDY = ("study.yaml", "failures/b/2.txt", "runs/a/0/result.json", "runs/b/1/metrics.jsonl")
+
+
+@pytest.mark.parametrize(("name", "first"), every_slow([(name, 25 * n) for n in range(4) for name in OF_STUDY], 1))
+def test_mutated_studies(study: Path, name: str, first: int) -> None:
+    """Their page and table are written, and the command says where."""
+    shown = 0
+    for case in range(first, first + 25):
+        with restored(study):
+            mutate(random.Random(case), study, name)
+            with at_most(SECONDS):
+                outcome = shoal("report", study)
+            assert outcome.code in (DONE, BAD_INPUT), outcome.err
+            assert not re.search(r"[^\n -~]", re.sub(r"[^\0-\x7f]", "", outcome.out + outcome.err))
+            shown += outcome.code == DONE
+    assert shown

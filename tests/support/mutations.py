@@ -120,6 +120,8 @@ ODD = [
         "[.nan, .inf]",
     ),
     *("truncation", "pbt", "es", "dvd", "keep", "log", "gym:CartPole-v1", "gymnax:", "directory", "copy", "training"),
+    *("{replay: [a]}", "[a]", "{? {a: b} : 1}", "ten", "'4'", "[/y]", "[bold]x[/bold]", '"\\x9b31m"', '"\\x1b]0;x\\a"'),
+    *(str(sign * number) for sign in (1, -1) for number in (2**31, 2**62, 10**30, 9 * 10**18)),
 ]
 NAMES = [
     *(
@@ -172,7 +174,13 @@ VALUES: list[Any] = [
         "<script>",
         "{{data}}",
         "\x1b[31m",
+        "\x1b]0;x\a",
+        "\x9b31m\r",
+        "[/y]",
+        "[bold]x[/bold]",
+        "ten",
     ),
+    *(2**62, -(2**62), 10**30, -(10**30), 9 * 10**18, -0.5, float("-inf")),
     *(
         [],
         {},
@@ -184,10 +192,13 @@ VALUES: list[Any] = [
         [1, 2, 3],
         {"uid": 1},
         {"generation": 10**30},
+        {"replay": ["a"]},
+        [{"a": ["b"]}],
         [10**400],
         DEEP,
     ),
 ]
+TEXTS = [value for value in VALUES if isinstance(value, str)]
 
 
 def mutated_text(draw: random.Random, text: str) -> bytes:
@@ -225,13 +236,15 @@ def mutated_json(draw: random.Random, data: Any) -> Any:
     data = {"": json.loads(json.dumps(data))}
     for _ in range(draw.choice((1, 1, 2, 3))):
         place, key = draw.choice([(p, k) for p, k in _places(data) if p is not data] or [(data, "")])
-        kind = draw.randrange(6)
+        kind = draw.randrange(7)
         if kind == 0:
             del place[key]
         elif kind == 1 and isinstance(place, dict):
-            place[draw.choice((*map(str, VALUES[15:27]), f"{key}x"))] = place.pop(key)
+            place[draw.choice((*TEXTS, f"{key}x"))] = place.pop(key)
         elif kind == 2:
-            place[key] = {draw.choice(("a", "uid", str(key))): place[key]}
+            place[key] = draw.choice(([place[key]], {draw.choice(("a", "uid", str(key))): place[key]}))
+        elif kind == 6 and not isinstance(place[key], dict | list):
+            place[key] = str(place[key])
         elif kind == 3 and isinstance(place[key], int | float):
             place[key] += draw.choice((1, -1, 0.5, 1e9))
         else:
