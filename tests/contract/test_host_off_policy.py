@@ -78,7 +78,7 @@ def counter(off_policy: bool) -> Agent:
     def greedy(learned: jax.Array, obs: jax.Array, carry: Any) -> Any:
         return act(learned, Nothing(), obs, carry, jax.random.key(0))[:2]
 
-    return Agent(init, act, greedy, update, lambda shape: (), Nothing(), {}, T, B, off_policy=off_policy)
+    return Agent(init, act, greedy, update, lambda shape: (), Nothing(), T, B, off_policy=off_policy)
 
 
 def open_counter(environment: HostEnvironment, off_policy: bool, pauses: list[Any]) -> MemberShard:

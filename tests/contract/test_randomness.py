@@ -64,7 +64,7 @@ def gambler(environments: int = B, tell: Callable = aloud) -> Agent:
         tell("update", key)
         return member, {"reward": rollout.reward.mean()}
 
-    return Agent(init, act, None, update, lambda shape: (), Coin(), {}, T, environments)  # type: ignore[arg-type]
+    return Agent(init, act, None, update, lambda shape: (), Coin(), T, environments)  # type: ignore[arg-type]
 
 
 def device_world(length: int = LENGTH, tell: Callable = aloud) -> DeviceEnvironment:

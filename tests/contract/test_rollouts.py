@@ -172,7 +172,7 @@ def recorder(kind: str, valued: bool = False) -> Agent:
     def value(learned: Any, obs: jax.Array, carry: jax.Array) -> jax.Array:
         return learned[0] + obs[..., 0] + 16 * carry
 
-    return Agent(init, act, greedy, update, jnp.zeros, Taste(), {}, T, B, value=value if valued else None)
+    return Agent(init, act, greedy, update, jnp.zeros, Taste(), T, B, value=value if valued else None)
 
 
 # ------------------------------------------------------------------------------------------------ the tests

@@ -38,7 +38,7 @@ def point(size: int = SIZE) -> Agent:
     def nothing(*arguments: Any) -> Any:
         raise AssertionError
 
-    return Agent(init, nothing, nothing, nothing, lambda shape: (), (), {}, 1, 1)
+    return Agent(init, nothing, nothing, nothing, lambda shape: (), (), 1, 1)
 
 
 def begin(learner: SearchLearner, members: int = M, **values: float) -> Population:
