@@ -94,7 +94,7 @@ def test_normal_samples():
     distribution = Normal(*(jnp.broadcast_to(jnp.float32(x), (20_000, 2)) for x in (mean, np.log(std))))
     action = np.asarray(distribution.sample(jax.random.key(2)), np.float64)
     for i in range(2):
-        assert stats.kstest(action[:, i], "norm", (mean[i], std[i])).pvalue > 1e-4
+        assert stats.kstest(action[:, i], stats.norm(mean[i], std[i]).cdf).pvalue > 1e-4
     assert abs(stats.pearsonr(*action.T).statistic) < 0.03
 
 
