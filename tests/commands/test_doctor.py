@@ -344,7 +344,8 @@ def test_a_bad_file(ask: Callable[..., Any]) -> None:
 
 def test_problems_are_counted(ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "free_memory", lambda: 10)
-    monkeypatch.setattr(doctor, "dry_run", lambda parts: [])
+    for trial in ("rehearse_toy", "dry_run"):  # what does not fit is not tried
+        monkeypatch.setattr(doctor, trial, lambda *parts: pytest.fail("tried"))
     code, said = ask(SOUND)
     assert code == 2 and "1 in the way of the run" in said
 

@@ -51,7 +51,7 @@ def examine(experiment: Experiment, arguments: Sequence[str], console: Screen) -
     """
     prepare()
     resolved = resolve(experiment)
-    marks = []
+    marks, lacking = [], set()
 
     def tell(findings: Iterable[Finding]) -> None:
         for mark, topic, text in findings:
@@ -61,17 +61,20 @@ def examine(experiment: Experiment, arguments: Sequence[str], console: Screen) -
             row.add_row(styled((mark, COLORS[mark])), styled((topic, "bold")), text)
             console.print(row)
             marks.append(mark)
+            if mark == "✗":
+                lacking.add(topic)
 
     for check in (*checks.CHECKS, knobs.effects):
         tell(check(resolved))
     resolved.close()
-    if isinstance(resolved.learner, Trainers):
-        with console.status("the trainer: does it keep what a member needs?"):
-            tell(try_trainer(resolved, {*(resolved.experiment.space or ()), *experiment.hyper}))
-    with console.status("the toy: does evolution work here?"):
-        tell(list(rehearse_toy()))
-    with console.status("a dry run of two short generations"):
-        tell(list(dry_run(resolved)))
+    if "memory" not in lacking:  # what does not fit is not tried
+        if isinstance(resolved.learner, Trainers):
+            with console.status("the trainer: does it keep what a member needs?"):
+                tell(try_trainer(resolved, {*(resolved.experiment.space or ()), *experiment.hyper}))
+        with console.status("the toy: does evolution work here?"):
+            tell(list(rehearse_toy()))
+        with console.status("a dry run of two short generations"):
+            tell(list(dry_run(resolved)))
     problems, doubts = marks.count("✗"), marks.count("!")
     verdict = f"{problems} in the way of the run" if problems else f"it can be run: shoal train {shlex.join(arguments)}"
     console.print(f"{verdict}{f'; {doubts} worth a thought' if doubts else ''}", soft_wrap=True)
