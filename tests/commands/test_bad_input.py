@@ -404,14 +404,18 @@ def test_a_file_that_may_not_be_read_is_not_said_to_be_missing(
     six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor is the file itself proposed in its place."""
-    file, real = six / "experiment.yaml", Path.read_text
+    file = six / "experiment.yaml"
 
-    def read_text(self: Path, *arguments: Any, **options: Any) -> str:
-        if self.name == file.name:
-            raise PermissionError(errno.EACCES, "Permission denied", str(self))
-        return real(self, *arguments, **options)
+    def forbidding(real: Callable[..., Any]) -> Callable[..., Any]:
+        def opened(path: Any, *arguments: Any, **options: Any) -> Any:
+            if Path(path).name == file.name:
+                raise PermissionError(errno.EACCES, "Permission denied", str(file))
+            return real(path, *arguments, **options)
 
-    monkeypatch.setattr(Path, "read_text", read_text)
+        return opened
+
+    monkeypatch.setattr(Path, "read_text", forbidding(Path.read_text))
+    monkeypatch.setattr(os, "open", forbidding(os.open))
     for command in ("resume", "evaluate", "replay", "play"):
         assert refused(six, command, six) == f"{file}: Permission denied"
     assert refused(six, "train", file) == f"{file}: Permission denied"

@@ -139,7 +139,7 @@ def test_records(run: Path, name: str, readers: tuple[str, ...]) -> None:
 def test_folders(run: Path, tmp_path: Path, name: str) -> None:
     """A run goes by any name, and what is told of it can be given to a shell."""
     place = shutil.copytree(run, tmp_path / name.replace("/", "|"))
-    page = subprocess.run(["bash", "-c", seen("report", place).replace("open", "ls")], capture_output=True).stdout
+    page = subprocess.run(["bash", "-c", seen("report", place).replace("open", "ls", 1)], capture_output=True).stdout
     assert page.rstrip(b"\n") == os.fsencode(place / "report.html")
     told = {str(command[0]): seen(*command) for command in commands(place)}
     assert name == EVIL or "must be text in UTF-8" in told["resume"], "it would be unreadable afterwards"
