@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import itertools
 import json
 import os
@@ -23,7 +24,8 @@ from support.runs import rows as lines
 
 from shoal.commands.study import conduct
 from shoal.core.atomic import read_or_nothing
-from shoal.core.errors import BadInput
+from shoal.core.errors import BadField
+from shoal.distributed.directory import probe
 from shoal.distributed.lease import Lease
 from shoal.experiment.files import dump
 from shoal.experiment.resolve import resolve
@@ -163,7 +165,7 @@ def test_a_signal_while_a_run_is_claimed_is_heard(tmp_path: Path, monkeypatch: p
         def __init__(self, *arguments: Any):
             signal.raise_signal(signal.SIGINT)
             if taken:
-                raise BadInput("it is at work")
+                raise BadField("worker", "it is at work")
             super().__init__(*arguments)
 
     monkeypatch.setattr("shoal.commands.study.Lease", Claim)
@@ -186,6 +188,22 @@ def test_a_run_that_fails_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
     (tmp_path / "out/runs/pbt/0").unlink()
     assert shoal("study", tmp_path / "compare.yaml", "--workspace", tmp_path / "out").code == 0
     assert len(rows(tmp_path / "out")) == 3 and not list((tmp_path / "out/failures").rglob("*.txt"))
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP])
+def test_a_place_without_hard_links_is_said_to_be_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def link(*arguments: Any) -> None:
+        raise OSError(number, os.strerror(number), *arguments)
+
+    monkeypatch.setattr(os, "link", link)
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump({"base": SETTINGS, "arms": {"a": {}}, "seeds": 1}))
+    told = shoal("study", tmp_path / "study.yaml", "--workspace", tmp_path / "place", "--quiet")
+    assert (told.code, told.err.count("\n")) == (2, 1)
+    assert f"{tmp_path}/place/leases lies on a file system without hard links" in told.err
+    ((works, why),) = [found for found in probe(tmp_path) if not found[0]]
+    assert "without hard links" in why
 
 
 def test_refusals_are_one_line(tmp_path: Path) -> None:

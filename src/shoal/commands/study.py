@@ -14,7 +14,7 @@ from rich.table import Table
 
 from shoal.commands.retrain import follower
 from shoal.core.atomic import FOLDER, check_kind, write_file
-from shoal.core.errors import BadInput
+from shoal.core.errors import BadField, BadInput
 from shoal.core.interrupts import Failed, Interrupted, interruptible
 from shoal.core.schema import as_given
 from shoal.core.user_code import one_line
@@ -86,7 +86,7 @@ def _do(trial: Trial, path: Path, board: _Board, patient: bool) -> bool:
     with interruptible() as attend:
         try:
             lease = Lease(name, attend, lambda message: None)
-        except BadInput:  # it is at work
+        except BadField:  # it is at work
             attend()
             return False
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ from typing import Any, BinaryIO
 from shoal.core.errors import BadInput
 
 FILE, FOLDER = "a file", "a folder"
+NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 KINDS = {stat.S_IFREG: FILE, stat.S_IFDIR: FOLDER, stat.S_IFLNK: "a link"}
 
 
@@ -38,13 +40,22 @@ def write_file(path: Path, data: bytes, via: Path | None = None) -> None:
 
 
 def create_file(path: Path, data: bytes) -> bool:
-    """Write a file unless there is one, all at once; of several processes that try, one succeeds. Whether it did."""
+    """Write a file unless there is one, all at once; of several processes that try, one succeeds. Whether it did.
+
+    Raises BadInput where the file system has no hard links, and OSError.
+    """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         _write(temporary, data)
-        os.link(temporary, path)
-    except FileExistsError:
-        return False
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+            problem = "lies on a file system without hard links, by which processes claim what they are at"
+            raise BadInput(f"{path.parent} {problem}; choose a place on another one") from error
     finally:
         temporary.unlink(missing_ok=True)
     return True

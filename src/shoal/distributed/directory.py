@@ -278,6 +278,8 @@ def probe(path: Path) -> Iterator[tuple[bool, str]]:
         yield (place / "a").stat().st_mtime == 0, "the modification time of a file can be set"
     except OSError as error:
         yield False, f"{path} cannot be used: {error.strerror or error}"
+    except BadInput as error:
+        yield False, str(error)
     finally:
         shutil.rmtree(place, ignore_errors=True)
         for folder in made:
