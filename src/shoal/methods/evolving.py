@@ -183,8 +183,17 @@ class Ipbt(Pb2):
         from shoal.methods.ipbt.evolver import ipbt
 
         self._check_rows(space)
-        pace = self.rows, self.patience, generations
-        return ipbt(self.select, self.explore, space, start, self.start_after, *pace, self.first_values)
+        return ipbt(
+            self.select,
+            self.explore,
+            space,
+            start,
+            self.start_after,
+            self.rows,
+            self.patience,
+            generations,
+            self.first_values,
+        )
 
     def explanation(self, population: int) -> str:
         return (
