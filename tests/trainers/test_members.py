@@ -367,7 +367,7 @@ def test_the_champion_acts(whole: Path) -> None:
 def test_a_forged_name_of_an_array_is_told_in_one_line(whole: Path, tmp_path: Path, name: str) -> None:
     """Of a champion; and a name that is none of a member's, of which its trainer says what it lacks."""
     shutil.copytree(whole, run := tmp_path / "r")
-    told = read_manifest(run / "champion")
+    told = read_manifest(run / "champion", run)
     write_champion(run / "champion", {name: np.zeros(2)}, told)
     with pytest.raises(BadInput, match="(?s)is no name of an array|was made by another experiment") as caught:
         load_champion(run, trust_code=True)
@@ -382,7 +382,7 @@ def test_arrays_that_no_trainer_gave_are_told_in_one_line(whole: Path, tmp_path:
         )
     ):
         shutil.copytree(whole, run := tmp_path / f"{i}")
-        write_champion(run / "champion", arrays, read_manifest(run / "champion"))
+        write_champion(run / "champion", arrays, read_manifest(run / "champion", run))
         outcome = shoal("evaluate", run, "--episodes", 3, "--trust-code")
         assert outcome.code == 2 and message in outcome.err and outcome.err.count("\n") == 1, outcome.err
 
@@ -390,7 +390,7 @@ def test_arrays_that_no_trainer_gave_are_told_in_one_line(whole: Path, tmp_path:
 def test_a_checkpoint_without_what_is_a_members_own_is_refused(whole: Path, tmp_path: Path) -> None:
     shutil.copytree(whole, run := tmp_path / "r")
     for folder in (run / "checkpoints").iterdir():
-        told = read_manifest(folder)
+        told = read_manifest(folder, run)
         (part,) = (name for name in told["parts"] if name.startswith("shard"))
         arrays = load_file(folder / f"{part}.safetensors")
         data = save({name: x for name, x in arrays.items() if "['own']" not in name})
