@@ -110,7 +110,7 @@ def test_shards_decide_as_one(four: Path) -> None:
 @pytest.mark.slow
 def test_all_begin_again_alike(tmp_path: Path) -> None:
     """Fresh weights depend on who gets them, not on where; shards of one process and ranks make the same."""
-    options = {"generations": 4, "shards": 4, "interval": 32}
+    options = {"generations": 8, "shards": 4, "interval": 32}  # so many that two longer intervals fit after the stall
     train(tiny(tmp_path / "four", method={"name": "ipbt", "patience": 1}, **options))
     over = flags(tmp_path / "two", "--exchange", "mpi", "--set", "method.patience=1", method="ipbt", **options)
     run(2, *over)
