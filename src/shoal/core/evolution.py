@@ -12,9 +12,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-FirstValues = Literal[
-    "range", "usual", "half"
-]  # of members: anywhere in a range, at its usual value, or half of them there
+# Where members begin: anywhere in a range, at its usual value, or half of them there.
+FirstValues = Literal["range", "usual", "half"]
 
 
 @dataclass(frozen=True)
