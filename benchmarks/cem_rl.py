@@ -55,8 +55,8 @@ def learner_and_population(actors: int) -> tuple[Any, Any]:
     from update_cell import VECTOR, random_rollout
 
     from shoal.agents.td3 import td3
+    from shoal.members.devices import prepare
     from shoal.methods.cem_rl import learner
-    from shoal.population.devices import prepare
     from shoal.rl.replay_memory import store
 
     prepare()

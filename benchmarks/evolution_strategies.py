@@ -46,7 +46,7 @@ def build(population: int, chunk: int | None = None) -> Any:
     from shoal.distributed.processes import make_shard
     from shoal.experiment.experiment import Experiment, Fitness
     from shoal.experiment.resolve import resolve
-    from shoal.population.devices import prepare
+    from shoal.members.devices import prepare
 
     prepare()
     resolved = resolve(

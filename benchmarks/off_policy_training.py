@@ -110,7 +110,7 @@ def clocks(agent: str, population: int, iterations: int, warm_up: int) -> list[d
     from shoal.distributed.processes import make_shard
     from shoal.experiment.files import from_dict
     from shoal.experiment.resolve import resolve
-    from shoal.population.devices import prepare
+    from shoal.members.devices import prepare
 
     prepare()
     parts = resolve(from_dict({**settings(agent, warm_up), "population": population, "interval": ROLLOUT * iterations}))

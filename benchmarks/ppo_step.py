@@ -36,7 +36,7 @@ def build(population: int, **changes):
     from shoal.distributed.processes import make_shard
     from shoal.experiment.experiment import Experiment
     from shoal.experiment.resolve import resolve
-    from shoal.population.devices import prepare
+    from shoal.members.devices import prepare
 
     prepare()
     resolved = resolve(Experiment(env="gymnax:CartPole-v1", population=population, interval=16 * STEPS, **changes))

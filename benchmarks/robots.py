@@ -29,7 +29,7 @@ def cell(options: argparse.Namespace) -> dict[str, float]:
     from shoal.distributed.processes import make_shard
     from shoal.experiment.experiment import Experiment, Fitness
     from shoal.experiment.resolve import resolve
-    from shoal.population.devices import prepare
+    from shoal.members.devices import prepare
 
     prepare()
     steps = options.environments * options.unroll * options.updates

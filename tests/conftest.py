@@ -26,8 +26,8 @@ from shoal.core.knobs import split  # noqa: E402
 from shoal.distributed.processes import Processes  # noqa: E402
 from shoal.experiment.registry import method_data  # noqa: E402
 from shoal.experiment.resolve import Resolved  # noqa: E402
-from shoal.population.compiled import keep_whole  # noqa: E402
-from shoal.population.devices import Program  # noqa: E402
+from shoal.members.compiled import keep_whole  # noqa: E402
+from shoal.members.devices import Program  # noqa: E402
 
 
 def pytest_configure(config: pytest.Config) -> None:

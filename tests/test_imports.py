@@ -23,14 +23,14 @@ LAYERS: dict[str, set[str]] = {
     "agents": {"core", "rl"},
     "methods": {"core", "rl", "agents"},
     "testing": {"core", "methods", "trainers"},
-    "population": {"core", "rl", "environments", "trainers"},
+    "members": {"core", "rl", "environments", "trainers"},
     "experiment": {"core", "environments", "methods", "trainers"},
-    "distributed": {"core", "population", "experiment", "trainers"},
+    "distributed": {"core", "members", "experiment", "trainers"},
     "records": {"core", "methods", "experiment"},
     "report": {"core", "experiment", "records", "run"},
     "study": {"core", "experiment", "trainers", "records", "report"},
     "export": {"core", "rl", "environments", "experiment", "run"},
-    "run": {"core", "environments", "trainers", "population", "experiment", "distributed", "records"},
+    "run": {"core", "environments", "trainers", "members", "experiment", "distributed", "records"},
 }
 ABOVE = {"__init__", "__main__", "cli", "commands"}  # may import everything below, and nothing below imports them
 # Numbers alone: what decides between generations, and what holds a file.

@@ -12,8 +12,8 @@ from shoal.agents.ppo import ppo
 from shoal.core.keys import member_keys
 from shoal.core.spec import Discrete, Spec
 from shoal.core.types import Rollout
+from shoal.members.devices import OF_POPULATION, Layout, prepare
 from shoal.methods.independent import independent
-from shoal.population.devices import OF_POPULATION, Layout, prepare
 
 
 def measure(cell: dict) -> dict[str, float]:

@@ -25,8 +25,8 @@ from shoal.commands.endings import luck
 from shoal.environments.levels import Levels
 from shoal.experiment.experiment import Checkpoint, Experiment, Fitness, WeightsAndBiases
 from shoal.experiment.files import load
+from shoal.members import compiled, devices
 from shoal.methods.evolving import Pbt
-from shoal.population import compiled, devices
 from shoal.report.run import schedule
 from shoal.run.champion import load_champion
 from shoal.run.loop import train

@@ -29,9 +29,9 @@ from shoal.environments.guard import guarded
 from shoal.environments.host import HostEnvironment
 from shoal.environments.measurement import Measurement
 from shoal.experiment.resolve import resolve
+from shoal.members.member_shard import MemberShard
 from shoal.methods.dvd.learner import dvd
 from shoal.methods.independent import independent
-from shoal.population.member_shard import MemberShard
 from shoal.run.champion import load_champion
 from shoal.run.loop import resume, train
 

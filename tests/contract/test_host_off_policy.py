@@ -17,8 +17,8 @@ from shoal.core.types import Agent, Member, Rollout
 from shoal.environments.gymnasium import gymnasium_environment
 from shoal.environments.host import HostEnvironment
 from shoal.environments.measurement import Measurement
+from shoal.members.member_shard import MemberShard
 from shoal.methods.independent import independent
-from shoal.population.member_shard import MemberShard
 
 N, T, B = 2, 3, 2
 

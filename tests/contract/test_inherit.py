@@ -15,8 +15,8 @@ from support.tiny import hyper_of, kinds, make_agent, member, same, walk
 from shoal.core import tree
 from shoal.core.evolution import Decision
 from shoal.environments.measurement import Measurement
+from shoal.members.member_shard import MemberShard
 from shoal.methods.independent import independent
-from shoal.population.member_shard import MemberShard
 from shoal.rl import replay_memory as ring
 
 N = 4

@@ -27,7 +27,7 @@ from shoal.environments.device import DeviceEnvironment, turned
 from shoal.environments.levels import Levels, Span, at_levels, level_key
 from shoal.environments.randomised import with_spreads
 from shoal.experiment.experiment import Experiment
-from shoal.population.rollouts.device import DeviceRollouts
+from shoal.members.rollouts.device import DeviceRollouts
 from shoal.report.run import schedule
 from shoal.run.loop import resume, train
 

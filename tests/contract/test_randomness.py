@@ -21,10 +21,10 @@ from shoal.core.types import Agent, Member, SearchLearner
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.gymnasium import gymnasium_environment
 from shoal.environments.measurement import Measurement
+from shoal.members.member_shard import MemberShard
+from shoal.members.search_shard import TEST, SearchShard
 from shoal.methods.es.learner import evolution_strategy
 from shoal.methods.independent import independent
-from shoal.population.member_shard import MemberShard
-from shoal.population.search_shard import TEST, SearchShard
 
 N, T, B, E = 4, 3, 2, 3
 LENGTH = 5  # steps of an episode

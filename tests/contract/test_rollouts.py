@@ -24,8 +24,8 @@ from shoal.environments.device import DeviceEnvironment
 from shoal.environments.gymnasium import gymnasium_environment
 from shoal.environments.measurement import Measurement
 from shoal.environments.probes import endless_reward
+from shoal.members.member_shard import MemberShard
 from shoal.methods.independent import independent
-from shoal.population.member_shard import MemberShard
 
 N, T, B, E = 4, 11, 2, 3
 SPACES: dict[str, ActionSpace] = {

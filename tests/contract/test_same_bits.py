@@ -15,8 +15,8 @@ import pytest
 from support.runs import CONFIG, build_run, flags, same_run, tiny
 
 from shoal.core.types import Learner
-from shoal.population.member_shard import MemberShard
-from shoal.population.rollouts.device import DeviceRollouts
+from shoal.members.member_shard import MemberShard
+from shoal.members.rollouts.device import DeviceRollouts
 
 MAIN = "from shoal.cli import main; main()"
 REPLAY = {"layers": [8], "rollout": 16, "environments": 2, "capacity": 256, "warm_up": 32, "batch": 8}

@@ -11,10 +11,10 @@ from support.runs import rows
 from shoal import BadInput, Evolver, Experiment, Range, train
 from shoal.core.evolution import Cards
 from shoal.core.keys import derive
+from shoal.members.rollouts.episodes import summarise
 from shoal.methods.pbt.evolver import pbt
 from shoal.methods.pbt.explore import EXPLORERS
 from shoal.methods.pbt.select import SELECTORS
-from shoal.population.rollouts.episodes import summarise
 
 SPACE = {"learning_rate": [1e-5, 1e-2, "log"], "epochs": {"low": 1, "high": 8, "integer": True}}
 RANGES = {"learning_rate": Range(1e-5, 1e-2, "log"), "epochs": Range(1, 8, integer=True)}

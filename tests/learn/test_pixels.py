@@ -14,8 +14,8 @@ from shoal.agents.ppo import ppo
 from shoal.core.spec import Discrete, Spec
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.measurement import Measurement
+from shoal.members.member_shard import MemberShard
 from shoal.methods.independent import independent
-from shoal.population.member_shard import MemberShard
 from shoal.rl.images import Conv, max_pool
 from shoal.rl.networks import scaled
 

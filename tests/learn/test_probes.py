@@ -17,8 +17,8 @@ from shoal.environments import probes
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.measurement import Measurement
 from shoal.experiment.experiment import Experiment, Fitness
+from shoal.members.member_shard import MemberShard
 from shoal.methods.independent import independent
-from shoal.population.member_shard import MemberShard
 from shoal.rl.networks import MLP
 
 N, DISCOUNT = 2, 0.9

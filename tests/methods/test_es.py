@@ -13,10 +13,10 @@ from shoal.agents.policy import policy
 from shoal.core.evolution import Cards
 from shoal.core.spec import Discrete, Spec
 from shoal.core.types import Agent, Member, Population, Rollout, SearchLearner
+from shoal.members import search_shard
+from shoal.members.search_shard import OfMean
 from shoal.methods.es.evolver import Decay, centred_ranks, openai_es
 from shoal.methods.es.learner import EsHyper, evolution_strategy
-from shoal.population import search_shard
-from shoal.population.search_shard import OfMean
 
 M, SIZE = 8, 6
 UID = np.arange(M, dtype=np.uint32)

@@ -23,7 +23,7 @@ from support.runs import at_work
 from shoal.core.atomic import Damaged, seal, unseal, write_file
 from shoal.core.errors import BadInput
 from shoal.core.workshop import Workshop
-from shoal.population.devices import Layout
+from shoal.members.devices import Layout
 from shoal.run import checkpoint
 from shoal.run.checkpoint import DATA, MANIFEST, Checkpoints, read_arrays, restore, to_host
 

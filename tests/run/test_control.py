@@ -11,7 +11,7 @@ import pytest
 from support.runs import Signals, tiny
 
 from shoal.core.interrupts import Interrupted
-from shoal.population.member_shard import MemberShard
+from shoal.members.member_shard import MemberShard
 from shoal.run import control
 from shoal.run import start as beginning
 from shoal.run.control import Control

@@ -13,8 +13,8 @@ from support.runs import flags, shoal, tiny
 
 from shoal.commands.evaluate import evaluate
 from shoal.core.errors import BadInput
-from shoal.population.member_shard import MemberShard
-from shoal.population.rollouts.device import DeviceRollouts
+from shoal.members.member_shard import MemberShard
+from shoal.members.rollouts.device import DeviceRollouts
 from shoal.run.loop import train
 
 pytestmark = pytest.mark.usefixtures("shared_programs")

@@ -14,8 +14,8 @@ from support.tiny import hyper_of, leaves, make_agent, walk
 
 from shoal.core.evolution import Decision
 from shoal.environments.measurement import Measurement
+from shoal.members.member_shard import MemberShard
 from shoal.methods.independent import independent
-from shoal.population.member_shard import MemberShard
 
 N = 8
 CASES: dict[str, tuple[str, dict[str, Any]]] = {

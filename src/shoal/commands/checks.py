@@ -23,11 +23,11 @@ from shoal.distributed.directory import probe, worth_keeping
 from shoal.environments.device import DeviceEnvironment
 from shoal.experiment.registry import method_name
 from shoal.experiment.resolve import Resolved
+from shoal.members.devices import free_memory, layout_of
 from shoal.methods.method import Schedule
 from shoal.methods.pbt import explore as explorers
 from shoal.methods.pbt import select as selectors
 from shoal.methods.ranges import at_bound, sample
-from shoal.population.devices import free_memory, layout_of
 from shoal.run.memory import COPIES_TO_SAVE, memory_needed, replay_size
 from shoal.run.origin import experiment_behind, read_origin
 from shoal.trainers.trainers import Trainers

@@ -25,7 +25,7 @@ from shoal.experiment.experiment import Experiment, alone
 from shoal.experiment.make import recipe_of
 from shoal.experiment.registry import method_data
 from shoal.experiment.resolve import Resolved, resolve
-from shoal.population.devices import prepare
+from shoal.members.devices import prepare
 from shoal.records.jsonl import read_lines
 from shoal.records.recorder import Generation, Recorder
 from shoal.records.screen import styled

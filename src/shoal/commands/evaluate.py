@@ -17,12 +17,12 @@ from shoal.environments.blame import callbacks_blamed
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.make import make_environment, make_learner, make_trainers, measurement_of
 from shoal.experiment.registry import method, name_of
+from shoal.members.devices import prepare
+from shoal.members.member_shard import MemberShard
+from shoal.members.rollouts.episodes import statistics
+from shoal.members.shard import Shard
+from shoal.members.trainer_shard import TrainerShard
 from shoal.methods.independent import independent
-from shoal.population.devices import prepare
-from shoal.population.member_shard import MemberShard
-from shoal.population.rollouts.episodes import statistics
-from shoal.population.shard import Shard
-from shoal.population.trainer_shard import TrainerShard
 from shoal.run.champion import load_champion
 from shoal.trainers.trainers import is_trainer
 

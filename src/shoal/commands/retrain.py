@@ -13,9 +13,9 @@ from shoal.experiment.files import blame, load, of_run
 from shoal.experiment.registry import method, method_name, name_of
 from shoal.experiment.resolve import resolve
 from shoal.experiment.trust import open_run
+from shoal.members.devices import prepare
 from shoal.methods.method import Schedule
 from shoal.methods.methods import METHODS
-from shoal.population.devices import prepare
 from shoal.records.recorder import Recorder
 from shoal.report.run import read_run, schedule
 from shoal.run.loop import Result, train

@@ -21,7 +21,7 @@ from shoal.core.user_code import one_line
 from shoal.distributed.lease import Lease
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import blame
-from shoal.population.devices import prepare
+from shoal.members.devices import prepare
 from shoal.records.recorder import Generation, Recorder, Start
 from shoal.records.screen import Screen, styled
 from shoal.records.tensorboard import TensorBoard

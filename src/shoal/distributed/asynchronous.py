@@ -13,7 +13,7 @@ from shoal.core.types import PyTree
 from shoal.distributed.directory import Lost, Workspace
 from shoal.distributed.rows import columns, filled, from_rows, sound, to_rows
 from shoal.distributed.synchronous import Decide, Evolved, Shared
-from shoal.population.shard import Shard
+from shoal.members.shard import Shard
 
 
 class Worker:

@@ -24,11 +24,11 @@ from shoal.distributed.synchronous import Synchronous
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import differences, dump, read
 from shoal.experiment.resolve import Resolved
-from shoal.population.member_shard import MemberShard
-from shoal.population.search_shard import SearchShard
-from shoal.population.shard import Shard
-from shoal.population.shards import Shards
-from shoal.population.trainer_shard import TrainerShard
+from shoal.members.member_shard import MemberShard
+from shoal.members.search_shard import SearchShard
+from shoal.members.shard import Shard
+from shoal.members.shards import Shards
+from shoal.members.trainer_shard import TrainerShard
 from shoal.trainers.trainers import Trainers
 
 # What each worker of a directory decides for itself; all else must be equal.

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from shoal.distributed.returns import Returns
-from shoal.population.search_shard import MEASURED, SearchShard
-from shoal.population.shards import Shards
+from shoal.members.search_shard import MEASURED, SearchShard
+from shoal.members.shards import Shards
 
 
 class SharedEvaluation(Shards[SearchShard]):

@@ -12,7 +12,7 @@ from shoal.core.evolution import Cards, Decision, Recombination
 from shoal.core.types import PyTree
 from shoal.distributed.exchange import Exchange
 from shoal.distributed.rows import filled, from_rows, routes, to_rows
-from shoal.population.shard import Shard
+from shoal.members.shard import Shard
 
 # (visible cards, rows to decide for) -> (state of the evolver, decision)
 Decide = Callable[[Cards, np.ndarray], tuple[PyTree, Decision | Recombination]]

@@ -26,7 +26,7 @@ from shoal.core.errors import BadInput
 from shoal.core.tree import Named
 from shoal.core.types import PyTree
 from shoal.core.workshop import Workshop
-from shoal.population.shard import SHARD
+from shoal.members.shard import SHARD
 
 DATA, MANIFEST = "state.safetensors", "manifest.json"
 READINGS = 3  # of what a run that goes on replaces meanwhile

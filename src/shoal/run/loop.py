@@ -27,7 +27,7 @@ from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import blame, checked, load
 from shoal.experiment.registry import name_of
 from shoal.experiment.trust import open_run
-from shoal.population.rollouts.episodes import statistics, with_interval
+from shoal.members.rollouts.episodes import statistics, with_interval
 from shoal.records.recorder import Generation, Recorder, Start, lineage_rows, metrics_row
 from shoal.run.champion import best_at
 from shoal.run.control import Control

@@ -10,7 +10,7 @@ from shoal.core.errors import BadField
 from shoal.core.suggestions import readable
 from shoal.core.types import Population
 from shoal.experiment.resolve import Resolved
-from shoal.population.devices import free_memory
+from shoal.members.devices import free_memory
 from shoal.trainers.trainers import Trainers
 
 COPIES_TO_SAVE = 3  # of the state in memory: the one at work, one that waits to be written, one as a file

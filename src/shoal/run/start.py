@@ -24,8 +24,8 @@ from shoal.distributed.synchronous import Synchronous
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.registry import method_name, name_of
 from shoal.experiment.resolve import Resolved, resolve
-from shoal.population.devices import prepare
-from shoal.population.shard import Shard
+from shoal.members.devices import prepare
+from shoal.members.shard import Shard
 from shoal.records.recorder import about_method
 from shoal.run.champion import best_of
 from shoal.run.checkpoint import to_host

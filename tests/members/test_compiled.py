@@ -10,8 +10,8 @@ import jax
 import pytest
 from jax._src import compilation_cache
 
-from shoal.population import compiled
-from shoal.population.compiled import Entries
+from shoal.members import compiled
+from shoal.members.compiled import Entries
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from shoal.core.cores import usable_cores
 from shoal.core.types import Learner, Population, PyTree, SearchLearner
-from shoal.population.compiled import keep_whole
+from shoal.members.compiled import keep_whole
 from shoal.rl.batching import AXIS
 
 GPUS = Path("/proc/driver/nvidia/gpus")

@@ -16,10 +16,10 @@ from shoal.core.keys import derive, jax_key
 from shoal.core.types import Hyper, Learner, PyTree
 from shoal.environments.measurement import Measurement
 from shoal.environments.registry import Environment
-from shoal.population.jax_shard import JaxShard
-from shoal.population.rollouts.device import DeviceRollouts
-from shoal.population.rollouts.episodes import Outcome, no_outcome, of_levels, summarise
-from shoal.population.rollouts.host import HostRollouts
+from shoal.members.jax_shard import JaxShard
+from shoal.members.rollouts.device import DeviceRollouts
+from shoal.members.rollouts.episodes import Outcome, no_outcome, of_levels, summarise
+from shoal.members.rollouts.host import HostRollouts
 
 
 class MemberShard(JaxShard):

@@ -19,9 +19,9 @@ from shoal.environments.device import DeviceEnvironment, auto_reset, turned
 from shoal.environments.levels import at_levels
 from shoal.environments.measurement import Measurement
 from shoal.environments.spaces import to_bounds
-from shoal.population.devices import Layout
-from shoal.population.rollouts.device_episodes import DeviceEpisodes
-from shoal.population.rollouts.episodes import (
+from shoal.members.devices import Layout
+from shoal.members.rollouts.device_episodes import DeviceEpisodes
+from shoal.members.rollouts.episodes import (
     Outcome,
     Progress,
     add_metrics,

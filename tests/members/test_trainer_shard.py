@@ -10,7 +10,7 @@ from support.runs import tiny
 from shoal.environments.measurement import Measurement
 from shoal.experiment.experiment import Fitness
 from shoal.experiment.resolve import resolve
-from shoal.population.trainer_shard import TrainerShard
+from shoal.members.trainer_shard import TrainerShard
 
 SUPPORT = str(Path(__file__).parents[1] / "support")
 

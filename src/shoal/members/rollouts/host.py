@@ -22,8 +22,8 @@ from shoal.environments.levels import at_levels
 from shoal.environments.measurement import Measurement
 from shoal.environments.objective import Told
 from shoal.environments.spaces import to_bounds
-from shoal.population.devices import OF_POPULATION, Layout, Program
-from shoal.population.rollouts.episodes import (
+from shoal.members.devices import OF_POPULATION, Layout, Program
+from shoal.members.rollouts.episodes import (
     Outcome,
     add_metrics,
     advance,

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shoal.population.rollouts.episodes import (
+from shoal.members.rollouts.episodes import (
     Progress,
     advance,
     begin,

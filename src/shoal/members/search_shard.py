@@ -17,10 +17,10 @@ from shoal.core.keys import derive, jax_key
 from shoal.core.types import Member, Population, PyTree, SearchLearner
 from shoal.environments.measurement import Measurement
 from shoal.environments.registry import Environment
-from shoal.population.devices import OF_POPULATION
-from shoal.population.jax_shard import JaxShard
-from shoal.population.rollouts.episodes import add_metrics, mean_metrics, no_metrics, of_levels, summarise
-from shoal.population.rollouts.search import DeviceSearch, HostSearch
+from shoal.members.devices import OF_POPULATION
+from shoal.members.jax_shard import JaxShard
+from shoal.members.rollouts.episodes import add_metrics, mean_metrics, no_metrics, of_levels, summarise
+from shoal.members.rollouts.search import DeviceSearch, HostSearch
 
 MEASURED = 4  # numbers per member in `measured`
 TEST = 16  # episodes that the champion plays at a time

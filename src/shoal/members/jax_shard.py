@@ -18,10 +18,10 @@ from shoal.core.types import Array, Hyper, Learner, Population, PyTree, SearchLe
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.measurement import Measurement
 from shoal.environments.registry import Environment
-from shoal.population.devices import OF_POPULATION, Program, covered, layout_of
-from shoal.population.rollouts.device_episodes import DeviceEpisodes
-from shoal.population.rollouts.host import HostEpisodes
-from shoal.population.shard import part_of
+from shoal.members.devices import OF_POPULATION, Program, covered, layout_of
+from shoal.members.rollouts.device_episodes import DeviceEpisodes
+from shoal.members.rollouts.host import HostEpisodes
+from shoal.members.shard import part_of
 
 
 class JaxShard(ABC):

@@ -21,8 +21,8 @@ from shoal.core.keys import derive, words
 from shoal.core.tree import Named
 from shoal.core.types import PyTree
 from shoal.environments.measurement import Measurement
-from shoal.population.rollouts.episodes import summarise
-from shoal.population.shard import part_of
+from shoal.members.rollouts.episodes import summarise
+from shoal.members.shard import part_of
 from shoal.trainers import wire
 from shoal.trainers.process import Died, Raised, TrainerProcess
 from shoal.trainers.remote import RemoteTrainer, Trained

@@ -10,9 +10,9 @@ import numpy as np
 
 from shoal.core.evolution import Cards, Decision, Seed
 from shoal.core.types import PyTree
-from shoal.population.jax_shard import JaxShard
-from shoal.population.member_shard import MemberShard
-from shoal.population.search_shard import SearchShard
+from shoal.members.jax_shard import JaxShard
+from shoal.members.member_shard import MemberShard
+from shoal.members.search_shard import SearchShard
 
 S = TypeVar("S", MemberShard, SearchShard)
 

@@ -18,11 +18,11 @@ from support.tiny import hyper_of, leaves, make_agent, walk
 
 from shoal.core.evolution import Decision
 from shoal.environments.measurement import Measurement
+from shoal.members import devices as machine_devices
+from shoal.members import shards
+from shoal.members.devices import Layout, covered
+from shoal.members.member_shard import MemberShard
 from shoal.methods.independent import independent
-from shoal.population import devices as machine_devices
-from shoal.population import shards
-from shoal.population.devices import Layout, covered
-from shoal.population.member_shard import MemberShard
 
 
 @pytest.mark.parametrize(("members", "devices"), [(1, 1), (2, 2), (3, 1), (5, 1), (8, 2)])
@@ -39,7 +39,7 @@ def test_as_many_devices_as_divide_the_members(members, devices):
 def test_layouts_on_six_devices():
     code = (
         "import jax; jax.config.update('jax_num_cpu_devices', 6)\n"
-        "from shoal.population.devices import Layout; print([Layout(n).devices for n in (1, 2, 3, 4, 5, 6, 7, 8, 9, 12)])"
+        "from shoal.members.devices import Layout; print([Layout(n).devices for n in (1, 2, 3, 4, 5, 6, 7, 8, 9, 12)])"
     )
     out = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"XLA_FLAGS": ""}
@@ -214,7 +214,7 @@ def test_each_process_takes_a_gpu_of_its_own(monkeypatch, tmp_path, visible, exp
 def test_jax_that_has_begun_with_one_device_is_warned_of(monkeypatch, tmp_path):
     machine = Machine(monkeypatch, tmp_path, cores=4)
     begun = "import jax, warnings; jax.devices(); warnings.simplefilter('error')\n"
-    code = begun + "from shoal.population import devices; devices._own_cores = lambda *_: 4; devices.prepare()"
+    code = begun + "from shoal.members import devices; devices._own_cores = lambda *_: 4; devices.prepare()"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"XLA_FLAGS": ""}
     )

@@ -15,9 +15,9 @@ from shoal.environments.device import DeviceEnvironment
 from shoal.environments.host import HostEnvironment
 from shoal.environments.levels import Span
 from shoal.environments.measurement import Measurement
-from shoal.population.devices import OF_POPULATION, Layout
-from shoal.population.rollouts.device_episodes import DeviceEpisodes
-from shoal.population.rollouts.host import HostEpisodes
+from shoal.members.devices import OF_POPULATION, Layout
+from shoal.members.rollouts.device_episodes import DeviceEpisodes
+from shoal.members.rollouts.host import HostEpisodes
 
 
 class DeviceSearch(DeviceEpisodes):

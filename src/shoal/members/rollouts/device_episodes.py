@@ -17,7 +17,7 @@ from shoal.environments.levels import Span, at_levels
 from shoal.environments.measurement import Measurement
 from shoal.environments.objective import in_info
 from shoal.environments.spaces import to_bounds
-from shoal.population.devices import OF_POPULATION, Layout, Program
+from shoal.members.devices import OF_POPULATION, Layout, Program
 
 
 class DeviceEpisodes:
