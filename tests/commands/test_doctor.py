@@ -259,10 +259,6 @@ def test_values_that_exploration_cannot_leave() -> None:
 # -------------------------------------------------------------------------------------------- rehearsals
 
 
-def test_the_toy_is_found_to_work() -> None:
-    assert [f.mark for f in doctor.rehearse_toy()] == ["✓"]
-
-
 @pytest.mark.slow
 def test_training_fitness_needs_episodes_that_end() -> None:
     findings = about(doctor.dry_run, env="Pendulum-v1", fitness=Fitness(source="training"))
@@ -322,7 +318,7 @@ def test_a_sound_file(ask: Callable[..., Any], tmp_path: Path) -> None:
     code, said = ask(SOUND)
     assert code == 0, said
     assert "it can be run: shoal train e.yaml" in said
-    for topic in ("size", "devices", "memory", "disk", "selection", "evolution", "tuned", "toy", "time", "fitness"):
+    for topic in ("size", "devices", "memory", "disk", "selection", "evolution", "tuned", "time", "fitness"):
         assert f" {topic} " in said
     assert all(line[0] in "✓!" for line in said.splitlines()[:-1]), "in a pipe a finding is a line, however long"
     assert [p.name for p in tmp_path.iterdir()] == ["e.yaml"], "the doctor leaves nothing behind"
@@ -344,8 +340,7 @@ def test_a_bad_file(ask: Callable[..., Any]) -> None:
 
 def test_problems_are_counted(ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "free_memory", lambda: 10)
-    for trial in ("rehearse_toy", "dry_run"):  # what does not fit is not tried
-        monkeypatch.setattr(doctor, trial, lambda *parts: pytest.fail("tried"))
+    monkeypatch.setattr(doctor, "dry_run", lambda *parts: pytest.fail("tried"))  # what does not fit is not tried
     code, said = ask(SOUND)
     assert code == 2 and "1 in the way of the run" in said
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.table import Table
 
-from shoal.commands import checks, knobs, toy
+from shoal.commands import checks, knobs
 from shoal.commands.checks import Finding, doubt, fine, problem
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed, Interrupted
@@ -38,7 +38,7 @@ from shoal.trainers.trainers import Trainers
 if TYPE_CHECKING:
     from shoal.records.screen import Screen
 
-ROLLOUTS, SEEDS = 4, 10  # of an interval of the dry run; of the toy
+ROLLOUTS = 4  # of an interval of the dry run
 LARGE = 3.0  # rewards of a step: most are about 1, Pendulum's about 6 (docs/results.md says what that does)
 MOST = 1024  # environment steps of an interval that tries a trainer; more where it needs whole rollouts
 COLORS = {"✓": "green", "!": "yellow", "✗": "bold red"}
@@ -71,8 +71,6 @@ def examine(experiment: Experiment, arguments: Sequence[str], console: Screen) -
         if isinstance(resolved.learner, Trainers):
             with console.status("the trainer: does it keep what a member needs?"):
                 tell(try_trainer(resolved, {*(resolved.experiment.space or ()), *experiment.hyper}))
-        with console.status("the toy: does evolution work here?"):
-            tell(list(rehearse_toy()))
         with console.status("a dry run of two short generations"):
             tell(list(dry_run(resolved)))
     problems, doubts = marks.count("✗"), marks.count("!")
@@ -98,13 +96,6 @@ def try_trainer(resolved: Resolved, names: Collection[str]) -> Iterator[Finding]
         tried, others = trainee.tried, [name for name in trainee.hyper if name not in names]
     text = f"takes effect on a live member: {', '.join(tried)}" if tried else "same seeds give the same training"
     yield fine("trainer", f"{text}; not tried, as they stay as they are: {', '.join(others)}" if others else text)
-
-
-def rehearse_toy() -> Iterator[Finding]:
-    """The toy of the PBT paper, whose answer is known."""
-    pbt, grid = (np.mean([toy.run(arm, seed).q[-1].max() for seed in range(SEEDS)]) for arm in ("pbt", "grid"))
-    text = f"the toy of the PBT paper reaches {pbt:.2f} of {toy.TOP} by copying and exploring, {grid:.2f} without"
-    yield (fine if pbt > 1 > grid else problem)("toy", text)
 
 
 class _Watch(Recorder):
