@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.runs import Signals, curves, flags, shoal, tiny
 
-from shoal.records.tensorboard import TensorBoard, cut_back
+from shoal.records.tensorboard import TensorBoard
 from shoal.run.loop import resume, train
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
@@ -48,22 +50,34 @@ def test_after_an_error_there_are_no_gaps(tmp_path: Path, monkeypatch: pytest.Mo
     assert [step for step, _ in curves(run)["fitness/member0"]] == [64, 128, 192, 256]
 
 
-def test_where_curves_end(tmp_path: Path) -> None:
-    """Only the newest step can lack points, so only its own are looked for."""
-    train(tiny(tmp_path / "run", generations=3), [TensorBoard()])
-    folder = tmp_path / "run" / "tensorboard"
-    (events,) = folder.iterdir()
-    whole = events.read_bytes()
-    every = set(curves(tmp_path / "run"))
-    assert cut_back(folder, 192) == (192, every)
-    assert events.read_bytes() == whole
-    newest, tags = cut_back(folder, 191)
-    assert (newest, tags) == (128, every) and whole.startswith(events.read_bytes())
-    shutil.copy(events, folder / "later.tfevents")
+def lost(run: Path) -> None:
+    shutil.rmtree(run / "tensorboard")
+
+
+def half_written(run: Path) -> None:
+    (events,) = (run / "tensorboard").iterdir()
+    shutil.copy(events, events.with_name("later.tfevents"))
     events.write_bytes(events.read_bytes()[:-5])
-    assert cut_back(folder, 128) == (128, every)
-    (folder / "later.tfevents").unlink()
-    newest, tags = cut_back(folder, 128)
-    assert newest == 128 and len(every - tags) == 1
-    events.write_bytes(b"")
-    assert cut_back(folder, 128) == (-1, set())
+
+
+def garbage(run: Path) -> None:
+    (events,) = (run / "tensorboard").iterdir()
+    events.write_bytes(b"no events")
+
+
+@pytest.mark.parametrize("damage", [lost, half_written, garbage])
+def test_resumed_curves_are_those_of_the_lines(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    """Whatever became of the event files, a run that goes on shows each point of its past once."""
+    run, whole = tmp_path / "run", tmp_path / "whole"
+    train(tiny(run, generations=3), [TensorBoard()])
+    train(tiny(whole, generations=4), [TensorBoard()])
+    before = curves(run)
+    damage(run)
+    resume(run, generations=4, recorders=[TensorBoard()])
+    after, expected = curves(run), curves(whole)
+    assert len(list((run / "tensorboard").iterdir())) == 1 and after.keys() == expected.keys()
+    for tag, points in after.items():
+        assert [step for step, _ in points] == [64, 128, 192, 256]
+        np.testing.assert_equal(points[:3], before[tag])
+        if tag != "population/steps_per_second":
+            np.testing.assert_equal(points, expected[tag])
