@@ -15,21 +15,24 @@ from signal import SIGINT
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
-from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, UseAppendAction, arg
+from tyro.conf import Positional
 
 from shoal import __version__
 from shoal.commands.endings import Unheard, console, say, scored, show
 from shoal.commands.flags import (
+    EVERYWHERE,
     NOTHING,
-    WHOLE,
     File,
+    Flags,
     Quiet,
     Run,
     Set,
-    Stated,
+    Settings,
     Trust,
+    Whole,
     assignments,
     changeable,
+    flag,
     look_here,
     stated,
 )
@@ -48,7 +51,7 @@ from shoal.core.interrupts import (
 )
 from shoal.core.suggestions import shortened
 from shoal.core.visible import in_shell, speakable, visible
-from shoal.records.screen import Output, styled
+from shoal.records.screen import Output
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,7 +65,7 @@ First steps: `shoal train experiments/cartpole.yaml`, then `shoal report RUN` an
 `shoal COMMAND --help` explains a command."""
 
 
-def train(file: File = None, flags: Stated = NOTHING, set: Set = (), quiet: Quiet = False) -> int:
+def train(file: File = None, flags: Flags = NOTHING, set: Set = (), quiet: Quiet = False) -> int:
     """Train a population from a file, from flags, or both.
 
     Writes a run directory: records, checkpoints, the champion. Ctrl-C stops it so that `shoal resume` goes on exactly.
@@ -82,10 +85,8 @@ def train(file: File = None, flags: Stated = NOTHING, set: Set = (), quiet: Quie
 
 def resume(
     run: Run,
-    generations: Annotated[
-        int | None, WHOLE, arg(metavar="N", help="go on to this many generations in all", help_behavior_hint="")
-    ] = None,
-    set: Annotated[UseAppendAction[tuple[str, ...]], changeable()] = (),
+    generations: Annotated[Whole, flag("N", "go on to this many generations in all")] = None,
+    set: Annotated[Settings, changeable()] = (),
     trust_code: Trust = False,
     quiet: Quiet = False,
 ) -> int:
@@ -108,13 +109,10 @@ def resume(
 
 def evaluate(
     run: Run,
-    episodes: Annotated[int, arg(metavar="N", help="episodes to play, all on fresh seeds")] = 100,
-    seed: Annotated[int, arg(metavar="N", help="which fresh seeds")] = 0,
+    episodes: Annotated[int, flag("N", "episodes to play, all on fresh seeds")] = 100,
+    seed: Annotated[int, flag("N", "which fresh seeds")] = 0,
     levels: Annotated[
-        str | None,
-        arg(
-            metavar="NAME", help="of a run with levels: train, validation or test", help_behavior_hint="(default: test)"
-        ),
+        str | None, flag("NAME", "of a run with levels: train, validation or test (default: test)")
     ] = None,
     trust_code: Trust = False,
 ) -> int:
@@ -135,15 +133,12 @@ def evaluate(
 def play(
     run: Run,
     video: Annotated[
-        Path, arg(help="where to write the film: .mp4 or .gif; .html: a page that shows a body of brax from all sides")
+        Path,
+        flag("PATH", "where to write the film: .mp4 or .gif; .html: a page that shows a body of brax from all sides"),
     ] = Path("champion.mp4"),
-    episodes: Annotated[int, arg(help="episodes to film")] = 1,
-    seed: Annotated[int, arg(help="which episodes")] = 0,
-    population: Annotated[
-        bool,
-        FlagCreatePairsOff,
-        arg(help="film all members, side by side in the same episodes", help_behavior_hint=""),
-    ] = False,
+    episodes: Annotated[int, flag("N", "episodes to film")] = 1,
+    seed: Annotated[int, flag("N", "which episodes")] = 0,
+    population: Annotated[bool, flag(None, "film all members, side by side in the same episodes")] = False,
     trust_code: Trust = False,
 ) -> int:
     """Film the champion of a run, or all of its members."""
@@ -158,9 +153,7 @@ def play(
 
 def export(
     run: Run,
-    file: Annotated[
-        Path, Positional, arg(metavar="FILE", help="policy.onnx, policy.npz, or a trainer's own", help_behavior_hint="")
-    ],
+    file: Annotated[Path, Positional, flag("FILE", "policy.onnx, policy.npz, or a trainer's own")],
     trust_code: Trust = False,
 ) -> int:
     """Write the champion as a file for other programs, such as those of a robot.
@@ -176,12 +169,8 @@ def export(
 
 
 def report(
-    run: Annotated[
-        Path, Positional, arg(metavar="RUN", help="a run directory, a workspace, or a study", help_behavior_hint="")
-    ],
-    watch: Annotated[
-        bool, FlagCreatePairsOff, arg(help="show the workers of a workspace as they go", help_behavior_hint="")
-    ] = False,
+    run: Annotated[Path, Positional, flag("RUN", "a run directory, a workspace, or a study")],
+    watch: Annotated[bool, flag(None, "show the workers of a workspace as they go")] = False,
 ) -> int:
     """Write RUN/report.html: how the population learned, on one page that needs no network.
 
@@ -199,7 +188,7 @@ def report(
     return DONE
 
 
-def schedule(run: Run, format: Annotated[Literal["csv", "yaml", "json"], arg(help="how to print it")] = "csv") -> int:
+def schedule(run: Run, format: Annotated[Literal["csv", "yaml", "json"], flag(None, "how to print it")] = "csv") -> int:
     """Print the hyperparameters that led to the champion, generation by generation."""
     from shoal.report.run import print_schedule
 
@@ -212,28 +201,15 @@ def replay(
     file: Annotated[
         Path | None,
         Positional,
-        arg(
-            metavar="[EXPERIMENT]",
-            help="an experiment file; its agent and environment are trained instead of those of RUN",
-            help_behavior_hint="",
-        ),
+        flag("[EXPERIMENT]", "an experiment file; its agent and environment are trained instead of those of RUN"),
     ] = None,
-    run_dir: Annotated[
-        str | None, arg(metavar="PATH", help="where the new run is written", help_behavior_hint="(default: RUN-replay)")
-    ] = None,
-    population: Annotated[int, arg(metavar="N", help="agents to train, each on its own seeds")] = 1,
+    run_dir: Annotated[str | None, flag("PATH", "where the new run is written (default: RUN-replay)")] = None,
+    population: Annotated[int, flag("N", "agents to train, each on its own seeds")] = 1,
     generations: Annotated[
-        int | None,
-        WHOLE,
-        arg(
-            metavar="N",
-            help="to train for; after the schedule's end with its last values",
-            help_behavior_hint="(default: those of the schedule)",
-        ),
+        Whole,
+        flag("N", "to train for; after the schedule's end with its last values (default: those of the schedule)"),
     ] = None,
-    seed: Annotated[
-        int | None, WHOLE, arg(metavar="N", help="its seed", help_behavior_hint="(default: that of RUN, plus 1)")
-    ] = None,
+    seed: Annotated[Whole, flag("N", "its seed (default: that of RUN, plus 1)")] = None,
     trust_code: Trust = False,
     quiet: Quiet = False,
 ) -> int:
@@ -244,27 +220,13 @@ def replay(
     from shoal.commands.retrain import replay as run_schedule
 
     look_here(trust_code)
-    return show(
-        lambda recorders: run_schedule(
-            run,
-            file=file,
-            run_dir=run_dir,
-            population=population,
-            generations=generations,
-            seed=seed,
-            recorders=recorders,
-            trust_code=trust_code,
-        ),
-        quiet,
-    )
+    how = {"population": population, "generations": generations, "seed": seed, "trust_code": trust_code}
+    return show(lambda recorders: run_schedule(run, file=file, run_dir=run_dir, recorders=recorders, **how), quiet)
 
 
 def study(
-    file: Annotated[Path, Positional, arg(metavar="FILE", help="a study file", help_behavior_hint="")],
-    workspace: Annotated[
-        Path | None,
-        arg(metavar="DIR", help="where its runs are written", help_behavior_hint="(default: studies/NAME)"),
-    ] = None,
+    file: Annotated[Path, Positional, flag("FILE", "a study file")],
+    workspace: Annotated[Path | None, flag("DIR", "where its runs are written (default: studies/NAME)")] = None,
     quiet: Quiet = False,
 ) -> int:
     """Compare arms of an experiment over several seeds, at equal steps: runs, statistics, one page.
@@ -291,8 +253,8 @@ def study(
 
 
 def toy(
-    seeds: Annotated[int, arg(help="runs of each arm for the table")] = 100,
-    out: Annotated[Path, arg(help="where to save the picture: .png, .svg or .pdf")] = Path("toy.png"),
+    seeds: Annotated[int, flag("N", "runs of each arm for the table")] = 100,
+    out: Annotated[Path, flag("PATH", "where to save the picture: .png, .svg or .pdf")] = Path("toy.png"),
 ) -> int:
     """Reproduce figure 2 of the PBT paper: why copying and exploring together find what neither finds alone."""
     from shoal.commands.toy import main as run_toy
@@ -302,28 +264,15 @@ def toy(
 
 
 def import_(
-    kind: Annotated[
-        Literal["isaac"], Positional, arg(metavar="isaac", help="what the file is of", help_behavior_hint="")
-    ],
-    file: Annotated[
-        Path, Positional, arg(metavar="FILE", help="the file of a task's agent for rl_games", help_behavior_hint="")
-    ],
+    kind: Annotated[Literal["isaac"], Positional, flag("isaac", "what the file is of")],
+    file: Annotated[Path, Positional, flag("FILE", "the file of a task's agent for rl_games")],
     overrides: Annotated[
-        tuple[str, ...],
-        Positional,
-        arg(
-            metavar="[NAME=VALUE ...]", help="as Isaac Lab takes them: agent.pbt.num_policies=4", help_behavior_hint=""
-        ),
+        tuple[str, ...], Positional, flag("[NAME=VALUE ...]", "as Isaac Lab takes them: agent.pbt.num_policies=4")
     ] = (),
-    task: Annotated[
-        str | None, arg(metavar="ID", help="the task, such as Isaac-Cartpole-v0", help_behavior_hint="")
-    ] = None,
-    workers: Annotated[int, arg(metavar="N", help="machines that will share a directory")] = 1,
-    flags: Annotated[IsaacFlags, OmitArgPrefixes] = NONE,
-    out: Annotated[
-        Path | None,
-        arg(aliases=["-o"], metavar="OUT", help="where to write it", help_behavior_hint="(default: it is printed)"),
-    ] = None,
+    task: Annotated[str | None, flag("ID", "the task, such as Isaac-Cartpole-v0")] = None,
+    workers: Annotated[int, flag("N", "machines that will share a directory")] = 1,
+    flags: IsaacFlags = NONE,
+    out: Annotated[Path | None, flag("OUT", "where to write it (default: it is printed)", "-o")] = None,
 ) -> int:
     """Make an experiment file of what Isaac Lab's population-based training is told."""
     from shoal.commands.import_isaac import translate
@@ -344,45 +293,18 @@ def envs(
     pattern: Annotated[
         str,
         Positional,
-        arg(
-            metavar="[PATTERN]",
-            help="only ids that contain this; of a whole id, what agents see and its knobs too",
-            help_behavior_hint="",
-        ),
+        flag("[PATTERN]", "only ids that contain this; of a whole id, what agents see and its knobs too"),
     ] = "",
 ) -> int:
     """List the environments that are installed; of one, what agents see of it, and its numbers that can be tuned."""
-    from rich.columns import Columns
-
-    from shoal.environments.registry import SUITES, installed, make, names, resolve
+    from shoal.commands.envs import tell
 
     look_here()
-    screen, whole, some = console(), False, False
-    for suite, about in SUITES.items():
-        found = [name for name in names(suite) if pattern.lower() in f"{suite}:{name}".lower()]
-        whole |= any(pattern in (name, f"{suite}:{name}") for name in found)
-        some |= bool(found) or pattern.lower() in f"{suite}:"
-        if not installed(suite):
-            if ":" in pattern and not pattern.startswith(f"{suite}:"):
-                continue  # asked of another suite
-            told = f" is not installed: pip install 'shoal[{suite}]' (package {about.package})"
-            screen.print(styled((suite, "bold"), told))
-        elif found:
-            kind = "device, compiled with the training" if about.on_device else "host"
-            screen.print(styled((suite, "bold"), " ", (kind, "dim")))
-            ids = [f"{suite}:{name}" for name in found]
-            screen.print(*([Columns(ids, padding=(0, 2))] if screen.is_terminal else ids), sep="\n")
-    if not some:
-        raise BadInput(f"{resolve(pattern)} is your own: shoal doctor --env {pattern} tells of it")
-    if whole:
-        from shoal.commands.knobs import described
-
-        full = resolve(pattern)
-        screen.print(*described(full, make(full, {})), sep="\n")
+    tell(pattern, console())
     return DONE
 
 
-def doctor(file: File = None, flags: Stated = NOTHING, set: Set = ()) -> int:
+def doctor(file: File = None, flags: Flags = NOTHING, set: Set = ()) -> int:
     """Check an experiment before a long run, and say in plain words what was found."""
     from shoal.commands.doctor import examine
     from shoal.experiment.files import blame
@@ -447,7 +369,7 @@ def _bound(command: Callable[..., int], arguments: list[str]) -> Callable[[], in
 
     try:
         with redirect_stderr(StringIO()) as said:
-            return tyro.cli(bind, prog=f"shoal {command.__name__}", args=arguments)
+            return tyro.cli(bind, prog=f"shoal {command.__name__}", args=arguments, config=EVERYWHERE)
     finally:
         own = r"(\n|\x1b\[[\d;]*m)" if sys.stdout.isatty() else r"(\n)"  # its lines and colours
         parts = re.split(own, said.getvalue())

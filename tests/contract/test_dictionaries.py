@@ -17,7 +17,7 @@ from support.runs import same_run, shoal, tiny
 from support.tiny import EVERY, REPLAY, agent_for, close, hyper_of, kinds, known, make_agent, member, same, space_of
 
 from shoal.commands import checks
-from shoal.commands.knobs import described
+from shoal.commands.envs import described
 from shoal.commands.stages import stage_of
 from shoal.core import tree
 from shoal.core.errors import BadInput

@@ -12,7 +12,7 @@ import pytest
 from support.cases import others_slow
 from support.runs import rows, tiny
 
-from shoal.commands.knobs import described
+from shoal.commands.envs import described
 from shoal.core.errors import BadInput
 from shoal.core.spec import Continuous, Spec
 from shoal.environments import registry

@@ -21,15 +21,7 @@ if TYPE_CHECKING:
     from shoal.experiment.experiment import Experiment
 
 OF_METHOD = {"select": "method.select", "explore": "method.explore"}  # flags for options of a method
-Run = Annotated[Path, Positional, arg(metavar="RUN", help="a run directory", help_behavior_hint="")]
-Quiet = Annotated[
-    bool, FlagCreatePairsOff, arg(help="no progress, only the outcome and warnings", help_behavior_hint="")
-]
-Trust = Annotated[
-    bool,
-    FlagCreatePairsOff,
-    arg(help="import code that the run names, from the current directory too: it runs", help_behavior_hint=""),
-]
+EVERYWHERE = (FlagCreatePairsOff, OmitArgPrefixes)  # no --no-quiet, and no --flags.seed
 WHOLE = PrimitiveConstructorSpec(  # tyro's own for `int | None` offers "None" in the help
     nargs=1,
     metavar="N",
@@ -37,6 +29,31 @@ WHOLE = PrimitiveConstructorSpec(  # tyro's own for `int | None` offers "None" i
     is_instance=lambda value: value is None or isinstance(value, int),
     str_from_instance=lambda value: [str(value)],
 )
+
+
+def flag(metavar: str | None, help: str, *aliases: str) -> Any:
+    """What the help says of a flag, and its default, if that says something."""
+
+    def default(value: str) -> str:
+        return "" if value in ("", "''", "None", "False") else f"(default: {value})"
+
+    return arg(metavar=metavar, help=help, help_behavior_hint=default, aliases=aliases)
+
+
+Whole = Annotated[int | None, WHOLE]
+Settings = UseAppendAction[tuple[str, ...]]
+Run = Annotated[Path, Positional, flag("RUN", "a run directory")]
+File = Annotated[Path | None, Positional, flag("[EXPERIMENT]", "an experiment file; flags win over it")]
+Quiet = Annotated[bool, flag(None, "no progress, only the outcome and warnings")]
+Trust = Annotated[bool, flag(None, "import code that the run names, from the current directory too: it runs")]
+Set = Annotated[
+    Settings,
+    flag(
+        "FIELD=VALUE",
+        "any field of an experiment file by its path, several times if need be: "
+        "--set hyper.epochs=2 --set method.select.bottom=0.4",
+    ),
+]
 
 
 def _whole(text: str) -> int:
@@ -47,12 +64,11 @@ def _whole(text: str) -> int:
     raise ValueError(shortened(f"{text!r} is not a whole number"))
 
 
-def _flag(metavar: str, field: str) -> Any:
+def _of(field: str, metavar: str) -> Any:
     """A flag that stands for a field of the experiment; without it the file decides, and then the field's default."""
     defaults, described = _fields()
-    default = defaults[field]
-    hint = f"(default: {default})" if default is not None else ""
-    return arg(metavar=metavar, help=described[field], help_behavior_hint=hint)
+    default = f" (default: {defaults[field]})" if defaults[field] is not None else ""
+    return flag(metavar, f"{described[field]}{default}")
 
 
 @cache
@@ -69,51 +85,36 @@ def changeable() -> Any:
     """The help of what may be set when a run is resumed."""
     from shoal.experiment.experiment import CHANGEABLE
 
-    return arg(metavar="FIELD=VALUE", help=f"what may change in a run: {', '.join(CHANGEABLE)}", help_behavior_hint="")
+    return flag("FIELD=VALUE", f"what may change in a run: {', '.join(CHANGEABLE)}")
 
 
 @dataclass(frozen=True)
 class Flags:
     """fields of an experiment file"""
 
-    env: Annotated[str | None, _flag("ID", "env")] = None
-    method: Annotated[str | None, _flag("NAME", "method")] = None
-    agent: Annotated[str | None, _flag("NAME", "agent")] = None
-    population: Annotated[int | None, WHOLE, _flag("N", "population")] = None
-    generations: Annotated[int | None, WHOLE, _flag("N", "generations")] = None
-    interval: Annotated[int | None, WHOLE, _flag("STEPS", "interval")] = None
-    select: Annotated[str | None, _flag("NAME", "select")] = None
-    explore: Annotated[str | None, _flag("NAME", "explore")] = None
-    seed: Annotated[int | None, WHOLE, _flag("N", "seed")] = None
-    run_dir: Annotated[str | None, _flag("PATH", "run_dir")] = None
-    start: Annotated[str | None, _flag("RUN", "start")] = None
-    shards: Annotated[int | None, WHOLE, _flag("N", "shards")] = None
-    exchange: Annotated[str | None, _flag("NAME", "exchange")] = None
-    workspace: Annotated[str | None, _flag("DIR", "workspace")] = None
-    worker: Annotated[str | None, _flag("NAME", "worker")] = None
-    python: Annotated[str | None, _flag("PATH", "python")] = None
+    env: Annotated[str | None, _of("env", "ID")] = None
+    method: Annotated[str | None, _of("method", "NAME")] = None
+    agent: Annotated[str | None, _of("agent", "NAME")] = None
+    population: Annotated[Whole, _of("population", "N")] = None
+    generations: Annotated[Whole, _of("generations", "N")] = None
+    interval: Annotated[Whole, _of("interval", "STEPS")] = None
+    select: Annotated[str | None, _of("select", "NAME")] = None
+    explore: Annotated[str | None, _of("explore", "NAME")] = None
+    seed: Annotated[Whole, _of("seed", "N")] = None
+    run_dir: Annotated[str | None, _of("run_dir", "PATH")] = None
+    start: Annotated[str | None, _of("start", "RUN")] = None
+    shards: Annotated[Whole, _of("shards", "N")] = None
+    exchange: Annotated[str | None, _of("exchange", "NAME")] = None
+    workspace: Annotated[str | None, _of("workspace", "DIR")] = None
+    worker: Annotated[str | None, _of("worker", "NAME")] = None
+    python: Annotated[str | None, _of("python", "PATH")] = None
 
     def given(self) -> dict[str, Any]:
         """Those that are there, by the field that each stands for."""
         return {OF_METHOD.get(name, name): value for name, value in vars(self).items() if value is not None}
 
 
-File = Annotated[
-    Path | None,
-    Positional,
-    arg(metavar="[EXPERIMENT]", help="an experiment file; flags win over it", help_behavior_hint=""),
-]
-Stated = Annotated[Flags, OmitArgPrefixes]
 NOTHING = Flags()
-Set = Annotated[
-    UseAppendAction[tuple[str, ...]],
-    arg(
-        metavar="FIELD=VALUE",
-        help="any field of an experiment file by its path, several times if need be: "
-        "--set hyper.epochs=2 --set method.select.bottom=0.4",
-        help_behavior_hint="",
-    ),
-]
 
 
 def stated(file: Path | None, flags: Flags, set: Sequence[str]) -> tuple[Experiment, list[str]]:

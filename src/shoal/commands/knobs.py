@@ -8,15 +8,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.tree_util import keystr, tree_leaves_with_path
 
 from shoal.commands.checks import Finding, doubt, fine
 from shoal.core.evolution import Range
-from shoal.core.knobs import PREFIX, split
-from shoal.core.spec import ActionSpace, Continuous, Spec, told
-from shoal.environments.device import DeviceEnvironment, lenient, turned
+from shoal.core.knobs import split
+from shoal.core.spec import ActionSpace, Continuous
+from shoal.environments.device import DeviceEnvironment, turned
 from shoal.environments.host import HostEnvironment
-from shoal.environments.randomised import SPREAD
 from shoal.environments.spaces import to_bounds
 from shoal.experiment.resolve import Resolved
 
@@ -91,35 +89,3 @@ def _drawn(space: ActionSpace, rng: np.random.Generator) -> np.ndarray:
     if isinstance(space, Continuous):
         return rng.uniform(-1, 1, space.shape).astype(np.float32)
     return np.asarray(rng.integers(getattr(space, "nvec", None) or space.n), np.int32)  # type: ignore[union-attr]
-
-
-def described(full: str, environment: DeviceEnvironment | HostEnvironment) -> list[str]:
-    """What `shoal envs` says of one environment: what agents see of it, what its info tells, and its knobs."""
-    return [f"{full} shows {_shown(environment.spec)}", *_info(full, environment), *_tunable(full, environment)]
-
-
-def _shown(spec: Spec) -> str:
-    if not isinstance(spec.obs, dict):
-        return told(spec.obs)
-    sees = [f"{who} sees {', '.join(keys)}" for who, keys in (("actor", spec.actor), ("critic", spec.critic)) if keys]
-    return "; ".join([told(spec.obs), *sees])
-
-
-def _info(full: str, environment: DeviceEnvironment | HostEnvironment) -> list[str]:
-    """A line; none where it tells nothing, or on the host, where only a step would show it."""
-    if not isinstance(environment, DeviceEnvironment) or environment.info is None:
-        return []
-    reset, info = environment.reset, environment.info
-    with lenient():
-        numbers = jax.eval_shape(lambda key: info(reset(key)[0]), jax.random.key(0))
-    names = [keystr(path, simple=True, separator=".") for path, _ in tree_leaves_with_path(numbers)]
-    return [f"{full} tells these after a step, of which one may be fitness.objective: {', '.join(names)}"]
-
-
-def _tunable(full: str, environment: DeviceEnvironment | HostEnvironment) -> list[str]:
-    if not environment.knobs:
-        return [f"{full} has no numbers that can be tuned"]
-    listed = [f"  {PREFIX}{name}: {value:g}" for name, value in environment.knobs.items()]
-    if isinstance(environment, DeviceEnvironment):
-        listed.append(f"  and for each of them {PREFIX}NAME{SPREAD}: how far from it every episode draws it anew")
-    return [f"{full} can be tuned by these, under space or hyper:", *listed]

@@ -1,0 +1,59 @@
+"""`shoal envs`: which environments are installed; of one, what agents see, what it tells, and which knobs it has."""
+
+from __future__ import annotations
+
+import jax
+from jax.tree_util import keystr, tree_leaves_with_path
+from rich.columns import Columns
+
+from shoal.core.errors import BadInput
+from shoal.core.knobs import PREFIX
+from shoal.core.spec import told
+from shoal.environments.device import DeviceEnvironment, lenient
+from shoal.environments.host import HostEnvironment
+from shoal.environments.randomised import SPREAD
+from shoal.environments.registry import SUITES, installed, make, names, resolve
+from shoal.records.screen import Screen, styled
+
+
+def tell(pattern: str, screen: Screen) -> None:
+    """List the installed environments whose ids contain this; describe those that it is the whole id of."""
+    whole, some = False, False
+    for suite, about in SUITES.items():
+        found = [name for name in names(suite) if pattern.lower() in f"{suite}:{name}".lower()]
+        whole |= any(pattern in (name, f"{suite}:{name}") for name in found)
+        some |= bool(found) or pattern.lower() in f"{suite}:"
+        if not installed(suite):
+            if ":" in pattern and not pattern.startswith(f"{suite}:"):
+                continue  # asked of another suite
+            missing = f" is not installed: pip install 'shoal[{suite}]' (package {about.package})"
+            screen.print(styled((suite, "bold"), missing))
+        elif found:
+            kind = "device, compiled with the training" if about.on_device else "host"
+            screen.print(styled((suite, "bold"), " ", (kind, "dim")))
+            ids = [f"{suite}:{name}" for name in found]
+            screen.print(*([Columns(ids, padding=(0, 2))] if screen.is_terminal else ids), sep="\n")
+    if not some:
+        raise BadInput(f"{resolve(pattern)} is your own: shoal doctor --env {pattern} tells of it")
+    if whole:
+        full = resolve(pattern)
+        screen.print(*described(full, make(full, {})), sep="\n")
+
+
+def described(full: str, environment: DeviceEnvironment | HostEnvironment) -> list[str]:
+    """Of one environment: what agents see of it, what its info tells, and its knobs."""
+    spec, knobs, on_device = environment.spec, environment.knobs, isinstance(environment, DeviceEnvironment)
+    eyes = (("actor", spec.actor), ("critic", spec.critic)) if isinstance(spec.obs, dict) else ()
+    lines = ["; ".join([f"{full} shows {told(spec.obs)}", *(f"{who} sees {', '.join(x)}" for who, x in eyes if x)])]
+    if isinstance(environment, DeviceEnvironment) and (info := environment.info) is not None:
+        reset = environment.reset
+        with lenient():
+            numbers = jax.eval_shape(lambda key: info(reset(key)[0]), jax.random.key(0))
+        tells = ", ".join(keystr(path, simple=True, separator=".") for path, _ in tree_leaves_with_path(numbers))
+        lines.append(f"{full} tells these after a step, of which one may be fitness.objective: {tells}")
+    if not knobs:
+        return [*lines, f"{full} has no numbers that can be tuned"]
+    lines.append(f"{full} can be tuned by these, under space or hyper:")
+    lines += [f"  {PREFIX}{name}: {value:g}" for name, value in knobs.items()]
+    each = f"  and for each of them {PREFIX}NAME{SPREAD}: how far from it every episode draws it anew"
+    return [*lines, each] if on_device else lines
