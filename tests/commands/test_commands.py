@@ -22,6 +22,7 @@ from support.runs import CONFIG, flags, record, rows, same_run, shoal, start, ti
 
 from shoal import cli
 from shoal.commands.endings import luck
+from shoal.core.evolution import Range
 from shoal.environments.levels import Levels
 from shoal.experiment.experiment import Checkpoint, Experiment, Fitness, WeightsAndBiases
 from shoal.experiment.files import load
@@ -118,7 +119,7 @@ SETTABLE: dict[str, tuple[str, Any]] = {  # what is given, and what the field th
     "checkpoint": ("{keep: 5}", Checkpoint(keep=5)),
     "final_episodes": ("9", 9),
     "hyper": ("{epochs: 2}", {"epochs": 2.0}),
-    "space": ("{discount: [0.8, 0.9]}", {"discount": [0.8, 0.9]}),
+    "space": ("{discount: [0.8, 0.9]}", {"discount": Range(0.8, 0.9)}),
     "config": ("{layers: [8]}", {"layers": [8]}),
     "env_options": ("{gravity: 1e1}", {"gravity": 10.0}),
     "levels": ("{train: 10}", Levels(train=10)),

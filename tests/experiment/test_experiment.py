@@ -17,7 +17,7 @@ from support.runs import build_run, tiny
 from shoal.core.errors import BadField, BadInput
 from shoal.core.evolution import Cards, Range, Selection
 from shoal.core.yaml_text import plain, read_yaml
-from shoal.experiment import files, registry
+from shoal.experiment import registry
 from shoal.experiment.experiment import Checkpoint, Experiment, Fitness, WeightsAndBiases
 from shoal.experiment.files import assign, blame, dump, from_dict, load, to_dict
 from shoal.experiment.resolve import resolve
@@ -99,7 +99,7 @@ def test_file_round_trip(tmp_path: Path, experiment: Experiment) -> None:
     assert dump(back) == dump(experiment)
     assert (back.fitness, back.checkpoint, back.hyper) == (experiment.fitness, experiment.checkpoint, experiment.hyper)
     for name, r in (experiment.space or {}).items():
-        assert files.as_range(name, back.space[name]) == r  # type: ignore[index]
+        assert back.space[name] == r  # type: ignore[index]
     assert selector_of(back) == selector_of(experiment)
     assert explorer_of(back) == explorer_of(experiment)
 
@@ -153,7 +153,7 @@ def test_components_of_ones_own() -> None:
 @pytest.mark.parametrize("text", ["[1e-5, 1e-2, log]", "{low: 1e-5, high: 1e-2, scale: log}", "[1.0e-5, 0.01, log]"])
 def test_ranges_as_list_and_mapping(tmp_path: Path, text: str) -> None:
     read = load(written(tmp_path, f"space:\n  learning_rate: {text}"))
-    assert files.as_range("learning_rate", read.space["learning_rate"]) == Range(1e-5, 1e-2, "log")  # type: ignore[index]
+    assert read.space["learning_rate"] == Range(1e-5, 1e-2, "log")  # type: ignore[index]
 
 
 def test_numbers_without_a_dot(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_resolved_experiment_is_the_same_run() -> None:
         ("config.layers", "[4]", lambda e: e.config["layers"] == [4]),
         ("fitness.episodes", "3", lambda e: e.fitness == Fitness(episodes=3)),
         ("fitness.objective", "null", lambda e: e.fitness.objective is None),
-        ("space.discount", "[0.8, 0.9]", lambda e: files.as_range("", e.space["discount"]) == Range(0.8, 0.9)),
+        ("space.discount", "[0.8, 0.9]", lambda e: e.space["discount"] == Range(0.8, 0.9)),
         ("run_dir", "a/b", lambda e: e.run_dir == "a/b"),
         ("run_dir", "'1e5'", lambda e: e.run_dir == "1e5"),
     ],
@@ -242,7 +242,7 @@ def test_set_leaves_the_original_alone() -> None:
 
 def test_set_reaches_into_a_range() -> None:
     changed = assign(EVERYTHING, "space.learning_rate.low", 1e-6)
-    assert files.as_range("", changed.space["learning_rate"]) == Range(1e-6, 1e-2, "log", start=3e-4)  # type: ignore[index]
+    assert changed.space["learning_rate"] == Range(1e-6, 1e-2, "log", start=3e-4)  # type: ignore[index]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
+from shoal.core.errors import BadField
+
 # Where members begin: anywhere in a range, at its usual value, or half of them there.
 FirstValues = Literal["range", "usual", "half"]
 
@@ -35,6 +37,15 @@ class Range:
     choices: tuple[float, ...] | None = None
     ordered: bool = False
     start: float | None = None
+
+    @staticmethod
+    def in_full(value: Any) -> dict[str, Any]:
+        """The fields that [low, high] or [low, high, scale] stands for. Raises BadInput for what stands for none."""
+        if isinstance(value, (list, tuple)) and len(value) in (2, 3):
+            return dict(zip(("low", "high", "scale"), value, strict=False))
+        if not isinstance(value, dict):
+            raise BadField("", "write [low, high], [low, high, scale] or a mapping of its fields", value=f"{value!r}")
+        return value
 
 
 class Cards(NamedTuple):

@@ -8,6 +8,7 @@ import sys
 import textwrap
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from itertools import pairwise
 from numbers import Integral, Real
 from operator import index
@@ -28,22 +29,34 @@ WORDS = {
 
 def build(kind: type, values: Any, prefix: str) -> Any:
     """A dataclass from plain data. Raises BadInput that names the field by its dotted path, `prefix` in front."""
+    made = converted(kind, values, prefix)
+    try:
+        return kind(**made)
+    except BadField as error:
+        raise error.within(prefix.rstrip(".")) from error
+
+
+def converted(kind: type, values: Any, prefix: str = "") -> dict[str, Any]:
+    """The fields of a dataclass, each as its type, from plain data. Raises BadInput as `build` does."""
     if not isinstance(values, dict):
         raise BadField(prefix.rstrip("."), "must be a mapping of fields to values")
-    known = {f.name: f for f in fields(kind)}
-    hints = get_type_hints(kind)
+    known = _hints(kind)
     made = {}
     for name, value in values.items():
         if name not in known:
             raise unknown(prefix.rstrip("."), str(name), known)
         try:
-            made[name] = convert(hints[name], value, f"{prefix}{name}")
+            made[name] = convert(known[name], value, f"{prefix}{name}")
         except BadField as error:
             raise explained(error, kind, prefix) from error
-    try:
-        return kind(**made)
-    except BadField as error:
-        raise error.within(prefix.rstrip(".")) from error
+    return made
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    """The type of each field of a dataclass."""
+    hints = get_type_hints(kind)
+    return {f.name: hints[f.name] for f in fields(kind)}
 
 
 def convert(hint: Any, value: Any, place: str) -> Any:
@@ -51,7 +64,10 @@ def convert(hint: Any, value: Any, place: str) -> Any:
     if hint is Any:
         return value
     if is_dataclass(hint) and isinstance(hint, type):
-        return build(hint, as_given(value) if isinstance(value, hint) else value, f"{place}.")
+        if not isinstance(value, hint):
+            return build(hint, _in_full(hint, value, place), f"{place}.")
+        made = build(hint, as_given(value), f"{place}.")
+        return value if made == value else made
     options, base = get_args(hint), get_origin(hint) or hint
     if type(None) in options:
         return None if value is None else convert(next(o for o in options if o is not type(None)), value, place)
@@ -81,6 +97,14 @@ def convert(hint: Any, value: Any, place: str) -> Any:
     if not isinstance(value, base) or (base is int and isinstance(value, bool)):
         raise BadField(place, f"must be {WORDS.get(base, 'a list')}", value=f"{value!r}")
     return value
+
+
+def _in_full(kind: type, value: Any, place: str) -> Any:
+    """The fields that plain data stands for, where a dataclass has a short form (`in_full`). Raises BadInput."""
+    try:
+        return getattr(kind, "in_full", lambda value: value)(value)
+    except BadField as error:
+        raise error.within(place) from error
 
 
 def as_given(made: Any) -> dict[str, Any]:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from shoal.core.errors import BadField, BadInput
-from shoal.core.evolution import Cards, Decision
+from shoal.core.evolution import Cards, Decision, Range
 from shoal.core.keys import derive
-from shoal.experiment.registry import as_range, component
+from shoal.core.schema import convert
+from shoal.experiment.registry import component
 from shoal.methods.evolving import Pbt
 
 UNBOUNDED = 2**31  # generations: whoever asks and tells may go on for ever
@@ -41,7 +42,7 @@ class Evolver:
         """All as the fields of an experiment that have these names. Raises BadInput for what none of them can be."""
         if population < 1:
             raise BadField("population", "must be at least 1", value=population)
-        self._ranges = {name: as_range(name, r) for name, r in space.items()}
+        self._ranges = convert(dict[str, Range], space, "space")
         method = Pbt(component(select, "select"), component(explore, "explore"), start_after)
         no_agent: Any = None
         method.fit(no_agent, population)

@@ -8,9 +8,10 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from shoal.core.errors import BadField
-from shoal.core.schema import explained
+from shoal.core.evolution import Range
+from shoal.core.schema import as_given, converted, explained
 from shoal.environments.levels import Levels
-from shoal.experiment.registry import as_range, method
+from shoal.experiment.registry import method
 from shoal.methods.method import Method
 from shoal.methods.ranges import validate
 from shoal.trainers.trainers import Processes, is_trainer
@@ -124,7 +125,7 @@ class Experiment:
     """episodes on new seeds that measure the champion at the end"""
     hyper: dict[str, float] = field(default_factory=dict)
     """fixed values of hyperparameters that are not tuned"""
-    space: dict[str, Any] | None = None
+    space: dict[str, Range] | None = None
     """the ranges that are tuned; by default those that the agent suggests"""
     config: dict[str, Any] = field(default_factory=dict)
     """the structure of the agent, equal for all members: layer sizes, rollout length, environments per member, ..."""
@@ -134,6 +135,10 @@ class Experiment:
     """numbered variants of the environment, to train on some of them and to measure on others"""
     wandb: WeightsAndBiases | None = None
     """show the run at Weights & Biases too"""
+
+    def __post_init__(self) -> None:
+        """Give each field its type. Raises BadInput for what cannot have it."""
+        vars(self).update(converted(Experiment, as_given(self)))
 
 
 def alone(experiment: Experiment, shards: int | None = 1) -> Experiment:
@@ -187,5 +192,5 @@ def check(experiment: Experiment) -> Method:
             f"remove it here, and to start a tuned one somewhere set space.{both[0]}.start",
         )
     for name, r in (e.space or {}).items():
-        validate(name, as_range(name, r))
+        validate(name, r)
     return method(e.method)

@@ -16,7 +16,7 @@ from shoal.core.knobs import PREFIX
 from shoal.core.schema import as_given, build
 from shoal.core.yaml_text import parse, plain, read_yaml, write_yaml
 from shoal.experiment.experiment import Experiment, check
-from shoal.experiment.registry import as_range, method_data, method_name, name_of, range_data
+from shoal.experiment.registry import method_data, method_name, name_of
 from shoal.methods.evolving import Pbt
 
 COMPONENTS = ("method", "method.select", "method.explore")  # a name, or a name with options
@@ -93,11 +93,6 @@ def blame(path: Path | None, changed: Collection[str] = (), always: bool = True)
         raise
 
 
-def checked(experiment: Experiment) -> Experiment:
-    """An experiment that was made in Python, as its file would make it. Raises BadInput for wrong types."""
-    return build(Experiment, as_given(experiment), "")
-
-
 def from_dict(values: dict[str, Any]) -> Experiment:
     """An experiment from plain data. Raises BadInput for unknown fields and wrong types."""
     given = values if isinstance(values, dict) else {}  # what is no mapping is refused below
@@ -123,7 +118,10 @@ def to_dict(experiment: Experiment) -> dict[str, Any]:
     values["method"] = method_data(experiment.method)
     values["config"] = {k: name_of(v) if callable(v) else v for k, v in experiment.config.items()}
     if experiment.space is not None:
-        values["space"] = {name: range_data(as_range(name, r)) for name, r in experiment.space.items()}
+        values["space"] = {
+            name: {k: v for k, v in as_given(r).items() if v != getattr(Range, k)}
+            for name, r in experiment.space.items()
+        }
     return {k: v for k, v in values.items() if v is not None}
 
 

@@ -13,7 +13,7 @@ from shoal.core.knobs import PREFIX, joined, split, usual
 from shoal.core.types import Tunable
 from shoal.environments.envpool import twin
 from shoal.experiment.experiment import Experiment
-from shoal.experiment.registry import as_range, method_name, name_of
+from shoal.experiment.registry import method_name, name_of
 from shoal.methods.method import Method, check_limits
 from shoal.methods.ranges import nearest
 
@@ -32,10 +32,9 @@ def with_numbers(e: Experiment, method: Method, agent: Tunable, knobs: Mapping[s
             raise BadField(f"hyper.{x}", f"method {name} chooses it by itself, among method.{option}")
     for x, value in e.hyper.items():
         check_limits(agent, f"hyper.{x}", x, value)
-    if e.space is None:
+    space = e.space
+    if space is None:
         space = {x: r for x, r in method.space(agent).items() if x not in e.hyper}
-    else:
-        space = {x: as_range(x, r) for x, r in e.space.items()}
     for x, r in space.items():
         for end, value in _numbers(r):
             check_limits(agent, f"space.{x}.{end}", x, value)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import MISSING, asdict, fields, is_dataclass, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from typing import Any
 
 from shoal.core.errors import BadField, unknown
-from shoal.core.evolution import Range
 from shoal.core.schema import build
 from shoal.core.user_code import call_own, import_from
-from shoal.core.yaml_text import plain
 from shoal.environments.objective import Objective
 from shoal.methods.method import Method
 from shoal.methods.methods import METHODS
@@ -102,27 +100,6 @@ def objective(value: Any) -> Objective:
     if isinstance(value, str) and callable(found := import_object(value, "fitness.objective")):
         return found
     raise BadField("fitness.objective", "write a dotted key, or module:function", value=f"{value!r}")
-
-
-def as_range(name: str, value: Any) -> Range:
-    """A range from plain data: a mapping of its fields, or [low, high, scale]."""
-    if isinstance(value, Range):
-        return value
-    if isinstance(value, (list, tuple)):
-        if len(value) not in (2, 3):
-            raise BadField(
-                f"space.{name}", "write [low, high] or [low, high, scale], or a mapping of the fields of a range"
-            )
-        value = dict(zip(("low", "high", "scale"), value, strict=False))
-    if not isinstance(value, dict):
-        raise BadField(f"space.{name}", "write [low, high], [low, high, scale] or a mapping", value=f"{value!r}")
-    return build(Range, value, f"space.{name}.")
-
-
-def range_data(r: Range) -> dict[str, Any]:
-    """A range as plain data, without what is default."""
-    default = Range()
-    return {k: plain(v) for k, v in asdict(r).items() if v != getattr(default, k)}
 
 
 def import_object(name: str, what: str) -> Any:

@@ -24,7 +24,7 @@ from shoal.distributed.processes import Processes
 from shoal.distributed.synchronous import Evolved, Shared
 from shoal.environments.blame import callbacks_blamed
 from shoal.experiment.experiment import Experiment
-from shoal.experiment.files import blame, checked, load
+from shoal.experiment.files import blame, load
 from shoal.experiment.registry import name_of
 from shoal.experiment.trust import open_run
 from shoal.members.rollouts.episodes import statistics, with_interval
@@ -52,7 +52,7 @@ def train(
         worker = context.processes.run_dir  # one that was here before goes on
         return restore(context) if worker and (worker / "experiment.yaml").exists() else begin(context)
 
-    made = checked(experiment) if isinstance(experiment, Experiment) else load(Path(experiment))
+    made = experiment if isinstance(experiment, Experiment) else load(Path(experiment))
     return _run(made, recorders, progress, start)
 
 
