@@ -237,7 +237,7 @@ def test_evaluate_from_a_cold_start(six: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_evaluate_without_spread(tmp_path: Path) -> None:
     """Equal returns, or a single episode, have no standard error; nothing says nan."""
-    train(tiny(tmp_path / "r", env="shoal.environments.probes:endless_reward", population=2))
+    train(tiny(tmp_path / "r", env="support.probes:endless_reward", population=2))
     for episodes in ("1", "5"):
         out = shoal("evaluate", tmp_path / "r", "--episodes", episodes, "--trust-code").out
         assert out.startswith(f"5 ± 0 over {episodes} episodes (lowest 5, highest 5)")

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from support.probes import match
 from support.runs import of_method
 
 from shoal import train
@@ -21,7 +22,6 @@ from shoal.commands import checks, doctor, knobs
 from shoal.commands.checks import Finding
 from shoal.core.evolution import Range, Selection
 from shoal.distributed import directory
-from shoal.environments.probes import match
 from shoal.experiment.experiment import Checkpoint, Experiment, Fitness
 from shoal.experiment.resolve import resolve
 from shoal.methods.pbt.explore import Mutate, Perturb

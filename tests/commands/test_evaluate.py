@@ -26,7 +26,7 @@ def test_a_champion_of_every_method(tmp_path: Path, method: str) -> None:
     """However short its run was; that members filled one replay memory together is known to training alone."""
     config: dict[str, Any] = {"layers": [4]} if method == "es" else {**REPLAY, "warm_up": 200}
     agent = {"es": "policy"}.get(method, "td3")
-    probe = {"env": "shoal.environments.probes:match", "env_options": {"actions": "continuous"}}
+    probe = {"env": "support.probes:match", "env_options": {"actions": "continuous"}}
     given = {**probe, "agent": agent, "config": config, "interval": 64, "generations": 1}
     options = {"schedule": {"rows": [{}]}, "mf_pbt": {"periods": [1, 2]}}
     experiment = tiny(method={"name": method} | options.get(method, {}), **given)

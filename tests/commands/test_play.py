@@ -23,6 +23,7 @@ import jax
 import numpy as np
 import pytest
 from support.cases import others_slow
+from support.probes import match
 from support.runs import COMMAND, at_work, build_run, tiny
 
 from shoal.cli import main
@@ -31,7 +32,6 @@ from shoal.core.atomic import write_file
 from shoal.core.errors import BadInput
 from shoal.environments.levels import Span
 from shoal.environments.playground import robot
-from shoal.environments.probes import match
 from shoal.experiment.experiment import Experiment, Fitness
 from shoal.experiment.files import dump
 from shoal.run import champion

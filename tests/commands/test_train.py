@@ -407,7 +407,7 @@ def test_fitness_of_the_training_episodes(tmp_path: Path) -> None:
     assert result.summary["champion"]["evaluation"]["episodes"] == 8
 
 
-LONG = {"env": "shoal.environments.probes:endless_reward", "env_options": {"limit": 100}}
+LONG = {"env": "support.probes:endless_reward", "env_options": {"limit": 100}}
 
 
 @pytest.mark.slow
@@ -545,7 +545,7 @@ def test_every_program_is_compiled_once(
 @pytest.mark.slow
 def test_module_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`module:factory` is found where the command runs; of one that a run names that holds only for who trusts it."""
-    (tmp_path / "my_world.py").write_text("from shoal.environments.probes import match as world\n")
+    (tmp_path / "my_world.py").write_text("from support.probes import match as world\n")
     monkeypatch.chdir(tmp_path)
     before = list(sys.path)
     made = shoal(*flags(tmp_path / "r", env="my_world:world"))

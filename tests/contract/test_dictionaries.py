@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from shoal.core.errors import BadInput
 from shoal.core.evolution import Decision
 from shoal.core.spec import Spec
 from shoal.core.types import Agent, Rollout, TimeStep
-from shoal.environments import probes, registry
+from shoal.environments import registry
 from shoal.environments.guard import guarded
 from shoal.environments.host import HostEnvironment
 from shoal.environments.measurement import Measurement
@@ -248,8 +249,9 @@ def test_what_is_seen_is_told() -> None:
     assert (found.mark, found.text) == ("✓", f"{whole}; policies see state")
     with pytest.raises(BadInput, match=re.escape(f"its observations are no grid, but {whole}")):
         stage_of("support.parts:in_parts", {}, None)
-    assert described("luck", probes.luck())[0] == (
-        "luck shows state (1,) float32, privileged_state (2,) float32; actor sees state; critic sees privileged_state"
+    seen = replace(in_parts().spec, actor=("state",), critic=("privileged_state",))
+    assert described("parts", in_parts()._replace(spec=seen))[0] == (
+        f"parts shows {whole}; actor sees state; critic sees privileged_state"
     )
 
 

@@ -15,19 +15,20 @@ import numpy as np
 import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from scipy import stats
+from support import probes
 from support.cases import others_slow
 from support.tiny import leaves, same
 
 from shoal.core.errors import BadInput
 from shoal.core.spec import Continuous, Discrete, Leaf, MultiDiscrete
 from shoal.core.types import TimeStep
-from shoal.environments import probes, registry
+from shoal.environments import registry
 from shoal.environments.device import DeviceEnvironment, auto_reset, turned
 from shoal.environments.host import HostEnvironment
 from shoal.environments.registry import Environment
 from shoal.environments.spaces import to_bounds
 
-PROBES = "shoal.environments.probes:"
+PROBES = "support.probes:"
 DEVICE = [
     ("gymnax:CartPole-v1", {}),
     ("gymnax:Pendulum-v1", {"max_steps_in_episode": 7}),
@@ -38,7 +39,6 @@ DEVICE = [
     (PROBES + "endless_reward", {}),
     (PROBES + "recall", {"delay": 2}),
     (PROBES + "fork", {}),
-    (PROBES + "luck", {}),
     (PROBES + "match", {"actions": "discrete"}),
     (PROBES + "match", {"actions": "multi_discrete"}),
     (PROBES + "match", {"actions": "continuous"}),

@@ -58,7 +58,7 @@ def test_the_knobs_of_an_environment() -> None:
         **{"max_speed": 8, "max_torque": 2, "dt": 0.05, "g": 9, "m": 1, "l": 1}
     }
     assert dict(registry.make("gym:Pendulum-v1", {}).knobs) == {"dt": 0.05, "max_torque": 2, "g": 10, "m": 1, "l": 1}
-    assert dict(registry.make("shoal.environments.probes:fork", {}).knobs) == {}
+    assert dict(registry.make("support.probes:fork", {}).knobs) == {}
     assert dict(registry.make("test_knobs:breeze", {}).knobs) == {"wind": 0.5}
 
 

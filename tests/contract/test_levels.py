@@ -103,8 +103,8 @@ def test_levels_of_gymnasium_are_its_seeds() -> None:
     [
         ("gymnax:CartPole-v1", True),
         ("gym:CartPole-v1", True),
-        ("shoal.environments.probes:recall", True),
-        ("shoal.environments.probes:delayed_reward", False),
+        ("support.probes:recall", True),
+        ("support.probes:delayed_reward", False),
         ("gym:CliffWalking-v1", False),
     ],
 )

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.cases import others_slow
+from support.probes import endless_reward
 
 from shoal.agents.policy import policy
 from shoal.core.evolution import Decision
@@ -23,7 +24,6 @@ from shoal.core.types import Agent, Member, Rollout
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.gymnasium import gymnasium_environment
 from shoal.environments.measurement import Measurement
-from shoal.environments.probes import endless_reward
 from shoal.members.member_shard import MemberShard
 from shoal.methods.independent import independent
 

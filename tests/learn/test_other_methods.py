@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pytest
+from support import probes
 from support.runs import build_run
 
 import shoal
-from shoal.environments import probes
 from shoal.experiment.experiment import Experiment, Fitness
 from shoal.experiment.files import load
 

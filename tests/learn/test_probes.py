@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from support import probes
 from support.cases import others_slow
 
 import shoal
 from shoal.agents.dqn import dqn
 from shoal.agents.policy import policy
 from shoal.agents.ppo import ppo
-from shoal.environments import probes
+from shoal.core.user_code import import_from
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.measurement import Measurement
 from shoal.experiment.experiment import Experiment, Fitness
@@ -22,6 +24,7 @@ from shoal.methods.independent import independent
 from shoal.rl.networks import MLP
 
 N, DISCOUNT = 2, 0.9
+EXAMPLES = str(Path(__file__).parents[2] / "examples")
 
 
 def trained(environment: DeviceEnvironment, iterations: int, fitness: str = "training", **hyper: float) -> MemberShard:
@@ -61,9 +64,10 @@ def test_truncation_bootstraps():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("critic", "low", "high"), [((), 0.98, 1), (("state",), 0.6, 0.9)])
-def test_a_critic_that_sees_more_tells_merit_from_luck(critic, low, high):
+def test_a_critic_that_sees_more_tells_merit_from_luck(critic, low, high, monkeypatch):
     """The probability of the right action, after as many updates with the one critic and with the other."""
-    environment, members = probes.luck(), 2
+    monkeypatch.syspath_prepend(EXAMPLES)
+    environment, members = import_from("who_sees_what:luck", "env")(), 2
     agent = ppo(environment.spec, layers=(), environments=8, rollout=8, minibatches=2, critic=critic)
     shard = MemberShard(environment, independent(agent), np.arange(members), 0, Measurement("training"))
     values = agent.hyper._asdict() | {"learning_rate": 0.01, "entropy_coefficient": 0.0}
@@ -160,7 +164,7 @@ def test_every_way_to_learn(way, tmp_path):
     actions = "discrete" if way == "dqn" else "continuous"
     settings = {"fitness": Fitness(episodes=32), "space": {}} | WAYS[way]
     experiment = Experiment(
-        **{"env": "shoal.environments.probes:match", "env_options": {"actions": actions}, "seed": 0},
+        **{"env": "support.probes:match", "env_options": {"actions": actions}, "seed": 0},
         **{"run_dir": str(tmp_path / "run"), "final_episodes": 32},
         **settings,
     )

@@ -10,12 +10,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from support.probes import match
 
 from shoal.core.errors import BadInput
 from shoal.core.spec import ActionSpace, Spec
 from shoal.core.types import Agent
 from shoal.environments.device import DeviceEnvironment
-from shoal.environments.probes import match
 from shoal.methods.method import AGENTS
 from shoal.methods.methods import METHODS
 

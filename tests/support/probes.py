@@ -92,30 +92,6 @@ def fork() -> DeviceEnvironment:
     return DeviceEnvironment(Spec((1,), "float32", Continuous((-1.0,), (1.0,))), reset, step)
 
 
-def luck(size: float = 20.0) -> DeviceEnvironment:
-    """One step: `state`, -1 or 1, says which action has reward 1; luck, -size or size, is added to the reward of both.
-
-    `privileged_state` tells the luck too: a critic that sees it leaves nothing but merit in the advantage. To one that sees
-    `state` alone a good action looks as bad as a bad one, until a great many of them have been averaged.
-    """
-
-    def reset(key: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
-        signs = jnp.where(jax.random.bernoulli(key, shape=(2,)), jnp.float32(1), jnp.float32(-1))
-        state = signs * jnp.array([1.0, size])
-        return state, seen(state)
-
-    def seen(state: jax.Array) -> dict[str, jax.Array]:
-        return {"state": state[:1], "privileged_state": state}
-
-    def step(key: jax.Array, state: jax.Array, action: jax.Array) -> tuple[Any, ...]:
-        merit = (action == (state[0] > 0).astype(jnp.int32)).astype(jnp.float32)
-        return state, seen(state), merit + state[1], _YES, _NO
-
-    shapes = {"state": (1,), "privileged_state": (2,)}
-    spec = Spec(shapes, "float32", Discrete(2), actor=("state",), critic=("privileged_state",))
-    return DeviceEnvironment(spec, reset, step)
-
-
 def match(actions: str = "discrete") -> DeviceEnvironment:
     """One step; the observation, -1 or 1, says which action has reward 1; every other has 0 or less.
 

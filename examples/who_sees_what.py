@@ -1,0 +1,56 @@
+"""A critic that sees more than the policy: observations are a dictionary, and the experiment says who sees what of it."""
+
+import jax
+import jax.numpy as jnp
+
+from shoal import DeviceEnvironment, Discrete, Experiment, Spec, train
+
+UPDATES, STEPS, MEMBERS = 60, 64, 4  # of each member, and in each update
+
+
+def luck(size: float = 20.0) -> DeviceEnvironment:
+    """One step: `state`, -1 or 1, says which action has reward 1; luck, -size or size, is added to the reward of both.
+
+    `privileged_state` tells the luck too: a critic that sees it leaves nothing but merit in the advantage. To one that sees
+    `state` alone a good action looks as bad as a bad one, until a great many of them have been averaged.
+    """
+
+    def reset(key):
+        signs = jnp.where(jax.random.bernoulli(key, shape=(2,)), jnp.float32(1), jnp.float32(-1))
+        drawn = signs * jnp.array([1.0, size])
+        return (drawn, jnp.float32(0)), seen(drawn)
+
+    def seen(drawn):
+        return {"state": drawn[:1], "privileged_state": drawn}
+
+    def step(key, state, action):
+        drawn, _ = state
+        merit = (action == (drawn[0] > 0).astype(jnp.int32)).astype(jnp.float32)
+        return (drawn, merit), seen(drawn), merit + drawn[1], jnp.bool(True), jnp.bool(False)
+
+    shapes = {"state": (1,), "privileged_state": (2,)}
+    # In an experiment file these may be others: config: {actor: [...], critic: [...]}
+    spec = Spec(shapes, "float32", Discrete(2), actor=("state",), critic=("privileged_state",))
+    return DeviceEnvironment(spec, reset, step, info=lambda state: {"merit": state[1]})
+
+
+def main() -> None:
+    for critic in (["state", "privileged_state"], ["state"]):
+        result = train(
+            Experiment(
+                env=luck,
+                fitness={"objective": "merit", "actions": "sampled"},
+                population=MEMBERS,
+                generations=1,
+                interval=UPDATES * STEPS,
+                config={"layers": [], "environments": 8, "rollout": 8, "minibatches": 2, "critic": critic},
+                hyper={"learning_rate": 0.01, "entropy_coefficient": 0.0},
+                space={},
+                final_episodes=1024,
+            )
+        )
+        print(f"a critic that sees {' and '.join(critic)}: {result.summary['champion']['evaluation']['mean']:.2f}")
+
+
+if __name__ == "__main__":
+    main()
