@@ -9,21 +9,21 @@ from rich.columns import Columns
 from shoal.core.errors import BadInput
 from shoal.core.knobs import PREFIX
 from shoal.core.spec import told
+from shoal.environments import registry
 from shoal.environments.device import DeviceEnvironment, lenient
 from shoal.environments.host import HostEnvironment
 from shoal.environments.randomised import SPREAD
-from shoal.environments.registry import SUITES, installed, make, names, resolve
 from shoal.records.screen import Screen, styled
 
 
 def tell(pattern: str, screen: Screen) -> None:
     """List the installed environments whose ids contain this; describe those that it is the whole id of."""
     whole, some = False, False
-    for suite, about in SUITES.items():
-        found = [name for name in names(suite) if pattern.lower() in f"{suite}:{name}".lower()]
+    for suite, about in registry.SUITES.items():
+        found = [name for name in registry.names(suite) if pattern.lower() in f"{suite}:{name}".lower()]
         whole |= any(pattern in (name, f"{suite}:{name}") for name in found)
         some |= bool(found) or pattern.lower() in f"{suite}:"
-        if not installed(suite):
+        if not registry.installed(suite):
             if ":" in pattern and not pattern.startswith(f"{suite}:"):
                 continue  # asked of another suite
             missing = f" is not installed: pip install 'shoal[{suite}]' (package {about.package})"
@@ -34,10 +34,10 @@ def tell(pattern: str, screen: Screen) -> None:
             ids = [f"{suite}:{name}" for name in found]
             screen.print(*([Columns(ids, padding=(0, 2))] if screen.is_terminal else ids), sep="\n")
     if not some:
-        raise BadInput(f"{resolve(pattern)} is your own: shoal doctor --env {pattern} tells of it")
+        raise BadInput(f"{registry.resolve(pattern)} is your own: shoal doctor --env {pattern} tells of it")
     if whole:
-        full = resolve(pattern)
-        screen.print(*described(full, make(full, {})), sep="\n")
+        full = registry.resolve(pattern)
+        screen.print(*described(full, registry.make(full, {})), sep="\n")
 
 
 def described(full: str, environment: DeviceEnvironment | HostEnvironment) -> list[str]:
