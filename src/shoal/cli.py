@@ -15,7 +15,7 @@ from signal import SIGINT
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from shoal import __version__
 from shoal.commands.endings import Unheard, console, say, scored, show
@@ -271,7 +271,7 @@ def import_(
     ] = (),
     task: Annotated[str | None, flag("ID", "the task, such as Isaac-Cartpole-v0")] = None,
     workers: Annotated[int, flag("N", "machines that will share a directory")] = 1,
-    flags: IsaacFlags = NONE,
+    flags: Annotated[Any, arg(constructor=IsaacFlags)] = NONE,
     out: Annotated[Path | None, flag("OUT", "where to write it (default: it is printed)", "-o")] = None,
 ) -> int:
     """Make an experiment file of what Isaac Lab's population-based training is told."""

@@ -72,11 +72,12 @@ def of_run(run: Path) -> Experiment:
 
 
 @contextmanager
-def blame(path: Path | None, changed: Collection[str] = (), always: bool = True) -> Iterator[None]:
+def blame(path: Path | None, changed: Collection[str] = (), always: bool = True, within: str = "") -> Iterator[None]:
     """Errors inside name the file and the line that they are about.
 
     changed: fields that flags have set, for which the file is not to blame
     always: name the file even where no line of it fits
+    within: the field of the file in which the fields lie that errors name
     """
     try:
         yield
@@ -87,7 +88,7 @@ def blame(path: Path | None, changed: Collection[str] = (), always: bool = True)
             if any(f"{error.path}.".startswith(f"{field}.") for field in changed):
                 raise
             with suppress(BadInput, OSError):
-                error.line = error.line_in(parse(path.read_text(encoding="utf-8"))[1])
+                error.line = error.within(within).line_in(parse(path.read_text(encoding="utf-8"))[1])
         if error.line is not None or always:
             error.file = path
         raise
