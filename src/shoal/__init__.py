@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from shoal.environments.device import DeviceEnvironment
     from shoal.experiment.evolver import Evolver
     from shoal.experiment.experiment import Experiment, Fitness
-    from shoal.records.recorder import Generation, Recorder
+    from shoal.records.generation import Generation
+    from shoal.records.recorder import Recorder
     from shoal.report.load_run import LoadedRun, load_run
     from shoal.run.champion import Champion, load_champion
     from shoal.run.loop import Result, resume, train
@@ -59,7 +60,7 @@ _HOMES = {
     "Evolver": "shoal.experiment.evolver",
     "Experiment": "shoal.experiment.experiment",
     "Fitness": "shoal.experiment.experiment",
-    "Generation": "shoal.records.recorder",
+    "Generation": "shoal.records.generation",
     "LoadedRun": "shoal.report.load_run",
     "Member": "shoal.core.types",
     "MultiDiscrete": "shoal.core.spec",

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.runs import rows, shoal, tiny
+from support.runs import ended, rows, shoal, tiny
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from shoal.core.evolution import Cards
@@ -109,15 +109,9 @@ def displayed(method: str, metrics: dict[str, float], generation: int = 0) -> st
     display = Display(console)
     experiment = tiny(method=method, generations=3)
     resolved = SimpleNamespace(experiment=experiment, steps=64, method=registry.method(method))
-    hyper = {"diversity": np.array([0.5])}
-    event = SimpleNamespace(
-        generation=generation,
-        timing={"steps_per_second": 10.0},
-        cards=SimpleNamespace(fitness=np.array([7.0]), uid=np.arange(1), episodes=np.ones(1), hyper=hyper),
-        metrics={name: np.array([value]) for name, value in metrics.items()},
-    )
+    values = {name: np.array([value]) for name, value in metrics.items()}
     display.start(Start(resolved, 1, Path("somewhere"), 0))  # type: ignore[arg-type]
-    display.generation(event)  # type: ignore[arg-type]
+    display.generation(ended(generation, np.array([7.0]), values, {"diversity": np.array([0.5])}))
     display.finish(None)
     return re.sub(r"\x1b\[[?\d;]*\w", "", console.file.getvalue())  # type: ignore[attr-defined]
 

@@ -30,7 +30,8 @@ from shoal.methods.evolving import Pbt
 from shoal.methods.pbt.explore import EXPLORERS
 from shoal.methods.pbt.select import SELECTORS, Truncation
 from shoal.records.console import Display
-from shoal.records.recorder import Generation, Recorder, Start
+from shoal.records.generation import Generation
+from shoal.records.recorder import Recorder, Start
 from shoal.records.screen import Screen
 from shoal.run.loop import resume, train
 

@@ -10,7 +10,8 @@ import pytest
 import shoal
 from shoal.experiment.experiment import Fitness
 from shoal.experiment.files import load
-from shoal.records.recorder import Generation, Recorder
+from shoal.records.generation import Generation
+from shoal.records.recorder import Recorder
 
 pytestmark = pytest.mark.slow
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"

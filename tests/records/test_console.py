@@ -9,21 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.runs import tiny
+from support.runs import ended, tiny
 
 from shoal.methods.evolving import Pbt
 from shoal.records import console as module
 from shoal.records.console import Display
 from shoal.records.recorder import Start
 from shoal.records.screen import Screen
-
-
-def ended(generation: int) -> Any:
-    cards = SimpleNamespace(fitness=np.ones(4), uid=np.arange(4), episodes=np.full(4, 2))
-    timing = {"steps_per_second": 1.0}
-    return SimpleNamespace(
-        generation=generation, cards=cards, parents=cards, copied=np.zeros(4, bool), metrics={}, timing=timing
-    )
 
 
 def test_the_bar_never_runs_backwards() -> None:
@@ -42,7 +34,7 @@ def test_the_bar_never_runs_backwards() -> None:
         for phase, fraction in (("train", 0.0), ("train", 0.5), ("evaluate", 0.0), ("evaluate", 0.3), ("evolve", 0.0)):
             display.progress(generation, phase, fraction)
             seen.append(share())
-        display.generation(ended(generation))
+        display.generation(ended(generation, np.ones(4)))
         seen.append(share())
     display.progress(1, "champion", 0.0)
     seen.append(share())
@@ -69,7 +61,7 @@ def test_the_time_left_falls_and_fits_into_a_narrow_terminal(monkeypatch: pytest
 
     show(50, "train")
     now = 100
-    display.generation(ended(0))
+    display.generation(ended(0, np.ones(4)))
     show(100, "train")
     show(180, "train")
     show(700, "evaluate")  # later than was expected

@@ -18,10 +18,12 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from shoal.cli import main
+from shoal.core.evolution import Best, Cards
 from shoal.core.workshop import Workshop
 from shoal.distributed.processes import Processes
 from shoal.experiment.experiment import Checkpoint, Experiment, Fitness
 from shoal.experiment.resolve import resolve
+from shoal.records.generation import Generation
 from shoal.records.recorder import Recorder
 
 COMMAND = (sys.executable, "-m", "shoal")  # in a process of its own
@@ -130,6 +132,16 @@ def at_work(place: Path) -> Iterator[Workshop]:
 
 def rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def ended(
+    generation: int, fitness: np.ndarray, metrics: dict[str, np.ndarray] | None = None, hyper: Any = None
+) -> Generation:
+    """What recorders hear of a generation of members, none of whom copies another."""
+    n, same = len(fitness), np.ones(len(fitness))
+    cards = Cards(np.arange(n), np.full(n, generation), np.full(n, 64), fitness, same, np.full(n, 2), hyper or {})
+    numbers: Any = {"steps": 64 * n, "evaluation_steps": 0, "best": Best(), "timing": {"steps_per_second": 10.0}}
+    return Generation(generation, cards, cards, cards.hyper, np.zeros(n, bool), metrics or {}, **numbers)
 
 
 def curves(run: Path) -> dict[str, list[tuple[int, float]]]:

@@ -34,7 +34,8 @@ from shoal.core.interrupts import Failed, Interrupted
 from shoal.experiment.experiment import Experiment, Fitness
 from shoal.experiment.resolve import resolve
 from shoal.members.trainer_shard import TrainerShard
-from shoal.records.recorder import Generation, Recorder
+from shoal.records.generation import Generation
+from shoal.records.recorder import Recorder
 from shoal.run.champion import load_champion
 from shoal.run.checkpoint import read_manifest
 from shoal.run.loop import resume, train

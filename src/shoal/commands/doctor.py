@@ -26,8 +26,9 @@ from shoal.experiment.make import recipe_of
 from shoal.experiment.registry import method_data
 from shoal.experiment.resolve import Resolved, resolve
 from shoal.members.devices import prepare
+from shoal.records.generation import Generation
 from shoal.records.jsonl import read_lines
-from shoal.records.recorder import Generation, Recorder
+from shoal.records.recorder import Recorder
 from shoal.records.screen import styled
 from shoal.run.loop import train
 from shoal.testing.checks import QUICK

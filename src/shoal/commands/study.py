@@ -22,7 +22,8 @@ from shoal.distributed.lease import Lease
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import blame
 from shoal.members.devices import prepare
-from shoal.records.recorder import Generation, Recorder, Start
+from shoal.records.generation import Generation
+from shoal.records.recorder import Recorder, Start
 from shoal.records.screen import Screen, styled
 from shoal.records.tensorboard import TensorBoard
 from shoal.run.loop import resume, train

@@ -1,4 +1,8 @@
-"""Leases of names, among processes that share only a directory."""
+"""Leases of names, among processes that share only a directory.
+
+Why not `filelock.SoftFileLease`: a worker of another machine that has the same host name is one of this machine that has
+ended to it, and a living one loses its name at once (tried with filelock 4.2.12).
+"""
 
 from __future__ import annotations
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,9 +22,10 @@ from shoal.records.screen import Screen, styled
 
 if TYPE_CHECKING:
     from shoal.methods.method import Method
-    from shoal.records.recorder import Generation, Start
+    from shoal.records.generation import Generation, Rows
+    from shoal.records.recorder import Start
 
-Column = Callable[["Generation"], str]
+Column = Callable[["Rows"], str]
 ROWS = 12  # generations in view
 
 
@@ -61,7 +64,7 @@ class Display(Recorder):
             self._say(f"interval {e.interval:,} is rounded up to {resolved.steps:,}: whole rollouts", "dim")
         if e.levels is not None:
             other = "train" if e.fitness.levels == "validation" else "validation"
-            self._columns[other] = _on_levels(other)
+            self._columns[other] = partial(_on_levels, other)
             self._say(
                 f"fitness is measured on {e.fitness.levels} levels; {other}: what the best returns on those of {other}",
                 "dim",
@@ -92,10 +95,10 @@ class Display(Recorder):
     def generation(self, event: Generation) -> None:
         self._done, self._fraction, self._ended = event.generation + 1, 0.0, time.monotonic()
         if DETERMINANT in event.metrics:
-            self._columns["determinant"] = _measured(DETERMINANT)
+            self._columns["determinant"] = _metric(DETERMINANT)
         row = (
             f"{self._done}/{self._total}",
-            *(value(event) for value in self._columns.values()),
+            *(value(event.rows) for value in self._columns.values()),
             f"{event.timing['steps_per_second']:,.0f}",
         )
         self._rows = [*self._rows[-ROWS + 1 :], row]
@@ -151,12 +154,6 @@ class Display(Recorder):
             self._console.print(text, style=style, soft_wrap=True)
 
 
-def _copies(event: Generation) -> str:
-    uid, parents = event.cards.uid, event.parents.uid
-    pairs = [f"{uid[i]}←{parents[i]}" for i in np.flatnonzero(event.copied)]
-    return " ".join(pairs) if len(pairs) <= 8 else f"{' '.join(pairs[:7])} … {len(pairs)} in all"
-
-
 def _troubles(event: Generation) -> dict[str, np.ndarray]:
     """Problems, and the uids of the members that have them."""
     cards = event.cards
@@ -184,46 +181,46 @@ def _columns(method: Method) -> dict[str, Column]:
     if method.drawn:
         return dict(DRAWN)
     copies: dict[str, Column] = {"copies": _copies} if method.copies else {}
-    return FITNESS | copies | {name: _common(name) for name in method.chosen}
+    return FITNESS | copies | {name: _hyper(name) for name in method.chosen}
 
 
-def _fitness(kind: Callable[[np.ndarray], float]) -> Column:
-    """A statistic of the finite ones."""
-
-    def say(event: Generation) -> str:
-        finite = event.cards.fitness[np.isfinite(event.cards.fitness)]
-        return f"{kind(finite) if len(finite) else np.nan:.4g}"
-
-    return say
+def _copies(rows: Rows) -> str:
+    pairs = [f"{row['uid']}←{row['parent']}" for row in rows.lineage if row["uid"] != row["parent"]]
+    return " ".join(pairs) if len(pairs) <= 8 else f"{' '.join(pairs[:7])} … {len(pairs)} in all"
 
 
-def _measured(metric: str) -> Column:
+def _fitness(kind: str) -> Column:
+    """The best, median or worst of the finite ones."""
+    return lambda rows: _figure(rows.metrics["fitness"][kind])
+
+
+def _metric(name: str) -> Column:
     """A metric that all members have in common."""
-    return lambda event: f"{event.metrics[metric][0]:.4g}"
+    return lambda rows: _figure(rows.metrics["members"][name][0])
 
 
-def _on_levels(purpose: str) -> Column:
-    """What the fittest member returns on the levels of a purpose."""
-
-    def say(event: Generation) -> str:
-        fitness = np.where(np.isfinite(event.cards.fitness), event.cards.fitness, -np.inf)
-        return f"{event.levels[purpose][fitness.argmax()]:.4g}"
-
-    return say
-
-
-def _common(hyper: str) -> Column:
+def _hyper(name: str) -> Column:
     """A hyperparameter that all members have in common."""
-    return lambda event: f"{event.cards.hyper[hyper][0]:.4g}"
+    return lambda rows: _figure(rows.lineage[0]["hyper"][name])
 
 
-FITNESS = {"best": _fitness(np.max), "median": _fitness(np.median), "worst": _fitness(np.min)}
+def _on_levels(purpose: str, rows: Rows) -> str:
+    """What the fittest member returns on the levels of a purpose."""
+    best = max(rows.lineage, key=lambda row: -math.inf if row["fitness"] is None else row["fitness"])
+    return _figure(best["levels"][purpose])
+
+
+def _figure(value: float | None) -> str:
+    return "nan" if value is None else f"{value:.4g}"
+
+
+FITNESS = {kind: _fitness(kind) for kind in ("best", "median", "worst")}
 DRAWN = {
-    "mean": _fitness(np.max),
-    "rank": _measured("mean/rank"),
-    "lowest": _measured("returns/min"),
-    "average": _measured("returns/mean"),
-    "highest": _measured("returns/max"),
+    "mean": _fitness("best"),
+    "rank": _metric("mean/rank"),
+    "lowest": _metric("returns/min"),
+    "average": _metric("returns/mean"),
+    "highest": _metric("returns/max"),
 }
 DETERMINANT = "diversity/determinant"
 ALIKE = (

@@ -4,31 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from itertools import groupby
-from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-from shoal.records.jsonl import each_line
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from shoal.methods.method import Method
+    from shoal.records.generation import Rows
 
 COMMON = ("diversity/determinant", "diversity/log_determinant")  # metrics that all members have in common
 PAIRS = "diversity/to "  # so begin those of pairs of members: a matrix is no curve
 MEMBERS_SHOWN = 64  # more curves on a page cannot be read, and writing them takes as long as training
-
-
-class Rows(NamedTuple):
-    """What the files of a run hold of one generation."""
-
-    lineage: list[dict[str, Any]]  # one row per member
-    metrics: dict[str, Any]
-
-    @property
-    def step(self) -> int:
-        """Environment steps per member so far."""
-        return max(row["steps"] for row in self.lineage)
 
 
 class Scalar(NamedTuple):
@@ -77,20 +62,6 @@ def _of_drawn(rows: Rows) -> Iterator[Scalar]:
         yield Scalar(name, _number(values[0]))
     for name, value in mean["hyper"].items():
         yield Scalar(f"hyper/{name}", value)
-
-
-def read_rows(run_dir: Path, before: int) -> Iterator[Rows]:
-    """The generations before `before` that the files of a run hold, in order, one after another."""
-    lineage = (row for row in each_line(run_dir / "lineage.jsonl") if isinstance(row.get("steps"), int))
-    metrics = each_line(run_dir / "metrics.jsonl")
-    entry = next(metrics, None)
-    for generation, rows in groupby(lineage, lambda row: row["generation"]):
-        if generation >= before:
-            return
-        while entry is not None and entry["generation"] < generation:
-            entry = next(metrics, None)
-        if entry is not None and entry["generation"] == generation:
-            yield Rows(list(rows), entry)
 
 
 def _number(value: float | None) -> float:

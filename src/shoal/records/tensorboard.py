@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 from shoal.core.atomic import remove
 from shoal.core.interrupts import described
 from shoal.core.user_code import one_line
-from shoal.records.recorder import Recorder, lineage_rows, metrics_row
-from shoal.records.scalars import Rows, read_rows, scalars
+from shoal.records.generation import Rows, read_rows
+from shoal.records.recorder import Recorder
+from shoal.records.scalars import scalars
 
 if TYPE_CHECKING:
-    from shoal.records.recorder import Generation, Start
+    from shoal.records.generation import Generation
+    from shoal.records.recorder import Start
 
 LATER = 0.1  # seconds after a generation that its curves are written, at most
 
@@ -69,7 +71,7 @@ class TensorBoard(Recorder):
     def _write_event(self, event: Generation) -> None:
         # First the loop needs the interpreter, until the next interval is under way.
         time.sleep(min(LATER, event.timing["train"] / 5))
-        self._write(Rows(lineage_rows(event), metrics_row(event)))
+        self._write(event.rows)
 
     def _rewrite(self, generation: int) -> None:
         """Write the curves of all generations before this one again; what was there of them goes once that is done."""

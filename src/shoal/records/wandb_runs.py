@@ -14,11 +14,12 @@ from shoal.core.user_code import one_line
 from shoal.core.yaml_text import plain
 from shoal.experiment.experiment import WeightsAndBiases
 from shoal.experiment.files import to_dict
-from shoal.records.recorder import Recorder, lineage_rows, metrics_row
-from shoal.records.scalars import Rows, scalars
+from shoal.records.recorder import Recorder
+from shoal.records.scalars import scalars
 
 if TYPE_CHECKING:
-    from shoal.records.recorder import Generation, Start
+    from shoal.records.generation import Generation
+    from shoal.records.recorder import Start
 
 POPULATION = "population"  # the run that is of no member
 
@@ -44,9 +45,8 @@ class WandbRuns(Recorder):
         self._run(POPULATION)  # what is wrong with it shows before anything is trained
 
     def generation(self, event: Generation) -> None:
-        rows = Rows(lineage_rows(event), metrics_row(event))
         points: dict[str, dict[str, float]] = {}
-        for name, value, member in scalars(rows, self._resolved.method):
+        for name, value, member in scalars(event.rows, self._resolved.method):
             if not math.isnan(value):
                 run, name = self._place(name, member)
                 points.setdefault(run, {})[name] = value

@@ -28,7 +28,8 @@ from shoal.experiment.files import blame, load
 from shoal.experiment.registry import name_of
 from shoal.experiment.trust import open_run
 from shoal.members.rollouts.episodes import statistics, with_interval
-from shoal.records.recorder import Generation, Recorder, Start, lineage_rows, metrics_row
+from shoal.records.generation import Generation
+from shoal.records.recorder import Recorder, Start
 from shoal.run.champion import best_at
 from shoal.run.control import Control
 from shoal.run.result import Result, summarise
@@ -226,11 +227,11 @@ def _record(c: Context, event: Generation) -> bool:
     enough = False
     if c.leading:
         began = time.perf_counter()
-        c.files.lineage.write(lineage_rows(event))
+        c.files.lineage.write(event.rows.lineage)
         answers = [recorder.generation(event) for recorder in c.control.recorders]
         enough = any(answers)
         timing = event.timing | {"record": time.perf_counter() - began}
-        c.files.metrics.write([metrics_row(event._replace(timing=timing))])
+        c.files.metrics.write([event.rows.metrics | {"timing": timing}])
     return c.processes.exchange.broadcast("enough" if enough else "") == "enough"
 
 

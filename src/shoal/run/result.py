@@ -9,7 +9,8 @@ from typing import Any
 from shoal.core.evolution import Best, Cards
 from shoal.experiment.registry import name_of
 from shoal.experiment.resolve import Resolved
-from shoal.records.recorder import about_method, finite_or_none
+from shoal.records.generation import finite_or_none
+from shoal.records.recorder import about_method
 from shoal.run.champion import Champion, load_champion
 
 

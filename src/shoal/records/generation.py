@@ -1,0 +1,119 @@
+"""What there is to record of a generation: the event, the rows of lineage.jsonl and metrics.jsonl, and how they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from shoal.core.evolution import Cards
+from shoal.records.jsonl import each_line
+
+if TYPE_CHECKING:
+    from shoal.core.evolution import Best
+
+
+class Rows(NamedTuple):
+    """What the files of a run hold of one generation."""
+
+    lineage: list[dict[str, Any]]  # one row per member: uid, fitness, hyperparameters, and the parent that it copies
+    metrics: dict[str, Any]  # the generation as a whole
+
+    @property
+    def step(self) -> int:
+        """Environment steps per member so far."""
+        return max(row["steps"] for row in self.lineage)
+
+
+@dataclass(frozen=True)
+class Generation:
+    """The events of one generation."""
+
+    generation: int
+    cards: Cards  # of the members, or of the mean that they are drawn around; after the interval, before the decision
+    parents: Cards  # [N], of the members whose weights each member continues with
+    hyper: dict[str, np.ndarray]  # float32 [N] each, of the next interval
+    explored: np.ndarray  # bool [N]
+    metrics: dict[str, np.ndarray]  # [N] each
+    steps: int  # environment steps of all members so far
+    evaluation_steps: int
+    best: Best
+    timing: dict[str, float]
+
+    @cached_property
+    def rows(self) -> Rows:
+        """What the files of the run are to hold of it."""
+        cards, parents, best = self.cards, self.parents, self.best
+        columns = _plain(
+            {
+                "uid": cards.uid,
+                "parent": parents.uid,
+                "parent_generation": parents.generation,
+                "parent_fitness": parents.fitness,
+                "explored": self.explored,
+                "fitness": cards.fitness,
+                "returns_std": cards.deviation,
+                "episodes": cards.episodes,
+                "steps": cards.steps,
+            }
+        )
+        groups = {"hyper": _plain(cards.hyper)} | ({"levels": _plain(self.levels)} if self.levels else {})
+        lineage = [
+            {"generation": self.generation}
+            | {name: x[i] for name, x in columns.items()}
+            | {group: {name: x[i] for name, x in some.items()} for group, some in groups.items()}
+            for i in range(len(cards.uid))
+        ]
+        fitness = cards.fitness[np.isfinite(cards.fitness)]
+        kinds: dict[str, Any] = {"best": np.max, "median": np.median, "worst": np.min, "mean": np.mean}
+        metrics = {
+            "generation": self.generation,
+            "steps": self.steps,
+            "evaluation_steps": self.evaluation_steps,
+            "fitness": {name: float(kind(fitness)) if len(fitness) else None for name, kind in kinds.items()},
+            "champion": {"uid": best.uid, "generation": best.generation, "fitness": finite_or_none(best.fitness)},
+            "copies": int(self.copied.sum()),
+            "members": _plain(self.metrics),
+            "timing": self.timing,
+        }
+        return Rows(lineage, metrics)
+
+    @property
+    def levels(self) -> dict[str, np.ndarray]:
+        """[N] each: returns on the levels of train and validation, and the gap; empty where there are no levels."""
+        start = "levels/"
+        return {name.removeprefix(start): x for name, x in self.metrics.items() if name.startswith(start)}
+
+    @property
+    def copied(self) -> np.ndarray:
+        """bool [N]: the members that copied another."""
+        return self.parents.uid != self.cards.uid
+
+
+def read_rows(run_dir: Path, before: int) -> Iterator[Rows]:
+    """The generations before `before` that the files of a run hold, in order, one after another."""
+    lineage = (row for row in each_line(run_dir / "lineage.jsonl") if isinstance(row.get("steps"), int))
+    metrics = each_line(run_dir / "metrics.jsonl")
+    entry = next(metrics, None)
+    for generation, rows in groupby(lineage, lambda row: row["generation"]):
+        if generation >= before:
+            return
+        while entry is not None and entry["generation"] < generation:
+            entry = next(metrics, None)
+        if entry is not None and entry["generation"] == generation:
+            yield Rows(list(rows), entry)
+
+
+def finite_or_none(values: Any) -> Any:
+    """A number or an array of them as Python has them; None where one is not finite, for JSON has no NaN."""
+    found = np.asarray(values)
+    return np.where(np.isfinite(found), found.astype(object), np.array(None)).tolist()
+
+
+def _plain(columns: dict[str, np.ndarray]) -> dict[str, list[Any]]:
+    return {name: finite_or_none(x) for name, x in columns.items()}
