@@ -14,7 +14,7 @@ from shoal.core.visible import visible
 from shoal.core.yaml_text import read_yaml, write_yaml
 from shoal.experiment.experiment import Experiment, check
 from shoal.experiment.files import blame, from_dict, text_of
-from shoal.trainers.rl_games_hyper import LIVE, hyperparameters
+from shoal.trainers.live import LIVE, of_rl_games
 
 # The keys of `pbt`: Isaac Lab's defaults, and the fields that they become. start_after is DexPBT's.
 KEYS: dict[str, tuple[Any, str | None]] = {
@@ -40,6 +40,7 @@ ALWAYS = {
     "fitness": {"source": "training"},
 }
 WHOLE = ("num_policies", "interval_steps", "start_after")
+KNOWN = LIVE["rl_games"]
 # The rules of `mutation`: the scale in which `mutate` does the same, and the factor by which values may move at most.
 RULES = {  # Isaac Lab has no bounds
     "mutate_float": ("log", 100.0),
@@ -151,13 +152,13 @@ def _space(
     space: dict[str, Any] = {}
     algorithm = _part(params, "algo").get("name")
     try:
-        live = hyperparameters(settings, algorithm == "a2c_continuous")
+        live = of_rl_games(settings, algorithm == "a2c_continuous")
     except (TypeError, ValueError) as error:
         raise BadField("params.config", f"a hyperparameter is no number: {error}") from error
     for path, rule in mutation.items():
         place, name = f"pbt.mutation.{path}", path.removeprefix(PREFIX)
-        if not path.startswith(PREFIX) or name not in LIVE:
-            raise BadField(place, "cannot change on a live member", f"known are {', '.join(PREFIX + x for x in LIVE)}")
+        if not path.startswith(PREFIX) or name not in KNOWN:
+            raise BadField(place, "cannot change on a live member", f"known are {', '.join(PREFIX + x for x in KNOWN)}")
         if not isinstance(rule, str) or rule not in RULES:
             raise BadField(place, f"is neither {' nor '.join(RULES)}", value=rule)
         start = live.get(name)
@@ -174,7 +175,7 @@ def _space(
 
 def _range(name: str, rule: str, start: float, place: str) -> dict[str, Any]:
     """A range around a first value."""
-    (scale, by), live = RULES[rule], LIVE[name]
+    (scale, by), live = RULES[rule], KNOWN[name]
     if scale == "log":
         low, high = max(live.low, start / by), min(live.high, start * by)
     elif 0 < start < 1:

@@ -19,7 +19,7 @@ from shoal.methods.methods import METHODS
 from shoal.records.recorder import Recorder
 from shoal.report.run import read_run, schedule
 from shoal.run.loop import Result, train
-from shoal.trainers.standard import STANDARD, translate
+from shoal.trainers.live import LIVE, translate
 
 
 def replay(run: Path, *, recorders: Sequence[Recorder] = (), **how: Any) -> Result:
@@ -95,7 +95,7 @@ def _for_another(
     resolved = resolve(replace(alone(trained), method="seeds", space={}))
     resolved.close()
     known, agent = resolved.usual, name_of(resolved.experiment.agent)
-    source, target = (STANDARD.get(f"{name_of(e.agent)}".partition(":")[0], {}) for e in (found, resolved.experiment))
+    source, target = (LIVE.get(f"{name_of(e.agent)}".partition(":")[0], {}) for e in (found, resolved.experiment))
     left_out = [name for name in rows[0] if not translate({name: 1.0}, source, known, target)]
     if len(left_out) == len(rows[0]):
         raise BadInput(f"{run} has no schedule for {agent}: nothing there is like {', '.join(left_out)}")

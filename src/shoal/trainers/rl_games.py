@@ -28,7 +28,7 @@ import numpy as np
 import torch
 import yaml
 from rl_games.torch_runner import Runner
-from shoal_trainers import rl_games_hyper, rl_games_state
+from shoal_trainers import adapter, live, rl_games_state
 from shoal_trainers.recipe import BadInput
 from shoal_trainers.rl_games_env import Episodes, Shared, objective, register
 
@@ -56,7 +56,7 @@ def trainer(name: str) -> Callable[..., RlGames]:
     return functools.partial(RlGames, content["params"])
 
 
-class RlGames:
+class RlGames(adapter.Adapter):
     """One algorithm; see `Trainer`."""
 
     def __init__(
@@ -90,11 +90,9 @@ class RlGames:
         self._options = {**config.get("env_config", {}), **env_options}
         self._objective = objective
         try:
-            self.hyper = rl_games_hyper.hyperparameters(config, algorithm == "a2c_continuous")
+            self._tell("rl_games", live.of_rl_games(config, algorithm == "a2c_continuous"))
         except (TypeError, ValueError) as error:
             raise BadInput("agent", f"a hyperparameter in its file is no number: {error}") from error
-        self.space = rl_games_hyper.ranges(self.hyper)
-        self.limits = {name: (rl_games_hyper.LIVE[name].low, rl_games_hyper.LIVE[name].high) for name in self.hyper}
         if "rnn" not in self._params.get("network", {}):
             self.act = self._act  # actions depend on the observation alone
 
@@ -102,17 +100,12 @@ class RlGames:
     def spec(self) -> dict[str, Any] | None:
         """The spaces of the environment. Raises BadInput where there is no such environment."""
         info = self._shared().info
-        obs, action = info["observation_space"], info["action_space"]
-        # By name, as rl_games does it: spaces may be of gym or gymnasium.
-        if type(action).__name__ == "Discrete":
-            described = {"kind": "discrete", "n": int(action.n), "start": 0}
-        elif type(action).__name__ == "Box" and len(action.shape) == 1:
-            described = {"kind": "continuous", "low": action.low.tolist(), "high": action.high.tolist()}
-        else:
-            return None
-        if type(obs).__name__ != "Box":
-            return None
-        return {"obs_shape": list(obs.shape), "obs_dtype": str(obs.dtype), "action": described}
+        return adapter.spec(info["observation_space"], info["action_space"])
+
+    @property
+    def at_once(self) -> int:
+        """All environments, which are those of training. Those that can be seeded only together play the first seed."""
+        return self._envs.count
 
     def make(self, hyper: Mapping[str, float], seed: int) -> None:
         """Build the algorithm. Raises BadInput where rl_games refuses what it is given."""
@@ -122,7 +115,7 @@ class RlGames:
         params["seed"] = 0  # none of rl_games' own
         params["torch_threads"] = 0  # as many as the process was given
         config = params["config"]
-        config |= {name: rl_games_hyper.number(name, x) for name, x in hyper.items()}
+        config |= self._values(hyper)
         config |= {"env_info": self._envs.info, "vec_env": self._envs.envs, "num_actors": self._envs.count}
         config |= {"population_based_training": False, "full_experiment_name": "member"}
         config.setdefault("name", "member")
@@ -164,17 +157,6 @@ class RlGames:
         self._env_state = self._envs.state()
         return done, self._episodes.values, metrics | {"info/last_lr": float(algo.last_lr)}
 
-    def evaluate(self, seeds: Sequence[int]) -> list[float]:
-        """One episode per seed, in the environments of training; frozen statistics, raw rewards or the objective.
-
-        Environments that can be seeded only together play those of the first seed.
-        """
-        returns: list[float] = []
-        self.evaluation_steps = 0
-        for start in range(0, len(seeds), self._envs.count):
-            returns += self._play(seeds[start : start + self._envs.count])
-        return returns
-
     def _act(self, obs: np.ndarray) -> np.ndarray:
         """The likeliest actions [B, ...] for observations [B, ...] as the environment gives them."""
         action = self.algo.preprocess_actions(self._likeliest(self.algo.obs_to_tensors(obs)))
@@ -196,7 +178,7 @@ class RlGames:
 
     def set_hypers(self, hyper: Mapping[str, float]) -> None:
         """Train with these values from now on."""
-        rl_games_state.tell(self.algo, hyper)
+        rl_games_state.tell(self.algo, self._values(hyper))
 
     def close(self) -> None:
         """Leave the environments to the other members of the process; the last one closes them."""

@@ -1,4 +1,4 @@
-"""An algorithm of rl_games: its hyperparameters set, and its state as named arrays. Part of the adapter `rl_games.py`."""
+"""A live algorithm of rl_games: its hyperparameters set, and what its state is in. Part of the adapter `rl_games.py`."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import torch
 from rl_games.common.schedulers import LinearScheduler
-from shoal_trainers.rl_games_hyper import LIVE, number
-from shoal_trainers.torch_state import array, moments, set_moments
+from shoal_trainers import adapter
+
+ATTRIBUTES = {"mini_epochs": "mini_epochs_num"}  # where rl_games keeps what is not under its name
 
 
-def tell(algo: Any, hyper: Mapping[str, float]) -> None:
+def tell(algo: Any, values: Mapping[str, float]) -> None:
     """Assign each value wherever rl_games keeps it."""
-    for name, x in hyper.items():
-        value = number(name, x)
-        setattr(algo, LIVE[name].attribute or name, value)
+    for name, value in values.items():
+        setattr(algo, ATTRIBUTES.get(name, name), value)
         if name == "kl_threshold":
             algo.scheduler.kl_threshold = value
         elif name == "learning_rate":
@@ -29,24 +28,15 @@ def tell(algo: Any, hyper: Mapping[str, float]) -> None:
 
 def learned(algo: Any) -> dict[str, np.ndarray]:
     """Weights, normalisers, moments of the optimisers, the scale of gradients, and counters."""
-    found = {f"{path}/{key}": array(x) for path, module in _modules(algo) for key, x in module.state_dict().items()}
-    for path, optimizer in _optimizers(algo):
-        found |= moments(optimizer, path)
-    found |= {f"scaler/{name}": np.array(x) for name, x in algo.scaler.state_dict().items()}
-    found |= {path: np.array(getattr(owner, name)) for path, owner, name in _counters(algo)}
-    return found
+    scale = {f"scaler/{name}": np.array(x) for name, x in algo.scaler.state_dict().items()}
+    return adapter.arrays(_parts(algo)) | scale
 
 
 def set_learned(algo: Any, arrays: Mapping[str, np.ndarray]) -> None:
     """The opposite of `learned`."""
-    for path, module in _modules(algo):
-        module.load_state_dict({key: torch.from_numpy(arrays[f"{path}/{key}"]) for key in module.state_dict()})
-    for path, optimizer in _optimizers(algo):
-        set_moments(optimizer, path, arrays)
+    adapter.set_arrays(_parts(algo), arrays)
     if algo.scaler.is_enabled():  # with `mixed_precision`; that of a critic of its own is never used
         algo.scaler.load_state_dict({name: arrays[f"scaler/{name}"].item() for name in algo.scaler.state_dict()})
-    for path, owner, name in _counters(algo):
-        setattr(owner, name, arrays[path].item())
     _set_rate(algo, algo.last_lr)
 
 
@@ -56,23 +46,15 @@ def _set_rate(algo: Any, rate: float) -> None:
     algo.update_lr(rate)
 
 
-def _modules(algo: Any) -> Iterator[tuple[str, torch.nn.Module]]:
-    for name in ("model", "central_value_net", "advantage_mean_std"):
+def _parts(algo: Any) -> Iterator[tuple[str, Any]]:
+    """What `adapter.arrays` takes. Schedules count on the numbers."""
+    for name in ("model", "central_value_net", "advantage_mean_std", "optimizer"):
         if hasattr(algo, name):
             yield name, getattr(algo, name)
-
-
-def _optimizers(algo: Any) -> Iterator[tuple[str, torch.optim.Optimizer]]:
-    yield "optimizer", algo.optimizer
-    if algo.has_central_value:
-        yield "central_value_optimizer", algo.central_value_net.optimizer
-
-
-def _counters(algo: Any) -> Iterator[tuple[str, Any, str]]:
-    """Numbers beside the weights: path, owner and name. Schedules count on them."""
-    yield from ((name, algo, name) for name in ("epoch_num", "frame"))
+    yield from ((name, (algo, name)) for name in ("epoch_num", "frame"))
     if algo.is_adaptive_lr:
-        yield "last_lr", algo, "last_lr"
+        yield "last_lr", (algo, "last_lr")
     if algo.has_central_value:
-        owner = algo.central_value_net
-        yield from ((f"central_value/{name}", owner, name) for name in ("epoch_num", "frame", "lr"))
+        critic = algo.central_value_net
+        yield "central_value_optimizer", critic.optimizer
+        yield from ((f"central_value/{name}", (critic, name)) for name in ("epoch_num", "frame", "lr"))

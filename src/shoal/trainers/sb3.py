@@ -23,7 +23,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from shoal_trainers import sb3_live, sb3_state
+from shoal_trainers import adapter, live, sb3_state
 from shoal_trainers.recipe import BadInput
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger
@@ -50,7 +50,6 @@ REFUSED = {
 }
 LAYERS = "stable_baselines3.common.torch_layers"
 CLASSES = {"activation_fn": "torch.nn", "optimizer_class": "torch.optim", "features_extractor_class": LAYERS}
-ENVIRONMENTS = 16  # at once in an evaluation, at most
 LONGEST = 100_000  # steps of an episode that is measured
 
 
@@ -75,8 +74,10 @@ def trainer(name: str) -> Callable[..., Sb3]:
     raise BadInput("agent", f"there is no {name}", name, sorted(found))
 
 
-class Sb3:
+class Sb3(adapter.Adapter):
     """One model; see `Trainer`."""
+
+    at_once = 16
 
     def __init__(self, algorithm: Any, env: str, env_options: Mapping[str, Any], **config: Any):
         """Raises BadInput for a config that the algorithm does not take."""
@@ -104,30 +105,20 @@ class Sb3:
         values = {**defaults, **self._config}
         if not isinstance(values["learning_rate"], (int, float)):
             raise BadInput("config.learning_rate", "must be a number: schedules would begin anew with every interval")
-        self.hyper = sb3_live.hyperparameters(algorithm, values)
-        self.space = sb3_live.ranges(self.hyper)
-        self.limits = {name: sb3_live.LIVE[name][:2] for name in self.hyper}
+        self._tell("sb3", live.of_sb3(algorithm.__name__, values))
         self._tests: list[gymnasium.Env] = []
 
     @property
     def spec(self) -> dict[str, Any] | None:
         """The spaces of the environment. Raises BadInput where there is no such environment."""
         env = self._make_env()
-        obs, action = env.observation_space, env.action_space
         env.close()
-        if isinstance(action, gymnasium.spaces.Discrete):
-            described = {"kind": "discrete", "n": int(action.n), "start": int(action.start)}
-        elif isinstance(action, gymnasium.spaces.Box) and len(action.shape) == 1:
-            described = {"kind": "continuous", "low": action.low.tolist(), "high": action.high.tolist()}
-        else:
-            return None
-        if not isinstance(obs, gymnasium.spaces.Box):
-            return None
-        return {"obs_shape": list(obs.shape), "obs_dtype": str(obs.dtype), "action": described}
+        action = env.action_space
+        return adapter.spec(env.observation_space, action, int(getattr(action, "start", 0)))
 
     def make(self, hyper: Mapping[str, float], seed: int) -> None:
         """Build the model. Raises BadInput where SB3 refuses what it is given."""
-        options = copy.deepcopy({**self._config, **{name: sb3_live.number(name, x) for name, x in hyper.items()}})
+        options = copy.deepcopy({**self._config, **self._values(hyper)})
         n_envs, normalize, noise_std = options.pop("n_envs"), options.pop("normalize"), options.pop("noise_std", 0.0)
         noise_type, exploration_steps = options.pop("noise_type", None), options.pop("exploration_steps", 10_000)
         if isinstance(options.get("train_freq"), list):
@@ -172,16 +163,6 @@ class Sb3:
         metrics = {name: float(x) for name, x in recorded.items() if isinstance(x, (int, float, np.number))}
         return self.model.num_timesteps - before, episodes.returns, metrics
 
-    def evaluate(self, seeds: Sequence[int]) -> list[float]:
-        """One episode per seed in environments that are not those of training; frozen statistics, raw rewards."""
-        returns: list[float] = []
-        self.evaluation_steps = 0
-        while len(self._tests) < min(len(seeds), ENVIRONMENTS):
-            self._tests.append(self._make_env())
-        for start in range(0, len(seeds), ENVIRONMENTS):
-            returns += self._episodes(seeds[start : start + ENVIRONMENTS])
-        return returns
-
     def export(self, path: str) -> list[str]:
         """Write the model as SB3 saves it, and beside it the statistics of VecNormalize where it has some."""
         file = path if Path(path).suffix else f"{path}.zip"  # as SB3 completes a name without an ending
@@ -194,7 +175,7 @@ class Sb3:
 
     def get_state(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, Any]]:
         """Everything that training on depends on, but the hyperparameters and the random generators."""
-        learned = sb3_state.learned(self.model)
+        learned = adapter.arrays(sb3_state.parts(self.model))
         if self._buffer is None:
             return learned, {}, {}
         memory = sb3_state.memory(self._buffer)
@@ -206,13 +187,13 @@ class Sb3:
     def set_state(self, state: Any) -> None:
         """The opposite of `get_state`."""
         learned, memory, _ = state
-        sb3_state.set_learned(self.model, learned)
+        adapter.set_arrays(sb3_state.parts(self.model), learned)
         if self._buffer is not None and memory:
             sb3_state.set_memory(self._buffer, memory)
 
     def set_hypers(self, hyper: Mapping[str, float]) -> None:
         """Train with these values from now on."""
-        sb3_live.tell(self.model, hyper)
+        sb3_state.tell(self.model, self._values(hyper))
 
     def close(self) -> None:
         """Close all environments."""
@@ -245,9 +226,10 @@ class Sb3:
             obs = self._normalizer.normalize_obs(obs)
         return self.model.predict(obs, memory, first, deterministic=True)
 
-    def _episodes(self, seeds: Sequence[int]) -> list[float]:
-        """Returns of one episode for each seed, side by side; of those that do not end, up to `LONGEST`."""
+    def _play(self, seeds: Sequence[int]) -> list[float]:
+        """Returns, in environments that are not those of training; of episodes that do not end, up to `LONGEST`."""
         envs, returns, running = self._tests, [0.0] * len(seeds), set(range(len(seeds)))
+        envs += [self._make_env() for _ in range(len(seeds) - len(envs))]
         obs = [env.reset(seed=seed)[0] for env, seed in zip(envs, seeds, strict=False)]
         memory, first = None, np.ones(len(seeds), bool)
         for _ in range(LONGEST):

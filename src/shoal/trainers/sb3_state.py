@@ -1,4 +1,4 @@
-"""The state of a model of Stable-Baselines3 as named arrays. Part of the adapter `sb3.py`."""
+"""A live model of Stable-Baselines3: its hyperparameters set, and what its state is in. Part of the adapter `sb3.py`."""
 
 from __future__ import annotations
 
@@ -7,37 +7,46 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import torch
-from shoal_trainers.torch_state import array, moments, set_moments
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.utils import FloatSchedule
 
-Arrays = Mapping[str, np.ndarray]
 COUNTERS = ("num_timesteps", "_n_updates", "_n_calls")  # warm-up, delays and targets count on them
-STATISTICS = ("mean", "var", "count")  # of a running mean; in float64, else training on would differ
+STATISTICS = ("mean", "var", "count")  # of a running mean
 
 
-def learned(model: Any) -> dict[str, np.ndarray]:
-    """Weights, moments of the optimisers, counters, and statistics of the normaliser."""
-    found = {name: np.array(vars(model)[name]) for name in COUNTERS if name in vars(model)}
-    found |= {path: array(tensor) for path, tensor in _tensors(model)}
-    for path, optimizer in _optimizers(model):
-        found |= moments(optimizer, path)
-    for path, statistics in _statistics(model):
-        found |= {f"{path}/{name}": np.array(getattr(statistics, name), np.float64) for name in STATISTICS}
-    return found
+def tell(model: Any, values: Mapping[str, float]) -> None:
+    """Assign each value wherever SB3 keeps it: in the model, its buffers, or its normaliser, or in what is made of it."""
+    kept = (getattr(model, name, None) for name in ("rollout_buffer", "replay_buffer"))
+    places = [vars(x) for x in (model, *kept, model.get_vec_normalize_env()) if x is not None]
+    for name, value in values.items():
+        for place in places:
+            if name in place:
+                place[name] = value
+        match name:
+            case "learning_rate":
+                model._setup_lr_schedule()
+            case "clip_range" | "clip_range_vf":
+                setattr(model, name, FloatSchedule(value))
+            case "ent_coef" if hasattr(model, "ent_coef_tensor"):  # SAC and TQC
+                model.ent_coef_tensor.fill_(value)
+            case "n_steps" if isinstance(model, OnPolicyAlgorithm):
+                model.rollout_buffer.buffer_size = value  # it is made anew before every rollout
+            case "train_freq":
+                model._convert_train_freq()
+            case "noise_std":
+                for noise in getattr(model.action_noise, "noises", [model.action_noise]):
+                    noise._sigma[:] = value
 
 
-def set_learned(model: Any, arrays: Arrays) -> None:
-    """The opposite of `learned`."""
-    for name in set(COUNTERS) & set(arrays):
-        setattr(model, name, int(arrays[name]))
-    with torch.no_grad():
-        for path, tensor in _tensors(model):
-            tensor.copy_(torch.from_numpy(arrays[path]))
-    for path, optimizer in _optimizers(model):
-        set_moments(optimizer, path, arrays)
-    for path, statistics in _statistics(model):
-        for name in STATISTICS:
-            setattr(statistics, name, arrays[f"{path}/{name}"].copy())
+def parts(model: Any) -> Iterator[tuple[str, Any]]:
+    """What SB3 itself saves of a model, counters, and statistics of the normaliser."""
+    modules, variables = model._get_torch_save_params()
+    yield from ((path, operator.attrgetter(path)(model)) for path in (*modules, *variables))
+    yield from ((name, (model, name)) for name in COUNTERS if name in vars(model))
+    if (normalizer := model.get_vec_normalize_env()) is not None:
+        means = {"normalize/return": normalizer.ret_rms}
+        means |= _flat("normalize/obs", normalizer.obs_rms) if normalizer.norm_obs else {}
+        yield from ((f"{path}/{name}", (mean, name)) for path, mean in means.items() for name in STATISTICS)
 
 
 def memory(buffer: Any) -> dict[str, np.ndarray]:
@@ -46,46 +55,19 @@ def memory(buffer: Any) -> dict[str, np.ndarray]:
     return {"pos": np.array(buffer.pos), "full": np.array(buffer.full), **arrays}
 
 
-def set_memory(buffer: Any, arrays: Arrays) -> None:
+def set_memory(buffer: Any, arrays: Mapping[str, np.ndarray]) -> None:
     """The opposite of `memory`."""
     buffer.pos, buffer.full = int(arrays["pos"]), bool(arrays["full"])
     for path, x in _transitions(buffer):
         x[: buffer.size()] = arrays[path]
 
 
-def _saved(model: Any) -> Iterator[tuple[str, Any]]:
-    """What SB3 itself saves of a model, by its path there."""
-    modules, variables = model._get_torch_save_params()
-    return ((path, operator.attrgetter(path)(model)) for path in (*modules, *variables))
-
-
-def _tensors(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    for path, x in _saved(model):
-        if isinstance(x, torch.Tensor):
-            yield path, x
-        elif isinstance(x, torch.nn.Module):
-            yield from ((f"{path}/{name}", tensor) for name, tensor in x.state_dict().items())
-
-
-def _optimizers(model: Any) -> Iterator[tuple[str, torch.optim.Optimizer]]:
-    return ((path, x) for path, x in _saved(model) if isinstance(x, torch.optim.Optimizer))
-
-
-def _statistics(model: Any) -> Iterator[tuple[str, Any]]:
-    """The running means of the normaliser, if there is one."""
-    normalizer = model.get_vec_normalize_env()
-    if normalizer is not None:
-        yield "normalize/return", normalizer.ret_rms
-        if normalizer.norm_obs:
-            yield from _flat("normalize/obs", normalizer.obs_rms)
-
-
 def _transitions(buffer: Any) -> Iterator[tuple[str, np.ndarray]]:
     """The arrays of a replay memory, whose first axis is that of the steps."""
     for name, value in vars(buffer).items():
-        yield from ((path, x) for path, x in _flat(name, value) if isinstance(x, np.ndarray))
+        yield from ((path, x) for path, x in _flat(name, value).items() if isinstance(x, np.ndarray))
 
 
-def _flat(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _flat(path: str, value: Any) -> dict[str, Any]:
     """A value by its path, or those of a dict, as dict observations have them."""
-    return ((f"{path}/{k}", x) for k, x in value.items()) if isinstance(value, dict) else iter([(path, value)])
+    return {f"{path}/{k}": x for k, x in value.items()} if isinstance(value, dict) else {path: value}
