@@ -26,8 +26,8 @@ from shoal.core.spec import ActionSpace, Continuous, Discrete, Spec
 from shoal.core.types import Agent
 from shoal.experiment.experiment import Experiment
 from shoal.export import onnx_file
-from shoal.export.npz_file import write_npz
 from shoal.export.onnx_file import write_onnx
+from shoal.export.program import write_npz
 from shoal.run.champion import Champion, load_champion, policy_of
 from shoal.run.loop import train
 

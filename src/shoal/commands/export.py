@@ -20,13 +20,11 @@ def export(run: Path, file: Path, trust_code: bool = False) -> list[str]:
 
     trust_code: import what the run names, where it is not Shoal's.
     """
-    champion = load_champion(run, trust_code)
+    champion = measured = load_champion(run, trust_code)
     if is_trainer(champion.experiment.agent, champion.experiment.python):
         return _by_trainer(champion, file)
-    measured = None
     if champion.experiment.config.get("precision") == "bfloat16":
         # Many programs know float32 only, which the weights are.
-        measured = champion
         champion = load_champion(run, trust_code, config={**champion.experiment.config, "precision": "float32"})
         champion.experiment = measured.experiment
     if not file.parent.is_dir():
@@ -35,7 +33,7 @@ def export(run: Path, file: Path, trust_code: bool = False) -> list[str]:
         if file.suffix == ".onnx":
             return [_as_onnx(champion, file, measured)]
         if file.suffix == ".npz":
-            from shoal.export.npz_file import write_npz
+            from shoal.export.program import write_npz
 
             write_npz(champion, file)
             return [str(file)]
@@ -44,8 +42,8 @@ def export(run: Path, file: Path, trust_code: bool = False) -> list[str]:
     raise BadInput(f"{file}: the file must end in .onnx, which other programs run, or .npz, the arrays alone")
 
 
-def _as_onnx(champion: Champion, file: Path, measured: Champion | None) -> str:
-    """measured: the same as it was measured, where it computes in bfloat16."""
+def _as_onnx(champion: Champion, file: Path, measured: Champion) -> str:
+    """measured: the same as it was measured, which may compute in bfloat16."""
     for package in ("onnx", "onnxruntime"):
         if importlib.util.find_spec(package) is None:
             raise BadInput(f"ONNX needs the package {package}: {EXTRA}")
@@ -53,10 +51,10 @@ def _as_onnx(champion: Champion, file: Path, measured: Champion | None) -> str:
 
     difference = write_onnx(champion, file, measured)
     assert champion.spec is not None
-    told = f"its actions differ from those in Shoal by at most {difference:.1g}"
-    if not isinstance(champion.spec.action, Continuous):
-        told = f"{difference:.1%} of its choices differ from those in Shoal"
-    why = ", where layers compute in bfloat16, and here in float32" if measured else ""
+    told = f"{difference:.1%} of its choices differ from those in Shoal"
+    if isinstance(champion.spec.action, Continuous):
+        told = f"its actions differ from those in Shoal by at most {difference:.1g}"
+    why = "" if measured is champion else ", where layers compute in bfloat16, and here in float32"
     return f"{file} (run by onnxruntime, {told}{why})"
 
 

@@ -42,11 +42,11 @@ class Graph:
         self._obs, self._batch = Wire(obs), batch
         self._written: dict[int, tuple[Known, str]] = {}
 
-    def add(self, operation: str, *inputs: Value | np.ndarray, outputs: int = 1, **attributes: Any) -> Any:
-        """A node. Returns its wire, or a list of them."""
+    def add(self, operation: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
+        """A node. Returns its wire, or a list of them. inputs: values, arrays, and whole numbers, which become int64."""
         names = [f"{operation.lower()}.{len(self.nodes)}" + (f".{i}" if i else "") for i in range(outputs)]
-        given = [self.name(x if isinstance(x, (Known, Wire)) else Known(x)) for x in inputs]
-        self.nodes.append(helper.make_node(operation, given, names, names[0], **attributes))
+        given = [x if isinstance(x, Value) else Known(np.asarray(x, getattr(x, "dtype", np.int64))) for x in inputs]
+        self.nodes.append(helper.make_node(operation, [*map(self.name, given)], names, names[0], **attributes))
         wires = [Wire(name) for name in names]
         return wires[0] if outputs == 1 else wires
 
@@ -62,9 +62,10 @@ class Graph:
             self._written[id(value.array)] = value, name
         return self._written[id(value.array)][1]
 
-    def output(self, value: Value, name: str, dtype: Any) -> None:
-        """Give a value out under this name, as this dtype."""
+    def output(self, name: str, value: Value, dtype: Any, shape: Sequence[Any]) -> onnx.ValueInfoProto:
+        """Give a value out under this name, as this dtype. Returns what the file says of it."""
         self.nodes.append(helper.make_node("Cast", [self.name(value)], [name], name, to=element(dtype)))
+        return typed(name, dtype, shape)
 
     def needed(self, outputs: Collection[str]) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
         """The nodes and weights that these outputs come from."""
@@ -77,24 +78,25 @@ class Graph:
 
     def reshape(self, x: Value, shape: Sequence[Any]) -> Value:
         """In another shape, of which at most one side is not a plain number."""
-        sides = [n if isinstance(n, int) else -1 for n in map(plain, shape)]
+        sides = [n if isinstance(n, int) else -1 for n in shape]
         if sides.count(-1) > 1:
             raise Unsupported("a shape with two sides that depend on the batch")
+        return Known(x.array.reshape(sides), x.name) if isinstance(x, Known) else self.add("Reshape", x, sides)
+
+    def transpose(self, x: Value, axes: Sequence[int]) -> Value:
+        """With its axes in this order."""
         if isinstance(x, Known):
-            return Known(x.array.reshape(sides), x.name)
-        return self.add("Reshape", x, np.array(sides, np.int64))
+            return Known(x.array.transpose(axes), x.name)
+        return self.add("Transpose", x, perm=list(axes))
 
     def repeat(self, x: Value, shape: Sequence[Any]) -> Value:
         """Repeated along axes of length 1, to this shape."""
-        sides = [plain(n) for n in shape]
-        if all(isinstance(n, int) for n in sides):
-            whole: Any = np.array(sides, np.int64)
-        elif any(not isinstance(n, int) and n != self._batch for n in sides):
+        if all(isinstance(n, int) for n in shape):
+            return self.add("Expand", x, shape)._replace(narrow=x)
+        if any(not isinstance(n, int) and n != self._batch for n in shape):
             raise Unsupported("a repetition that depends on the batch in another way than one of each")
-        else:
-            parts = [np.array([n], np.int64) if isinstance(n, int) else self._batch_size for n in sides]
-            whole = self.add("Concat", *parts, axis=0)
-        return self.add("Expand", x, whole)._replace(narrow=x)
+        parts = [[n] if isinstance(n, int) else self._batch_size for n in shape]
+        return self.add("Expand", x, self.add("Concat", *parts, axis=0))._replace(narrow=x)
 
     @cached_property
     def _batch_size(self) -> Wire:
@@ -106,6 +108,6 @@ def element(dtype: Any) -> int:
     return helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
 
 
-def plain(side: Any) -> Any:
-    """The length of an axis as a plain number, where it is one."""
-    return int(side) if isinstance(side, (int, np.integer)) else side
+def typed(name: str, dtype: Any, shape: Sequence[Any]) -> onnx.ValueInfoProto:
+    """What a file says of one of its inputs or outputs."""
+    return helper.make_tensor_value_info(name, element(dtype), [n if isinstance(n, int) else str(n) for n in shape])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -16,10 +15,9 @@ from shoal.core.atomic import write_file
 from shoal.core.errors import BadInput
 from shoal.core.spec import Continuous, Discrete, Leaf
 from shoal.core.types import PyTree
-from shoal.export.graph import Graph, Known, Unsupported, Value, Wire, element
-from shoal.export.metadata import about
-from shoal.export.program import Program, by_path, program_of
-from shoal.export.translate import translate
+from shoal.export.graph import Graph, Known, Unsupported, Wire, typed
+from shoal.export.operations import translate
+from shoal.export.program import PolicyProgram, about, by_path, program_of
 from shoal.run.champion import Champion
 
 OPSET, IR = 17, 8  # which all runtimes since 2022 read
@@ -42,66 +40,42 @@ def write_onnx(champion: Champion, file: Path, measured: Champion | None = None)
     difference = compare(data, program, champion)
     if not difference <= TOLERANCE:
         raise BadInput(f"not written: by onnxruntime its actions differ by {difference:.2g} from those in Shoal")
-    if measured is not None:
+    if measured not in (None, champion):
         difference = compare(data, program, measured)
     write_file(file, data)
     return difference
 
 
-def model_of(program: Program, champion: Champion) -> onnx.ModelProto:
+def model_of(program: PolicyProgram, champion: Champion) -> onnx.ModelProto:
     """The file's content. Raises Unsupported for an operation that it cannot hold."""
-    spec = champion.spec
-    assert spec is not None
-    first = next(iter(program.obs))
-    graph = Graph(first, program.obs[first].shape[0])
-    weights: list[Value] = [Known(x, name) for name, x in program.learned.items()]
-    inputs = {**program.obs, **program.memory}
-    results = translate(
-        graph, program.operations, [Known(x) for x in program.constants], [*weights, *map(Wire, inputs)]
-    )
-    types = dict.fromkeys(program.action, spec.action.native)
-    types |= {name: x.dtype for name, x in program.next_memory.items()}
-    shapes = program.action | program.next_memory
-    for (name, dtype), value in zip(types.items(), results, strict=True):
-        graph.output(value, name, dtype)
-    outputs = [_typed(name, dtype, shapes[name].shape) for name, dtype in types.items()]
-    if scores := _scores(graph, program, champion):
-        outputs.append(scores)
+    assert champion.spec is not None
+    space, inputs = champion.spec.action, program.obs | program.memory
+    first = next(iter(inputs))
+    batch = inputs[first].shape[0]
+    graph = Graph(first, batch)
+    weights = [Known(x, name) for name, x in program.learned.items()]
+    constants = [Known(x) for x in program.constants]
+    results = translate(graph, program.operations, constants, [*weights, *map(Wire, inputs)])
+    outputs = []
+    for (name, x), value in zip((program.action | program.next_memory).items(), results, strict=True):
+        outputs.append(graph.output(name, value, space.native if name in program.action else x.dtype, x.shape))
+    widths = [space.n] if isinstance(space, Discrete) else [*getattr(space, "nvec", ())]
+    if widths and [width for _, width in graph.scores] == widths:
+        # Actions are choices of the network: what each of them is the largest of is given out too.
+        parts = [scores for scores, _ in graph.scores]
+        whole = graph.add("Concat", *parts, axis=-1) if len(parts) > 1 else parts[0]
+        outputs.append(graph.output("scores", whole, np.float32, (batch, sum(widths))))
     nodes, used = graph.needed([x.name for x in outputs])
-    given = [_typed(name, x.dtype, x.shape) for name, x in inputs.items()]
+    given = [typed(name, x.dtype, x.shape) for name, x in inputs.items()]
     made = helper.make_graph(nodes, "policy", given, outputs, used)
-    model = helper.make_model(
-        made,
-        opset_imports=[helper.make_opsetid("", OPSET)],
-        ir_version=IR,
-        producer_name="shoal",
-    )
+    opset = [helper.make_opsetid("", OPSET)]
+    model = helper.make_model(made, opset_imports=opset, ir_version=IR, producer_name="shoal")
     helper.set_model_props(model, about(champion))
     onnx.checker.check_model(model, full_check=True)
     return model
 
 
-def _scores(graph: Graph, program: Program, champion: Champion) -> onnx.ValueInfoProto | None:
-    """An output with what the choice of each action is the largest of, where actions are choices of the network."""
-    assert champion.spec is not None
-    space = champion.spec.action
-    if isinstance(space, Continuous):
-        return None
-    widths = [space.n] if isinstance(space, Discrete) else list(space.nvec)
-    if [width for _, width in graph.scores] != widths:
-        return None
-    (action,) = program.action.values()
-    parts = [x for x, _ in graph.scores]
-    whole = graph.add("Concat", *parts, axis=-1) if len(parts) > 1 else parts[0]
-    graph.output(whole, "scores", np.float32)
-    return _typed("scores", np.float32, (action.shape[0], sum(widths)))
-
-
-def _typed(name: str, dtype: Any, shape: tuple[Any, ...]) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, element(dtype), [n if isinstance(n, int) else str(n) for n in shape])
-
-
-def compare(data: bytes, program: Program, champion: Champion) -> float:
+def compare(data: bytes, program: PolicyProgram, champion: Champion) -> float:
     """How far the actions of a file are from those of a champion, on some episodes of random observations.
 
     The largest difference, as a share where actions are above 1; of choices, the share of those that are not the same.

@@ -6,24 +6,57 @@ Each entry of OPERATIONS is called with the graph, the step of the program, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
+from jax.extend.core import Literal
 
 from shoal.export.graph import Graph, Known, Unsupported, Value, Wire, element
 
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
+# Operations that hold a program, and the name that they have for it.
+CALLS = {
+    **dict.fromkeys(("jit", "pjit", "checkpoint"), "jaxpr"),
+    **dict.fromkeys(("closed_call", "core_call", "custom_jvp_call", "custom_vjp_call"), "call_jaxpr"),
+    "custom_vmap_call": "call",
+}
+SAME_NUMBERS = ("broadcast_in_dim", "reshape", "squeeze", "transpose")  # in another order, or another shape
 
 
-def _together(step: Any, values: Sequence[Value]) -> list[Value]:
+def translate(graph: Graph, program: Any, constants: Sequence[Value], inputs: Sequence[Value]) -> list[Value]:
+    """Add the nodes of a program. What depends on known numbers alone is computed here. Returns its outputs.
+
+    Raises Unsupported.
+    """
+    values: dict[Any, Value] = dict(zip((*program.constvars, *program.invars), (*constants, *inputs), strict=True))
+
+    def read(x: Any) -> Value:
+        return Known(np.asarray(x.val)) if isinstance(x, Literal) else values[x]
+
+    for step in program.eqns:
+        kind, given = step.primitive.name, [read(x) for x in step.invars]
+        known = [x for x in given if isinstance(x, Known)]
+        if kind in CALLS:
+            inner = step.params[CALLS[kind]]
+            held = [Known(np.asarray(x)) for x in getattr(inner, "consts", ())]
+            made: Any = translate(graph, getattr(inner, "jaxpr", inner), held, given)
+        elif len(known) == len(given) and all(isinstance(n, int) for x in step.outvars for n in x.aval.shape):
+            made = step.primitive.bind(*(x.array for x in known), **step.params)
+            name = {"name": known[0].name} if kind in SAME_NUMBERS else {}
+            made = [Known(np.asarray(x), **name) for x in (made if step.primitive.multiple_results else [made])]
+        elif kind in OPERATIONS:
+            made = OPERATIONS[kind](graph, step, *given)
+        else:
+            raise Unsupported(f"the operation {kind}")
+        values.update(zip(step.outvars, made if isinstance(made, list) else [made], strict=True))
+    return [read(x) for x in program.outvars]
+
+
+def _together(step: Any, values: Sequence[Value]) -> Sequence[Value]:
     """Inputs of a node that repeats them to one shape by itself; one of them has that shape."""
-    shape = step.outvars[0].aval.shape
-
-    def narrow(x: Value) -> Value:
-        return x.narrow if isinstance(x, Wire) and x.narrow is not None else x
-
-    whole = [narrow(x) is x and var.aval.shape == shape for x, var in zip(values, step.invars, strict=True)]
-    return [narrow(x) for x in values] if any(whole) else list(values)
+    narrow = [x.narrow if isinstance(x, Wire) and x.narrow is not None else x for x in values]
+    whole = [var.aval.shape == step.outvars[0].aval.shape for var in step.invars]
+    return narrow if any(n is x and w for n, x, w in zip(narrow, values, whole, strict=True)) else values
 
 
 def _each(operation: str, **attributes: Any) -> Callable:
@@ -33,10 +66,6 @@ def _each(operation: str, **attributes: Any) -> Callable:
 
 def _like(step: Any, number: float) -> np.ndarray:
     return np.asarray(number, step.invars[0].aval.dtype)
-
-
-def _same(graph: Graph, step: Any, x: Value) -> Value:
-    return x
 
 
 def _cast(graph: Graph, step: Any, x: Value) -> Value:
@@ -49,27 +78,19 @@ def _power(graph: Graph, step: Any, x: Value) -> Value:
     return graph.add("Mul", x, x) if y == 2 else graph.add("Pow", x, _like(step, y))
 
 
-def _clamp(graph: Graph, step: Any, low: Value, x: Value, high: Value) -> Value:
-    return graph.add("Min", graph.add("Max", x, low), high)
-
-
 def _choose(graph: Graph, step: Any, which: Value, *cases: Value) -> Value:
     if len(cases) != 2 or step.invars[0].aval.dtype != bool:
         raise Unsupported("the operation select_n of more than two cases")
     return graph.add("Where", *_together(step, (which, cases[1], cases[0])))
 
 
-def _is_finite(graph: Graph, step: Any, x: Value) -> Value:
-    return graph.add("Not", graph.add("Or", graph.add("IsInf", x), graph.add("IsNaN", x)))
-
-
 def _broadcast(graph: Graph, step: Any, x: Value, *sizes: Value) -> Value:
-    shape, before = step.params["shape"], step.invars[0].aval.shape
+    shape, before = step.outvars[0].aval.shape, step.invars[0].aval.shape
     sides: list[Any] = [1] * len(shape)
     for axis, length in zip(step.params["broadcast_dimensions"], before, strict=True):
         sides[axis] = length
-    narrow = x if tuple(sides) == tuple(before) else graph.reshape(x, sides)
-    return narrow if tuple(sides) == tuple(shape) else graph.repeat(narrow, shape)
+    narrow = x if tuple(sides) == before else graph.reshape(x, sides)
+    return narrow if tuple(sides) == shape else graph.repeat(narrow, shape)
 
 
 def _reshape(graph: Graph, step: Any, x: Value, *sizes: Value) -> Value:
@@ -78,24 +99,14 @@ def _reshape(graph: Graph, step: Any, x: Value, *sizes: Value) -> Value:
     return graph.reshape(x, step.outvars[0].aval.shape)
 
 
-def _transpose(graph: Graph, step: Any, x: Value) -> Value:
-    return graph.add("Transpose", x, perm=list(step.params["permutation"]))
-
-
-def _concatenate(graph: Graph, step: Any, *values: Value) -> Value:
-    return graph.add("Concat", *values, axis=step.params["dimension"])
-
-
 def _stack(graph: Graph, step: Any, *values: Value) -> Value:
     axis = step.params["axis"]
-    parts = [graph.add("Unsqueeze", x, np.array([axis], np.int64)) for x in values]
-    return graph.add("Concat", *parts, axis=axis)
+    return graph.add("Concat", *(graph.add("Unsqueeze", x, [axis]) for x in values), axis=axis)
 
 
-def _split(graph: Graph, step: Any, x: Value) -> list[Value]:
-    sizes, axis = np.array(step.params["sizes"], np.int64), step.params["axis"]
-    made = graph.add("Split", x, sizes, outputs=len(sizes), axis=axis)
-    return made if len(sizes) > 1 else [made]
+def _split(graph: Graph, step: Any, x: Value) -> Value | list[Value]:
+    sizes = step.params["sizes"]
+    return graph.add("Split", x, sizes, outputs=len(sizes), axis=step.params["axis"])
 
 
 def _slice(graph: Graph, step: Any, x: Value) -> Value:
@@ -111,20 +122,18 @@ def _cut(graph: Graph, x: Value, shape: Sequence[Any], parts: Sequence[tuple[Any
         return x
     if any(not isinstance(n, (int, np.integer)) for part in cut.values() for n in part):
         raise Unsupported("the operation slice of a batch")
-    first, last, by = (np.array(numbers, np.int64) for numbers in zip(*cut.values(), strict=True))
-    return graph.add("Slice", x, first, last, np.array(list(cut), np.int64), by)
+    first, last, by = zip(*cut.values(), strict=True)
+    return graph.add("Slice", x, first, last, [*cut], by)
 
 
 def _pad(graph: Graph, step: Any, x: Value, value: Value) -> Value:
-    shape, around = step.invars[0].aval.shape, step.params["padding_config"]
-    if any(between for _, _, between in around):
+    before, after, between = zip(*step.params["padding_config"], strict=True)
+    if any(between):
         raise Unsupported("the operation pad between elements")
-    rest = [
-        (max(-before, 0), n + after if after < 0 else n, 1) for n, (before, after, _) in zip(shape, around, strict=True)
-    ]
-    x = _cut(graph, x, shape, rest)
-    more = [max(before, 0) for before, _, _ in around] + [max(after, 0) for _, after, _ in around]
-    return graph.add("Pad", x, np.array(more, np.int64), value) if any(more) else x
+    shape = step.invars[0].aval.shape
+    rest = [(max(-b, 0), n + min(a, 0), 1) for n, b, a in zip(shape, before, after, strict=True)]
+    x, more = _cut(graph, x, shape, rest), [max(n, 0) for n in (*before, *after)]
+    return graph.add("Pad", x, more, value) if any(more) else x
 
 
 def _pick(graph: Graph, step: Any, x: Value, where: Value) -> Value:
@@ -133,27 +142,18 @@ def _pick(graph: Graph, step: Any, x: Value, where: Value) -> Value:
     if not isinstance(where, Known) or where.array.shape != (len(along),):
         raise Unsupported("the operation gather")
     first = dict(zip(along, where.array.tolist(), strict=True))
-    parts = [
-        (first[axis], first[axis] + size, 1) if axis in first else (0, size, 1)
-        for axis, size in enumerate(step.params["slice_sizes"])
-    ]
+    sizes = enumerate(step.params["slice_sizes"])
+    parts = [(first.get(axis, 0), first.get(axis, 0) + size, 1) for axis, size in sizes]
     return graph.reshape(_cut(graph, x, shape, parts), step.outvars[0].aval.shape)
 
 
 def _reduce(operation: str) -> Callable:
-    def translated(graph: Graph, step: Any, x: Value) -> Value:
-        return graph.add(operation, x, axes=list(step.params["axes"]), keepdims=0)
-
-    return translated
+    return lambda graph, step, x: graph.add(operation, x, axes=list(step.params["axes"]), keepdims=0)
 
 
 def _all(graph: Graph, step: Any, x: Value) -> Value:
     least = _reduce("ReduceMin")(graph, step, graph.add("Cast", x, to=element(np.int32)))
     return graph.add("Cast", least, to=element(np.bool_))
-
-
-def _sum(graph: Graph, step: Any, x: Value) -> Value:
-    return graph.add("ReduceSum", x, np.array(step.params["axes"], np.int64), keepdims=0)
 
 
 def _largest(graph: Graph, step: Any, x: Value) -> Value:
@@ -169,7 +169,7 @@ def _product(graph: Graph, step: Any, a: Value, b: Value) -> Value:
     left, right = (len(x.aval.shape) for x in step.invars)
     if not batch_a and right == 2 and tuple(of_a) == (left - 1,) and tuple(of_b) == (0,) and left > 1:
         return graph.add("MatMul", a, b)
-    names_a, names_b = list(LETTERS[:left]), list(LETTERS[left : left + right])
+    names_a, names_b = list(ascii_lowercase[:left]), list(ascii_lowercase[left : left + right])
     for i, j in (*zip(of_a, of_b, strict=True), *zip(batch_a, batch_b, strict=True)):
         names_b[j] = names_a[i]
     free = [x for i, x in enumerate(names_a) if i not in (*of_a, *batch_a)]
@@ -186,46 +186,46 @@ def _convolve(graph: Graph, step: Any, x: Value, kernel: Value) -> Value:
     begins, ends = zip(*p["padding"], strict=True)
     y = graph.add(
         "Conv",
-        graph.add("Transpose", x, perm=list(of_x)),
-        Known(kernel.array.transpose(of_kernel), kernel.name)
-        if isinstance(kernel, Known)
-        else graph.add("Transpose", kernel, perm=list(of_kernel)),
+        graph.transpose(x, of_x),
+        graph.transpose(kernel, of_kernel),
         strides=list(p["window_strides"]),
         dilations=list(p["rhs_dilation"]),
         pads=[*begins, *ends],
         group=p["feature_group_count"],
     )
-    return graph.add("Transpose", y, perm=np.argsort(of_result).tolist())
+    return graph.transpose(y, np.argsort(of_result).tolist())
 
 
+SAME_NAME = "add sub mul div max min neg abs exp log tanh sqrt sin cos erf sign floor ceil pow and or xor not round"
+OTHER_NAME = {
+    **{"logistic": "Sigmoid", "eq": "Equal", "lt": "Less", "le": "LessOrEqual"},
+    **{"gt": "Greater", "ge": "GreaterOrEqual"},
+}
 OPERATIONS: dict[str, Callable] = {
-    **{name: _each(name.title()) for name in ("add", "sub", "mul", "div", "max", "min", "neg", "abs", "exp", "log")},
-    **{name: _each(name.title()) for name in ("tanh", "sqrt", "sin", "cos", "erf", "sign", "floor", "ceil", "pow")},
-    **{name: _each(name.title()) for name in ("and", "or", "xor", "not")},
-    **{"logistic": _each("Sigmoid"), "rem": _each("Mod", fmod=1), "round": _each("Round")},
-    **{"eq": _each("Equal"), "lt": _each("Less"), "le": _each("LessOrEqual")},
-    **{"gt": _each("Greater"), "ge": _each("GreaterOrEqual")},
-    **dict.fromkeys(("stop_gradient", "copy"), _same),
+    **{name: _each(name.title()) for name in SAME_NAME.split()},
+    **{name: _each(operation) for name, operation in OTHER_NAME.items()},
+    **dict.fromkeys(("stop_gradient", "copy"), lambda graph, step, x: x),
     **dict.fromkeys(("reshape", "squeeze", "expand_dims"), _reshape),
+    "rem": _each("Mod", fmod=1),
     "ne": lambda graph, step, a, b: graph.add("Not", graph.add("Equal", *_together(step, (a, b)))),
     "square": lambda graph, step, x: graph.add("Mul", x, x),
     "rsqrt": lambda graph, step, x: graph.add("Reciprocal", graph.add("Sqrt", x)),
     "expm1": lambda graph, step, x: graph.add("Sub", graph.add("Exp", x), _like(step, 1)),
     "log1p": lambda graph, step, x: graph.add("Log", graph.add("Add", x, _like(step, 1))),
     "integer_pow": _power,
-    "clamp": _clamp,
+    "clamp": lambda graph, step, low, x, high: graph.add("Min", graph.add("Max", x, low), high),
     "select_n": _choose,
-    "is_finite": _is_finite,
+    "is_finite": lambda graph, step, x: graph.add("Not", graph.add("Or", graph.add("IsInf", x), graph.add("IsNaN", x))),
     "convert_element_type": _cast,
     "broadcast_in_dim": _broadcast,
-    "transpose": _transpose,
-    "concatenate": _concatenate,
+    "transpose": lambda graph, step, x: graph.transpose(x, step.params["permutation"]),
+    "concatenate": lambda graph, step, *values: graph.add("Concat", *values, axis=step.params["dimension"]),
     "stack": _stack,
     "split": _split,
     "slice": _slice,
     "pad": _pad,
     "gather": _pick,
-    "reduce_sum": _sum,
+    "reduce_sum": lambda graph, step, x: graph.add("ReduceSum", x, step.params["axes"], keepdims=0),
     "reduce_max": _reduce("ReduceMax"),
     "reduce_min": _reduce("ReduceMin"),
     "reduce_and": _all,

@@ -1,9 +1,13 @@
-"""What a champion computes from observations to actions, as a program of plain operations."""
+"""A champion without Shoal: what it computes, as a program of plain operations; what is told of it; its arrays as a file."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import asdict
+from io import BytesIO
 from itertools import compress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -13,15 +17,19 @@ import numpy as np
 from jax import export
 from jax.interpreters import partial_eval
 
+from shoal.core.atomic import write_file
 from shoal.core.errors import BadInput
+from shoal.core.spec import each
 from shoal.core.user_code import one_line
+from shoal.core.yaml_text import plain
+from shoal.experiment.files import dump
 from shoal.rl.images import Conv
 from shoal.run.champion import Champion
 
 Named = dict[str, Any]  # by name, in the order of a program's inputs or outputs
 
 
-class Program(NamedTuple):
+class PolicyProgram(NamedTuple):
     """(learned, obs, memory) -> (action, next memory), for a batch of any size.
 
     operations: what is computed, of the inputs and for the outputs below, in their order
@@ -40,7 +48,7 @@ class Program(NamedTuple):
     next_memory: Named
 
 
-def program_of(champion: Champion) -> Program:
+def program_of(champion: Champion) -> PolicyProgram:
     """The program of a champion of one of Shoal's own agents. Raises BadInput where it does not take every batch."""
     policy = champion.policy
     (batch,) = export.symbolic_shape("batch")
@@ -51,36 +59,56 @@ def program_of(champion: Champion) -> Program:
     fresh = policy.carry((1,))
     if any(np.asarray(x).any() for x in jax.tree.leaves(fresh)):
         raise BadInput("its memory does not begin with zeros, which a file cannot say")
-    learned, obs = champion.learned, jax.tree.map(lambda x: np.zeros((1, *x.shape), x.dtype), champion.obs)
+    obs = jax.tree.map(lambda x: jax.ShapeDtypeStruct((batch, *x.shape), np.dtype(x.dtype)), champion.obs)
     memory = jax.tree.map(of_batch, fresh)
     try:
         with nn.intercept_methods(_plainly):
-            traced, (action, after) = jax.make_jaxpr(policy.greedy, return_shape=True)(
-                learned, jax.tree.map(of_batch, obs), memory
-            )
+            traced, (action, after) = jax.make_jaxpr(policy.greedy, return_shape=True)(champion.learned, obs, memory)
     except Exception as error:  # whatever a network of somebody's own does with a size that is not known
         raise BadInput(f"its network cannot be written for batches of any size: {one_line(error)}") from error
-    seen, before = by_path("obs", jax.tree.map(of_batch, obs)), by_path("memory", memory)
-    weights = by_path("", learned)
+    weights, seen, before = by_path("", champion.learned), by_path("obs", obs), by_path("memory", memory)
     actions, later = by_path("action", action), by_path("next_memory", after)
-    remembered = [False] * len(before)
-    while True:  # until it remembers all that actions depend on, now or later
-        wanted = [True] * len(actions) + remembered
+    remembered, needed = None, [False] * len(before)
+    while remembered != needed:  # until it remembers all that actions depend on, now or later
+        remembered = needed
         # Observations are inputs of the file, whether the network looks at them or not.
         kept = [False] * len(weights) + [True] * len(seen) + remembered
-        operations, used = partial_eval.dce_jaxpr(traced.jaxpr, wanted, kept)
-        if used[-len(before) or len(used) :] == remembered:
-            break
-        remembered = used[-len(before) :]
-    return Program(
+        operations, used = partial_eval.dce_jaxpr(traced.jaxpr, [True] * len(actions) + remembered, kept)
+        needed = used[len(weights) + len(seen) :]
+    return PolicyProgram(
         operations,
         [np.asarray(x) for x in traced.consts],
-        {name: np.asarray(x) for (name, x), needed in zip(weights.items(), used, strict=False) if needed},
+        {name: np.asarray(x) for name, x in compress(weights.items(), used)},
         seen,
-        dict(compress(before.items(), remembered)),
+        dict(compress(before.items(), needed)),
         actions,
-        dict(compress(later.items(), remembered)),
+        dict(compress(later.items(), needed)),
     )
+
+
+def about(champion: Champion) -> dict[str, str]:
+    """Texts by name: the observation and the action as JSON, where the policy comes from, and its experiment as YAML."""
+    spec = champion.spec
+    assert spec is not None
+    action = {"kind": type(spec.action).__name__, "dtype": spec.action.native, **asdict(spec.action)}
+    action.pop("native", None)
+    obs = champion.obs
+    names = {key: f"obs.{key}" for key in obs} if isinstance(obs, dict) else "obs"  # in the order of the network
+    told = {
+        "observation": each(lambda leaf, name: {"name": name, **asdict(leaf)}, obs, names),
+        "action": {"name": "action", "shape": spec.action.shape, **action},
+        "champion": {"uid": champion.uid, "generation": champion.generation, "fitness": champion.fitness},
+    }
+    return {name: json.dumps(plain(x)) for name, x in told.items()} | {"experiment": dump(champion.experiment)}
+
+
+def write_npz(champion: Champion, file: Path) -> None:
+    """Write the arrays that a champion of one of Shoal's own agents acts with, by their paths; and what is told of it,
+    under `about.NAME`. Raises BadInput."""
+    texts = {f"about.{name}": np.array(text) for name, text in about(champion).items()}
+    data = BytesIO()
+    np.savez(data, allow_pickle=False, **program_of(champion).learned, **texts)
+    write_file(file, data.getvalue())
 
 
 def by_path(name: str, tree: Any) -> Named:
