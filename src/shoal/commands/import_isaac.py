@@ -126,7 +126,7 @@ def translate(
     return "".join(f"# {visible(note)}\n" for note in notes) + write_yaml(ordered)
 
 
-def _complete(told: Mapping[str, Any]) -> dict[str, Any]:
+def _complete(told: dict[str, Any]) -> dict[str, Any]:
     """What `pbt` says, and what it does not. Raises BadField."""
     for name in told:
         if name not in KEYS:
