@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from shoal.core import tree
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Cards, Decision, Explore, Range
+from shoal.core.evolution import Cards, Decision, Explore, Range, Select
 from shoal.core.spec import told
 from shoal.core.suggestions import readable
 from shoal.core.types import SearchLearner
@@ -43,19 +44,9 @@ class Finding(NamedTuple):
     text: str
 
 
-def fine(topic: str, text: str) -> Finding:
-    """As it should be."""
-    return Finding("✓", topic, text)
-
-
-def doubt(topic: str, text: str) -> Finding:
-    """Worth a thought."""
-    return Finding("!", topic, text)
-
-
-def problem(topic: str, text: str) -> Finding:
-    """In the way of the run."""
-    return Finding("✗", topic, text)
+fine = partial(Finding, "✓")  # as it should be
+doubt = partial(Finding, "!")  # worth a thought
+problem = partial(Finding, "✗")  # in the way of the run
 
 
 # ------------------------------------------------------------------------------------------ the machine
@@ -64,16 +55,13 @@ def problem(topic: str, text: str) -> Finding:
 def size(resolved: Resolved) -> Iterator[Finding]:
     """How much there is to do, and whether the interval is what was written."""
     e, steps = resolved.experiment, resolved.steps
+    what, generations = f"{e.population} × {e.agent} on {e.env}", _many(e.generations, "generation")
     if steps is None:
-        episodes, generations = _many(resolved.measurement.episodes, "episode"), _many(e.generations, "generation")
-        yield fine(
-            "size",
-            f"{e.population} × {e.agent} on {e.env} by {method_name(e.method)}, {generations} of {episodes} each",
-        )
+        episodes = _many(resolved.measurement.episodes, "episode")
+        yield fine("size", f"{what} by {method_name(e.method)}, {generations} of {episodes} each")
         return
-    total, generations = e.population * e.generations * steps, _many(e.generations, "generation")
-    text = f"{e.population} × {e.agent} on {e.env}, {generations} of {steps:,} steps each, {total:,} steps in all"
-    yield fine("size", text)
+    total = e.population * e.generations * steps
+    yield fine("size", f"{what}, {generations} of {steps:,} steps each, {total:,} steps in all")
     if steps != e.interval:
         say = doubt if steps > 1.25 * e.interval else fine
         rollout = steps // resolved.iterations
@@ -99,10 +87,9 @@ def devices(resolved: Resolved) -> Iterator[Finding]:
     if isinstance(learner, Trainers):
         yield fine("trainers", f"{_many(e.population, 'member')}; processes: {learner.count(e.population)}")
         return
-    used, present = layout_of(learner, len(resolved.members()[0])).devices, len(jax.devices())
-    n = e.population
-    kind = jax.devices()[0].platform.upper()
-    text = f"{_many(n, 'member')} on {used} of {present} {kind} devices, {n // used} on each"
+    n, there = e.population, jax.devices()
+    used, present = layout_of(learner, len(resolved.members()[0])).devices, len(there)
+    text = f"{_many(n, 'member')} on {used} of {present} {there[0].platform.upper()} devices, {n // used} on each"
     if used == present:
         yield fine("devices", text)
     else:
@@ -134,23 +121,27 @@ def storage(resolved: Resolved) -> Iterator[Finding]:
     """Memory and disk."""
     if isinstance(resolved.learner, Trainers):
         return  # theirs, which nobody knows beforehand
-    e, b, members = resolved.experiment, resolved.agent.environments, memory_needed(resolved)
-    member, state = members // e.population, members + e.population * b * _world(resolved)
-    spec, agent = resolved.environment.spec, resolved.agent
+    e, agent, environment = resolved.experiment, resolved.agent, resolved.environment
+    spec, n, copies = environment.spec, e.population, agent.environments
+    members, replay = memory_needed(resolved), replay_size(resolved)
+    world = 0  # bytes that one environment remembers on the device
+    if isinstance(environment, DeviceEnvironment):
+        world = tree.size_in_bytes(jax.eval_shape(environment.reset, jax.random.key(0)))
+    state = members + n * copies * world
     seen = sum(math.prod(x.shape) * np.dtype(x.dtype).itemsize for x in jax.tree.leaves(spec.obs))
     step = (1 if agent.value else 2) * seen + 4 * math.prod(spec.action.shape) + 16
-    rollout = agent.rollout * b * step
-    need = 2 * state + 2 * e.population * rollout  # one more of each while it changes
-    replay = replay_size(resolved)
-    parts = ["members", *([f"their replay memories ({readable(replay)})"] if replay else [])]
-    what = f"{', '.join(parts)} and rollouts ({readable(rollout)} of each member)"
-    need = max(need - replay, COPIES_TO_SAVE * members)  # memory is written in place, but saved from copies
-    yield _fits("memory", f"about {readable(need)} for {what}", need, free_memory())
-    checkpoint = state + member  # the champion
-    need = (e.checkpoint.keep + 1) * checkpoint + e.generations * e.population * 1000  # the lines of the records
-    text = (
-        f"about {readable(need)} for {_many(e.checkpoint.keep, 'checkpoint')} of {readable(checkpoint)} and the records"
-    )
+    rollout = agent.rollout * copies * step
+    changing = (
+        2 * (state + n * rollout) - replay
+    )  # one more of each while it changes; replay memory is written in place
+    need = max(changing, COPIES_TO_SAVE * members)
+    own = f", their replay memories ({readable(replay)})" if replay else ""
+    text = f"about {readable(need)} for members{own} and rollouts ({readable(rollout)} of each member)"
+    yield _fits("memory", text, need, free_memory())
+    checkpoint = state + members // n  # the champion
+    need = (e.checkpoint.keep + 1) * checkpoint + e.generations * n * 1000  # the lines of the records
+    kept = f"{_many(e.checkpoint.keep, 'checkpoint')} of {readable(checkpoint)}"
+    text = f"about {readable(need)} for {kept} and the records"
     yield _fits("disk", text, need, shutil.disk_usage(_folder(resolved)).free)
 
 
@@ -195,44 +186,37 @@ def _fits(topic: str, text: str, need: float, free: float | None) -> Finding:
     return say(topic, f"{text}; {readable(free)} are free")
 
 
-def _world(resolved: Resolved) -> int:
-    """Bytes that one device environment remembers."""
-    if not isinstance(resolved.environment, DeviceEnvironment):
-        return 0
-    return tree.size_in_bytes(jax.eval_shape(resolved.environment.reset, jax.random.key(0)))
-
-
 # ---------------------------------------------------------------------------------------------- evolution
 
 
 def evolution(resolved: Resolved) -> Iterator[Finding]:
     """Who will copy whom, how often, and whether it comes to that at all."""
-    e = resolved.experiment
-    method = resolved.method
+    e, method = resolved.experiment, resolved.method
+    n, generations = e.population, _many(e.generations, "generation")
+    select = getattr(method, "select", None)  # of some methods; others decide in their evolver
     if isinstance(method, Schedule):
-        text = f"{_many(len(method.rows), 'generation')} of hyperparameters are followed; no member copies or explores"
-        yield fine("schedule", text)
+        rows = _many(len(method.rows), "generation")
+        yield fine("schedule", f"{rows} of hyperparameters are followed; no member copies or explores")
         return
     if not method.copies:
         yield fine("selection", f"method {method_name(e.method)}: no member copies another")
         return
-    select = getattr(method, "select", None)  # of some methods; others decide in their evolver
     if isinstance(select, selectors.Keep):
         way = "every member explores in place" if select.explore else "every member goes its own way: a control"
         yield fine("selection", f"no member copies another; {way}")
         return
+    episodes = resolved.measurement.episodes if e.fitness.source == "evaluation" else 10
     try:
-        counts, safe = _rehearse(resolved)
+        counts, safe = _rehearse(resolved, select, episodes)
     except Exception as error:  # a selector of one's own
         yield problem("selection", f"it failed on invented cards: {type(error).__name__}: {error}")
         return
-    share = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
-    say = fine if max(counts) else doubt
-    yield say("selection", f"{share} of {_many(e.population, 'member')} copy in a generation")
-    if isinstance(select, selectors.TTest) and e.fitness.source == "evaluation" and resolved.measurement.episodes < 2:
+    share = " to ".join(str(count) for count in sorted({min(counts), max(counts)}))
+    yield (fine if max(counts) else doubt)("selection", f"{share} of {_many(n, 'member')} copy in a generation")
+    if isinstance(select, selectors.TTest) and episodes < 2:
         yield doubt("selection", "t_test never copies on one episode: set fitness.episodes to 2 or more")
-    if isinstance(select, selectors.Truncation) and select.bottom * e.population < 1:
-        text = f"bottom = {select.bottom:g} of {e.population} is less than one member; one is replaced all the same"
+    if isinstance(select, selectors.Truncation) and select.bottom * n < 1:
+        text = f"bottom = {select.bottom:g} of {n} is less than one member; one is replaced all the same"
         yield doubt("selection", text)
     if not safe:
         yield doubt("selection", "the best member can be overwritten (the champion is saved, but lost to the run)")
@@ -241,25 +225,21 @@ def evolution(resolved: Resolved) -> Iterator[Finding]:
     if e.generations == 1:
         yield doubt("evolution", "never takes effect: there is no second generation")
     elif e.generations <= first:
-        generations = _many(e.generations, "generation")
         yield doubt("evolution", f"never takes effect: {generations} end before start_after = {start_after:,} steps")
     else:
         times = _many(e.generations - first, "time")
         yield fine("evolution", f"{times}, first after generation {first} of {e.generations}")
 
 
-def _rehearse(resolved: Resolved) -> tuple[list[int], bool]:
+def _rehearse(resolved: Resolved, select: Select | None, episodes: int) -> tuple[list[int], bool]:
     """How many members copy when all of them clearly differ, and whether the best one never does."""
-    n, episodes = resolved.experiment.population, resolved.measurement.episodes
-    select, evolver = getattr(resolved.method, "select", None), resolved.evolver
-    episodes = episodes if resolved.experiment.fitness.source == "evaluation" else 10
-    rows, counts, safe = np.arange(n), [], True
+    n, evolver, counts, safe = resolved.experiment.population, resolved.evolver, [], True
+    rows, steps = np.arange(n), np.full(n, resolved.steps or 1)
     hyper = {name: np.full(n, x, np.float32) for name, x in resolved.tunable.hyper._asdict().items()}
-    deviation = np.full(n, 0.01 if episodes > 1 else np.nan)
+    deviation, played = np.full(n, 0.01 if episodes > 1 else np.nan), np.full(n, episodes)
     state, _ = evolver.init((0,), rows)
     for i in range(REHEARSALS):
         fitness = np.random.default_rng(i).permutation(n).astype(np.float64)
-        steps, played = np.full(n, resolved.steps or 1), np.full(n, episodes)
         cards = Cards(rows, np.full(n, i), steps, fitness, deviation, played, hyper)
         if select is None:
             state, decision = evolver.decide((i,), state, cards, rows)
@@ -274,19 +254,17 @@ def _rehearse(resolved: Resolved) -> tuple[list[int], bool]:
 
 def hyperparameters(resolved: Resolved) -> Iterator[Finding]:
     """What is tuned, and whether the ranges let it."""
-    e = resolved.experiment
-    if not resolved.method.tunes:
+    e, method = resolved.experiment, resolved.method
+    if not method.tunes:
         return
-    space = e.space or {}
-    fixed = ", ".join(f"{name} {value:g}" for name, value in e.hyper.items()) or "nothing"
+    space, explore = e.space or {}, getattr(method, "explore", None)
     if not space:
         yield doubt("tuned", "nothing: space is empty, so that members differ by luck alone")
-    else:
-        yield fine("tuned", f"{', '.join(space)}; fixed: {fixed}")
-    method = resolved.method
-    explore = getattr(method, "explore", None)
-    kept = isinstance(getattr(method, "select", None), selectors.Keep)
-    if space and isinstance(explore, explorers.Keep) and not kept:
+        return
+    fixed = ", ".join(f"{name} {value:g}" for name, value in e.hyper.items()) or "nothing"
+    yield fine("tuned", f"{', '.join(space)}; fixed: {fixed}")
+    keeps = isinstance(explore, explorers.Keep)
+    if keeps and not isinstance(getattr(method, "select", None), selectors.Keep):
         yield doubt("exploration", "explore: keep copies values as they were drawn at the start, and finds no new")
     for name, r in space.items():
         default = float(resolved.usual[name])
@@ -296,7 +274,7 @@ def hyperparameters(resolved: Resolved) -> Iterator[Finding]:
             yield doubt(name, f"the usual value {default:g} lies outside [{r.low:g}, {r.high:g}]")
         if explore is not None and _strides(r, explore) < 1:
             yield doubt(name, f"[{r.low:g}, {r.high:g}] is narrower than one perturbation: values jump about")
-    if explore is not None and not isinstance(explore, explorers.Keep):
+    if explore is not None and not keeps:
         yield from _unmoved(space, explore)
 
 
@@ -327,9 +305,6 @@ def _strides(r: Range, explore: Explore) -> float:
         return (r.high - r.low) / ((factor - 1) * max(abs(r.low + r.high) / 2, (r.high - r.low) / 20))
     low, high = (r.low, r.high) if r.scale == "log" else (1 - r.high, 1 - r.low)
     return math.log(high / low) / math.log(factor)
-
-
-CHECKS = (size, beginning, place, devices, observations, storage, processes, evolution, hyperparameters)
 
 
 def _many(count: int, what: str) -> str:

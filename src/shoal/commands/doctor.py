@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 ROLLOUTS = 4  # of an interval of the dry run
 LARGE = 3.0  # rewards of a step: most are about 1, Pendulum's about 6 (docs/results.md says what that does)
 MOST = 1024  # environment steps of an interval that tries a trainer; more where it needs whole rollouts
+CHECKS = (
+    *(checks.size, checks.beginning, checks.place, checks.devices, checks.observations, checks.storage),
+    *(checks.processes, checks.evolution, checks.hyperparameters, knobs.effects),
+)
 COLORS = {"✓": "green", "!": "yellow", "✗": "bold red"}
 
 
@@ -52,29 +56,28 @@ def examine(experiment: Experiment, arguments: Sequence[str], console: Screen) -
     """
     prepare()
     resolved = resolve(experiment)
-    marks, lacking = [], set()
+    found: list[Finding] = []
 
     def tell(findings: Iterable[Finding]) -> None:
-        for mark, topic, text in findings:
+        for finding in findings:
+            mark, topic, text = finding
             row = Table.grid(padding=(0, 1))
             row.add_column(width=1)
             row.add_column(width=20)
             row.add_row(styled((mark, COLORS[mark])), styled((topic, "bold")), text)
             console.print(row)
-            marks.append(mark)
-            if mark == "✗":
-                lacking.add(topic)
+            found.append(finding)
 
-    for check in (*checks.CHECKS, knobs.effects):
+    for check in CHECKS:
         tell(check(resolved))
     resolved.close()
-    if "memory" not in lacking:  # what does not fit is not tried
+    if not any(f.mark == "✗" and f.topic == "memory" for f in found):  # what does not fit is not tried
         if isinstance(resolved.learner, Trainers):
             with console.status("the trainer: does it keep what a member needs?"):
                 tell(try_trainer(resolved, {*(resolved.experiment.space or ()), *experiment.hyper}))
         with console.status("a dry run of two short generations"):
             tell(list(dry_run(resolved)))
-    problems, doubts = marks.count("✗"), marks.count("!")
+    problems, doubts = (sum(f.mark == mark for f in found) for mark in "✗!")
     verdict = f"{problems} in the way of the run" if problems else f"it can be run: shoal train {shlex.join(arguments)}"
     console.print(f"{verdict}{f'; {doubts} worth a thought' if doubts else ''}", soft_wrap=True)
     return not problems
@@ -88,11 +91,8 @@ def try_trainer(resolved: Resolved, names: Collection[str]) -> Iterator[Finding]
         for check in QUICK:
             try:
                 check(trainee)
-            except AssertionError as error:
+            except (AssertionError, TrainerFailed) as error:  # told in lines by the first
                 yield problem("trainer", str(error).splitlines()[0])
-                return
-            except TrainerFailed as error:
-                yield problem("trainer", str(error))
                 return
         tried, others = trainee.tried, [name for name in trainee.hyper if name not in names]
     text = f"takes effect on a live member: {', '.join(tried)}" if tried else "same seeds give the same training"
@@ -109,32 +109,32 @@ class _Watch(Recorder):
 
 def dry_run(resolved: Resolved) -> Iterator[Finding]:
     """Two short generations of the whole run, in a directory that is thrown away."""
-    trained = isinstance(resolved.learner, Trainers)
-    rollouts, watch = min(resolved.iterations, ROLLOUTS), _Watch()
+    e, watch, method = resolved.experiment, _Watch(), method_data(resolved.experiment.method)
+    at_once = method | {"start_after": 0} if isinstance(method, dict) and "start_after" in method else e.method
+    trained, rollouts = isinstance(resolved.learner, Trainers), min(resolved.iterations, ROLLOUTS)
+    interval = rollouts * resolved.steps // resolved.iterations if resolved.steps else e.interval
     with tempfile.TemporaryDirectory(prefix="shoal-doctor-") as folder:
         short = replace(
-            alone(resolved.experiment, resolved.experiment.shards),
+            alone(e, e.shards),
             generations=2,
-            interval=_short(resolved, rollouts),
-            method=_at_once(resolved.experiment.method),
+            interval=1 if trained else interval,  # of trainers the shortest that they have
+            method=at_once,
             final_episodes=1,
             run_dir=str(Path(folder) / "run"),
             wandb=None,
-            config=resolved.experiment.config | ({} if trained or not resolved.agent.warm_up else {"warm_up": 0}),
+            config=e.config if trained or not resolved.agent.warm_up else e.config | {"warm_up": 0},
         )
         try:
             train(short, [watch])
-            timings = [row["timing"] for row in read_lines(Path(str(short.run_dir)) / "metrics.jsonl")]
+            timings = [row["timing"] for row in read_lines(Path(folder) / "run/metrics.jsonl")]
         except Interrupted as error:
             raise KeyboardInterrupt from error
-        except BadInput as error:  # such as what a trainer's code raised
-            yield problem("dry run", str(error))
-            return
-        except Failed as error:  # there is nothing to resume
-            yield problem("dry run", str(error.__cause__))
-            return
-        except Exception as error:  # whatever an environment or an agent of one's own raises
-            yield problem("dry run", f"failed: {type(error).__name__}: {error}")
+        except (
+            Exception
+        ) as error:  # whatever an environment or an agent of one's own raises; there is nothing to resume
+            cause = error.__cause__ if isinstance(error, Failed) else error
+            named = "" if isinstance(error, (BadInput, Failed)) else f"failed: {type(error).__name__}: "
+            yield problem("dry run", f"{named}{cause}")
             return
     if trained:
         made, seconds = watch.events[0].steps, timings[1]["seconds"]
@@ -143,19 +143,6 @@ def dry_run(resolved: Resolved) -> Iterator[Finding]:
     yield _speed(resolved, rollouts, timings)
     yield from _noise(resolved, rollouts, watch.events[-1])
     yield from rewards(resolved, watch.events[-1].metrics)
-
-
-def _short(resolved: Resolved, rollouts: int) -> int:
-    """An interval of so many rollouts; with trainers, the shortest that they have."""
-    if isinstance(resolved.learner, Trainers):
-        return 1
-    return rollouts * resolved.steps // resolved.iterations if resolved.steps else resolved.experiment.interval
-
-
-def _at_once(method: object) -> object:
-    """The method without `start_after`."""
-    data = method_data(method)
-    return data | {"start_after": 0} if isinstance(data, dict) and "start_after" in data else method
 
 
 def _speed(resolved: Resolved, rollouts: int, timings: list[dict[str, float]]) -> Finding:
@@ -179,15 +166,16 @@ def _noise(resolved: Resolved, rollouts: int, event: Generation) -> Iterator[Fin
         return
     lengths = event.metrics["episode/length"]
     length = float(np.nanmax(lengths)) if np.isfinite(lengths).any() else math.inf
-    if e.fitness.source == "training" and length > whole / 2:
-        seen = f"no episode ended in {rollouts * resolved.agent.rollout:,}"
-        seen = f"episodes took up to {length:,.0f}" if length < math.inf else seen
-        text = f"an interval is {whole:,} steps in each environment, and {seen}; a member that ends none has no fitness"
-        yield doubt("fitness", f"{text}. Raise interval, or write fitness.source: evaluation")
-        return
-    if e.fitness.source == "training" and length > whole / 10 and np.nanmin(lengths) < length:
-        text = f"an interval is {whole:,} steps in each environment, and episodes took up to {length:,.0f}"
-        yield doubt("fitness", f"{text}: short ones weigh more. Raise interval, or write fitness.source: evaluation")
+    if e.fitness.source == "training" and length > whole / 10:
+        none = f"no episode ended in {rollouts * resolved.agent.rollout:,}"
+        seen = f"episodes took up to {length:,.0f}" if length < math.inf else none
+        text = f"an interval is {whole:,} steps in each environment, and {seen}"
+        advice = "Raise interval, or write fitness.source: evaluation"
+        if length > whole / 2:
+            yield doubt("fitness", f"{text}; a member that ends none has no fitness. {advice}")
+            return
+        if np.nanmin(lengths) < length:
+            yield doubt("fitness", f"{text}: short ones weigh more. {advice}")
     if n < e.population:
         yield (doubt if n else problem)("fitness", f"{e.population - n} of {e.population} members diverged at once")
     known = np.isfinite(cards.deviation)
