@@ -7,8 +7,10 @@ neither gets beyond Q = 0.39; by copying and exploring, both find the top at 1.2
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import partial
 from io import BytesIO
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,7 +18,7 @@ import numpy as np
 
 from shoal.core.atomic import write_file
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Cards, Decision, Evolver, Explore, Range, Select
+from shoal.core.evolution import Cards, Decision, Evolver, Range
 from shoal.core.keys import derive
 from shoal.methods.mf_pbt.evolver import mf_pbt
 from shoal.methods.pb2.evolver import pb2
@@ -44,20 +46,16 @@ class Arm(NamedTuple):
     members: int = 2
 
 
-def _pbt(select: Select, explore: Explore) -> Callable[[], Evolver]:
-    return lambda: pbt(select, explore, SPACE, {})
-
-
-GAUSSIAN, PERIODS = explore.Gaussian(0.1), (1, 5)
+GAUSSIAN, FIXED, PERIODS = explore.Gaussian(0.1), explore.Keep(), (1, 5)
 ARMS = {
-    "pbt": Arm("PBT", _pbt(select.Tournament(), GAUSSIAN)),
-    "explore": Arm("Explore only", _pbt(select.Keep(explore=True), GAUSSIAN)),
-    "exploit": Arm("Exploit only", _pbt(select.Tournament(), explore.Keep()), inherit=False),
-    "grid": Arm("Grid search", _pbt(select.Keep(), explore.Keep())),
-    "exploit_hyper": Arm("Exploit only, copying h too", _pbt(select.Tournament(), explore.Keep())),
-    "pb2": Arm("PB2", lambda: pb2(select.Tournament(), GAUSSIAN, SPACE, {}, 0, rows=8)),
-    "pbt_8": Arm("PBT, eight members", _pbt(select.Truncation(), GAUSSIAN), members=8),
-    "mf_pbt": Arm("MF-PBT, eight members", lambda: mf_pbt(GAUSSIAN, SPACE, {}, PERIODS), members=8),
+    "pbt": Arm("PBT", partial(pbt, select.Tournament(), GAUSSIAN, SPACE, {})),
+    "explore": Arm("Explore only", partial(pbt, select.Keep(explore=True), GAUSSIAN, SPACE, {})),
+    "exploit": Arm("Exploit only", partial(pbt, select.Tournament(), FIXED, SPACE, {}), inherit=False),
+    "grid": Arm("Grid search", partial(pbt, select.Keep(), FIXED, SPACE, {})),
+    "exploit_hyper": Arm("Exploit only, copying h too", partial(pbt, select.Tournament(), FIXED, SPACE, {})),
+    "pb2": Arm("PB2", partial(pb2, select.Tournament(), GAUSSIAN, SPACE, {}, 0, rows=8)),
+    "pbt_8": Arm("PBT, eight members", partial(pbt, select.Truncation(), GAUSSIAN, SPACE, {}), members=8),
+    "mf_pbt": Arm("MF-PBT, eight members", partial(mf_pbt, GAUSSIAN, SPACE, {}, PERIODS), members=8),
 }
 FIGURE = ("pbt", "explore", "exploit", "grid", "pb2", "mf_pbt")  # the four panels of the paper, then successors
 COLORS = ("#0072B2", "#D55E00")  # told apart by colour-blind readers too
@@ -78,27 +76,19 @@ class Trajectories(NamedTuple):
     copied: np.ndarray
 
 
-class Row(NamedTuple):
-    """The final Q of the best member over many seeds."""
-
-    title: str
-    mean: float
-    std: float
-    low: float  # 5th percentile
-    high: float  # 95th percentile
-
-
 def run(arm: str, seed: int) -> Trajectories:
     """One run of one of `ARMS`: gradient ascent, and a generation of evolution after every interval."""
     _, make, inherit, n = ARMS[arm]
     evolver, everybody = make(), np.arange(n)
     state, _ = evolver.init((seed, 0), everybody)
+    unknown, once = np.full(n, np.nan), np.ones(n, np.int64)
     theta, hyper = np.full((n, 2), 0.9), np.eye(2)[2 * everybody // n]
     path = [(theta, hyper, quality(theta), np.zeros(n, bool))]
     for step in range(1, STEPS + 1):
         theta, copied = theta - RATE * 2 * hyper * theta, np.zeros(n, bool)
         if step % INTERVAL == 0:
-            cards = _cards(step, theta, hyper)
+            steps, h = np.full(n, step), {name: hyper[:, i].astype(np.float32) for i, name in enumerate(SPACE)}
+            cards = Cards(everybody, steps // INTERVAL - 1, steps, quality(theta), unknown, once, h)
             state, decision = evolver.decide(derive((seed,), step), state, cards, everybody)
             assert isinstance(decision, Decision)
             theta, copied = theta[decision.parents], decision.parents != everybody
@@ -113,32 +103,33 @@ def quality(theta: np.ndarray) -> np.ndarray:
     return TOP - (theta**2).sum(-1)
 
 
-def table(arms: Iterable[str], seeds: int, done: Callable[[], object] = lambda: None) -> list[Row]:
-    """One row for each of some `ARMS`, over `seeds` runs of each; `done` is called after every run."""
-
-    def final(arm: str, seed: int) -> float:
-        q = run(arm, seed).q[-1].max()
-        done()
-        return float(q)
-
-    rows = []
-    for arm in arms:
-        q = np.array([final(arm, seed) for seed in range(seeds)])
-        rows.append(Row(ARMS[arm].title, float(q.mean()), float(q.std()), *np.percentile(q, (5, 95)).tolist()))
-    return rows
+def final(arm: str, seed: int) -> float:
+    """Q of the best member at the end of one run."""
+    return float(run(arm, seed).q[-1].max())
 
 
 def figure(path: Path, seed: int = 0) -> None:
-    """Draws one run of some arms: Q over the steps, and the way of the weights to the top."""
+    """Draws one run of some arms: Q over the steps, and below it the way of the weights on the contours of Q."""
     from matplotlib.figure import Figure
 
     canvas = Figure(figsize=(3 * len(FIGURE), 6.4), layout="constrained")
     axes = canvas.subplots(2, len(FIGURE), sharex="row", sharey="row")
+    side = np.linspace(-0.1, 1.0, 100)
+    contours = quality(np.stack(np.meshgrid(side, side), -1))
     for (above, below), arm in zip(axes.T, FIGURE, strict=True):
         trajectories = run(arm, seed)
-        _curves(above, trajectories)
-        _paths(below, trajectories)
         above.set_title(ARMS[arm].title, fontweight="bold")
+        above.axhline(TOP, color="0.6", linewidth=0.8, linestyle="--")
+        above.set(xlabel="step", xlim=(0, STEPS), ylim=(-0.5, 1.3))
+        above.spines[["top", "right"]].set_visible(False)
+        below.contourf(side, side, contours, levels=np.linspace(-0.8, TOP, 11), cmap="Greys_r", vmin=-3)
+        below.set(xlabel=r"$\theta_0$", aspect="equal")
+        for i in range(ARMS[arm].members):
+            copied = trajectories.copied[:, i]
+            _line(above, np.arange(STEPS + 1), trajectories.q[:, i], copied, i)
+            x, y = trajectories.theta[:, i].T
+            _line(below, x, y, copied, i)
+        below.plot(0, 0, "*", color="k", markersize=11, clip_on=False)
     axes[0, 0].set_ylabel("Q")
     axes[1, 0].set_ylabel(r"$\theta_1$", rotation=0)
     axes[0, 0].plot([], [], ":", color="0.4", label="copy")
@@ -151,54 +142,23 @@ def figure(path: Path, seed: int = 0) -> None:
 
 def main(out: Path, seeds: int, console: Screen) -> None:
     """Prints the table over `seeds` runs of every arm and saves the figure at `out`."""
-    from rich.progress import Progress
+    from rich.progress import track
     from rich.table import Table
 
     if out.suffix not in (".png", ".svg", ".pdf"):
         raise BadInput(f"--out {out}: the picture must end in .png, .svg or .pdf")
     if seeds < 1:
         raise BadInput(f"--seeds {seeds}: must be at least 1")
-    with Progress(console=console, transient=True) as progress:
-        runs = progress.add_task("members climb", total=seeds * len(ARMS))
-        rows = table(ARMS, seeds, lambda: progress.advance(runs))
+    runs = track(list(product(ARMS, range(seeds))), "members climb", console=console, transient=True)
+    finals = np.array([final(arm, seed) for arm, seed in runs]).reshape(len(ARMS), seeds)
     grid = Table("arm", title=f"Final Q of the best member, {seeds} seeds (the top is {TOP})")
     for heading in ("mean", "std", "5 %", "95 %"):
         grid.add_column(heading, justify="right")
-    for row in rows:
-        grid.add_row(row.title, *(f"{number:.3f}" for number in row[1:]))
+    for arm, q in zip(ARMS.values(), finals, strict=True):
+        grid.add_row(arm.title, *(f"{number:.3f}" for number in (q.mean(), q.std(), *np.percentile(q, (5, 95)))))
     console.print(grid)
     figure(out)
     console.print(f"Figure saved to {out}", soft_wrap=True)
-
-
-def _cards(step: int, theta: np.ndarray, hyper: np.ndarray) -> Cards:
-    q = quality(theta)
-    h = {name: hyper[:, i].astype(np.float32) for i, name in enumerate(SPACE)}
-    n = len(q)
-    steps, once = np.full(n, step), np.ones(n, np.int64)
-    return Cards(np.arange(n), steps // INTERVAL - 1, steps, q, np.full(n, np.nan), once, h)
-
-
-def _curves(axes: Axes, trajectories: Trajectories) -> None:
-    """Q over the steps."""
-    axes.axhline(TOP, color="0.6", linewidth=0.8, linestyle="--")
-    axes.set(xlabel="step", xlim=(0, STEPS), ylim=(-0.5, 1.3))
-    axes.spines[["top", "right"]].set_visible(False)
-    steps = np.arange(STEPS + 1)
-    for i in range(trajectories.q.shape[1]):
-        _line(axes, steps, trajectories.q[:, i], trajectories.copied[:, i], i)
-
-
-def _paths(axes: Axes, trajectories: Trajectories) -> None:
-    """The weights on the contours of Q."""
-    side = np.linspace(-0.1, 1.0, 100)
-    q = quality(np.stack(np.meshgrid(side, side), -1))
-    axes.contourf(side, side, q, levels=np.linspace(-0.8, TOP, 11), cmap="Greys_r", vmin=-3)
-    axes.set(xlabel=r"$\theta_0$", aspect="equal")
-    for i in range(trajectories.q.shape[1]):
-        x, y = trajectories.theta[:, i].T
-        _line(axes, x, y, trajectories.copied[:, i], i)
-    axes.plot(0, 0, "*", color="k", markersize=11, clip_on=False)
 
 
 def _line(axes: Axes, x: np.ndarray, y: np.ndarray, copied: np.ndarray, member: int) -> None:
