@@ -18,9 +18,8 @@ from support.tiny import walk
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed
 from shoal.core.spec import Spec
-from shoal.environments.blame import callbacks_blamed
 from shoal.environments.device import DeviceEnvironment
-from shoal.environments.guard import guarded
+from shoal.environments.guard import callbacks_blamed, guarded
 from shoal.environments.host import HostEnvironment
 from shoal.run.loop import resume
 

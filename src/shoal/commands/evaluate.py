@@ -13,7 +13,7 @@ from shoal.core.errors import BadInput, unknown
 from shoal.core.keys import derive
 from shoal.core.knobs import usual
 from shoal.core.spec import Spec
-from shoal.environments.blame import callbacks_blamed
+from shoal.environments.guard import callbacks_blamed
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.make import make_environment, make_learner, make_trainers, measurement_of
 from shoal.experiment.registry import method, name_of

@@ -13,9 +13,9 @@ from shoal.commands.painters import PAGES, SIDE, Painter, drawable, painter_of, 
 from shoal.core.errors import BadInput
 from shoal.core.evolution import Seed
 from shoal.core.keys import jax_key, words
+from shoal.core.user_code import blamed
 from shoal.environments import registry
 from shoal.environments.atari import ONLY_IN_TRAINING
-from shoal.environments.blame import blamed
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.guard import guarded
 from shoal.environments.host import HostEnvironment
@@ -76,11 +76,11 @@ class _Host:
         seed = words(key, 1)[0]
         if self._levels is not None:
             seed = self._levels.first + seed % (self._levels.end - self._levels.first)
-        with blamed(self._name, "failed at reset"):
+        with blamed("env", f"{self._name} failed at reset"):
             return self._env.reset(seed=seed)[0]
 
     def step(self, action: np.ndarray) -> tuple[Any, float, bool]:
-        with blamed(self._name, "failed at step"):
+        with blamed("env", f"{self._name} failed at step"):
             obs, reward, terminated, truncated, _ = self._env.step(action.astype(self._dtype))
             return obs, float(reward), terminated or truncated
 

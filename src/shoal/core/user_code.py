@@ -1,4 +1,8 @@
-"""Code that the user names: imported and called, so that whatever it does wrong is one clear line."""
+"""Other people's code: it is imported, called and run so that whatever it does wrong is one clear line.
+
+`blamed` is the one wrapper of it, of which `import_from` and `call_own` are made. `one_line` is its text, where an error is
+told without being raised.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,8 @@ import importlib
 import inspect
 import textwrap
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +25,22 @@ def import_from(name: str, what: str) -> Any:
     module, _, attribute = name.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), attribute)):
         raise BadField(what, f"{name!r} cannot be imported: write module:name")
-    try:
+    with blamed(what, f"{name} cannot be imported"):
         return getattr(importlib.import_module(module), attribute)
+
+
+@contextmanager
+def blamed(field: str, failed: str, **more: Any) -> Iterator[None]:
+    """Raises BadInput for every exception of other people's code inside, which says where in that code it arose.
+
+    field: of the experiment, which names the code. failed: what could not be done, for the message. more: of `BadField`
+    """
+    try:
+        yield
+    except BadInput:
+        raise
     except (Exception, SystemExit) as error:
-        raise BadField(what, f"{name} cannot be imported: {one_line(error)}") from error
+        raise BadField(field, f"{failed}: {one_line(error)}", **more) from error
 
 
 def one_line(error: BaseException) -> str:
@@ -49,9 +66,5 @@ def call(field: str, what: str, function: Callable, /, *arguments: Any, **option
 
 def call_own(field: str, what: str, function: Callable, /, *arguments: Any, **options: Any) -> Any:
     """Call what the user named and has written. Raises BadInput where it does not take these options, or fails."""
-    try:
+    with blamed(field, f"{what} failed"):
         return call(field, what, function, *arguments, **options)
-    except BadInput:
-        raise
-    except (Exception, SystemExit) as error:
-        raise BadField(field, f"{what} failed: {one_line(error)}") from error

@@ -10,10 +10,9 @@ import numpy as np
 from shoal.core.cores import usable_cores
 from shoal.core.errors import BadField, unknown
 from shoal.core.spec import Discrete, Spec
-from shoal.core.user_code import one_line
-from shoal.environments.host import HostEnvironment, Vector
+from shoal.core.user_code import blamed
+from shoal.environments.host import HostEnvironment, Moved, Pool, Vector, info_at
 from shoal.environments.objective import Objective
-from shoal.environments.pool import Moved, Pool
 
 # What gymnasium's environment can do and the vector cannot: with one of these options, gymnasium's plays.
 ONLY_GYMNASIUM = frozenset({"obs_type", "mode", "difficulty", "continuous", "vectorization"})
@@ -66,23 +65,44 @@ def atari_environment(name: str, options: dict[str, Any]) -> HostEnvironment:
 
     def played(chosen: AtariOptions) -> HostEnvironment:
         def open_copies(n: int, objective: Objective) -> Vector:
-            return Pool(_Console(game, n, chosen), objective)
+            return _Console(_vector(game, n, chosen), n, chosen.max_episode_steps, objective)
 
         return HostEnvironment(spec, open_copies)
 
-    try:
-        import ale_py
-
-        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # otherwise every console prints its version
+    with blamed("env", f"{env} with env_options {options} cannot be made"):
+        quietly()
         import gymnasium
 
         game = gymnasium.spec(name).kwargs["game"]
         actions = _vector(game, 1, chosen).single_action_space
-    except (Exception, SystemExit) as error:
-        raise BadField("env", f"{env} with env_options {options} cannot be made: {one_line(error)}") from error
     spec = Spec((chosen.frame_stack, chosen.screen_size, chosen.screen_size), "uint8", Discrete(int(actions.n)))
     measured = played(replace(chosen, reward_clipping=False, episodic_life=False))
     return played(chosen)._replace(measured=measured)
+
+
+def quietly() -> None:
+    """Otherwise every console prints its version."""
+    import ale_py
+
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+
+
+def one_game(
+    env: Any,
+    frameskip: int = 4,
+    frame_stack: int = 1,
+    screen_size: int = 84,
+    noop_max: int = 30,
+    max_episode_steps: int | None = None,
+    **options: Any,
+) -> Any:
+    """One copy of gymnasium, to be filmed, or with what the vector does not have. Options: see `AtariOptions`."""
+    from gymnasium import make, wrappers
+
+    quietly()
+    made: Any = wrappers.AtariPreprocessing(make(env, frameskip=1, **options), noop_max, frameskip, screen_size)
+    made = wrappers.FrameStackObservation(made, frame_stack)
+    return made if max_episode_steps is None else wrappers.TimeLimit(made, max_episode_steps)
 
 
 def _vector(game: str, n: int, chosen: AtariOptions) -> Any:
@@ -107,28 +127,27 @@ def _vector(game: str, n: int, chosen: AtariOptions) -> Any:
     )
 
 
-class _Console:
-    """`Simulators` of Atari's games."""
+class _Console(Pool):
+    """Copies of one of Atari's games."""
 
-    def __init__(self, game: str, n: int, chosen: AtariOptions):
-        self._envs: Any = _vector(game, n, chosen)
-        self._limit = chosen.max_episode_steps
+    def __init__(self, envs: Any, n: int, limit: int | None, objective: Objective):
+        self._envs, self._limit, self.objective = envs, limit, objective
         self._age = np.zeros(n, np.int64)  # steps of the episode
         self._over = np.zeros(n, bool)  # where it is the game that has ended, and not a life
         self._shown = np.zeros(0, np.uint8)
 
-    def start(self, seeds: list[int]) -> np.ndarray:
+    def reset(self, seeds: list[int]) -> np.ndarray:
         self._age[:] = 0
         return self._filled(self._envs.reset(seed=np.asarray(seeds))[0])
 
-    def step(self, action: np.ndarray) -> Moved:
+    def move(self, action: np.ndarray) -> Moved:
         obs, reward, terminated, truncated, info = self._envs.step(action)
         self._age += 1
         if self._limit is not None:
             truncated = truncated | (self._age >= self._limit)
         self._over = truncated | (terminated & (info["lives"] == 0))
         self._shown = self._filled(obs)
-        return Moved(self._shown, reward, terminated, truncated, info)
+        return Moved(self._shown, reward, terminated, truncated, lambda i: info_at(info, i))
 
     def again(self, copies: np.ndarray) -> np.ndarray:
         self._age[copies] = 0
@@ -137,9 +156,6 @@ class _Console:
             new = self._envs.reset(options={"reset_mask": self._over})[0]
             obs[self._over] = new[self._over]
         return self._filled(obs)[copies]
-
-    def rest(self, copies: np.ndarray) -> None:
-        """The console steps all of its copies, or none."""
 
     def _filled(self, obs: np.ndarray) -> np.ndarray:
         """What was seen before an episode counts as its first frame, as gymnasium has it; here it is black."""

@@ -18,11 +18,10 @@ from shoal.core.cores import usable_cores
 from shoal.core.errors import BadField, unknown
 from shoal.core.spec import Continuous, Spec, each, who_sees
 from shoal.core.types import PyTree
-from shoal.core.user_code import one_line
-from shoal.environments.gymnasium import action_space, dtype_of
-from shoal.environments.host import HostEnvironment, Vector
+from shoal.core.user_code import blamed
+from shoal.environments.host import HostEnvironment, Moved, Pool, Vector, info_at
 from shoal.environments.objective import Objective
-from shoal.environments.pool import Moved, Pool
+from shoal.environments.spaces import action_space, dtype_of
 
 # Those of gymnasium's environments that envpool has too, and that are the same: tests/contract/test_envpool.py holds them
 # against each other. A bare name takes envpool's. Ant is none of them: its contacts differ by more than rounding does.
@@ -87,18 +86,13 @@ def _environment(env: str, task: str, options: dict[str, Any]) -> HostEnvironmen
     import envpool
     from gymnasium import spaces
 
-    try:
-        with warnings.catch_warnings():  # gymnasium warns of bounds that lose a digit
-            warnings.simplefilter("ignore")
-            _check(env, options, envpool.make_spec(task).config._asdict())
-            described = envpool.make_spec(task, **options)
-            space, actions = described.observation_space, described.action_space
-            parts = dict(space.items()) if isinstance(space, spaces.Dict) else space
-            shape, dtype = each(_shape, parts), each(dtype_of, parts)
-    except BadField:
-        raise
-    except (Exception, SystemExit) as error:
-        raise BadField("env", f"{env} with env_options {options} cannot be made: {one_line(error)}") from error
+    with blamed("env", f"{env} with env_options {options} cannot be made"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # gymnasium warns of bounds that lose a digit
+        _check(env, options, envpool.make_spec(task).config._asdict())
+        described = envpool.make_spec(task, **options)
+        space, actions = described.observation_space, described.action_space
+        parts = dict(space.items()) if isinstance(space, spaces.Dict) else space
+        shape, dtype = each(_shape, parts), each(dtype_of, parts)
     if described.config.max_num_players > 1:
         raise BadField("env", f"{env} is for several players at once, and a member is one")
     spec = Spec(shape, dtype, action_space(actions, env), **who_sees(shape))
@@ -113,7 +107,7 @@ def _environment(env: str, task: str, options: dict[str, Any]) -> HostEnvironmen
         return each(lambda part, x, dtype: _array(part, x, n).astype(dtype, copy=False), parts, obs, dtype)
 
     def open_copies(n: int, objective: Objective) -> Vector:
-        return Pool(_Envpool(make, arrays, n), objective)
+        return _Envpool(make, arrays, n, objective)
 
     return HostEnvironment(spec, open_copies)
 
@@ -137,15 +131,15 @@ def _check(env: str, options: dict[str, Any], defaults: dict[str, Any]) -> None:
             raise BadField(f"env_options.{option}", problem, value=f"{value!r}")
 
 
-class _Envpool:
-    """`Simulators` of envpool. It takes seeds when it is made only, so that a start makes it anew, within milliseconds."""
+class _Envpool(Pool):
+    """Copies of envpool. It takes seeds when it is made only, so that a start makes it anew, within milliseconds."""
 
-    def __init__(self, make: Callable, arrays: Callable, n: int):
-        self._make, self._arrays = make, arrays
+    def __init__(self, make: Callable, arrays: Callable, n: int, objective: Objective):
+        self._make, self._arrays, self.objective = make, arrays, objective
         self._all = self._awake = np.arange(n, dtype=np.int32)
         self._pool: Any = None
 
-    def start(self, seeds: list[int]) -> PyTree:
+    def reset(self, seeds: list[int]) -> PyTree:
         self.close()
         with warnings.catch_warnings():  # of gymnasium, as above; some come with the first observation
             warnings.simplefilter("ignore")
@@ -153,12 +147,13 @@ class _Envpool:
             obs, _ = self._pool.reset(self._all)
         return self._arrays(obs, len(self._all))
 
-    @np.errstate(over="ignore")  # numbers too large for float32 become infinite
-    def step(self, action: np.ndarray) -> Moved:
+    def move(self, action: np.ndarray) -> Moved:
         obs, reward, terminated, truncated, info = self._pool.step(action[self._awake], self._awake)
-        info = {name: x for name, x in info.items() if name != "players"}
-        moved = Moved(self._arrays(obs, len(self._awake)), reward, terminated, truncated, info)
-        return moved if len(self._awake) == len(self._all) else jax.tree.map(self._of_all, moved)
+        info.pop("players", None)
+        parts = self._arrays(obs, len(self._awake)), reward, terminated, truncated, info
+        if len(self._awake) < len(self._all):
+            parts = jax.tree.map(self._of_all, parts)
+        return Moved(*parts[:4], lambda i: info_at(parts[4], i))
 
     def _of_all(self, x: np.ndarray) -> np.ndarray:
         """[n, ...] of those that have stepped, [k, ...]; zeros for those that rest."""
@@ -204,10 +199,8 @@ def _flat(space: Any, obs: Any, n: int) -> np.ndarray:
 def _specs() -> dict[str, tuple[str, str, dict[str, Any]]]:
     """What envpool has registered: task -> (module, class, options)."""
     _without_qt()  # before the first import of envpool, which tries Procgen, and does not try again
-    try:
+    with blamed("env", "envpool cannot be imported"):
         from envpool.registration import registry
-    except (Exception, SystemExit) as error:
-        raise BadField("env", f"envpool cannot be imported: {one_line(error)}") from error
     return registry.specs
 
 

@@ -1,8 +1,10 @@
-"""Environments that raise BadInput with their name: for what their code raises, and for wrong shapes."""
+"""Environments are code of other people: for what it raises, and for wrong shapes, they raise BadInput with their name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -11,10 +13,9 @@ import numpy as np
 from shoal.core.errors import BadField
 from shoal.core.spec import Leaf, Spec, told
 from shoal.core.types import PyTree, TimeStep
-from shoal.environments.blame import blamed
-from shoal.environments.copies import own
+from shoal.core.user_code import blamed, one_line
 from shoal.environments.device import DeviceEnvironment
-from shoal.environments.host import HostEnvironment, Vector
+from shoal.environments.host import HostEnvironment, Vector, own
 from shoal.environments.objective import Objective, Told
 from shoal.environments.registry import Environment
 
@@ -59,13 +60,13 @@ def _on_the_device(environment: DeviceEnvironment, env: str) -> DeviceEnvironmen
             )
 
     def reset(key: jax.Array) -> tuple[PyTree, PyTree]:
-        with blamed(env, "failed at reset"):
+        with blamed("env", f"{env} failed at reset"):
             state, obs = environment.reset(key)
             check("reset", obs)
         return state, obs
 
     def step(key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
-        with blamed(env, "failed at step"):
+        with blamed("env", f"{env} failed at step"):
             after, obs, *numbers = environment.step(key, state, action)
             check("step", obs)
             reward, terminated, truncated = numbers
@@ -80,7 +81,7 @@ def _on_the_device(environment: DeviceEnvironment, env: str) -> DeviceEnvironmen
 
     def with_knobs(values: Mapping[str, Any]) -> DeviceEnvironment:
         assert environment.with_knobs is not None
-        with blamed(env, f"does not take other values of {', '.join(values)}"):
+        with blamed("env", f"{env} does not take other values of {', '.join(values)}"):
             other: Any = guarded(environment.with_knobs(values), env)
         return other
 
@@ -96,11 +97,11 @@ class _Vector:
 
     def __init__(self, open_copies: Callable[..., Vector], n: int, objective: Objective, env: str, spec: Spec):
         self._env, self._spec = env, spec
-        with blamed(env, "cannot be made"):
+        with blamed("env", f"{env} cannot be made"):
             self._vector = open_copies(n, objective)
 
     def reset(self, seeds: list[int]) -> PyTree:
-        with blamed(self._env, "failed at reset"):
+        with blamed("env", f"{self._env} failed at reset"):
             obs = own(self._vector.reset(seeds))
         shape = jax.tree.map(lambda x: np.shape(x)[1:], obs)
         if shape != self._spec.obs_shape:
@@ -110,19 +111,49 @@ class _Vector:
         return obs
 
     def step(self, action: np.ndarray) -> tuple[TimeStep, Told | None]:
-        with blamed(self._env, "failed at step"):
+        with blamed("env", f"{self._env} failed at step"):
             step, told = self._vector.step(action)
             return TimeStep(*map(own, step)), told
 
     def rest(self, copies: np.ndarray) -> None:
         rest: Any = getattr(self._vector, "rest", None)
         if rest is not None:  # else it cannot be helped, and they play on
-            with blamed(self._env, "failed at rest"):
+            with blamed("env", f"{self._env} failed at rest"):
                 rest(copies)
 
     def turn(self, knobs: dict[str, np.ndarray]) -> None:
-        with blamed(self._env, f"does not take other values of {', '.join(knobs)}"):
+        with blamed("env", f"{self._env} does not take other values of {', '.join(knobs)}"):
             self._vector.turn(knobs)
 
     def close(self) -> None:
         self._vector.close()
+
+
+@contextmanager
+def callbacks_blamed(env: str) -> Iterator[None]:
+    """Raises BadInput where Python code that a compiled environment calls, by `jax.pure_callback`, fails inside."""
+    raised = _Raised()
+    logger = logging.getLogger("jax._src.callback")
+    logger.addFilter(raised)
+    try:
+        yield
+    except jax.errors.JaxRuntimeError:
+        if not raised.errors:
+            raise
+        cause = raised.errors[0]
+        raise BadField("env", f"{env} failed in a callback: {one_line(cause)}") from cause
+    finally:
+        logger.removeFilter(raised)
+
+
+class _Raised(logging.Filter):
+    """Keeps the errors of callbacks, which JAX only logs: what it raises holds them as text, with a long traceback."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.errors: list[BaseException] = []
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.exc_info and record.exc_info[1]:
+            self.errors.append(record.exc_info[1])
+        return not record.exc_info

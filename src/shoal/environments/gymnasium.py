@@ -17,12 +17,13 @@ import numpy as np
 
 from shoal.core.errors import BadField
 from shoal.core.knobs import numbers_of
-from shoal.core.spec import ActionSpace, Continuous, Discrete, MultiDiscrete, Spec, each
-from shoal.core.types import PyTree, TimeStep
-from shoal.core.user_code import one_line
-from shoal.environments.copies import broken, own, put
-from shoal.environments.host import HostEnvironment, Vector
-from shoal.environments.objective import Objective, Told, teller
+from shoal.core.spec import Spec, each
+from shoal.core.types import PyTree
+from shoal.core.user_code import blamed
+from shoal.environments.atari import one_game
+from shoal.environments.host import HostEnvironment, Moved, Pool, Vector, info_at, own, put
+from shoal.environments.objective import Objective
+from shoal.environments.spaces import action_space, dtype_of
 
 TRIED = 100  # random steps, in which the numbers of an environment's state change, or its episode ends
 
@@ -100,29 +101,28 @@ def _try_out(make: Callable[[], Any], what: str) -> tuple[Any, Any, dict[str, st
     """
     import gymnasium
 
-    doing = "cannot be made"
-    try:
-        with warnings.catch_warnings():  # gymnasium warns of what it then raises
-            warnings.simplefilter("ignore")
-            env = make()
-            doing = "failed at reset"
-            with contextlib.closing(env):
-                attributes, inner = numbers_of(env.unwrapped), env.unwrapped
-                usual = {x: float(getattr(inner, x)) for x in attributes.values()}
-                tried = {x: math.nextafter(value, math.inf) for x, value in usual.items()}
-                _set(inner, tried)
-                first = env.reset(seed=0)[0] if _is_arrays(env.observation_space) else None
-                if attributes and first is not None:
-                    doing = "failed at step"
+    def trying(failed: str) -> Any:
+        return blamed("env", f"{what} {failed}")
+
+    with warnings.catch_warnings():  # gymnasium warns of what it then raises
+        warnings.simplefilter("ignore")
+        with trying("cannot be made"):
+            try:
+                env = make()
+            except gymnasium.error.DependencyNotInstalled as error:
+                raise BadField("env", f"{what} needs a package that is missing: {error}") from error
+        with trying("failed at reset"), contextlib.closing(env):
+            attributes, inner = numbers_of(env.unwrapped), env.unwrapped
+            usual = {x: float(getattr(inner, x)) for x in attributes.values()}
+            tried = {x: math.nextafter(value, math.inf) for x, value in usual.items()}
+            _set(inner, tried)
+            first = env.reset(seed=0)[0] if _is_arrays(env.observation_space) else None
+            if attributes and first is not None:
+                with trying("failed at step"):
                     _play(env)
-                    doing = "failed at reset"
-                    env.reset()
-                kept = {name: x for name, x in attributes.items() if getattr(inner, x, None) == tried[x]}
-                _set(inner, {x: usual[x] for x in kept.values()})
-    except gymnasium.error.DependencyNotInstalled as error:
-        raise BadField("env", f"{what} needs a package that is missing: {error}") from error
-    except (Exception, SystemExit) as error:
-        raise BadField("env", f"{what} {doing}: {one_line(error)}") from error
+                env.reset()
+            kept = {name: x for name, x in attributes.items() if getattr(inner, x, None) == tried[x]}
+            _set(inner, {x: usual[x] for x in kept.values()})
     return env, first, kept
 
 
@@ -153,13 +153,13 @@ def registry() -> dict[str, Any]:
 def open_one(env: Any, **options: Any) -> Any:
     """One environment, by id or specification, `_in_arrays`.
 
-    Options go to `gymnasium.make`; for Atari's games to `_atari`, unless `obs_type` asks for the console's own output.
+    Options go to `gymnasium.make`; for Atari's games to `one_game`, unless `obs_type` asks for the console's own output.
     """
     import gymnasium
 
     name = env if isinstance(env, str) else env.id
     atari = name.rpartition(":")[2].startswith("ALE/") and "obs_type" not in options
-    return _in_arrays(_atari(env, **options) if atari else gymnasium.make(env, **options))
+    return _in_arrays(one_game(env, **options) if atari else gymnasium.make(env, **options))
 
 
 def _in_arrays(made: Any) -> Any:
@@ -194,25 +194,6 @@ def _is_arrays(space: Any) -> bool:
     return all(isinstance(part, spaces.Box) for part in parts)
 
 
-def _atari(
-    env: Any,
-    frameskip: int = 4,
-    frame_stack: int = 1,
-    screen_size: int = 84,
-    noop_max: int = 30,
-    max_episode_steps: int | None = None,
-    **options: Any,
-) -> Any:
-    """One copy as `atari.py` has many, to be filmed, or with what only gymnasium's has. Options: see `AtariOptions`."""
-    import ale_py
-    from gymnasium import make, wrappers
-
-    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # otherwise every console prints its version
-    made: Any = wrappers.AtariPreprocessing(make(env, frameskip=1, **options), noop_max, frameskip, screen_size)
-    made = wrappers.FrameStackObservation(made, frame_stack)
-    return made if max_episode_steps is None else wrappers.TimeLimit(made, max_episode_steps)
-
-
 def _tame_mujoco(registered: Any) -> None:
     """Send MuJoCo's warnings to a logger; otherwise it prints those of every copy, and writes MUJOCO_LOG.TXT."""
     if "mujoco" in str(getattr(registered, "entry_point", "")):
@@ -222,7 +203,7 @@ def _tame_mujoco(registered: Any) -> None:
             mujoco.set_mju_user_warning(logging.getLogger("shoal.mujoco").info)
 
 
-class _Gymnasium:
+class _Gymnasium(Pool):
     def __init__(
         self, make: Callable, n: int, spec: Spec, objective: Objective, vectorization: str, attributes: dict[str, str]
     ):
@@ -236,34 +217,29 @@ class _Gymnasium:
             # The error of a worker is raised here too; gymnasium would also print it, once per worker.
             warnings.filterwarnings("ignore", ".*ERROR: ", UserWarning, r"gymnasium\.vector\.async_vector_env")
             self._envs = vector.AsyncVectorEnv([make] * n, copy=False, autoreset_mode=same_step, context=start)
-        self._dtypes, self._objective, self._attributes = spec.obs_dtype, objective, attributes
+        self._dtypes, self.objective, self._attributes = spec.obs_dtype, objective, attributes
         self._action_dtype = self._envs.single_action_space.dtype
+        self._obs: PyTree = None  # after the automatic resets of the last step
+        self._done = np.zeros(n, bool)
 
     def reset(self, seeds: list[int]) -> PyTree:
-        obs, _ = self._envs.reset(seed=seeds)
-        return self._typed(obs)
+        return self._typed(self._envs.reset(seed=seeds)[0])
 
-    @np.errstate(over="ignore")  # numbers too large for float32 become infinite, which is handled below
-    def step(self, action: np.ndarray) -> tuple[TimeStep, Told | None]:
+    def move(self, action: np.ndarray) -> Moved:
         obs, reward, terminated, truncated, info = self._envs.step(action.astype(self._action_dtype))
-        obs, reward = self._typed(obs), reward.astype(np.float32)
-        final = obs
-        done = terminated | truncated
+        obs = self._obs = self._typed(obs)
+        done = self._done = terminated | truncated
         if done.any():
             ended, last = np.flatnonzero(done), info["final_obs"][done]
-            final = each(lambda x, *of: put(x, ended, of), obs, *last)
-        lost = broken(final, reward)
-        if lost.any():
-            reward[lost] = np.nan
-            obs = self._restart(obs, lost & ~done)
-        step = TimeStep(obs, reward, terminated, truncated | lost, final)
-        return step, teller(self._objective, lambda i: _info_of(info["final_info"] if done[i] else info, i))
+            obs = each(lambda x, *of: put(x, ended, of), obs, *last)
+        return Moved(obs, reward, terminated, truncated, lambda i: info_at(info["final_info"] if done[i] else info, i))
 
-    def _restart(self, obs: PyTree, lost: np.ndarray) -> PyTree:
-        """Begin new episodes in place of those that are `lost` [n], which might never end. Returns obs [n, ...]."""
-        if not lost.any():
-            return obs
-        return self._typed(self._envs.reset(options={"reset_mask": lost})[0])
+    def again(self, copies: np.ndarray) -> PyTree:
+        """Most have begun already; those that go on with numbers that are not finite might never end."""
+        lost = np.zeros_like(self._done)
+        lost[copies] = ~self._done[copies]
+        obs = self._typed(self._envs.reset(options={"reset_mask": lost})[0]) if lost.any() else self._obs
+        return each(lambda x: x[copies], obs)
 
     def _typed(self, obs: PyTree) -> PyTree:
         """Copies of what gymnasium has, which it changes in place."""
@@ -306,36 +282,3 @@ def _as_a_copy(make: Callable) -> Callable:
         return Copy(make())
 
     return made
-
-
-def _info_of(infos: dict[str, Any], copy: int) -> dict[str, Any]:
-    """The info of one copy, from that of all; gymnasium marks in `_name` which copies have `name`."""
-    names = [name for name in infos if not name.startswith("_") and infos[f"_{name}"][copy]]
-    values = {name: infos[name] for name in names}
-    return {name: _info_of(x, copy) if isinstance(x, dict) else x[copy] for name, x in values.items()}
-
-
-def dtype_of(space: Any) -> str:
-    """As what agents get the observations of a space of gymnasium: images stay bytes."""
-    from gymnasium import spaces
-
-    return "uint8" if isinstance(space, spaces.Box) and space.dtype == np.uint8 else "float32"
-
-
-def action_space(space: Any, env: str) -> ActionSpace:
-    """A space of gymnasium as agents see it; `env` is for the message. Raises BadInput where it is none of theirs."""
-    from gymnasium import spaces
-
-    if isinstance(space, spaces.Discrete):
-        return Discrete(int(space.n), start=int(space.start))
-    if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
-        return MultiDiscrete(tuple(map(int, space.nvec)), tuple(map(int, space.start)))
-    if isinstance(space, spaces.MultiBinary) and len(space.shape) == 1:
-        return MultiDiscrete((2,) * space.shape[0])
-    if isinstance(space, spaces.Box) and len(space.shape) == 1:
-        return Continuous(tuple(map(float, space.low)), tuple(map(float, space.high)), str(space.dtype))
-    raise BadField(
-        "env",
-        f"{env} has the action space {space}",
-        "these work: discrete, multi-discrete, multi-binary, flat box",
-    )

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from shoal.core.spec import Spec
+from shoal.core.spec import Spec, each
 from shoal.core.types import PyTree, TimeStep
-from shoal.environments.objective import Objective, Told
+from shoal.environments.objective import Objective, Told, teller
 
 
 class Vector(Protocol):
@@ -49,3 +49,91 @@ class HostEnvironment(NamedTuple):
     measured: HostEnvironment | None = None
     knobs: Mapping[str, float] = MappingProxyType({})
     drawn: Callable[[], Any] | None = None
+
+
+class Moved(NamedTuple):
+    """What a library says of one step of n copies; every leaf is [n, ...]."""
+
+    obs: PyTree  # an array, or a dictionary of arrays; the last observation where an episode has ended
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    info: Callable[[int], dict[str, Any]]  # that of one copy
+
+
+class Pool:
+    """A `Vector` of copies that a library steps: those whose episodes end, or are lost, are reset within the same step.
+
+    Nothing is lost: a library that resets at the next step is asked to do it at once, so that the observation, the reward
+    and the info of an episode's end are those of the episode.
+    """
+
+    objective: Objective
+
+    def reset(self, seeds: list[int]) -> PyTree:
+        raise NotImplementedError
+
+    def move(self, action: np.ndarray) -> Moved:
+        """One step of every copy."""
+        raise NotImplementedError
+
+    def again(self, copies: np.ndarray) -> PyTree:
+        """Begin new episodes of some copies, int64 [k], with the random numbers that follow. Returns obs [k, ...]."""
+        raise NotImplementedError
+
+    @np.errstate(over="ignore")  # numbers too large for float32 become infinite, which is handled here
+    def step(self, action: np.ndarray) -> tuple[TimeStep, Told | None]:
+        final, reward, terminated, truncated, info = self.move(action)
+        reward = reward.astype(np.float32)
+        lost = _broken(final, reward)
+        reward[lost] = np.nan
+        obs, ended = final, np.flatnonzero(terminated | truncated | lost)
+        if len(ended):
+            obs = each(lambda x, first: put(x, ended, first), final, self.again(ended))
+        return TimeStep(obs, reward, terminated, truncated | lost, final), teller(self.objective, info)
+
+    def rest(self, copies: np.ndarray) -> None:
+        """A library that cannot leave out some copies steps them all."""
+
+    def turn(self, knobs: dict[str, np.ndarray]) -> None:
+        """Numbers that cannot be reached are called no knobs."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+
+def info_at(infos: Mapping[str, Any], copy: int) -> dict[str, Any]:
+    """The info of one copy, from that of all, arrays [n, ...] or dictionaries of them.
+
+    Where an array `_NAME` stands beside one, as gymnasium has it, it says which copies have NAME.
+    """
+    names = [
+        name for name in infos if not name.startswith("_") and (f"_{name}" not in infos or infos[f"_{name}"][copy])
+    ]
+    return {name: info_at(x, copy) if isinstance(x := infos[name], Mapping) else x[copy] for name in names}
+
+
+def _broken(obs: PyTree, reward: np.ndarray) -> np.ndarray:
+    """Where a copy is beyond rescue, bool [n]: its reward or an observation, every leaf [n, ...], is not finite."""
+    found = ~np.isfinite(reward)
+    for x in obs.values() if isinstance(obs, Mapping) else [obs]:
+        if x.dtype != np.uint8:
+            found |= ~np.isfinite(x).reshape(len(x), -1).all(1)
+    return found
+
+
+def own(tree: Any) -> Any:
+    """The same dictionaries, lists and tuples, with copies of the arrays in them: an environment may hand out a buffer that
+    it changes in place later."""
+    if isinstance(tree, np.ndarray):
+        return tree.copy()
+    if isinstance(tree, Mapping):
+        return {key: own(x) for key, x in tree.items()}
+    return type(tree)(map(own, tree)) if type(tree) in (list, tuple) else tree
+
+
+def put(x: np.ndarray, rows: np.ndarray, values: Sequence[np.ndarray] | np.ndarray) -> np.ndarray:
+    """A copy of an array [n, ...] with other values in some rows."""
+    x = x.copy()
+    x[rows] = values
+    return x

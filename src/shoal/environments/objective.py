@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core.errors import BadField
-from shoal.core.user_code import one_line
+from shoal.core.user_code import blamed
 
 Objective = str | Callable[[dict[str, Any]], float] | None
 Told = Callable[[np.ndarray], np.ndarray]  # (copies, bool [n]) -> their objective [n], NaN elsewhere
@@ -49,10 +49,8 @@ def _at(info: Mapping[str, Any], path: str) -> Any:
 def _called(function: Any, info: Mapping[str, Any]) -> Any:
     """What a function of the user makes of an episode's last info."""
     name = getattr(function, "__qualname__", type(function).__qualname__)
-    try:
+    with blamed("fitness.objective", "failed", value=name):
         value = function(info)
-    except Exception as error:
-        raise BadField("fitness.objective", f"failed: {one_line(error)}", value=name) from error
     return _number(value, name)
 
 

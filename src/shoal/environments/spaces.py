@@ -1,4 +1,5 @@
-"""From the actions of an agent (choices from 0, numbers around [-1, 1]) to those of an environment."""
+"""Spaces of gymnasium as agents see them, and from the actions of an agent (choices from 0, numbers around [-1, 1]) to those
+of an environment."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.core.spec import ActionSpace, Continuous
+from shoal.core.errors import BadField
+from shoal.core.spec import ActionSpace, Continuous, Discrete, MultiDiscrete
 
 
 def to_bounds(space: ActionSpace, action: Any) -> Any:
@@ -40,3 +42,29 @@ def _at_most(bound: np.ndarray) -> np.ndarray:
     """The largest float32 numbers that are not above the float64 bounds [A]."""
     nearest = bound.astype(np.float32)
     return np.where(nearest > bound, np.nextafter(nearest, np.float32(-np.inf)), nearest)
+
+
+def dtype_of(space: Any) -> str:
+    """As what agents get the observations of a space of gymnasium: images stay bytes."""
+    from gymnasium import spaces
+
+    return "uint8" if isinstance(space, spaces.Box) and space.dtype == np.uint8 else "float32"
+
+
+def action_space(space: Any, env: str) -> ActionSpace:
+    """A space of gymnasium as agents see it; `env` is for the message. Raises BadInput where it is none of theirs."""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Discrete):
+        return Discrete(int(space.n), start=int(space.start))
+    if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
+        return MultiDiscrete(tuple(map(int, space.nvec)), tuple(map(int, space.start)))
+    if isinstance(space, spaces.MultiBinary) and len(space.shape) == 1:
+        return MultiDiscrete((2,) * space.shape[0])
+    if isinstance(space, spaces.Box) and len(space.shape) == 1:
+        return Continuous(tuple(map(float, space.low)), tuple(map(float, space.high)), str(space.dtype))
+    raise BadField(
+        "env",
+        f"{env} has the action space {space}",
+        "these work: discrete, multi-discrete, multi-binary, flat box",
+    )

@@ -22,7 +22,7 @@ from shoal.core.keys import derive
 from shoal.core.yaml_text import plain
 from shoal.distributed.processes import Processes
 from shoal.distributed.synchronous import Evolved, Shared
-from shoal.environments.blame import callbacks_blamed
+from shoal.environments.guard import callbacks_blamed
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import blame, load
 from shoal.experiment.registry import name_of
