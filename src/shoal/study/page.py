@@ -17,12 +17,11 @@ from shoal.core.atomic import write_file
 from shoal.core.visible import visible
 from shoal.records.jsonl import read_text
 from shoal.report import charts
-from shoal.report.charts import Axis, text
+from shoal.report.charts import text
 from shoal.report.data import figure, folded, many
 from shoal.report.page import document
 from shoal.study import statistics
-from shoal.study.drawing import POINTS, Row, band, looks_of, rows_drawn
-from shoal.study.levels import have_levels, levels
+from shoal.study.figures import IntervalRow, curves, levels, looks_of, profile, rows_drawn
 from shoal.study.results import FILE, Results, read_results, write_runs
 
 LISTED = 6  # pairs that are a table; of more the table is folded behind a map
@@ -80,13 +79,10 @@ class Comparison:
         return found
 
     @cached_property
-    def middles(self) -> dict[str, tuple[float, float, float]]:
+    def middles(self) -> dict[str, np.ndarray]:
         """Of each arm with a champion on every task: interquartile mean and the ends of its interval; the highest first."""
-        found = {
-            arm: (float(statistics.interquartile_mean(x)), *statistics.interval(x))
-            for arm, x in self.scores.items()
-            if np.isfinite(self.reached[arm]).any(0).all()
-        }
+        whole = [arm for arm, x in self.reached.items() if np.isfinite(x).any(0).all()]
+        found = {arm: statistics.middle(self.scores[arm]) for arm in whole}
         return dict(sorted(found.items(), key=lambda item: -item[1][0]))
 
     @property
@@ -159,10 +155,11 @@ def _sections(c: Comparison) -> Iterator[tuple[str, str, str, str]]:
         of_scores += f" With fewer than {FEW} seeds it is too narrow."
     yield "scores", "Scores", of_scores, _scores(c)
     yield "pairs", "Who is better", "Every arm against every other, corrected for their number.", _pairs(c)
-    yield "curves", "Curves", "How fast each arm learned.", "".join(_curves(c, task) for task in c.results.tasks)
-    if have_levels(c.results):
+    drawn = "".join(curves(c.results, task) for task in c.results.tasks)
+    yield "curves", "Curves", "How fast each arm learned.", drawn
+    if any(o.on_levels for o in c.results.outcomes.values()):
         yield "levels", "Levels", "Was it the task that was learned, or the levels to train on?", levels(c.results)
-    yield "profile", "Profile", "Not only the middle: how many runs reach how much.", _profile(c)
+    yield "profile", "Profile", "Not only the middle: how many runs reach how much.", profile(c.results, c.reached)
     yield "runs", "Runs", "Every single run; study.csv beside this page has those that are done.", _runs(c.results)
     yield (
         "study", "Study", "All settings: `shoal study` with this file makes the same runs.",
@@ -183,7 +180,7 @@ def _scores(c: Comparison) -> str:
             middle, low, high = (text(x) for x in c.middles[arm])
             cells = [middle, f"{low} to {high}", text(float(c.scores[arm].mean()))]
         rows.append([arm, *cells, seeds[arm], c.without[arm]])
-    placed = [Row(arm, looks_of(c.results, arm), c.reached[arm].ravel(), *middle) for arm, middle in c.middles.items()]
+    placed = [IntervalRow(arm, looks_of(c.results, arm), c.reached[arm].ravel(), *x) for arm, x in c.middles.items()]
     drawn = rows_drawn(placed, "score", "Scores of the arms") if placed else ""
     heads = ["arm", "interquartile mean", "95 % interval", "mean", "seeds done", "runs without a champion"]
     reading = f"A ring is the interquartile mean, the line its interval, and each dot a run. {left_out}"
@@ -192,10 +189,10 @@ def _scores(c: Comparison) -> str:
             " A run without a champion, as every member of it diverged, counts as the worst run of its task; an arm that "
             "has none on some task has no score of its own, and is only compared."
         )
-    best = next(iter(c.middles), None)
     finding = "No arm has champions."
-    if best is not None:
-        finding = f"{best} has the highest middle: {text(c.middles[best][0])}."
+    if c.middles:
+        best, (middle, *_) = next(iter(c.middles.items()))
+        finding = f"{best} has the highest middle: {text(middle)}."
     return figure("What each arm reached", finding, reading, drawn, charts.table(heads, rows, "Scores of the arms"))
 
 
@@ -234,63 +231,6 @@ def _against(c: Comparison) -> str:
             words[row][column] = f"{chance:.2f}{' ★' if pair.p < LEVEL else ''}"
     names, numbers = [f"{at} {arm}" for at, arm in enumerate(arms, 1)], [str(at + 1) for at in range(len(arms))]
     return charts.heat(np.abs(2 * chances - 1), names, numbers, told, "Chances of arms against each other.", words)
-
-
-def _curves(c: Comparison, task: str) -> str:
-    outcomes = [o.curve for (t, _, _), o in c.results.outcomes.items() if t == task and len(o.curve)]
-    if not outcomes:
-        return '<p class="empty">No run is done yet.</p>'
-    steps = np.linspace(0, max(curve[-1, 0] for curve in outcomes), POINTS)
-    bands = {arm: band(c.results.curve(task, arm, steps)) for arm in c.results.study.arms}
-    bands = {arm: found for arm, found in bands.items() if np.isfinite(found[0]).any()}
-    if not bands:
-        return f'<p class="empty">{escape(task)} In no run did a member have a finite fitness.</p>'
-    x = Axis.over(steps, "training steps of all members", short=True)
-    y = Axis.over(np.concatenate([np.concatenate(found) for found in bands.values()]), "best fitness so far", 0.04)
-    layers, keys = [], []
-    for arm, (middle, low, high) in bands.items():
-        kind = looks_of(c.results, arm)
-        place = x.place(steps)
-        area = charts.path(charts.band(place, y.place(low), y.place(high)), f"area {kind}")
-        layers.append(area.replace("<path", '<path style="opacity:.15"', 1))
-        layers.append(charts.path(charts.line(place, y.place(middle)), f"curve {kind}"))
-        keys.append((f"curve {kind}", arm))
-    drawn = charts.plot(layers, x, y, f"Learning curves {task}", "A line for each arm, with its interval.")
-    finals = {arm: middle[np.isfinite(middle)][-1] for arm, (middle, _, _) in bands.items()}
-    most = text(max(finals.values()))
-    best = [arm for arm, final in finals.items() if text(final) == most]
-    ahead = f"{best[0]} is ahead" if len(best) == 1 else f"{', '.join(best)} are level"
-    reading = (
-        "The interquartile mean over seeds of the best fitness so far, and its 95 % interval. The best of many noisy "
-        "scores flatters: the scores above are the honest numbers. Runs in which no member ever had a finite fitness have "
-        "no curve."
-    )
-    return figure(
-        task or "Learning curves",
-        f"At the end {ahead}: {most}.",
-        reading,
-        charts.legend(keys),
-        drawn,
-    )
-
-
-def _profile(c: Comparison) -> str:
-    every = np.concatenate([np.empty(0), *(scores.ravel() for scores in c.reached.values())])
-    if not np.isfinite(every).any():
-        return '<p class="empty">No two runs of an arm have a champion.</p>'
-    x, y = Axis.over(every, "score", 0.02), Axis(0, 1, "share of runs above it")
-    thresholds = np.linspace(x.low, x.high, POINTS)
-    layers, keys = [], []
-    for arm, scores in c.reached.items():
-        kind = f"curve {looks_of(c.results, arm)}"
-        shares = statistics.profile(scores, thresholds)
-        layers.append(charts.path(charts.line(x.place(thresholds), y.place(shares)), kind))
-        keys.append((kind, arm))
-    drawn = charts.plot(layers, x, y, "Performance profiles", "For each arm, the share of runs above each score.")
-    reading = "A line above another one everywhere is that of the better arm; where they cross, it depends on the goal."
-    return figure(
-        "Performance profiles", "The share of runs that score above each value.", reading, charts.legend(keys), drawn
-    )
 
 
 def _runs(results: Results) -> str:

@@ -6,14 +6,12 @@ seeds anew within each task, and keeps the tasks (section 4.1). Statistics take 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from scipy import stats
 
 RESAMPLES, SEED = 5_000, 0
 CONFIDENCE = 0.95
-CHUNK = 500  # resamples at a time, which bounds the memory that they need
+CHUNK = 2**23  # numbers that are drawn at a time, which bounds the memory that they need
 
 
 def interquartile_mean(scores: np.ndarray) -> np.ndarray:
@@ -21,11 +19,21 @@ def interquartile_mean(scores: np.ndarray) -> np.ndarray:
     return np.asarray(stats.trim_mean(scores.reshape(*scores.shape[:-2], -1), 0.25, axis=-1))
 
 
-def interval(scores: np.ndarray, resamples: int = RESAMPLES) -> tuple[float, float]:
-    """The ends of the interval that holds the interquartile mean with 95 % confidence, by the stratified percentile
-    bootstrap."""
-    generator = np.random.default_rng(SEED)
-    return _ends([interquartile_mean(_resampled(scores, n, generator)) for n in _chunks(resamples)])
+def interval(scores: np.ndarray, resamples: int = RESAMPLES) -> np.ndarray:
+    """[2, ...] The ends of the interval that holds the interquartile mean with 95 % confidence, by the stratified percentile
+    bootstrap: each table has its seeds drawn anew in the same ways."""
+    generator, means = np.random.default_rng(SEED), []
+    chunk, tail = max(1, CHUNK // scores.size), (1 - CONFIDENCE) / 2
+    for first in range(0, resamples, chunk):
+        rows = generator.integers(scores.shape[-2], size=(min(chunk, resamples - first), *scores.shape[-2:]))
+        means.append(interquartile_mean(scores[..., rows, np.arange(scores.shape[-1])]))
+    return np.quantile(np.concatenate(means, -1), [tail, 1 - tail], axis=-1)
+
+
+def middle(scores: np.ndarray, resamples: int = RESAMPLES) -> np.ndarray:
+    """[3, ...] The interquartile mean, and the ends of its interval; that of one seed is its own interval."""
+    mean = interquartile_mean(scores)
+    return np.stack([mean, *(interval(scores, resamples) if scores.shape[-2] > 1 else (mean, mean))])
 
 
 def improvement(one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -81,28 +89,9 @@ def holm(p: np.ndarray) -> np.ndarray:
     """p-values [M] of M comparisons, corrected for their number (Holm 1979): the smallest counts M times, and so on."""
     order = np.argsort(p, kind="stable")
     corrected = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
-    result = np.empty(len(p))
-    result[order] = np.minimum(corrected, 1.0)
-    return result
+    return np.minimum(corrected, 1.0)[np.argsort(order)]
 
 
 def profile(scores: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
     """The share of runs that score above each threshold: [T] (performance profile, section 4.2)."""
     return (scores.reshape(-1, 1) > thresholds).mean(0)
-
-
-def _resampled(scores: np.ndarray, count: int, generator: np.random.Generator) -> np.ndarray:
-    """[count, S, K] Tables whose seeds are drawn anew, within each task."""
-    rows = generator.integers(len(scores), size=(count, *scores.shape))
-    return np.take_along_axis(scores[None], rows, 1)
-
-
-def _chunks(count: int) -> Iterator[int]:
-    for start in range(0, count, CHUNK):
-        yield min(CHUNK, count - start)
-
-
-def _ends(values: list[np.ndarray]) -> tuple[float, float]:
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(np.concatenate(values), [tail, 1 - tail])
-    return float(low), float(high)

@@ -1,0 +1,181 @@
+"""The figures of a study: rows with intervals over seeds, and lines with bands; of curves, profiles and levels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.report import charts
+from shoal.report.charts import Axis, text
+from shoal.report.data import figure
+from shoal.report.generalisation import PURPOSES
+from shoal.study import statistics
+from shoal.study.results import KNOWN, NEW, Results, held
+
+COLOURS = 8
+POINTS = 200  # of a curve
+RESAMPLES = 300  # for the band of a curve
+STEPS = "training steps of all members"
+
+
+class IntervalRow(NamedTuple):
+    """Values of several runs, and their interquartile mean with the ends of its interval."""
+
+    label: str
+    looks: str  # of its arm, see `looks_of`
+    each: np.ndarray
+    middle: float
+    low: float
+    high: float
+
+
+def looks_of(results: Results, arm: str) -> str:
+    """The class of an arm's strokes: a colour, by its place in the file, and dots where colours come again."""
+    again, colour = divmod(list(results.study.arms).index(arm), COLOURS)
+    return f"c{colour}{' d2' if again else ''}"
+
+
+def rows_drawn(rows: Sequence[IntervalRow], label: str, title: str) -> str:
+    """A ring for each row, its interval, and a dot for each run; `label` is that of the axis."""
+    x = Axis.over(np.concatenate([np.array([r.middle, r.low, r.high, *r.each]) for r in rows]), label, 0.05)
+    y, layers = Axis(0, len(rows)), []
+    for place, r in enumerate(rows):
+        at = np.array([len(rows) - place - 0.5])
+        between = x.place(np.array([r.low, r.high]))
+        layers.append(charts.path(charts.line(between, y.place(np.repeat(at, 2))), f"kin {r.looks}"))
+        layers.append(charts.path(charts.dots(x.place(r.each), y.place(np.repeat(at, len(r.each)))), "dot"))
+        layers.append(charts.rings(x.place(np.array([r.middle])), y.place(at), r.looks))
+    ticks = [(1 - (place + 0.5) / len(rows), r.label) for place, r in enumerate(rows)]
+    width = min(240, max(140, 8 * max(len(r.label) for r in rows)))  # pixels for the labels
+    return charts.plot(
+        layers, x, y, title, "A ring for each row, with its interval.", height=60 + 46 * len(rows),
+        y_ticks=ticks, style=f"margin-left:{width + 10}px;--label:{width}px;",
+    )  # fmt: skip
+
+
+def _lines_drawn(
+    x: Axis, y: Axis, at: np.ndarray, lines: Iterable[tuple[str, str, np.ndarray]], title: str, summary: str
+) -> str:
+    """A legend, and a line for each (label, looks, values). Values [3, X] are a line and the ends of the band around it."""
+    layers, keys, places = [], [], x.place(at)
+    for label, looks, values in lines:
+        line, *ends = y.place(np.atleast_2d(values))
+        if ends:
+            area = charts.path(charts.band(places, *ends), f"area {looks}")
+            layers.append(area.replace("<path", '<path style="opacity:.15"', 1))
+        layers.append(charts.path(charts.line(places, line), f"curve {looks}"))
+        keys.append((f"curve {looks}", label))
+    return charts.legend(keys) + charts.plot(layers, x, y, title, summary)
+
+
+def _band(curves: np.ndarray) -> np.ndarray:
+    """[3, X] The interquartile mean of curves [S, X] at each point, and the ends of its interval; NaN where a seed has
+    nothing yet. Seeds that never have anything, as all members diverged, are left out."""
+    curves = curves[np.isfinite(curves).any(1)]
+    known, found = np.isfinite(curves).all(0) & (len(curves) > 0), np.full((3, curves.shape[1]), np.nan)
+    if known.any():
+        found[:, known] = statistics.middle(curves.T[known, :, None], RESAMPLES)
+    return found
+
+
+def curves(results: Results, task: str) -> str:
+    """How fast each arm learned on a task."""
+    outcomes = [o.curve for key, o in results.outcomes.items() if key[0] == task and len(o.curve)]
+    if not outcomes:
+        return '<p class="empty">No run is done yet.</p>'
+    steps = np.linspace(0, max(curve[-1, 0] for curve in outcomes), POINTS)
+    bands = {arm: _band(results.curve(task, arm, steps)) for arm in results.study.arms}
+    bands = {arm: found for arm, found in bands.items() if np.isfinite(found[0]).any()}
+    if not bands:
+        return f'<p class="empty">{escape(task)} In no run did a member have a finite fitness.</p>'
+    x, y = Axis.over(steps, STEPS, short=True), Axis.over([*bands.values()], "best fitness so far", 0.04)
+    lines = [(arm, looks_of(results, arm), found) for arm, found in bands.items()]
+    drawn = _lines_drawn(x, y, steps, lines, f"Learning curves {task}", "A line for each arm, with its interval.")
+    finals = {arm: found[0][np.isfinite(found[0])][-1] for arm, found in bands.items()}
+    most = text(max(finals.values()))
+    best = [arm for arm, final in finals.items() if text(final) == most]
+    ahead = f"{best[0]} is ahead" if len(best) == 1 else f"{', '.join(best)} are level"
+    reading = (
+        "The interquartile mean over seeds of the best fitness so far, and its 95 % interval. The best of many noisy "
+        "scores flatters: the scores above are the honest numbers. Runs in which no member ever had a finite fitness have "
+        "no curve."
+    )
+    return figure(task or "Learning curves", f"At the end {ahead}: {most}.", reading, drawn)
+
+
+def profile(results: Results, scores: dict[str, np.ndarray]) -> str:
+    """How many runs of each arm score above each value."""
+    every = np.concatenate([np.empty(0), *(x.ravel() for x in scores.values())])
+    if not np.isfinite(every).any():
+        return '<p class="empty">No two runs of an arm have a champion.</p>'
+    x, y = Axis.over(every, "score", 0.02), Axis(0, 1, "share of runs above it")
+    thresholds, title = np.linspace(x.low, x.high, POINTS), "Performance profiles"
+    lines = [(arm, looks_of(results, arm), statistics.profile(found, thresholds)) for arm, found in scores.items()]
+    summary = "For each arm, the share of runs above each score."
+    drawn = _lines_drawn(x, y, thresholds, lines, title, summary)
+    reading = "A line above another one everywhere is that of the better arm; where they cross, it depends on the goal."
+    return figure(title, "The share of runs that score above each value.", reading, drawn)
+
+
+def levels(results: Results) -> str:
+    """Champions on levels of every purpose, and the population on known and new ones; of each task that has levels."""
+    return "".join(_champions(results, task) + _populations(results, task) for task in results.tasks)
+
+
+def _champions(results: Results, task: str) -> str:
+    rows: dict[str, list[IntervalRow]] = {}
+    told = []
+    for arm in results.study.arms:
+        found = [o.on_levels for o in results.of(task, arm) if o.on_levels]
+        if not found:
+            continue
+        values = {name: np.array([levels[name] for levels in found]) for name in PURPOSES}
+        values["gap"] = values["train"] - values["test"]
+        values = {name: x[np.isfinite(x)] for name, x in values.items()}
+        middles = {name: statistics.middle(x[:, None]) for name, x in values.items()}
+        looks = looks_of(results, arm)
+        rows[arm] = [IntervalRow(f"{arm}: {name}", looks, values[name], *middles[name]) for name in PURPOSES]
+        told.append([arm, *("{:.3g} ({:.3g} to {:.3g})".format(*x) for x in middles.values()), len(found)])
+    if not rows:
+        return ""
+    tested = {arm: mine[-1].middle for arm, mine in rows.items()}
+    best = max(tested, key=lambda arm: tested[arm])
+    reading = (
+        "Each champion plays fresh episodes on levels of every purpose. Nobody has trained on those of validation and test, "
+        "and those of test have chosen nothing. A ring is the interquartile mean over seeds, the line its 95 % interval."
+    )
+    heads = ["arm", *PURPOSES, "train − test", "seeds"]
+    title = f"Champions on known and new levels{f', {task}' if task else ''}"
+    finding = f"{best} has the highest middle on levels of the test: {text(tested[best])}."
+    drawn = rows_drawn([row for mine in rows.values() for row in mine], "return", title)
+    return figure(title, finding, reading, drawn, charts.table(heads, told, title))
+
+
+def _populations(results: Results, task: str) -> str:
+    curves = {arm: [o.population for o in results.of(task, arm) if len(o.population)] for arm in results.study.arms}
+    curves = {arm: found for arm, found in curves.items() if found}
+    if not curves:
+        return ""
+    steps = np.linspace(0, max(curve[-1, 0] for found in curves.values() for curve in found), POINTS)
+    lines = {
+        (arm, name): _band(np.array([held(curve[:, [0, 1 + k]], steps) for curve in found]))[0]
+        for arm, found in curves.items()
+        for k, name in enumerate((KNOWN, NEW))
+    }
+    gaps = {arm: (lines[arm, KNOWN] - lines[arm, NEW])[-1] for arm in curves}
+    widest = max(gaps, key=lambda arm: gaps[arm])
+    title = f"Populations on known and new levels{f', {task}' if task else ''}"
+    finding = f"At the end the gap is widest for {widest}: {text(gaps[widest])}."
+    reading = (
+        "The middle of the population after each generation, and of that the interquartile mean over seeds. The gap between "
+        "the two lines of an arm is what its members have learned by heart."
+    )
+    named = [
+        (f"{arm}: {name}", f"{looks_of(results, arm)}{' d1' if name == NEW else ''}", line)
+        for (arm, name), line in lines.items()
+    ]
+    x, y = Axis.over(steps, STEPS, short=True), Axis.over([*lines.values()], "return", 0.04)
+    return figure(title, finding, reading, _lines_drawn(x, y, steps, named, title, finding))
