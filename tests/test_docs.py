@@ -24,8 +24,7 @@ import yaml
 from support.runs import build_run
 
 from shoal import cli
-from shoal.core.evolution import Range
-from shoal.core.numbers import declared
+from shoal.core.evolution import Range, declared
 from shoal.core.schema import descriptions
 from shoal.core.yaml_text import parse
 from shoal.environments.levels import Levels

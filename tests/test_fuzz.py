@@ -21,11 +21,10 @@ from support.runs import build_run, shoal
 from support.synthetic_run import write_run
 from support.whole_run import PARTS, SPEC, write_whole_run
 
-from shoal.core.atomic import seal
+from shoal.core.atomic import Staging, seal
 from shoal.core.errors import BadInput
 from shoal.core.evolution import Best
 from shoal.core.interrupts import BAD_INPUT, DONE
-from shoal.core.workshop import Workshop
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import load
 from shoal.experiment.resolve import resolve
@@ -187,7 +186,7 @@ def resume(run: Path) -> Any:
     """All that is read before a run goes on."""
     experiment = open_run(run, trust_code=False)
     resolve(experiment).close()
-    files = RunDirectory(run, experiment.checkpoint.keep, Workshop(run, "resume"))
+    files = RunDirectory(run, experiment.checkpoint.keep, Staging(run, "resume"))
     notes: list[str] = []
     state, manifest = files.checkpoints.load(files.checkpoints.newest(notes.append), PARTS)
     told = read_totals(manifest, "")

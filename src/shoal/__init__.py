@@ -7,8 +7,7 @@ TYPE_CHECKING = False  # that of typing, whose import the command need not wait 
 if TYPE_CHECKING:
     from shoal.commands.evaluate import evaluate
     from shoal.core.errors import BadInput
-    from shoal.core.evolution import Cards, Range, Selection
-    from shoal.core.numbers import Number
+    from shoal.core.evolution import Cards, Number, Range, Selection
     from shoal.core.spec import Continuous, Discrete, MultiDiscrete, Spec
     from shoal.core.types import Agent, Member
     from shoal.environments.device import DeviceEnvironment
@@ -64,7 +63,7 @@ _HOMES = {
     "LoadedRun": "shoal.report.load_run",
     "Member": "shoal.core.types",
     "MultiDiscrete": "shoal.core.spec",
-    "Number": "shoal.core.numbers",
+    "Number": "shoal.core.evolution",
     "Range": "shoal.core.evolution",
     "Recorder": "shoal.records.recorder",
     "Result": "shoal.run.loop",

@@ -37,7 +37,7 @@ from shoal.commands.flags import (
     stated,
 )
 from shoal.commands.isaac_flags import NONE, IsaacFlags, overrides_last
-from shoal.core.errors import BadField, BadInput, unknown
+from shoal.core.errors import BadField, BadInput, shortened, unknown
 from shoal.core.interrupts import (
     BAD_INPUT,
     BY_SIGNAL,
@@ -49,7 +49,6 @@ from shoal.core.interrupts import (
     described,
     ending,
 )
-from shoal.core.suggestions import shortened
 from shoal.core.visible import in_shell, speakable, visible
 from shoal.records.screen import Output
 

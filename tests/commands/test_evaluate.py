@@ -35,8 +35,8 @@ def test_a_champion_of_every_method(tmp_path: Path, method: str) -> None:
     learned = jax.tree.map(np.asarray, agent.init(jax.random.key(4), agent.hyper).learned)
     hyper = {name: float(x) for name, x in agent.hyper._asdict().items()}
     (tmp_path / "experiment.yaml").write_text(dump(experiment))
-    with at_work(tmp_path) as workshop:
-        save(tmp_path / "champion", Best(learned, 2, 5, 0.5, hyper), spec, workshop)
+    with at_work(tmp_path) as staging:
+        save(tmp_path / "champion", Best(learned, 2, 5, 0.5, hyper), spec, staging)
     found = evaluate(tmp_path, 5, trust_code=True)
     assert found["episodes"] == 5 and found["selection_fitness"] == 0.5
     assert found["min"] <= found["mean"] <= found["max"] <= 1

@@ -18,9 +18,8 @@ import numpy as np
 import pytest
 
 from shoal.core import atomic
-from shoal.core.atomic import create_file, seal, unseal
+from shoal.core.atomic import Staging, create_file, seal, unseal
 from shoal.core.errors import BadInput
-from shoal.core.workshop import Workshop
 from shoal.distributed import lease
 from shoal.distributed.directory import Lost, Published, Workspace, worth_keeping
 from shoal.distributed.rows import FIELDS, sound
@@ -252,7 +251,7 @@ def test_a_worker_that_was_taken_for_dead_stops(join, tmp_path):
     paused.publish(0)
     (tmp_path / "leases" / "a").rename(tmp_path / "leases" / ".a.aside")
     (tmp_path / "leases" / "a").write_text("elsewhere 1 123")
-    Workshop(tmp_path / "published" / "a", "other").open()
+    Staging(tmp_path / "published" / "a", "other").open()
     with pytest.raises(OSError, match="another process has taken over as worker a"):
         paused.visible()
     with pytest.raises(FileNotFoundError):

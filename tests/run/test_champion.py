@@ -88,8 +88,8 @@ def champion_of(folder: Path, spec: Spec, fitness: float = 3.5, **settings: Any)
     learned = jax.tree.map(np.asarray, agent.init(jax.random.key(4), agent.hyper).learned)
     folder.mkdir(exist_ok=True)
     (folder / "experiment.yaml").write_text(dump(experiment))
-    with at_work(folder) as workshop:
-        save(folder / "champion", Best(learned, 2, 5, fitness, {"discount": 0.5}), spec, workshop)
+    with at_work(folder) as staging:
+        save(folder / "champion", Best(learned, 2, 5, fitness, {"discount": 0.5}), spec, staging)
     return agent, learned
 
 
@@ -200,8 +200,8 @@ def test_a_champion_that_is_replaced_while_it_is_read(
     def replaced(*arguments: Any) -> Any:
         if not saved:
             saved.append(better)
-            with at_work(tmp_path) as workshop:
-                save(tmp_path / "champion", better, spec, workshop)
+            with at_work(tmp_path) as staging:
+                save(tmp_path / "champion", better, spec, staging)
         return read(*arguments)
 
     monkeypatch.setattr(*when, replaced)
@@ -232,8 +232,8 @@ def test_champion_of_another_experiment(tmp_path: Path) -> None:
 
 def test_a_checkpoint_is_no_champion(tmp_path: Path) -> None:
     champion_of(tmp_path, Spec((4,), "float32", Discrete(2)))
-    with at_work(tmp_path) as workshop:
-        checkpoint.write(tmp_path / "champion", {"x": np.zeros(1)}, {"generation": 3}, workshop)
+    with at_work(tmp_path) as staging:
+        checkpoint.write(tmp_path / "champion", {"x": np.zeros(1)}, {"generation": 3}, staging)
     with pytest.raises(BadInput, match="champion"):
         load_champion(tmp_path)
 

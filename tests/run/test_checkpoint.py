@@ -20,9 +20,8 @@ import numpy as np
 import pytest
 from support.runs import at_work
 
-from shoal.core.atomic import Damaged, seal, unseal, write_file
+from shoal.core.atomic import Damaged, Staging, seal, unseal, write_file
 from shoal.core.errors import BadInput
-from shoal.core.workshop import Workshop
 from shoal.members.devices import Layout
 from shoal.run import checkpoint
 from shoal.run.checkpoint import DATA, MANIFEST, Checkpoints, read_arrays, restore, to_host
@@ -62,8 +61,8 @@ def equal(a: Any, b: Any) -> None:
 
 
 def write(folder: Path, tree: Any, manifest: dict[str, Any]) -> None:
-    with at_work(folder.parent) as workshop:
-        checkpoint.write(folder, tree, manifest, workshop)
+    with at_work(folder.parent) as staging:
+        checkpoint.write(folder, tree, manifest, staging)
 
 
 def read(folder: Path, like: Any) -> tuple[Any, dict[str, Any]]:
@@ -316,10 +315,10 @@ def state(number: int) -> dict[str, Any]:
 
 
 def checkpoints_in(folder: Path, keep: int = 3, attempt: str = "0") -> Checkpoints:
-    """Of a run whose workshop lies elsewhere, so that the folder holds what a reader sees."""
-    workshop = Workshop(folder.with_name(f"{folder.name}-run"), attempt)
-    workshop.path.mkdir(parents=True, exist_ok=True)
-    return Checkpoints(folder, keep, workshop)
+    """Of a run whose staging lies elsewhere, so that the folder holds what a reader sees."""
+    staging = Staging(folder.with_name(f"{folder.name}-run"), attempt)
+    staging.path.mkdir(parents=True, exist_ok=True)
+    return Checkpoints(folder, keep, staging)
 
 
 def fill(folder: Path, keep: int, generations: range, attempt: str = "0") -> Checkpoints:

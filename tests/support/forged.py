@@ -26,8 +26,8 @@ def forged(run: Path, **fields: Any) -> Path:
     write_run(run, population=4, generations=2)
     agent = make_learner(experiment, SPEC, Pbt())[1].agent
     learned = jax.tree.map(np.asarray, agent.init(jax.random.key(0), agent.hyper).learned)
-    with at_work(run) as workshop:
-        save(run / "champion", Best(learned, 1, 1, 9.0, {"learning_rate": 1e-3}), SPEC, workshop)
+    with at_work(run) as staging:
+        save(run / "champion", Best(learned, 1, 1, 9.0, {"learning_rate": 1e-3}), SPEC, staging)
     whole = tiny(**{"env": experiment.env, "hyper": {}, "space": experiment.space} | fields)
     (run / "experiment.yaml").write_text(dump(whole))
     return run

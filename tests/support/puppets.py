@@ -54,7 +54,7 @@ def puppet(path: Path, name: str) -> None:
     signal.signal(signal.SIGTERM, lambda *_: stop.append(1))
     space = Workspace(path, KEEP, lambda: None, lambda message: None)
     space.join(name)
-    files = RunDirectory(path / "workers" / name, KEEP, space.workshop)
+    files = RunDirectory(path / "workers" / name, KEEP, space.staging)
     saved = files.checkpoints.generations()
     uid = space.slot * MEMBERS + np.arange(MEMBERS)
     space.check_past(max(saved, default=-1) + 1, uid)

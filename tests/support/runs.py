@@ -18,8 +18,8 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from shoal.cli import main
+from shoal.core.atomic import Staging
 from shoal.core.evolution import Best, Cards
-from shoal.core.workshop import Workshop
 from shoal.distributed.processes import Processes
 from shoal.experiment.experiment import Checkpoint, Experiment, Fitness
 from shoal.experiment.resolve import resolve
@@ -120,14 +120,14 @@ class Signals(Recorder):
 
 
 @contextmanager
-def at_work(place: Path) -> Iterator[Workshop]:
-    """A workshop, to write in a place what runs write."""
-    workshop = Workshop(place, "test")
-    workshop.open()
+def at_work(place: Path) -> Iterator[Staging]:
+    """A staging, to write in a place what runs write."""
+    staging = Staging(place, "test")
+    staging.open()
     try:
-        yield workshop
+        yield staging
     finally:
-        workshop.close()
+        staging.close()
 
 
 def rows(path: Path) -> list[dict[str, Any]]:

@@ -31,8 +31,8 @@ def write_whole_run(path: Path) -> Path:
     write_run(path, population=4, generations=3)
     result = (path / "result.json").read_bytes()
     best = Best(LEARNED, 1, 2, 30.0, {name: float(x) for name, x in AGENT.hyper._asdict().items()})
-    with at_work(path) as workshop:
-        files = RunDirectory(path, 3, workshop)
+    with at_work(path) as staging:
+        files = RunDirectory(path, 3, staging)
         files.reopen(tiny(), {}, 3, Best(), SPEC)
         for generation in (1, 2):
             files.save(generation, PARTS, asdict(Totals(3.5, 512, best.about())), 2, best, SPEC)

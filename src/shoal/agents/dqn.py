@@ -24,8 +24,7 @@ import optax
 
 from shoal.core import tree
 from shoal.core.errors import BadField
-from shoal.core.evolution import Range
-from shoal.core.numbers import Number
+from shoal.core.evolution import Number, Range
 from shoal.core.schema import build
 from shoal.core.spec import Discrete
 from shoal.core.types import Agent, Member

@@ -22,8 +22,7 @@ import jax.numpy as jnp
 
 from shoal.core import tree
 from shoal.core.errors import BadField
-from shoal.core.evolution import Range
-from shoal.core.numbers import Number
+from shoal.core.evolution import Number, Range
 from shoal.core.schema import build
 from shoal.core.spec import Continuous
 from shoal.core.types import Agent, Member

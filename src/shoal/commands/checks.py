@@ -18,8 +18,8 @@ from shoal.core import tree
 from shoal.core.errors import BadInput
 from shoal.core.evolution import Cards, Decision, Explore, Range, Select
 from shoal.core.spec import told
-from shoal.core.suggestions import readable
 from shoal.core.types import SearchLearner
+from shoal.core.visible import readable
 from shoal.distributed.directory import probe, worth_keeping
 from shoal.environments.device import DeviceEnvironment
 from shoal.experiment.registry import method_name

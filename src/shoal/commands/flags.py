@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, UseAppendAction, arg
 from tyro.constructors import PrimitiveConstructorSpec
 
-from shoal.core.errors import BadInput
-from shoal.core.suggestions import shortened
+from shoal.core.errors import BadInput, shortened
 
 if TYPE_CHECKING:
     from shoal.experiment.experiment import Experiment

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from shoal.core.suggestions import nearest, shortened
+# What can be long in a message: quoted text, lists, mappings, and words that are no paths.
+LONG = re.compile(r"""(?<!\w)'[^']{99,}'(?!\w)|(?<!\w)"[^"]{99,}"(?!\w)|[\[{][^\]}]{99,}[\]}]|[^\s/]{99,}""")
 
 
 class BadInput(Exception):
@@ -77,3 +80,20 @@ def unknown(field: str, name: str, known: Iterable[str]) -> BadField:
     near = nearest(name, known)
     there = f"choose from {', '.join(known)}" if known else "there are none"
     return BadField(field, "does not exist", f"did you mean {' or '.join(near)}?" if near else there, name=name)
+
+
+def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
+    """The known names most like `name`, best first, whatever their case; none that is much less like it than the best."""
+    lower = {k.lower(): k for k in known}
+    found = difflib.get_close_matches(name.lower(), lower, count, 0.5)
+    likeness = [difflib.SequenceMatcher(None, k, name.lower()).ratio() for k in found]
+    return [lower[k] for k, x in zip(found, likeness, strict=True) if x > 0.8 * likeness[0]]
+
+
+def shortened(message: str) -> str:
+    """A message without the middle of each long value in it; a thousand characters at most."""
+    return _ends(LONG.sub(lambda found: _ends(found[0], 60), _ends(message, 10_000)), 1000)
+
+
+def _ends(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length * 3 // 4]} ... {text[-length // 4 :]}"

@@ -5,10 +5,11 @@ Axes in every docstring: N members of a shard, M visible members.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, get_type_hints
 
 import numpy as np
 
@@ -46,6 +47,32 @@ class Range:
         if not isinstance(value, dict):
             raise BadField("", "write [low, high], [low, high, scale] or a mapping of its fields", value=f"{value!r}")
         return value
+
+
+class Number(NamedTuple):
+    """What is known of a hyperparameter, said where it is declared:
+
+    class Hyper(NamedTuple):
+        learning_rate: Annotated[Any, Number("of Adam", Range(1e-5, 1e-2, "log"), least=0)] = 3e-4
+
+    meaning: what it is, in a few words
+    tuned: the range that PBT tunes by default; without one it stays as it is, unless an experiment's `space` names it
+    least, most: the limits beyond which it cannot be
+    """
+
+    meaning: str
+    tuned: Range | None = None
+    least: float = -math.inf
+    most: float = math.inf
+
+
+def declared(hyper: type) -> dict[str, Number]:
+    """What a class of hyperparameters says of each of them; those of which it says nothing are left out."""
+    hints = get_type_hints(hyper, include_extras=True)
+    said = {
+        name: [x for x in getattr(hint, "__metadata__", ()) if isinstance(x, Number)] for name, hint in hints.items()
+    }
+    return {name: numbers[0] for name, numbers in said.items() if numbers}
 
 
 class Cards(NamedTuple):

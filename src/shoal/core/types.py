@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-from shoal.core.evolution import Range
-from shoal.core.numbers import declared
+from shoal.core.evolution import Range, declared
 
 Array = Any  # of JAX where it is on the device, of NumPy where it is not
 PyTree = Any
@@ -66,7 +65,7 @@ class Agent(NamedTuple):
     greedy: (learned, obs [B, ...], carry) -> (action [B, ...], carry); obs may lack what is not in `sees`
     update: (member, hyper, rollout, key) -> (member, metrics), metrics being a flat dict of float32 scalars
     carry:  (batch shape) -> what the agent remembers from step to step, as it is at the start of an episode; `()`: nothing
-    hyper:  default values, of a class that may say what is known of each: `shoal.core.numbers`
+    hyper:  default values, of a class that may say what is known of each: `shoal.core.evolution`
     rollout, environments: T and B, the steps and the environments of one iteration
     narrower: (lowest, highest) value of a hyperparameter, where the structure leaves less room than its declaration
     warm_up: environment steps of a member before its first update

@@ -27,9 +27,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.core.atomic import Damaged, Irregular, create_file, open_file, read_or_nothing, seal, unseal, write_file
+from shoal.core.atomic import (
+    Damaged,
+    Irregular,
+    Staging,
+    create_file,
+    open_file,
+    read_or_nothing,
+    seal,
+    unseal,
+    write_file,
+)
 from shoal.core.errors import BadField, BadInput
-from shoal.core.workshop import Workshop
 from shoal.distributed.lease import Lease
 
 NAME = re.compile(r"\w[\w.-]{0,63}")
@@ -63,7 +72,7 @@ class Workspace:
         self._lost: set[tuple[str, int]] = set()
         self._known: dict[tuple[str, int], Published] = {}
         self._lease: Lease | None = None
-        self.workshop: Workshop
+        self.staging: Staging
         self.name, self.slot = "", -1
 
     # ------------------------------------------------------------------------------------------ joining
@@ -77,9 +86,9 @@ class Workspace:
                 (self.path / folder).mkdir(parents=True, exist_ok=True)
             self.name, self.slot = self._claim(name)
             (self.path / "published" / self.name).mkdir(exist_ok=True)
-            self.workshop = Workshop(self.path / "published" / self.name, uuid.uuid4().hex[:8])
+            self.staging = Staging(self.path / "published" / self.name, uuid.uuid4().hex[:8])
             self._lease = Lease(self.path / "leases" / self.name, self._pause, self._note)
-            self.workshop.open(self._lease.check)
+            self.staging.open(self._lease.check)
         except OSError as error:
             self.leave()
             raise BadField("workspace", f"{self.path} cannot be used: {error.strerror or error}") from error
@@ -100,7 +109,7 @@ class Workspace:
                 )
         except BadInput:
             if not self._generations(self.name):  # it has published nothing
-                self.workshop.close()
+                self.staging.close()
                 (self.path / "published" / self.name).rmdir()
                 (self.path / "slots" / f"{self.slot:04d}").unlink()
             raise
@@ -108,7 +117,7 @@ class Workspace:
     def leave(self) -> None:
         """Give the name back."""
         if self._lease is not None:
-            self.workshop.close()
+            self.staging.close()
             self._lease.release()
             self._lease = None
 
@@ -143,12 +152,12 @@ class Workspace:
             "size": states[0].size,
             "checksums": [zlib.crc32(x.tobytes()) for x in states],
         }
-        self.workshop.write(folder / f"{generation:08d}.states", b"".join(x.tobytes() for x in states))
-        self.workshop.write(folder / f"{generation:08d}.json", seal(card))
+        self.staging.write(folder / f"{generation:08d}.states", b"".join(x.tobytes() for x in states))
+        self.staging.write(folder / f"{generation:08d}.json", seal(card))
         for old in self._generations(self.name):
             if not worth_keeping(old // self._every, generation // self._every, self._keep):
                 for suffix in ("json", "states"):  # the card first: without it, no reader opens the states
-                    self.workshop.remove(folder / f"{old:08d}.{suffix}")
+                    self.staging.remove(folder / f"{old:08d}.{suffix}")
 
     def check_past(self, first: int, uid: np.ndarray) -> None:
         """Raise BadInput where these members, who go on at generation `first`, have published it: others may have copied

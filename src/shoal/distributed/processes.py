@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
+from shoal.core.atomic import Staging
 from shoal.core.errors import BadField, BadInput
 from shoal.core.interrupts import BAD_INPUT, FAILED, Failed, Interrupted
 from shoal.core.types import SearchLearner
 from shoal.core.visible import visible
-from shoal.core.workshop import Workshop
 from shoal.distributed.asynchronous import Worker
 from shoal.distributed.directory import Workspace
 from shoal.distributed.exchange import Exchange
@@ -103,9 +103,9 @@ class Processes:
         return self._workspace.path / "workers" / self._workspace.name if self._workspace else None
 
     @property
-    def workshop(self) -> Workshop | None:
+    def staging(self) -> Staging | None:
         """Where a worker makes its files, for as long as it has its name."""
-        return self._workspace.workshop if self._workspace else None
+        return self._workspace.staging if self._workspace else None
 
     def shard(self, resolved: Resolved, pause: Callable, place: Callable[[], Path] = Path) -> Shard:
         """The members of this process. pause, place: see `JaxShard` and `TrainerShard`."""

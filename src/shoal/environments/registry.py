@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from shoal.core.errors import BadField
-from shoal.core.suggestions import nearest
+from shoal.core.errors import BadField, nearest
 from shoal.core.user_code import call_own, import_from
 from shoal.environments import atari, envpool
 from shoal.environments.brax import brax_environment

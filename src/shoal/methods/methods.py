@@ -64,7 +64,7 @@ class Es(_Fixed):
         return evolution_strategy(agent, self.optimiser, self.chunk)
 
     def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> Evolver:
-        from shoal.core.numbers import declared
+        from shoal.core.evolution import declared
         from shoal.methods.es.evolver import Decay, openai_es
         from shoal.methods.es.learner import EsHyper
 

@@ -13,14 +13,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from shoal.core.atomic import Damaged
+from shoal.core.atomic import Damaged, Staging
 from shoal.core.errors import BadInput
 from shoal.core.evolution import Best, Cards
 from shoal.core.schema import build
 from shoal.core.spec import ActionSpace, Continuous, Discrete, Leaf, MultiDiscrete, Spec, each, told
 from shoal.core.tree import Named
 from shoal.core.types import Agent, PyTree
-from shoal.core.workshop import Workshop
 from shoal.environments.spaces import to_bounds
 from shoal.experiment.experiment import INT32, Experiment
 from shoal.experiment.make import make_learner, make_trainers
@@ -130,13 +129,13 @@ def _kinds(obs: Any) -> Any:
     return f"{type(obs).__name__}{inside}"
 
 
-def save(folder: Path, best: Best, spec: Spec | None, workshop: Workshop) -> None:
+def save(folder: Path, best: Best, spec: Spec | None, staging: Staging) -> None:
     """Write the champion's weights and manifest. spec: of its environment, where that is known."""
     manifest = best.about()
     if spec is not None:
         space = {"kind": type(spec.action).__name__, **asdict(spec.action)}
         manifest["spec"] = asdict(spec) | {"action": space}
-    checkpoint.write(folder, best.learned, manifest, workshop)
+    checkpoint.write(folder, best.learned, manifest, staging)
 
 
 def load_champion(run: str | Path, trust_code: bool = False, **given: Any) -> Champion:

@@ -21,11 +21,10 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from shoal.core.atomic import Damaged, Irregular, read_file, read_or_nothing, seal, unseal, write_file
+from shoal.core.atomic import Damaged, Irregular, Staging, read_file, read_or_nothing, seal, unseal, write_file
 from shoal.core.errors import BadInput
 from shoal.core.tree import Named
 from shoal.core.types import PyTree
-from shoal.core.workshop import Workshop
 from shoal.members.shard import SHARD
 
 DATA, MANIFEST = "state.safetensors", "manifest.json"
@@ -50,18 +49,18 @@ def to_host(tree: PyTree) -> PyTree:
     return jax.tree.map(copied, tree)
 
 
-def write(folder: Path, tree: PyTree, manifest: dict[str, Any], workshop: Workshop) -> None:
+def write(folder: Path, tree: PyTree, manifest: dict[str, Any], staging: Staging) -> None:
     """Write a folder with the tree's arrays and the manifest: complete, or not there at all.
 
     The data are on disk before the manifest that vouches for them, and both before the folder gets its name.
     """
     data, about = _packed(tree)
-    making = workshop.path / f"{folder.name}.{uuid.uuid4().hex}"
+    making = staging.path / f"{folder.name}.{uuid.uuid4().hex}"
     making.mkdir()
     try:
         write_file(making / DATA, data)
         write_file(making / MANIFEST, seal(manifest | about))
-        workshop.put(making, folder)
+        staging.put(making, folder)
     finally:
         shutil.rmtree(making, ignore_errors=True)
 
@@ -204,11 +203,11 @@ class Checkpoints:
     """The last `keep` checkpoints of a run, one folder per generation.
 
     A folder has one file for each part of the state, written by the process that has the part, and a manifest that
-    vouches for all of them. workshop: that of the run; all of its processes share it.
+    vouches for all of them. staging: that of the run; all of its processes share it.
     """
 
-    def __init__(self, folder: Path, keep: int, workshop: Workshop):
-        self._folder, self._run, self._keep, self._workshop = folder, folder.parent, keep, workshop
+    def __init__(self, folder: Path, keep: int, staging: Staging):
+        self._folder, self._run, self._keep, self._staging = folder, folder.parent, keep, staging
 
     def save(self, generation: int, parts: dict[str, PyTree], manifest: dict[str, Any] | None, all_parts: int) -> None:
         """Write parts of the state after a generation.
@@ -216,7 +215,7 @@ class Checkpoints:
         The one process that gives a manifest waits for the others, whose parts make `all_parts`; then the checkpoint
         appears under its name, and the oldest is forgotten.
         """
-        making = self._workshop.path / f"{generation:08d}"
+        making = self._staging.path / f"{generation:08d}"
         try:
             making.mkdir(exist_ok=True)
             for name, tree in parts.items():
@@ -235,12 +234,12 @@ class Checkpoints:
                 path.unlink()
             write_file(making / MANIFEST, seal(manifest))
             self._folder.mkdir(exist_ok=True)
-            self._workshop.put(making, self._folder / f"{generation:08d}")
+            self._staging.put(making, self._folder / f"{generation:08d}")
         except BaseException:
             shutil.rmtree(making, ignore_errors=True)
             raise
         for old in self.generations()[: -self._keep]:
-            self._workshop.remove(self._folder / f"{old:08d}")
+            self._staging.remove(self._folder / f"{old:08d}")
 
     def generations(self) -> list[int]:
         """Which generations there are, oldest first."""

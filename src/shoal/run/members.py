@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.core.atomic import Damaged
+from shoal.core.atomic import Damaged, Staging
 from shoal.core.knobs import joined
-from shoal.core.workshop import Workshop
 from shoal.run.checkpoint import Checkpoints
 
 # Where a checkpoint has them: agents of Shoal's own, then trainers.
@@ -32,7 +31,7 @@ class Saved(NamedTuple):
 
 def read_members(run: Path) -> Saved:
     """The members of a run, whoever trains them. Raises BadInput, and Damaged where they are not saved."""
-    checkpoints = Checkpoints(run / "checkpoints", 1, Workshop(run, "unused"))
+    checkpoints = Checkpoints(run / "checkpoints", 1, Staging(run, "unused"))
     generation, shards = checkpoints.newest_arrays()
     first, *_ = shards  # named by the uid of their first member, in sizes of a shard
     of_trainers = FITNESS_OF_TRAINERS in shards[first]

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 
 from shoal.core import tree
 from shoal.core.errors import BadField
-from shoal.core.suggestions import readable
 from shoal.core.types import Population
+from shoal.core.visible import readable
 from shoal.experiment.resolve import Resolved
 from shoal.members.devices import free_memory
 from shoal.trainers.trainers import Trainers

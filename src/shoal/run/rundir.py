@@ -9,14 +9,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from shoal.core.atomic import FILE, FOLDER, check_kind
+from shoal.core.atomic import FILE, FOLDER, Staging, check_kind
 from shoal.core.errors import BadField
 from shoal.core.evolution import Best
 from shoal.core.interrupts import to_resume
 from shoal.core.schema import build
 from shoal.core.spec import Spec
 from shoal.core.types import PyTree
-from shoal.core.workshop import Workshop
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import dump
 from shoal.records.jsonl import Lines
@@ -45,14 +44,14 @@ def read_totals(manifest: dict[str, Any], place: str) -> Totals:
 
 
 class RunDirectory:
-    """The files of one run; `keep` checkpoints stay. workshop: where they are made, and must be to be written at all."""
+    """The files of one run; `keep` checkpoints stay. staging: where they are made, and must be to be written at all."""
 
-    def __init__(self, path: Path, keep: int, workshop: Workshop):
+    def __init__(self, path: Path, keep: int, staging: Staging):
         """Raises BadInput where something else has the name of one of them, such as a link to another place."""
         for name in (*FILES, "trainers"):
             check_kind(path / name, FOLDER if name in (*FOLDERS, "trainers") else FILE)
-        self.path, self._workshop = path, workshop
-        self.checkpoints = Checkpoints(path / "checkpoints", keep, workshop)
+        self.path, self._staging = path, staging
+        self.checkpoints = Checkpoints(path / "checkpoints", keep, staging)
         self._lines: list[Lines] = []
         self._made: list[Path] | None = None  # the folders of a new run that were not there before
 
@@ -80,7 +79,7 @@ class RunDirectory:
         self._made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._workshop.open()
+            self._staging.open()
             self.write_experiment(experiment, method)
             self._open_lines(before=0)
         except OSError as error:
@@ -89,11 +88,11 @@ class RunDirectory:
 
     def reopen(self, experiment: Experiment, method: dict[str, Any], first: int, best: Best, spec: Spec | None) -> None:
         """Cut everything back to what was known before generation `first`."""
-        self._workshop.open()
-        self._workshop.remove(self.path / "result.json")
+        self._staging.open()
+        self._staging.remove(self.path / "result.json")
         self.write_experiment(experiment, method)
         if best.learned is not None:  # the one on disk may be younger than the checkpoint, or half replaced
-            champions.save(self.path / "champion", best, spec, self._workshop)
+            champions.save(self.path / "champion", best, spec, self._staging)
         self._open_lines(before=first)
 
     def save(
@@ -107,7 +106,7 @@ class RunDirectory:
     ) -> None:
         """Write a new champion, and parts of the state after a generation, if there are any; see `Checkpoints.save`."""
         if best is not None:
-            champions.save(self.path / "champion", best, spec, self._workshop)
+            champions.save(self.path / "champion", best, spec, self._staging)
         if parts:
             if manifest is not None:
                 self.lineage.sync()
@@ -123,7 +122,7 @@ class RunDirectory:
         """Remove the run's files, and the folders that were made for it."""
         for name in FILES:
             with suppress(OSError):
-                self._workshop.remove(self.path / name)
+                self._staging.remove(self.path / name)
         self.close()
         for folder in self._made or ():
             with suppress(OSError):  # whatever else lies there stays
@@ -136,20 +135,20 @@ class RunDirectory:
 
     def write(self, name: str, text: str) -> None:
         """Write a file of the run."""
-        self._workshop.write(self.path / name, text.encode())
+        self._staging.write(self.path / name, text.encode())
 
     def reason(self, error: OSError) -> OSError:
         """Why the run cannot be written: another process has it now, or the system's error."""
         lost = OSError(f"{self.path} was taken over by another process, or removed")
-        return error if self._workshop.path.is_dir() else lost
+        return error if self._staging.path.is_dir() else lost
 
     def close(self) -> None:
         """Nothing more will be written."""
         for lines in self._lines:
             lines.close()
-        self._workshop.close()
+        self._staging.close()
 
     def _open_lines(self, before: int) -> None:
         for name in ("lineage.jsonl", "metrics.jsonl"):
-            self._lines.append(Lines(self.path / name, before, self._workshop.path))
+            self._lines.append(Lines(self.path / name, before, self._staging.path))
         self.lineage, self.metrics = self._lines

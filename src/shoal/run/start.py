@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from shoal.core.atomic import Staging
 from shoal.core.errors import BadField, BadInput
 from shoal.core.evolution import Best, Seed
 from shoal.core.interrupts import Failed
 from shoal.core.keys import derive
 from shoal.core.types import PyTree
-from shoal.core.workshop import Workshop
 from shoal.distributed.asynchronous import Worker
 from shoal.distributed.processes import Processes
 from shoal.distributed.synchronous import Synchronous
@@ -92,7 +92,7 @@ def enter(experiment: Experiment, control: Control, processes: Processes, held: 
     control.run_dir = path = Path(place)
     if processes.run_dir is None:  # else its workspace and name say it
         resolved = resolved._replace(experiment=replace(resolved.experiment, run_dir=place))
-    files = RunDirectory(path, resolved.experiment.checkpoint.keep, processes.workshop or Workshop(path, attempt))
+    files = RunDirectory(path, resolved.experiment.checkpoint.keep, processes.staging or Staging(path, attempt))
     if processes.leading:
         held.callback(files.close)
     return Context(resolved, processes, shard, members, files, control, began)

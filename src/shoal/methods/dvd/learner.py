@@ -20,8 +20,8 @@ import jax.numpy as jnp
 from shoal.agents import td3
 from shoal.core import tree
 from shoal.core.errors import BadField
+from shoal.core.evolution import Number, declared
 from shoal.core.keys import member_keys
-from shoal.core.numbers import Number, declared
 from shoal.core.types import Agent, Learner, Member, Population, Rollout
 from shoal.methods import shared_critic
 from shoal.methods.independent import independent

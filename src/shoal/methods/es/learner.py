@@ -20,7 +20,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from shoal.core import tree
-from shoal.core.numbers import Number
+from shoal.core.evolution import Number
 from shoal.core.types import Agent, Hyper, Member, Population, PyTree, Rollout, SearchLearner
 from shoal.methods.independent import independent
 from shoal.rl.batching import spread

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shoal.core.atomic import Staging
 from shoal.core.evolution import Best
 from shoal.core.spec import Discrete, Spec
-from shoal.core.workshop import Workshop
 from shoal.distributed.directory import Workspace
 from shoal.run.rundir import RunDirectory
 
@@ -28,7 +28,7 @@ class Life:
         self.number = number
         self.space = Workspace(path, 2, lambda: None, lambda message: None)
         self.space.join("a")
-        self.files = RunDirectory(path / "workers" / "a", 2, self.space.workshop)
+        self.files = RunDirectory(path / "workers" / "a", 2, self.space.staging)
         self.files.path.mkdir(exist_ok=True)
         self.files.write("experiment.yaml", f"seed: {number}")
         self.files._open_lines(before=3)
@@ -93,13 +93,13 @@ def test_stopped_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_place_that_was_lost_before_the_work_began_is_left_alone(tmp_path: Path) -> None:
-    other = Workshop(tmp_path, "other")
+    other = Staging(tmp_path, "other")
     other.open()
 
     def lost() -> None:
         raise OSError("somebody else has it")
 
-    mine = Workshop(tmp_path, "mine")
+    mine = Staging(tmp_path, "mine")
     with pytest.raises(OSError, match="somebody else"):
         mine.open(lost)
     assert [p.name for p in tmp_path.iterdir()] == [".other.work"]
@@ -107,14 +107,14 @@ def test_a_place_that_was_lost_before_the_work_began_is_left_alone(tmp_path: Pat
 
 
 def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
-    killed = Workshop(tmp_path, "killed")
+    killed = Staging(tmp_path, "killed")
     killed.open()
     (killed.path / "half").mkdir()
     (killed.path / "half" / "file").write_text("x")
     kept = [".gitignore", ".env.work.local", "experiment.yaml", "00000003"]
     for name in kept:
         (tmp_path / name).write_text("x")
-    mine = Workshop(tmp_path, "mine")
+    mine = Staging(tmp_path, "mine")
     mine.open()
     mine.remove(tmp_path / "nowhere")
     mine.remove(tmp_path / "00000003")
