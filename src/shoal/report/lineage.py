@@ -63,10 +63,6 @@ class Lineage:
         """bool [G, N]: the member leaves this generation with the weights of another."""
         return self.present & (self.parents != self.uids)
 
-    def copies(self) -> dict[int, int]:
-        """How many members copied another at the end of each generation."""
-        return dict(zip(self.generations.tolist(), self.copied.sum(axis=1).tolist(), strict=True))
-
     def trace(self, uid: int, generation: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows and columns of a member's ancestors and of itself, oldest first; empty when there is no record of it."""
         rows, columns = np.flatnonzero(self.generations == generation), np.flatnonzero(self.uids == uid)
@@ -78,11 +74,6 @@ class Lineage:
             path.append((int(above[path[-1]]), int(origin[path[-1]])))
         rows, columns = np.array(path[::-1]).T
         return rows, columns
-
-    def ancestors(self, uid: int, generation: int) -> list[tuple[int, int]]:
-        """(uid, generation) of all whose weights led to this member, oldest first, ending with itself."""
-        rows, columns = self.trace(uid, generation)
-        return list(zip(self.uids[columns].tolist(), self.generations[rows].tolist(), strict=True))
 
     def best(self) -> tuple[int, int] | None:
         """(uid, generation) of the fittest member of the last generation with any fitness."""
@@ -108,6 +99,16 @@ def count(value: object) -> float:
     return result if 0 <= result < 2**53 else math.nan
 
 
+def inner(entry: object, *names: str) -> dict[str, Any]:
+    """The object that lies in others under these names; an empty one where it does not."""
+    for name in names:
+        entry = entry.get(name) if isinstance(entry, dict) else None
+    return entry if isinstance(entry, dict) else {}
+
+
+MEASURED = {"fitness": number, "returns_std": number, "episodes": count, "steps": count}  # and how each is read
+
+
 def tabulate(entries: list[dict[str, Any]]) -> Lineage:
     """The lines of `lineage.jsonl` as tables. Of two lines on the same member and generation the later one holds."""
     entries = [e for e in entries if _whole(e.get("generation")) and _whole(e.get("uid"))]
@@ -123,7 +124,7 @@ def tabulate(entries: list[dict[str, Any]]) -> Lineage:
     lineage = Lineage(
         generations, uids, np.zeros(shape, bool), np.broadcast_to(uids, shape).copy(),
         np.broadcast_to(generations[:, None], shape).copy(), np.zeros(shape, bool),
-        empty(), empty(), empty(), empty(), hyper={},
+        **{name: empty() for name in MEASURED}, hyper={},
     )  # fmt: skip
     for entry in entries:
         at = row[entry["generation"]], column[entry["uid"]]
@@ -132,12 +133,9 @@ def tabulate(entries: list[dict[str, Any]]) -> Lineage:
         lineage.parent_generations[at] = born if _whole(born) else entry["generation"]
         lineage.parents[at] = parent if _whole(parent) else entry["uid"]
         lineage.explored[at] = entry.get("explored") is True
-        for name in ("fitness", "returns_std"):
-            getattr(lineage, name)[at] = number(entry.get(name))
-        for name in ("episodes", "steps"):
-            getattr(lineage, name)[at] = count(entry.get(name))
-        hyper = entry.get("hyper")
-        for name, value in hyper.items() if isinstance(hyper, dict) else ():
+        for name, read in MEASURED.items():
+            getattr(lineage, name)[at] = read(entry.get(name))
+        for name, value in inner(entry, "hyper").items():
             lineage.hyper.setdefault(name, empty())[at] = number(value)
     return lineage
 
