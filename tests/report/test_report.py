@@ -189,10 +189,11 @@ def test_nothing_is_loaded_from_anywhere(tmp_path: Path) -> None:
 
 
 def test_figures_speak(tmp_path: Path) -> None:
-    """Every drawing has a title, a description and a table behind it; every sentence stands over its figure."""
+    """Every drawing has its figure's name, a description and a table behind it; every sentence stands over its figure."""
     text, page = report(write_run(tmp_path / "run"))
     drawings = text.count("<svg role=")
     assert text.count("<title>") == drawings + 1 and text.count("<desc>") == drawings
+    assert set(re.findall(r"<title>([^<]*)</title><desc>", text)) <= set(re.findall(r"<h3>([^<]*)</h3>", text))
     assert "<desc></desc>" not in text and text.count('class="finding"') == text.count("<figure>")
     assert text.count("The numbers behind this figure") >= 10
     assert "log" in text and text.count('class="view"') == 2  # the two curved scales

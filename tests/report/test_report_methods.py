@@ -169,7 +169,7 @@ def test_diversity_is_that_of_the_files(tmp_path: Path, missing: float) -> None:
     run = write_dvd(tmp_path / "run", missing=missing)
     text, page = report(run, DVD)
     assert not OF_COPYING.search(page.words.split("env: CartPole")[0])
-    same(chart(page, "Determinant")["determinant"], metric(run, "diversity/determinant"))
+    same(chart(page, "Diversity of the population")["determinant"], metric(run, "diversity/determinant"))
     chosen = [row["hyper"]["diversity"] for row in rows(run, "lineage.jsonl")[::5]]
     same(chart(page, "What diversity counted")["diversity"], chosen)
     assert f"0 in {chosen.count(0.0)}, 0.5 in {chosen.count(0.5)} of 12 generations." in page.words
@@ -222,7 +222,10 @@ def test_determinants_that_float32_does_not_hold(tmp_path: Path) -> None:
         entry["members"]["diversity/determinant"] = [0.0] * 30
     (run / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     _, page = report(run, DVD)
-    same(chart(page, "Determinant")["determinant"], list(np.exp(metric(run, "diversity/log_determinant"))))  # type: ignore[arg-type]
+    same(
+        chart(page, "Diversity of the population")["determinant"],
+        list(np.exp(metric(run, "diversity/log_determinant"))),
+    )  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("finished", [True, False])

@@ -51,7 +51,7 @@ def test_fitness_of_the_population(run: Path) -> None:
     _, page = report(run)
     fitness, (uid, _) = table(run, "fitness"), champion(run)
     assert np.isnan(fitness).any()
-    lines = chart(page, "Fitness of the population")
+    lines = chart(page, "Fitness of every member")
     best, middle = np.nanmax(fitness, 1), np.nanmedian(fitness, 1)
     same(lines["best"], list(best))
     same(lines["middle"], list(middle))
@@ -66,7 +66,7 @@ def test_what_the_champion_descends_from(run: Path) -> None:
     _, page = report(run)
     ancestors, (uid, _) = descent(run, *champion(run)), champion(run)
     assert len({row["uid"] for row in ancestors}) > 2
-    lines = chart(page, "Learning curve of the champion’s lineage")
+    lines = chart(page, "How the champion learned")
     same(lines["lineage"], [row["fitness"] for row in ancestors])
     same(lines[f"member {uid} itself"], list(table(run, "fitness")[:, uid]))
     rate = table(run, "learning_rate")
@@ -112,7 +112,7 @@ def test_levels_to_train_on_and_others(run: Path) -> None:
     (run / "result.json").write_text(json.dumps(result))
     _, page = report(run, (SECTIONS[0], "generalisation", *SECTIONS[1:]))
     ancestors = [row["uid"] for row in descent(run, *champion(run))]
-    returns, gap = chart(page, "Returns on known and on new levels"), chart(page, "Gap")
+    returns, gap = chart(page, "Returns on known and on new levels"), chart(page, "The gap")
     middle, along = "middle of the population", "the champion’s lineage"
     for lines, names in ((returns, {"train": ": train", "validation": ": validation"}), (gap, {"gap": ""})):
         for name, suffix in names.items():

@@ -57,7 +57,7 @@ def follower(
         made = method(experiment.method)
         assert isinstance(made, Schedule)
         tuned = sorted({name for row in made.rows for name in row})
-    elif not read_run(run).tunes:
+    elif not read_run(run).about.tunes:
         raise BadInput(f"{run} has no schedule to follow: method {name} tunes nothing")
     if not tuned:
         raise BadInput(f"{run} has no schedule to follow: its space is empty, so that nothing was tuned")

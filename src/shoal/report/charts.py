@@ -11,11 +11,13 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise, zip_longest
 from typing import Any
 
 import numpy as np
 
 WIDTH, HEIGHT = 2000, 1000  # units of the drawing; whole numbers keep the page small
+PERCENT = [(share / 4, f"{25 * share}%") for share in range(5)]  # ticks of an axis of shares
 
 
 def scaled(values: Any, scale: str = "linear", choices: Sequence[float] = ()) -> np.ndarray:
@@ -43,6 +45,7 @@ class Axis:
     choices: tuple[float, ...] = ()
     whole: bool = False  # ticks at whole numbers only
     short: bool = False  # ticks such as 20k and 1.5M
+    named: Sequence[tuple[float, str]] | None = None  # the ticks, as (place, text), where they are no round values
 
     @classmethod
     def over(cls, values: Any, label: str = "", pad: float = 0.0, **kind: Any) -> Axis:
@@ -57,16 +60,13 @@ class Axis:
         """Where values lie between the ends of the axis, 0 to 1."""
         return (scaled(values, self.scale, self.choices) - self.low) / (self.high - self.low)
 
-    def ticks(self, count: int = 5) -> list[tuple[float, str]]:
-        """Round values within the axis: (place, text)."""
+    def ticks(self, count: int = 5) -> Sequence[tuple[float, str]]:
+        """Round values within the axis, or what it names: (place, text)."""
+        if self.named is not None:
+            return self.named
         values = np.array(self.choices) if self.choices else self._round_values(count)
-        places = self.place(values)
-        words = short if self.short else text
-        return [
-            (float(place), words(value))
-            for place, value in zip(places, values.tolist(), strict=True)
-            if -1e-9 <= place <= 1 + 1e-9
-        ]
+        places = zip(self.place(values).tolist(), map(short if self.short else text, values.tolist()), strict=True)
+        return [(place, word) for place, word in places if -1e-9 <= place <= 1 + 1e-9]
 
     def _round_values(self, count: int) -> np.ndarray:
         if self.scale == "linear":
@@ -115,6 +115,16 @@ def band(x: np.ndarray, low: np.ndarray, high: np.ndarray) -> str:
     return "".join(parts)
 
 
+def areas(x: np.ndarray, stack: np.ndarray, kinds: Iterable[str]) -> list[str]:
+    """Areas on top of one another, between neighbouring lines of `stack` [K + 1, X], each of its kind."""
+    return [path(band(x, *ends), kind) for kind, ends in zip(kinds, pairwise(stack), strict=True)]
+
+
+def across(places: Iterable[float]) -> str:
+    """Path data of level lines from end to end."""
+    return "".join(f"M0 {round((1 - place) * HEIGHT)}h{WIDTH}" for place in places)
+
+
 def dots(x: np.ndarray, y: np.ndarray) -> str:
     """Path data of dots, for strokes with round ends."""
     seen = np.isfinite(x) & np.isfinite(y)
@@ -148,14 +158,11 @@ def plot(
     summary: str,
     data: dict[str, Any] | None = None,
     height: int = 320,
-    view: str = "",
     hidden: bool = False,
-    y_ticks: list[tuple[float, str]] | None = None,
     style: str = "",
 ) -> str:
     """One drawing with its axes. `data` is what the page's script shows under the cursor."""
-    x_ticks, y_ticks = x.ticks(7), y.ticks() if y_ticks is None else y_ticks
-    grid = "".join(f"M0 {round((1 - place) * HEIGHT)}h{WIDTH}" for place, _ in y_ticks)
+    x_ticks, y_ticks = x.ticks(7), y.ticks()
     words = [f'<i class="y" style="bottom:{100 * place:.2f}%">{escape(word)}</i>' for place, word in y_ticks]
     words += [
         f'<i class="x{" minor" if at % 2 else ""}" style="left:{100 * place:.2f}%">{escape(word)}</i>'
@@ -169,10 +176,10 @@ def plot(
         live = f' tabindex="0" data-chart="{escape(pack(axes | data))}"'
     return (
         f'<div class="plot" role="group" aria-label="{escape(title)}" style="height:{height}px;{style}"'
-        f"{f' data-view={view}' if view else ''}{' hidden' if hidden else ''}{live}>"
+        f"{' hidden' if hidden else ''}{live}>"
         f'<svg role="img" viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none">'
         f"<title>{escape(title)}</title><desc>{escape(summary)}</desc>"
-        f'<path class="grid" d="{grid}"/>{"".join(layers)}</svg>'
+        f'<path class="grid" d="{across(place for place, _ in y_ticks)}"/>{"".join(layers)}</svg>'
         f'<div class="words" aria-hidden="true">{"".join(words)}</div></div>'
     )
 
@@ -183,10 +190,17 @@ def legend(entries: Iterable[tuple[str, str]]) -> str:
     return f'<ul class="legend">{"".join(keys)}</ul>'
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[Any]], caption: str, kind: str = "") -> str:
-    """A table; cells are escaped unless they come as `Html`."""
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in heads)
-    body = "".join("<tr>" + "".join(f"<td>{_cell(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+def table(
+    heads: Sequence[str], rows: Iterable[Sequence[Any]], caption: str, kind: str = "", marks: Iterable[str] = ()
+) -> str:
+    """A table; cells are escaped unless they come as `Html`. A sortable one has buttons as heads, and the values that the
+    page's script sorts by; `marks` are attributes of its rows."""
+    button, value = ('<button type="button">{}</button>', ' data-v="{}"') if kind == "sortable" else ("{}", "")
+    head = "".join(f'<th scope="col">{button.format(escape(name))}</th>' for name in heads)
+    body = ""
+    for row, mark in zip_longest(rows, marks, fillvalue=""):
+        cells = (f"<td{value.format(cell)}>{_cell(cell)}</td>" for cell in row)
+        body += f"<tr{mark}>{''.join(cells)}</tr>"
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table class="{kind}">'
         f'<caption class="unseen">{escape(caption)}</caption>'
@@ -233,7 +247,7 @@ def text(value: float) -> str:
         return "–"
     if value == 0 or 1e-3 <= abs(value) < 1e4:
         return f"{value:.{5 if 0.9 < value < 1 else 4}g}"
-    if (abs(value) < 1e6 and value == round(value)) or 1e4 <= abs(value) < 1e6:
+    if 1e4 <= abs(value) < 1e6:
         return f"{value:,.0f}"
     mantissa, exponent = f"{value:.2e}".split("e")
     return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -9,15 +10,17 @@ from typing import Any
 
 import numpy as np
 
+from shoal.core.evolution import Range
 from shoal.report import charts
-from shoal.report.charts import Axis
-from shoal.report.lineage import Lineage, number
+from shoal.report.charts import Axis, text
+from shoal.report.lineage import Lineage, inner, number
 from shoal.report.run import Run
 
 CELLS = 120_000  # values that the page carries for its tooltips: bounds its size
 MEMBERS = 200  # members that are drawn one by one
 FEW = 30  # members whose staircases can be told apart
 MARKS = 300  # more rings than that hide what they mark
+TOGGLE = '<button class="view" type="button" aria-pressed="false">Plain axis</button>'
 
 
 @dataclass(frozen=True)
@@ -31,14 +34,9 @@ class RunData:
         return self.run.lineage
 
     @cached_property
-    def trace(self) -> tuple[np.ndarray, np.ndarray]:
-        """Rows and columns of the champion's lineage, oldest first."""
-        return self.table.trace(*self.run.champion) if self.run.champion else (np.empty(0, int), np.empty(0, int))
-
-    @cached_property
     def moves(self) -> np.ndarray:
         """Rows after which the champion's weights went over to another member."""
-        rows, columns = self.trace
+        rows, columns = self.run.trace
         return rows[:-1][columns[1:] != columns[:-1]]
 
     @property
@@ -46,28 +44,32 @@ class RunData:
         """Too many copies to mark each?"""
         return bool(self.table.copied.sum() > MARKS)
 
+    @cached_property
+    def entries(self) -> dict[int, dict[str, Any]]:
+        """What the run measured in each generation, by its row."""
+        row = {generation: at for at, generation in enumerate(self.table.generations.tolist())}
+        return {row[g]: e for e in self.run.metrics if isinstance(g := e.get("generation"), int) and g in row}
+
+    def timing(self, name: str) -> np.ndarray:
+        """[G] A number of each generation."""
+        rows = range(len(self.table.generations))
+        return np.array([number(inner(self.entries.get(row), "timing").get(name)) for row in rows])
+
     def measured(self, name: str) -> np.ndarray:
         """[G, N] A metric of the members; NaN where it was not recorded."""
         return np.array([self.measured_in(row, name) for row in range(len(self.table.generations))])
 
     def measured_in(self, row: int, name: str) -> np.ndarray:
         """[N] A metric in one generation."""
-        values, columns = self._told.get(row, {}).get(name), np.flatnonzero(self.table.present[row])
-        result = np.full(len(self.table.uids), np.nan)
+        values = inner(self.entries.get(row), "members").get(name)
+        columns, result = np.flatnonzero(self.table.present[row]), np.full(len(self.table.uids), np.nan)
         if isinstance(values, list) and len(values) == len(columns):
             result[columns] = [number(value) for value in values]
         return result
 
-    @cached_property
-    def _told(self) -> dict[int, dict[str, Any]]:
-        """The members' metrics in each generation's row."""
-        row = {generation: at for at, generation in enumerate(self.table.generations.tolist())}
-        told = {}
-        for entry in self.run.metrics:
-            generation, members = entry.get("generation"), entry.get("members")
-            if isinstance(generation, int) and generation in row and isinstance(members, dict):
-                told[row[generation]] = members
-        return told
+    def common(self, name: str) -> np.ndarray:
+        """[G] A metric that is equal for all members, or that of the mean."""
+        return quantile(self.measured(name), 0.5)
 
     def handovers(self, y: np.ndarray) -> str:
         """Rings where the champion's weights went over, at heights `y` [G], smaller where there are many."""
@@ -77,13 +79,13 @@ class RunData:
     def along(self, values: np.ndarray) -> np.ndarray:
         """[G] Values along the champion's lineage, NaN outside it."""
         along = np.full(len(values), np.nan)
-        along[self.trace[0]] = values[self.trace]
+        along[self.run.trace[0]] = values[self.run.trace]
         return along
 
     @cached_property
     def families(self) -> dict[int, int]:
         """Founders (columns) and their descendants in the last generation: the champion's, then the largest first."""
-        found, (rows, columns) = self.table.founders, self.trace
+        found, (rows, columns) = self.table.founders, self.run.trace
         champion = int(found[rows[-1], columns[-1]]) if len(rows) else -1
         founders = np.unique(found[found >= 0]).tolist()
         size = {column: int((found[-1] == column).sum()) for column in founders}
@@ -94,7 +96,7 @@ class RunData:
     @property
     def whose(self) -> str:
         """Whose environment steps the lineage counts."""
-        return "all members" if self.run.drawn else "each member"
+        return "all members" if self.run.about.drawn else "each member"
 
     @cached_property
     def time(self) -> Axis:
@@ -116,9 +118,14 @@ class RunData:
         """[G] Places on the axis of time where each generation ends."""
         return self.time.place(quantile(self.table.steps, 0.5) if self.time.short else self.table.generations)
 
+    @cached_property
+    def borders(self) -> np.ndarray:
+        """[G + 1] Places on the axis of time where generations begin and end."""
+        return np.r_[0.0, self.ends]
+
     def edges(self, rows: np.ndarray) -> np.ndarray:
-        """[R + 1] Places where the generations of `rows` begin and end."""
-        return np.r_[0.0 if rows[0] == 0 else self.ends[rows[0] - 1], self.ends[rows]]
+        """[R + 1] The same for the generations of `rows`."""
+        return np.r_[self.borders[rows[0]], self.ends[rows]]
 
     @cached_property
     def shown(self) -> np.ndarray:
@@ -127,7 +134,7 @@ class RunData:
         if len(everyone) <= MEMBERS:
             return everyone
         return np.unique(
-            np.r_[self.trace[1][-MEMBERS // 2 :], np.linspace(0, len(everyone) - 1, MEMBERS // 2).astype(int)]
+            np.r_[self.run.trace[1][-MEMBERS // 2 :], np.linspace(0, len(everyone) - 1, MEMBERS // 2).astype(int)]
         )
 
     @cached_property
@@ -150,9 +157,57 @@ class RunData:
             drawn = [charts.line(self.ends[self.rows], column) for column in places.T]
         return [charts.path(data, "m", member) for member, data in enumerate(drawn)]
 
-    def live(self, lines: dict[str, np.ndarray], **more: Any) -> dict[str, Any]:
-        """What the page's script shows of a plot: the values of its lines under the cursor."""
-        return {"names": list(lines), "lines": [values[self.rows] for values in lines.values()]} | more
+    def curve(self, values: np.ndarray, axis: Axis, kind: str) -> str:
+        """A line through values [G]."""
+        return charts.path(charts.line(self.ends, axis.place(values)), kind)
+
+    def staircase(self, values: np.ndarray, axis: Axis, kind: str) -> str:
+        """Values [G] that hold for a generation each."""
+        return charts.path(charts.stairs(self.borders, axis.place(values)), kind)
+
+    def plot(
+        self,
+        title: str,
+        summary: str,
+        axis: Axis,
+        layers: Iterable[str],
+        lines: dict[str, np.ndarray] | None = None,
+        height: int = 240,
+        hidden: bool = False,
+        by_generation: bool = False,
+        **live: Any,
+    ) -> str:
+        """A drawing over time, with the values of its lines, if any, under the cursor.
+
+        live: what else the page's script is told of it
+        """
+        x, by = (self.count, {"by": "generation"}) if by_generation else (self.time, {})
+        told = None
+        if lines is not None:
+            told = {"names": list(lines), "lines": [values[self.rows] for values in lines.values()]} | by | live
+        return charts.plot(layers, x, axis, title, summary, told, height, hidden, self.style)
+
+    def figure(
+        self,
+        heading: str,
+        finding: str,
+        reading: str,
+        lines: dict[str, np.ndarray],
+        *views: tuple[Axis, Iterable[str]],
+        keys: Iterable[tuple[str, str]] = (),
+        **more: Any,
+    ) -> str:
+        """A plot with its sentences, its legend, and the numbers of its lines.
+
+        views: what is drawn on which axis; of two the second one is shown to those who ask for it
+        more: see `plot`
+        """
+        plots = [
+            self.plot(heading, f"{finding} {reading}", axis, layers, lines, hidden=at > 0, **more)
+            for at, (axis, layers) in enumerate(views)
+        ]
+        above = charts.legend(keys) if keys else TOGGLE if len(views) > 1 else ""
+        return figure(heading, finding, reading, above, *plots, numbers(self, lines, heading))
 
     @cached_property
     def data(self) -> dict[str, Any]:
@@ -196,12 +251,27 @@ def quantile(values: np.ndarray, q: float) -> np.ndarray:
     return result
 
 
+def ends(bounds: Range) -> tuple[float, float]:
+    """The ends of a range, counted in its scale; NaN where it has none."""
+    if bounds.choices:
+        return 0.0, len(bounds.choices) - 1.0
+    low, high = charts.scaled(
+        [np.nan if end is None else end for end in (bounds.low, bounds.high)], bounds.scale
+    ).tolist()
+    return low, high
+
+
 def figure(heading: str, finding: str, reading: str, *content: str) -> str:
     """A drawing under its sentences: what one sees, then how to read it."""
     return (
         f'<figure><figcaption><h3>{escape(heading)}</h3><p class="finding">{escape(finding)}</p>'
         f'<p class="reading">{escape(reading)}</p></figcaption>{"".join(content)}</figure>'
     )
+
+
+def nothing(heading: str, finding: str) -> str:
+    """In the place of a figure."""
+    return figure(heading, finding, "So there is nothing to draw.")
 
 
 def numbers(run_data: RunData, columns: dict[str, np.ndarray], caption: str) -> str:
@@ -214,6 +284,20 @@ def numbers(run_data: RunData, columns: dict[str, np.ndarray], caption: str) -> 
 def folded(inner: str, summary: str = "The numbers behind this figure") -> str:
     """What is shown to those who open it."""
     return f"<details><summary>{summary}</summary>{inner}</details>"
+
+
+def pair(*drawn: str) -> str:
+    """Figures side by side where there is room."""
+    return f'<div class="pair">{"".join(drawn)}</div>'
+
+
+def went(values: np.ndarray) -> str:
+    """The course of a number, from its first finite value to its last."""
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return "is unknown"
+    first, last = text(float(known[0])), text(float(known[-1]))
+    return f"was {first}" if len(known) == 1 else f"went from {first} to {last}"
 
 
 def duration(seconds: float) -> str:

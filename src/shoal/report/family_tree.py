@@ -6,25 +6,25 @@ import numpy as np
 
 from shoal.core.evolution import Range
 from shoal.report import charts
-from shoal.report.charts import Axis, line, path, scaled
-from shoal.report.data import RunData, figure, folded, many, numbers, quantile
+from shoal.report.charts import PERCENT, Axis, line, path, scaled
+from shoal.report.data import RunData, ends, figure, folded, many, pair
 
 COLOURS = 7  # founders with a colour of their own; the rest are grey
 EDGES = 900  # with more copies than that the tree shows survivors only
+Kind = tuple[bool, int]  # of a line: does it lead to the last generation, and its colour
 
 
 def tree(run_data: RunData) -> str:
     """Every member's line through the generations, and every copy from one line to another."""
-    table = run_data.table
+    table, (rows, columns) = run_data.table, run_data.run.trace
     if len(table.generations) == 1:
         return figure(
             "One generation", "Nobody has had the chance to copy yet.", "The tree starts with the second one."
         )
     crowded = bool(table.copied.sum() > EDGES)
-    alive, rank, families = _survivors(run_data), _ranking(run_data), run_data.families
+    rank, families = _ranking(run_data), run_data.families
     x, y = run_data.count.place(table.generations), _by_kinship(run_data) if crowded else _by_member(run_data)
-    layers = _branches(run_data, x, y, alive, rank)
-    rows, columns = run_data.trace
+    layers = _branches(run_data, x, y, rank)
     if len(rows) > 1:
         layers += [path(_route(x[rows], y[rows, columns]), "lead-line")]
         layers += [charts.rings(x[rows[-1:]], y[rows[-1:], columns[-1]], "lead")]
@@ -44,62 +44,57 @@ def tree(run_data: RunData) -> str:
             "generation are drawn, close kin side by side: every fork is a copy that lasted, every end one member. "
         )
     reading += "Colour tells the founder from whom the weights descend; the boldest line is the champion’s lineage."
-    names = [
+    keys = [("lead-line", "the champion’s lineage")]
+    keys += [
         (f"kin c{rank[c]}", f"founder {table.uids[c]}: {f'{size} at the end' if size else 'died out'}")
         for c, size in families.items()
         if rank[c] < COLOURS and (size or not crowded)
     ]
-    names += [("kin c7", "other founders")] if (living if crowded else len(families)) > COLOURS else []
-    step = max(1, round(len(table.uids) / 26))
-    ticks = (
-        []
-        if crowded
-        else [(1 - (at + 0.5) / len(table.uids), str(table.uids[at])) for at in range(0, len(table.uids), step)]
-    )
-    # pointing needs every member's data in the page
-    live = (
-        run_data.live({}, by="generation", heights=y[run_data.rows].round(4))
-        if len(run_data.shown) == len(table.uids)
-        else None
-    )
-    axis = Axis(0, 1, "" if crowded else "member")
-    height = int(np.clip((8 if crowded else 26) * len(table.uids), 140, 560))
-    drawing = charts.plot(
-        layers, run_data.count, axis, "Family tree", f"{finding} {reading}", live, height, y_ticks=ticks
-    )
-    keys = charts.legend([("lead-line", "the champion’s lineage"), *names])
-    return figure("Family tree", finding, reading, keys, drawing, _table(run_data, families))
+    keys += [("kin c7", "other founders")] if (living if crowded else len(families)) > COLOURS else []
+    axis, height = Axis(0, 1, named=()), int(np.clip(8 * len(table.uids), 140, 560))
+    if not crowded:
+        step, height = max(1, round(len(table.uids) / 26)), int(np.clip(26 * len(table.uids), 140, 560))
+        labels = [(1 - (at + 0.5) / len(table.uids), str(table.uids[at])) for at in range(0, len(table.uids), step)]
+        axis = Axis(0, 1, "member", named=labels)
+    lines: dict[str, np.ndarray] | None = (
+        {} if len(run_data.shown) == len(table.uids) else None
+    )  # None: nothing to point at
+    drawing = run_data.plot(
+        "Family tree", f"{finding} {reading}", axis, layers, lines, height, by_generation=True,
+        heights=y[run_data.rows].round(4),
+    )  # fmt: skip
+    return figure("Family tree", finding, reading, charts.legend(keys), drawing, _table(run_data, families))
 
 
 def shares(run_data: RunData) -> str:
     """The share of the population that descends from each founder."""
-    table, rank = run_data.table, _ranking(run_data)
+    table, rank, families = run_data.table, _ranking(run_data), run_data.families
     if len(table.generations) == 1 or table.copied.sum() == 0:
         return ""
-    colour = np.append(np.array([rank[column] for column in range(len(table.uids))]), -1)[table.founders]
+    colour = np.where(table.founders < 0, -1, rank[table.founders])
     counts = np.array([(colour == kind).sum(axis=1) for kind in range(COLOURS + 1)]) / table.present.sum(axis=1)
-    stack = np.cumsum(np.vstack([np.zeros(counts.shape[1]), counts]), axis=0)
-    x = run_data.count.place(table.generations)
-    layers = [path(charts.band(x, stack[kind], stack[kind + 1]), f"area c{kind}") for kind in range(COLOURS + 1)]
-    families = run_data.families
+    stack = np.cumsum([np.zeros(counts.shape[1]), *counts], axis=0)
+    kinds = [f"area c{kind}" for kind in range(COLOURS + 1)]
+    layers = charts.areas(run_data.count.place(table.generations), stack, kinds)
     first = next(iter(families))
     share = 100 * families[first] / max(1, sum(families.values()))
     finding = f"At the end {share:.0f}% of the members descend from member {table.uids[first]}."
     reading = "The height of a colour is the share of the population that carries weights descending from that founder."
-    names = {f"founder {table.uids[c]}": counts[rank[c]] for c in families if rank[c] < COLOURS}
-    names |= {"others": counts[COLOURS]} if len(families) > COLOURS else {}
-    live = run_data.live(names, by="generation")
-    ticks = [(share / 4, f"{25 * share}%") for share in range(5)]
-    keys = [(f"area c{rank[c]}", f"founder {table.uids[c]}") for c in families if rank[c] < COLOURS]
-    keys += [("area c7", "others")] if len(families) > COLOURS else []
-    drawing = charts.plot(layers, run_data.count, Axis(0, 1), "Families", finding, live, 220, y_ticks=ticks)
-    return figure(
-        "Whose family grew", finding, reading, charts.legend(keys), drawing, numbers(run_data, names, "Families")
+    names = {f"founder {table.uids[c]}": rank[c] for c in families if rank[c] < COLOURS}
+    names |= {"others": COLOURS} if len(families) > COLOURS else {}
+    lines, keys = {name: counts[at] for name, at in names.items()}, [(kinds[at], name) for name, at in names.items()]
+    view = Axis(0, 1, named=PERCENT), layers
+    return run_data.figure(
+        "Whose family grew", finding, reading, lines, view, keys=keys, height=220, by_generation=True
     )
 
 
-def founders(run_data: RunData) -> str:
-    """How many founders live on."""
+def diversity(run_data: RunData) -> str:
+    """How many founders live on, and how far the members' hyperparameters lie apart."""
+    return pair(_founders(run_data), _spread(run_data))
+
+
+def _founders(run_data: RunData) -> str:
     table = run_data.table
     living = np.array([len(set(row[row >= 0].tolist())) for row in table.founders], float)
     axis = Axis.over(np.r_[0, living], "founders", 0.04, whole=True)
@@ -111,25 +106,20 @@ def founders(run_data: RunData) -> str:
         "Copying lets some families grow and others die out. A steep fall means that few starting points were given "
         "time; a level line means that the members hardly copied one another."
     )
-    layers = [path(charts.stairs(run_data.edges(np.arange(len(living))), axis.place(living)), "median")]
-    lines = {"founders": living}
-    live = run_data.live(lines, stairs=True)
-    drawing = charts.plot(layers, run_data.time, axis, "Founders with living descendants", finding, live, 240)
-    return figure("Founders that live on", finding, reading, drawing, numbers(run_data, lines, "Founders that live on"))
+    view = axis, [run_data.staircase(living, axis, "median")]
+    return run_data.figure("Founders that live on", finding, reading, {"founders": living}, view, stairs=True)
 
 
-def spread(run_data: RunData) -> str:
-    """How far the members' hyperparameters lie apart."""
+def _spread(run_data: RunData) -> str:
     ranges = {name: r for name, r in run_data.run.space.items() if not r.choices or r.ordered}
     lines = {name: _deviation(run_data.table.hyper[name], r) for name, r in ranges.items()}
     lines = {name: values for name, values in lines.items() if np.isfinite(values).any()}
     if not lines:
         return ""
     axis = Axis.over(np.r_[0, 0.3, np.concatenate(list(lines.values()))], "spread", 0.04)
-    even = f"M0 {round(charts.HEIGHT * (1 - float(axis.place(12**-0.5))))}h{charts.WIDTH}"
-    kinds = [f"curve c{at % COLOURS} d{at // COLOURS % 3}" for at in range(len(lines))]
-    layers = [path(even, "bound")]
-    layers += [path(line(run_data.ends, axis.place(v)), kind) for kind, v in zip(kinds, lines.values(), strict=True)]
+    keys = [(f"curve c{at % COLOURS} d{at // COLOURS % 3}", name) for at, name in enumerate(lines)]
+    layers = [path(charts.across([float(axis.place(12**-0.5))]), "bound")]  # of values that are spread evenly
+    layers += [run_data.curve(lines[name], axis, kind) for kind, name in keys]
     last = {name: float(values[-1]) for name, values in lines.items() if np.isfinite(values[-1])}
     finding = "The last generation has no values."
     if last:
@@ -142,23 +132,18 @@ def spread(run_data: RunData) -> str:
         "Each line is the standard deviation of one hyperparameter over the members, counted in its own scale as a "
         "share of its range. Values spread evenly over the range give 0.29, the dotted line; 0: all are equal."
     )
-    drawing = charts.plot(layers, run_data.time, axis, "Spread of hyperparameters", finding, run_data.live(lines), 240)
-    keys = charts.legend(zip(kinds, lines, strict=True))
-    return figure("Spread of hyperparameters", finding, reading, keys, drawing, numbers(run_data, lines, "Spread"))
+    return run_data.figure("Spread of hyperparameters", finding, reading, lines, (axis, layers), keys=keys)
 
 
 def _deviation(values: np.ndarray, bounds: Range) -> np.ndarray:
     """[G] Standard deviation over members as a share of the range, or of all values seen where there is none."""
-    choices = bounds.choices or ()
-    counted = scaled(values, bounds.scale, choices)
-    ends = scaled([np.nan if end is None else end for end in (bounds.low, bounds.high)], bounds.scale)
-    if choices:
-        ends = np.array([0, len(choices) - 1])
-    elif not np.isfinite(ends).all():
-        ends = np.array([np.nanmin(quantile(counted, 0)), np.nanmax(quantile(counted, 1))])
+    counted = scaled(values, bounds.scale, bounds.choices or ())
     result, some = np.full(len(values), np.nan), np.isfinite(counted).any(axis=1)
-    if ends[1] > ends[0]:
-        result[some] = np.nanstd(counted[some], axis=1) / (ends[1] - ends[0])
+    low, high = ends(bounds)
+    if not np.isfinite(high - low) and some.any():
+        low, high = np.nanmin(counted), np.nanmax(counted)
+    if high > low:
+        result[some] = np.nanstd(counted[some], axis=1) / (high - low)
     return result
 
 
@@ -188,35 +173,34 @@ def _by_kinship(run_data: RunData) -> np.ndarray:
     return heights
 
 
-def _branches(run_data: RunData, x: np.ndarray, y: np.ndarray, alive: np.ndarray, rank: dict[int, int]) -> list[str]:
-    """The lines from parents to children, level ones joined: one path for each colour, the survivors' on top."""
-    table, strokes = run_data.table, dict[tuple[bool, int], list[str]]()
-    begin = np.zeros(len(table.uids), int)  # the row at which a member's level line began
+def _branches(run_data: RunData, x: np.ndarray, y: np.ndarray, rank: np.ndarray) -> list[str]:
+    """The lines from parents to children, level ones joined: one path for each kind, the survivors' on top."""
+    table, alive, strokes = run_data.table, _survivors(run_data), dict[Kind, list[str]]()
+    level: dict[int, tuple[Kind, int]] = {}  # by column: kind of its level line, and the row where that began
 
-    def level(column: int, kind: tuple[bool, int], end: int) -> None:
-        if begin[column] < end:
-            strokes.setdefault(kind, []).append(line(x[[begin[column], end]], y[[end, end], column]))
+    def draw(end: int) -> None:
+        for column, (kind, begin) in level.items():
+            if begin < end:
+                strokes.setdefault(kind, []).append(line(x[[begin, end]], y[[end, end], column]))
 
-    kinds: dict[int, tuple[bool, int]] = {}
     for row in range(1, len(x)):
-        begun, now = np.full(len(table.uids), row), dict[int, tuple[bool, int]]()
-        going = set()
+        longer: dict[int, tuple[Kind, int]] = {}
         for column in np.flatnonzero((table.origin[row] >= 0) & np.isfinite(y[row])).tolist():
-            source, kind = int(table.origin[row, column]), (bool(alive[row, column]), rank[table.founders[row, column]])
-            now[column] = kind
-            if abs(y[row, column] - y[row - 1, source]) < 1e-9:
-                same = kinds.get(source) == kind and source not in going
-                begun[column] = begin[source] if same else row - 1
-                going |= {source} if same else set()
-            else:
+            source, kind = (
+                int(table.origin[row, column]),
+                (bool(alive[row, column]), int(rank[table.founders[row, column]])),
+            )
+            if abs(y[row, column] - y[row - 1, source]) > 1e-9:
                 bow = charts.curve(x[row - 1], y[row - 1, source], x[row], y[row, column])
                 strokes.setdefault(kind, []).append(bow)
-        for column, kind in kinds.items():
-            if column not in going:
-                level(column, kind, row - 1)
-        begin, kinds = begun, now
-    for column, kind in kinds.items():
-        level(column, kind, len(x) - 1)
+                longer[column] = kind, row
+            elif level.get(source, (None,))[0] == kind:
+                longer[column] = level.pop(source)
+            else:
+                longer[column] = kind, row - 1
+        draw(row - 1)
+        level = longer
+    draw(len(x) - 1)
     return [
         path("".join(parts), f"{'kin' if living else 'lost'} c{colour}")
         for (living, colour), parts in sorted(strokes.items(), key=lambda item: (item[0][0], -item[0][1]))
@@ -238,18 +222,17 @@ def _survivors(run_data: RunData) -> np.ndarray:
     return alive
 
 
-def _ranking(run_data: RunData) -> dict[int, int]:
-    """The colour of every founder's column."""
-    order = {column: min(at, COLOURS) for at, column in enumerate(run_data.families)}
-    return {column: order.get(column, COLOURS) for column in range(len(run_data.table.uids))} | {-1: COLOURS}
+def _ranking(run_data: RunData) -> np.ndarray:
+    """int64 [N] The colour of every founder's column."""
+    rank, first = np.full(len(run_data.table.uids), COLOURS), list(run_data.families)[:COLOURS]
+    rank[first] = np.arange(len(first))
+    return rank
 
 
 def _table(run_data: RunData, families: dict[int, int]) -> str:
     """Founders and their descendants, in words."""
-    life = [(run_data.table.founders == column).any(axis=1) for column in families]
-    rows = [
-        [int(run_data.table.uids[column]), size, int(run_data.table.generations[np.flatnonzero(lived)[-1]])]
-        for (column, size), lived in zip(list(families.items())[:60], life[:60], strict=True)
-    ]
-    inner = charts.table(["founder", "descendants at the end", "last generation with any"], rows, "Founders")
-    return folded(inner)
+    rows = []
+    for column, size in list(families.items())[:60]:
+        lived = run_data.table.generations[(run_data.table.founders == column).any(axis=1)]
+        rows.append([int(run_data.table.uids[column]), size, int(lived[-1])])
+    return folded(charts.table(["founder", "descendants at the end", "last generation with any"], rows, "Founders"))

@@ -63,6 +63,11 @@ class Lineage:
         """bool [G, N]: the member leaves this generation with the weights of another."""
         return self.present & (self.parents != self.uids)
 
+    @property
+    def foreign(self) -> np.ndarray:
+        """bool [G, N]: and that other one has no record here."""
+        return self.copied & ~np.isin(self.parents, self.uids)
+
     def trace(self, uid: int, generation: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows and columns of a member's ancestors and of itself, oldest first; empty when there is no record of it."""
         rows, columns = np.flatnonzero(self.generations == generation), np.flatnonzero(self.uids == uid)

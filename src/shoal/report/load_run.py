@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from shoal.report.data import RunData
-from shoal.report.lineage import count, number
+from shoal.report.lineage import MEASURED, count, number
 from shoal.report.run import Run, read_run
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class LoadedRun:
 
     def __repr__(self) -> str:
         generations = len(self._run.lineage.generations)
-        return f"<run {self.run_dir}: {self._run.method}, {generations} generations>"
+        return f"<run {self.run_dir}: {self._run.about.name}, {generations} generations>"
 
     @cached_property
     def lineage(self) -> Table:
@@ -58,16 +58,14 @@ class LoadedRun:
         """
         lineage, data = self._run.lineage, RunData(self._run)
         shape = lineage.present.shape
-        told = [members for entry in self._run.metrics if isinstance(members := entry.get("members"), dict)]
-        columns = {name: data.measured(name) for members in told for name in members}
-        columns = lineage.hyper | columns  # [G, N] each
+        columns = lineage.hyper | {name: data.measured(name) for name in self._run.measured}  # [G, N] each
         first = {
             "generation": np.broadcast_to(lineage.generations[:, None], shape),
             "uid": np.broadcast_to(lineage.uids, shape),
             "parent": lineage.parents,
             "parent_generation": lineage.parent_generations,
         }
-        first |= {name: getattr(lineage, name) for name in ("explored", "fitness", "returns_std", "episodes", "steps")}
+        first |= {name: getattr(lineage, name) for name in ("explored", *MEASURED)}
         return _table({name: values[lineage.present] for name, values in (first | columns | first).items()})
 
     @cached_property
@@ -79,9 +77,8 @@ class LoadedRun:
         """
         rows = [_flat(entry) for entry in self._run.metrics]
         kinds = dict.fromkeys(("generation", "steps", "evaluation_steps"), count)
-        columns = {
-            name: np.array([kinds.get(name, number)(row.get(name)) for row in rows]) for row in rows for name in row
-        }
+        names = dict.fromkeys(name for row in rows for name in row)
+        columns = {name: np.array([kinds.get(name, number)(row.get(name)) for row in rows]) for name in names}
         known = [name for name in ("generation", "steps") if name in columns and np.isfinite(columns[name]).all()]
         return _table(columns | {name: columns[name].astype(np.int64) for name in known})
 
@@ -133,8 +130,8 @@ class LoadedRun:
             return
         lines = axis.plot(lineage.generations, values, color="0.75", linewidth=0.8)
         lines[0].set_label("members")
-        rows, columns = lineage.trace(*self._run.champion) if self._run.champion else (np.empty(0, int),) * 2
-        axis.plot(lineage.generations[rows], values[rows, columns], color="C0", label="the champion's lineage")
+        generations, along = lineage.generations[self._run.trace[0]], values[self._run.trace]
+        axis.plot(generations, along, color="C0", label="the champion's lineage")
 
 
 class Picture(Figure):

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from shoal.core.atomic import write_file
-from shoal.report import charts, decisions, diversity, family_tree, figures, generalisation, search, tables
+from shoal.report import charts, diversity, family_tree, figures, generalisation, search, tables
 from shoal.report.charts import text
-from shoal.report.data import RunData, figure
+from shoal.report.data import RunData, nothing, pair
 from shoal.report.overview import overview, title
 from shoal.report.run import Run, read_run
 from shoal.report.workspace import is_workspace, read_workspace
@@ -26,23 +26,48 @@ WAITING = '<p class="empty">No generation has been recorded yet: there is nothin
 FITNESS: Section = (
     "fitness", "Fitness", "Did the population learn, and how far apart are its members?", figures.fitness,
 )  # fmt: skip
-SPEED: Section = (
-    "throughput", "Speed", "How fast the run was, and where its time went.",
-    lambda run_data: _pair(figures.throughput(run_data)),
+RETURNS: Section = (
+    "fitness", "Returns", "Did the mean learn, and how do the members that are drawn around it compare?",
+    lambda run_data: search.returns(run_data) + search.rank(run_data),
 )  # fmt: skip
+STEPS: Section = "steps", "Steps", "What moved the mean, and how far.", search.steps
 LEVELS: Section = (
     "generalisation", "Generalisation", "Was it the task that was learned, or the levels to train on?",
     generalisation.generalisation,
 )  # fmt: skip
 DECISIONS: Section = (
     "decisions", "Decisions", "What the method did between generations beside copying, and what it went by.",
-    decisions.decisions,
+    figures.decisions,
 )  # fmt: skip
+LINEAGE: Section = (
+    "lineage", "Champion’s lineage",
+    "A member that copies another jumps to a different history. This is the one true history of the best weights.",
+    figures.lineage,
+)  # fmt: skip
+TREE: Section = (
+    "tree", "Family tree", "Who learned from whom, from the first generation to the last.",
+    lambda run_data: family_tree.tree(run_data) + family_tree.shares(run_data),
+)  # fmt: skip
+BOUNDS: Section = (
+    "bounds", "Bounds",
+    "A value that keeps pressing against the end of its range may want to lie beyond it. Counted over the last "
+    "quarter of the generations.",
+    lambda run_data: tables.bounds(run_data.run),
+)  # fmt: skip
+DIVERSITY: Section = (
+    "diversity", "Diversity", "A population that has become all alike has nothing left to choose from.",
+    family_tree.diversity,
+)  # fmt: skip
+BEHAVIOUR: Section = (
+    "behaviour", "Behaviour", "Do the members solve the task in different ways, and was that asked of them?",
+    diversity.behaviour,
+)  # fmt: skip
+SPEED: Section = "throughput", "Speed", "How fast the run was, and where its time went.", figures.throughput
+MEMBERS: Section = "members", "Members", "The last generation, the fittest first.", tables.members
 WORKERS: Section = (
     "workers", "Workers", "Who did what of those that share the directory.",
     lambda run_data: tables.workers(run_data.run),
 )  # fmt: skip
-MEMBERS: Section = "members", "Members", "The last generation, the fittest first.", tables.members
 
 
 def write_report(run_dir: Path) -> Path:
@@ -87,11 +112,10 @@ def document(
 
 def _sections(run: Run, run_data: RunData | None) -> Iterator[tuple[str, str, str, str]]:
     """(id, heading, what it is about, content) in the order of the page."""
-    parts = _of_drawn if run.drawn else _of_copying if run.copies else _of_members
-    fitness, *others = parts(run)
-    measured = [*([LEVELS] if "levels/train" in run.measured else []), *([DECISIONS] if decisions.told(run) else [])]
+    first, *others = _of_method(run)
+    measured = [*([LEVELS] if "levels/train" in run.measured else []), *([DECISIONS] if figures.told(run) else [])]
     shared = [WORKERS] if run.workers else []
-    for name, heading, intro, draw in (fitness, *measured, *others, *shared):
+    for name, heading, intro, draw in (first, *measured, *others, *shared):
         yield name, heading, intro, draw(run_data) if run_data else WAITING
     settings = "All settings of this run, as they were resolved: enough to repeat it."
     if run.workers:
@@ -103,105 +127,47 @@ def _sections(run: Run, run_data: RunData | None) -> Iterator[tuple[str, str, st
     )  # fmt: skip
 
 
-def _of_copying(run: Run) -> Iterator[Section]:
-    """Of members that copy one another."""
-    yield FITNESS
-    yield (
-        "lineage", "Champion’s lineage",
-        "A member that copies another jumps to a different history. This is the one true history of the best weights.",
-        figures.lineage,
-    )  # fmt: skip
-    yield (
-        "hyperparameters", "Hyperparameters",
-        "The settings of learning that the run tuned while it learned: each member tries its own values, and one that "
-        "copies another takes over its values, slightly changed.",
-        _hyperparameters,
-    )  # fmt: skip
-    yield (
-        "tree", "Family tree", "Who learned from whom, from the first generation to the last.",
-        lambda run_data: family_tree.tree(run_data) + family_tree.shares(run_data),
-    )  # fmt: skip
-    yield (
-        "bounds", "Bounds",
-        "A value that keeps pressing against the end of its range may want to lie beyond it. Counted over the last "
-        "quarter of the generations.",
-        lambda run_data: tables.bounds(run_data.run),
-    )  # fmt: skip
-    yield (
-        "diversity", "Diversity", "A population that has become all alike has nothing left to choose from.",
-        lambda run_data: _pair(family_tree.founders(run_data), family_tree.spread(run_data)),
-    )  # fmt: skip
-    yield SPEED
-    yield MEMBERS
-
-
-def _of_members(run: Run) -> Iterator[Section]:
-    """Of members that keep their own weights."""
-    yield FITNESS
-    if any(name.startswith("diversity/") for name in run.measured):
-        yield (
-            "behaviour", "Behaviour", "Do the members solve the task in different ways, and was that asked of them?",
-            _behaviour,
-        )  # fmt: skip
-    intro = "The settings of learning, the same for all members."
-    if run.space:
-        intro = "The settings of learning. Each member has values of its own, which it keeps."
-    yield "hyperparameters", "Hyperparameters", intro, _hyperparameters
-    yield SPEED
-    yield MEMBERS
-
-
-def _of_drawn(run: Run) -> Iterator[Section]:
-    """Of members that are drawn around a mean."""
-    yield (
-        "fitness", "Returns", "Did the mean learn, and how do the members that are drawn around it compare?",
-        lambda run_data: search.returns(run_data) + search.rank(run_data),
-    )  # fmt: skip
-    yield "steps", "Steps", "What moved the mean, and how far.", _steps
-    yield (
-        "hyperparameters", "Hyperparameters", "The settings of learning, the same for all members of a generation.",
-        _hyperparameters,
-    )  # fmt: skip
-    yield SPEED
-
-
-def _steps(run_data: RunData) -> str:
-    missing = figure("No steps", "This run recorded nothing of them.", "So there is nothing to draw.")
-    return _pair(search.steps(run_data) or missing)
-
-
-def _behaviour(run_data: RunData) -> str:
-    told = _pair(diversity.determinant(run_data), diversity.choices(run_data)) + diversity.distances(run_data)
-    missing = figure("No diversity", "This run recorded nothing of it.", "So there is nothing to draw.")
-    return told if "<figure>" in told else missing
+def _of_method(run: Run) -> list[Section]:
+    """What the page shows of members that are drawn around a mean, copy one another, or keep their own weights."""
+    told = "The settings of learning, the same for all members."
+    if run.about.drawn:
+        told = "The settings of learning, the same for all members of a generation."
+    elif run.about.copies:
+        told = (
+            "The settings of learning that the run tuned while it learned: each member tries its own values, and one "
+            "that copies another takes over its values, slightly changed."
+        )
+    elif run.space:
+        told = "The settings of learning. Each member has values of its own, which it keeps."
+    hyperparameters: Section = "hyperparameters", "Hyperparameters", told, _hyperparameters
+    if run.about.drawn:
+        return [RETURNS, STEPS, hyperparameters, SPEED]
+    if run.about.copies:
+        return [FITNESS, LINEAGE, hyperparameters, TREE, BOUNDS, DIVERSITY, SPEED, MEMBERS]
+    differ = any(name.startswith("diversity/") for name in run.measured)
+    return [FITNESS, *([BEHAVIOUR] if differ else []), hyperparameters, SPEED, MEMBERS]
 
 
 def _hyperparameters(run_data: RunData) -> str:
     """Those that were tuned or changed, in pictures; the others in a sentence."""
-    run = run_data.run
+    run, copies, crowded = run_data.run, run_data.run.about.copies, run_data.crowded
     known = {name: values[np.isfinite(values)] for name, values in run.lineage.hyper.items() if name not in run.space}
-    moved = search.hyperparameters(run_data) if run.drawn else ""
-    constant = {name: values for name, values in known.items() if len(values) and (run.copies or np.ptp(values) == 0)}
-    told = "; ".join(f"{name} {text(float(values[-1]))}" for name, values in constant.items())
+    known = {name: values for name, values in known.items() if len(values)}
+    told = "; ".join(f"{n} {text(float(values[-1]))}" for n, values in known.items() if copies or np.ptp(values) == 0)
     note = f'<p class="reading">Not tuned: {escape(told)}.</p>' if told else ""
-    if moved:
-        return _pair(moved) + note
+    if run.about.drawn and (moved := search.hyperparameters(run_data)):
+        return pair(moved) + note
     if not run.space:
-        chosen = ", ".join(name for name, values in known.items() if len(values) and np.ptp(values) > 0)
+        chosen = ", ".join(name for name, values in known.items() if np.ptp(values) > 0)
         finding = f"All hyperparameters were fixed{f', but for {chosen}' if chosen else ' in this run'}."
-        return figure("Nothing was tuned", finding, "So there is nothing to draw.") + note
-    kinds = [("champion", "the champion’s lineage"), ("ring lead", "its weights went over to another member")]
-    if not run.copies:
-        kinds = [("champion", "the champion")]
-    kinds += [("m", "each member"), ("bound", "end of the range")]
-    if run.copies and not run_data.crowded:
-        kinds.append(("ring", "copied from another member"))
-    if run.copies:
-        kinds.append(("dot lead" if run_data.crowded else "dot", "perturbed: changed a little"))
-    drawing = "".join(figures.hyperparameter(run_data, name) for name in run.space)
-    return charts.legend(kinds) + _pair(drawing) + note
-
-
-def _pair(*drawn: str) -> str:
-    """Figures side by side where there is room."""
-    return f'<div class="pair">{"".join(drawn)}</div>'
+        return nothing("Nothing was tuned", finding) + note
+    kinds = {
+        "champion": "the champion’s lineage" if copies else "the champion",
+        "ring lead": "its weights went over to another member" * copies,
+        "m": "each member",
+        "bound": "end of the range",
+        "ring": "copied from another member" * (copies and not crowded),
+        "dot lead" if crowded else "dot": "perturbed: changed a little" * copies,
+    }
+    drawn = [figures.hyperparameter(run_data, name) for name in run.space]
+    return charts.legend((kind, words) for kind, words in kinds.items() if words) + pair(*drawn) + note

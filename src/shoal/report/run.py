@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TextIO
@@ -18,7 +18,29 @@ from shoal.core.evolution import Range
 from shoal.core.visible import visible, write_csv
 from shoal.core.yaml_text import read_yaml
 from shoal.records.jsonl import read_lines, read_text
-from shoal.report.lineage import Lineage, number, tabulate
+from shoal.report.lineage import Lineage, inner, number, tabulate
+
+
+@dataclass(frozen=True)
+class About:
+    """What a run says of its method (method.json), the traits as `Method` explains them. What is not said is as here."""
+
+    name: str = ""  # pbt, seeds, es, ..., or module:name
+    title: str = ""  # the method in plain words
+    explanation: str = ""
+    drawn: bool = False
+    copies: bool = True
+    tunes: bool = True
+    shares_evaluation: bool = False
+    tells: Mapping[str, str] = field(default_factory=dict)  # by the name of a metric its words
+
+    @classmethod
+    def read(cls, told: dict[str, Any]) -> About:
+        """What is said in the right kind of words."""
+        told = told | inner(told, "traits")
+        known = {f.name: told[f.name] for f in fields(cls) if type(told.get(f.name)) is type(f.default)}
+        tells = {name: said for name, said in inner(told, "tells").items() if isinstance(said, str) and said}
+        return cls(**known, tells=tells)
 
 
 @dataclass(frozen=True)
@@ -31,92 +53,48 @@ class Run:
     name: str
     text: str  # experiment.yaml as it stands
     experiment: dict[str, Any]
-    about: dict[str, Any]  # method.json
+    about: About
     result: dict[str, Any]
     metrics: list[dict[str, Any]]
     lineage: Lineage
     workers: tuple[Run, ...] = ()
 
     @property
-    def method(self) -> str:
-        """pbt, seeds, es, ..., or module:name."""
-        return self._said("name")
-
-    @property
-    def title(self) -> str:
-        """The method in plain words."""
-        return self._said("title")
-
-    @property
-    def explanation(self) -> str:
-        """What the method says of itself."""
-        return self._said("explanation")
-
-    @property
-    def drawn(self) -> bool:
-        """Are members drawn anew in every generation, around one policy, which alone the lineage holds?"""
-        return self._trait("drawn", False)
-
-    @property
-    def copies(self) -> bool:
-        """May members copy one another?"""
-        return self._trait("copies", True)
-
-    @property
-    def tunes(self) -> bool:
-        """May members differ in hyperparameters?"""
-        return self._trait("tunes", True)
-
-    @property
-    def shares_evaluation(self) -> bool:
-        """Do workers of a directory measure one population together, so that each tells of the whole?"""
-        return self._trait("shares_evaluation", False)
-
-    def _said(self, field: str) -> str:
-        text = self.about.get(field)
-        return text if isinstance(text, str) else ""
-
-    def _trait(self, name: str, otherwise: bool) -> bool:
-        traits = self.about.get("traits")
-        value = traits.get(name) if isinstance(traits, dict) else None
-        return value if isinstance(value, bool) else otherwise
-
-    @property
     def population(self) -> float:
         """Members of a generation; NaN where that is unknown."""
-        if len(self.lineage.uids) and not self.drawn:
+        if len(self.lineage.uids) and not self.about.drawn:
             return float(len(self.lineage.uids))
         return number(self.result.get("population", self.experiment.get("population")))
 
-    @property
-    def settled(self) -> bool:
-        """Had a bandit no more than one arm to choose?"""
-        method = self.experiment.get("method")
-        arms = method.get("arms") if isinstance(method, dict) else None
-        return isinstance(arms, list | tuple) and len(arms) == 1
-
     @cached_property
-    def measured(self) -> set[str]:
+    def measured(self) -> list[str]:
         """The names of the metrics of members, in any generation."""
-        return {name for row in self.metrics if isinstance(row.get("members"), dict) for name in row["members"]}
+        return list(dict.fromkeys(name for row in self.metrics for name in inner(row, "members")))
+
+    @property
+    def latest(self) -> dict[str, Any]:
+        """The newest metrics."""
+        return self.metrics[-1] if self.metrics else {}
 
     @cached_property
     def champion(self) -> tuple[int, int] | None:
         """(uid, generation): of the result; while there is none, of the newest metrics; else the fittest member."""
-        if self.lineage.best() is None:
-            return None
-        for source in (self.result, *self.metrics[:-2:-1]):
+        best = self.lineage.best()
+        for source in (self.result, self.latest) if best else ():
             match source.get("champion"):
                 case {"uid": int(uid), "generation": int(generation)} if len(self.lineage.trace(uid, generation)[0]):
                     return uid, generation
-        return self.lineage.best()
+        return best
+
+    @cached_property
+    def trace(self) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and columns of the champion's lineage, oldest first; empty where there is no champion."""
+        return self.lineage.trace(*self.champion) if self.champion else (np.empty(0, int), np.empty(0, int))
 
     @property
     def tested(self) -> dict[str, Any]:
         """What is known of the champion of the result on fresh episodes; empty where there is none."""
-        champion = self.result.get("champion")
-        tested = champion.get("evaluation") if isinstance(champion, dict) else None
-        return tested if isinstance(tested, dict) else {}
+        return inner(self.result, "champion", "evaluation")
 
     def worker_of(self, uid: int) -> str | None:
         """The name of the worker whose member this is; None where there is one run, or all share their members."""
@@ -145,7 +123,7 @@ def read_run(path: Path) -> Run:
         name=visible(path.resolve().name),
         text=text,
         experiment=mapping(read_yaml, text),
-        about=mapping(parse_json, read_text(path / "method.json")),
+        about=About.read(mapping(parse_json, read_text(path / "method.json"))),
         result=mapping(parse_json, read_text(path / "result.json")),
         metrics=read_lines(path / "metrics.jsonl"),
         lineage=tabulate(read_lines(path / "lineage.jsonl")),
@@ -159,11 +137,8 @@ def schedule(path: Path) -> list[dict[str, Any]]:
     copied (the weights came over from another member for this generation), then every hyperparameter.
     """
     run = read_run(path)
-    table = run.lineage
-    if run.champion is None:
-        return []
-    rows = []
-    for row, column in zip(*table.trace(*run.champion), strict=True):
+    table, rows = run.lineage, []
+    for row, column in zip(*run.trace, strict=True):
         steps = table.steps[row, column]
         entry: dict[str, Any] = {
             "generation": int(table.generations[row]),
@@ -172,9 +147,7 @@ def schedule(path: Path) -> list[dict[str, Any]]:
             "fitness": _plain(table.fitness[row, column]),
             "copied": bool(table.origin[row, column] not in (-1, column)),
         }
-        for name, values in table.hyper.items():
-            entry.setdefault(name, _plain(values[row, column]))
-        rows.append(entry)
+        rows.append(entry | {name: _plain(values[row, column]) for name, values in table.hyper.items()} | entry)
     return rows
 
 

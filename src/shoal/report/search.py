@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from shoal.report import charts
-from shoal.report.charts import Axis, line, path, rings, text
-from shoal.report.data import RunData, figure, many, numbers
+from shoal.report.charts import PERCENT, Axis, line, path, rings, text
+from shoal.report.data import RunData, many, nothing, pair, went
 from shoal.report.figures import fitness_axis
 
 SMOOTH = 200  # with more generations than that a line goes through the means of neighbours
+LENGTHS = {
+    "Gradient": ("gradient/norm", "The length of the estimated gradient, weight decay included"),
+    "Steps of the mean": ("step/norm", "The length of the step that the mean made after each generation"),
+}
 
 
 def returns(run_data: RunData) -> str:
     """What the members and the mean earned."""
-    mean, members = run_data.table.fitness[:, 0], _measured(run_data, "returns/mean")
-    low, high = _measured(run_data, "returns/min"), _measured(run_data, "returns/max")
-    deviation, x = np.sqrt(np.maximum(_measured(run_data, "returns/variance"), 0)), run_data.ends
+    mean = run_data.table.fitness[:, 0]
+    members, low, high, variance = (run_data.common(f"returns/{name}") for name in ("mean", "min", "max", "variance"))
     everything = np.r_[low, high, members, mean]
     if not np.isfinite(everything).any():
-        return figure("No returns yet", "Neither the mean nor any member has a return.", "So there is nothing to draw.")
+        return nothing("No returns yet", "Neither the mean nor any member has a return.")
     axis, outside = fitness_axis(everything, np.r_[members, mean])
+    x, deviation = run_data.ends, np.sqrt(np.maximum(variance, 0))
     below, above = np.maximum(members - deviation, low), np.minimum(members + deviation, high)
     layers = [
         path(charts.band(x, axis.place(low), axis.place(high)), "band"),
@@ -34,32 +37,28 @@ def returns(run_data: RunData) -> str:
     if run_data.run.champion is not None:
         row = np.flatnonzero(run_data.table.generations == run_data.run.champion[1])
         layers.append(rings(x[row], axis.place(mean[row]), "lead"))
-    finding = f"The mean’s own return {_went(mean)}; what its members earned on average {_went(members)}."
+    finding = f"The mean’s own return {went(mean)}; what its members earned on average {went(members)}."
     reading = (
         "The bold line is the return of the mean, the policy that this run is about; the ring is the champion. The "
         "pale band reaches from the worst to the best of the members that were drawn around it, the darker one a "
         "standard deviation to both sides of their average, but no further than that. All play the same episodes."
     )
-    reading += _said_of_smoothing(run_data)
-    reading += f" {many(outside, 'value')} far above or below the rest lie outside the figure." if outside else ""
     lines = {"the mean": mean, "members: best": high, "average": members, "deviation": deviation, "worst": low}
     keys = [("champion", "the mean"), ("median", "average of the members"), ("inner", "one standard deviation")]
     keys += [("band", "worst to best"), ("ring lead", "the champion")]
-    title = "Returns of the mean and of the members"
-    drawing = charts.plot(
-        layers, run_data.time, axis, title, f"{finding} {reading}", run_data.live(lines), 380, style=run_data.style
-    )
-    return figure(title, finding, reading, charts.legend(keys), drawing, numbers(run_data, lines, title))
+    return run_data.figure(
+        "Returns of the mean and of the members", finding, reading + _smoothing(run_data) + outside, lines,
+        (axis, layers), keys=keys, height=380,
+    )  # fmt: skip
 
 
 def rank(run_data: RunData) -> str:
     """Where the mean stands among the members."""
-    ranks, x = _measured(run_data, "mean/rank"), run_data.ends
+    ranks = run_data.common("mean/rank")
     known = ranks[np.isfinite(ranks)]
     if not len(known):
         return ""
     last = int(np.fmax(run_data.run.population, known.max() - 1)) + 1
-    axis = Axis(last, 1, "rank")  # the first on top
     finding = (
         f"The mean ranked first in {int((known == 1).sum()):,} of {many(len(known), 'generation')}; "
         f"its median rank is {text(float(np.median(known)))} of {last:,}."
@@ -67,22 +66,22 @@ def rank(run_data: RunData) -> str:
     reading = (
         f"Rank 1: no member is better than the mean; {last:,}: all of them are. A mean that ranks first time and again "
         "learns nothing: what is drawn around it then says nothing about the way up, because members deviate too much "
-        "or too little, or because nothing is left to gain." + _said_of_smoothing(run_data)
+        "or too little, or because nothing is left to gain."
     )
-    rounds = [tick for tick in Axis(1, last, whole=True).ticks() if 0.07 < tick[0] <= 1]
-    ticks = [(1.0, "1"), *((1 - place, word) for place, word in rounds)]
-    drawing = charts.plot(
-        _lines(x, axis.place(ranks), "median", "m"), run_data.time, axis, "Rank of the mean", f"{finding} {reading}",
-        run_data.live({"rank": ranks}), 240, y_ticks=ticks, style=run_data.style,
-    )  # fmt: skip
-    return figure("Rank of the mean", finding, reading, drawing, numbers(run_data, {"rank": ranks}, "Rank of the mean"))
+    ticks = [(1 - place, word) for place, word in Axis(1, last, whole=True).ticks() if 0.07 < place <= 1]
+    axis = Axis(last, 1, "rank", named=[(1.0, "1"), *ticks])  # the first on top
+    return _course(run_data, "Rank of the mean", finding, reading, {"rank": ranks}, axis)
 
 
 def steps(run_data: RunData) -> str:
     """How the mean, and what is drawn around it, moved: as much of that as was recorded."""
-    reading = "The length of the estimated gradient, weight decay included, as one vector of all parameters."
-    gradient = _curve(run_data, "Gradient", _measured(run_data, "gradient/norm"), _from_to, reading)
-    return _elites(run_data) + _deviation(run_data) + gradient + _length(run_data)
+    drawn = _elites(run_data) + _deviation(run_data)
+    for heading, (name, what) in LENGTHS.items():
+        values = run_data.common(name)
+        several = np.isfinite(values).sum() > 1
+        finding = f"It {went(values)}{f'; the median is {text(float(np.nanmedian(values)))}' if several else ''}."
+        drawn += _course(run_data, heading, finding, f"{what}, as one vector of all parameters.", {heading: values})
+    return pair(drawn or nothing("No steps", "This run recorded nothing of them."))
 
 
 def hyperparameters(run_data: RunData) -> str:
@@ -92,83 +91,59 @@ def hyperparameters(run_data: RunData) -> str:
         value = values[:, 0]
         known = value[np.isfinite(value)]
         if len(known) and np.ptp(known) > 0:
-            axis, places = Axis.over(value, pad=0.06), run_data.edges(np.arange(len(value)))
-            layers = [path(charts.stairs(places, axis.place(value)), "champion")]
-            finding, reading = f"It {_went(value)}.", "The same for all members of a generation."
-            drawing = charts.plot(
-                layers, run_data.time, axis, name, finding, run_data.live({name: value}, stairs=True), 220
-            )
-            drawn += figure(name, finding, reading, drawing, numbers(run_data, {name: value}, name))
+            axis, reading = Axis.over(value, pad=0.06), "The same for all members of a generation."
+            view = axis, [run_data.staircase(value, axis, "champion")]
+            drawn += run_data.figure(name, f"It {went(value)}.", reading, {name: value}, view, height=220, stairs=True)
     return drawn
 
 
 def _elites(run_data: RunData) -> str:
-    def told(values: np.ndarray) -> str:
-        known = values[np.isfinite(values)]
-        return (
-            f"On average {100 * known.mean():.0f}% of the next mean came from members that gradient steps had changed; "
-            f"none of it in {int((known == 0).sum()):,} of {many(len(known), 'generation')}."
-        )
-
-    learned = np.isfinite(_measured(run_data, "loss/critic"))
-    if not learned.any():  # nobody ever made a gradient step
+    learned = np.isfinite(run_data.common("loss/critic"))  # nowhere, where nobody ever made a gradient step
+    values = np.where(learned, run_data.common("elites/trained"), np.nan)
+    known = values[np.isfinite(values)]
+    if not len(known):
         return ""
+    finding = (
+        f"On average {100 * known.mean():.0f}% of the next mean came from members that gradient steps had changed; "
+        f"none of it in {int((known == 0).sum()):,} of {many(len(known), 'generation')}."
+    )
     reading = (
         "The best members, the elites, make the next mean, the better ones more of it. Drawn is the share of those "
         "that had learned from the critic before. 0: sampling alone moves the mean; 100%: the critic does. It "
         "begins where the memory was full enough to learn from."
     )
-    ticks = [(share / 4, f"{25 * share}%") for share in range(5)]
-    values = np.where(learned, _measured(run_data, "elites/trained"), np.nan)
-    return _curve(run_data, "Elites that gradient steps produced", values, told, reading, Axis(0, 1), ticks)
+    heading = "Elites that gradient steps produced"
+    return _course(run_data, heading, finding, reading, {heading: values}, Axis(0, 1, named=PERCENT))
 
 
 def _deviation(run_data: RunData) -> str:
-    deviation, noise = _measured(run_data, "distribution/deviation"), np.sqrt(_measured(run_data, "distribution/noise"))
-    if not np.isfinite(deviation).any():
-        return ""
-    axis = Axis.over(np.r_[0, deviation, noise], pad=0.04)
-    finding = f"It {_went(deviation)}."
+    deviation, noise = run_data.common("distribution/deviation"), np.sqrt(run_data.common("distribution/noise"))
     reading = (
         "The standard deviation with which a parameter of the next members is drawn, as the root of the mean square "
         "over all parameters. The dotted line is what the noise that is added to the variance makes of it, whoever is best."
     )
     lines = {"deviation": deviation, "of the added noise": noise}
-    layers = [path(line(run_data.ends, axis.place(noise)), "bound")]
-    layers += _lines(run_data.ends, axis.place(deviation), "median", "m")
-    title = "Deviation of the distribution"
-    keys = charts.legend([("median", "deviation"), ("bound", "of the added noise")])
-    drawing = charts.plot(
-        layers, run_data.time, axis, title, f"{finding} {reading}", run_data.live(lines), 240, style=run_data.style
-    )
-    return figure(title, finding, reading, keys, drawing, numbers(run_data, lines, title))
+    keys = [("median", "deviation"), ("bound", "of the added noise")]
+    return _course(run_data, "Deviation of the distribution", f"It {went(deviation)}.", reading, lines, keys=keys)
 
 
-def _length(run_data: RunData) -> str:
-    reading = "The length of the step that the mean made after each generation, as one vector of all parameters."
-    return _curve(run_data, "Steps of the mean", _measured(run_data, "step/norm"), _from_to, reading)
-
-
-def _curve(
+def _course(
     run_data: RunData,
-    title: str,
-    values: np.ndarray,
-    told: Callable[[np.ndarray], str],
+    heading: str,
+    finding: str,
     reading: str,
+    lines: dict[str, np.ndarray],
     axis: Axis | None = None,
-    ticks: list[tuple[float, str]] | None = None,
+    keys: Sequence[tuple[str, str]] = (),
 ) -> str:
-    """One metric over time; nothing where it was not recorded. `told` puts its values into a sentence."""
+    """One metric over time, a second one dotted; nothing where the first was not recorded."""
+    values, *dotted = lines.values()
     if not np.isfinite(values).any():
         return ""
-    axis = axis or Axis.over(np.r_[0, values], pad=0.04)
-    finding, lines, reading = told(values), {title: values}, reading + _said_of_smoothing(run_data)
-    live: dict[str, Any] = run_data.live(lines)
-    layers = _lines(run_data.ends, axis.place(values), "median", "m")
-    drawing = charts.plot(
-        layers, run_data.time, axis, title, f"{finding} {reading}", live, 240, y_ticks=ticks, style=run_data.style
-    )
-    return figure(title, finding, reading, drawing, numbers(run_data, lines, title))
+    axis = axis or Axis.over(np.r_[0, values, *dotted], pad=0.04)
+    layers = [run_data.curve(other, axis, "bound") for other in dotted]
+    layers += _lines(run_data.ends, axis.place(values), "median", "m")
+    return run_data.figure(heading, finding, reading + _smoothing(run_data), lines, (axis, layers), keys=keys)
 
 
 def _lines(x: np.ndarray, y: np.ndarray, kind: str, thin: str = "") -> list[str]:
@@ -191,24 +166,6 @@ def _window(count: int) -> int:
     return 2 * (count // 100) + 1
 
 
-def _said_of_smoothing(run_data: RunData) -> str:
+def _smoothing(run_data: RunData) -> str:
     count = len(run_data.table.generations)
     return f" Bold lines are means over {_window(count)} generations, thin ones single values." * (count > SMOOTH)
-
-
-def _measured(run_data: RunData, name: str) -> np.ndarray:
-    """[G] A metric of the population as a whole."""
-    return run_data.measured(name)[:, 0]
-
-
-def _went(values: np.ndarray) -> str:
-    known = values[np.isfinite(values)]
-    if not len(known):
-        return "is unknown"
-    first, last = text(float(known[0])), text(float(known[-1]))
-    return f"was {first}" if len(known) == 1 else f"went from {first} to {last}"
-
-
-def _from_to(values: np.ndarray) -> str:
-    several = np.isfinite(values).sum() > 1
-    return f"It {_went(values)}{f'; the median is {text(float(np.nanmedian(values)))}' if several else ''}."

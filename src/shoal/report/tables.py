@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from html import escape
-
 import numpy as np
 
 from shoal.core.evolution import Range
 from shoal.report import charts
 from shoal.report.charts import Html, scaled, short, text
-from shoal.report.data import RunData, duration, figure
-from shoal.report.lineage import count, number
+from shoal.report.data import RunData, duration, ends, figure
+from shoal.report.lineage import count, inner, number
 from shoal.report.run import Run
 
 NEAR = 0.01  # of the range, in its own scale: that close to a bound counts as sitting on it
@@ -31,23 +29,23 @@ def bounds(run: Run) -> str:
         if sides:
             wanted.append(name)
         advice = f"Widen the range {' and '.join(sides)}, if the value allows it." if sides else "Fine as it is."
-        ends = bounds.choices or (bounds.low, bounds.high)
+        least, *_, most = bounds.choices or (bounds.low, bounds.high)
         bar = Html(
             f'<span class="share" aria-hidden="true"><b style="width:{100 * low:.1f}%"></b>'
             f'<b class="high" style="width:{100 * high:.1f}%"></b></span>'
         )
-        allowed = f"{text(float(ends[0] or 0))} to {text(float(ends[-1] or 0))}"
+        allowed = f"{text(float(least or 0))} to {text(float(most or 0))}"
         rows.append([name, allowed, bar, f"{100 * low:.0f}%", f"{100 * high:.0f}%", advice])
     if not rows:
         return '<p class="empty">No tuned hyperparameter has bounds.</p>'
     finding = f"{', '.join(wanted)}: a wider range is worth a try." if wanted else "Nothing presses against its bounds."
     heads = ["hyperparameter", "range", "lower – upper", "at the lower end", "at the upper end", "advice"]
-    inner = charts.table(heads, rows, "Members at the bounds of their ranges", "bounds")
     reading = (
         f"The bars give the share of members within {100 * NEAR:.0f}% of an end of the range, counted in its own "
         f"scale. From {100 * OFTEN:.0f}% on, a wider range is advised."
     )
-    return figure("Where values press against their range", finding, reading, inner)
+    listed = charts.table(heads, rows, "Members at the bounds of their ranges", "bounds")
+    return figure("Where values press against their range", finding, reading, listed)
 
 
 def workers(run: Run) -> str:
@@ -56,9 +54,8 @@ def workers(run: Run) -> str:
     for worker in run.workers:
         table, result = worker.lineage, worker.result
         last = table.fitness[-1:][np.isfinite(table.fitness[-1:])]
-        copies = [table.copied, table.copied & ~np.isin(table.parents, table.uids)] if run.copies else []
-        champion = result.get("champion")
-        selected = number(champion.get("selection_fitness")) if isinstance(champion, dict) else np.nan
+        copies = [table.copied, table.foreign] if run.about.copies else []
+        selected = number(inner(result, "champion").get("selection_fitness"))
         mean, error = (text(number(worker.tested.get(name))) for name in ("mean", "standard_error"))
         rows.append(
             [
@@ -70,14 +67,14 @@ def workers(run: Run) -> str:
             ]
         )  # fmt: skip
     heads = ["worker", "champion afresh", "as selected", "last best", "generations"]
-    heads += [*(["copies", "foreign"] if run.copies else []), "steps", "time", "compiling", "state"]
+    heads += [*(["copies", "foreign"] if run.about.copies else []), "steps", "time", "compiling", "state"]
     name = run.champion and run.worker_of(run.champion[0])
     found = f"The champion is of worker {name}." if name else "All workers have one champion."
     reading = (
         "First what each worker’s champion returned on fresh episodes and when it was selected, then the best fitness of "
-        f"the last generation.{' Foreign copies are those of members of other workers.' * run.copies} The time that the "
-        "page begins with is that of the worker that took longest; the seconds of a generation are those of the worker "
-        "that took longest for it."
+        f"the last generation.{' Foreign copies are those of members of other workers.' * run.about.copies} The time that "
+        "the page begins with is that of the worker that took longest; the seconds of a generation are those of the "
+        "worker that took longest for it."
     )
     finding = found if run.champion else "No worker has a champion yet."
     return figure("What each worker did", finding, reading, charts.table(heads, rows, "Workers"))
@@ -85,52 +82,38 @@ def workers(run: Run) -> str:
 
 def _at_bounds(values: np.ndarray, bounds: Range) -> tuple[float, float] | None:
     """Shares of values at the lower and at the upper end; None where there are no ends."""
-    choices = bounds.choices or ()
-    if (choices and not bounds.ordered) or len(choices) == 1 or (not choices and bounds.low is None):
+    counted, (low, high) = scaled(values[np.isfinite(values)], bounds.scale, bounds.choices or ()), ends(bounds)
+    if (bounds.choices and not bounds.ordered) or not (len(counted) and low < high):
         return None
-    counted = scaled(values[np.isfinite(values)], bounds.scale, choices)
-    low, high = (0.0, len(choices) - 1.0) if choices else scaled([bounds.low, bounds.high], bounds.scale).tolist()
-    if not (len(counted) and low < high):
-        return None
-    near = 1e-6 if bounds.integer or choices else NEAR * (high - low)
+    near = 1e-6 if bounds.integer or bounds.choices else NEAR * (high - low)
     return float((counted <= low + near).mean()), float((counted >= high - near).mean())
 
 
 def members(run_data: RunData) -> str:
     """The last generation as a table that sorts."""
-    table, tuned = run_data.table, list(run_data.run.space)
+    table, tuned, champion = run_data.table, list(run_data.run.space), run_data.run.champion
     columns = np.flatnonzero(table.present[-1])
     columns = columns[np.argsort(-np.nan_to_num(table.fitness[-1, columns], nan=-np.inf), kind="stable")]
-    place = {int(column): at for at, column in enumerate(run_data.shown)}
-    given = np.bincount(table.origin[1:][(table.origin[1:] >= 0) & (table.origin[1:] != np.arange(len(table.uids)))],
-                        minlength=len(table.uids))  # fmt: skip
     descent: dict[str, np.ndarray] = {}
-    if run_data.run.copies:
+    if run_data.run.about.copies:
+        source = table.origin[1:]
+        given = np.bincount(source[(source >= 0) & (source != np.arange(len(table.uids)))], minlength=len(table.uids))
         founders = table.uids[table.founders[-1]]
         descent = {"founder": founders, "took over": table.copied.sum(axis=0), "was copied": given}
-    heads = ["member", "fitness", "± over episodes", *descent, *tuned]
-    body = ""
+    place = {int(column): at for at, column in enumerate(run_data.shown)}
+    rows, marks = [], []
     for column in columns[:LISTED].tolist():
-        cells = [
-            int(table.uids[column]),
-            float(table.fitness[-1, column]),
-            float(table.returns_std[-1, column]),
-            *(int(values[column]) for values in descent.values()),
-            *(float(table.hyper[name][-1, column]) for name in tuned),
-        ]
+        measured = (table.fitness, table.returns_std, *(table.hyper[name] for name in tuned))
+        fitness, spread, *hyper = (float(values[-1, column]) for values in measured)
+        uid = int(table.uids[column])
+        rows.append([uid, fitness, spread, *(int(values[column]) for values in descent.values()), *hyper])
         owner = f' data-m="{place[column]}"' if column in place else ""
-        crown = ' class="first"' if run_data.run.champion and run_data.run.champion[0] == table.uids[column] else ""
-        written = (
-            f'<td data-v="{cell}">{escape(text(cell) if isinstance(cell, float) else str(cell))}</td>' for cell in cells
-        )
-        body += f"<tr{owner}{crown}>{''.join(written)}</tr>"
-    head = "".join(f'<th scope="col"><button type="button">{escape(name)}</button></th>' for name in heads)
+        marks.append(owner + ' class="first"' * (champion is not None and champion[0] == uid))
+    heads = ["member", "fitness", "± over episodes", *descent, *tuned]
     rest = f'<p class="reading">And {len(columns) - LISTED:,} more.</p>' if len(columns) > LISTED else ""
     counts = "; “took over” counts how often the member copied another, “was copied” how often others copied it"
     return (
         '<p class="reading">“± over episodes” is the standard deviation of the returns in its test'
         f"{counts if descent else ''}. Choose a heading to sort; point at a row to find the member in every figure.</p>"
-        '<div class="scroll" tabindex="0" role="region" aria-label="Members of the last generation">'
-        '<table class="sortable"><caption class="unseen">Members of the last generation</caption>'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{rest}"
+        f"{charts.table(heads, rows, 'Members of the last generation', 'sortable', marks)}{rest}"
     )

@@ -20,12 +20,11 @@ from shoal.records.jsonl import read_lines
 from shoal.records.screen import Screen, styled
 from shoal.report.figures import PHASES
 from shoal.report.generalisation import PURPOSES
-from shoal.report.lineage import count, number, tabulate
+from shoal.report.lineage import count, inner, number, tabulate
 from shoal.report.run import Run, read_run
 
 NEW = list(PURPOSES)[1]  # levels that nobody trains on, and of which the test knows nothing
 GLANCE = 2.0  # seconds between two looks
-Kind = Callable[[list[float]], float]  # the number of all workers, from those of each
 
 
 def is_workspace(path: Path) -> bool:
@@ -46,21 +45,23 @@ def read_workspace(path: Path) -> Run:
     if not runs:
         raise BadInput(f"{path}: no worker has begun yet")
     entries = [row for folder in sorted((path / "workers").iterdir()) for row in read_lines(folder / "lineage.jsonl")]
-    metrics = _together(runs)
-    champion = _best(runs)
-    planned = {name: [number(run.experiment.get(name)) for run in runs] for name in ("population", "generations")}
-    over, members = _over(runs), [n for n in planned["population"] if not np.isnan(n)]
-    experiment = runs[0].experiment | {"population": over(members or [0.0])}
-    experiment["generations"] = max(planned["generations"])
+    metrics, champion = _together(runs), _best(runs)
+    members, planned = ([number(run.experiment.get(of)) for run in runs] for of in ("population", "generations"))
+    members = [n for n in members if not np.isnan(n)] or [0.0]
     result: dict[str, Any] = {}
     if all(run.result for run in runs):
         result = _results(runs) | {"champion": champion}
     elif metrics:
         metrics[-1]["champion"] = champion
-    whole = Run(
-        visible(path.resolve().name), runs[0].text, experiment, runs[0].about, result, metrics, tabulate(entries)
+    return replace(
+        runs[0],
+        name=visible(path.resolve().name),
+        experiment=runs[0].experiment | {"population": _over(runs)(members), "generations": max(planned)},
+        result=result,
+        metrics=metrics,
+        lineage=tabulate(entries),
+        workers=tuple(runs),
     )
-    return replace(whole, workers=tuple(runs))
 
 
 def watch_workspace(path: Path, console: Screen) -> None:
@@ -91,12 +92,10 @@ def _view(path: Path) -> Table:
             continue
         fitness = lineage.fitness[-1][np.isfinite(lineage.fitness[-1])]
         figures = [f"{kind(fitness):.4g}" if len(fitness) else "–" for kind in (np.max, np.median, np.min)]
-        foreign = int((lineage.copied & ~np.isin(lineage.parents, lineage.uids)).sum())
-        timing = run.metrics[-1].get("timing") if run.metrics else None
-        speed = number(timing.get("steps_per_second") if isinstance(timing, dict) else None)
+        copies = [str(int(copied.sum())) for copied in (lineage.copied, lineage.foreign)]
+        speed = number(inner(run.latest, "timing").get("steps_per_second"))
         done = f"{lineage.generations[-1] + 1}/{planned}"
-        copies = str(int(lineage.copied.sum()))
-        table.add_row(run.name, done, *figures, copies, str(foreign), f"{speed:,.0f}", _state(path, run))
+        table.add_row(run.name, done, *figures, *copies, f"{speed:,.0f}", _state(path, run))
     return table
 
 
@@ -119,62 +118,51 @@ def _together(runs: list[Run]) -> list[dict[str, Any]]:
         for row in run.metrics:
             if isinstance(row.get("generation"), int) and isinstance(row.get("timing"), dict):
                 found.setdefault(row["generation"], []).append(row)
-    together, over = [], _over(runs)
+    together = []
     for generation, rows in sorted(found.items()):
-        longest: dict[str, Any] = max((row["timing"] for row in rows), key=_spent)
-        timing = dict(longest)
-        timing["seconds"] = max(number(row["timing"].get("seconds")) for row in rows)
-        timing["steps_per_second"] = over([number(row["timing"].get("steps_per_second")) for row in rows])
-        steps: dict[str, Kind] = {"steps": over, "evaluation_steps": sum}
-        counts = {name: kind([count(row.get(name)) for row in rows]) for name, kind in steps.items()}
-        together.append({"generation": generation, "timing": timing, **counts})
+        timings = [row["timing"] for row in rows]
+        seconds, speeds = ([number(t.get(name)) for t in timings] for name in ("seconds", "steps_per_second"))
+        timing = max(timings, key=lambda t: np.nansum([number(t.get(name)) for name in PHASES]))
+        timing = timing | {"seconds": max(seconds), "steps_per_second": _over(runs)(speeds)}
+        together.append({"generation": generation, "timing": timing, **_counts(runs, rows, "steps")})
     return together
 
 
-def _over(runs: list[Run]) -> Kind:
+def _over(runs: list[Run]) -> Callable[[list[float]], float]:
     """Of what workers tell of members and steps, that of all: the sum, or where each tells of the whole, the most."""
-    return max if runs and runs[0].shares_evaluation else sum
+    return max if runs[0].about.shares_evaluation else sum
 
 
-def _spent(timing: dict[str, Any]) -> float:
-    """The seconds of a generation."""
-    return float(np.nansum([number(timing.get(name)) for name in PHASES]))
+def _counts(runs: list[Run], told: list[dict[str, Any]], steps: str) -> dict[str, float]:
+    """Environment steps of all, of training and of tests, from what each worker tells."""
+    kinds = {steps: _over(runs), "evaluation_steps": sum}
+    return {name: kind([count(of.get(name)) for of in told]) for name, kind in kinds.items()}
 
 
 def _results(runs: list[Run]) -> dict[str, Any]:
     """What the results of all workers amount to, but for the champion: what they agree on, sums, and the longest time."""
-    first, *others = (run.result for run in runs)
-    alike = {name: value for name, value in first.items() if all(value == other.get(name, ...) for other in others)}
-    steps = {"environment_steps": _over(runs), "evaluation_steps": sum}
-    counts = {name: kind([count(run.result.get(name)) for run in runs]) for name, kind in steps.items()}
-    longest = max(runs, key=lambda run: np.nan_to_num(number(run.result.get("seconds")), nan=-1.0)).result
+    results = [run.result for run in runs]
+    alike = {name: value for name, value in results[0].items() if all(value == r.get(name, ...) for r in results[1:])}
+    longest = max(results, key=lambda r: np.nan_to_num(number(r.get("seconds")), nan=-1.0))
     seconds = {name: number(longest.get(name)) for name in ("seconds", "compile_seconds")}
-    return {"status": "stopped"} | alike | counts | seconds
+    return {"status": "stopped"} | alike | _counts(runs, results, "environment_steps") | seconds
 
 
 def _best(runs: list[Run]) -> dict[str, Any] | None:
     """The best of the workers' champions: on fresh episodes, when all are done; until then as they were selected."""
+    done = all(run.result for run in runs)
 
     def merit(champion: dict[str, Any]) -> tuple[float, ...]:
-        figures = [_on_fresh(champion)] if all(run.result for run in runs) else []
+        # with levels on those of validation, for the test chooses nothing
+        fresh = inner(champion, "levels", NEW) if inner(champion, "levels") else inner(champion, "evaluation")
+        figures = [number(fresh.get("mean"))] if done else []
         return tuple(np.nan_to_num([*figures, number(champion.get("selection_fitness"))], nan=-np.inf).tolist())
 
-    return max((champion for run in runs if (champion := _champion(run))), key=merit, default=None)
+    return max(filter(None, map(_champion, runs)), key=merit, default=None)
 
 
-def _on_fresh(champion: dict[str, Any]) -> float:
-    """What a champion returned on fresh episodes; with levels on those of validation, for the test chooses nothing."""
-    levels = champion.get("levels")
-    tested = levels.get(NEW) if isinstance(levels, dict) else champion.get("evaluation")
-    return number(tested.get("mean")) if isinstance(tested, dict) else np.nan
-
-
-def _champion(run: Run) -> dict[str, Any] | None:
+def _champion(run: Run) -> dict[str, Any]:
     """The champion of one worker: of its result, or so far."""
-    stated = run.result.get("champion")
-    if isinstance(stated, dict):
-        return stated
-    latest = run.metrics[-1].get("champion") if run.metrics else None
-    if not isinstance(latest, dict) or not np.isfinite(number(latest.get("fitness"))):
-        return None
-    return latest | {"selection_fitness": number(latest["fitness"])}
+    latest = inner(run.latest, "champion")
+    fitness = number(latest.get("fitness"))
+    return inner(run.result, "champion") or (latest | {"selection_fitness": fitness} if np.isfinite(fitness) else {})

@@ -41,18 +41,18 @@ def looks_of(results: Results, arm: str) -> str:
 def rows_drawn(rows: Sequence[IntervalRow], label: str, title: str) -> str:
     """A ring for each row, its interval, and a dot for each run; `label` is that of the axis."""
     x = Axis.over(np.concatenate([np.array([r.middle, r.low, r.high, *r.each]) for r in rows]), label, 0.05)
-    y, layers = Axis(0, len(rows)), []
+    ticks = [(1 - (place + 0.5) / len(rows), r.label) for place, r in enumerate(rows)]
+    y, layers = Axis(0, len(rows), named=ticks), []
     for place, r in enumerate(rows):
         at = np.array([len(rows) - place - 0.5])
         between = x.place(np.array([r.low, r.high]))
         layers.append(charts.path(charts.line(between, y.place(np.repeat(at, 2))), f"kin {r.looks}"))
         layers.append(charts.path(charts.dots(x.place(r.each), y.place(np.repeat(at, len(r.each)))), "dot"))
         layers.append(charts.rings(x.place(np.array([r.middle])), y.place(at), r.looks))
-    ticks = [(1 - (place + 0.5) / len(rows), r.label) for place, r in enumerate(rows)]
     width = min(240, max(140, 8 * max(len(r.label) for r in rows)))  # pixels for the labels
     return charts.plot(
         layers, x, y, title, "A ring for each row, with its interval.", height=60 + 46 * len(rows),
-        y_ticks=ticks, style=f"margin-left:{width + 10}px;--label:{width}px;",
+        style=f"margin-left:{width + 10}px;--label:{width}px;",
     )  # fmt: skip
 
 
