@@ -11,16 +11,16 @@ SETTINGS = {
     "population": 4,
     "generations": 8,
     "interval": 4096,
-    "exchange": "directory",
-    "workspace": os.path.abspath("runs/ray"),  # with several machines, a directory that all of them see
 }
+WORKSPACE = os.path.abspath("runs/ray")  # with several machines, a directory that all of them see
 
 
 @ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=-1)  # started again however often it dies
 class Worker:
     def train(self, name: str, settings: dict) -> float:
         """Start, or continue, the worker of this name. Returns what its champion reaches."""
-        return train(Experiment(worker=name, **settings)).summary["champion"]["evaluation"]["mean"]
+        exchange = {"name": "directory", "workspace": WORKSPACE, "worker": name}
+        return train(Experiment(exchange=exchange, **settings)).summary["champion"]["evaluation"]["mean"]
 
 
 def main() -> None:

@@ -28,7 +28,7 @@ from shoal.core.evolution import Range, declared
 from shoal.core.schema import descriptions
 from shoal.core.yaml_text import parse
 from shoal.environments.levels import Levels
-from shoal.experiment.experiment import Checkpoint, Experiment, Fitness, WeightsAndBiases, check
+from shoal.experiment.experiment import Checkpoint, ExchangeSettings, Experiment, Fitness, WeightsAndBiases, check
 from shoal.experiment.files import from_dict, load
 from shoal.experiment.resolve import resolve
 from shoal.methods.es.learner import EsHyper
@@ -247,7 +247,7 @@ def rows_of(kind: Any) -> list[tuple[str, Any]]:
     return [(f.name, getattr(default, f.name)) for f in fields(kind)]
 
 
-KINDS = (Experiment, Fitness, Levels, Checkpoint, Processes, WeightsAndBiases)
+KINDS = (Experiment, ExchangeSettings, Fitness, Levels, Checkpoint, Processes, WeightsAndBiases)
 FIELDS = [row for kind in (*KINDS, Range) for row in rows_of(kind)]
 
 

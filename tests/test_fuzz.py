@@ -50,8 +50,7 @@ method:
   memory: own
   start_after: 10
 shards: 2
-exchange: local
-transfer: point_to_point
+exchange: {name: local, transfer: point_to_point}
 seed: 3
 run_dir: runs/x
 fitness: {source: evaluation, episodes: 2, actions: greedy, step_limit: 60}
@@ -88,9 +87,7 @@ population: 8
 interval: 64
 hyper: {sigma: 0.05, learning_rate: 0.02}
 config: {layers: [8]}
-exchange: directory
-workspace: shared/x
-worker: one
+exchange: {name: directory, workspace: shared/x, worker: one}
 env_options: {max_episode_steps: 50, vectorization: sync}
 """,
     """env: Pendulum-v1

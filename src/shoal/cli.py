@@ -96,11 +96,9 @@ def resume(
 
     look_here(trust_code)
     given = assignments(set)
-    experiment = of_run(run) if given else Experiment()
-    for path, value in given.items():
-        experiment = assign(experiment, path, value)
-        if path not in CHANGEABLE:
-            raise BadField(path, "a run goes on as it was begun", f"may change: {', '.join(CHANGEABLE)}")
+    experiment = assign(of_run(run), given) if given else Experiment()
+    if other := [path for path in given if path not in CHANGEABLE]:
+        raise BadField(other[0], "a run goes on as it was begun", f"may change: {', '.join(CHANGEABLE)}")
     more = {name: getattr(experiment, name) for name in (path.partition(".")[0] for path in given)}
     generations = more.pop("generations", generations)
     return show(lambda recorders: run_again(run, generations, recorders, trust_code, **more), quiet)

@@ -24,7 +24,7 @@ from shoal import cli
 from shoal.commands.endings import luck
 from shoal.core.evolution import Range
 from shoal.environments.levels import Levels
-from shoal.experiment.experiment import Checkpoint, Experiment, Fitness, WeightsAndBiases
+from shoal.experiment.experiment import Checkpoint, ExchangeSettings, Experiment, Fitness, WeightsAndBiases
 from shoal.experiment.files import load
 from shoal.members import compiled, devices
 from shoal.methods.evolving import Pbt
@@ -100,16 +100,13 @@ def test_what_no_command_takes(given: list[str], message: str) -> None:
 
 SETTABLE: dict[str, tuple[str, Any]] = {  # what is given, and what the field then is
     "env": ("gym:CartPole-v1", "gym:CartPole-v1"),
-    "method": ("es", "es"),
+    "method": ("{name: seeds, first_values: usual}", {"name": "seeds", "first_values": "usual"}),
     "agent": ("td3", "td3"),
     "population": ("6", 6),
     "generations": ("1e3", 1000),
     "interval": ("4_096", 4096),
     "shards": ("2", 2),
-    "exchange": ("mpi", "mpi"),
-    "transfer": ("collective", "collective"),
-    "workspace": ("shared/place", "shared/place"),
-    "worker": ("anna", "anna"),
+    "exchange": ("{name: mpi, transfer: collective}", ExchangeSettings("mpi", "collective")),
     "seed": ("7", 7),
     "run_dir": ("'1e5'", "1e5"),
     "python": ("/usr/bin/python3", "/usr/bin/python3"),

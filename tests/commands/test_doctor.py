@@ -350,7 +350,9 @@ def test_problems_are_counted(ask: Callable[..., Any], monkeypatch: pytest.Monke
 
 def test_a_workspace_that_works(tmp_path: Path) -> None:
     space = tmp_path / "not" / "yet"
-    found = about(checks.processes, exchange="directory", workspace=str(space), checkpoint=Checkpoint(keep=2))
+    found = about(
+        checks.processes, exchange={"name": "directory", "workspace": str(space)}, checkpoint=Checkpoint(keep=2)
+    )
     assert marked(found, "✗") == marked(found, "!") == ""
     told = marked(found, "✓")
     assert "a rename replaces" in told and "another process here sees the files" in told
@@ -360,7 +362,7 @@ def test_a_workspace_that_works(tmp_path: Path) -> None:
 
 def test_a_workspace_that_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
-    found = about(checks.processes, exchange="directory", workspace=str(tmp_path / "file"))
+    found = about(checks.processes, exchange={"name": "directory", "workspace": str(tmp_path / "file")})
     assert f"{tmp_path / 'file'} cannot be used: Not a directory" in marked(found, "✗")
 
     def overwrite(path: Path, data: bytes) -> bool:
@@ -368,7 +370,7 @@ def test_a_workspace_that_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         return True
 
     monkeypatch.setattr(directory, "create_file", overwrite)
-    found = about(checks.processes, exchange="directory", workspace=str(tmp_path))
+    found = about(checks.processes, exchange={"name": "directory", "workspace": str(tmp_path)})
     assert "of two that create a file one succeeds" in marked(found, "✗")
 
 

@@ -81,7 +81,7 @@ def test_defaults_are_those_of_isaac_lab(file):
 
 def test_workers_share_the_policies(file):
     made = values(translate(file, workers=3))
-    assert (made["population"], made["exchange"], made["workspace"]) == (2, "directory", "/shared/ws")
+    assert (made["population"], made["exchange"]) == (2, {"name": "directory", "workspace": "/shared/ws"})
 
 
 def test_overrides_win(file):

@@ -130,10 +130,14 @@ def test_two_shards_and_four_resume_exactly(four: Path, tmp_path: Path) -> None:
     [
         ({"shards": 3}, "shards = 3: must be at least 1 and divide population = 4"),
         ({"shards": 0}, "shards = 0: must be at least 1"),
-        ({"workspace": "x"}, "workspace: goes with exchange: directory"),
-        ({"exchange": "directory"}, "workspace: goes with exchange: directory"),
-        ({"exchange": "directory", "workspace": "w"}, "run_dir: the run of a worker lies in its workspace"),
-        ({"worker": "a"}, "worker: goes with exchange: directory"),
+        ({"exchange": {"workspace": "x"}}, "exchange.workspace = x: goes with exchange: directory"),
+        ({"exchange": {"worker": "a"}}, "exchange.worker = a: goes with exchange: directory"),
+        ({"exchange": {"transfer": "collective"}}, "exchange.transfer = collective: goes with exchange: mpi"),
+        ({"exchange": "directory"}, "exchange = directory: needs a workspace"),
+        (
+            {"exchange": {"name": "directory", "workspace": "w"}},
+            "run_dir.*: the run of a worker lies in its workspace",
+        ),
     ],
 )
 def test_bad_layouts(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
@@ -154,7 +158,7 @@ LAYOUTS = [(2, "collective"), (2, "point_to_point")]
 )
 def test_mpi_gives_the_same_run(four: Path, tmp_path: Path, ranks: int, transfer: str) -> None:
     """Bit for bit: weights, lineage, metrics and result."""
-    over_mpi(ranks, tmp_path / "run", transfer=transfer)
+    over_mpi(ranks, tmp_path / "run", "--set", f"exchange.transfer={transfer}")
     same_run(tmp_path / "run", four)
 
 
@@ -312,7 +316,8 @@ def test_layouts_that_methods_do_not_have(tmp_path: Path, changes: dict[str, Any
 
 def worker(space: Path, name: str | None, **changes: Any) -> Any:
     """A worker of a shared directory, to its end."""
-    changes = {"shards": 1, "exchange": "directory", "workspace": str(space), "worker": name} | changes
+    exchange = {"name": "directory", "workspace": str(space), "worker": name}
+    changes = {"shards": 1, "exchange": exchange} | changes
     return train(tiny(None, **RUN | changes))
 
 
@@ -420,7 +425,7 @@ def test_a_worker_whose_past_is_lost(tmp_path: Path) -> None:
     worker(tmp_path, "a", generations=1)
     shutil.rmtree(tmp_path / "workers" / "a")
     with pytest.raises(
-        BadInput, match=r"^worker = a: others may have copied its generation 0, .* go on under another name"
+        BadInput, match=r"^exchange.worker = a: others may have copied its generation 0, .* go on under another name"
     ):
         worker(tmp_path, "a")
     assert not list((tmp_path / "workers").iterdir()) and not list((tmp_path / "leases").iterdir())

@@ -122,14 +122,14 @@ def test_many_at_once(tmp_path):
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", ".a", "a b", "x" * 65, "-a"])
 def test_names_that_are_none(tmp_path, name):
-    with pytest.raises(BadInput, match=r"^worker = "):
+    with pytest.raises(BadInput, match=r"^exchange.worker = "):
         Seen(tmp_path, name)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_directory_that_cannot_be_used(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(BadInput, match=r"^workspace: .*file cannot be used: Not a directory"):
+    with pytest.raises(BadInput, match=r"^exchange.workspace: .*file cannot be used: Not a directory"):
         Seen(tmp_path / "file")
 
 
@@ -147,7 +147,7 @@ def test_a_read_only_directory(tmp_path, monkeypatch):
 
 def test_a_name_is_one_workers(join):
     join("a")
-    with pytest.raises(BadInput, match=rf"^worker = a: it is at work, as process {os.getpid()} on "):
+    with pytest.raises(BadInput, match=rf"^exchange.worker = a: it is at work, as process {os.getpid()} on "):
         join("a")
     join("b")
 
@@ -346,7 +346,9 @@ def test_what_was_published_is_not_lived_again(join):
     worker, uid = join("a"), np.arange(N)
     worker.publish(4)
     worker.space.check_past(5, uid)
-    with pytest.raises(BadInput, match=r"^worker = a: .* its generation 4, .* end before generation 3; go on under"):
+    with pytest.raises(
+        BadInput, match=r"^exchange.worker = a: .* its generation 4, .* end before generation 3; go on under"
+    ):
         worker.space.check_past(3, uid)
     worker.space.check_past(3, uid + N)
 
@@ -616,5 +618,5 @@ def test_numbers_that_are_no_cards(column, value):
 def test_an_experiment_that_is_no_file(join, tmp_path, make):
     a = join("a")
     make(tmp_path / "experiment.yaml")
-    with pytest.raises(BadInput, match=r"^workspace: .*experiment\.yaml is no file$"):
+    with pytest.raises(BadInput, match=r"^exchange.workspace: .*experiment\.yaml is no file$"):
         a.space.agree("one", lambda path: pytest.fail("it cannot be read"))

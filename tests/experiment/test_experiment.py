@@ -18,8 +18,8 @@ from shoal.core.errors import BadField, BadInput
 from shoal.core.evolution import Cards, Range, Selection
 from shoal.core.yaml_text import plain, read_yaml
 from shoal.experiment import registry
-from shoal.experiment.experiment import Checkpoint, Experiment, Fitness, WeightsAndBiases
-from shoal.experiment.files import assign, blame, dump, from_dict, load, to_dict
+from shoal.experiment.experiment import Checkpoint, ExchangeSettings, Experiment, Fitness, WeightsAndBiases
+from shoal.experiment.files import assign, blame, dump, from_dict, load, of_run, to_dict
 from shoal.experiment.resolve import resolve
 from shoal.methods.evolving import Pbt
 from shoal.methods.method import Schedule
@@ -41,8 +41,7 @@ EVERYTHING = Experiment(
     generations=3,
     interval=100,
     shards=3,
-    exchange="mpi",
-    transfer="collective",
+    exchange={"name": "mpi", "transfer": "collective"},  # type: ignore[arg-type]
     seed=7,
     run_dir="runs/x y",
     start="runs/before/champion",
@@ -107,7 +106,7 @@ def test_file_round_trip(tmp_path: Path, experiment: Experiment) -> None:
 def test_everything_says_more_than_the_defaults() -> None:
     usual = Experiment()
     same = [f.name for f in fields(Experiment) if getattr(usual, f.name) == getattr(EVERYTHING, f.name)]
-    assert same == ["workspace", "worker", "python", "processes", "levels"]  # of a directory, trainers, evaluations
+    assert same == ["python", "processes", "levels"]  # of trainers, evaluations
 
 
 def test_schedule_round_trip(tmp_path: Path) -> None:
@@ -180,6 +179,34 @@ def test_members_play_more_episodes_where_that_costs_no_time(fields: dict, episo
         resolved.learner.close()
 
 
+@pytest.mark.parametrize(
+    ("text", "exchange"),
+    [
+        ("exchange: local\ntransfer: collective", ExchangeSettings()),
+        ("exchange: mpi\ntransfer: collective", ExchangeSettings("mpi", "collective")),
+        (
+            "exchange: directory\ntransfer: point_to_point\nworkspace: x\nworker: '0'",
+            ExchangeSettings("directory", workspace="x", worker="0"),
+        ),
+    ],
+)
+def test_a_run_of_before_says_the_options_of_its_exchange_beside_it(
+    tmp_path: Path, text: str, exchange: ExchangeSettings
+) -> None:
+    (tmp_path / "experiment.yaml").write_text(text)
+    assert of_run(tmp_path).exchange == exchange
+    assert load(written(tmp_path, dump(of_run(tmp_path)))).exchange == exchange
+
+
+def test_flags_may_come_in_any_order() -> None:
+    """And a name that is given again keeps the options that it has."""
+    given = {"exchange.workspace": "x", "exchange": "directory", "method.select.bottom": 0.4, "method": "pbt"}
+    changed = assign(from_dict({"method": "seeds"}), given)
+    assert changed.exchange == ExchangeSettings("directory", workspace="x")
+    assert selector_of(changed) == Truncation(bottom=0.4)
+    assert assign(changed, {"exchange": "directory", "method": "pbt"}) == changed
+
+
 def test_resolved_experiment_is_the_same_run() -> None:
     """What a run writes holds every default, and resolves to itself."""
     resolved = build_run(tiny()).experiment
@@ -213,7 +240,7 @@ def test_resolved_experiment_is_the_same_run() -> None:
     ],
 )
 def test_set(path: str, text: str, find: Any) -> None:
-    changed = assign(Experiment(), path, read_yaml(text))
+    changed = assign(Experiment(), {path: read_yaml(text)})
     assert find(changed)
     other = {k: v for k, v in to_dict(changed).items() if k != path.split(".")[0]}
     assert other == {k: v for k, v in to_dict(Experiment()).items() if k in other}
@@ -233,15 +260,15 @@ def test_set_leaves_the_original_alone() -> None:
         ("method.select.bottom", "0.5"),
         ("space.x", "[0, 1]"),
     ):
-        assign(given, path, read_yaml(text))
+        assign(given, {path: read_yaml(text)})
     with pytest.raises(BadInput):
-        assign(given, "hyper.a.b", 1)
+        assign(given, {"hyper.a.b": 1})
     assert dump(given) == before
     assert Experiment() == Experiment(hyper={}, env_options={})
 
 
 def test_set_reaches_into_a_range() -> None:
-    changed = assign(EVERYTHING, "space.learning_rate.low", 1e-6)
+    changed = assign(EVERYTHING, {"space.learning_rate.low": 1e-6})
     assert changed.space["learning_rate"] == Range(1e-6, 1e-2, "log", start=3e-4)  # type: ignore[index]
 
 
@@ -257,7 +284,7 @@ def test_set_reaches_into_a_range() -> None:
 )
 def test_set_refuses(path: str, text: str, message: str) -> None:
     with pytest.raises(BadInput, match=re.escape(message)):
-        assign(Experiment(), path, read_yaml(text))
+        assign(Experiment(), {path: read_yaml(text)})
 
 
 # --------------------------------------------------------------------------------------- errors
@@ -322,6 +349,15 @@ BAD: list[tuple[str, int, str]] = [
     ("fitness:\n  source: trainig", 2, "fitness.source: 'trainig' does not exist; did you mean training?"),
     ("checkpoint:\n  keep: 0", 2, "checkpoint.keep = 0: must be at least 1"),
     ("checkpoint:\n  every: 0", 2, "checkpoint.every = 0"),
+    (
+        "seed: 1\nworkspace: x",
+        2,
+        "workspace: is an option of the exchange; write exchange: {name: directory, workspace: ",
+    ),
+    ("exchange: mpi\ntransfer: collective", 2, "of the exchange; write exchange: {name: mpi, transfer: ...}"),
+    ("exchange: lokal", 1, "exchange.name: 'lokal' does not exist; did you mean local?"),
+    ("exchange:\n  name: mpi\n  worker: a", 3, "exchange.worker = a: goes with exchange: directory"),
+    ("seed: 1\nexchange: directory", 2, "exchange = directory: needs a workspace, the directory that workers share"),
     ("seed: 1\nselect: keep", 2, "select: is an option of the method; write method: {name: pbt, select: ...}"),
     of_pbt("select: tournement", 1, "method.select: 'tournement' does not exist; did you mean tournament?"),
     of_pbt("select:\n  name: truncaton", 1, "method.select: 'truncaton' does not exist; did you mean truncation?"),

@@ -102,7 +102,7 @@ def test_a_worker_that_is_killed_again_and_again(tmp_path: Path, capsys: pytest.
         kill_at_work([*command, *settings(**RUN | {"generations": 4000})], run, tmp_path, draw)
     tell(capsys, f"3 kills of a worker in {newest(run) + 1} generations")
     resume(run, generations=newest(run) + 3)
-    other = {"exchange": "directory", "workspace": str(tmp_path / "other"), "worker": "a"}
+    other = {"exchange": {"name": "directory", "workspace": str(tmp_path / "other"), "worker": "a"}}
     expected(None, newest(run) + 1, **other)
     same_run(run, tmp_path / "other" / "workers" / "a")
 

@@ -112,7 +112,9 @@ def test_they_are_the_same_in_every_process(tmp_path: Path, how: str) -> None:
         same_run(whole, run)
     else:
         space = tmp_path / "space"
-        run = Path(train(experiment(None, exchange="directory", workspace=str(space), worker="a")).run_dir)
+        run = Path(
+            train(experiment(None, exchange={"name": "directory", "workspace": str(space), "worker": "a"})).run_dir
+        )
         one, other = (rows(path / "lineage.jsonl") for path in (whole, run))
         assert [row["levels"] for row in one] == [row["levels"] for row in other]
 

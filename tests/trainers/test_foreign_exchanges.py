@@ -54,7 +54,7 @@ def test_rl_games_through_a_directory(tmp_path: Path) -> None:
             Experiment(
                 **{"env": "gym:CartPole-v1", "agent": f"rl_games:{TASK}", "python": RL_GAMES, "population": 2},
                 **{"generations": 3, "interval": 64, "final_episodes": 2, "method": best, "seed": 1},
-                **{"exchange": "directory", "workspace": str(tmp_path / "shared"), "worker": worker},
+                exchange={"name": "directory", "workspace": str(tmp_path / "shared"), "worker": worker},
                 fitness=Fitness(episodes=2),
                 processes=Processes(count=1),
             )

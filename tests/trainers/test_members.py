@@ -177,7 +177,7 @@ def test_workers_of_a_directory(tmp_path: Path) -> None:
     """One after another, the later ones copy what the first has published."""
     best = {"name": "pbt", "select": "winner_takes_all"}
     for name in ("a", "b"):
-        train(bandit(None, exchange="directory", workspace=str(tmp_path), worker=name, method=best))
+        train(bandit(None, exchange={"name": "directory", "workspace": str(tmp_path), "worker": name}, method=best))
     assert check_ancestry(tmp_path) >= 1
 
 
@@ -239,7 +239,7 @@ def servers() -> list[int]:
 def test_a_run_that_is_refused_leaves_no_process_and_no_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "logs").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "logs"))
-    together: dict[str, Any] = {"exchange": "directory", "workspace": str(tmp_path / "w"), "generations": 1}
+    together: dict[str, Any] = {"exchange": {"name": "directory", "workspace": str(tmp_path / "w")}, "generations": 1}
     train(bandit(None, **together))
     with pytest.raises(BadInput, match="interval"):
         train(bandit(None, **together, interval=30))

@@ -113,7 +113,7 @@ def observations(resolved: Resolved) -> Iterator[Finding]:
 
 def place(resolved: Resolved) -> Iterator[Finding]:
     """Whether the run can be written where it is to be; of a workspace, see `processes`."""
-    if resolved.experiment.exchange != "directory" and not os.access(folder := _folder(resolved), os.W_OK):
+    if resolved.experiment.exchange.name != "directory" and not os.access(folder := _folder(resolved), os.W_OK):
         yield problem("run_dir", f"{folder} cannot be written, where the run is to be")
 
 
@@ -148,7 +148,7 @@ def storage(resolved: Resolved) -> Iterator[Finding]:
 def processes(resolved: Resolved) -> Iterator[Finding]:
     """Whether the processes of the run will see one another."""
     e = resolved.experiment
-    if e.exchange == "mpi":
+    if e.exchange.name == "mpi":
         from shoal.distributed.mpi import library
 
         try:
@@ -162,8 +162,8 @@ def processes(resolved: Resolved) -> Iterator[Finding]:
             yield fine("mpi", f"{found}; start it with {starter} -n RANKS shoal train ...")
         else:
             yield doubt("mpi", f"{found}, but no mpiexec is to be found; srun may do instead")
-    elif e.exchange == "directory":
-        for works, text in probe(Path(e.workspace or "")):
+    elif e.exchange.name == "directory":
+        for works, text in probe(Path(e.exchange.workspace or "")):
             yield (fine if works else problem)("workspace", text)
         members = memory_needed(resolved) - (replay_size(resolved) if resolved.method.memory == "own" else 0)
         kept = sum(worth_keeping(g, e.generations - 1, e.checkpoint.keep) for g in range(e.generations))

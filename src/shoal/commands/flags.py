@@ -19,7 +19,9 @@ from shoal.core.errors import BadInput, shortened
 if TYPE_CHECKING:
     from shoal.experiment.experiment import Experiment
 
-OF_METHOD = {"select": "method.select", "explore": "method.explore"}  # flags for options of a method
+# Flags for options of a field, each with its path.
+INSIDE = {"select": "method.select", "explore": "method.explore"}
+INSIDE |= {"workspace": "exchange.workspace", "worker": "exchange.worker"}
 EVERYWHERE = (FlagCreatePairsOff, OmitArgPrefixes)  # no --no-quiet, and no --flags.seed
 WHOLE = PrimitiveConstructorSpec(  # tyro's own for `int | None` offers "None" in the help
     nargs=1,
@@ -74,10 +76,11 @@ def _of(field: str, metavar: str) -> Any:
 def _fields() -> tuple[dict[str, Any], dict[str, str]]:
     """Defaults and descriptions of the fields that have flags. Only the commands that have them import them."""
     from shoal.core.schema import descriptions
-    from shoal.experiment.experiment import Experiment
+    from shoal.experiment.experiment import ExchangeSettings, Experiment
     from shoal.methods.evolving import Pbt
 
-    return vars(Pbt()) | vars(Experiment()), descriptions(Pbt) | descriptions(Experiment)
+    defaults = vars(Pbt()) | vars(ExchangeSettings()) | vars(Experiment()) | {"exchange": ExchangeSettings.name}
+    return defaults, descriptions(Pbt) | descriptions(ExchangeSettings) | descriptions(Experiment)
 
 
 def changeable() -> Any:
@@ -110,7 +113,7 @@ class Flags:
 
     def given(self) -> dict[str, Any]:
         """Those that are there, by the field that each stands for."""
-        return {OF_METHOD.get(name, name): value for name, value in vars(self).items() if value is not None}
+        return {INSIDE.get(name, name): value for name, value in vars(self).items() if value is not None}
 
 
 NOTHING = Flags()
@@ -124,9 +127,7 @@ def stated(file: Path | None, flags: Flags, set: Sequence[str]) -> tuple[Experim
     look_here()
     experiment = read(file) if file else Experiment()
     given = flags.given() | assignments(set)
-    for path, value in given.items():
-        experiment = assign(experiment, path, value)
-    return experiment, list(given)
+    return assign(experiment, given), list(given)
 
 
 def assignments(set: Sequence[str]) -> dict[str, Any]:

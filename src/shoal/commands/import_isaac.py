@@ -195,7 +195,7 @@ def _share(pbt: Mapping[str, Any], workers: int) -> dict[str, Any]:
     if workers == 1:
         return {}
     workspace = str(Path(str(pbt["directory"])) / str(pbt["workspace"]))
-    return {"population": policies // workers, "exchange": "directory", "workspace": workspace}
+    return {"population": policies // workers, "exchange": {"name": "directory", "workspace": workspace}}
 
 
 def _nested(overrides: Sequence[str]) -> dict[str, Any]:

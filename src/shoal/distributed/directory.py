@@ -80,7 +80,7 @@ class Workspace:
     def join(self, name: str | None) -> None:
         """Become the worker of this name, or a new one. Raises BadInput when another process works under it."""
         if name is not None and not NAME.fullmatch(name):
-            raise BadField("worker", "write up to 64 letters, digits, and . _ - after the first", value=name)
+            raise BadField("exchange.worker", "write up to 64 letters, digits, and . _ - after the first", value=name)
         try:
             for folder in ("slots", "leases", "published", "workers"):
                 (self.path / folder).mkdir(parents=True, exist_ok=True)
@@ -91,7 +91,7 @@ class Workspace:
             self.staging.open(self._lease.check)
         except OSError as error:
             self.leave()
-            raise BadField("workspace", f"{self.path} cannot be used: {error.strerror or error}") from error
+            raise BadField("exchange.workspace", f"{self.path} cannot be used: {error.strerror or error}") from error
 
     def agree(self, text: str, differences: Callable[[Path], Sequence[str]]) -> None:
         """Make `text` the experiment of this workspace, or compare it with the one that it has. Raises BadInput."""
@@ -100,10 +100,10 @@ class Workspace:
             return
         try:
             if not path.is_file():
-                raise BadField("workspace", f"{path} is no file")
+                raise BadField("exchange.workspace", f"{path} is no file")
             if found := differences(path):
                 raise BadField(
-                    "workspace",
+                    "exchange.workspace",
                     f"{self.path} belongs to another experiment, which differs in {', '.join(found)}",
                     f"compare {path}, or choose another workspace",
                 )
@@ -131,7 +131,7 @@ class Workspace:
         while name is None and str(slot) in taken.values():
             slot += 1
         if slot > 9999:
-            raise BadField("workspace", f"{self.path} has no number left for another worker")
+            raise BadField("exchange.workspace", f"{self.path} has no number left for another worker")
         worker = str(slot) if name is None else name
         if create_file(self.path / "slots" / f"{slot:04d}", worker.encode()):
             return worker, slot
@@ -166,7 +166,7 @@ class Workspace:
             with suppress(Damaged):
                 if generation >= first and np.array_equal(self._card(self.name, generation).rows[:, 0], uid):
                     raise BadField(
-                        "worker",
+                        "exchange.worker",
                         f"others may have copied its generation {generation}, and its own files have lost "
                         f"that: they end before generation {first}",
                         "go on under another name",

@@ -77,7 +77,9 @@ class Lease:
                 pause()
                 time.sleep(0.05)
                 if self._moved() not in (before, None):
-                    raise BadField("worker", f"it is at work, as process {pid} on {host}", value=self._path.name)
+                    raise BadField(
+                        "exchange.worker", f"it is at work, as process {pid} on {host}", value=self._path.name
+                    )
                 if self._holder() != holder:
                     return  # given back, or another process was faster: try again
         self._remove(holder)

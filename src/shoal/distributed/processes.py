@@ -21,8 +21,8 @@ from shoal.distributed.local import Local
 from shoal.distributed.returns import Returns
 from shoal.distributed.shared_evaluation import SharedEvaluation
 from shoal.distributed.synchronous import Synchronous
-from shoal.experiment.experiment import Experiment
-from shoal.experiment.files import differences, dump, read
+from shoal.experiment.experiment import ExchangeSettings, Experiment
+from shoal.experiment.files import differences, dump, of_run
 from shoal.experiment.resolve import Resolved
 from shoal.members.member_shard import MemberShard
 from shoal.members.search_shard import SearchShard
@@ -32,7 +32,7 @@ from shoal.members.trainer_shard import TrainerShard
 from shoal.trainers.trainers import Trainers
 
 # What each worker of a directory decides for itself; all else must be equal.
-OWN = ("generations", "run_dir", "workspace", "worker", "shards", "checkpoint", "final_episodes")
+OWN = ("generations", "run_dir", "shards", "checkpoint", "final_episodes")
 
 
 class Processes:
@@ -48,10 +48,10 @@ class Processes:
         self._shares_evaluation = False
         self.first_uid = 0  # of this process's members; populations that workers have each to themselves follow
         self._attend, self._note = attend, note
-        if experiment.exchange == "mpi":
+        if experiment.exchange.name == "mpi":
             from shoal.distributed.mpi import Mpi
 
-            self.exchange = Mpi(experiment.transfer, attend)
+            self.exchange = Mpi(experiment.exchange.transfer, attend)
 
     def __enter__(self) -> Processes:
         return self
@@ -76,21 +76,26 @@ class Processes:
     def join(self, resolved: Resolved) -> Resolved:
         """Agree with the others on the experiment; a worker gets its name. Raises BadInput where they train another."""
         e = resolved.experiment
-        if e.exchange != "directory":
+        if e.exchange.name != "directory":
             text = dump(e)
             if self.exchange.broadcast(text) != text:
-                raise BadField("exchange", "the processes were started with different experiments", value=e.exchange)
+                raise BadField(
+                    "exchange", "the processes were started with different experiments", value=e.exchange.name
+                )
             return resolved
         self._shares_evaluation = resolved.method.shares_evaluation
-        space = Workspace(Path(e.workspace or ""), e.checkpoint.keep, self._attend, self._note, e.checkpoint.every)
+        space = Workspace(
+            Path(e.exchange.workspace or ""), e.checkpoint.keep, self._attend, self._note, e.checkpoint.every
+        )
         self._workspace = space
-        space.join(e.worker)
+        space.join(e.exchange.worker)
         self.first_uid = 0 if self._shares_evaluation else space.slot * e.population
         usual = Experiment()
         own = [name for name in OWN if not (self._shares_evaluation and name == "shards")]
-        common = replace(e, **{name: getattr(usual, name) for name in own})
-        space.agree(dump(common), lambda path: differences(common, read(path)))
-        return resolved._replace(experiment=replace(e, worker=space.name))
+        here = ExchangeSettings(e.exchange.name)
+        common = replace(e, exchange=here, **{name: getattr(usual, name) for name in own})
+        space.agree(dump(common), lambda path: differences(common, of_run(path.parent)))
+        return resolved._replace(experiment=replace(e, exchange=replace(e.exchange, worker=space.name)))
 
     @property
     def leading(self) -> bool:

@@ -30,7 +30,7 @@ LIMITS = {
     "checkpoint.keep": (1, INT32),
 }
 CHANGEABLE = (  # in a run
-    *("generations", "final_episodes", "checkpoint.every", "checkpoint.keep", "transfer", "python"),
+    *("generations", "final_episodes", "checkpoint.every", "checkpoint.keep", "exchange.transfer", "python"),
     *(f"processes.{option.name}" for option in fields(Processes)),
 )
 
@@ -67,6 +67,30 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
+class ExchangeSettings:
+    """How processes see each other: a name, and what only that one has."""
+
+    name: Literal["local", "mpi", "directory"] = "local"
+    """local, mpi or directory"""
+    transfer: Literal["point_to_point", "collective"] = "point_to_point"
+    """with mpi, how states travel between ranks: point_to_point, from a parent to its children; collective, all of them at
+    once"""
+    workspace: str | None = None
+    """with directory, the one that workers share"""
+    worker: str | None = None
+    """with directory, the name of this worker; an earlier one of this name continues; by default a new worker, whose name is
+    a number"""
+
+    @staticmethod
+    def in_full(value: Any) -> Any:
+        """The fields that a name alone stands for."""
+        return {"name": value} if isinstance(value, str) else value
+
+
+OF_EXCHANGE = {"transfer": "mpi", "workspace": "directory", "worker": "directory"}  # by option, the name that has it
+
+
+@dataclass(frozen=True)
 class WeightsAndBiases:
     """Where Weights & Biases shows a run."""
 
@@ -100,15 +124,9 @@ class Experiment:
     """environment steps of each member per generation, rounded up to whole rollouts"""
     shards: int | None = None
     """groups of members that train together, one after another in each process; by default one per process"""
-    exchange: Literal["local", "mpi", "directory"] = "local"
+    exchange: ExchangeSettings = field(default_factory=ExchangeSettings)
     """how processes see each other: there is one (local), they are the ranks that mpiexec starts (mpi), or workers that
-    share a workspace (directory)"""
-    transfer: Literal["point_to_point", "collective"] = "point_to_point"
-    """how states travel between ranks: point_to_point, from a parent to its children; collective, all of them at once"""
-    workspace: str | None = None
-    """the directory that workers share, with exchange: directory"""
-    worker: str | None = None
-    """the name of this worker; an earlier one of this name continues; by default a new worker, whose name is a number"""
+    share a workspace (directory); its options stand beside its name"""
     seed: int = 0
     """all random numbers derive from it: same experiment, same seed, same run"""
     run_dir: str | None = None
@@ -143,7 +161,7 @@ class Experiment:
 
 def alone(experiment: Experiment, shards: int | None = 1) -> Experiment:
     """The same in one process."""
-    return replace(experiment, shards=shards, exchange="local", workspace=None, worker=None)
+    return replace(experiment, shards=shards, exchange=ExchangeSettings())
 
 
 def check(experiment: Experiment) -> Method:
@@ -156,19 +174,22 @@ def check(experiment: Experiment) -> Method:
             *above, _ = name.split(".")
             holder = attrgetter(*above)(e) if above else e
             raise explained(BadField(name, f"must be at {bound}", value=value), type(holder), *(f"{x}." for x in above))
-    for name in ("run_dir", "workspace", "start"):
-        path = getattr(e, name) or ""
+    for name in ("run_dir", "exchange.workspace", "start"):
+        path = attrgetter(name)(e) or ""
         if "\0" in path or path.encode(errors="ignore").decode() != path:
             problem = "a path must be text in UTF-8, without \\0, to be written in a run's files"
             raise BadField(name, problem, "rename what is not", value=f"{path!r}")
     if e.shards is not None and (e.shards < 1 or e.population % e.shards):
         raise BadField("shards", f"must be at least 1 and divide population = {e.population}", value=e.shards)
-    if (e.workspace is not None) != (e.exchange == "directory"):
-        raise BadField("workspace", "goes with exchange: directory, and neither without the other")
-    if e.exchange == "directory" and e.run_dir is not None:
+    for name, owner in OF_EXCHANGE.items():
+        value = getattr(e.exchange, name)
+        if value != getattr(ExchangeSettings, name) and e.exchange.name != owner:
+            raise BadField(f"exchange.{name}", f"goes with exchange: {owner}", value=value)
+    if e.exchange.name == "directory" and e.exchange.workspace is None:
+        problem = "needs a workspace, the directory that workers share"
+        raise BadField("exchange", problem, "write exchange: {name: directory, workspace: ...}", value="directory")
+    if e.exchange.name == "directory" and e.run_dir is not None:
         raise BadField("run_dir", "the run of a worker lies in its workspace", "leave run_dir out")
-    if e.exchange != "directory" and e.worker is not None:
-        raise BadField("worker", "goes with exchange: directory")
     if e.levels is not None:
         e.levels.spans()
         if e.fitness.source == "training":

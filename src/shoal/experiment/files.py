@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -15,12 +15,14 @@ from shoal.core.evolution import Range
 from shoal.core.knobs import PREFIX
 from shoal.core.schema import as_given, build
 from shoal.core.yaml_text import parse, plain, read_yaml, write_yaml
-from shoal.experiment.experiment import Experiment, check
-from shoal.experiment.registry import method_data, method_name, name_of
+from shoal.experiment.experiment import OF_EXCHANGE, ExchangeSettings, Experiment, check
+from shoal.experiment.registry import method_data, name_of
 from shoal.methods.evolving import Pbt
 
-COMPONENTS = ("method", "method.select", "method.explore")  # a name, or a name with options
-OPTIONS = {option.name for option in fields(Pbt)}  # which people look for beside the method
+NAMED = ("method", "method.select", "method.explore", "exchange")  # a name, or a name with options
+# Options that people look for beside the field they stand under, which that has with this name.
+OPTIONS = {option.name: ("method", "pbt") for option in fields(Pbt)}
+OPTIONS |= {name: ("exchange", owner) for name, owner in OF_EXCHANGE.items()}
 
 
 def load(path: Path) -> Experiment:
@@ -33,20 +35,14 @@ def load(path: Path) -> Experiment:
 
 def read(path: Path) -> Experiment:
     """Read an experiment file that flags will still change. Raises BadInput for what is wrong whatever they say."""
-    return _parsed(path, text_of(path))
-
-
-def _parsed(path: Path, text: str) -> Experiment:
-    """The experiment that a file says. Raises BadInput that names the file."""
     with blame(path):
-        values = read_yaml(text)
-        return from_dict({} if values is None else values)
+        return from_dict(read_yaml(text_of(path)))
 
 
-def text_of(path: Path) -> str:
+def text_of(path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> str:
     """What a file says that a user has named. Raises BadInput, with the nearest name in its folder."""
     try:
-        return path.read_text(encoding="utf-8")
+        return read(path).decode()
     except OSError as error:
         others = path.parent.glob("*.yaml") if isinstance(error, FileNotFoundError) else ()
         near = difflib.get_close_matches(path.name, [p.name for p in others], 1)
@@ -62,13 +58,21 @@ def of_run(run: Path) -> Experiment:
     """The experiment of a run directory. Raises BadInput."""
     file = run / "experiment.yaml"
     try:
-        return _parsed(file, read_file(file).decode())
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise no_run(run) from error
-    except OSError as error:
-        raise BadInput(f"{file}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{file}: not a text file") from error
+        with blame(file):
+            return from_dict(_as_now(read_yaml(text_of(file, read_file))))
+    except BadInput as error:
+        if isinstance(error.__cause__, (FileNotFoundError, NotADirectoryError)):
+            raise no_run(run) from error
+        raise
+
+
+def _as_now(values: Any) -> Any:
+    """What the file of a run says, where options of the exchange stood beside it, as they once did."""
+    if not isinstance(values, dict) or not isinstance(name := values.get("exchange"), str):
+        return values
+    options = {option: values[option] for option, owner in OF_EXCHANGE.items() if option in values and owner == name}
+    rest = {field: value for field, value in values.items() if field not in OF_EXCHANGE}
+    return rest | {"exchange": {"name": name} | options}
 
 
 @contextmanager
@@ -94,15 +98,15 @@ def blame(path: Path | None, changed: Collection[str] = (), always: bool = True,
         raise
 
 
-def from_dict(values: dict[str, Any]) -> Experiment:
-    """An experiment from plain data. Raises BadInput for unknown fields and wrong types."""
+def from_dict(values: Any) -> Experiment:
+    """An experiment from plain data: a mapping, or None. Raises BadInput for unknown fields and wrong types."""
+    values = {} if values is None else values
     given = values if isinstance(values, dict) else {}  # what is no mapping is refused below
     if "arms" in given:
         raise BadField("arms", "a study compares them, this trains one population", "give the file to shoal study")
-    beside = sorted(OPTIONS.intersection(given))
-    if beside:
-        name = beside[0]
-        raise BadField(name, "is an option of the method", f"write method: {{name: pbt, {name}: ...}}")
+    for name in sorted(OPTIONS.keys() & given):
+        field, owner = OPTIONS[name]
+        raise BadField(name, f"is an option of the {field}", f"write {field}: {{name: {owner}, {name}: ...}}")
     return build(Experiment, values, "")
 
 
@@ -112,6 +116,9 @@ def to_dict(experiment: Experiment) -> dict[str, Any]:
     fitness = replace(experiment.fitness, objective=name_of(experiment.fitness.objective))
     values["fitness"], values["checkpoint"] = asdict(fitness), asdict(experiment.checkpoint)
     values["processes"] = asdict(experiment.processes)
+    exchange = experiment.exchange
+    options = {name: x for name in OF_EXCHANGE if (x := getattr(exchange, name)) != getattr(ExchangeSettings, name)}
+    values["exchange"] = {"name": exchange.name} | options if options else exchange.name
     for name in ("levels", "wandb"):
         values[name] = None if values[name] is None else asdict(values[name])
     for name in ("env", "agent"):
@@ -144,23 +151,24 @@ def differences(one: Experiment, other: Experiment) -> list[str]:
     return found
 
 
-def assign(experiment: Experiment, path: str, value: Any) -> Experiment:
-    """Set one field by its dotted path, such as `hyper.discount`. Raises BadInput."""
-    place = values = plain(to_dict(experiment))  # a copy, down to its leaves
-    *parents, last = _parts(path)
-    if last == "name" and ".".join(parents) in COMPONENTS:  # options go with a name
-        return assign(experiment, ".".join(parents), value)
-    for i, part in enumerate(parents):
-        above = ".".join(parents[: i + 1])
-        if above in COMPONENTS and isinstance(place.get(part), str):
-            place[part] = {"name": place[part]}
-        inner = place.setdefault(part, {})
-        if not isinstance(inner, dict):
-            raise BadField(path, f"{above} has no fields")
-        place = inner
-    if path == "method" and value == method_name(experiment.method):
-        return experiment  # with the options that it has
-    place[last] = value
+def assign(experiment: Experiment, given: Mapping[str, Any]) -> Experiment:
+    """Set fields by their dotted paths, such as `hyper.discount`: whole ones before parts of them. Raises BadInput."""
+    values = plain(to_dict(experiment))  # a copy, down to its leaves
+    for path in sorted(given, key=lambda path: path.count(".")):
+        whole = path.removesuffix(".name")  # options go with a name
+        *parents, last = _parts(whole if whole in NAMED else path)
+        place = values
+        for i, part in enumerate(parents):
+            above = ".".join(parents[: i + 1])
+            if above in NAMED and isinstance(place.get(part), str):
+                place[part] = {"name": place[part]}
+            place = place.setdefault(part, {})
+            if not isinstance(place, dict):
+                raise BadField(path, f"{above} has no fields")
+        old = place.get(last)
+        if whole in NAMED and isinstance(old, dict) and given[path] == old.get("name"):
+            continue  # with the options that it has
+        place[last] = method_data(given[path]) if whole == "method" else given[path]
     return from_dict(values)
 
 

@@ -144,7 +144,7 @@ def _with_episodes(e: Experiment, usual: int) -> Experiment:
 def _with_shards(e: Experiment, method: Method, processes: int) -> Experiment:
     """Fill in how many shards there are. Raises BadInput where there are not enough."""
     shards = e.shards
-    if shards is None and e.exchange == "directory" and method.shares_evaluation:  # pairs stay whole
+    if shards is None and e.exchange.name == "directory" and method.shares_evaluation:  # pairs stay whole
         shards = max(n for n in range(1, PARTS + 1) if e.population % (2 * n) == 0 or n == 1)
     count = shards or processes
     if count < processes:
@@ -162,7 +162,7 @@ def _check_parts(e: Experiment, method: Method, learner: Learner | SearchLearner
     if e.start is not None and isinstance(learner, Learner) and learner.together:
         problem = f"with method {name} members share a critic, which would begin anew and lead them astray"
         raise BadField("start", problem, value=e.start)
-    if e.exchange == "directory" and not method.workers:
+    if e.exchange.name == "directory" and not method.workers:
         problem = f"method {name} decides for a whole population, which workers of a directory are not"
         raise BadField("exchange", problem, "one process or mpi", value="directory")
     if shards > 1 and learner.together:
@@ -173,7 +173,7 @@ def _check_parts(e: Experiment, method: Method, learner: Learner | SearchLearner
         many = ", two for each shard" if shards > 1 else ""
         advice = f"it must be a multiple of {2 * shards}{many}"
         raise BadField("population", f"method {name} perturbs in mirrored pairs", advice, value=e.population)
-    if e.exchange == "directory" and not method.shares_evaluation:
+    if e.exchange.name == "directory" and not method.shares_evaluation:
         raise BadField(
             "exchange", f"with method {name} members share a critic: they need one process", value="directory"
         )

@@ -77,9 +77,10 @@ def resume(
     experiment = open_run(file.parent, trust_code, **given | {"run_dir": str(run_dir)})
     if generations is not None:
         experiment = replace(experiment, generations=generations)
-    if experiment.exchange == "directory":
-        experiment = replace(experiment, workspace=str(_workspace_of(experiment, file.parent)), run_dir=None)
-    with blame(file, ["generations", "run_dir", "workspace", "worker", *given], always=False):
+    if experiment.exchange.name == "directory":
+        there = replace(experiment.exchange, workspace=str(_workspace_of(experiment, file.parent)))
+        experiment = replace(experiment, exchange=there, run_dir=None)
+    with blame(file, ["generations", "run_dir", "exchange.workspace", "exchange.worker", *given], always=False):
         return _run(experiment, recorders, progress, restore)
 
 
@@ -88,7 +89,7 @@ def _workspace_of(experiment: Experiment, run_dir: Path) -> Path:
 
     Raises BadInput for a copy, which is nobody's.
     """
-    path, worker = run_dir.resolve(), experiment.worker
+    path, worker = run_dir.resolve(), experiment.exchange.worker
     workspace = path.parent.parent
     if path != workspace / "workers" / str(worker) or not (workspace / "slots").is_dir():
         place = f"WORKSPACE/workers/{worker}, with WORKSPACE/slots beside"

@@ -12,7 +12,7 @@ from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import differences, dump, from_dict, of_run
 from shoal.experiment.resolve import resolve
 
-FREE = ("run_dir", "checkpoint", "transfer", "processes")  # fields on which nothing depends that a run comes to
+FREE = ("run_dir", "checkpoint", "processes")  # fields on which nothing depends that a run comes to
 ADVICE = "move it away, or name a free place with --workspace"
 
 

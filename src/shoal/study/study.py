@@ -17,7 +17,7 @@ from shoal.experiment.files import blame, from_dict, text_of
 from shoal.experiment.resolve import Resolved, resolve
 from shoal.study.sequences import MOST, Sequence, sequence_of
 
-FORBIDDEN = ("seed", "run_dir", "exchange", "workspace", "worker")  # the study itself sets them
+FORBIDDEN = ("seed", "run_dir", "exchange")  # the study itself sets them
 OWN = ("replay", "halving", "ask")  # fields of an arm that no experiment has, of which it has one at most
 ALIKE = 0.01  # budgets that differ by less count as equal: intervals are whole rollouts
 
