@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from shoal.core.visible import in_shell
 from shoal.records.screen import Output, Screen, styled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import TextIO
 
     from shoal.records.recorder import Recorder
@@ -32,18 +31,15 @@ class Unheard:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        with self._muted():
-            self._stream.write(text)
+        self._try(self._stream.write, text)
         return len(text)
 
     def flush(self) -> None:
-        with self._muted():
-            self._stream.flush()
+        self._try(self._stream.flush)
 
-    @contextmanager
-    def _muted(self) -> Iterator[None]:
+    def _try(self, do: Callable[..., object], *given: str) -> None:
         try:
-            yield
+            do(*given)
         except OSError:  # what is left in its buffer must go somewhere, or Python fails when it ends
             os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
 
@@ -78,8 +74,7 @@ def show(run: Callable[[Sequence[Recorder]], Result], quiet: bool) -> int:
             result = run([Display(screen, quiet), TensorBoard(), late])
         except Interrupted as stopped:
             if stopped.leading:
-                again = f"{stopped}{trusted(stopped.run_dir)}"  # it ends with a command
-                screen.print(again, soft_wrap=True)
+                screen.print(f"{stopped}{trusted(stopped.run_dir)}", soft_wrap=True)  # it ends with a command
             return ending(stopped.code)
         except Failed as error:
             return ending(say(f"{error}{trusted(error.run_dir)}", FAILED))
@@ -106,9 +101,9 @@ def luck(champion: Mapping[str, Any]) -> str:
 
     champion: that of result.json
     """
-    selecting = ("train", "validation")  # levels, whichever selected; the higher: what is learned by heart is no luck
-    played = [champion["levels"][name] for name in selecting] if "levels" in champion else [champion["evaluation"]]
-    played = [told for told in played if told["mean"] is not None]
+    levels = champion.get("levels", {"train": champion["evaluation"]})
+    # Whichever levels selected; the higher: what is learned by heart is no luck.
+    played = [told for name, told in levels.items() if name != "test" and told["mean"] is not None]
     if not played:
         return ""
     new = max(played, key=lambda x: x["mean"])

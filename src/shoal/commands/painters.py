@@ -70,9 +70,8 @@ def _twin(name: str, options: dict[str, Any]) -> Painter | None:
 def _of_brax(name: str, options: dict[str, Any]) -> Any:
     from brax import envs
 
-    return envs.get_environment(
-        name, **{"backend": "spring"} | {k: v for k, v in options.items() if k != "episode_length"}
-    )
+    own = {name: x for name, x in options.items() if name != "episode_length"}
+    return envs.get_environment(name, **{"backend": "spring"} | own)
 
 
 def _brax_page(name: str, options: dict[str, Any]) -> Painter:

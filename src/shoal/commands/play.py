@@ -33,16 +33,17 @@ def film(
     population: film all members instead, side by side in the same episodes; returns what each of them returned on average.
     Raises BadInput.
     """
+    suffix = video.suffix.lower()
+    as_page = suffix == ".html"
     if episodes < 1:
         raise BadInput(f"--episodes {episodes}: must be at least 1")
     if seed < 0:
         raise BadInput(f"--seed {seed}: must be at least 0")
-    suffix = video.suffix.lower()
     if suffix not in (".mp4", ".gif", ".html"):
         raise BadInput(f"--video {video}: the film must end in .mp4 or .gif, or in .html for bodies of brax")
-    if population and suffix == ".html":
+    if population and as_page:
         raise BadInput(f"--video {video}: a page shows one body; write .mp4 or .gif")
-    for package in ("imageio", "imageio_ffmpeg") if suffix != ".html" else ():
+    for package in () if as_page else ("imageio", "imageio_ffmpeg"):
         if importlib.util.find_spec(package) is None:
             raise BadInput(f"films need the package {package.replace('_', '-')}: {EXTRA}")
     need_no_screen()
@@ -51,9 +52,7 @@ def film(
     env = str(e.env)
     if is_trainer(e.agent, e.python) and ":" not in env:
         env = f"gym:{env}"  # which trainers know without it
-    first = stage_of(
-        env, e.env_options, None if e.levels is None else e.levels.spans()["validation"], suffix == ".html"
-    )
+    first = stage_of(env, e.env_options, None if e.levels is None else e.levels.spans()["validation"], as_page)
     stages = [first]
     try:
         stages += [first.sibling() for _ in players[1:]]
@@ -137,9 +136,7 @@ def _film(video: Path, rate: float) -> Iterator[Callable[[np.ndarray], None]]:
     import imageio.v2 as imageio
 
     suffix = video.suffix.lower()
-    options: dict[str, Any] = {"duration": 1000 / rate, "loop": 0}
-    if suffix == ".mp4":
-        options = {"fps": rate, "macro_block_size": 2}
+    options: Any = {"fps": rate, "macro_block_size": 2} if suffix == ".mp4" else {"duration": 1000 / rate, "loop": 0}
     temporary = video.with_name(f".{video.stem}.{uuid.uuid4().hex}{suffix}")
     first: list[np.ndarray] = []
     try:

@@ -23,13 +23,15 @@ from shoal.environments.levels import Span, at_levels
 
 
 class Stage(Protocol):
-    """One environment that can be looked at; `rate`: frames per second. `page`: see `Painter`."""
+    """One environment that can be looked at. rate: frames per second. page: see `Painter`. made_of: its arguments."""
 
     rate: float
-    page: Callable[[list[Any]], str] | None
+    page: Callable[[list[Any]], str] | None = None
+    made_of: tuple[Any, ...] = ()
 
     def sibling(self) -> Self:
         """Another one like it."""
+        return type(self)(*self.made_of)
 
     def reset(self, key: Seed) -> Any: ...
     def step(self, action: np.ndarray) -> tuple[Any, float, bool]: ...
@@ -57,20 +59,14 @@ def stage_of(env: str, options: dict[str, Any], levels: Span | None, as_page: bo
     return _Device(environment, PAGES[suite](name, options) if as_page else painter_of(env, options, environment.spec))
 
 
-class _Host:
+class _Host(Stage):
     """An environment of gymnasium that draws itself."""
 
-    page: Callable[[list[Any]], str] | None = None
-
     def __init__(self, make: Callable[[], Any], name: str, levels: Span | None):
-        self._made_of = make, name, levels
-        self._name, self._levels = name, levels
+        self.made_of = _, self._name, self._levels = make, name, levels
         self._env = drawable(make, name)
         self._dtype = self._env.action_space.dtype
         self.rate = self._env.metadata.get("render_fps") or 30
-
-    def sibling(self) -> Self:
-        return type(self)(*self._made_of)
 
     def reset(self, key: Seed) -> Any:
         seed = words(key, 1)[0]
@@ -91,25 +87,21 @@ class _Host:
         self._env.close()
 
 
-class _Seen:
+class _Seen(Stage):
     """A host environment that is drawn as the member sees it: in colours."""
 
     rate = 15.0
-    page: Callable[[list[Any]], str] | None = None
 
     def __init__(self, environment: HostEnvironment, env: str):
         seen = environment.spec.obs
         shape = () if isinstance(seen, dict) or seen.dtype != "uint8" else seen.shape
         if len(shape) != 3 or 3 not in (shape[0], shape[2]):
-            advice = (
+            others = (
                 "host environments can when they come from gymnasium (gym:...), or when what members see is a picture"
             )
-            raise BadInput(f"{env} cannot be filmed: {advice}")
-        self._made_of = environment, env
+            raise BadInput(f"{env} cannot be filmed: {others}")
+        self.made_of = environment, env
         self._vector, self._channels_last = environment.open(1, None), shape[2] == 3
-
-    def sibling(self) -> Self:
-        return type(self)(*self._made_of)
 
     def reset(self, key: Seed) -> Any:
         self._obs = self._vector.reset(words(key, 1))[0]
@@ -129,16 +121,16 @@ class _Seen:
         self._vector.close()
 
 
-class _Device:
+class _Device(Stage):
     """A device environment, and the painter of its states."""
 
     def __init__(self, environment: DeviceEnvironment, painter: Painter):
         self._reset, self._step = jax.jit(environment.reset), jax.jit(environment.step)
-        self._painter, self.rate, self.close, self.page = painter, painter.rate, painter.close, painter.page
+        self._painter, self.rate, self.page = painter, painter.rate, painter.page
 
     def sibling(self) -> Self:
         other = copy.copy(self)  # with the same programs and painter, which the first one closes
-        other.close = lambda: None
+        other._painter = self._painter._replace(close=lambda: None)
         return other
 
     def reset(self, key: Seed) -> Any:
@@ -153,3 +145,6 @@ class _Device:
 
     def draw(self) -> np.ndarray:
         return self._painter.paint(self._state, jax.device_get(self._obs))
+
+    def close(self) -> None:
+        self._painter.close()
