@@ -25,7 +25,7 @@ CHECKS = {name for name in vars(checks) if name.startswith("check_")}
 
 # Which check finds what is broken, and what it says.
 BROKEN = {
-    "Boastful": ("description", "space has speed, which hyper has not"),
+    "Boastful": ("description", "agent.space: 'speed' does not exist; did you mean greed"),
     "Unseeded": ("seeds", "begin must seed every generator"),
     "OneSeed": ("seeds", "the seed of begin has no effect"),
     "OneBirth": ("seeds", "the seed of make has no effect"),

@@ -453,6 +453,31 @@ def test_a_trainer_is_known_without_importing_it(tmp_path: Path, monkeypatch: py
     assert "package" not in sys.modules
 
 
+def test_a_trainer_is_known_by_what_it_builds_on_in_other_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "ours/__init__.py").write_text("from .inner import Half as Base\nraise SystemExit('imported')\n")
+    (tmp_path / "ours/inner.py").write_text("class Half:\n    def train(s): ...\n    def get_state(s): ...\n")
+    rest = "    def set_state(s): ...\n    def set_hypers(s): ...\n"
+    for name, (line, base) in {
+        "named": ("from ours.inner import Half", "Half"),
+        "renamed": ("from ours.inner import Half as H", "H[int]"),
+        "handed_on": ("from ours import Base", "Base"),
+        "dotted": ("import ours.inner", "ours.inner.Half"),
+        "short": ("import ours.inner as o", "o.Half"),
+        "a_module": ("from ours import inner", "inner.Half"),
+        "other": ("from ours.inner import Other", "Other"),
+        "circular": ("from circular import Mine as M", "M"),
+        "beyond": ("from ... import Half", "Half"),
+    }.items():
+        (tmp_path / f"{name}.py").write_text(f"{line}\nclass Mine({base}):\n{rest}")
+        assert is_trainer(f"{name}:Mine", None) == (name not in ("other", "circular", "beyond")), name
+    (tmp_path / "imports.py").write_text("from named import Mine\n")
+    assert is_trainer("imports:Mine", None) and not {"ours", "named"} & {*sys.modules}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

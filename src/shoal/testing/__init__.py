@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from shoal.testing import checks
@@ -26,7 +26,7 @@ from shoal.trainers.trainers import own_folders
 
 
 class TrainerContract:
-    """All checks, as tests of a trainer. Subclass it, as the docstring of this module shows.
+    """All checks, as tests of a trainer: `check_seeds` is `test_seeds`. Subclass it, as the docstring of this module shows.
 
     trainer, env, env_options, config: as in an experiment
     path: folders where modules are looked for; by default the current one and those of this interpreter, as in a run
@@ -55,53 +55,11 @@ class TrainerContract:
     def teardown_class(cls) -> None:
         cls.trainee.close()
 
-    def test_description(self) -> None:
-        checks.check_description(self.trainee)
 
-    def test_seeds(self) -> None:
-        checks.check_seeds(self.trainee)
+def _as_test(check: Callable[[Trainee], None]) -> Callable[[TrainerContract], None]:
+    return lambda self: check(self.trainee)
 
-    def test_told_live_equals_built(self) -> None:
-        checks.check_told_live_equals_built(self.trainee)
 
-    def test_every_hyperparameter_has_an_effect(self) -> None:
-        checks.check_every_hyperparameter_has_an_effect(self.trainee)
-
-    def test_state_is_complete(self) -> None:
-        checks.check_state_is_complete(self.trainee)
-
-    def test_own_hyperparameters_win(self) -> None:
-        checks.check_own_hyperparameters_win(self.trainee)
-
-    def test_housemates(self) -> None:
-        checks.check_housemates(self.trainee)
-
-    def test_new_process(self) -> None:
-        checks.check_new_process(self.trainee)
-
-    def test_evaluation(self) -> None:
-        checks.check_evaluation(self.trainee)
-
-    def test_episodes(self) -> None:
-        checks.check_episodes(self.trainee)
-
-    def test_evaluation_beside_others(self) -> None:
-        checks.check_evaluation_beside_others(self.trainee)
-
-    def test_evaluation_of_a_set_state(self) -> None:
-        checks.check_evaluation_of_a_set_state(self.trainee)
-
-    def test_act(self) -> None:
-        checks.check_act(self.trainee)
-
-    def test_returns(self) -> None:
-        checks.check_returns(self.trainee)
-
-    def test_steps(self) -> None:
-        checks.check_steps(self.trainee)
-
-    def test_what_diverged(self) -> None:
-        checks.check_what_diverged(self.trainee)
-
-    def test_nothing_is_left(self) -> None:
-        checks.check_nothing_is_left(self.trainee)
+for _name, _check in vars(checks).items():
+    if _name.startswith("check_"):
+        setattr(TrainerContract, _name.replace("check_", "test_", 1), _as_test(_check))

@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from shoal.core.evolution import Range
-from shoal.core.schema import build
+from shoal.core.errors import BadInput
 from shoal.methods.ranges import validate
 from shoal.testing.episodes import episode, made
 from shoal.testing.trainee import Trainee
 from shoal.trainers.process import Raised
 from shoal.trainers.trainer import State
+from shoal.trainers.trainers import described
 
 SEEDS = (11, 12, 13)  # of the episodes of an evaluation
 CLOSE = 1e-3  # a relative difference that comes from sums in another order
@@ -22,13 +22,14 @@ CLOSE = 1e-3  # a relative difference that comes from sums in another order
 
 def check_description(t: Trainee) -> None:
     """What the trainer says of itself before anything is made."""
-    described = t.process.description
     assert t.hyper, "hyper is empty: there is nothing that a population could tune"
-    unknown = set(described["space"]) - set(t.hyper)
-    assert not unknown, f"space has {', '.join(sorted(unknown))}, which hyper has not"
-    for name, values in described["space"].items():
-        validate(name, build(Range, values, f"space.{name}."))
-    for name, (low, high) in (described["limits"] or {}).items():
+    try:
+        _, space, limits, _ = described(t.process.description)
+        for name, values in space.items():
+            validate(name, values)
+    except BadInput as error:
+        raise AssertionError(str(error)) from error
+    for name, (low, high) in limits.items():
         assert low <= t.hyper[name] <= high, f"the usual {name} = {t.hyper[name]:g} is not within its limits"
 
 
@@ -211,11 +212,11 @@ def check_act(t: Trainee) -> None:
 def check_returns(t: Trainee) -> None:
     """The returns of an interval are those of its own training episodes."""
     wrong = "returns are those of the training episodes that ended in this interval"
-    for report in t.reports:
-        count = len(report.returns)
-        assert count <= report.steps, f"train gave {count} returns for {report.steps} steps: {wrong}"
+    for interval in t.life:
+        count, steps = len(interval.report.returns), interval.report.steps
+        assert count <= steps, f"train gave {count} returns for {steps} steps: {wrong}"
     again = t.member(t.usual[0], seed=9).train(2, t.steps).report.returns
-    lived, close = t.reports[1].returns, 0.0 if t.exact else CLOSE
+    lived, close = t.life[1].report.returns, 0.0 if t.exact else CLOSE
     assert len(again) == len(lived) and np.allclose(again, lived, close, close), (
         f"train gave {len(lived)} returns, and {len(again)} or others in an instance that began with this interval: {wrong}"
     )
@@ -223,13 +224,12 @@ def check_returns(t: Trainee) -> None:
 
 def check_steps(t: Trainee) -> None:
     """Steps that are reported are steps that were made."""
-    made: list[tuple[int, State]] = []
+    made = []
     for asked in (1, 2, t.steps):
-        member = t.member(t.usual[0])
-        steps = member.train(2, asked).report.steps
+        interval = t.member(t.usual[0]).train(2, asked)
+        steps = interval.report.steps
         assert steps >= asked, f"train({asked}) made only {steps} steps"
-        assert member.state is not None
-        made.append((steps, member.state))
+        made.append((steps, interval.state))
     for (a, before), (b, after) in itertools.pairwise(made):
         if t.differences(before, after):
             assert a != b, f"two intervals report {a} steps each, but one of them trained for longer"

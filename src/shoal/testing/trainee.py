@@ -12,8 +12,10 @@ from functools import cached_property
 import numpy as np
 
 from shoal.trainers.process import Recipe, TrainerProcess, limited
-from shoal.trainers.remote import RemoteTrainer
-from shoal.trainers.trainer import Report, State
+from shoal.trainers.remote import RemoteTrainer, Trained
+from shoal.trainers.trainer import State
+
+TIMEOUT = 300.0  # seconds without an answer after which a process counts as hung
 
 
 @dataclass
@@ -35,7 +37,6 @@ class Trainee:
     values: Mapping[str, float] = field(default_factory=dict)
     exact: bool = True
     seeded: bool = True
-    timeout: float = 300.0
     only: Collection[str] | None = None
 
     def __post_init__(self) -> None:
@@ -87,31 +88,20 @@ class Trainee:
         made.state = state
         return made
 
-    def train(self, member: RemoteTrainer, seed: int, steps: int | None = None) -> State:
+    def train(self, member: RemoteTrainer, seed: int) -> State:
         """The state of a member after an interval."""
-        member.train(seed, steps or self.steps)
-        assert member.state is not None
-        return member.state
+        return member.train(seed, self.steps).state
 
     @cached_property
-    def _life(self) -> list[tuple[State, Report]]:
+    def life(self) -> list[Trained]:
         """What three intervals of a member with the usual values gave; their seeds are 1, 2 and 3."""
-        member, life = self.member(), []
-        for seed in (1, 2, 3):
-            report = member.train(seed, self.steps).report
-            assert member.state is not None
-            life.append((member.state, report))
-        return life
+        member = self.member()
+        return [member.train(seed, self.steps) for seed in (1, 2, 3)]
 
     @property
     def usual(self) -> list[State]:
-        """The states of a member after one, two and three intervals with the usual values."""
-        return [state for state, _ in self._life]
-
-    @property
-    def reports(self) -> list[Report]:
-        """What was reported of these intervals."""
-        return [report for _, report in self._life]
+        """The states of this member after each of them."""
+        return [interval.state for interval in self.life]
 
     def differences(self, a: State, b: State) -> list[str]:
         """The names of all arrays that differ."""
@@ -139,4 +129,4 @@ class Trainee:
         return allowed[0]
 
     def _start(self) -> TrainerProcess:
-        return TrainerProcess(self.python, self.recipe, None, limited(1), self.timeout)
+        return TrainerProcess(self.python, self.recipe, None, limited(1), TIMEOUT)

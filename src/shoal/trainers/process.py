@@ -25,6 +25,7 @@ from shoal.trainers import offspring, wire
 
 SERVER = Path(__file__).with_name("server.py")
 LINES = 5  # of a log that are shown
+NOTHING: Mapping[str, np.ndarray] = {}
 PATIENCE = 10.0  # seconds that a process gets to close its trainers
 THREADS = (
     "OMP_NUM_THREADS",
@@ -125,14 +126,12 @@ class TrainerProcess:
         assert self._described is not None
         return self._described
 
-    def call(
-        self, name: str, content: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
-    ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    def call(self, name: str, content: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> wire.Frame:
         """What the process answers to a call of `Server`. Raises BadInput for what the experiment cannot have, else Died
         or Raised."""
         if self.pid is None:
             self._start()
-        return self._ask({"call": name, **content}, arrays)
+        return self._ask(name, content, arrays)
 
     def log_to(self, path: Path) -> None:
         """Go on with the log in another file. Raises as `call` does."""
@@ -142,7 +141,7 @@ class TrainerProcess:
             self._log.write(os.pread(early.fileno(), os.fstat(early.fileno()).st_size, 0))
         self._log_start = self._log.tell()
         if self.pid is not None:
-            self._ask({"call": "log", "path": str(path)}, {})
+            self._ask("log", {"path": str(path)})
 
     def kill(self) -> None:
         """End the process and all that it has started, at once; a call that waits for it raises Died."""
@@ -160,16 +159,13 @@ class TrainerProcess:
 
     def close(self) -> dict[str, Any]:
         """Close its trainers, then end the process. Returns what they left behind: {threads: [names], processes: bool}."""
-        left: dict[str, Any] = {"threads": [], "processes": False}
-        if self._peer is None:
-            return left
         try:
-            if self.pid is not None:
-                self._peer.settimeout(PATIENCE)
-                left, _ = self._ask({"call": "close"}, {})
+            if self._peer is None or self.pid is None:
+                return {"threads": [], "processes": False}
+            self._peer.settimeout(PATIENCE)
+            return self._ask("close", {})[0]
         finally:
             self.end()
-        return left
 
     def _start(self) -> None:
         """Start the process and have it build a trainer. Raises BadField where it never could, later Died."""
@@ -206,7 +202,7 @@ class TrainerProcess:
             raise BadField(
                 "python", f"does not start as an interpreter with NumPy: {text}", value=self._python
             ) from error
-        self._described, _ = self._ask({"call": "describe", **asdict(self.recipe)}, {})
+        self._described, _ = self._ask("describe", asdict(self.recipe))
 
     @staticmethod
     def _clear_up(process: subprocess.Popen[bytes], peer: socket.socket, mark: str) -> None:
@@ -218,12 +214,10 @@ class TrainerProcess:
         with suppress(OSError):
             peer.shutdown(socket.SHUT_RDWR)
 
-    def _ask(
-        self, content: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
-    ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    def _ask(self, name: str, content: Mapping[str, Any], arrays: Mapping[str, np.ndarray] = NOTHING) -> wire.Frame:
         assert self._peer is not None
         try:
-            wire.send(self._peer, content, arrays)
+            wire.send(self._peer, {"call": name, **content}, arrays)
         except TypeError as error:
             raise BadInput(f"the state of a member cannot be sent to its trainer: {error}") from error
         except OSError as error:
@@ -239,7 +233,7 @@ class TrainerProcess:
                 raise Raised(f"{self.recipe.trainer} failed: {answer['text']}", answer["traceback"])
         return answer, arrays
 
-    def _receive(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    def _receive(self) -> wire.Frame:
         assert self._peer is not None
         try:
             return wire.receive(self._peer)

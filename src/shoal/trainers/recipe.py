@@ -13,7 +13,7 @@ ADAPTERS = ("rl_games", "sb3")  # files beside this one, each with a function `t
 LONGEST = 300  # characters of an error message of other people's code
 
 
-class BadInput(Exception):
+class BadRecipe(Exception):
     """What the experiment asks for and cannot have: `field` says where it does, `known` what there is instead of `name`."""
 
     def __init__(self, field: str, text: str, name: str = "", known: Sequence[str] = ()):
@@ -22,7 +22,7 @@ class BadInput(Exception):
 
 
 def trainer_class(name: str) -> Any:
-    """The class that `adapter:NAME` or `package.module:Class` names. Raises BadInput."""
+    """The class that `adapter:NAME` or `package.module:Class` names. Raises BadRecipe."""
     place, _, attribute = name.partition(":")
     with complaints("agent"):
         if place in ADAPTERS:
@@ -32,35 +32,35 @@ def trainer_class(name: str) -> Any:
         except ModuleNotFoundError as error:
             if error.name is None or not f"{place}.".startswith(f"{error.name}."):
                 raise
-            raise BadInput("agent", f"there is no module {error.name}") from error
+            raise BadRecipe("agent", f"there is no module {error.name}") from error
     if not hasattr(module, attribute):
         known = [name for name, x in vars(module).items() if isinstance(x, type) and hasattr(x, "train")]
-        raise BadInput("agent", f"there is no {attribute} in {place}", attribute, known)
+        raise BadRecipe("agent", f"there is no {attribute} in {place}", attribute, known)
     return getattr(module, attribute)
 
 
 def build(kind: Any, recipe: Mapping[str, Any]) -> Any:
-    """A trainer from its recipe. Raises BadInput."""
+    """A trainer from its recipe. Raises BadRecipe."""
     arguments, options = (recipe["env"], recipe["env_options"]), recipe["config"]
     try:
         inspect.signature(kind).bind(*arguments, **options)
     except TypeError as error:
-        raise BadInput("config", f"{recipe['trainer']} does not take it: {error}") from error
+        raise BadRecipe("config", f"{recipe['trainer']} does not take it: {error}") from error
     with complaints("config"):
         return kind(*arguments, **options)
 
 
 @contextlib.contextmanager
 def complaints(field: str) -> Iterator[None]:
-    """What a trainer raises about its input becomes BadInput, about `field` where it does not say of which field."""
+    """What a trainer raises about its input becomes BadRecipe, about `field` where it does not say of which field."""
     try:
         yield
     except ModuleNotFoundError as error:
         advice = "install it there, or name an interpreter that has it"
-        raise BadInput("python", f"lacks a package: {error}; {advice}") from error
+        raise BadRecipe("python", f"lacks a package: {error}; {advice}") from error
     except ValueError as error:
         known = getattr(error, "known", ())
-        raise BadInput(getattr(error, "field", field), str(error), getattr(error, "name", ""), known) from error
+        raise BadRecipe(getattr(error, "field", field), str(error), getattr(error, "name", ""), known) from error
 
 
 def one_line(error: BaseException) -> str:

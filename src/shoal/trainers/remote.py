@@ -19,10 +19,12 @@ _numbers = itertools.count()  # so that no two states of this host have one name
 class Trained(NamedTuple):
     """What an interval gave.
 
+    state:  that of the member after it
     finite: whether all that was learned is finite
     diverged: the error that ended the interval, where weights were no longer finite; else ""
     """
 
+    state: State
     report: Report
     finite: bool
     diverged: str
@@ -56,35 +58,34 @@ class RemoteTrainer:
     def train(self, seed: int, steps: int) -> Trained:
         """One interval of at least `steps` environment steps. Raises as `TrainerProcess.call` does."""
         token = _token()
-        answer, arrays = self._call("train", {"seed": seed, "steps": steps, "next": token}, {})
-        self._state, self._token = State(*wire.split(arrays), answer["own"]), token
+        answer, arrays = self._call("train", seed=seed, steps=steps, next=token)
+        state = State(*wire.split(arrays), answer["own"])
+        self._state, self._token = state, token
         report = Report(answer["steps"], answer["returns"], answer["metrics"])
-        return Trained(report, answer["finite"], answer["diverged"])
+        return Trained(state, report, answer["finite"], answer["diverged"])
 
     def evaluate(self, seeds: Sequence[int]) -> np.ndarray:
         """float64 [len(seeds)]: returns of one episode per seed, NaN where weights are not finite."""
-        answer, _ = self._call("evaluate", {"seeds": list(seeds)}, {})
+        answer, _ = self._call("evaluate", seeds=list(seeds))
         self.evaluation_steps = answer["steps"]
         return np.array(answer["returns"], np.float64)
 
     def act(self, obs: np.ndarray) -> np.ndarray:
         """The likeliest actions [B, ...] for observations [B, ...]."""
-        return self._call("act", {}, {"obs": obs})[1]["action"]
+        return self._call("act", {"obs": obs})[1]["action"]
 
     def export(self, path: Path) -> list[str]:
         """Have the trainer write its model. Returns the files written."""
-        return self._call("export", {"path": str(path.absolute())}, {})[0]["files"]
+        return self._call("export", path=str(path.absolute()))[0]["files"]
 
-    def _call(
-        self, name: str, content: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
-    ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        whose = {"uid": self._uid, "token": self._token, "hyper": self.hyper, "built_seed": self._seed}
-        answer, given = self.process.call(name, whose | dict(content), arrays)
+    def _call(self, name: str, arrays: Mapping[str, np.ndarray] | None = None, /, **content: Any) -> wire.Frame:
+        call = {"uid": self._uid, "token": self._token, "hyper": self.hyper, "built_seed": self._seed, **content}
+        answer, given = self.process.call(name, call, arrays or {})
         if "missing" in answer:
             assert self._state is not None, "a member without a state is made anew"
             learned, memory, own = self._state
-            with_state = whose | dict(content) | {"own": own}
-            answer, given = self.process.call(name, with_state, {**arrays, **wire.join(learned, memory)})
+            with_state = {**(arrays or {}), **wire.join(learned, memory)}
+            answer, given = self.process.call(name, call | {"own": own}, with_state)
         return answer, given
 
 

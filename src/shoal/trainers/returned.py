@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 import keyword
-from typing import Any, Dict, List, Mapping, Sequence, Tuple  # noqa: UP035 (Python 3.8)
+from typing import Any, Callable, Mapping, Sequence  # noqa: UP035 (Python 3.8)
 
 import numpy as np
-from shoal_trainers.recipe import BadInput, complaints
+from shoal_trainers.recipe import BadRecipe, complaints
 from shoal_trainers.trainer import Report, State
 from shoal_trainers.wire import DTYPES
 
@@ -25,23 +25,23 @@ class Misreturned(Exception):
         super().__init__(f"{given} {shown if len(shown) <= LONGEST else f'{shown[:LONGEST]}...'}, {wanted}")
 
 
-def description(trainer: Any) -> Dict[str, Any]:  # noqa: UP006
-    """What a trainer says of itself. Raises BadInput."""
+def description(trainer: Any) -> dict[str, Any]:
+    """What a trainer says of itself. Raises BadRecipe."""
     with complaints("config"):  # some find out when they are asked
-        told = {name: getattr(trainer, name, None) for name in ("hyper", "space", "limits", "spec")}
+        hyper, space, limits, spec = (getattr(trainer, name, None) for name in ("hyper", "space", "limits", "spec"))
     try:
         described = {
-            "hyper": hyper(told["hyper"]),
-            "space": space(told["space"]),
-            "limits": limits(told["limits"]),
-            "spec": _as_json("its spec is", told["spec"]),
+            "hyper": _hyper(hyper),
+            "space": _space(space),
+            "limits": _as(_limits, "its limits are", limits, "and they must be {name: (lowest, highest)}"),
+            "spec": _as_json("its spec is", spec),
         }
     except Misreturned as error:
-        raise BadInput("agent", str(error)) from error
+        raise BadRecipe("agent", str(error)) from error
     return {**described, "act": hasattr(trainer, "act"), "export": hasattr(trainer, "export")}
 
 
-def hyper(value: Any) -> Dict[str, float]:  # noqa: UP006
+def _hyper(value: Any) -> dict[str, float]:
     """The usual values of hyperparameters, whose names the host makes fields of a tuple."""
     values = _by_name("its hyper is", value, "numbers")
     for name in values:
@@ -51,47 +51,46 @@ def hyper(value: Any) -> Dict[str, float]:  # noqa: UP006
     return {name: _number(f"its hyper has {name} =", x) for name, x in values.items()}
 
 
-def space(value: Any) -> Dict[str, Any]:  # noqa: UP006
+def _space(value: Any) -> dict[str, Any]:
     """Ranges; those that are [low, high] or [low, high, scale] as mappings of their fields, others as they are."""
-
-    def as_mapping(given: Any) -> Any:
+    ranges = dict(_by_name("its space is", value, "ranges"))
+    for name, given in ranges.items():
         if isinstance(given, (list, tuple)) and len(given) in (2, 3):
-            return dict(zip(("low", "high", "scale"), given))  # noqa: B905 (Python 3.8)
-        return given
-
-    ranges = _by_name("its space is", value, "ranges")
-    return _as_json("its space is", {name: as_mapping(given) for name, given in ranges.items()})
+            ranges[name] = dict(zip(("low", "high", "scale"), given))  # noqa: B905 (Python 3.8)
+    return _as_json("its space is", ranges)
 
 
-def limits(value: Any) -> Dict[str, Tuple[float, float]]:  # noqa: UP006
-    """The lowest and highest possible value of some hyperparameters."""
-    try:
-        return {name: (float(low), float(high)) for name, (low, high) in (value or {}).items()}
-    except (AttributeError, TypeError, ValueError) as error:
-        raise Misreturned("its limits are", value, "and they must be {name: (lowest, highest)}") from error
+def _limits(value: Any) -> dict[str, tuple[float, float]]:
+    return {name: (float(low), float(high)) for name, (low, high) in (value or {}).items()}
 
 
 def report(value: Any) -> Report:
     """What came out of `train`."""
     steps, returns, metrics = _parts("train returned", value, Report)
+    by_name = _by_name("train returned metrics =", metrics, "numbers")
     return Report(
         _count("train returned steps =", steps),
         _numbers("train returned returns =", returns),
-        {
-            name: _number(f"train returned the metric {name} =", x)
-            for name, x in _by_name("train returned metrics =", metrics, "numbers").items()
-        },
+        {name: _number(f"train returned the metric {name} =", x) for name, x in by_name.items()},
     )
 
 
 def state(value: Any) -> State:
     """What `get_state` gave."""
-    learned, memory, own = _parts("get_state returned", value, State)
-    own = _as_json("get_state returned own =", _by_name("get_state returned own =", own, "values"))
-    return State(_arrays("learned", learned), _arrays("memory", memory), own)
+    *parts, own = _parts("get_state returned", value, State)
+    wanted = "which is not an array of plain numbers"
+    learned, memory = (
+        {
+            name: _array(f"get_state returned {part}[{name!r}] =", x, wanted)
+            for name, x in _by_name(f"get_state returned {part} =", given, "arrays").items()
+        }
+        for part, given in zip(State._fields, parts)  # noqa: B905 (Python 3.8)
+    )
+    given = "get_state returned own ="
+    return State(learned, memory, _as_json(given, _by_name(given, own, "values")))
 
 
-def returns(value: Any, seeds: Sequence[int]) -> List[float]:  # noqa: UP006
+def returns(value: Any, seeds: Sequence[int]) -> list[float]:
     """What `evaluate` returned."""
     found = _numbers("evaluate returned", value)
     if len(found) != len(seeds):
@@ -113,11 +112,19 @@ def actions(value: Any, observations: int) -> np.ndarray:
     return found
 
 
-def files(value: Any) -> List[str]:  # noqa: UP006
+def files(value: Any) -> list[str]:
     """What `export` returned."""
     if not isinstance(value, (list, tuple)):
         raise Misreturned("export returned", value, "which must be a list of the files written")
     return [str(file) for file in value]
+
+
+def _as(convert: Callable[[Any], Any], given: str, value: Any, wanted: str, why: bool = False) -> Any:
+    """What `convert` makes of a value. why: whether the message ends with what was wrong."""
+    try:
+        return convert(value)
+    except Exception as error:  # such as of a tensor on a GPU, or of rows of unequal length
+        raise Misreturned(given, value, f"{wanted} ({error})" if why else wanted) from error
 
 
 def _parts(given: str, value: Any, kind: Any) -> Any:
@@ -136,17 +143,11 @@ def _by_name(given: str, value: Any, of: str) -> Mapping[str, Any]:
 
 
 def _number(given: str, value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise Misreturned(given, value, "which must be a number") from error
+    return _as(float, given, value, "which must be a number")
 
 
-def _numbers(given: str, value: Any) -> List[float]:  # noqa: UP006
-    try:
-        return [float(x) for x in value]
-    except (TypeError, ValueError, OverflowError) as error:
-        raise Misreturned(given, value, "which must be a list of numbers") from error
+def _numbers(given: str, value: Any) -> list[float]:
+    return _as(lambda x: [float(number) for number in x], given, value, "which must be a list of numbers")
 
 
 def _count(given: str, value: Any) -> int:
@@ -156,25 +157,13 @@ def _count(given: str, value: Any) -> int:
     return int(found)
 
 
-def _arrays(part: str, value: Any) -> Dict[str, np.ndarray]:  # noqa: UP006
-    given = _by_name(f"get_state returned {part} =", value, "arrays")
-    wanted = "which is not an array of plain numbers"
-    return {name: _array(f"get_state returned {part}[{name!r}] =", x, wanted) for name, x in given.items()}
-
-
 def _array(given: str, value: Any, wanted: str) -> np.ndarray:
-    try:
-        found = np.asarray(value)
-    except Exception as error:  # such as of a tensor on a GPU, or of rows of unequal length
-        raise Misreturned(given, value, f"{wanted} ({error})") from error
+    found = _as(np.asarray, given, value, wanted, why=True)
     if found.dtype.str not in DTYPES:
         raise Misreturned(given, value, wanted)
     return found
 
 
 def _as_json(given: str, value: Any) -> Any:
-    try:
-        json.dumps(value)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise Misreturned(given, value, f"which is no JSON ({error})") from error
+    _as(json.dumps, given, value, "which is no JSON", why=True)
     return value

@@ -29,7 +29,7 @@ import torch
 import yaml
 from rl_games.torch_runner import Runner
 from shoal_trainers import adapter, live, rl_games_state
-from shoal_trainers.recipe import BadInput
+from shoal_trainers.recipe import BadRecipe
 from shoal_trainers.rl_games_env import Episodes, Shared, objective, register
 
 ALGORITHMS = ("a2c_continuous", "a2c_discrete")
@@ -44,15 +44,15 @@ LONGEST = 100_000  # steps of an episode that is measured
 
 
 def trainer(name: str) -> Callable[..., RlGames]:
-    """The trainer of a task's file. Raises BadInput where it cannot be read."""
+    """The trainer of a task's file. Raises BadRecipe where it cannot be read."""
     try:
         content = yaml.safe_load(Path(name).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput("agent", f"{name}: {getattr(error, 'strerror', None) or 'not a text file'}") from error
+        raise BadRecipe("agent", f"{name}: {getattr(error, 'strerror', None) or 'not a text file'}") from error
     except yaml.YAMLError as error:
-        raise BadInput("agent", f"{name} is no YAML: {error}") from error
+        raise BadRecipe("agent", f"{name} is no YAML: {error}") from error
     if not (isinstance(content, dict) and isinstance(content.get("params"), dict)):
-        raise BadInput("agent", f"{name} is no task of rl_games: it has no `params`")
+        raise BadRecipe("agent", f"{name} is no task of rl_games: it has no `params`")
     return functools.partial(RlGames, content["params"])
 
 
@@ -69,36 +69,36 @@ class RlGames(adapter.Adapter):
         params: Mapping[str, Any] | None = None,
         objective: str | None = None,
     ):
-        """task: `params` of the file. Raises BadInput for what cannot be had."""
+        """task: `params` of the file. Raises BadRecipe for what cannot be had."""
         for module in [imports] if isinstance(imports, str) else imports:
             importlib.import_module(module)
         self._params = _merged(task, params or {})
         config = self._config = self._params.setdefault("config", {})
         algorithm = self._params.get("algo", {}).get("name")
         if algorithm not in ALGORITHMS:
-            raise BadInput("agent", f"its algo is {algorithm}; known are {' and '.join(ALGORITHMS)}")
+            raise BadRecipe("agent", f"its algo is {algorithm}; known are {' and '.join(ALGORITHMS)}")
         for name, reason in REFUSED.items():
             if config.get(name):
-                raise BadInput("config.params.config", f"{name} cannot be given: {reason}")
+                raise BadRecipe("config.params.config", f"{name} cannot be given: {reason}")
         named = config.setdefault("env_name", env.removeprefix("gym:"))
         if named != env.removeprefix("gym:"):
-            raise BadInput("env", f"the task's file has env_name {named}; write env: {named}")
+            raise BadRecipe("env", f"the task's file has env_name {named}; write env: {named}")
         device = config.setdefault("device", "cuda:0" if torch.cuda.is_available() else "cpu")
         if str(device).startswith("cuda") and not torch.cuda.is_available():
             text = f"the task's device is {device}, and its process sees no GPU"
-            raise BadInput("processes.gpus", f"{text}; give it one, or set config.params.config.device to cpu")
+            raise BadRecipe("processes.gpus", f"{text}; give it one, or set config.params.config.device to cpu")
         self._options = {**config.get("env_config", {}), **env_options}
         self._objective = objective
         try:
             self._tell("rl_games", live.of_rl_games(config, algorithm == "a2c_continuous"))
         except (TypeError, ValueError) as error:
-            raise BadInput("agent", f"a hyperparameter in its file is no number: {error}") from error
+            raise BadRecipe("agent", f"a hyperparameter in its file is no number: {error}") from error
         if "rnn" not in self._params.get("network", {}):
             self.act = self._act  # actions depend on the observation alone
 
     @property
     def spec(self) -> dict[str, Any] | None:
-        """The spaces of the environment. Raises BadInput where there is no such environment."""
+        """The spaces of the environment. Raises BadRecipe where there is no such environment."""
         info = self._shared().info
         return adapter.spec(info["observation_space"], info["action_space"])
 
@@ -108,7 +108,7 @@ class RlGames(adapter.Adapter):
         return self._envs.count
 
     def make(self, hyper: Mapping[str, float], seed: int) -> None:
-        """Build the algorithm. Raises BadInput where rl_games refuses what it is given."""
+        """Build the algorithm. Raises BadRecipe where rl_games refuses what it is given."""
         self._envs = self._shared()
         self._envs.users += 1
         params = copy.deepcopy(self._params)
@@ -129,7 +129,7 @@ class RlGames(adapter.Adapter):
                 runner.load_config(params)
                 algo = runner.algo_factory.create(runner.algo_name, base_name="run", params=runner.params)
             except (AssertionError, AttributeError, KeyError, TypeError, ValueError) as error:
-                raise BadInput("agent", f"rl_games does not take its file: {_said(error)}") from error
+                raise BadRecipe("agent", f"rl_games does not take its file: {_said(error)}") from error
             algo.writer.close()
         algo.writer = None
         if algo.has_central_value:
@@ -190,7 +190,7 @@ class RlGames(adapter.Adapter):
             register(name)
             return Shared.of(name, int(self._config.get("num_actors", 1)), self._options)
         except (gymnasium.error.Error, ModuleNotFoundError, TypeError, KeyError) as error:
-            raise BadInput("env", f"{name} cannot be made: {_said(error)}") from error
+            raise BadRecipe("env", f"{name} cannot be made: {_said(error)}") from error
 
     def _reset(self, seeds: Sequence[int]) -> None:
         """New episodes in all environments; seeds [N]."""

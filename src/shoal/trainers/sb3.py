@@ -24,7 +24,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from shoal_trainers import adapter, live, sb3_state
-from shoal_trainers.recipe import BadInput
+from shoal_trainers.recipe import BadRecipe
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.monitor import Monitor
@@ -54,24 +54,24 @@ LONGEST = 100_000  # steps of an episode that is measured
 
 
 def trainer(name: str) -> Callable[..., Sb3]:
-    """The trainer of an algorithm. Raises BadInput where there is none of that name."""
+    """The trainer of an algorithm. Raises BadRecipe where there is none of that name."""
     found: dict[str, Any] = {}
     for package in ("stable_baselines3", "sb3_contrib"):
         try:
             members = vars(importlib.import_module(package))
         except ModuleNotFoundError as error:
             text = f"there is no {name} in stable_baselines3 ({', '.join(sorted(found))}), and sb3_contrib is not installed"
-            raise BadInput("agent", text) from error
+            raise BadRecipe("agent", text) from error
         found |= {
             key: x
             for key, x in members.items()
             if isinstance(x, type) and issubclass(x, (OnPolicyAlgorithm, OffPolicyAlgorithm))
         }
         if name in UNFIT:
-            raise BadInput("agent", f"{name} cannot be a member: {UNFIT[name]}")
+            raise BadRecipe("agent", f"{name} cannot be a member: {UNFIT[name]}")
         if name in found:
             return functools.partial(Sb3, found[name])
-    raise BadInput("agent", f"there is no {name}", name, sorted(found))
+    raise BadRecipe("agent", f"there is no {name}", name, sorted(found))
 
 
 class Sb3(adapter.Adapter):
@@ -80,7 +80,7 @@ class Sb3(adapter.Adapter):
     at_once = 16
 
     def __init__(self, algorithm: Any, env: str, env_options: Mapping[str, Any], **config: Any):
-        """Raises BadInput for a config that the algorithm does not take."""
+        """Raises BadRecipe for a config that the algorithm does not take."""
         self._algorithm, self._env_options = algorithm, env_options
         self._env = env
         defaults = {name: p.default for name, p in inspect.signature(algorithm).parameters.items()}
@@ -90,9 +90,9 @@ class Sb3(adapter.Adapter):
             allowed |= {"exploration_steps"} if "exploration_fraction" in defaults else set()
         for name in config:
             if name in REFUSED:
-                raise BadInput("config", f"{name} cannot be given: {REFUSED[name]}")
+                raise BadRecipe("config", f"{name} cannot be given: {REFUSED[name]}")
             if name not in allowed:
-                raise BadInput("config", f"there is no {name}", name, sorted(allowed))
+                raise BadRecipe("config", f"there is no {name}", name, sorted(allowed))
         policies = algorithm.policy_aliases
         policy = "MlpPolicy" if "MlpPolicy" in policies else next(iter(policies))
         self._config = {**OPTIONS, "policy": policy, **config}
@@ -101,23 +101,23 @@ class Sb3(adapter.Adapter):
         if config.get("noise_type"):
             self._config.setdefault("noise_std", 0.1)
         elif "noise_std" in config:
-            raise BadInput("config", "noise_std needs a noise_type")
+            raise BadRecipe("config", "noise_std needs a noise_type")
         values = {**defaults, **self._config}
         if not isinstance(values["learning_rate"], (int, float)):
-            raise BadInput("config.learning_rate", "must be a number: schedules would begin anew with every interval")
+            raise BadRecipe("config.learning_rate", "must be a number: schedules would begin anew with every interval")
         self._tell("sb3", live.of_sb3(algorithm.__name__, values))
         self._tests: list[gymnasium.Env] = []
 
     @property
     def spec(self) -> dict[str, Any] | None:
-        """The spaces of the environment. Raises BadInput where there is no such environment."""
+        """The spaces of the environment. Raises BadRecipe where there is no such environment."""
         env = self._make_env()
         env.close()
         action = env.action_space
         return adapter.spec(env.observation_space, action, int(getattr(action, "start", 0)))
 
     def make(self, hyper: Mapping[str, float], seed: int) -> None:
-        """Build the model. Raises BadInput where SB3 refuses what it is given."""
+        """Build the model. Raises BadRecipe where SB3 refuses what it is given."""
         options = copy.deepcopy({**self._config, **self._values(hyper)})
         n_envs, normalize, noise_std = options.pop("n_envs"), options.pop("normalize"), options.pop("noise_std", 0.0)
         noise_type, exploration_steps = options.pop("noise_type", None), options.pop("exploration_steps", 10_000)
@@ -134,7 +134,7 @@ class Sb3(adapter.Adapter):
                 options["action_noise"] = noise(mean, np.full_like(mean, noise_std))
             self.model = self._algorithm(env=env, seed=seed, **options)
         except (AssertionError, AttributeError, TypeError, KeyError) as error:  # how SB3 refuses what it is given
-            raise BadInput("config", f"{self._algorithm.__name__} does not take it: {error}") from error
+            raise BadRecipe("config", f"{self._algorithm.__name__} does not take it: {error}") from error
         self._normalizer = self.model.get_vec_normalize_env()
         self._buffer = getattr(self.model, "replay_buffer", None)
         self._exploration_steps = max(1, exploration_steps)
@@ -208,7 +208,7 @@ class Sb3(adapter.Adapter):
                 return own(**self._env_options)  # a class, or a function that makes one
             return gymnasium.make(name if module == "gym" else self._env, **self._env_options)
         except (gymnasium.error.Error, ModuleNotFoundError, TypeError) as error:
-            raise BadInput("env", f"{self._env} cannot be made: {error}") from error
+            raise BadRecipe("env", f"{self._env} cannot be made: {error}") from error
 
     def _epsilon(self, _: float) -> float:
         """The part of random actions of DQN, by the steps that this member has made."""

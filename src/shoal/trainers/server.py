@@ -33,12 +33,10 @@ package.__path__ = [str(HERE)]
 sys.modules[package.__name__] = package
 
 
-def load(name: str) -> Any:
-    """The module in a file beside this one."""
-    return importlib.import_module(f"{package.__name__}.{name}")
-
-
-wire, protocol, recipe, returned, offspring = map(load, ("wire", "trainer", "recipe", "returned", "offspring"))
+wire, protocol, recipe, returned, offspring = (
+    importlib.import_module(f"{package.__name__}.{name}")
+    for name in ("wire", "trainer", "recipe", "returned", "offspring")
+)
 MARK = os.environ[offspring.MARK]  # of this process
 
 
@@ -46,12 +44,12 @@ class Missing(Exception):
     """The state that a call needs is not here."""
 
 
-class Member:
-    """A trainer, and the name of the state that it is in."""
+class Held:
+    """A trainer, and the name of the state that it is in; None: as it was made."""
 
     def __init__(self, trainer: Any):
         self.trainer = trainer
-        self.token: str | None = None  # None: as it was made
+        self.token: str | None = None
         self.finite = True
 
 
@@ -59,22 +57,22 @@ class Server:
     """The trainers of this process, by the uid of their members. Each public method answers the call of its name."""
 
     def __init__(self) -> None:
-        self._members: dict[Any, Member] = {}
+        self._members: dict[Any, Held] = {}
         self._build: Callable[[], Any]
         self._threads = threading.enumerate()
         self._others = offspring.marked(MARK)  # such as a script that has started the interpreter
 
     def describe(self, call: Mapping[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
-        """Take the recipe of the trainers, and say what they can do. Raises BadInput."""
+        """Take the recipe of the trainers, and say what they can do. Raises BadRecipe."""
         sys.path[:0] = call["path"]
         try:
             kind = recipe.trainer_class(call["trainer"])
             self._build = lambda: recipe.build(kind, call)
             described = returned.description(self._build())
-        except recipe.BadInput:
+        except recipe.BadRecipe:
             raise
         except (Exception, SystemExit) as error:
-            raise recipe.BadInput("agent", recipe.one_line(error)) from error
+            raise recipe.BadRecipe("agent", recipe.one_line(error)) from error
         return {**described, "python": platform.python_version()}, {}
 
     def train(self, call: Mapping[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
@@ -130,7 +128,7 @@ class Server:
         return {"threads": threads, "processes": has_children() or bool(offspring.marked(MARK) - self._others)}, {}
 
     @contextlib.contextmanager
-    def _member(self, call: Mapping[str, Any], arrays: Arrays) -> Iterator[Member]:
+    def _member(self, call: Mapping[str, Any], arrays: Arrays) -> Iterator[Held]:
         """The member of a call, in the state and with the hyperparameters that the call asks for. Raises Missing.
 
         It is out of the table until the call has succeeded, so that none is left half-changed.
@@ -145,8 +143,7 @@ class Server:
             member.trainer.close()
             member = None
         new = member is None
-        if member is None:
-            member = Member(self._build())
+        member = member or Held(self._build())
         try:
             if new:
                 with recipe.complaints("config"):
@@ -185,7 +182,7 @@ def answer(server: Server, call: Mapping[str, Any], arrays: Arrays) -> tuple[dic
         return getattr(server, call["call"])(call, arrays)
     except Missing:
         return {"missing": True}, {}
-    except recipe.BadInput as error:
+    except recipe.BadRecipe as error:
         place = {"field": error.field, "name": error.name, "known": list(error.known)}
         return {"error": "input", "text": " ".join(str(error).split()), **place}, {}
     except Exception as error:

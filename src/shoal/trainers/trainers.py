@@ -7,7 +7,7 @@ import importlib.util
 import sys
 import sysconfig
 from collections import namedtuple
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
@@ -65,13 +65,8 @@ class Trainers:
         self._first = self._process(0)  # its log has no name until the run has a directory
         try:
             about = self._first.description
-            hyper = {name: float(x) for name, x in about["hyper"].items()}
-            self.hyper: Hyper = namedtuple("Hyper", list(hyper))(**hyper)
-            if lacking := [name for name in about["space"] if name not in hyper]:
-                raise unknown("agent.space", lacking[0], hyper)
-            self.space: dict[str, Range] = {name: _range(name, r) for name, r in about["space"].items()}
-            self.limits = {name: (float(low), float(high)) for name, (low, high) in about["limits"].items()}
-            self.spec, self.acts, self.exports = _spec(about["spec"]), bool(about["act"]), bool(about["export"])
+            self.hyper, self.space, self.limits, self.spec = described(about)
+            self.acts, self.exports = bool(about["act"]), bool(about["export"])
         except BaseException as error:
             self.close()
             if isinstance(error, TrainerFailed):
@@ -110,13 +105,35 @@ def is_trainer(agent: Any, python: str | None) -> bool:
     module, _, name = agent.partition(":")
     if module in ADAPTERS or python is not None:
         return True
+    return _methods(f"{module}.{name}", set()) >= METHODS
+
+
+def _methods(place: str, seen: set[str]) -> set[str]:
+    """The functions of the class at a dotted place and of those that it builds on in any module, but for those `seen`."""
+    module, _, name = place.rpartition(".")
+    imported: dict[str, str] = {}  # dotted places by what they are called here
+    own: set[str] = set()
+    bases = [name]  # if there is no such class, it may be imported
     try:
-        file = _file_of(module)
-        tree = ast.parse(Path(file).read_text(encoding="utf-8")) if file else None
+        file = None if place in seen else _file_of(module)
+        package = module if file and Path(file).name == "__init__.py" else module.rpartition(".")[0]
+        for node in ast.walk(ast.parse(Path(file).read_text(encoding="utf-8"))) if file else ():
+            if isinstance(node, ast.ImportFrom):
+                source = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+                imported |= {x.asname or x.name: f"{source}.{x.name}" for x in node.names}
+            elif isinstance(node, ast.Import):
+                imported |= {x.asname: x.name for x in node.names if x.asname}
+            elif isinstance(node, ast.ClassDef) and node.name == name:
+                own |= {x.name for x in node.body if isinstance(x, ast.FunctionDef)}
+                bases = [ast.unparse(base).partition("[")[0] for base in node.bases]
     except (ImportError, ValueError, OSError, SyntaxError):
-        return False
-    classes = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)} if tree else {}
-    return _methods(name, classes) >= METHODS
+        return set()
+    seen.add(place)
+    for base in bases if file else ():
+        first, dot, rest = base.partition(".")
+        there = imported.get(first, first if dot else f"{module}.{first}")
+        own |= _methods(f"{there}{dot}{rest}", seen)
+    return own
 
 
 def _file_of(module: str) -> str | None:
@@ -129,15 +146,6 @@ def _file_of(module: str) -> str | None:
     return found.origin if found else None
 
 
-def _methods(name: str, classes: Mapping[str, ast.ClassDef]) -> set[str]:
-    """The functions of a class and of those in the same file that it builds on."""
-    if name not in classes:
-        return set()
-    own = {node.name for node in classes[name].body if isinstance(node, ast.FunctionDef)}
-    bases = [base.id for base in classes[name].bases if isinstance(base, ast.Name) and base.id != name]
-    return own.union(*(_methods(base, classes) for base in bases))
-
-
 def own_folders() -> tuple[str, ...]:
     """Where this interpreter looks for modules that are not installed."""
     python = sysconfig.get_path("stdlib")
@@ -146,33 +154,36 @@ def own_folders() -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(str, own)))
 
 
-def _range(name: str, about: Any) -> Range:
-    """What a trainer says of a range. Raises BadInput."""
+def described(
+    about: Mapping[str, Any],
+) -> tuple[Hyper, dict[str, Range], dict[str, tuple[float, float]], Spec | None]:
+    """What a process says of its trainers: their hyperparameters, the ranges that are tuned by default, limits, and what the
+    environment is like. Raises BadField."""
+    usual = {name: float(x) for name, x in about["hyper"].items()}
+    hyper: Hyper = namedtuple("Hyper", list(usual))(**usual)
+    for name in about["space"]:
+        if name not in usual:
+            raise unknown("agent.space", name, usual)
     try:
-        return build(Range, about, f"space.{name}.")
+        space = {name: build(Range, r, f"space.{name}.") for name, r in about["space"].items()}
     except BadField as error:
         raise error.within("agent") from error
+    return hyper, space, {name: (low, high) for name, (low, high) in about["limits"].items()}, _spec(about["spec"])
 
 
 def _spec(about: Any) -> Spec | None:
     """What a trainer says of its environment."""
     if about is None:
         return None
-    kinds: dict[str, Any] = {"discrete": _discrete, "continuous": _continuous}
     with suppress(AttributeError, KeyError, OverflowError, TypeError, ValueError):
-        action = dict(about["action"])
-        made: ActionSpace = kinds[action.pop("kind")](**action)
+        made: ActionSpace | None = None
+        match about["action"]:
+            case {"kind": "discrete", "n": n, **other} if other.keys() <= {"start"}:
+                made = Discrete(int(n), start=int(about["action"].get("start", 0)))
+            case {"kind": "continuous", "low": low, "high": high, **other} if not other and len(low) == len(high):
+                made = Continuous(tuple(map(float, low)), tuple(map(float, high)))
         shape, dtype = tuple(index(n) for n in about["obs_shape"]), np.dtype(str(about["obs_dtype"]))
-        if dtype.kind in "biuf" and all(n > 0 for n in (*shape, *made.shape, getattr(made, "n", 1))):
+        if made and dtype.kind in "biuf" and all(n > 0 for n in (*shape, *made.shape, getattr(made, "n", 1))):
             return Spec(shape, dtype.name, made)
     example = '{"obs_shape": [4], "obs_dtype": "float32", "action": {"kind": "discrete", "n": 2}}'
     raise BadField("agent", f"its spec cannot be read: {about}", f"it must be such as {example}")
-
-
-def _discrete(n: int, start: int = 0) -> Discrete:
-    return Discrete(int(n), start=int(start))
-
-
-def _continuous(low: Sequence[float], high: Sequence[float]) -> Continuous:
-    bounds = [(float(x), float(y)) for x, y in zip(low, high, strict=True)]
-    return Continuous(tuple(x for x, _ in bounds), tuple(y for _, y in bounds))

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import socket
 import struct
-from typing import Any, Mapping  # noqa: UP035 (Python 3.8)
+from typing import Any, Dict, Mapping, Tuple  # noqa: UP035 (Python 3.8)
 
 import numpy as np
 
+Frame = Tuple[Dict[str, Any], Dict[str, np.ndarray]]  # noqa: UP006
 LENGTH = struct.Struct(">Q")
 DTYPES = {"|b1", "|i1", "|u1"} | {f"<{kind}{size}" for kind in "iuf" for size in (2, 4, 8)}
 PARTS = ("learned", "memory")  # of a state
@@ -33,7 +34,7 @@ def send(peer: socket.socket, data: Mapping[str, Any], arrays: Mapping[str, np.n
         peer.sendall(np.ascontiguousarray(x).reshape(-1).view(np.uint8).data)
 
 
-def receive(peer: socket.socket) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def receive(peer: socket.socket) -> Frame:
     """The data and arrays of the next frame. Raises EOFError where the peer is gone, ValueError for what is no frame."""
     size = LENGTH.unpack(_read(peer, LENGTH.size))[0]
     if size > LONGEST:
