@@ -258,6 +258,35 @@ def test_an_environment_that_is_not_registered(start):
     assert returns[0].max() < 500
 
 
+COUNTING = """
+import gymnasium, numpy as np
+
+class Counting(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 5, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self):
+        self.x = np.zeros(1, np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        self.x[:] = 0
+        return self.x, {}
+
+    def step(self, action):
+        self.x += 1
+        return self.x, 0.0, False, bool(self.x[0] == 5), {}
+"""
+
+
+def test_the_last_observation_of_an_episode_stays_as_it_is(process_of, tmp_path):
+    """Of an environment that changes its observation in place, and is truncated after five steps."""
+    (tmp_path / "counting.py").write_text(COUNTING)
+    recipe = Recipe("sb3:DQN", "counting:Counting", config=SMALL | {"buffer_size": 20}, path=[str(tmp_path)])
+    trained = member(process_of(PYTHON, recipe))
+    trained.train(1, 12)
+    np.testing.assert_array_equal(trained.state.memory["next_observations"].ravel()[:12], [1, 2, 3, 4, 5] * 2 + [1, 2])
+
+
 BAD = [
     ("PPP", "CartPole-v1", {}, "agent: 'PPP' does not exist; did you mean PPO?"),
     ("PPO", "CartPole-v1", {"gama": 0.9}, "config: 'gama' does not exist; did you mean gamma?"),

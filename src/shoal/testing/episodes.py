@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from shoal.trainers.process import Recipe
+from shoal.trainers.recipe import environment
 from shoal.trainers.remote import RemoteTrainer
 
 LONGEST = 5_000  # steps of an episode that is played
@@ -18,13 +18,8 @@ LONGEST = 5_000  # steps of an episode that is played
 @contextmanager
 def made(recipe: Recipe) -> Iterator[Any]:
     """The environment of a recipe, as trainers make it with gymnasium; None where that is not possible here."""
-    module, colon, name = recipe.env.partition(":")
     try:
-        import gymnasium
-
-        own = getattr(importlib.import_module(module), name, None) if colon and module != "gym" else None
-        made = own or (lambda **options: gymnasium.make(recipe.env.removeprefix("gym:"), **options))
-        env = made(**recipe.env_options)
+        env = environment(recipe.env, recipe.env_options)
     except Exception:  # of other people's code, which may need what only the trainer's interpreter has
         env = None
     try:

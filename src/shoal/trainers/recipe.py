@@ -24,7 +24,7 @@ class BadRecipe(Exception):
 def trainer_class(name: str) -> Any:
     """The class that `adapter:NAME` or `package.module:Class` names. Raises BadRecipe."""
     place, _, attribute = name.partition(":")
-    with complaints("agent"):
+    with blamed("agent"):
         if place in ADAPTERS:
             return importlib.import_module(f"{__package__}.{place}").trainer(attribute)
         try:
@@ -46,13 +46,25 @@ def build(kind: Any, recipe: Mapping[str, Any]) -> Any:
         inspect.signature(kind).bind(*arguments, **options)
     except TypeError as error:
         raise BadRecipe("config", f"{recipe['trainer']} does not take it: {error}") from error
-    with complaints("config"):
+    with blamed("config"):
         return kind(*arguments, **options)
 
 
+def environment(name: str, options: Mapping[str, Any]) -> Any:
+    """The environment of gymnasium that `gym:ID`, an id, or `module:Class` names. Raises what making it raises."""
+    module, colon, attribute = name.partition(":")
+    if colon and module != "gym" and (own := getattr(importlib.import_module(module), attribute, None)) is not None:
+        return own(**options)  # a class, or a function that makes one
+    return importlib.import_module("gymnasium").make(name.removeprefix("gym:"), **options)
+
+
 @contextlib.contextmanager
-def complaints(field: str) -> Iterator[None]:
-    """What a trainer raises about its input becomes BadRecipe, about `field` where it does not say of which field."""
+def blamed(field: str) -> Iterator[None]:
+    """What a trainer raises about its input becomes BadRecipe, about `field` where it does not say of which field.
+
+    It is not that of core/user_code.py, as Shoal need not be here; nor does it blame the input for every error: others end the
+    call, and say where in other people's code they arose.
+    """
     try:
         yield
     except ModuleNotFoundError as error:

@@ -10,7 +10,7 @@ import keyword
 from typing import Any, Callable, Mapping, Sequence  # noqa: UP035 (Python 3.8)
 
 import numpy as np
-from shoal_trainers.recipe import BadRecipe, complaints
+from shoal_trainers.recipe import BadRecipe, blamed
 from shoal_trainers.trainer import Report, State
 from shoal_trainers.wire import DTYPES
 
@@ -27,7 +27,7 @@ class Misreturned(Exception):
 
 def description(trainer: Any) -> dict[str, Any]:
     """What a trainer says of itself. Raises BadRecipe."""
-    with complaints("config"):  # some find out when they are asked
+    with blamed("config"):  # some find out when they are asked
         hyper, space, limits, spec = (getattr(trainer, name, None) for name in ("hyper", "space", "limits", "spec"))
     try:
         described = {

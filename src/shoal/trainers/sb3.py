@@ -24,7 +24,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from shoal_trainers import adapter, live, sb3_state
-from shoal_trainers.recipe import BadRecipe
+from shoal_trainers.recipe import BadRecipe, environment
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.monitor import Monitor
@@ -34,6 +34,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 OPTIONS = {"n_envs": 1, "normalize": False}
+ALGORITHMS = (OnPolicyAlgorithm, OffPolicyAlgorithm)
 UNFIT = {"MaskablePPO": "in evaluations too it needs masks of the actions, which it does not get here; write sb3:PPO"}
 NOISES = {"normal": NormalActionNoise, "ornstein-uhlenbeck": OrnsteinUhlenbeckActionNoise}
 # Arguments that the adapter gives itself, or that would break what a member promises.
@@ -62,11 +63,7 @@ def trainer(name: str) -> Callable[..., Sb3]:
         except ModuleNotFoundError as error:
             text = f"there is no {name} in stable_baselines3 ({', '.join(sorted(found))}), and sb3_contrib is not installed"
             raise BadRecipe("agent", text) from error
-        found |= {
-            key: x
-            for key, x in members.items()
-            if isinstance(x, type) and issubclass(x, (OnPolicyAlgorithm, OffPolicyAlgorithm))
-        }
+        found |= {key: x for key, x in members.items() if isinstance(x, type) and issubclass(x, ALGORITHMS)}
         if name in UNFIT:
             raise BadRecipe("agent", f"{name} cannot be a member: {UNFIT[name]}")
         if name in found:
@@ -126,7 +123,7 @@ class Sb3(adapter.Adapter):
         networks = options["policy_kwargs"] = dict(options.get("policy_kwargs") or {})
         try:
             networks |= {name: _class(x, CLASSES[name]) for name, x in networks.items() if name in CLASSES}
-            env = DummyVecEnv([lambda: Monitor(self._make_env()) for _ in range(n_envs)])
+            env = DummyVecEnv([lambda: Monitor(_Kept(self._make_env())) for _ in range(n_envs)])
             if normalize:
                 env = VecNormalize(env, **({} if normalize is True else normalize), gamma=options["gamma"])
             if noise_type:
@@ -202,11 +199,8 @@ class Sb3(adapter.Adapter):
             env.close()
 
     def _make_env(self) -> gymnasium.Env:
-        module, colon, name = self._env.partition(":")
         try:
-            if colon and module != "gym" and (own := getattr(importlib.import_module(module), name, None)) is not None:
-                return own(**self._env_options)  # a class, or a function that makes one
-            return gymnasium.make(name if module == "gym" else self._env, **self._env_options)
+            return environment(self._env, self._env_options)
         except (gymnasium.error.Error, ModuleNotFoundError, TypeError) as error:
             raise BadRecipe("env", f"{self._env} cannot be made: {error}") from error
 
@@ -245,6 +239,13 @@ class Sb3(adapter.Adapter):
             if not running:
                 break
         return returns
+
+
+class _Kept(gymnasium.ObservationWrapper):
+    """Hands out observations that stay as they are: SB3 begins the next episode before it copies the last one of this."""
+
+    def observation(self, observation: Any) -> Any:
+        return copy.deepcopy(observation)
 
 
 class _Episodes(BaseCallback):

@@ -146,7 +146,7 @@ class Server:
         member = member or Held(self._build())
         try:
             if new:
-                with recipe.complaints("config"):
+                with recipe.blamed("config"):
                     member.trainer.make(call["hyper"], call["built_seed"])
             if not held and given:
                 learned, memory = wire.split(arrays)
