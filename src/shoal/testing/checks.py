@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable
+from contextlib import closing, suppress
 
 import numpy as np
 
@@ -77,10 +78,8 @@ def _has_an_effect(t: Trainee, name: str, hyper: dict[str, float]) -> None:
     t.train(member, 2)
     # Another interval with the usual values: what then differs is what was learned, not the value itself.
     member.hyper = t.hyper
-    same = not t.differences(t.train(member, 3), t.usual[2])
-    assert not same, (
-        f"{name} has no effect: {hyper[name]:g} instead of {t.hyper[name]:g} changes nothing that is learned"
-    )
+    wrong = f"{name} has no effect: {hyper[name]:g} instead of {t.hyper[name]:g} changes nothing that is learned"
+    assert t.differences(t.train(member, 3), t.usual[2]), wrong
 
 
 def check_state_is_complete(t: Trainee) -> None:
@@ -126,15 +125,12 @@ def check_evaluation(t: Trainee) -> None:
     t.train(member, 1)
     returns = member.evaluate(SEEDS)
     assert np.isfinite(returns).all(), f"evaluate gave {returns.tolist()} for weights that are finite"
-    again = member.evaluate(SEEDS)
-    assert np.array_equal(again, returns), (
-        "two evaluations with the same seeds differ: it must be greedy, and seed episodes"
-    )
+    wrong = "two evaluations with the same seeds differ: it must be greedy, and seed episodes"
+    assert np.array_equal(member.evaluate(SEEDS), returns), wrong
     other = t.member(State(t.usual[0].learned, {}, {}), seed=9).evaluate(SEEDS)
     assert np.array_equal(other, returns), "an evaluation depends on something that is not in `learned`"
-    t.expect_equal(
-        t.train(member, 2), t.usual[1], "a member trains differently after an evaluation: it changed something"
-    )
+    wrong = "a member trains differently after an evaluation: it changed something"
+    t.expect_equal(t.train(member, 2), t.usual[1], wrong)
 
 
 def check_episodes(t: Trainee) -> None:
@@ -188,15 +184,14 @@ def check_act(t: Trainee) -> None:
         try:
             given = member.act(np.zeros((batch, *seen), spec["obs_dtype"])).shape
         except Raised as error:
-            raise AssertionError(
-                f"spec has obs_shape = {list(seen)}, of which act makes no actions: {error}"
-            ) from error
+            wrong = f"spec has obs_shape = {list(seen)}, of which act makes no actions: {error}"
+            raise AssertionError(wrong) from error
         assert given == (batch, *shape), (
             f"act gave actions of shape {list(given)} for observations {[batch, *seen]}, which must be {[batch, *shape]}"
         )
-    with made(t.recipe) as env:
-        if env is None:
-            return
+    if (env := made(t.recipe)) is None:
+        return
+    with closing(env):
         there = np.shape(env.reset(seed=SEEDS[0])[0])
         assert there == seen, f"spec has obs_shape = {list(seen)}, and the environment gives observations {list(there)}"
         played = [episode(env, member, spec["obs_dtype"], seed) for seed in SEEDS]
@@ -247,9 +242,8 @@ def check_what_diverged(t: Trainee) -> None:
     try:
         finite = member.train(2, t.steps).finite
     except Raised as error:
-        raise AssertionError(
-            f"weights that are not finite made it fail, but its state looks finite: {error}"
-        ) from error
+        wrong = f"weights that are not finite made it fail, but its state looks finite: {error}"
+        raise AssertionError(wrong) from error
     assert not finite, "the state of weights that are not finite looks finite: it must show what is there"
 
 
@@ -264,11 +258,9 @@ def check_nothing_is_left(t: Trainee) -> None:
         left = process.close()
         assert not left["threads"], f"close leaves threads running: {', '.join(left['threads'])}"
         assert not left["processes"], "close leaves processes running"
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(pid, 0)
-        except ProcessLookupError:
-            return
-        raise AssertionError("the process does not end")
+            raise AssertionError("the process does not end")
 
 
 QUICK = (check_description, check_seeds, told_at_once, check_every_hyperparameter_has_an_effect)

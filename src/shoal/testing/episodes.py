@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -15,18 +13,12 @@ from shoal.trainers.remote import RemoteTrainer
 LONGEST = 5_000  # steps of an episode that is played
 
 
-@contextmanager
-def made(recipe: Recipe) -> Iterator[Any]:
+def made(recipe: Recipe) -> Any:
     """The environment of a recipe, as trainers make it with gymnasium; None where that is not possible here."""
     try:
-        env = environment(recipe.env, recipe.env_options)
+        return environment(recipe.env, recipe.env_options)
     except Exception:  # of other people's code, which may need what only the trainer's interpreter has
-        env = None
-    try:
-        yield env
-    finally:
-        if env is not None:
-            env.close()
+        return None
 
 
 def episode(env: Any, member: RemoteTrainer, dtype: str, seed: int) -> float | None:

@@ -21,7 +21,7 @@ import numpy as np
 
 from shoal.core.atomic import open_descriptor
 from shoal.core.errors import BadField, BadInput, unknown
-from shoal.trainers import offspring, wire
+from shoal.trainers import descendants, wire
 
 SERVER = Path(__file__).with_name("server.py")
 LINES = 5  # of a log that are shown
@@ -55,11 +55,7 @@ class Died(TrainerFailed):
 
 
 class Raised(TrainerFailed):
-    """The trainer's own code raised an error; `traceback` is its text. The process lives on, without that member."""
-
-    def __init__(self, message: str, traceback: str):
-        super().__init__(message)
-        self.traceback = traceback
+    """The trainer's own code raised an error, whose traceback is in the log. The process lives on, without that member."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +179,7 @@ class TrainerProcess:
                     stdin=subprocess.DEVNULL,
                     stdout=self._log,
                     stderr=subprocess.STDOUT,
-                    env=os.environ | self._env | {offspring.MARK: mark},
+                    env=os.environ | self._env | {descendants.MARK: mark},
                     pass_fds=[theirs.fileno()],
                     start_new_session=True,
                 )
@@ -210,7 +206,7 @@ class TrainerProcess:
         process.wait()
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        offspring.end(mark)
+        descendants.end(mark)
         with suppress(OSError):
             peer.shutdown(socket.SHUT_RDWR)
 
@@ -230,7 +226,7 @@ class TrainerProcess:
                 value = self._python if answer["field"] == "python" else None
                 raise BadField(answer["field"], answer["text"], value=value)
             case "failed":
-                raise Raised(f"{self.recipe.trainer} failed: {answer['text']}", answer["traceback"])
+                raise Raised(f"{self.recipe.trainer} failed: {answer['text']}")
         return answer, arrays
 
     def _receive(self) -> wire.Frame:

@@ -62,8 +62,8 @@ def environment(name: str, options: Mapping[str, Any]) -> Any:
 def blamed(field: str) -> Iterator[None]:
     """What a trainer raises about its input becomes BadRecipe, about `field` where it does not say of which field.
 
-    It is not that of core/user_code.py, as Shoal need not be here; nor does it blame the input for every error: others end the
-    call, and say where in other people's code they arose.
+    It is not that of core/user_code.py, as Shoal need not be here; nor is the input to blame for every error: others end
+    the call, and say where in other people's code they arose.
     """
     try:
         yield

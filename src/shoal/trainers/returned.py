@@ -98,9 +98,9 @@ def returns(value: Any, seeds: Sequence[int]) -> list[float]:
     return found
 
 
-def evaluation_steps(value: Any) -> int:
+def evaluation_steps(trainer: Any) -> int:
     """What it says that the last `evaluate` has taken."""
-    return _count("its evaluation_steps are", value)
+    return _count("its evaluation_steps are", getattr(trainer, "evaluation_steps", 0))
 
 
 def actions(value: Any, observations: int) -> np.ndarray:

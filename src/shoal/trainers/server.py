@@ -19,12 +19,13 @@ import threading
 import traceback
 import types
 from pathlib import Path
-from typing import Any, Callable, Iterator, Mapping  # noqa: UP035 (Python 3.8)
+from typing import Any, Callable, Dict, Iterator, Mapping, Tuple  # noqa: UP035 (Python 3.8)
 
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
 Arrays = Mapping[str, np.ndarray]
+Frame = Tuple[Dict[str, Any], Arrays]  # noqa: UP006
 
 
 # This folder as a package, so that its files can import one another where Shoal is not installed.
@@ -33,102 +34,71 @@ package.__path__ = [str(HERE)]
 sys.modules[package.__name__] = package
 
 
-wire, protocol, recipe, returned, offspring = (
+wire, protocol, recipe, returned, descendants = (
     importlib.import_module(f"{package.__name__}.{name}")
-    for name in ("wire", "trainer", "recipe", "returned", "offspring")
+    for name in ("wire", "trainer", "recipe", "returned", "descendants")
 )
-MARK = os.environ[offspring.MARK]  # of this process
+MARK = os.environ[descendants.MARK]  # of this process
 
 
 class Missing(Exception):
     """The state that a call needs is not here."""
 
 
-class Held:
-    """A trainer, and the name of the state that it is in; None: as it was made."""
-
-    def __init__(self, trainer: Any):
-        self.trainer = trainer
-        self.token: str | None = None
-        self.finite = True
-
-
 class Server:
     """The trainers of this process, by the uid of their members. Each public method answers the call of its name."""
 
     def __init__(self) -> None:
-        self._members: dict[Any, Held] = {}
+        self._members: dict[Any, ServedMember] = {}
         self._build: Callable[[], Any]
         self._threads = threading.enumerate()
-        self._others = offspring.marked(MARK)  # such as a script that has started the interpreter
+        self._others = descendants.marked(MARK)  # such as a script that has started the interpreter
 
-    def describe(self, call: Mapping[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
+    def answer(self, call: Mapping[str, Any], arrays: Arrays) -> Frame:
+        """What a call gives, or what went wrong in it."""
+        try:
+            if hasattr(ServedMember, call["call"]):
+                with self._member(call, arrays) as member:
+                    return getattr(member, call["call"])(call, arrays)
+            return getattr(self, call["call"])(call), {}
+        except Missing:
+            return {"missing": True}, {}
+        except recipe.BadRecipe as error:
+            place = {"field": error.field, "name": error.name, "known": list(error.known)}
+            return {"error": "input", "text": " ".join(str(error).split()), **place}, {}
+        except Exception as error:
+            traceback.print_exc()
+            text = str(error) if isinstance(error, returned.Misreturned) else recipe.one_line(error)
+            return {"error": "failed", "text": text}, {}
+
+    def describe(self, call: Mapping[str, Any]) -> dict[str, Any]:
         """Take the recipe of the trainers, and say what they can do. Raises BadRecipe."""
         sys.path[:0] = call["path"]
         try:
             kind = recipe.trainer_class(call["trainer"])
             self._build = lambda: recipe.build(kind, call)
-            described = returned.description(self._build())
+            return {**returned.description(self._build()), "python": platform.python_version()}
         except recipe.BadRecipe:
             raise
         except (Exception, SystemExit) as error:
             raise recipe.BadRecipe("agent", recipe.one_line(error)) from error
-        return {**described, "python": platform.python_version()}, {}
 
-    def train(self, call: Mapping[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
-        """One interval from the state `token`; the new state comes back and is called `next`."""
-        diverged = ""
-        with self._member(call, arrays) as member:
-            trainer = member.trainer
-            trainer.begin(call["seed"])
-            try:
-                given = trainer.train(call["steps"])
-            except Exception as error:
-                # Libraries raise errors of many kinds where weights are not finite: that is a result, not a failure.
-                if finite(returned.state(trainer.get_state()).learned):
-                    raise
-                given, diverged = protocol.Report(0, (), {}), recipe.one_line(error)
-            report, state = returned.report(given), returned.state(trainer.get_state())
-            member.token, member.finite = call["next"], finite(state.learned)
-        content = {**report._asdict(), "own": state.own, "finite": member.finite, "diverged": diverged}
-        return content, wire.join(state.learned, state.memory)
-
-    def evaluate(self, call: Mapping[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
-        """Returns of one episode per seed; NaN where weights are not finite."""
-        seeds = call["seeds"]
-        with self._member(call, arrays) as member:
-            if not member.finite:
-                return {"returns": [math.nan] * len(seeds), "steps": 0}, {}
-            returns = returned.returns(member.trainer.evaluate(seeds), seeds)
-            steps = returned.evaluation_steps(getattr(member.trainer, "evaluation_steps", 0))
-        return {"returns": returns, "steps": steps}, {}
-
-    def act(self, call: Mapping[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
-        """Actions [B, ...] for observations [B, ...]."""
-        with self._member(call, arrays) as member:
-            return {}, {"action": returned.actions(member.trainer.act(arrays["obs"]), len(arrays["obs"]))}
-
-    def export(self, call: Mapping[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
-        """Have the trainer write its model into a file."""
-        with self._member(call, arrays) as member:
-            return {"files": returned.files(member.trainer.export(call["path"]))}, {}
-
-    def log(self, call: Mapping[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
+    def log(self, call: Mapping[str, Any]) -> dict[str, Any]:
         """Print into another file from now on."""
         with open(call["path"], "ab") as file:
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
-        return {}, {}
+        return {}
 
-    def close(self, call: Mapping[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
+    def close(self, call: Mapping[str, Any]) -> dict[str, Any]:
         """Close all trainers. Says what they leave behind: threads by name, and whether there are processes."""
         while self._members:
             self._members.popitem()[1].trainer.close()
         threads = [thread.name for thread in threading.enumerate() if thread not in self._threads]
-        return {"threads": threads, "processes": has_children() or bool(offspring.marked(MARK) - self._others)}, {}
+        return {"threads": threads, "processes": has_children() or bool(descendants.marked(MARK) - self._others)}
 
     @contextlib.contextmanager
-    def _member(self, call: Mapping[str, Any], arrays: Arrays) -> Iterator[Held]:
+    def _member(self, call: Mapping[str, Any], arrays: Arrays) -> Iterator[ServedMember]:
         """The member of a call, in the state and with the hyperparameters that the call asks for. Raises Missing.
 
         It is out of the table until the call has succeeded, so that none is left half-changed.
@@ -143,7 +113,7 @@ class Server:
             member.trainer.close()
             member = None
         new = member is None
-        member = member or Held(self._build())
+        member = member or ServedMember(self._build())
         try:
             if new:
                 with recipe.blamed("config"):
@@ -161,6 +131,47 @@ class Server:
         self._members[uid] = member
 
 
+class ServedMember:
+    """A trainer, and the name of the state that it is in; None: as it was made. Each method answers the call of its name."""
+
+    def __init__(self, trainer: Any):
+        self.trainer = trainer
+        self.token: str | None = None
+        self.finite = True
+
+    def train(self, call: Mapping[str, Any], arrays: Arrays) -> Frame:
+        """One interval from the state `token`; the new state comes back and is called `next`."""
+        diverged = ""
+        self.trainer.begin(call["seed"])
+        try:
+            given = self.trainer.train(call["steps"])
+        except Exception as error:
+            # Libraries raise errors of many kinds where weights are not finite: that is a result, not a failure.
+            if finite(returned.state(self.trainer.get_state()).learned):
+                raise
+            given, diverged = protocol.Report(0, (), {}), recipe.one_line(error)
+        report, state = returned.report(given), returned.state(self.trainer.get_state())
+        self.token, self.finite = call["next"], finite(state.learned)
+        content = {**report._asdict(), "own": state.own, "finite": self.finite, "diverged": diverged}
+        return content, wire.join(state.learned, state.memory)
+
+    def evaluate(self, call: Mapping[str, Any], arrays: Arrays) -> Frame:
+        """Returns of one episode per seed; NaN where weights are not finite."""
+        seeds = call["seeds"]
+        if not self.finite:
+            return {"returns": [math.nan] * len(seeds), "steps": 0}, {}
+        returns = returned.returns(self.trainer.evaluate(seeds), seeds)
+        return {"returns": returns, "steps": returned.evaluation_steps(self.trainer)}, {}
+
+    def act(self, call: Mapping[str, Any], arrays: Arrays) -> Frame:
+        """Actions [B, ...] for observations [B, ...]."""
+        return {}, {"action": returned.actions(self.trainer.act(arrays["obs"]), len(arrays["obs"]))}
+
+    def export(self, call: Mapping[str, Any], arrays: Arrays) -> Frame:
+        """Have the trainer write its model into a file."""
+        return {"files": returned.files(self.trainer.export(call["path"]))}, {}
+
+
 def finite(learned: Arrays) -> bool:
     """Whether all numbers of a state are finite."""
     return all(bool(np.isfinite(x).all()) for x in learned.values() if x.dtype.kind == "f")
@@ -176,26 +187,12 @@ def has_children() -> bool:
     return True
 
 
-def answer(server: Server, call: Mapping[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
-    """What a call gives, or what went wrong in it."""
-    try:
-        return getattr(server, call["call"])(call, arrays)
-    except Missing:
-        return {"missing": True}, {}
-    except recipe.BadRecipe as error:
-        place = {"field": error.field, "name": error.name, "known": list(error.known)}
-        return {"error": "input", "text": " ".join(str(error).split()), **place}, {}
-    except Exception as error:
-        text = str(error) if isinstance(error, returned.Misreturned) else recipe.one_line(error)
-        return {"error": "failed", "text": text, "traceback": traceback.format_exc()}, {}
-
-
 def end_with(peer: socket.socket) -> None:
     """Wait until the host is gone, then end this process and all that it has started."""
     poll = select.poll()
     poll.register(peer, 0)  # nothing but the end of the connection
     poll.poll()
-    offspring.end(MARK)
+    descendants.end(MARK)
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
@@ -210,7 +207,7 @@ def main(descriptor: int) -> None:
     server = Server()
     wire.send(peer, {"ready": True}, {})
     while True:
-        wire.send(peer, *answer(server, *wire.receive(peer)))
+        wire.send(peer, *server.answer(*wire.receive(peer)))
 
 
 if __name__ == "__main__":
