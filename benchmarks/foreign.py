@@ -28,7 +28,7 @@ import shoal
 from shoal.experiment.experiment import Fitness
 from shoal.trainers.process import Recipe, TrainerProcess, limited
 from shoal.trainers.remote import RemoteTrainer
-from shoal.trainers.trainers import Processes, own_folders
+from shoal.trainers.trainers import TrainerProcesses, own_folders
 
 PROCESSES, WARM_UP = 2, 1  # intervals that do not count
 BARE, RAY = (Path(__file__).parent / "baselines" / name for name in ("sb3_bare.py", "ray_tune.py"))
@@ -72,7 +72,7 @@ def population(arguments: argparse.Namespace, config: dict) -> tuple[float, floa
                 **{"population": arguments.members, "generations": WARM_UP + arguments.intervals},
                 **{"interval": arguments.steps, "final_episodes": 2, "run_dir": f"{folder}/run"},
                 fitness=Fitness(episodes=2),
-                processes=Processes(count=PROCESSES),
+                processes=TrainerProcesses(count=PROCESSES),
             )
         )
         rows = generations(Path(folder) / "run")[WARM_UP:]

@@ -39,7 +39,7 @@ from shoal.methods.pbt.select import SELECTORS
 from shoal.study.statistics import improvement, improvement_interval
 from shoal.study.study import budgets, trials
 from shoal.study.study import read as read_study
-from shoal.trainers.trainers import Processes, Trainers, is_trainer
+from shoal.trainers.trainers import TrainerProcesses, Trainers, is_trainer
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md"))]
@@ -247,7 +247,7 @@ def rows_of(kind: Any) -> list[tuple[str, Any]]:
     return [(f.name, getattr(default, f.name)) for f in fields(kind)]
 
 
-KINDS = (Experiment, ExchangeSettings, Fitness, Levels, Checkpoint, Processes, WeightsAndBiases)
+KINDS = (Experiment, ExchangeSettings, Fitness, Levels, Checkpoint, TrainerProcesses, WeightsAndBiases)
 FIELDS = [row for kind in (*KINDS, Range) for row in rows_of(kind)]
 
 

@@ -31,7 +31,7 @@ from shoal.methods.evolving import Pbt
 from shoal.report.run import schedule
 from shoal.run.champion import load_champion
 from shoal.run.loop import train
-from shoal.trainers.trainers import Processes
+from shoal.trainers.trainers import TrainerProcesses
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -111,7 +111,7 @@ SETTABLE: dict[str, tuple[str, Any]] = {  # what is given, and what the field th
     "run_dir": ("'1e5'", "1e5"),
     "python": ("/usr/bin/python3", "/usr/bin/python3"),
     "start": ("runs/before/champion", "runs/before/champion"),
-    "processes": ("{count: 3}", Processes(count=3)),
+    "processes": ("{count: 3}", TrainerProcesses(count=3)),
     "fitness": ("{episodes: 5}", Fitness(episodes=5)),
     "checkpoint": ("{keep: 5}", Checkpoint(keep=5)),
     "final_episodes": ("9", 9),

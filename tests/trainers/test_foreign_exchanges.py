@@ -16,7 +16,7 @@ from shoal.experiment.experiment import Experiment, Fitness
 from shoal.experiment.files import dump
 from shoal.report.run import schedule
 from shoal.run.loop import train
-from shoal.trainers.trainers import Processes
+from shoal.trainers.trainers import TrainerProcesses
 
 HERE = sys.executable if importlib.util.find_spec("stable_baselines3") else ""
 SB3 = os.environ.get("SHOAL_SB3_PYTHON", HERE)
@@ -56,7 +56,7 @@ def test_rl_games_through_a_directory(tmp_path: Path) -> None:
                 **{"generations": 3, "interval": 64, "final_episodes": 2, "method": best, "seed": 1},
                 exchange={"name": "directory", "workspace": str(tmp_path / "shared"), "worker": worker},
                 fitness=Fitness(episodes=2),
-                processes=Processes(count=1),
+                processes=TrainerProcesses(count=1),
             )
         )
     assert check_ancestry(tmp_path / "shared") >= 1

@@ -41,7 +41,7 @@ from shoal.run.checkpoint import read_manifest
 from shoal.run.loop import resume, train
 from shoal.run.members import read_members
 from shoal.trainers.remote import RemoteTrainer
-from shoal.trainers.trainers import Processes, Trainers, is_trainer
+from shoal.trainers.trainers import TrainerProcesses, Trainers, is_trainer
 
 SOUND = "support.trainers:Sound"
 GENERATIONS = 4
@@ -57,7 +57,7 @@ def bandit(run_dir: Path | None, **changes: Any) -> Experiment:
         "interval": 40,
         "final_episodes": 8,
         "fitness": Fitness(episodes=4),
-        "processes": Processes(count=2),
+        "processes": TrainerProcesses(count=2),
         "run_dir": None if run_dir is None else str(run_dir),
     }
     return Experiment(**usual | changes)
@@ -118,7 +118,13 @@ def test_no_seed_of_a_champions_test_has_selected_anybody(tmp_path: Path, monkey
         return evaluate(self, seeds)
 
     monkeypatch.setattr(RemoteTrainer, "evaluate", watched)
-    few = {"population": 2, "generations": 3, "interval": 4, "final_episodes": 4, "processes": Processes(count=1)}
+    few = {
+        "population": 2,
+        "generations": 3,
+        "interval": 4,
+        "final_episodes": 4,
+        "processes": TrainerProcesses(count=1),
+    }
     train(bandit(tmp_path / "r", **few))
     assert shoal("evaluate", tmp_path / "r", "--episodes", 4, "--trust-code").code == 0
     assert played[0:6:2] == played[1:6:2], "both members play the same"
@@ -157,7 +163,7 @@ def test_a_run_goes_on_exactly_in_other_processes(whole: Path, tmp_path: Path, c
 
 @pytest.mark.parametrize("shards", others_slow([2, 4], 2))
 def test_groups_and_processes_change_nothing_but_the_parts(whole: Path, tmp_path: Path, shards: int) -> None:
-    train(bandit(tmp_path / "r", shards=shards, processes=Processes(count=1)))
+    train(bandit(tmp_path / "r", shards=shards, processes=TrainerProcesses(count=1)))
     assert rows(tmp_path / "r/lineage.jsonl") == rows(whole / "lineage.jsonl")
 
 
@@ -418,7 +424,7 @@ def test_a_champion_acts_in_the_space_of_its_environment(tmp_path: Path) -> None
 
 
 def test_more_processes_than_episodes(tmp_path: Path) -> None:
-    result = train(bandit(tmp_path / "r", generations=1, final_episodes=1, processes=Processes(count=3)))
+    result = train(bandit(tmp_path / "r", generations=1, final_episodes=1, processes=TrainerProcesses(count=3)))
     assert result.summary["champion"]["evaluation"]["episodes"] == 1
 
 
@@ -509,7 +515,7 @@ def test_what_cannot_be(changes: dict[str, Any], message: str, tmp_path: Path) -
 
     with pytest.raises(BadInput, match=f"^{message}"):
         if isinstance(changes.get("processes"), dict):
-            changes = {"processes": build(Processes, changes["processes"], "processes.")}
+            changes = {"processes": build(TrainerProcesses, changes["processes"], "processes.")}
         train(bandit(tmp_path / "r", **changes))
     assert not (tmp_path / "r").exists() and not servers()
 

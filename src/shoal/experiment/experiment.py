@@ -14,7 +14,7 @@ from shoal.environments.levels import Levels
 from shoal.experiment.registry import method
 from shoal.methods.method import Method
 from shoal.methods.ranges import validate
-from shoal.trainers.trainers import Processes, is_trainer
+from shoal.trainers.trainers import TrainerProcesses, is_trainer
 
 INT32, INT64 = 2**31 - 1, 2**63 - 1
 # The least and the most of each. Checkpoints are named by eight digits.
@@ -31,7 +31,7 @@ LIMITS = {
 }
 CHANGEABLE = (  # in a run
     *("generations", "final_episodes", "checkpoint.every", "checkpoint.keep", "exchange.transfer", "python"),
-    *(f"processes.{option.name}" for option in fields(Processes)),
+    *(f"processes.{option.name}" for option in fields(TrainerProcesses)),
 )
 
 
@@ -136,7 +136,7 @@ class Experiment:
     start: str | None = None
     """a run whose members this one begins with, each with what its namesake had learned, or the fittest of more;
     RUN/champion: all of them with what the champion had learned"""
-    processes: Processes = field(default_factory=Processes)
+    processes: TrainerProcesses = field(default_factory=TrainerProcesses)
     fitness: Fitness = field(default_factory=Fitness)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     final_episodes: int = 100
@@ -200,7 +200,7 @@ def check(experiment: Experiment) -> Method:
         raise BadField("fitness.levels", "goes with levels", value=e.fitness.levels)
     trained = is_trainer(e.agent, e.python)
     for name in () if trained else ("python", "processes"):
-        if getattr(e, name) != getattr(Experiment, name, Processes()):
+        if getattr(e, name) != getattr(Experiment, name, TrainerProcesses()):
             raise BadField(name, "goes with trainers, such as agent: sb3:PPO")
     for name, number in e.hyper.items():
         if not math.isfinite(number):

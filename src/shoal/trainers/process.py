@@ -27,13 +27,7 @@ SERVER = Path(__file__).with_name("server.py")
 LINES = 5  # of a log that are shown
 NOTHING: Mapping[str, np.ndarray] = {}
 PATIENCE = 10.0  # seconds that a process gets to close its trainers
-THREADS = (
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-)
+THREADS = [f"{library}_NUM_THREADS" for library in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")] + ["VECLIB_MAXIMUM_THREADS"]
 
 
 class TrainerFailed(BadInput):

@@ -30,7 +30,7 @@ import yaml
 from rl_games.torch_runner import Runner
 from shoal_trainers import adapter, live, rl_games_state
 from shoal_trainers.recipe import BadRecipe
-from shoal_trainers.rl_games_env import Episodes, Shared, objective, register
+from shoal_trainers.rl_games_env import Episodes, SharedEnvironments, objective, register
 
 ALGORITHMS = ("a2c_continuous", "a2c_discrete")
 # Of `params.config`, with what cannot be had; false or absent is what a member needs.
@@ -112,14 +112,10 @@ class RlGames(adapter.Adapter):
         self._envs = self._shared()
         self._envs.users += 1
         params = copy.deepcopy(self._params)
-        params["seed"] = 0  # none of rl_games' own
-        params["torch_threads"] = 0  # as many as the process was given
-        config = params["config"]
-        config |= self._values(hyper)
+        params |= {"seed": 0, "torch_threads": 0}  # no seed of rl_games' own; as many threads as the process was given
+        config = params["config"] = {"name": "member", "reward_shaper": {}, **params["config"], **self._values(hyper)}
         config |= {"env_info": self._envs.info, "vec_env": self._envs.envs, "num_actors": self._envs.count}
         config |= {"population_based_training": False, "full_experiment_name": "member"}
-        config.setdefault("name", "member")
-        config.setdefault("reward_shaper", {})
         self._episodes = Episodes(self._objective)
         _seed_generators(seed)
         with tempfile.TemporaryDirectory() as folder:  # for logs and models, which Shoal keeps itself
@@ -184,11 +180,11 @@ class RlGames(adapter.Adapter):
         """Leave the environments to the other members of the process; the last one closes them."""
         self._envs.leave()
 
-    def _shared(self) -> Shared:
+    def _shared(self) -> SharedEnvironments:
         name = self._config["env_name"]
         try:
             register(name)
-            return Shared.of(name, int(self._config.get("num_actors", 1)), self._options)
+            return SharedEnvironments.of(name, int(self._config.get("num_actors", 1)), self._options)
         except (gymnasium.error.Error, ModuleNotFoundError, TypeError, KeyError) as error:
             raise BadRecipe("env", f"{name} cannot be made: {_said(error)}") from error
 
@@ -205,44 +201,38 @@ class RlGames(adapter.Adapter):
         algo.obs = algo.env_reset()
 
     def _play(self, seeds: Sequence[int]) -> list[float]:
-        """What one episode for each seed is worth, side by side; copies of the last one fill the environments up."""
+        """Copies of the last episode fill the environments up."""
         algo, agents = self.algo, self.algo.num_agents
         self._reset([*seeds, *[seeds[-1]] * (self._envs.count - len(seeds))])
-        running, sums, values = set(range(len(seeds))), np.zeros(len(seeds)), [0.0] * len(seeds)
+        running, found = set(range(len(seeds))), np.full(len(seeds), 0.0 if self._objective is None else np.nan)
         for _ in range(LONGEST):
             algo.obs, rewards, dones, infos = algo.env_step(self._likeliest(algo.obs))
             self.evaluation_steps += len(running)
-            sums += rewards[::agents, 0].cpu().numpy()[: len(seeds)]
-            ended = [row for row in dones[::agents].nonzero().flatten().tolist() if row in running]
-            if ended:
-                worth = sums[ended] if self._objective is None else objective(infos, self._objective, ended)
-                for row, value in zip(ended, worth, strict=True):
-                    values[row] = float(value)
-                running.difference_update(ended)
+            ended = sorted(running.intersection(dones[::agents].nonzero().flatten().tolist()))
+            if self._objective is None:
+                rows = sorted(running)
+                found[rows] += rewards[::agents, 0].cpu().numpy()[rows]
+            elif ended:
+                found[ended] = objective(infos, self._objective, ended)
+            running.difference_update(ended)
             if not running:
-                return values
+                break
             if algo.is_rnn:
                 for x in algo.rnn_states:
                     x[:, dones.nonzero().flatten(), :] = 0
-        for row in running:
-            values[row] = float(sums[row]) if self._objective is None else float("nan")
-        return values
+        return found.tolist()
 
     def _likeliest(self, obs: Mapping[str, Any]) -> torch.Tensor:
         """Actions as rl_games gives them to `env_step`, for observations as it has them."""
         algo = self.algo
-        if algo.use_action_masks:
-            result = algo.get_masked_action_values(obs, algo.vec_env.get_action_masks())
-        else:
-            result = algo.get_action_values(obs)
+        masks = (algo.vec_env.get_action_masks(),) if algo.use_action_masks else ()
+        result = (algo.get_masked_action_values if masks else algo.get_action_values)(obs, *masks)
         if algo.is_rnn:
             algo.rnn_states = result["rnn_states"]
         if not algo.is_discrete:
             return result["mus"]
         logits = result["logits"]
-        if isinstance(logits, torch.Tensor):
-            return logits.argmax(-1)
-        return torch.stack([x.argmax(-1) for x in logits], -1)
+        return logits.argmax(-1) if torch.is_tensor(logits) else torch.stack([x.argmax(-1) for x in logits], -1)
 
 
 def _metrics(result: Sequence[Any]) -> dict[str, float]:

@@ -26,7 +26,10 @@ class Workers(IVecEnv):
         own = {key: x for key, x in options.items() if key not in ("seed", "ray_config")}
         self._workers = [vecenv.RayWorker(name, own) for _ in range(num_actors)]
         self._seeds: list[int | None] = [None] * num_actors
-        self._takes_seed = "seed" in _parameters(self._workers[0].env.reset)
+        parameters = inspect.signature(self._workers[0].env.reset).parameters.values()
+        self._takes_seed = any(
+            p.name == "seed" or p.kind is p.VAR_KEYWORD for p in parameters
+        )  # as wrappers hand it on
         info = self.get_env_info()
         if info["agents"] != 1 or info["use_global_observations"] or info["observation_space"].shape is None:
             raise ValueError(f"{name} has several agents or observations: register a vecenv of your own for it")
@@ -72,11 +75,11 @@ class Workers(IVecEnv):
 vecenv.register("RAY", Workers)
 
 
-class Shared:
+class SharedEnvironments:
     """The environments of a recipe, which all members of a process use in turns: a simulator can often be started once
     only, and takes most of the memory."""
 
-    _open: dict[str, Shared] = {}  # noqa: RUF012
+    _open: dict[str, SharedEnvironments] = {}  # noqa: RUF012
 
     def __init__(self, name: str, num_actors: int, options: Mapping[str, Any]):
         """Raises what making them raises; num_actors: how many, or -1 where they know that themselves."""
@@ -90,7 +93,7 @@ class Shared:
             raise ValueError(f"{name} does not say how many environments it has: num_actors must")
 
     @classmethod
-    def of(cls, name: str, num_actors: int, options: Mapping[str, Any]) -> Shared:
+    def of(cls, name: str, num_actors: int, options: Mapping[str, Any]) -> SharedEnvironments:
         """Those of this recipe, which are made where there are none. Raises what making them raises."""
         key = json.dumps([name, num_actors, options], sort_keys=True)
         if key not in cls._open:
@@ -101,7 +104,7 @@ class Shared:
         """Close them when the last member has gone."""
         self.users -= 1
         if self.users == 0:
-            Shared._open = {key: x for key, x in Shared._open.items() if x is not self}
+            SharedEnvironments._open = {key: x for key, x in SharedEnvironments._open.items() if x is not self}
             if hasattr(self.envs, "close"):
                 self.envs.close()
 
@@ -175,9 +178,3 @@ def _lookup(infos: Any, key: str) -> Any:
             raise ValueError(f"there is no {part} of the objective {key} in {sorted(infos)}")
         infos = infos[part]
     return infos
-
-
-def _parameters(function: Any) -> set[str]:
-    """Names that a function takes; those of gymnasium's wrappers stand behind `**kwargs`."""
-    parameters = inspect.signature(function).parameters.values()
-    return {"seed" if p.kind is p.VAR_KEYWORD else p.name for p in parameters}

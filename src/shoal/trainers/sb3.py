@@ -94,7 +94,7 @@ class Sb3(adapter.Adapter):
         policy = "MlpPolicy" if "MlpPolicy" in policies else next(iter(policies))
         self._config = {**OPTIONS, "policy": policy, **config}
         if not any("Lstm" in name for name in policies):
-            self.act = self._act  # actions depend on the observation alone
+            self.act = lambda obs: self._likeliest(obs)[0]  # it depends on the observation alone
         if config.get("noise_type"):
             self._config.setdefault("noise_std", 0.1)
         elif "noise_std" in config:
@@ -210,12 +210,11 @@ class Sb3(adapter.Adapter):
         done = min(1.0, model.num_timesteps / self._exploration_steps)
         return model.exploration_initial_eps + done * (model.exploration_final_eps - model.exploration_initial_eps)
 
-    def _act(self, obs: Any) -> np.ndarray:
-        """The likeliest actions [B, ...] for observations [B, ...] as the environment gives them."""
-        return self._likeliest(obs)[0]
-
     def _likeliest(self, obs: Any, memory: Any = None, first: np.ndarray | None = None) -> tuple[np.ndarray, Any]:
-        """These actions, and what a recurrent policy remembers. first: bool [B], where episodes begin."""
+        """The likeliest actions [B, ...] for observations [B, ...] of the environment, and what recurrent policies keep.
+
+        first: bool [B], where episodes begin
+        """
         if self._normalizer is not None:
             obs = self._normalizer.normalize_obs(obs)
         return self.model.predict(obs, memory, first, deterministic=True)

@@ -31,7 +31,7 @@ METHODS = {"train", "get_state", "set_state", "set_hypers"}  # by which a class 
 
 
 @dataclass(frozen=True)
-class Processes:
+class TrainerProcesses:
     """The processes in which trainers work."""
 
     count: int | None = None
@@ -59,7 +59,7 @@ class Trainers:
 
     together = False
 
-    def __init__(self, recipe: Recipe, python: str | None, processes: Processes):
+    def __init__(self, recipe: Recipe, python: str | None, processes: TrainerProcesses):
         """python: the interpreter; by default this one. Raises BadInput where it has no such trainer."""
         self._recipe, self._python, self._options = recipe, python or sys.executable, processes
         self._first = self._process(0)  # its log has no name until the run has a directory
