@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from support.synthetic_run import write_run
 
-from shoal.report import charts
+from shoal.report import charts, words
 from shoal.report.charts import Axis
 from shoal.report.page import write_report
 
@@ -291,9 +291,9 @@ def test_paths() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "words"),
+    ("value", "said"),
     [(0, "0"), (0.00025, "2.5e-4"), (1.0, "1"), (0.99953, "0.99953"), (3.14159, "3.142"), (12345.6, "12,346"),
      (-1e9, "-1e9"), (float("nan"), "–"), (float("inf"), "–")],
 )  # fmt: skip
-def test_numbers_for_people(value: float, words: str) -> None:
-    assert charts.text(value) == words
+def test_numbers_for_people(value: float, said: str) -> None:
+    assert words.text(value) == said

@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from shoal.report.words import short, text
+
 WIDTH, HEIGHT = 2000, 1000  # units of the drawing; whole numbers keep the page small
 PERCENT = [(share / 4, f"{25 * share}%") for share in range(5)]  # ticks of an axis of shares
 
@@ -239,28 +241,6 @@ class Html(str):
 def pack(data: Any) -> str:
     """JSON as small as it gets, four digits a number, NaN as null."""
     return json.dumps(_plain(data), separators=(",", ":"), allow_nan=False)
-
-
-def text(value: float) -> str:
-    """A number for people: four digits, more where a discount needs them."""
-    if not math.isfinite(value):
-        return "–"
-    if value == 0 or 1e-3 <= abs(value) < 1e4:
-        return f"{value:.{5 if 0.9 < value < 1 else 4}g}"
-    if 1e4 <= abs(value) < 1e6:
-        return f"{value:,.0f}"
-    mantissa, exponent = f"{value:.2e}".split("e")
-    return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
-
-
-def short(value: float) -> str:
-    """A count for people: 950, 20k, 1.5M."""
-    if not math.isfinite(value):
-        return "–"
-    for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
-            return f"{value / size:.3g}{letter}"
-    return f"{value:.3g}"
 
 
 def _cell(cell: Any) -> str:

@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from shoal.core.evolution import Range
 from shoal.report import charts
-from shoal.report.charts import Axis, text
+from shoal.report.charts import Axis
 from shoal.report.lineage import Lineage, inner, number
 from shoal.report.run import Run
 
@@ -165,49 +166,36 @@ class RunData:
         """Values [G] that hold for a generation each."""
         return charts.path(charts.stairs(self.borders, axis.place(values)), kind)
 
-    def plot(
-        self,
-        title: str,
-        summary: str,
-        axis: Axis,
-        layers: Iterable[str],
-        lines: dict[str, np.ndarray] | None = None,
-        height: int = 240,
-        hidden: bool = False,
-        by_generation: bool = False,
-        **live: Any,
-    ) -> str:
-        """A drawing over time, with the values of its lines, if any, under the cursor.
-
-        live: what else the page's script is told of it
-        """
-        x, by = (self.count, {"by": "generation"}) if by_generation else (self.time, {})
-        told = None
-        if lines is not None:
-            told = {"names": list(lines), "lines": [values[self.rows] for values in lines.values()]} | by | live
-        return charts.plot(layers, x, axis, title, summary, told, height, hidden, self.style)
-
     def figure(
         self,
         heading: str,
         finding: str,
         reading: str,
-        lines: dict[str, np.ndarray],
+        lines: dict[str, np.ndarray] | None,
         *views: tuple[Axis, Iterable[str]],
         keys: Iterable[tuple[str, str]] = (),
-        **more: Any,
+        height: int = 240,
+        by_generation: bool = False,
+        below: str = "",
+        **live: Any,
     ) -> str:
-        """A plot with its sentences, its legend, and the numbers of its lines.
+        """A drawing over time with its sentences and its legend, and what lies `below`: as a rule the numbers of its lines.
 
+        lines: whose values are under the cursor; None: no values are
         views: what is drawn on which axis; of two the second one is shown to those who ask for it
-        more: see `plot`
+        live: what else the page's script is told
         """
+        x, by = (self.count, {"by": "generation"}) if by_generation else (self.time, {})
+        told = None
+        if lines is not None:
+            told = {"names": list(lines), "lines": [values[self.rows] for values in lines.values()]} | by | live
+        summary = f"{finding} {reading}"
         plots = [
-            self.plot(heading, f"{finding} {reading}", axis, layers, lines, hidden=at > 0, **more)
+            charts.plot(layers, x, axis, heading, summary, told, height, at > 0, self.style)
             for at, (axis, layers) in enumerate(views)
         ]
         above = charts.legend(keys) if keys else TOGGLE if len(views) > 1 else ""
-        return figure(heading, finding, reading, above, *plots, numbers(self, lines, heading))
+        return figure(heading, finding, reading, above, *plots, below or numbers(self, lines or {}, heading))
 
     @cached_property
     def data(self) -> dict[str, Any]:
@@ -229,13 +217,8 @@ class RunData:
 
     def _origin_of_rows(self) -> list[np.ndarray]:
         """For each of `rows`, the columns at the one before from which the members descend."""
-        result = [np.full(len(self.table.uids), -1)]
-        for before, row in zip(self.rows[:-1], self.rows[1:], strict=True):
-            column = np.where(self.table.present[row], np.arange(len(self.table.uids)), -1)
-            for step in range(row, before, -1):
-                column = np.where(column >= 0, self.table.origin[step][column], -1)
-            result.append(column)
-        return result
+        rows = pairwise(self.rows.tolist())
+        return [np.full(len(self.table.uids), -1), *(self.table.descent(row, before)[0] for before, row in rows)]
 
 
 def spaced(total: int, room: int, least: int = 1, most: int = 10**9) -> np.ndarray:
@@ -289,30 +272,3 @@ def folded(inner: str, summary: str = "The numbers behind this figure") -> str:
 def pair(*drawn: str) -> str:
     """Figures side by side where there is room."""
     return f'<div class="pair">{"".join(drawn)}</div>'
-
-
-def went(values: np.ndarray) -> str:
-    """The course of a number, from its first finite value to its last."""
-    known = values[np.isfinite(values)]
-    if not len(known):
-        return "is unknown"
-    first, last = text(float(known[0])), text(float(known[-1]))
-    return f"was {first}" if len(known) == 1 else f"went from {first} to {last}"
-
-
-def duration(seconds: float) -> str:
-    """1.4 s, 12 min 5 s, 3 h 20 min, 2 d 4 h."""
-    if seconds != seconds:
-        return "–"
-    if seconds < 60:
-        return f"{seconds:.3g} s"
-    for size, unit, smaller, part in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
-        if seconds >= size:
-            return f"{int(seconds // size)} {unit} {int(seconds % size // smaller)} {part}"
-    raise AssertionError
-
-
-def many(count: int, word: str) -> str:
-    """1 member, 2 members, 1 copy, 2 copies."""
-    plural = word[:-1] + "ies" if word.endswith("y") else word + "s"
-    return f"{count:,} {word if count == 1 else plural}"

@@ -8,10 +8,11 @@ from itertools import pairwise
 import numpy as np
 
 from shoal.report import charts
-from shoal.report.charts import PERCENT, Axis, text
-from shoal.report.data import RunData, figure, folded, many, nothing, pair, quantile, went
+from shoal.report.charts import PERCENT, Axis
+from shoal.report.data import RunData, figure, folded, nothing, pair, quantile
 from shoal.report.figures import bars
 from shoal.report.lineage import inner
+from shoal.report.words import many, text, went
 
 WORDED = 16  # members up to which the heat map says its numbers
 MAPPED = 60  # members that it has room for
@@ -76,9 +77,8 @@ def _choices(run_data: RunData) -> str:
         keys = [(f"area c{at % 8}", text(arm)) for at, arm in enumerate(arms)]
         stack = np.cumsum([np.zeros(PARTS), *share], axis=0)
         layers = bars(run_data.borders[cuts], stack, [kind for kind, _ in keys])
-    more = {"stairs": True} if stairs else {}
     return run_data.figure(
-        "What diversity counted", finding, reading, {"diversity": values}, (axis, layers), keys=keys, **more
+        "What diversity counted", finding, reading, {"diversity": values}, (axis, layers), keys=keys, stairs=stairs
     )
 
 

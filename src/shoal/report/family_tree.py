@@ -7,14 +7,20 @@ import numpy as np
 from shoal.core.evolution import Range
 from shoal.report import charts
 from shoal.report.charts import PERCENT, Axis, line, path, scaled
-from shoal.report.data import RunData, ends, figure, folded, many, pair
+from shoal.report.data import RunData, ends, figure, folded, pair
+from shoal.report.words import many
 
 COLOURS = 7  # founders with a colour of their own; the rest are grey
 EDGES = 900  # with more copies than that the tree shows survivors only
 Kind = tuple[bool, int]  # of a line: does it lead to the last generation, and its colour
 
 
-def tree(run_data: RunData) -> str:
+def families(run_data: RunData) -> str:
+    """Who descends from whom, and whose family grew."""
+    return _tree(run_data) + _shares(run_data)
+
+
+def _tree(run_data: RunData) -> str:
     """Every member's line through the generations, and every copy from one line to another."""
     table, (rows, columns) = run_data.table, run_data.run.trace
     if len(table.generations) == 1:
@@ -56,17 +62,15 @@ def tree(run_data: RunData) -> str:
         step, height = max(1, round(len(table.uids) / 26)), int(np.clip(26 * len(table.uids), 140, 560))
         labels = [(1 - (at + 0.5) / len(table.uids), str(table.uids[at])) for at in range(0, len(table.uids), step)]
         axis = Axis(0, 1, "member", named=labels)
-    lines: dict[str, np.ndarray] | None = (
-        {} if len(run_data.shown) == len(table.uids) else None
-    )  # None: nothing to point at
-    drawing = run_data.plot(
-        "Family tree", f"{finding} {reading}", axis, layers, lines, height, by_generation=True,
+    return run_data.figure(
+        "Family tree", finding, reading,
+        {} if len(run_data.shown) == len(table.uids) else None,  # pointing needs every member's data in the page
+        (axis, layers), keys=keys, height=height, by_generation=True, below=_table(run_data),
         heights=y[run_data.rows].round(4),
     )  # fmt: skip
-    return figure("Family tree", finding, reading, charts.legend(keys), drawing, _table(run_data, families))
 
 
-def shares(run_data: RunData) -> str:
+def _shares(run_data: RunData) -> str:
     """The share of the population that descends from each founder."""
     table, rank, families = run_data.table, _ranking(run_data), run_data.families
     if len(table.generations) == 1 or table.copied.sum() == 0:
@@ -156,14 +160,10 @@ def _by_member(run_data: RunData) -> np.ndarray:
 def _by_kinship(run_data: RunData) -> np.ndarray:
     """[G, N] The members of the last generation so that kin are neighbours, their ancestors in the middle of them."""
     table = run_data.table
-    leaves = np.flatnonzero(table.present[-1])
-    ancestors = np.full((len(table.generations), len(leaves)), -1)
-    ancestors[-1] = leaves
-    for row in range(len(ancestors) - 1, 0, -1):
-        known = ancestors[row] >= 0
-        ancestors[row - 1, known] = table.origin[row, ancestors[row, known]]
-    places = np.empty(len(leaves))
-    places[np.lexsort(ancestors[::-1])] = 1 - (np.arange(len(leaves)) + 0.5) / len(leaves)
+    ancestors = table.descent(len(table.generations) - 1)[:, table.present[-1]]
+    count = ancestors.shape[1]
+    places = np.empty(count)
+    places[np.lexsort(ancestors[::-1])] = 1 - (np.arange(count) + 0.5) / count
     heights = np.full(table.present.shape, np.nan)
     for row, columns in enumerate(ancestors):
         known = columns >= 0
@@ -175,7 +175,10 @@ def _by_kinship(run_data: RunData) -> np.ndarray:
 
 def _branches(run_data: RunData, x: np.ndarray, y: np.ndarray, rank: np.ndarray) -> list[str]:
     """The lines from parents to children, level ones joined: one path for each kind, the survivors' on top."""
-    table, alive, strokes = run_data.table, _survivors(run_data), dict[Kind, list[str]]()
+    table, strokes = run_data.table, dict[Kind, list[str]]()
+    survive = [
+        set(columns.tolist()) for columns in table.descent(len(x) - 1)
+    ]  # whose descendants are in the last generation
     level: dict[int, tuple[Kind, int]] = {}  # by column: kind of its level line, and the row where that began
 
     def draw(end: int) -> None:
@@ -188,7 +191,7 @@ def _branches(run_data: RunData, x: np.ndarray, y: np.ndarray, rank: np.ndarray)
         for column in np.flatnonzero((table.origin[row] >= 0) & np.isfinite(y[row])).tolist():
             source, kind = (
                 int(table.origin[row, column]),
-                (bool(alive[row, column]), int(rank[table.founders[row, column]])),
+                (column in survive[row], int(rank[table.founders[row, column]])),
             )
             if abs(y[row, column] - y[row - 1, source]) > 1e-9:
                 bow = charts.curve(x[row - 1], y[row - 1, source], x[row], y[row, column])
@@ -212,16 +215,6 @@ def _route(x: np.ndarray, y: np.ndarray) -> str:
     return "".join(charts.curve(*places) for places in zip(x[:-1], y[:-1], x[1:], y[1:], strict=True))
 
 
-def _survivors(run_data: RunData) -> np.ndarray:
-    """bool [G, N]: does any member of the last generation descend from this one?"""
-    alive = np.zeros_like(run_data.table.present)
-    alive[-1] = run_data.table.present[-1]
-    for row in range(len(alive) - 1, 0, -1):
-        source = run_data.table.origin[row, alive[row]]
-        alive[row - 1, source[source >= 0]] = True
-    return alive
-
-
 def _ranking(run_data: RunData) -> np.ndarray:
     """int64 [N] The colour of every founder's column."""
     rank, first = np.full(len(run_data.table.uids), COLOURS), list(run_data.families)[:COLOURS]
@@ -229,10 +222,10 @@ def _ranking(run_data: RunData) -> np.ndarray:
     return rank
 
 
-def _table(run_data: RunData, families: dict[int, int]) -> str:
+def _table(run_data: RunData) -> str:
     """Founders and their descendants, in words."""
     rows = []
-    for column, size in list(families.items())[:60]:
+    for column, size in list(run_data.families.items())[:60]:
         lived = run_data.table.generations[(run_data.table.founders == column).any(axis=1)]
         rows.append([int(run_data.table.uids[column]), size, int(lived[-1])])
     return folded(charts.table(["founder", "descendants at the end", "last generation with any"], rows, "Founders"))

@@ -8,9 +8,10 @@ from html import escape
 import numpy as np
 
 from shoal.report import charts
-from shoal.report.charts import Axis, path, rings, short, text
-from shoal.report.data import RunData, figure, many, nothing, numbers, pair, quantile, went
+from shoal.report.charts import Axis, path, rings
+from shoal.report.data import RunData, figure, nothing, numbers, pair, quantile
 from shoal.report.run import Run
+from shoal.report.words import many, short, text, went
 
 PHASES = ("train", "evaluate", "evolve", "record")
 TOLD = 6  # changes that a sentence tells one by one
@@ -83,11 +84,12 @@ def lineage(run_data: RunData) -> str:
     lines, title = {"lineage": along, f"member {uid} itself": slot}, "How the champion learned"
     keys = [("champion", "the champion’s lineage"), ("slot", f"member {uid} itself"), ("m", "each member")]
     keys += [("ring lead", "handover")] if len(moves) else []
-    drawing = run_data.plot(title, f"{finding} {reading}", axis, layers, lines, 340, members="fitness")
     carried = np.full(len(values), np.nan)
     carried[rows] = run_data.table.uids[columns]
-    behind = numbers(run_data, lines | {"carried by member": carried}, title)
-    return figure(title, finding, reading, charts.legend(keys), drawing, _ribbon(run_data), behind)
+    below = _ribbon(run_data) + numbers(run_data, lines | {"carried by member": carried}, title)
+    return run_data.figure(
+        title, finding, reading, lines, (axis, layers), keys=keys, height=340, below=below, members="fitness"
+    )
 
 
 def hyperparameter(run_data: RunData, name: str) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from shoal.report.charts import Axis, text
-from shoal.report.data import RunData, nothing, quantile, went
+from shoal.report.charts import Axis
+from shoal.report.data import RunData, nothing, quantile
 from shoal.report.lineage import inner, number
 from shoal.report.run import Run
+from shoal.report.words import text, went
 
 PURPOSES = {"train": "levels to train on", "validation": "validation levels", "test": "test levels"}
-
 
 Line = tuple[str, str, np.ndarray]  # its name, its looks, its values [G]
 

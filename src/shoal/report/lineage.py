@@ -80,6 +80,14 @@ class Lineage:
         rows, columns = np.array(path[::-1]).T
         return rows, columns
 
+    def descent(self, row: int, before: int = 0) -> np.ndarray:
+        """int64 [row - before + 1, N]: the columns of the ancestors of a row's members, at every row from `before` on to
+        that row itself; -1 where they are unknown."""
+        columns = [np.where(self.present[row], np.arange(len(self.uids)), -1)]
+        for step in range(row, before, -1):
+            columns.append(np.where(columns[-1] >= 0, self.origin[step][columns[-1]], -1))
+        return np.array(columns[::-1])
+
     def best(self) -> tuple[int, int] | None:
         """(uid, generation) of the fittest member of the last generation with any fitness."""
         rows = np.flatnonzero(np.isfinite(self.fitness).any(axis=1))

@@ -6,11 +6,10 @@ from html import escape
 
 import numpy as np
 
-from shoal.report.charts import short, text
-from shoal.report.data import duration, many
 from shoal.report.generalisation import on_levels
 from shoal.report.lineage import count, inner, number
 from shoal.report.run import Run
+from shoal.report.words import duration, many, short, text
 
 STATUS = {"done": "finished", "stopped": "finished", "interrupted": "interrupted"}  # of a result
 NOTICES = {

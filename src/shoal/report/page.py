@@ -13,61 +13,13 @@ import numpy as np
 
 from shoal.core.atomic import write_file
 from shoal.report import charts, diversity, family_tree, figures, generalisation, search, tables
-from shoal.report.charts import text
 from shoal.report.data import RunData, nothing, pair
 from shoal.report.overview import overview, title
 from shoal.report.run import Run, read_run
+from shoal.report.words import text
 from shoal.report.workspace import is_workspace, read_workspace
 
-Section = tuple[str, str, str, Callable[[RunData], str]]  # id, heading, what it is about, what draws it
-
-WAITING = '<p class="empty">No generation has been recorded yet: there is nothing to draw.</p>'
-
-FITNESS: Section = (
-    "fitness", "Fitness", "Did the population learn, and how far apart are its members?", figures.fitness,
-)  # fmt: skip
-RETURNS: Section = (
-    "fitness", "Returns", "Did the mean learn, and how do the members that are drawn around it compare?",
-    lambda run_data: search.returns(run_data) + search.rank(run_data),
-)  # fmt: skip
-STEPS: Section = "steps", "Steps", "What moved the mean, and how far.", search.steps
-LEVELS: Section = (
-    "generalisation", "Generalisation", "Was it the task that was learned, or the levels to train on?",
-    generalisation.generalisation,
-)  # fmt: skip
-DECISIONS: Section = (
-    "decisions", "Decisions", "What the method did between generations beside copying, and what it went by.",
-    figures.decisions,
-)  # fmt: skip
-LINEAGE: Section = (
-    "lineage", "Champion’s lineage",
-    "A member that copies another jumps to a different history. This is the one true history of the best weights.",
-    figures.lineage,
-)  # fmt: skip
-TREE: Section = (
-    "tree", "Family tree", "Who learned from whom, from the first generation to the last.",
-    lambda run_data: family_tree.tree(run_data) + family_tree.shares(run_data),
-)  # fmt: skip
-BOUNDS: Section = (
-    "bounds", "Bounds",
-    "A value that keeps pressing against the end of its range may want to lie beyond it. Counted over the last "
-    "quarter of the generations.",
-    lambda run_data: tables.bounds(run_data.run),
-)  # fmt: skip
-DIVERSITY: Section = (
-    "diversity", "Diversity", "A population that has become all alike has nothing left to choose from.",
-    family_tree.diversity,
-)  # fmt: skip
-BEHAVIOUR: Section = (
-    "behaviour", "Behaviour", "Do the members solve the task in different ways, and was that asked of them?",
-    diversity.behaviour,
-)  # fmt: skip
-SPEED: Section = "throughput", "Speed", "How fast the run was, and where its time went.", figures.throughput
-MEMBERS: Section = "members", "Members", "The last generation, the fittest first.", tables.members
-WORKERS: Section = (
-    "workers", "Workers", "Who did what of those that share the directory.",
-    lambda run_data: tables.workers(run_data.run),
-)  # fmt: skip
+Section = tuple[str, str, str, str]  # id, heading, what it is about, content as HTML
 
 
 def write_report(run_dir: Path) -> Path:
@@ -84,15 +36,13 @@ def write_report(run_dir: Path) -> Path:
 
 def render(run: Run) -> str:
     """The page as text."""
-    run_data = RunData(run) if len(run.lineage.generations) else None
-    data = run_data.data if run_data else {}
-    return document(title(run), overview(run), _sections(run, run_data), run.name, data)
+    run_data = RunData(run)
+    data = run_data.data if len(run.lineage.generations) else {}
+    return document(title(run), overview(run), _sections(run_data), run.name, data)
 
 
-def document(
-    title: str, header: str, sections: Iterable[tuple[str, str, str, str]], name: str, data: dict[str, Any]
-) -> str:
-    """A whole page. header: HTML. sections: id, heading, what it is about, HTML. data: for the page's script."""
+def document(title: str, header: str, sections: Iterable[Section], name: str, data: dict[str, Any]) -> str:
+    """A whole page. header: HTML. data: for the page's script."""
     sections = list(sections)
     parts = {
         "title": escape(title),
@@ -110,42 +60,56 @@ def document(
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
 
 
-def _sections(run: Run, run_data: RunData | None) -> Iterator[tuple[str, str, str, str]]:
-    """(id, heading, what it is about, content) in the order of the page."""
-    first, *others = _of_method(run)
-    measured = [*([LEVELS] if "levels/train" in run.measured else []), *([DECISIONS] if figures.told(run) else [])]
-    shared = [WORKERS] if run.workers else []
-    for name, heading, intro, draw in (first, *measured, *others, *shared):
-        yield name, heading, intro, draw(run_data) if run_data else WAITING
+def _sections(run_data: RunData) -> Iterator[Section]:
+    """What the page shows: members are drawn around a mean, copy one another, or keep their own weights."""
+    run, about, measured = run_data.run, run_data.run.about, run_data.run.measured
+    copies, keep = about.copies and not about.drawn, not (about.copies or about.drawn)
+    differ = any(name.startswith("diversity/") for name in measured)
+    # fmt: off
+    sections: list[tuple[object, str, str, str, Callable[[RunData], str]]] = [  # the first says whether it is shown
+        (not about.drawn, "fitness", "Fitness", "Did the population learn, and how far apart are its members?",
+         figures.fitness),
+        (about.drawn, "fitness", "Returns", "Did the mean learn, and how do the members that are drawn around it compare?",
+         search.returns),
+        ("levels/train" in measured, "generalisation", "Generalisation",
+         "Was it the task that was learned, or the levels to train on?", generalisation.generalisation),
+        (figures.told(run), "decisions", "Decisions",
+         "What the method did between generations beside copying, and what it went by.", figures.decisions),
+        (copies, "lineage", "Champion’s lineage", "A member that copies another jumps to a different history. This is the "
+         "one true history of the best weights.", figures.lineage),
+        (keep and differ, "behaviour", "Behaviour",
+         "Do the members solve the task in different ways, and was that asked of them?", diversity.behaviour),
+        (about.drawn, "steps", "Steps", "What moved the mean, and how far.", search.steps),
+        (about.drawn, "hyperparameters", "Hyperparameters",
+         "The settings of learning, the same for all members of a generation.", _hyperparameters),
+        (copies, "hyperparameters", "Hyperparameters", "The settings of learning that the run tuned while it learned: each "
+         "member tries its own values, and one that copies another takes over its values, slightly changed.",
+         _hyperparameters),
+        (keep and run.space, "hyperparameters", "Hyperparameters",
+         "The settings of learning. Each member has values of its own, which it keeps.", _hyperparameters),
+        (keep and not run.space, "hyperparameters", "Hyperparameters",
+         "The settings of learning, the same for all members.", _hyperparameters),
+        (copies, "tree", "Family tree", "Who learned from whom, from the first generation to the last.",
+         family_tree.families),
+        (copies, "bounds", "Bounds", "A value that keeps pressing against the end of its range may want to lie beyond it. "
+         "Counted over the last quarter of the generations.", tables.bounds),
+        (copies, "diversity", "Diversity", "A population that has become all alike has nothing left to choose from.",
+         family_tree.diversity),
+        (True, "throughput", "Speed", "How fast the run was, and where its time went.", figures.throughput),
+        (not about.drawn, "members", "Members", "The last generation, the fittest first.", tables.members),
+        (run.workers, "workers", "Workers", "Who did what of those that share the directory.", tables.workers),
+    ]
+    # fmt: on
+    waiting = '<p class="empty">No generation has been recorded yet: there is nothing to draw.</p>'
+    for shown, name, heading, intro, draw in sections:
+        if shown:
+            yield name, heading, intro, draw(run_data) if len(run.lineage.generations) else waiting
     settings = "All settings of this run, as they were resolved: enough to repeat it."
     if run.workers:
         settings = f"The settings of worker {run.workers[0].name}; each has its own in its run directory."
-    yield (
-        "experiment", "Experiment", settings,
-        f'<pre tabindex="0" aria-label="experiment.yaml">{escape(run.text)}</pre>'
-        if run.text else '<p class="empty">experiment.yaml is missing.</p>',
-    )  # fmt: skip
-
-
-def _of_method(run: Run) -> list[Section]:
-    """What the page shows of members that are drawn around a mean, copy one another, or keep their own weights."""
-    told = "The settings of learning, the same for all members."
-    if run.about.drawn:
-        told = "The settings of learning, the same for all members of a generation."
-    elif run.about.copies:
-        told = (
-            "The settings of learning that the run tuned while it learned: each member tries its own values, and one "
-            "that copies another takes over its values, slightly changed."
-        )
-    elif run.space:
-        told = "The settings of learning. Each member has values of its own, which it keeps."
-    hyperparameters: Section = "hyperparameters", "Hyperparameters", told, _hyperparameters
-    if run.about.drawn:
-        return [RETURNS, STEPS, hyperparameters, SPEED]
-    if run.about.copies:
-        return [FITNESS, LINEAGE, hyperparameters, TREE, BOUNDS, DIVERSITY, SPEED, MEMBERS]
-    differ = any(name.startswith("diversity/") for name in run.measured)
-    return [FITNESS, *([BEHAVIOUR] if differ else []), hyperparameters, SPEED, MEMBERS]
+    missing = '<p class="empty">experiment.yaml is missing.</p>'
+    stated = f'<pre tabindex="0" aria-label="experiment.yaml">{escape(run.text)}</pre>' if run.text else missing
+    yield "experiment", "Experiment", settings, stated
 
 
 def _hyperparameters(run_data: RunData) -> str:

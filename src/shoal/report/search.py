@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from shoal.report import charts
-from shoal.report.charts import PERCENT, Axis, line, path, rings, text
-from shoal.report.data import RunData, many, nothing, pair, went
+from shoal.report.charts import PERCENT, Axis, line, path, rings
+from shoal.report.data import RunData, nothing, pair
 from shoal.report.figures import fitness_axis
+from shoal.report.words import many, text, went
 
 SMOOTH = 200  # with more generations than that a line goes through the means of neighbours
 LENGTHS = {
@@ -19,7 +20,11 @@ LENGTHS = {
 
 
 def returns(run_data: RunData) -> str:
-    """What the members and the mean earned."""
+    """What the members and the mean earned, and where it stands among them."""
+    return _returns(run_data) + _rank(run_data)
+
+
+def _returns(run_data: RunData) -> str:
     mean = run_data.table.fitness[:, 0]
     members, low, high, variance = (run_data.common(f"returns/{name}") for name in ("mean", "min", "max", "variance"))
     everything = np.r_[low, high, members, mean]
@@ -52,7 +57,7 @@ def returns(run_data: RunData) -> str:
     )  # fmt: skip
 
 
-def rank(run_data: RunData) -> str:
+def _rank(run_data: RunData) -> str:
     """Where the mean stands among the members."""
     ranks = run_data.common("mean/rank")
     known = ranks[np.isfinite(ranks)]

@@ -6,19 +6,19 @@ import numpy as np
 
 from shoal.core.evolution import Range
 from shoal.report import charts
-from shoal.report.charts import Html, scaled, short, text
-from shoal.report.data import RunData, duration, ends, figure
+from shoal.report.charts import Html, scaled
+from shoal.report.data import RunData, ends, figure
 from shoal.report.lineage import count, inner, number
-from shoal.report.run import Run
+from shoal.report.words import duration, short, text
 
 NEAR = 0.01  # of the range, in its own scale: that close to a bound counts as sitting on it
 OFTEN = 0.25  # a share of members on a bound that calls for a wider range
 LISTED = 200  # members in the last table
 
 
-def bounds(run: Run) -> str:
+def bounds(run_data: RunData) -> str:
     """Which hyperparameters press against the ends of their ranges, and what to do about it."""
-    rows, wanted = [], []
+    run, rows, wanted = run_data.run, [], []
     last = slice(-max(1, len(run.lineage.generations) // 4), None)
     for name, bounds in run.space.items():
         shares = _at_bounds(run.lineage.hyper[name][last], bounds)
@@ -48,9 +48,9 @@ def bounds(run: Run) -> str:
     return figure("Where values press against their range", finding, reading, listed)
 
 
-def workers(run: Run) -> str:
+def workers(run_data: RunData) -> str:
     """What each worker of a directory did, and the champion that it found."""
-    rows = []
+    run, rows = run_data.run, []
     for worker in run.workers:
         table, result = worker.lineage, worker.result
         last = table.fitness[-1:][np.isfinite(table.fitness[-1:])]

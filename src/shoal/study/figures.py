@@ -9,9 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.report import charts
-from shoal.report.charts import Axis, text
+from shoal.report.charts import Axis
 from shoal.report.data import figure
 from shoal.report.generalisation import PURPOSES
+from shoal.report.words import text
 from shoal.study import statistics
 from shoal.study.results import KNOWN, NEW, Results, held
 

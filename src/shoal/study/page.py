@@ -17,9 +17,9 @@ from shoal.core.atomic import write_file
 from shoal.core.visible import visible
 from shoal.records.jsonl import read_text
 from shoal.report import charts
-from shoal.report.charts import text
-from shoal.report.data import figure, folded, many
+from shoal.report.data import figure, folded
 from shoal.report.page import document
+from shoal.report.words import many, text
 from shoal.study import statistics
 from shoal.study.figures import IntervalRow, curves, levels, looks_of, profile, rows_drawn
 from shoal.study.results import FILE, Results, read_results, write_runs

@@ -1,0 +1,52 @@
+"""Numbers in words, for people."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+
+def text(value: float) -> str:
+    """A number of four digits, more where a discount needs them."""
+    if not math.isfinite(value):
+        return "–"
+    if value == 0 or 1e-3 <= abs(value) < 1e4:
+        return f"{value:.{5 if 0.9 < value < 1 else 4}g}"
+    if 1e4 <= abs(value) < 1e6:
+        return f"{value:,.0f}"
+    mantissa, exponent = f"{value:.2e}".split("e")
+    return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
+
+
+def short(value: float) -> str:
+    """A count: 950, 20k, 1.5M."""
+    if not math.isfinite(value):
+        return "–"
+    sizes = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+    size, letter = next(((size, letter) for size, letter in sizes if abs(value) >= size), (1, ""))
+    return f"{value / size:.3g}{letter}"
+
+
+def went(values: np.ndarray) -> str:
+    """The course of a number, from its first finite value to its last."""
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return "is unknown"
+    first, last = text(float(known[0])), text(float(known[-1]))
+    return f"was {first}" if len(known) == 1 else f"went from {first} to {last}"
+
+
+def duration(seconds: float) -> str:
+    """1.4 s, 12 min 5 s, 3 h 20 min, 2 d 4 h."""
+    if not seconds >= 60:
+        return f"{seconds:.3g} s" if seconds == seconds else "–"
+    units = ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
+    size, unit, smaller, part = next(pair for pair in units if seconds >= pair[0])
+    return f"{int(seconds // size)} {unit} {int(seconds % size // smaller)} {part}"
+
+
+def many(count: int, word: str) -> str:
+    """1 member, 2 members, 1 copy, 2 copies."""
+    plural = word[:-1] + "ies" if word.endswith("y") else word + "s"
+    return f"{count:,} {word if count == 1 else plural}"
