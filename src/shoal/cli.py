@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import re
 import sys
-from contextlib import redirect_stderr
-from dataclasses import make_dataclass
-from functools import partial, wraps
-from io import StringIO
 from itertools import chain
 from pathlib import Path
-from signal import SIGINT
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
-import tyro
 from tyro.conf import Positional, arg
 
-from shoal import __version__
-from shoal.commands.endings import Unheard, console, say, scored, show
+from shoal.commands.arguments import call, one_by_one, overrides_last
+from shoal.commands.endings import code_of, console, say, scored, show
 from shoal.commands.flags import (
-    EVERYWHERE,
     NOTHING,
     File,
     Flags,
@@ -36,27 +27,11 @@ from shoal.commands.flags import (
     look_here,
     stated,
 )
-from shoal.commands.isaac_flags import NONE, IsaacFlags, overrides_last
-from shoal.core.errors import BadField, BadInput, shortened, unknown
-from shoal.core.interrupts import (
-    BAD_INPUT,
-    BY_SIGNAL,
-    DONE,
-    FAILED,
-    INTERRUPTED,
-    Failed,
-    Interrupted,
-    described,
-    ending,
-)
-from shoal.core.visible import in_shell, speakable, visible
+from shoal.commands.isaac_flags import NONE, IsaacFlags
+from shoal.core.errors import BadField
+from shoal.core.interrupts import BAD_INPUT, DONE, FAILED, INTERRUPTED, Failed, Interrupted, ending
+from shoal.core.visible import in_shell
 from shoal.records.screen import Output
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from shoal.records.recorder import Recorder
-    from shoal.run.loop import Result
 
 OVERVIEW = """Train a population of reinforcement-learning agents that learn from one another.
 
@@ -70,16 +45,11 @@ def train(file: File = None, flags: Flags = NOTHING, set: Set = (), quiet: Quiet
     Writes a run directory: records, checkpoints, the champion. Ctrl-C stops it so that `shoal resume` goes on exactly.
     """
     from shoal.experiment.files import blame
+    from shoal.run.loop import train as start
 
     experiment, changed = stated(file, flags, set)
-
-    def run(recorders: Sequence[Recorder]) -> Result:
-        from shoal.run.loop import train as start
-
-        with blame(file, changed, always=False):
-            return start(experiment, recorders)
-
-    return show(run, quiet)
+    with blame(file, changed, always=False):
+        return show(lambda recorders: start(experiment, recorders), quiet)
 
 
 def resume(
@@ -318,67 +288,6 @@ COMMANDS = (train, resume, evaluate, play, export, report, schedule, replay, stu
 
 def main(arguments: list[str] | None = None) -> None:
     """Exits with 0 done, 1 failed, 2 bad input, 3 interrupted and resumable, 130 interrupted with nothing to resume."""
-    given = _one_by_one(sys.argv[1:] if arguments is None else arguments)
-    path, errors = list(sys.path), sys.stderr
-    for stream in (sys.stdout, sys.stderr):
-        speakable(stream)
-    if errors is not None:  # else it was closed when the command began
-        sys.stderr = Unheard(errors)
-    try:
-        code = _call(given)
-    except BadInput as error:
-        code = say(str(error), BAD_INPUT)
-    except BrokenPipeError:  # whoever read the output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = DONE
-    except OSError as error:
-        code = say(shortened(described(error)), FAILED)
-    except KeyboardInterrupt as heard:
-        code = say("interrupted", BY_SIGNAL + (heard.args or (SIGINT,))[0])
-    finally:
-        sys.path[:], sys.stderr = path, errors
-    sys.exit(ending(code))
-
-
-def _call(given: list[str]) -> int:
-    """Call the subcommand that is asked for. Where there is none, SystemExit with the help, or with what is wrong."""
-    for command in COMMANDS:
-        if given[:1] == [command.__name__]:
-            return _bound(command, overrides_last(given[1:]) if command is import_ else given[1:])()
-    if given == ["--version"]:
-        print(f"shoal {__version__}")
-        return DONE
-    if given and not given[0].startswith("-"):
-        raise unknown("command", given[0], [command.__name__ for command in COMMANDS])
-    overview = tyro.extras.SubcommandApp()
-    for command in COMMANDS:  # without their arguments, because their types and defaults take longest to import
-        overview.command(make_dataclass(command.__name__, (), namespace={"__doc__": command.__doc__}))
-    return overview.cli(prog="shoal", description=OVERVIEW, args=given)
-
-
-def _bound(command: Callable[..., int], arguments: list[str]) -> Callable[[], int]:
-    """A command with its arguments. SystemExit with its help, or with what is wrong; of the arguments that this tells, the
-    terminal obeys nothing."""
-
-    @wraps(command)
-    def bind(*positional: Any, **named: Any) -> Callable[[], int]:
-        return partial(command, *positional, **named)
-
-    try:
-        with redirect_stderr(StringIO()) as said:
-            return tyro.cli(bind, prog=f"shoal {command.__name__}", args=arguments, config=EVERYWHERE)
-    finally:
-        own = r"(\n|\x1b\[[\d;]*m)" if sys.stdout.isatty() else r"(\n)"  # its lines and colours
-        parts = re.split(own, said.getvalue())
-        if sys.stderr is not None:
-            sys.stderr.write("".join(part if at % 2 else visible(part) for at, part in enumerate(parts)))
-
-
-def _one_by_one(arguments: Sequence[str]) -> list[str]:
-    """`--set A=1 B=2` as `--set A=1 --set B=2`."""
-    given: list[str] = []
-    for argument in arguments:
-        if given[-2:-1] == ["--set"] and "=" in argument and not argument.startswith("-"):
-            given.append("--set")
-        given.append(argument)
-    return given
+    given = sys.argv[1:] if arguments is None else arguments
+    words = overrides_last(given) if given[:1] == ["import"] else one_by_one(given)
+    sys.exit(code_of(lambda: call(COMMANDS, OVERVIEW, words)))

@@ -96,10 +96,10 @@ def test_a_command_that_is_no_run_tells_which_signal_it_was() -> None:
 
 @pytest.mark.parametrize(("heard", "code"), [((signal.SIGTERM,), 143), ((signal.SIGINT,), 130), ((), 130)])
 def test_and_so_does_its_exit_code(monkeypatch: pytest.MonkeyPatch, heard: tuple[int, ...], code: int) -> None:
-    def called(given: list[str]) -> int:
+    def called(*given: object) -> int:
         raise KeyboardInterrupt(*heard)
 
-    monkeypatch.setattr("shoal.cli._call", called)
+    monkeypatch.setattr("shoal.cli.call", called)
     assert shoal("schedule", "RUN").code == code
 
 

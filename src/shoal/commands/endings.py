@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from signal import SIGINT
 from typing import TYPE_CHECKING, Any
 
-from shoal.core.interrupts import DONE, FAILED, Failed, Interrupted, described, ending, on_signal
-from shoal.core.visible import in_shell
+from shoal.core.errors import BadInput, shortened
+from shoal.core.interrupts import BAD_INPUT, BY_SIGNAL, DONE, FAILED, Failed, Interrupted, described, ending, on_signal
+from shoal.core.visible import in_shell, speakable
 from shoal.records.screen import Output, Screen, styled
 
 if TYPE_CHECKING:
@@ -42,6 +44,29 @@ class Unheard:
             do(*given)
         except OSError:  # what is left in its buffer must go somewhere, or Python fails when it ends
             os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+
+
+def code_of(command: Callable[[], int]) -> int:
+    """Run a command, say what went wrong, and return its exit code. The search path and standard error stay as they were."""
+    path, errors = list(sys.path), sys.stderr
+    for stream in (sys.stdout, sys.stderr):
+        speakable(stream)
+    if errors is not None:  # else it was closed when the command began
+        sys.stderr = Unheard(errors)
+    try:
+        code = command()
+    except BadInput as error:
+        code = say(str(error), BAD_INPUT)
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = DONE
+    except OSError as error:
+        code = say(shortened(described(error)), FAILED)
+    except KeyboardInterrupt as heard:
+        code = say("interrupted", BY_SIGNAL + (heard.args or (SIGINT,))[0])
+    finally:
+        sys.path[:], sys.stderr = path, errors
+    return ending(code)
 
 
 def say(message: str, code: int) -> int:
@@ -84,7 +109,6 @@ def show(run: Callable[[Sequence[Recorder]], Result], quiet: bool) -> int:
 def trusted(run: Path) -> str:
     """The flag that commands on a run need which names code, with a space before it; nothing where it names none, or where
     there is no run."""
-    from shoal.core.errors import BadInput
     from shoal.experiment.files import of_run
     from shoal.experiment.trust import PLACES, code_at
 

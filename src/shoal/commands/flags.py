@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, UseAppendAction, arg
+from tyro.conf import Positional, UseAppendAction, arg
 from tyro.constructors import PrimitiveConstructorSpec
 
 from shoal.core.errors import BadInput, shortened
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 # Flags for options of a field, each with its path.
 INSIDE = {"select": "method.select", "explore": "method.explore"}
 INSIDE |= {"workspace": "exchange.workspace", "worker": "exchange.worker"}
-EVERYWHERE = (FlagCreatePairsOff, OmitArgPrefixes)  # no --no-quiet, and no --flags.seed
 WHOLE = PrimitiveConstructorSpec(  # tyro's own for `int | None` offers "None" in the help
     nargs=1,
     metavar="N",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import make_dataclass
 from typing import Annotated
 
@@ -43,15 +42,3 @@ IsaacFlags = make_dataclass(
     namespace={"__doc__": "flags of Isaac Lab's own command"},
 )
 NONE = IsaacFlags()
-
-
-def overrides_last(arguments: Sequence[str]) -> list[str]:
-    """The arguments of a command with all overrides, which may stand anywhere in it, behind the others."""
-    places = ("-o", "--out")  # which are followed by a path
-
-    def is_override(i: int) -> bool:
-        given = arguments[i]
-        return "=" in given and not given.startswith("-") and (i == 0 or arguments[i - 1] not in places)
-
-    order = sorted(range(len(arguments)), key=is_override)  # which keeps the order of each kind
-    return [arguments[i] for i in order]
