@@ -26,7 +26,7 @@ from shoal.members.shard import part_of
 from shoal.trainers import wire
 from shoal.trainers.process import Died, Raised, TrainerProcess
 from shoal.trainers.remote import RemoteTrainer, Trained
-from shoal.trainers.trainer import State
+from shoal.trainers.trainer import TrainerState
 from shoal.trainers.trainers import Trainers
 
 LOOK = 0.05  # seconds between two looks at what goes on meanwhile: Ctrl-C, the display
@@ -109,7 +109,7 @@ class TrainerShard:
     def teach(self, learned: Sequence[PyTree]) -> None:
         """Members that have just begun have learned this, arrays by name of each."""
         for member, arrays in zip(self._members, learned, strict=True):
-            member.trainer.state = State(arrays, {}, {})
+            member.trainer.state = TrainerState(arrays, {}, {})
 
     def train(self, generation: int, iterations: int, chunk: int) -> dict[str, np.ndarray]:
         """One interval. Returns metrics [N]: those that trainers report, NaN where one does not."""
@@ -193,7 +193,9 @@ class TrainerShard:
         for row, (learned, memory) in copied.items():
             trainer = self._members[row].trainer
             assert trainer.state is not None
-            trainer.state = State(learned, memory if self._copy_memory else trainer.state.memory, trainer.state.own)
+            trainer.state = TrainerState(
+                learned, memory if self._copy_memory else trainer.state.memory, trainer.state.own
+            )
         for row, member in enumerate(self._members):
             member.trainer.hyper = {name: float(x[row]) for name, x in decision.hyper.items()}
 
@@ -208,7 +210,7 @@ class TrainerShard:
         seeds = words(key, episodes)
         testers = [RemoteTrainer(process, TESTER, hyper, 0) for process in self._processes[:episodes]]
         for tester in testers:
-            tester.state = State(learned, {}, {})
+            tester.state = TrainerState(learned, {}, {})
         parts = np.array_split(np.array(seeds), len(testers))
         returns = self._all(lambda i: testers[i].evaluate(parts[i].tolist()), len(testers))
         return np.concatenate(returns)
@@ -237,7 +239,9 @@ class TrainerShard:
             self._fitness[rows] = saved["fitness"]
             for i, row in enumerate(rows):
                 member, state = self._members[row], saved["members"][f"{self.uid[row]:08d}"]
-                member.trainer.state = State(state["learned"], state["memory"], _own(state["own"], self.uid[row]))
+                member.trainer.state = TrainerState(
+                    state["learned"], state["memory"], _own(state["own"], self.uid[row])
+                )
                 member.trainer.hyper = {name: float(x[i]) for name, x in saved["hyper"].items()}
                 member.steps, member.finite = int(saved["steps"][i]), bool(saved["finite"][i])
                 member.evaluation_steps = int(saved["evaluation_steps"][i])
@@ -302,7 +306,7 @@ def _of_episodes(returns: Sequence[float]) -> dict[str, float]:
     return {"episode/return": float(np.mean(returns)) if returns else np.nan}
 
 
-def _saved(state: State | None) -> dict[str, PyTree]:
+def _saved(state: TrainerState | None) -> dict[str, PyTree]:
     """A state as a tree of arrays; where there is none, the places of its arrays."""
     if state is None:
         return {"learned": Named(), "memory": Named(), "own": Named()}

@@ -28,7 +28,7 @@ from shoal.experiment.trust import open_run
 from shoal.run import checkpoint
 from shoal.run.members import read_members
 from shoal.trainers.remote import RemoteTrainer
-from shoal.trainers.trainer import State
+from shoal.trainers.trainer import TrainerState
 from shoal.trainers.trainers import Trainers, is_trainer
 
 KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Discrete, MultiDiscrete, Continuous)}
@@ -207,7 +207,7 @@ def trainer_of(experiment: Experiment, hyper: dict[str, float], learned: PyTree)
     trainers = make_trainers(experiment)
     (process,) = trainers.open(1)
     remote = RemoteTrainer(process, 0, hyper, 0)
-    remote.state = State(learned, {}, {})
+    remote.state = TrainerState(learned, {}, {})
     return trainers, remote
 
 

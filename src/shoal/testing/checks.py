@@ -14,7 +14,7 @@ from shoal.methods.ranges import validate
 from shoal.testing.episodes import episode, made
 from shoal.testing.trainee import Trainee
 from shoal.trainers.process import Raised
-from shoal.trainers.trainer import State
+from shoal.trainers.trainer import TrainerState
 from shoal.trainers.trainers import described
 
 SEEDS = (11, 12, 13)  # of the episodes of an evaluation
@@ -127,7 +127,7 @@ def check_evaluation(t: Trainee) -> None:
     assert np.isfinite(returns).all(), f"evaluate gave {returns.tolist()} for weights that are finite"
     wrong = "two evaluations with the same seeds differ: it must be greedy, and seed episodes"
     assert np.array_equal(member.evaluate(SEEDS), returns), wrong
-    other = t.member(State(t.usual[0].learned, {}, {}), seed=9).evaluate(SEEDS)
+    other = t.member(TrainerState(t.usual[0].learned, {}, {}), seed=9).evaluate(SEEDS)
     assert np.array_equal(other, returns), "an evaluation depends on something that is not in `learned`"
     wrong = "a member trains differently after an evaluation: it changed something"
     t.expect_equal(t.train(member, 2), t.usual[1], wrong)

@@ -13,7 +13,7 @@ import numpy as np
 
 from shoal.trainers.process import Recipe, TrainerProcess, limited
 from shoal.trainers.remote import RemoteTrainer, Trained
-from shoal.trainers.trainer import State
+from shoal.trainers.trainer import TrainerState
 
 TIMEOUT = 300.0  # seconds without an answer after which a process counts as hung
 
@@ -78,7 +78,7 @@ class Trainee:
 
     def member(
         self,
-        state: State | None = None,
+        state: TrainerState | None = None,
         hyper: Mapping[str, float] | None = None,
         seed: int = 1,
         process: TrainerProcess | None = None,
@@ -88,7 +88,7 @@ class Trainee:
         made.state = state
         return made
 
-    def train(self, member: RemoteTrainer, seed: int) -> State:
+    def train(self, member: RemoteTrainer, seed: int) -> TrainerState:
         """The state of a member after an interval."""
         return member.train(seed, self.steps).state
 
@@ -99,18 +99,18 @@ class Trainee:
         return [member.train(seed, self.steps) for seed in (1, 2, 3)]
 
     @property
-    def usual(self) -> list[State]:
+    def usual(self) -> list[TrainerState]:
         """The states of this member after each of them."""
         return [interval.state for interval in self.life]
 
-    def differences(self, a: State, b: State) -> list[str]:
+    def differences(self, a: TrainerState, b: TrainerState) -> list[str]:
         """The names of all arrays that differ."""
         ours, theirs = ({**x.learned, **{f"memory {k}": v for k, v in x.memory.items()}} for x in (a, b))
         return [
             k for k in sorted(ours | theirs) if k not in ours or k not in theirs or not self._equal(ours[k], theirs[k])
         ]
 
-    def expect_equal(self, a: State, b: State, wrong: str) -> None:
+    def expect_equal(self, a: TrainerState, b: TrainerState, wrong: str) -> None:
         """Raise AssertionError unless two states are equal."""
         names = self.differences(a, b)
         assert not names, f"{wrong} ({len(names)} arrays of the state differ, such as {names[0]})"

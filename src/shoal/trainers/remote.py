@@ -11,7 +11,7 @@ import numpy as np
 
 from shoal.trainers import wire
 from shoal.trainers.process import TrainerProcess
-from shoal.trainers.trainer import Report, State
+from shoal.trainers.trainer import Report, TrainerState
 
 _numbers = itertools.count()  # so that no two states of this host have one name
 
@@ -24,7 +24,7 @@ class Trained(NamedTuple):
     diverged: the error that ended the interval, where weights were no longer finite; else ""
     """
 
-    state: State
+    state: TrainerState
     report: Report
     finite: bool
     diverged: str
@@ -43,23 +43,23 @@ class RemoteTrainer:
         """uid: its name in the process. hyper, seed: what it is made with."""
         self.process, self.hyper = process, dict(hyper)
         self._uid, self._seed = uid, seed
-        self._state: State | None = None
+        self._state: TrainerState | None = None
         self._token: str | None = None
         self.evaluation_steps = 0
 
     @property
-    def state(self) -> State | None:
+    def state(self) -> TrainerState | None:
         return self._state
 
     @state.setter
-    def state(self, state: State | None) -> None:
+    def state(self, state: TrainerState | None) -> None:
         self._state, self._token = state, None if state is None else _token()
 
     def train(self, seed: int, steps: int) -> Trained:
         """One interval of at least `steps` environment steps. Raises as `TrainerProcess.call` does."""
         token = _token()
         answer, arrays = self._call("train", seed=seed, steps=steps, next=token)
-        state = State(*wire.split(arrays), answer["own"])
+        state = TrainerState(*wire.split(arrays), answer["own"])
         self._state, self._token = state, token
         report = Report(answer["steps"], answer["returns"], answer["metrics"])
         return Trained(state, report, answer["finite"], answer["diverged"])

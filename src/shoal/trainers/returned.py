@@ -11,7 +11,7 @@ from typing import Any, Callable, Mapping, Sequence  # noqa: UP035 (Python 3.8)
 
 import numpy as np
 from shoal_trainers.recipe import BadRecipe, blamed
-from shoal_trainers.trainer import Report, State
+from shoal_trainers.trainer import Report, TrainerState
 from shoal_trainers.wire import DTYPES
 
 LONGEST = 100  # characters of a value that are shown
@@ -75,19 +75,19 @@ def report(value: Any) -> Report:
     )
 
 
-def state(value: Any) -> State:
+def state(value: Any) -> TrainerState:
     """What `get_state` gave."""
-    *parts, own = _parts("get_state returned", value, State)
+    *parts, own = _parts("get_state returned", value, TrainerState)
     wanted = "which is not an array of plain numbers"
     learned, memory = (
         {
             name: _array(f"get_state returned {part}[{name!r}] =", x, wanted)
             for name, x in _by_name(f"get_state returned {part} =", given, "arrays").items()
         }
-        for part, given in zip(State._fields, parts)  # noqa: B905 (Python 3.8)
+        for part, given in zip(TrainerState._fields, parts)  # noqa: B905 (Python 3.8)
     )
     given = "get_state returned own ="
-    return State(learned, memory, _as_json(given, _by_name(given, own, "values")))
+    return TrainerState(learned, memory, _as_json(given, _by_name(given, own, "values")))
 
 
 def returns(value: Any, seeds: Sequence[int]) -> list[float]:

@@ -120,7 +120,7 @@ class Server:
                     member.trainer.make(call["hyper"], call["built_seed"])
             if not held and given:
                 learned, memory = wire.split(arrays)
-                member.trainer.set_state(protocol.State(learned, memory, call["own"]))
+                member.trainer.set_state(protocol.TrainerState(learned, memory, call["own"]))
                 member.token, member.finite = wanted, finite(learned)
             member.trainer.set_hypers(call["hyper"])
             yield member

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 
-class State(NamedTuple):
+class TrainerState(NamedTuple):
     """All that must be kept of a member so that it can go on elsewhere, by what a child copies of it.
 
     Arrays of bool, integers or floats of at most 64 bits. Random generators are no part of it, as `begin` seeds them; nor
@@ -73,10 +73,10 @@ class Trainer(Protocol):
         normalisers. An episode depends on its own seed alone: of gymnasium's environments it is the one that
         `reset(seed=seed)` begins. It changes nothing that `get_state` shows."""
 
-    def get_state(self) -> State:
+    def get_state(self) -> TrainerState:
         """The state as it is now; later training does not change these arrays."""
 
-    def set_state(self, state: State) -> None:
+    def set_state(self, state: TrainerState) -> None:
         """Go on from a state, of this member or of another one that was made with the same config: what is trained,
         evaluated or asked to act next is that state.
 
