@@ -21,7 +21,7 @@ from shoal.core import atomic
 from shoal.core.atomic import Staging, create_file, seal, unseal
 from shoal.core.errors import BadInput
 from shoal.distributed import lease
-from shoal.distributed.directory import Lost, Published, Workspace, worth_keeping
+from shoal.distributed.directory import Lost, Published, Workspace, is_kept
 from shoal.distributed.rows import FIELDS, sound
 
 COLUMNS, SIZE, N = ["uid", "fitness"], 1000, 3
@@ -317,11 +317,11 @@ def test_the_directory_does_not_grow(join, tmp_path):
 def test_what_was_dropped_is_never_missed(keep):
     """What stays has been there all along, and a latecomer finds something not much older than it needs."""
     for newest in range(200):
-        kept = [g for g in range(newest + 1) if worth_keeping(g, newest, keep)]
+        kept = [g for g in range(newest + 1) if is_kept(g, newest, keep)]
         assert kept[-keep:] == list(range(max(0, newest - keep + 1), newest + 1)) and kept[0] == 0
         assert len(kept) <= keep * (2 + math.log2(1 + newest / keep))
         for g in kept:
-            assert all(worth_keeping(g, earlier, keep) for earlier in range(g, newest))
+            assert all(is_kept(g, earlier, keep) for earlier in range(g, newest))
         for g in range(newest + 1):
             found = max(k for k in kept if k <= g)
             assert g - found < max(1, 2 * (newest - found) / keep)
@@ -334,7 +334,7 @@ def test_what_is_published_now_and_then_stays_as_long(tmp_path, every):
     shown = range(every - 1, 40 * every, every)
     for generation in shown:
         worker.publish(generation)
-    kept = [shown[i] for i in range(40) if worth_keeping(i, 39, 2)]
+    kept = [shown[i] for i in range(40) if is_kept(i, 39, 2)]
     assert [int(name[:8]) for name in published(tmp_path, "a") if name.endswith("json")] == kept
     assert [card.generation for card in other.visible(every)] == [every - 1]
     for seen in (worker, other):
@@ -495,13 +495,13 @@ def test_what_a_killed_writer_left(join, tmp_path):
 def test_all_train_the_same(join, tmp_path):
     a, b = join("a"), join("b")
     asked: list[str] = []
-    a.space.agree("one", lambda path: pytest.fail("nobody was there before"))
-    b.space.agree("one, too", lambda path: asked.append(path.read_text()) or [])  # type: ignore[func-returns-value]
+    a.space.settle("one", lambda path: pytest.fail("nobody was there before"))
+    b.space.settle("one, too", lambda path: asked.append(path.read_text()) or [])  # type: ignore[func-returns-value]
     assert asked == ["one"]
     with pytest.raises(
         BadInput, match=r"belongs to another experiment, which differs in seed, hyper\.discount; compare "
     ):
-        b.space.agree("two", lambda path: ["seed", "hyper.discount"])
+        b.space.settle("two", lambda path: ["seed", "hyper.discount"])
     assert (tmp_path / "experiment.yaml").read_text() == "one"
 
 
@@ -619,4 +619,4 @@ def test_an_experiment_that_is_no_file(join, tmp_path, make):
     a = join("a")
     make(tmp_path / "experiment.yaml")
     with pytest.raises(BadInput, match=r"^exchange.workspace: .*experiment\.yaml is no file$"):
-        a.space.agree("one", lambda path: pytest.fail("it cannot be read"))
+        a.space.settle("one", lambda path: pytest.fail("it cannot be read"))

@@ -20,7 +20,7 @@ from shoal.core.evolution import Cards, Decision, Explore, Range, Select
 from shoal.core.spec import told
 from shoal.core.types import SearchLearner
 from shoal.core.visible import readable
-from shoal.distributed.directory import probe, worth_keeping
+from shoal.distributed.directory import is_kept, probe
 from shoal.environments.device import DeviceEnvironment
 from shoal.experiment.registry import method_name
 from shoal.experiment.resolve import Resolved
@@ -166,7 +166,7 @@ def processes(resolved: Resolved) -> Iterator[Finding]:
         for works, text in probe(Path(e.exchange.workspace or "")):
             yield (fine if works else problem)("workspace", text)
         members = memory_needed(resolved) - (replay_size(resolved) if resolved.method.memory == "own" else 0)
-        kept = sum(worth_keeping(g, e.generations - 1, e.checkpoint.keep) for g in range(e.generations))
+        kept = sum(is_kept(g, e.generations - 1, e.checkpoint.keep) for g in range(e.generations))
         text = f"a worker publishes {readable(members)} per generation and keeps up to {kept} of them there"
         yield fine("workspace", text)
 

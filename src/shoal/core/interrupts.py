@@ -12,11 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-DONE, FAILED, BAD_INPUT, INTERRUPTED = (
-    0,
-    1,
-    2,
-    3,
+DONE, FAILED, BAD_INPUT, INTERRUPTED = range(
+    4
 )  # exit codes; of a signal with nothing to resume, BY_SIGNAL + its number
 BY_SIGNAL = 128
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)

@@ -40,6 +40,7 @@ from shoal.core.atomic import (
 )
 from shoal.core.errors import BadField, BadInput
 from shoal.distributed.lease import Lease
+from shoal.distributed.rows import to_json
 
 NAME = re.compile(r"\w[\w.-]{0,63}")
 
@@ -62,7 +63,7 @@ class Published(NamedTuple):
 class Workspace:
     """A directory that workers share, as seen by one of them.
 
-    keep: the number of newest published generations that are kept; for older ones, see `worth_keeping`.
+    keep: the number of newest published generations that are kept; for older ones, see `is_kept`.
     pause: called while waiting, and may raise. note: called once with a message for each card that is skipped.
     every: generations between two that are published.
     """
@@ -70,7 +71,7 @@ class Workspace:
     def __init__(self, path: Path, keep: int, pause: Callable[[], None], note: Callable[[str], None], every: int = 1):
         self.path, self._keep, self._pause, self._note, self._every = path, keep, pause, note, every
         self._lost: set[tuple[str, int]] = set()
-        self._known: dict[tuple[str, int], Published] = {}
+        self._known: dict[str, Published] = {}  # the newest card that was read of each worker
         self._lease: Lease | None = None
         self.staging: Staging
         self.name, self.slot = "", -1
@@ -93,7 +94,7 @@ class Workspace:
             self.leave()
             raise BadField("exchange.workspace", f"{self.path} cannot be used: {error.strerror or error}") from error
 
-    def agree(self, text: str, differences: Callable[[Path], Sequence[str]]) -> None:
+    def settle(self, text: str, differences: Callable[[Path], Sequence[str]]) -> None:
         """Make `text` the experiment of this workspace, or compare it with the one that it has. Raises BadInput."""
         path = self.path / "experiment.yaml"
         if create_file(path, text.encode()):
@@ -148,14 +149,14 @@ class Workspace:
         card = {
             "generation": generation,
             "columns": columns,
-            "rows": [[x if np.isfinite(x) else str(x) for x in row] for row in rows.tolist()],
+            "rows": to_json(rows),
             "size": states[0].size,
             "checksums": [zlib.crc32(x.tobytes()) for x in states],
         }
         self.staging.write(folder / f"{generation:08d}.states", b"".join(x.tobytes() for x in states))
         self.staging.write(folder / f"{generation:08d}.json", seal(card))
         for old in self._generations(self.name):
-            if not worth_keeping(old // self._every, generation // self._every, self._keep):
+            if not is_kept(old // self._every, generation // self._every, self._keep):
                 for suffix in ("json", "states"):  # the card first: without it, no reader opens the states
                     self.staging.remove(folder / f"{old:08d}.{suffix}")
 
@@ -200,16 +201,15 @@ class Workspace:
     def read(self, card: Published, row: int) -> np.ndarray:
         """The state of a member, uint8 [size]. Raises Lost, and the card is no longer visible."""
         path = self.path / "published" / card.worker / f"{card.generation:08d}.states"
-        why = None
+        why: str | None = f"{path} does not match its card"
         try:
             with open_file(path) as file:
                 file.seek(row * card.size)
                 data = file.read(card.size)
             if len(data) == card.size and zlib.crc32(data) == card.checksums[row]:
                 return np.frombuffer(data, np.uint8)
-            why = f"{path} does not match its card"
         except FileNotFoundError:
-            pass  # removed since the card was read
+            why = None  # removed since the card was read
         except OSError as error:
             why = f"{path} cannot be read: {error.strerror}"
         except Irregular as error:
@@ -228,20 +228,18 @@ class Workspace:
         return None
 
     def _card(self, worker: str, generation: int) -> Published:
-        known = self._known.get((worker, generation))
-        if known is None:
+        known = self._known.get(worker)
+        if known is None or known.generation != generation:
             path = self.path / "published" / worker / f"{generation:08d}.json"
             content = unseal(path)
             try:
-                rows = np.array([[float(x) for x in row] for row in content["rows"]])
+                names, rows = [str(x) for x in content["columns"]], np.array(content["rows"], float)
                 size, checksums = int(content["size"]), [int(x) for x in content["checksums"]]
-                known = Published(worker, generation, [str(x) for x in content["columns"]], rows, size, checksums)
             except (KeyError, TypeError, ValueError, OverflowError) as error:
                 raise Damaged(f"{path.parent}: {path.name} is no card") from error
-            if content.get("generation") != generation or rows.shape != (len(checksums), len(known.columns)):
+            if content.get("generation") != generation or rows.shape != (len(checksums), len(names)):
                 raise Damaged(f"{path.parent}: {path.name} is not the card of this generation")
-            self._known = {key: card for key, card in self._known.items() if key[0] != worker}
-            self._known[worker, generation] = known
+            self._known[worker] = known = Published(worker, generation, names, rows, size, checksums)
         return known
 
     def _generations(self, worker: str) -> list[int]:
@@ -253,12 +251,11 @@ class Workspace:
 
     def _skip(self, worker: str, generation: int, why: str | None) -> None:
         self._lost.add((worker, generation))
-        self._known.pop((worker, generation), None)
         if why is not None:
             self._note(why)
 
 
-def worth_keeping(generation: int, newest: int, keep: int) -> bool:
+def is_kept(generation: int, newest: int, keep: int) -> bool:
     """Whether a published generation stays: the last `keep`, and of older ones every 2nd, 4th, 8th ..., ever fewer.
 
     So a worker that comes late or is slow finds somebody of about its own experience, in G generations among no more

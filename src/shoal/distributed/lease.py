@@ -59,16 +59,13 @@ class Lease:
         self._done.set()
         self._beats.join()
         os.close(self._file)
-        if self._holder() == self._mine:
+        if read_or_nothing(self._path) == self._mine:
             with suppress(OSError):
                 self._remove(self._mine)
 
-    def _holder(self) -> str:
-        return read_or_nothing(self._path)
-
     def _break(self, pause: Callable[[], None], note: Callable[[str], None]) -> None:
         """Remove the lease of a process that has ended. Raises BadInput when it has not."""
-        holder = self._holder()
+        holder = read_or_nothing(self._path)
         host, pid, realm = (*holder.split(), "", "", "")[:3]
         if not (realm == _realm() != UNKNOWN and re.fullmatch("[0-9]{1,9}", pid) and not _alive(int(pid))):
             note(f"worker {self._path.name} may be at work on {host or 'another machine'}: watching for {PATIENCE:g} s")
@@ -80,7 +77,7 @@ class Lease:
                     raise BadField(
                         "exchange.worker", f"it is at work, as process {pid} on {host}", value=self._path.name
                     )
-                if self._holder() != holder:
+                if read_or_nothing(self._path) != holder:
                     return  # given back, or another process was faster: try again
         self._remove(holder)
 

@@ -94,7 +94,7 @@ class Processes:
         own = [name for name in OWN if not (self._shares_evaluation and name == "shards")]
         here = ExchangeSettings(e.exchange.name)
         common = replace(e, exchange=here, **{name: getattr(usual, name) for name in own})
-        space.agree(dump(common), lambda path: differences(common, of_run(path.parent)))
+        space.settle(dump(common), lambda path: differences(common, of_run(path.parent)))
         return resolved._replace(experiment=replace(e, exchange=replace(e.exchange, worker=space.name)))
 
     @property

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from shoal.core.atomic import Damaged, create_file, remove, seal, unseal
+from shoal.distributed.rows import to_json
 
 POLL = 0.02  # seconds between two checks for results of others
 PATIENCE = 3.0  # times the duration of a part here, after which a claimed one is measured here too
@@ -62,8 +63,7 @@ class Returns:
 
     def publish(self, generation: int, part: int, rows: np.ndarray) -> None:
         """Show what was measured, float64 [n, C]."""
-        content = {"rows": [[x if np.isfinite(x) else str(x) for x in row] for row in rows.tolist()]}
-        create_file(self._path(generation, part), seal(content))
+        create_file(self._path(generation, part), seal({"rows": to_json(rows)}))
 
     def read(self, generation: int, part: int, shape: tuple[int, int]) -> np.ndarray | None:
         """The published returns of a part; a damaged file is removed, so that the part is measured again."""
@@ -71,7 +71,7 @@ class Returns:
         if not os.path.lexists(path):
             return None
         try:
-            rows = np.array([[float(x) for x in row] for row in unseal(path)["rows"]])
+            rows = np.array(unseal(path)["rows"], float)
             if rows.shape == shape:
                 return rows
         except (Damaged, KeyError, TypeError, ValueError, OverflowError):

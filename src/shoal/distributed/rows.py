@@ -33,6 +33,11 @@ def from_rows(rows: np.ndarray, like: Cards, metrics: dict[str, np.ndarray]) -> 
     return cards, {name: seen[name] for name in metrics}, np.array(list(columns)).T
 
 
+def to_json(rows: np.ndarray) -> list[list[float | str]]:
+    """Rows as JSON can have them, of which `np.array(..., float)` makes rows again: NaN and infinities are text."""
+    return [[x if np.isfinite(x) else str(x) for x in row] for row in rows.tolist()]
+
+
 def filled(data: np.ndarray, size: int) -> np.ndarray:
     """Bytes, uint8 [S], with nothing behind them up to a size; those of that size as they are."""
     return data if len(data) == size else np.pad(data, (0, size - len(data)))

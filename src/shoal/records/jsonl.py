@@ -7,12 +7,11 @@ import os
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
-from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from shoal.core.atomic import open_file, parse_json
+from shoal.core.atomic import open_file, parse_json, read_file
 
 MISSING = (FileNotFoundError, NotADirectoryError)
 AT_ONCE = 1000  # rows in memory while a file is written anew: a long run has millions
@@ -61,10 +60,10 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 def each_line(path: Path) -> Iterator[dict[str, Any]]:
     """The same, one after another."""
-    with suppress(*MISSING), _opened(path) as file:
+    with suppress(*MISSING), open_file(path) as file:
         for line in file:
             try:
-                entry = parse_json(line)
+                entry = parse_json(line.decode(errors="replace"))
             except ValueError:
                 continue
             if isinstance(entry, dict):
@@ -73,10 +72,6 @@ def each_line(path: Path) -> Iterator[dict[str, Any]]:
 
 def read_text(path: Path) -> str:
     """What a text file holds; a missing one is empty."""
-    with suppress(*MISSING), _opened(path) as file:
-        return file.read()
+    with suppress(*MISSING):
+        return read_file(path).decode(errors="replace")
     return ""
-
-
-def _opened(path: Path) -> TextIO:
-    return TextIOWrapper(open_file(path), encoding="utf-8", errors="replace")

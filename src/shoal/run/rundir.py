@@ -53,7 +53,7 @@ class RunDirectory:
         self.path, self._staging = path, staging
         self.checkpoints = Checkpoints(path / "checkpoints", keep, staging)
         self._lines: list[Lines] = []
-        self._made: list[Path] | None = None  # the folders of a new run that were not there before
+        self._new = False
 
     def check_free(self, needed: int) -> None:
         """Raise BadInput where a run lies already, or where the disk has no room for `needed` bytes."""
@@ -76,7 +76,7 @@ class RunDirectory:
 
         Raises BadInput, and leaves nothing, if that fails.
         """
-        self._made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+        self._new = True
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._staging.open()
@@ -115,18 +115,17 @@ class RunDirectory:
 
     def discard_unborn(self) -> None:
         """Take back a new run that never came to its first checkpoint."""
-        if self._made is not None and not self.checkpoints.generations():
+        if self._new and not self.checkpoints.generations():
             self.discard()
 
     def discard(self) -> None:
-        """Remove the run's files, and the folders that were made for it."""
+        """Remove the run's files, and its folder where nothing else lies in it, such as the lock of this process."""
         for name in FILES:
             with suppress(OSError):
                 self._staging.remove(self.path / name)
         self.close()
-        for folder in self._made or ():
-            with suppress(OSError):  # whatever else lies there stays
-                folder.rmdir()
+        with suppress(OSError):  # whatever else lies there stays
+            self.path.rmdir()
 
     def write_experiment(self, experiment: Experiment, method: dict[str, Any]) -> None:
         """Write experiment.yaml, which makes this folder a run, and method.json."""
