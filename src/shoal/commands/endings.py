@@ -89,8 +89,7 @@ def console() -> Screen:
 
 def show(run: Callable[[Sequence[Recorder]], Result], quiet: bool) -> int:
     """Run with a display and TensorBoard, and say how it ended."""
-    from shoal.records.console import Display
-    from shoal.records.late import Late
+    from shoal.records.console import Display, Late
     from shoal.records.tensorboard import TensorBoard
 
     screen, late = Output(), Late()

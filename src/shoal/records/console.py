@@ -1,8 +1,9 @@
-"""The terminal display of a run: a live table, or plain lines where the output is not a terminal."""
+"""The terminal's side of a run: a live table, or plain lines where the output is not a terminal; signals when it is over."""
 
 from __future__ import annotations
 
 import math
+import signal
 import time
 from collections.abc import Callable
 from functools import partial
@@ -15,18 +16,19 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from shoal.core.interrupts import SIGNALS
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.registry import method_name
 from shoal.records.recorder import Recorder
 from shoal.records.screen import Screen, styled
 
 if TYPE_CHECKING:
-    from shoal.methods.method import Method
     from shoal.records.generation import Generation, Rows
     from shoal.records.recorder import Start
 
 Column = Callable[["Rows"], str]
 ROWS = 12  # generations in view
+PHASES = {"train": "training", "evaluate": "evaluating", "evolve": "evolving"}
 
 
 class Display(Recorder):
@@ -49,7 +51,9 @@ class Display(Recorder):
         self._total, self._done = e.generations, generation
         self._first, self._began = generation, time.monotonic()
         name = method_name(e.method)
-        self._columns = _columns(method)
+        copies: dict[str, Column] = {"copies": _copies} if method.copies else {}
+        chosen = {name: _hyper(name) for name in method.chosen}
+        self._columns = dict(DRAWN) if method.drawn else FITNESS | copies | chosen
         where = f"{event.devices} device{'s' * (event.devices > 1)}"
         how = "" if name == method_name(Experiment().method) else f" by {name}"
         number, unit = (resolved.steps, "step") if resolved.steps else (resolved.measurement.episodes, "episode")
@@ -80,13 +84,8 @@ class Display(Recorder):
             self._live.start()
 
     def progress(self, generation: int, phase: str, fraction: float) -> None:
-        first = generation == self._first
-        names = {
-            "train": "compiling and training" if first else "training",
-            "evaluate": "evaluating",
-            "evolve": "evolving",
-        }
-        self._phase = names.get(phase, "testing the champion on fresh episodes")
+        first = "compiling and " * (generation == self._first and phase == "train")
+        self._phase = first + PHASES.get(phase, "testing the champion on fresh episodes")
         # Training is what takes the time: once it is done, its share of the bar stays until the generation ends.
         self._fraction = {"train": fraction, "champion": 0.0}.get(phase, 1.0)
         if self._live is not None:
@@ -111,7 +110,8 @@ class Display(Recorder):
             if len(members) and what not in self._told:
                 self._told.add(what)
                 self.note(f"generation {self._done}, {_named(members)}: {what}")
-        if event.generation == 0 and _alike(event):
+        of = event.metrics
+        if event.generation == 0 and "returns/min" in of and of["returns/min"][0] == of["returns/max"][0]:
             self.note(ALIKE)
 
     def note(self, message: str) -> None:
@@ -154,6 +154,23 @@ class Display(Recorder):
             self._console.print(text, style=style, soft_wrap=True)
 
 
+class Late(Recorder):
+    """Hears signals before a run begins, which end the command as before, and once it is over: so does the command then, in
+    a moment. In between it is the run that hears them."""
+
+    def __init__(self) -> None:
+        self._before = {number: signal.getsignal(number) for number in SIGNALS}
+        self._over = False
+
+    def finish(self, result: dict[str, Any] | None) -> None:
+        self._over = True
+
+    def hear(self, number: int) -> None:
+        handler = self._before[signal.Signals(number)]
+        if not self._over and callable(handler):
+            handler(number, None)
+
+
 def _troubles(event: Generation) -> dict[str, np.ndarray]:
     """Problems, and the uids of the members that have them."""
     cards = event.cards
@@ -165,23 +182,9 @@ def _troubles(event: Generation) -> dict[str, np.ndarray]:
     }
 
 
-def _alike(event: Generation) -> bool:
-    """Whether members that are drawn around a mean all returned the same."""
-    drawn = "returns/min" in event.metrics
-    return drawn and bool(event.metrics["returns/min"][0] == event.metrics["returns/max"][0])
-
-
 def _named(members: np.ndarray) -> str:
     few = ", ".join(map(str, members[:5]))
     return f"member{'s' * (len(members) > 1)} {few}{' ...' * (len(members) > 5)}"
-
-
-def _columns(method: Method) -> dict[str, Column]:
-    """What is shown of a generation of any run by a method, by heading."""
-    if method.drawn:
-        return dict(DRAWN)
-    copies: dict[str, Column] = {"copies": _copies} if method.copies else {}
-    return FITNESS | copies | {name: _hyper(name) for name in method.chosen}
 
 
 def _copies(rows: Rows) -> str:
