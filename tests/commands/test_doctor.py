@@ -284,13 +284,6 @@ def test_members_that_all_diverge_are_in_the_way() -> None:
     assert "4 of 4 members diverged at once" in marked(about(doctor.dry_run, env=diverging_environment), "✗")
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"), [(0.123, "0.12 s"), (59.6, "60 s"), (3000, "50 min"), (8000, "2 h 13 min")]
-)
-def test_times_are_readable(seconds: float, words: str) -> None:
-    assert doctor._clock(seconds) == words
-
-
 # ------------------------------------------------------------------------------------------- the command
 
 

@@ -29,6 +29,7 @@ from shoal.methods.method import Schedule
 from shoal.methods.pbt import explore as explorers
 from shoal.methods.pbt import select as selectors
 from shoal.methods.ranges import at_bound, sample
+from shoal.report.words import many
 from shoal.run.memory import COPIES_TO_SAVE, memory_needed, replay_size
 from shoal.run.origin import experiment_behind, read_origin
 from shoal.trainers.trainers import Trainers
@@ -55,9 +56,9 @@ problem = partial(Finding, "✗")  # in the way of the run
 def size(resolved: Resolved) -> Iterator[Finding]:
     """How much there is to do, and whether the interval is what was written."""
     e, steps = resolved.experiment, resolved.steps
-    what, generations = f"{e.population} × {e.agent} on {e.env}", _many(e.generations, "generation")
+    what, generations = f"{e.population} × {e.agent} on {e.env}", many(e.generations, "generation")
     if steps is None:
-        episodes = _many(resolved.measurement.episodes, "episode")
+        episodes = many(resolved.measurement.episodes, "episode")
         yield fine("size", f"{what} by {method_name(e.method)}, {generations} of {episodes} each")
         return
     total = e.population * e.generations * steps
@@ -85,11 +86,11 @@ def devices(resolved: Resolved) -> Iterator[Finding]:
     """How the members are spread."""
     e, learner = resolved.experiment, resolved.learner
     if isinstance(learner, Trainers):
-        yield fine("trainers", f"{_many(e.population, 'member')}; processes: {learner.count(e.population)}")
+        yield fine("trainers", f"{many(e.population, 'member')}; processes: {learner.count(e.population)}")
         return
     n, there = e.population, jax.devices()
     used, present = layout_of(learner, len(resolved.members()[0])).devices, len(there)
-    text = f"{_many(n, 'member')} on {used} of {present} {there[0].platform.upper()} devices, {n // used} on each"
+    text = f"{many(n, 'member')} on {used} of {present} {there[0].platform.upper()} devices, {n // used} on each"
     if used == present:
         yield fine("devices", text)
     else:
@@ -140,7 +141,7 @@ def storage(resolved: Resolved) -> Iterator[Finding]:
     yield _fits("memory", text, need, free_memory())
     checkpoint = state + members // n  # the champion
     need = (e.checkpoint.keep + 1) * checkpoint + e.generations * n * 1000  # the lines of the records
-    kept = f"{_many(e.checkpoint.keep, 'checkpoint')} of {readable(checkpoint)}"
+    kept = f"{many(e.checkpoint.keep, 'checkpoint')} of {readable(checkpoint)}"
     text = f"about {readable(need)} for {kept} and the records"
     yield _fits("disk", text, need, shutil.disk_usage(_folder(resolved)).free)
 
@@ -192,10 +193,10 @@ def _fits(topic: str, text: str, need: float, free: float | None) -> Finding:
 def evolution(resolved: Resolved) -> Iterator[Finding]:
     """Who will copy whom, how often, and whether it comes to that at all."""
     e, method = resolved.experiment, resolved.method
-    n, generations = e.population, _many(e.generations, "generation")
+    n, generations = e.population, many(e.generations, "generation")
     select = getattr(method, "select", None)  # of some methods; others decide in their evolver
     if isinstance(method, Schedule):
-        rows = _many(len(method.rows), "generation")
+        rows = many(len(method.rows), "generation")
         yield fine("schedule", f"{rows} of hyperparameters are followed; no member copies or explores")
         return
     if not method.copies:
@@ -212,7 +213,7 @@ def evolution(resolved: Resolved) -> Iterator[Finding]:
         yield problem("selection", f"it failed on invented cards: {type(error).__name__}: {error}")
         return
     share = " to ".join(str(count) for count in sorted({min(counts), max(counts)}))
-    yield (fine if max(counts) else doubt)("selection", f"{share} of {_many(n, 'member')} copy in a generation")
+    yield (fine if max(counts) else doubt)("selection", f"{share} of {many(n, 'member')} copy in a generation")
     if isinstance(select, selectors.TTest) and episodes < 2:
         yield doubt("selection", "t_test never copies on one episode: set fitness.episodes to 2 or more")
     if isinstance(select, selectors.Truncation) and select.bottom * n < 1:
@@ -227,7 +228,7 @@ def evolution(resolved: Resolved) -> Iterator[Finding]:
     elif e.generations <= first:
         yield doubt("evolution", f"never takes effect: {generations} end before start_after = {start_after:,} steps")
     else:
-        times = _many(e.generations - first, "time")
+        times = many(e.generations - first, "time")
         yield fine("evolution", f"{times}, first after generation {first} of {e.generations}")
 
 
@@ -305,7 +306,3 @@ def _strides(r: Range, explore: Explore) -> float:
         return (r.high - r.low) / ((factor - 1) * max(abs(r.low + r.high) / 2, (r.high - r.low) / 20))
     low, high = (r.low, r.high) if r.scale == "log" else (1 - r.high, 1 - r.low)
     return math.log(high / low) / math.log(factor)
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' * (count != 1)}"

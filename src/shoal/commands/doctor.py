@@ -30,6 +30,7 @@ from shoal.records.generation import Generation
 from shoal.records.jsonl import read_lines
 from shoal.records.recorder import Recorder
 from shoal.records.screen import styled
+from shoal.report.words import duration
 from shoal.run.loop import train
 from shoal.testing.checks import QUICK
 from shoal.testing.trainee import Trainee
@@ -153,8 +154,8 @@ def _speed(resolved: Resolved, rollouts: int, timings: list[dict[str, float]]) -
     generation = training + second["evaluate"] + min(first["evolve"], second["evolve"]) + second["record"]
     rounds = math.ceil(e.final_episodes / (e.population * resolved.measurement.episodes))
     total = compiling + generation * e.generations + rounds * second["evaluate"]
-    text = f"{_clock(compiling)} to compile, then about {_clock(generation)} for a generation"
-    return fine("time", f"{text}, {training / generation:.0%} of it training; the whole run about {_clock(total)}")
+    text = f"{duration(compiling)} to compile, then about {duration(generation)} for a generation"
+    return fine("time", f"{text}, {training / generation:.0%} of it training; the whole run about {duration(total)}")
 
 
 def _noise(resolved: Resolved, rollouts: int, event: Generation) -> Iterator[Finding]:
@@ -211,12 +212,3 @@ def rewards(resolved: Resolved, metrics: Mapping[str, np.ndarray]) -> Iterator[F
 
 def _figure(x: float) -> str:
     return f"{x:,.0f}" if abs(x) >= 100 else f"{x:.2g}"
-
-
-def _clock(seconds: float) -> str:
-    if seconds < 10:
-        return f"{seconds:.2g} s"
-    minutes = round(seconds / 60)
-    if minutes < 100:
-        return f"{minutes} min" if minutes > 1 else f"{seconds:.0f} s"
-    return f"{minutes // 60} h {minutes % 60} min"
