@@ -27,7 +27,7 @@ from support.probes import match
 from support.runs import COMMAND, at_work, build_run, tiny
 
 from shoal.cli import main
-from shoal.commands import painters, play, stages
+from shoal.commands import play, rendered, renderers
 from shoal.core.atomic import write_file
 from shoal.core.errors import BadInput
 from shoal.environments.levels import Span
@@ -105,7 +105,7 @@ def frames(video: Path) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "env", others_slow([*(f"gymnax:{name}" for name in painters.TWINS), "gym:CartPole-v1"], "gymnax:Pendulum-v1")
+    "env", others_slow([*(f"gymnax:{name}" for name in renderers.TWINS), "gym:CartPole-v1"], "gymnax:Pendulum-v1")
 )
 def test_a_film_shows_every_step(env: str, run_of: Callable[..., Path], tmp_path: Path) -> None:
     video = tmp_path / "film.mp4"
@@ -123,12 +123,12 @@ def test_the_device_environment_itself_is_filmed(run_of: Callable[..., Path], tm
 
 
 def test_gymnasium_draws_the_state_of_its_twin() -> None:
-    painter = painters._twin("CartPole-v1", {})
+    renderer = renderers._twin("CartPole-v1", {})
     state = type("State", (), {"x": 2.0, "x_dot": 0.0, "theta": 0.0, "theta_dot": 0.0})
-    right = painter.paint(state, np.zeros(4)).astype(int)
+    right = renderer.render(state, np.zeros(4)).astype(int)
     state.x = -2.0
-    left = painter.paint(state, np.zeros(4)).astype(int)
-    painter.close()
+    left = renderer.render(state, np.zeros(4)).astype(int)
+    renderer.close()
     dark = [np.argwhere(picture.sum(-1) == 0)[:, 1].mean() for picture in (left, right)]
     assert dark[0] < 250 < 350 < dark[1]
 
@@ -136,10 +136,10 @@ def test_gymnasium_draws_the_state_of_its_twin() -> None:
 def test_cells_have_one_colour_per_channel() -> None:
     obs = np.zeros((10, 10, 4))
     obs[0, 0, 0] = obs[9, 9, 2] = obs[5, 5, 0] = obs[5, 5, 2] = 1
-    picture = painters.cells(obs)
+    picture = renderers.cells(obs)
     assert picture.shape == (400, 400, 3)
     first, second, both, empty = (picture[i, j].tolist() for i, j in ((20, 20), (380, 380), (220, 220), (20, 380)))
-    assert first != second == both != empty == [painters.GROUND] * 3
+    assert first != second == both != empty == [renderers.GROUND] * 3
 
 
 @pytest.mark.slow
@@ -168,20 +168,20 @@ def test_brax_draws_its_own_physics(run_of: Callable[..., Path], tmp_path: Path)
 @pytest.mark.filterwarnings("ignore")  # of importing it
 def test_robots_of_playground_are_drawn_as_they_stand() -> None:
     pytest.importorskip("mujoco_playground")
-    painters.need_no_screen()
+    renderers.need_no_screen()
     import mujoco
 
     try:
-        painter = painters._playground("CartpoleBalance", {})
+        renderer = renderers._playground("CartpoleBalance", {})
     except BadInput:
         pytest.skip("this machine cannot draw without a screen")
     data = mujoco.MjData(robot("CartpoleBalance", {}).mj_model)
     state = SimpleNamespace(data=data), 0
-    upright = painter.paint(state, np.zeros(5)).copy()
-    assert upright.shape == (360, 480, 3) and upright.std() > 10 and painter.rate == 100
+    upright = renderer.render(state, np.zeros(5)).copy()
+    assert upright.shape == (360, 480, 3) and upright.std() > 10 and renderer.rate == 100
     data.qpos[1] = 1.5
-    fallen = painter.paint(state, np.zeros(5))
-    painter.close()
+    fallen = renderer.render(state, np.zeros(5))
+    renderer.close()
     assert (upright != fallen).any(-1).mean() > 0.005
 
 
@@ -208,7 +208,7 @@ def test_a_population_plays_side_by_side(
     """In the same episode; in four quarters of the picture, of which each stands still when its pole has fallen."""
     train(tiny(tmp_path / "run", generations=1))
     shown: list[np.ndarray] = []
-    monkeypatch.setattr(play, "_writer", lambda video, stage: nullcontext(shown.append))
+    monkeypatch.setattr(play, "_writer", lambda video, environment: nullcontext(shown.append))
     returns = play.film(tmp_path / "run", tmp_path / "film.mp4", population=True)
     assert len(returns) == 4 and len(shown) == max(returns) + 1 > min(returns) + 1
     height, width = (n // 2 for n in shown[0].shape[:2])
@@ -260,37 +260,37 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 def test_a_host_environment_is_drawn_as_it_is_seen() -> None:
     """Six times as large, at the levels that were asked for."""
     pytest.importorskip("envpool")
-    stage = stages.stage_of("envpool:bigfish", {"distribution_mode": "easy"}, Span(7, 8))
-    seen = [stage.reset((seed,)) for seed in (1, 2)]
+    environment = rendered.open_rendered("envpool:bigfish", {"distribution_mode": "easy"}, Span(7, 8))
+    seen = [environment.reset((seed,)) for seed in (1, 2)]
     np.testing.assert_array_equal(*seen)
-    obs, reward, done = stage.step(np.int32(4))
+    obs, reward, done = environment.step(np.int32(4))
     assert obs.shape == (3, 64, 64) and isinstance(reward, float) and not done
-    np.testing.assert_array_equal(stage.draw(), obs.transpose(1, 2, 0).repeat(6, 0).repeat(6, 1))
-    stage.close()
+    np.testing.assert_array_equal(environment.render(), obs.transpose(1, 2, 0).repeat(6, 0).repeat(6, 1))
+    environment.close()
 
 
 def test_envpools_bodies_are_drawn_by_gymnasium() -> None:
     pytest.importorskip("envpool")
     pytest.importorskip("mujoco")
-    stage = stages.stage_of("envpool:HalfCheetah-v5", {"num_threads": 1}, None)
-    assert isinstance(stage, stages._Host)
-    stage.close()
+    environment = rendered.open_rendered("envpool:HalfCheetah-v5", {"num_threads": 1}, None)
+    assert isinstance(environment, rendered._Host)
+    environment.close()
 
 
 def test_a_class_of_ones_own_draws_itself() -> None:
     """As gymnasium draws it, where the class can be told to; and where it cannot, that is said."""
-    painters.need_no_screen()
-    own = stages.stage_of("gymnasium.envs.classic_control.cartpole:CartPoleEnv", {}, None)
-    registered = stages.stage_of("gym:CartPole-v1", {}, None)
-    for stage in (own, registered):
-        stage.reset((3,))
-    np.testing.assert_array_equal(own.draw(), registered.draw())
-    assert own.draw().std() > 5 and own.rate == registered.rate
+    renderers.need_no_screen()
+    own = rendered.open_rendered("gymnasium.envs.classic_control.cartpole:CartPoleEnv", {}, None)
+    registered = rendered.open_rendered("gym:CartPole-v1", {}, None)
+    for environment in (own, registered):
+        environment.reset((3,))
+    np.testing.assert_array_equal(own.render(), registered.render())
+    assert own.render().std() > 5 and own.rate == registered.rate
     own.close(), registered.close()
-    blind = stages.stage_of(f"{__name__}:Blind", {}, None)
+    blind = rendered.open_rendered(f"{__name__}:Blind", {}, None)
     blind.reset((3,))
     with pytest.raises(BadInput, match="its render gives nothing"):
-        blind.draw()
+        blind.render()
 
 
 @pytest.mark.parametrize("env", [match, host_environment])
@@ -324,7 +324,7 @@ def test_a_machine_that_cannot_draw(
     ],
 )
 def test_what_can_be_a_picture(drawn: np.ndarray, expected: list[int]) -> None:
-    picture = painters.picture_of(SimpleNamespace(render=lambda: drawn))
+    picture = renderers.picture_of(SimpleNamespace(render=lambda: drawn))
     assert picture.shape == (2, 3, 3) and picture.dtype == np.uint8 and (picture == expected).all()
 
 
@@ -343,7 +343,7 @@ def test_what_can_be_a_picture(drawn: np.ndarray, expected: list[int]) -> None:
 )
 def test_what_is_no_picture(drawn: Any, words: str) -> None:
     with pytest.raises(BadInput, match=f"cannot be filmed: its render {words}") as caught:
-        painters.picture_of(SimpleNamespace(render=lambda: drawn))
+        renderers.picture_of(SimpleNamespace(render=lambda: drawn))
     assert "\n" not in str(caught.value)
 
 

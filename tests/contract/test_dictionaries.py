@@ -19,7 +19,7 @@ from support.tiny import EVERY, REPLAY, agent_for, close, hyper_of, kinds, known
 
 from shoal.commands import checks
 from shoal.commands.envs import described
-from shoal.commands.stages import stage_of
+from shoal.commands.rendered import open_rendered
 from shoal.core import tree
 from shoal.core.errors import BadInput
 from shoal.core.evolution import Decision
@@ -248,7 +248,7 @@ def test_what_is_seen_is_told() -> None:
     whole = "state (2,) float32, privileged_state (1,) float32, bytes (2, 2) uint8"
     assert (found.mark, found.text) == ("✓", f"{whole}; policies see state")
     with pytest.raises(BadInput, match=re.escape(f"its observations are no grid, but {whole}")):
-        stage_of("support.parts:in_parts", {}, None)
+        open_rendered("support.parts:in_parts", {}, None)
     seen = replace(in_parts().spec, actor=("state",), critic=("privileged_state",))
     assert described("parts", in_parts()._replace(spec=seen))[0] == (
         f"parts shows {whole}; actor sees state; critic sees privileged_state"

@@ -46,11 +46,9 @@ RULES = {  # Isaac Lab has no bounds
     "mutate_float": ("log", 100.0),
     "mutate_discount": ("one_minus_log", 10.0),
 }
-WRAPPER = {  # of `params.env`, what the wrapper of environments takes, and its name in `env_options`
-    "clip_observations": "clip_obs",
-    "clip_actions": "clip_actions",
-    "obs_groups": "obs_groups",
-    "concate_obs_groups": "concate_obs_groups",
+# Of `params.env`, what the wrapper of environments takes, and its name in `env_options`.
+WRAPPER = {name: name for name in ("clip_actions", "obs_groups", "concate_obs_groups")} | {
+    "clip_observations": "clip_obs"
 }
 PARTS = ("params", "pbt")  # of an agent
 PREFIX = "agent.params.config."

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from shoal.commands.painters import EXTRA, need_no_screen
-from shoal.commands.stages import Stage, stage_of
+from shoal.commands.rendered import Rendered, open_rendered
+from shoal.commands.renderers import EXTRA, need_no_screen
 from shoal.core.atomic import write_file
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import interruptible
@@ -52,22 +52,22 @@ def film(
     env = str(e.env)
     if is_trainer(e.agent, e.python) and ":" not in env:
         env = f"gym:{env}"  # which trainers know without it
-    first = stage_of(env, e.env_options, None if e.levels is None else e.levels.spans()["validation"], as_page)
-    stages = [first]
+    first = open_rendered(env, e.env_options, None if e.levels is None else e.levels.spans()["validation"], as_page)
+    shown = [first]
     try:
-        stages += [first.sibling() for _ in players[1:]]
+        shown += [first.sibling() for _ in players[1:]]
         with interruptible() as attend, _writer(video, first) as write:
             keys = [derive((e.seed,), "play", seed, episode) for episode in range(episodes)]
-            returns = [_episode(players, stages, key, write, attend) for key in keys]
+            returns = [_episode(players, shown, key, write, attend) for key in keys]
     finally:
-        for stage in stages:
-            stage.close()
+        for environment in shown:
+            environment.close()
     return np.mean(returns, 0).tolist() if population else [x for (x,) in returns]
 
 
 def _episode(
     players: Sequence[Champion],
-    stages: Sequence[Stage],
+    shown: Sequence[Rendered],
     key: Any,
     write: Callable[[Any], None],
     attend: Callable[[], None],
@@ -75,15 +75,15 @@ def _episode(
     """One episode, the same for every player; who has ended it stands still until all have. Returns their returns."""
     for player in players:
         player.reset()
-    seen = [stage.reset(key) for stage in stages]
-    pictures = [stage.draw() for stage in stages]
+    seen = [environment.reset(key) for environment in shown]
+    pictures = [environment.render() for environment in shown]
     write(side_by_side(pictures))
     totals, playing = [0.0] * len(players), list(range(len(players)))
     for _ in range(players[0].experiment.fitness.step_limit):
         for i in list(playing):
             attend()
-            seen[i], reward, done = stages[i].step(players[i].act(seen[i]))
-            pictures[i], totals[i] = stages[i].draw(), totals[i] + reward
+            seen[i], reward, done = shown[i].step(players[i].act(seen[i]))
+            pictures[i], totals[i] = shown[i].render(), totals[i] + reward
             if done:
                 playing.remove(i)
         write(side_by_side(pictures))
@@ -116,17 +116,17 @@ def _check_sizes(pictures: Sequence[np.ndarray]) -> None:
 
 
 @contextmanager
-def _writer(video: Path, stage: Stage) -> Iterator[Callable[[Any], None]]:
-    """A function that appends what a stage has drawn; the film gets its name when it is whole."""
+def _writer(video: Path, environment: Rendered) -> Iterator[Callable[[Any], None]]:
+    """A function that appends what an environment has drawn; the film gets its name when it is whole."""
     try:
         video.parent.mkdir(parents=True, exist_ok=True)
-        if stage.page is None:
-            with _film(video, stage.rate) as append:
+        if environment.page is None:
+            with _film(video, environment.rate) as append:
                 yield append
         else:
             states: list[Any] = []
             yield states.append
-            write_file(video, stage.page(states).encode())
+            write_file(video, environment.page(states).encode())
     except OSError as error:
         raise BadInput(f"--video {video} cannot be written: {error}") from error
 

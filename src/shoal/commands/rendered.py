@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self
 import jax
 import numpy as np
 
-from shoal.commands.painters import PAGES, SIDE, Painter, drawable, painter_of, picture_of, with_pictures
+from shoal.commands.renderers import PAGES, SIDE, Renderer, drawable, picture_of, renderer_of, with_pictures
 from shoal.core.errors import BadInput
 from shoal.core.evolution import Seed
 from shoal.core.keys import jax_key, words
@@ -22,8 +22,8 @@ from shoal.environments.host import HostEnvironment
 from shoal.environments.levels import Span, at_levels
 
 
-class Stage(Protocol):
-    """One environment that can be looked at. rate: frames per second. page: see `Painter`. made_of: its arguments."""
+class Rendered(Protocol):
+    """One environment that can be looked at. rate: frames per second. page: see `Renderer`. made_of: its arguments."""
 
     rate: float
     page: Callable[[list[Any]], str] | None = None
@@ -35,11 +35,11 @@ class Stage(Protocol):
 
     def reset(self, key: Seed) -> Any: ...
     def step(self, action: np.ndarray) -> tuple[Any, float, bool]: ...
-    def draw(self) -> Any: ...
+    def render(self) -> Any: ...
     def close(self) -> None: ...
 
 
-def stage_of(env: str, options: dict[str, Any], levels: Span | None, as_page: bool = False) -> Stage:
+def open_rendered(env: str, options: dict[str, Any], levels: Span | None, as_page: bool = False) -> Rendered:
     """An environment, at these levels, with something to look at: pictures, or a page of a browser.
 
     Raises BadInput when there is nothing.
@@ -56,10 +56,10 @@ def stage_of(env: str, options: dict[str, Any], levels: Span | None, as_page: bo
         environment = at_levels(environment, levels)
     if isinstance(environment, HostEnvironment):
         return _Seen(environment, env) if environment.drawn is None else _Host(environment.drawn, env, levels)
-    return _Device(environment, PAGES[suite](name, options) if as_page else painter_of(env, options, environment.spec))
+    return _Device(environment, PAGES[suite](name, options) if as_page else renderer_of(env, options, environment.spec))
 
 
-class _Host(Stage):
+class _Host(Rendered):
     """An environment of gymnasium that draws itself."""
 
     def __init__(self, make: Callable[[], Any], name: str, levels: Span | None):
@@ -80,14 +80,14 @@ class _Host(Stage):
             obs, reward, terminated, truncated, _ = self._env.step(action.astype(self._dtype))
             return obs, float(reward), terminated or truncated
 
-    def draw(self) -> np.ndarray:
+    def render(self) -> np.ndarray:
         return picture_of(self._env)
 
     def close(self) -> None:
         self._env.close()
 
 
-class _Seen(Stage):
+class _Seen(Rendered):
     """A host environment that is drawn as the member sees it: in colours."""
 
     rate = 15.0
@@ -112,7 +112,7 @@ class _Seen(Stage):
         self._obs = step.final_obs[0]
         return self._obs, float(step.reward[0]), bool(step.terminated[0] | step.truncated[0])
 
-    def draw(self) -> np.ndarray:
+    def render(self) -> np.ndarray:
         picture = self._obs if self._channels_last else self._obs.transpose(1, 2, 0)
         size = max(1, SIDE // max(picture.shape[:2]))
         return picture.repeat(size, 0).repeat(size, 1)
@@ -121,16 +121,16 @@ class _Seen(Stage):
         self._vector.close()
 
 
-class _Device(Stage):
-    """A device environment, and the painter of its states."""
+class _Device(Rendered):
+    """A device environment, and the renderer of its states."""
 
-    def __init__(self, environment: DeviceEnvironment, painter: Painter):
+    def __init__(self, environment: DeviceEnvironment, renderer: Renderer):
         self._reset, self._step = jax.jit(environment.reset), jax.jit(environment.step)
-        self._painter, self.rate, self.page = painter, painter.rate, painter.page
+        self._renderer, self.rate, self.page = renderer, renderer.rate, renderer.page
 
     def sibling(self) -> Self:
-        other = copy.copy(self)  # with the same programs and painter, which the first one closes
-        other._painter = self._painter._replace(close=lambda: None)
+        other = copy.copy(self)  # with the same programs and renderer, which the first one closes
+        other._renderer = self._renderer._replace(close=lambda: None)
         return other
 
     def reset(self, key: Seed) -> Any:
@@ -143,8 +143,8 @@ class _Device(Stage):
         self._state, self._obs, reward, terminated, truncated = self._step(key, self._state, action)
         return self._obs, float(reward), bool(terminated | truncated)
 
-    def draw(self) -> np.ndarray:
-        return self._painter.paint(self._state, jax.device_get(self._obs))
+    def render(self) -> np.ndarray:
+        return self._renderer.render(self._state, jax.device_get(self._obs))
 
     def close(self) -> None:
-        self._painter.close()
+        self._renderer.close()

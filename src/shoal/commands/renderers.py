@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from ctypes.util import find_library
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import jax
@@ -41,30 +42,30 @@ def need_no_screen() -> None:
             os.environ.setdefault("MUJOCO_GL", "egl")
 
 
-class Painter(NamedTuple):
+class Renderer(NamedTuple):
     """Pictures uint8 [H, W, 3] of the state and observation of a device environment.
 
     page: what a browser shows of a list of such pictures, which are then no pictures but states
     """
 
-    paint: Callable[[PyTree, PyTree], Any]
+    render: Callable[[PyTree, PyTree], Any]
     rate: float
     close: Callable[[], None] = lambda: None
     page: Callable[[list[Any]], str] | None = None
 
 
-def _twin(name: str, options: dict[str, Any]) -> Painter | None:
+def _twin(name: str, options: dict[str, Any]) -> Renderer | None:
     """Gymnasium's picture of the environment of the same name, where its state is known to it."""
     if name not in TWINS:
         return None
     env = drawable(with_pictures(name), f"gym:{name}")
     env.reset(seed=0)
 
-    def paint(state: PyTree, obs: np.ndarray) -> np.ndarray:
+    def render(state: PyTree, obs: np.ndarray) -> np.ndarray:
         env.unwrapped.state = np.array(TWINS[name](state), np.float64)
         return picture_of(env)
 
-    return Painter(paint, env.metadata["render_fps"], env.close)
+    return Renderer(render, env.metadata["render_fps"], env.close)
 
 
 def _of_brax(name: str, options: dict[str, Any]) -> Any:
@@ -74,57 +75,53 @@ def _of_brax(name: str, options: dict[str, Any]) -> Any:
     return envs.get_environment(name, **{"backend": "spring"} | own)
 
 
-def _brax_page(name: str, options: dict[str, Any]) -> Painter:
+def _brax_page(name: str, options: dict[str, Any]) -> Renderer:
     """A page on which a browser draws the body from any side; it gets the program for that from the network."""
     from brax.io import html
 
     env = _of_brax(name, options)
     system = env.sys.tree_replace({"opt.timestep": env.dt})  # that of a step, which may be several of the physics
 
-    def paint(state: PyTree, obs: np.ndarray) -> Any:
+    def render(state: PyTree, obs: np.ndarray) -> Any:
         return jax.device_get(state[0].pipeline_state)
 
-    return Painter(paint, 1 / float(env.dt), page=lambda states: html.render(system, states, "100vh", colab=False))
+    return Renderer(render, 1 / float(env.dt), page=lambda states: html.render(system, states, "100vh", colab=False))
 
 
-def _brax(name: str, options: dict[str, Any]) -> Painter:
+def _brax(name: str, options: dict[str, Any]) -> Renderer:
     """MuJoCo's picture of a body of brax."""
     env = _of_brax(name, options)
 
-    def pose(state: PyTree) -> dict[str, Any]:
-        return {"qpos": state[0].pipeline_state.q, "qvel": state[0].pipeline_state.qd}
-
+    pose = {"qpos": "pipeline_state.q", "qvel": "pipeline_state.qd"}
     return _mujoco(env.sys.mj_model, float(env.dt), pose)
 
 
-def _playground(name: str, options: dict[str, Any]) -> Painter:
+def _playground(name: str, options: dict[str, Any]) -> Renderer:
     """MuJoCo's picture of a robot of Playground, and of what stands around it."""
     env = robot(name, options)
 
-    def pose(state: PyTree) -> dict[str, Any]:
-        return {part: getattr(state[0].data, part) for part in ("qpos", "qvel", "mocap_pos", "mocap_quat")}
-
+    pose = {part: f"data.{part}" for part in ("qpos", "qvel", "mocap_pos", "mocap_quat")}
     return _mujoco(env.mj_model, float(env.dt), pose)
 
 
-def _mujoco(model: Any, seconds: float, pose: Callable[[PyTree], dict[str, Any]]) -> Painter:
+def _mujoco(model: Any, seconds: float, pose: dict[str, str]) -> Renderer:
     """MuJoCo's picture of a physical state, through the model's own camera where it has one.
 
-    seconds: that a step lasts. pose: (state) -> arrays of MuJoCo's data, by name
+    seconds: that a step lasts. pose: where the state has each array of MuJoCo's data
     """
     import mujoco
 
     data, camera = mujoco.MjData(model), 0 if model.ncam else -1
     renderer = _drawing(lambda: mujoco.Renderer(model, height=360, width=480))
 
-    def paint(state: PyTree, obs: np.ndarray) -> np.ndarray:
-        for part, x in pose(state).items():
-            getattr(data, part)[:] = np.asarray(x)
+    def render(state: PyTree, obs: np.ndarray) -> np.ndarray:
+        for part, place in pose.items():
+            getattr(data, part)[:] = np.asarray(attrgetter(place)(state[0]))
         mujoco.mj_forward(model, data)
         renderer.update_scene(data, camera=camera)
         return renderer.render()
 
-    return Painter(paint, 1 / seconds, renderer.close)
+    return Renderer(render, 1 / seconds, renderer.close)
 
 
 def cells(obs: np.ndarray) -> np.ndarray:
@@ -142,7 +139,7 @@ def cells(obs: np.ndarray) -> np.ndarray:
     return picture
 
 
-PAINTERS: dict[str, Callable[[str, dict[str, Any]], Painter | None]] = {  # by suite: of a name and options
+RENDERERS: dict[str, Callable[[str, dict[str, Any]], Renderer | None]] = {  # by suite: of a name and options
     "gymnax": _twin,
     "brax": _brax,
     "playground": _playground,
@@ -150,14 +147,14 @@ PAINTERS: dict[str, Callable[[str, dict[str, Any]], Painter | None]] = {  # by s
 PAGES = {"brax": _brax_page}  # those that a browser draws
 
 
-def painter_of(env: str, options: dict[str, Any], spec: Spec) -> Painter:
+def renderer_of(env: str, options: dict[str, Any], spec: Spec) -> Renderer:
     """What draws a device environment: its suite, or else its observations, if they are grids. Raises BadInput."""
     suite, _, name = env.partition(":")
-    painter = PAINTERS[suite](name, options) if suite in PAINTERS else None
-    if painter is not None:
-        return painter
+    renderer = RENDERERS[suite](name, options) if suite in RENDERERS else None
+    if renderer is not None:
+        return renderer
     if not isinstance(spec.obs, dict) and len(spec.obs.shape) in (2, 3):
-        return Painter(lambda state, obs: cells(obs), 10)
+        return Renderer(lambda state, obs: cells(obs), 10)
     problem = "nothing is known of how to draw it, and its observations are no grid"
     raise BadInput(f"{env} cannot be filmed: {problem}, but {told(spec.obs)}")
 
