@@ -43,7 +43,6 @@ PRODUCTS = "32 members [32,1,64] x [32,64,64]"
 
 def build(population: int, chunk: int | None = None) -> Any:
     """A run, resolved, and its shard."""
-    from shoal.distributed.processes import make_shard
     from shoal.experiment.experiment import Experiment, Fitness
     from shoal.experiment.resolve import resolve
     from shoal.members.devices import prepare
@@ -60,7 +59,7 @@ def build(population: int, chunk: int | None = None) -> Any:
             fitness=Fitness(episodes=1),
         )
     )
-    return resolved, make_shard(resolved, resolved.members())
+    return resolved, resolved.kind.shard(resolved.members(), resolved.setup)
 
 
 def measure(population: int, seconds: float, chunk: int | None) -> dict[str, float]:

@@ -107,14 +107,13 @@ def clocks(agent: str, population: int, iterations: int, warm_up: int) -> list[d
     import jax
     import numpy as np
 
-    from shoal.distributed.processes import make_shard
     from shoal.experiment.files import from_dict
     from shoal.experiment.resolve import resolve
     from shoal.members.devices import prepare
 
     prepare()
     parts = resolve(from_dict({**settings(agent, warm_up), "population": population, "interval": ROLLOUT * iterations}))
-    shard = make_shard(parts, parts.members())
+    shard = parts.kind.shard(parts.members(), parts.setup)
     rollouts = shard.rollouts
     act, step, update = rollouts._act, rollouts._step, rollouts._update
     spent: dict[str, float] = {}

@@ -33,14 +33,13 @@ LAYERS = (4, 64, 64)
 
 def build(population: int, **changes):
     """A run of CartPole with PPO's defaults, but for these changes, resolved, and its shard."""
-    from shoal.distributed.processes import make_shard
     from shoal.experiment.experiment import Experiment
     from shoal.experiment.resolve import resolve
     from shoal.members.devices import prepare
 
     prepare()
     resolved = resolve(Experiment(env="gymnax:CartPole-v1", population=population, interval=16 * STEPS, **changes))
-    return resolved, make_shard(resolved, resolved.members())
+    return resolved, resolved.kind.shard(resolved.members(), resolved.setup)
 
 
 @functools.cache

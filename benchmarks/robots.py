@@ -26,7 +26,6 @@ PEER = Path(__file__).with_name("baselines") / "brax_ppo.py"
 
 def cell(options: argparse.Namespace) -> dict[str, float]:
     """Steps per second of a population, aggregate: of training alone, and of all; seconds of compilation, and bytes."""
-    from shoal.distributed.processes import make_shard
     from shoal.experiment.experiment import Experiment, Fitness
     from shoal.experiment.resolve import resolve
     from shoal.members.devices import prepare
@@ -46,7 +45,7 @@ def cell(options: argparse.Namespace) -> dict[str, float]:
             fitness=Fitness(episodes=options.episodes),
         )
     )
-    shard = make_shard(resolved, resolved.members())
+    shard = resolved.kind.shard(resolved.members(), resolved.setup)
     train, whole = zip(*timed_generations(resolved, shard, options.seconds), strict=True)
     return {
         "train": options.cell * steps / statistics.median(train),

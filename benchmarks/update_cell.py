@@ -24,7 +24,7 @@ from shoal.core.keys import member_keys
 from shoal.core.spec import Continuous, Discrete, Spec
 from shoal.core.types import Agent, Member, Population, Rollout
 from shoal.members.devices import Layout, prepare
-from shoal.methods.independent import independent
+from shoal.rl.independent import independent
 from shoal.rl.replay_memory import store
 
 VECTOR = Spec((17,), "float32", Continuous((-1.0,) * 6, (1.0,) * 6))

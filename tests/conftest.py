@@ -26,8 +26,8 @@ from shoal.core.knobs import split  # noqa: E402
 from shoal.distributed.processes import Processes  # noqa: E402
 from shoal.experiment.registry import method_data  # noqa: E402
 from shoal.experiment.resolve import Resolved  # noqa: E402
-from shoal.members.compiled import keep_whole  # noqa: E402
 from shoal.members.devices import Program  # noqa: E402
+from shoal.members.kept_programs import keep_whole  # noqa: E402
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -81,7 +81,8 @@ def shared_programs(monkeypatch: pytest.MonkeyPatch) -> None:
         size = len(shards[0].uid)
         method = method_data(e.method)
         options = [(k, v) for k, v in method.items() if k not in SELECTION] if isinstance(method, dict) else []
-        learner = resolved.learner.act.__module__, resolved.learner.init.__module__, options
+        made: Any = getattr(resolved.kind, "learner", None)
+        learner = made and (made.act.__module__, made.init.__module__), options
         fitness = replace(e.fitness, levels="validation")
         shapes = e.agent, e.config, e.population, size, fitness, e.final_episodes, e.levels and e.levels.train
         knobs = sorted(split(resolved.evolver.init((), np.zeros(1, np.int64))[1])[1])

@@ -24,7 +24,7 @@ LAYERS: dict[str, set[str]] = {
     "methods": {"core", "rl", "agents"},
     "testing": {"core", "methods", "trainers"},
     "members": {"core", "rl", "environments", "trainers"},
-    "experiment": {"core", "environments", "methods", "trainers"},
+    "experiment": {"core", "environments", "methods", "members", "trainers"},
     "distributed": {"core", "members", "experiment", "trainers"},
     "records": {"core", "methods", "experiment"},
     "report": {"core", "experiment", "records", "run"},

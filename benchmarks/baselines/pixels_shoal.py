@@ -13,7 +13,7 @@ from shoal.core.keys import member_keys
 from shoal.core.spec import Discrete, Spec
 from shoal.core.types import Rollout
 from shoal.members.devices import OF_POPULATION, Layout, prepare
-from shoal.methods.independent import independent
+from shoal.rl.independent import independent
 
 
 def measure(cell: dict) -> dict[str, float]:

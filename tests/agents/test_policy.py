@@ -15,7 +15,7 @@ from shoal.core.errors import BadInput
 from shoal.core.spec import Continuous, Discrete, MultiDiscrete, Spec
 from shoal.core.types import Agent, Member, Rollout
 from shoal.methods.es.learner import EsHyper, evolution_strategy
-from shoal.methods.independent import independent
+from shoal.rl.independent import independent
 from shoal.rl.normalize import Statistics
 
 SPACES = {

@@ -26,7 +26,7 @@ from shoal.core.evolution import Range
 from shoal.environments.levels import Levels
 from shoal.experiment.experiment import Checkpoint, ExchangeSettings, Experiment, Fitness, WeightsAndBiases
 from shoal.experiment.files import load
-from shoal.members import compiled, devices
+from shoal.members import devices, kept_programs
 from shoal.methods.evolving import Pbt
 from shoal.report.run import schedule
 from shoal.run.champion import load_champion
@@ -490,4 +490,4 @@ def test_compiled_programs_are_kept_on_disk(tmp_path: Path, monkeypatch: pytest.
         own = folder / "shoal/compiled"
         assert settings["jax_compilation_cache_dir"] == str(own)
         bounds = [compilation_cache.get_file_cache(str(path))[0]._bound for path in (own, tmp_path)]
-        assert bounds == [compiled.BOUND, float("inf")]
+        assert bounds == [kept_programs.BOUND, float("inf")]

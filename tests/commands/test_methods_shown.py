@@ -16,7 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from shoal.core.evolution import Cards
 from shoal.experiment import registry
-from shoal.members.search_shard import OfMean, mean_of
+from shoal.members.drawn import OfMean, mean_of
 from shoal.records.console import Display
 from shoal.records.recorder import Start
 from shoal.records.screen import Screen

@@ -20,7 +20,7 @@ from shoal.core.keys import member_keys
 from shoal.core.spec import Continuous
 from shoal.core.types import Population, Rollout
 from shoal.environments.spaces import to_bounds
-from shoal.methods.independent import independent
+from shoal.rl.independent import independent
 
 N = 3
 OTHERS = np.array([0, 2])  # all but member 1, the one that tests touch

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from support.parts import ASYMMETRIC, DTYPES, SHAPES, in_parts
 from support.runs import same_run, shoal, tiny
+from support.shards import living
 from support.tiny import EVERY, REPLAY, agent_for, close, hyper_of, kinds, known, make_agent, member, same, space_of
 
 from shoal.commands import checks
@@ -30,9 +31,8 @@ from shoal.environments.guard import guarded
 from shoal.environments.host import HostEnvironment
 from shoal.environments.measurement import Measurement
 from shoal.experiment.resolve import resolve
-from shoal.members.member_shard import MemberShard
 from shoal.methods.dvd.learner import dvd
-from shoal.methods.independent import independent
+from shoal.rl.independent import independent
 from shoal.run.champion import load_champion
 from shoal.run.loop import resume, train
 
@@ -261,7 +261,7 @@ def test_a_child_has_what_its_parent_learned_of_every_array(name: str, settings:
     """Weights and statistics of policy and critic, which see different arrays; environments and memories stay its own."""
     agent = make_agent(name, "continuous", SHAPES, DTYPES, **ASYMMETRIC, **settings)
     hyper = {k: np.asarray(v) for k, v in hyper_of(name, agent, 3)._asdict().items()}
-    shard = MemberShard(in_parts(), independent(agent), np.arange(3), 0, Measurement(episodes=2))
+    shard = living(in_parts(), independent(agent), np.arange(3), 0, Measurement(episodes=2))
     shard.begin(hyper)
     shard.train(0, iterations=2, chunk=2)
     before, world = jax.tree.map(np.asarray, (shard.population.members, shard.rollouts.world.obs))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from support.cases import others_slow
 from support.runs import mpiexec
-from support.stub_shard import POPULATION, StubShard, decide, expected, hyper_of, key_of, renewed, state_of
+from support.stub_shard import LIKE, POPULATION, StubShard, decide, expected, hyper_of, key_of, renewed, state_of
 
 from shoal.core.errors import BadInput
 from shoal.core.evolution import Cards, Recombination
@@ -65,7 +65,7 @@ def test_mpi(tmp_path: Path, count: int, transfer: str) -> None:
 
 def test_local() -> None:
     shard = StubShard(EVERYBODY)
-    crew = Synchronous(Local(), shard)
+    crew = Synchronous(Local(), shard, LIKE)
     shared = crew.share({"loss": EVERYBODY / 9}, False)
     assert shared.cards.uid.tolist() == EVERYBODY.tolist() and not shared.stop
     evolved = crew.evolve(shared, decide, 3)
@@ -86,9 +86,9 @@ def weigh(cards: Cards, mine: np.ndarray) -> Any:
 def test_weights_of_members_around_a_mean(champion: int | None) -> None:
     """They reach the shard, with new hyperparameters; nobody copies, and what was known of both is recorded."""
     shard = StubShard(EVERYBODY)
-    crew = Synchronous(Local(), shard)
+    crew = Synchronous(Local(), shard, LIKE)
     evolved = crew.evolve(crew.share({}, False), weigh, champion)
-    assert shard.recombined == (EVERYBODY.tolist(), np.linspace(0, 1, POPULATION, dtype=np.float32).tolist())
+    assert shard.recombined == np.linspace(0, 1, POPULATION, dtype=np.float32).tolist()
     assert shard.hyper["rate"].tolist() == (2 * hyper_of(EVERYBODY)["rate"]).tolist()
     assert [key_of(s) for s in shard.states] == list(STATES.values())
     assert evolved.metrics == {"elites": 3.0, "step": 0.5} and evolved.evolution == "state"
@@ -109,7 +109,7 @@ class Shore:
         space.join(None)
         self.spaces.append(space)
         shard = StubShard(3 * space.slot + np.arange(3), generation)
-        return Worker(space, shard), shard
+        return Worker(space, shard, LIKE), shard
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.shards import living
 from support.tiny import hyper_of, make_agent, member, same
 
 from shoal.core.evolution import Decision
@@ -17,8 +18,8 @@ from shoal.core.types import Agent, Member, Rollout
 from shoal.environments.gymnasium import gymnasium_environment
 from shoal.environments.host import HostEnvironment
 from shoal.environments.measurement import Measurement
-from shoal.members.member_shard import MemberShard
-from shoal.methods.independent import independent
+from shoal.members.living import LivingShard
+from shoal.rl.independent import independent
 
 N, T, B = 2, 3, 2
 
@@ -81,11 +82,11 @@ def counter(off_policy: bool) -> Agent:
     return Agent(init, act, greedy, update, lambda shape: (), Nothing(), T, B, off_policy=off_policy)
 
 
-def open_counter(environment: HostEnvironment, off_policy: bool, pauses: list[Any]) -> MemberShard:
+def open_counter(environment: HostEnvironment, off_policy: bool, pauses: list[Any]) -> LivingShard:
     def pause(result: Any, done: int) -> None:
         pauses.append((done, result and np.asarray(result["updates"]).tolist()))
 
-    shard = MemberShard(environment, independent(counter(off_policy)), np.arange(N), 0, Measurement(episodes=1), pause)
+    shard = living(environment, independent(counter(off_policy)), np.arange(N), 0, Measurement(episodes=1), pause)
     shard.begin({"unused": np.zeros(N, np.float32)})
     return shard
 
@@ -116,9 +117,9 @@ def test_which_weights_act(walk, off_policy):
 # ---------------------------------------------------------------------------------------- agents of the package
 
 
-def lived(environment: HostEnvironment, name: str, actions: str, seed: int = 0) -> tuple[MemberShard, Any]:
+def lived(environment: HostEnvironment, name: str, actions: str, seed: int = 0) -> tuple[LivingShard, Any]:
     agent = make_agent(name, actions, rollout=4)
-    shard = MemberShard(environment, independent(agent), np.arange(N), seed, Measurement(episodes=2))
+    shard = living(environment, independent(agent), np.arange(N), seed, Measurement(episodes=2))
     shard.begin({k: np.asarray(v) for k, v in hyper_of(name, agent, N)._asdict().items()})
     told = []
     for generation in range(2):

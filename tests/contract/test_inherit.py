@@ -10,14 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.runs import build_run, tiny
+from support.shards import living
 from support.tiny import hyper_of, kinds, make_agent, member, same, walk
 
 from shoal.core import tree
 from shoal.core.evolution import Decision
 from shoal.environments.measurement import Measurement
-from shoal.members.member_shard import MemberShard
-from shoal.methods.independent import independent
+from shoal.members.living import LivingShard
 from shoal.rl import replay_memory as ring
+from shoal.rl.independent import independent
 
 N = 4
 UID = np.array([10, 11, 12, 13])
@@ -31,9 +32,9 @@ class Case:
     def __init__(self, name: str, actions: str, **options: Any):
         self.agent = agent = make_agent(name, actions, **SETTINGS.get(name, {}))
         self.hyper = {k: np.asarray(v) for k, v in hyper_of(name, agent, N)._asdict().items()}
-        self.shard = MemberShard(walk(actions), independent(agent), UID, 0, Measurement(episodes=3), **options)
+        self.shard = living(walk(actions), independent(agent), UID, 0, Measurement(episodes=3), **options)
 
-    def begin(self, **changed: Any) -> MemberShard:
+    def begin(self, **changed: Any) -> LivingShard:
         self.shard.begin(self.hyper | {k: np.float32(v) for k, v in changed.items()})
         self.shard.train(0, iterations=2, chunk=2)
         return self.shard
@@ -48,7 +49,7 @@ def case(request: pytest.FixtureRequest) -> Case:
     return Case(*request.param)
 
 
-def learned(shard: MemberShard) -> Any:
+def learned(shard: LivingShard) -> Any:
     return jax.tree.map(np.asarray, shard.population.members.learned)
 
 
@@ -291,7 +292,7 @@ def test_an_experiment_says_whose_memory_a_child_has(agent: str, memory: str, sh
     config = {"layers": [8], "environments": 2, "rollout": 8, "capacity": 16, "warm_up": 16, "batch": 8}
     run = build_run(tiny(env=env, agent=agent, config=config, memory=memory, shards=shards))
     _, hyper = run.evolver.init((0,), run.shard.uid)
-    run.shard.begin(hyper, train=False)
+    run.shard.begin(hyper)
     parts = getattr(run.shard, "_shards", [run.shard])
     rng = np.random.default_rng(0)
 
@@ -356,8 +357,8 @@ def test_a_copied_memory_is_learned_from(pair):
 def test_sums_of_rewards_end_with_the_environments_that_gave_them() -> None:
     """As on the host, where a resumed run begins new episodes."""
     agent = make_agent("ppo", layers=())
-    shard = MemberShard(walk(), independent(agent), UID, 0, Measurement())
-    shard.begin({k: np.asarray(v) for k, v in hyper_of("ppo", agent, N)._asdict().items()}, train=False)
+    shard = living(walk(), independent(agent), UID, 0, Measurement())
+    shard.begin({k: np.asarray(v) for k, v in hyper_of("ppo", agent, N)._asdict().items()})
     members = shard.population.members
     shard.population = shard.population._replace(members=members._replace(own=members.own + 1))
     shard.resumes_exactly = False
@@ -373,7 +374,7 @@ def test_no_transition_leads_to_the_steps_of_another_episode(how: str) -> None:
     """Neither from a parent's to its child's, nor over a break after which new episodes begin, as on the host: where
     transitions have several steps, the last ones before end there and bootstrap."""
     agent = make_agent("dqn", n_step=2)
-    shard = MemberShard(walk(), independent(agent), UID, 0, Measurement(), copy_memory=True)
+    shard = living(walk(), independent(agent), UID, 0, Measurement(), copy_memory=True)
     hyper = {k: np.asarray(v) for k, v in hyper_of("dqn", agent, N)._asdict().items()}
     shard.begin(hyper)
     shard.train(0, iterations=1, chunk=1)

@@ -315,7 +315,7 @@ def test_a_run_records_explores_and_goes_on(tmp_path: Path, shared_programs: Non
     train(pendulum("gymnax:Pendulum-v1", run_dir=tmp_path / "next", start=str(tmp_path / "once"), **changes))
     last = load_file(max((tmp_path / "once" / "checkpoints").iterdir()) / "shard-0000.safetensors")
     begun = [row["hyper"]["env.g"] for row in rows(tmp_path / "next" / "lineage.jsonl")[:4]]
-    np.testing.assert_array_equal(np.float32(begun), last["['population'].knobs['g']"])
+    np.testing.assert_array_equal(np.float32(begun), last["hyper/env.g"])
     assert shoal("evaluate", tmp_path / "again", "--episodes", 4).code == 0
     assert shoal("report", tmp_path / "once").code == 0
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from support.cases import others_slow
 from support.probes import endless_reward
+from support.shards import living
 
 from shoal.agents.policy import policy
 from shoal.core.evolution import Decision
@@ -24,8 +25,8 @@ from shoal.core.types import Agent, Member, Rollout
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.gymnasium import gymnasium_environment
 from shoal.environments.measurement import Measurement
-from shoal.members.member_shard import MemberShard
-from shoal.methods.independent import independent
+from shoal.members.living import LivingShard
+from shoal.rl.independent import independent
 
 N, T, B, E = 4, 11, 2, 3
 SPACES: dict[str, ActionSpace] = {
@@ -183,14 +184,14 @@ def rollouts(request: pytest.FixtureRequest) -> Any:
     """Opens a shard in either rollouts."""
     opened = []
 
-    def open_shard(kind: str, fitness: str, agent: Agent | None = None, **settings: Any) -> MemberShard:
+    def open_shard(kind: str, fitness: str, agent: Agent | None = None, **settings: Any) -> LivingShard:
         if request.param == "device":
             world: Any = device_world(kind)
         else:
             world = gymnasium_environment("shoal-test/World-v0", {"kind": kind})
         agent = agent or recorder(kind)
         learner = independent(agent)
-        shard = MemberShard(world, learner, np.arange(N), 0, Measurement(fitness, **settings))
+        shard = living(world, learner, np.arange(N), 0, Measurement(fitness, **settings))
         shard.begin({"choice": np.arange(N, dtype=np.float32)} if agent.hyper else {})
         opened.append(shard)
         return shard
@@ -450,9 +451,7 @@ def test_an_episode_under_a_copy_does_not_count(rollouts):
 )
 def test_nobody_is_judged_by_its_predecessor(limit, child, keeper):
     """Episodes of so many steps, with a reward of 1 for each."""
-    shard = MemberShard(
-        endless_reward(limit), independent(recorder("discrete")), np.arange(2), 0, Measurement("training")
-    )
+    shard = living(endless_reward(limit), independent(recorder("discrete")), np.arange(2), 0, Measurement("training"))
     hyper = {"choice": np.zeros(2, np.float32)}
     shard.begin(hyper)
     shard.train(0, 1, 1)
@@ -474,7 +473,7 @@ def test_every_episode_begins_anew(fresh):
         return (), jnp.zeros(1), jnp.float32(0), jnp.bool(True), jnp.bool(False)
 
     world = DeviceEnvironment(Spec((1,), "float32", SPACES["discrete"]), reset, step, fresh)
-    shard = MemberShard(world, independent(recorder("discrete")), np.arange(2), 0, Measurement("training"))
+    shard = living(world, independent(recorder("discrete")), np.arange(2), 0, Measurement("training"))
     shard.begin({"choice": np.zeros(2, np.float32)})
     seen = []
     for generation in range(2):

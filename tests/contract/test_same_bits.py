@@ -15,7 +15,7 @@ import pytest
 from support.runs import CONFIG, build_run, flags, same_run, tiny
 
 from shoal.core.types import Learner
-from shoal.members.member_shard import MemberShard
+from shoal.members.living import LivingShard
 from shoal.members.rollouts.device import DeviceRollouts
 
 MAIN = "from shoal.cli import main; main()"
@@ -40,7 +40,7 @@ def test_nothing_is_left_to_lapack(kind: str) -> None:
     programs = [jax.jit(learner.init).lower(key, uid, hyper)]
     population = jax.eval_shape(learner.init, key, uid, hyper)
     if isinstance(learner, Learner):
-        assert isinstance(parts.shard, MemberShard)
+        assert isinstance(parts.shard, LivingShard)
         rollouts = parts.shard.rollouts
         assert isinstance(rollouts, DeviceRollouts)
         world = jax.eval_shape(rollouts._reset, uid, {}, key)

@@ -26,7 +26,6 @@ from shoal.methods.method import Schedule
 from shoal.methods.pbt.explore import EXPLORERS, Explorer, Gaussian, Mutate, Perturb
 from shoal.methods.pbt.select import SELECTORS, Selector, Threshold, Truncation
 from shoal.run import start
-from shoal.trainers.trainers import Trainers
 
 EVERYTHING = Experiment(
     env="gym:CartPole-v1",
@@ -175,8 +174,7 @@ def test_members_play_more_episodes_where_that_costs_no_time(fields: dict, episo
     """On the device, unless an episode of each is all that members ever do."""
     resolved = resolve(from_dict({"env": "CartPole-v1", "population": 4} | fields))
     assert resolved.measurement.episodes == resolved.experiment.fitness.episodes == episodes
-    if isinstance(resolved.learner, Trainers):
-        resolved.learner.close()
+    resolved.kind.close()
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,8 @@ from shoal.experiment.experiment import Experiment
 from shoal.export import onnx_file
 from shoal.export.onnx_file import write_onnx
 from shoal.export.program import write_npz
-from shoal.run.champion import Champion, load_champion, policy_of
+from shoal.members.acting import by_agent
+from shoal.run.champion import Champion, load_champion
 from shoal.run.loop import train
 
 IMAGE = (36, 40, 3)
@@ -44,7 +45,7 @@ def champion_of(agent: Agent, spec: Spec) -> Champion:
         return (0.5 * drawn if x.ndim > 1 else 0.1 * np.abs(drawn)).astype(x.dtype)  # deviations are positive
 
     learned = jax.tree.map(draw, jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned)
-    return Champion(policy_of(agent, spec.action), spec, Best(learned, 3, 7, 1.5), Experiment())
+    return Champion(by_agent(agent, spec.action).policy(learned, {}), spec, Best(learned, 3, 7, 1.5), Experiment())
 
 
 def made(name: str, actions: str, obs: tuple[int, ...] = (3,), dtype: str = "float32", **settings: Any) -> Champion:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from support import probes
 from support.cases import others_slow
+from support.shards import living
 
 import shoal
 from shoal.agents.dqn import dqn
@@ -19,28 +20,28 @@ from shoal.core.user_code import import_from
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.measurement import Measurement
 from shoal.experiment.experiment import Experiment, Fitness
-from shoal.members.member_shard import MemberShard
-from shoal.methods.independent import independent
+from shoal.members.living import LivingShard
+from shoal.rl.independent import independent
 from shoal.rl.networks import MLP
 
 N, DISCOUNT = 2, 0.9
 EXAMPLES = str(Path(__file__).parents[2] / "examples")
 
 
-def trained(environment: DeviceEnvironment, iterations: int, fitness: str = "training", **hyper: float) -> MemberShard:
+def trained(environment: DeviceEnvironment, iterations: int, fitness: str = "training", **hyper: float) -> LivingShard:
     """Two members without hidden layers, which are quick to compile, after so many updates of 8 x 8 steps.
 
     Their critics learn raw rewards, so that their values can be told.
     """
     agent = ppo(environment.spec, layers=(), environments=8, rollout=8, minibatches=2, normalise_rewards=False)
     values = agent.hyper._asdict() | {"learning_rate": 0.01, "discount": DISCOUNT, "gae_lambda": 0.9} | hyper
-    shard = MemberShard(environment, independent(agent), np.arange(N), 0, Measurement(fitness, 32))
+    shard = living(environment, independent(agent), np.arange(N), 0, Measurement(fitness, 32))
     shard.begin({name: np.full(N, value, np.float32) for name, value in values.items()})
     shard.train(0, iterations, iterations)
     return shard
 
 
-def values(shard: MemberShard, *obs: float) -> np.ndarray:
+def values(shard: LivingShard, *obs: float) -> np.ndarray:
     """What the critics say of observations: [N, len(obs)]."""
     x = np.array(obs, np.float32)[:, None]
     critic = MLP((), 1)
@@ -69,7 +70,7 @@ def test_a_critic_that_sees_more_tells_merit_from_luck(critic, low, high, monkey
     monkeypatch.syspath_prepend(EXAMPLES)
     environment, members = import_from("who_sees_what:luck", "env")(), 2
     agent = ppo(environment.spec, layers=(), environments=8, rollout=8, minibatches=2, critic=critic)
-    shard = MemberShard(environment, independent(agent), np.arange(members), 0, Measurement("training"))
+    shard = living(environment, independent(agent), np.arange(members), 0, Measurement("training"))
     values = agent.hyper._asdict() | {"learning_rate": 0.01, "entropy_coefficient": 0.0}
     shard.begin({name: np.full(members, value, np.float32) for name, value in values.items()})
     shard.train(0, 60, 60)
@@ -99,7 +100,7 @@ def test_only_a_memory_recalls(recurrent, best):
     """Untrained members: about half of those that remember the cue happen to answer with its sign."""
     environment = probes.recall()
     agent = policy(environment.spec, layers=(), recurrent=recurrent)
-    shard = MemberShard(environment, independent(agent), np.arange(16), 0, Measurement(episodes=64))
+    shard = living(environment, independent(agent), np.arange(16), 0, Measurement(episodes=64))
     shard.begin({})
     shard.evaluate(0)
     near(shard.cards().fitness.max(), best, 0.1)
@@ -122,7 +123,7 @@ def test_learning_to_recall(name, memory, expected):
     make, config = {"ppo": (ppo, WITH_PPO), "dqn": (dqn, WITH_DQN)}[name]
     environment = probes.recall()
     agent = make(environment.spec, **config, **memory)
-    shard = MemberShard(environment, independent(agent), np.arange(N), 0, Measurement("training"))
+    shard = living(environment, independent(agent), np.arange(N), 0, Measurement("training"))
     values = agent.hyper._asdict() | {"learning_rate": 0.01, "discount": DISCOUNT}
     values |= {"epsilon_updates": 500} if name == "dqn" else {}
     shard.begin({name: np.full(N, value, np.float32) for name, value in values.items()})

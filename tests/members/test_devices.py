@@ -14,15 +14,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.shards import living
 from support.tiny import hyper_of, leaves, make_agent, walk
 
 from shoal.core.evolution import Decision
 from shoal.environments.measurement import Measurement
 from shoal.members import devices as machine_devices
-from shoal.members import shards
+from shoal.members import in_turn
 from shoal.members.devices import Layout, covered
-from shoal.members.member_shard import MemberShard
-from shoal.methods.independent import independent
+from shoal.rl.independent import independent
 
 
 @pytest.mark.parametrize(("members", "devices"), [(1, 1), (2, 2), (3, 1), (5, 1), (8, 2)])
@@ -90,7 +90,7 @@ class Run:
         agent = make_agent("ppo", layers=(), normalise_observations=False)  # quick to compile
         self.hyper = hyper_of("ppo", agent, 4)._asdict()
         self.hyper["learning_rate"] = np.float32([1e-3, 2e-3, 3e-3, 4e-3])
-        self.shard = MemberShard(walk(), independent(agent), np.arange(4), 0, Measurement("training"))
+        self.shard = living(walk(), independent(agent), np.arange(4), 0, Measurement("training"))
 
     def go(self, chunk: int) -> list[np.ndarray]:
         self.shard.begin(self.hyper)
@@ -123,15 +123,15 @@ def test_one_device_and_two_or_eight_give_the_same():
 
 def test_shards_wait_on_the_host_after_a_resume_too(monkeypatch):
     """Where the device has a memory of its own: members and environments of all that are not at work."""
-    monkeypatch.setattr(shards, "jax", SimpleNamespace(default_backend=lambda: "gpu"))
+    monkeypatch.setattr(in_turn, "jax", SimpleNamespace(default_backend=lambda: "gpu"))
     agent = make_agent("ppo", layers=(), normalise_observations=False)
     uids = [np.arange(2), np.arange(2, 4)]
-    both = shards.Shards(MemberShard(walk(), independent(agent), uids[0], 0, Measurement()), uids, lambda *_: None)
-    both.begin(hyper_of("ppo", agent, 4)._asdict(), train=False)
+    both = in_turn.InTurn(living(walk(), independent(agent), uids[0], 0, Measurement()), uids, lambda *_: None)
+    both.begin(hyper_of("ppo", agent, 4)._asdict())
     for _ in range(2):
         state = both.state()
-        assert all(isinstance(x, np.ndarray) for part in state.values() for x in jax.tree.leaves(part["population"]))
-        assert all(isinstance(x, np.ndarray) for part in state.values() for x in jax.tree.leaves(part["rollouts"]))
+        kept = [(part["learned"], part["rest"]["population"], part["rest"]["rollouts"]) for part in state.values()]
+        assert all(isinstance(x, np.ndarray) for x in jax.tree.leaves(kept))
         both.restore(state, 0)
 
 

@@ -13,8 +13,8 @@ from shoal.agents.policy import policy
 from shoal.core.evolution import Cards
 from shoal.core.spec import Discrete, Spec
 from shoal.core.types import Agent, Member, Population, Rollout, SearchLearner
-from shoal.members import search_shard
-from shoal.members.search_shard import OfMean
+from shoal.members import drawn
+from shoal.members.drawn import OfMean
 from shoal.methods.es.evolver import Decay, centred_ranks, openai_es
 from shoal.methods.es.learner import EsHyper, evolution_strategy
 
@@ -240,7 +240,7 @@ def test_the_cap_follows_the_length_of_episodes() -> None:
 def test_what_is_told_of_members_and_mean() -> None:
     hyper = {"sigma": np.full(4, 0.1, np.float32)}
     members = cards([3, 9, np.nan, 6], 25, hyper)
-    mean, metrics = search_shard.mean_of(members, {"loss": np.array([1, np.nan, 3, np.nan])}, OfMean(5.0, 0.5, 2, 5.0))
+    mean, metrics = drawn.mean_of(members, {"loss": np.array([1, np.nan, 3, np.nan])}, OfMean(5.0, 0.5, 2, 5.0))
     told = {name: float(x[0]) for name, x in metrics.items()}
     expected = {"loss": 2, "returns/mean": 6, "returns/variance": 6, "returns/max": 9, "returns/min": 3, "mean/rank": 3}
     assert told == expected

@@ -13,9 +13,9 @@ from support.ppo_reference import Reference, begin, hyper, linear
 from support.tiny import close, hyper_of, make_agent, member, same
 
 from shoal.core.types import Rollout
-from shoal.methods.independent import independent
 from shoal.rl import batching
 from shoal.rl.batching import in_parts, per_member, repeat, when
+from shoal.rl.independent import independent
 
 FORMS = {"one by one": True, "batched": False}
 SIZES = (1, 2, 3, 5, 8, 9)

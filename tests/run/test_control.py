@@ -11,7 +11,7 @@ import pytest
 from support.runs import Signals, tiny
 
 from shoal.core.interrupts import Interrupted
-from shoal.members.member_shard import MemberShard
+from shoal.members.living import LivingShard
 from shoal.run import control
 from shoal.run import start as beginning
 from shoal.run.control import Control
@@ -40,8 +40,8 @@ def test_a_long_evaluation_is_abandoned_too(
 
         return done
 
-    monkeypatch.setattr(MemberShard, "train", lasting(1, MemberShard.train))
-    monkeypatch.setattr(MemberShard, "evaluate", lasting(60, MemberShard.evaluate))
+    monkeypatch.setattr(LivingShard, "train", lasting(1, LivingShard.train))
+    monkeypatch.setattr(LivingShard, "evaluate", lasting(60, LivingShard.evaluate))
     signals = Signals(1, "evaluate")
     with pytest.raises(Interrupted, match="go on with: shoal resume"):
         train(tiny(tmp_path / "run"), [signals])

@@ -13,7 +13,7 @@ from support.runs import flags, shoal, tiny
 
 from shoal.commands.evaluate import evaluate
 from shoal.core.errors import BadInput
-from shoal.members.member_shard import MemberShard
+from shoal.members.living import LivingShard
 from shoal.members.rollouts.device import DeviceRollouts
 from shoal.run.loop import train
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("shared_programs")
 def played(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """What every test of a champion returns."""
     returns: list[float] = []
-    monkeypatch.setattr(MemberShard, "test", lambda *arguments: np.array(returns))
+    monkeypatch.setattr(LivingShard, "test", lambda *arguments: np.array(returns))
     return returns
 
 

@@ -16,6 +16,7 @@ from support.runs import CONFIG, flags, rows, same_run, shoal, tiny
 
 from shoal.commands import retrain
 from shoal.commands.checks import beginning
+from shoal.core.arrays import arrays_in, pack
 from shoal.core.atomic import seal
 from shoal.core.errors import BadInput
 from shoal.distributed.processes import Processes
@@ -30,30 +31,22 @@ from shoal.run.start import begin, enter
 pytestmark = pytest.mark.usefixtures("shared_programs")
 SAC: dict[str, Any] = {"agent": "sac", "env": "Pendulum-v1", "config": {"warm_up": 16, "capacity": 64, "batch": 8}}
 Arrays = dict[str, np.ndarray]
-LEARNED, HYPER = "['population'].members.learned", "['population'].hyper."
+LEARNED, HYPER = "learned/", "hyper/"
 
 
 def at_the_start(experiment: Experiment) -> Arrays:
     """The state of a population before it trains, by the names that checkpoints have for it."""
-    import jax
-
     with Processes(experiment, lambda: None, lambda message: None) as processes, ExitStack() as held:
         context = enter(experiment, Control([]), processes, held)
         begin(context)
-        parts = context.shard.state().values()
-        leaves = [jax.tree_util.tree_flatten_with_path(part["population"])[0] for part in parts]
-    names = [f"['population']{jax.tree_util.keystr(path)}" for path, _ in leaves[0]]
-    return {
-        name: np.concatenate([np.atleast_1d(x) for _, x in same])
-        for name, same in zip(names, zip(*leaves, strict=True), strict=True)
-    }
+        parts = [arrays_in(pack(part)) for part in context.shard.state().values()]
+    return {name: np.concatenate([np.atleast_1d(part[name]) for part in parts]) for name in parts[0]}
 
 
 def saved(run: Path) -> Arrays:
     """The last checkpoint of a run."""
     parts = [load_file(path) for path in sorted(max((run / "checkpoints").iterdir()).glob("shard-*.safetensors"))]
-    names = [name for name in parts[0] if name.startswith("['population']")]
-    return {name: np.concatenate([part[name] for part in parts]) for name in names}
+    return {name: np.concatenate([np.atleast_1d(part[name]) for part in parts]) for name in parts[0]}
 
 
 def learned(arrays: Arrays) -> Arrays:
@@ -128,7 +121,7 @@ def test_all_members_begin_as_a_champion(first: Path) -> None:
 def test_of_a_larger_population_the_fittest_go_on(first: Path) -> None:
     end, folder = saved(first), max((first / "checkpoints").iterdir())
     path, manifest = folder / "shard-0000.safetensors", json.loads((folder / "manifest.json").read_text())
-    data = save(load_file(path) | {"['counters']['fitness']": np.array([3.0, np.nan, 1.0, 2.0])})
+    data = save(load_file(path) | {"fitness": np.array([3.0, np.nan, 1.0, 2.0])})
     path.write_bytes(data)
     manifest["parts"]["shard-0000"]["crc32"] = zlib.crc32(data)
     (folder / "manifest.json").write_bytes(seal({k: v for k, v in manifest.items() if k != "manifest_crc32"}))
@@ -139,7 +132,7 @@ def test_of_a_larger_population_the_fittest_go_on(first: Path) -> None:
 
 
 # Where the parameters of the mean are: in what members share, and in a champion.
-MEAN = {"es": (".policy", ""), "cem_rl": (".distribution.mean[", ".policy[")}
+MEAN = {"es": ("policy/", ""), "cem_rl": ("distribution/mean/", "policy/")}
 CRITICS = {"env": "Pendulum-v1", "config": {"layers": [8], "warm_up": 8, "capacity": 400, "batch": 8}}
 
 
@@ -151,7 +144,7 @@ def test_a_mean_begins_as_a_champion(tmp_path: Path, method: str) -> None:
     train(tiny(tmp_path / "first", **settings))
     champion = load_file(tmp_path / "first" / "champion" / "state.safetensors")
     begun = at_the_start(tiny(tmp_path / "second", **settings, start=str(tmp_path / "first" / "champion"), seed=5))
-    place, policy = f"['population'].shared{MEAN[method][0]}", MEAN[method][1]
+    place, policy = f"rest/population/shared/{MEAN[method][0]}", MEAN[method][1]
     mean = {name.removeprefix(place): x for name, x in begun.items() if name.startswith(place)}
     told = {name.removeprefix(policy): np.atleast_1d(x) for name, x in champion.items() if name.startswith(policy)}
     same(mean, told)

@@ -10,12 +10,12 @@ from typing import Any
 
 import jax
 import numpy as np
+from shards import living
 from support.tiny import hyper_of, leaves, make_agent, walk
 
 from shoal.core.evolution import Decision
 from shoal.environments.measurement import Measurement
-from shoal.members.member_shard import MemberShard
-from shoal.methods.independent import independent
+from shoal.rl.independent import independent
 
 N = 8
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -29,7 +29,7 @@ def lived(name: str) -> list[np.ndarray]:
     """Two intervals, and between them copies from one device to another."""
     actions, settings = CASES[name]
     agent = make_agent(name, actions, **settings)
-    shard = MemberShard(walk(actions), independent(agent), np.arange(N), 0, Measurement("training"))
+    shard = living(walk(actions), independent(agent), np.arange(N), 0, Measurement("training"))
     assert shard.devices == len(jax.devices())
     hyper = hyper_of(name, agent, N)._asdict()
     rate = next(name for name in hyper if "learning_rate" in name)

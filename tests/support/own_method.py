@@ -12,8 +12,8 @@ from jax.flatten_util import ravel_pytree
 
 from shoal.core.evolution import Decision, Evolver, Recombination
 from shoal.core.types import Member, Population, SearchLearner
-from shoal.methods.independent import independent
 from shoal.methods.method import Seeds
+from shoal.rl.independent import independent
 
 
 class Hyper(NamedTuple):

@@ -70,7 +70,8 @@ def build_run(experiment: Experiment) -> Any:
     resolved = resolve(experiment)
     with Processes(experiment, lambda: None, lambda message: None) as processes:
         shard = processes.shard(resolved, lambda result, done: None)
-    return SimpleNamespace(**resolved._asdict(), resolved=resolved, agent=resolved.agent, shard=shard)
+    parts = {name: getattr(resolved.kind, name, None) for name in ("agent", "learner", "environment")}
+    return SimpleNamespace(**resolved._asdict(), **parts, resolved=resolved, shard=shard)
 
 
 def flags(run_dir: Path, *more: str, **changes: Any) -> list[str]:

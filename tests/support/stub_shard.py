@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from shoal.core import tree
-from shoal.core.evolution import Cards, Decision
+from shoal.core.evolution import Cards, Decision, Recombination
 
 POPULATION = 12
 
@@ -45,27 +45,21 @@ class StubShard:
     def individuals(self, cards: Cards, metrics: dict[str, np.ndarray]) -> tuple[Cards, dict[str, np.ndarray]]:
         return cards, metrics
 
-    def recombine(self, uid: np.ndarray, weights: np.ndarray, hyper: dict[str, np.ndarray]) -> dict[str, float]:
-        self.recombined, self.hyper = (uid.tolist(), weights.tolist()), hyper
-        return {"step": 0.5}
-
     def snapshot(self, row: int) -> Any:
         return self.states[row]
 
-    @property
-    def packed_size(self) -> int:
-        return tree.size_in_bytes(self.states[0])
-
-    def pack(self, snapshot: Any) -> np.ndarray:
-        return tree.to_bytes(snapshot)
-
-    def unpack(self, data: np.ndarray) -> Any:
-        return tree.from_bytes(data, self.states[0])
-
-    def apply(self, decision: Decision, arrived: dict[int, Any]) -> None:
+    def apply(self, decision: Decision | Recombination, arrived: Mapping[int, Any]) -> dict[str, float]:
+        self.hyper = decision.hyper
+        if isinstance(decision, Recombination):
+            self.recombined = decision.weights.tolist()
+            return {"step": 0.5}
         assert all(decision.parents[row] == row for row in arrived)
         self.states = [arrived.get(i, self.states[p]) for i, p in enumerate(decision.parents)]
-        self.hyper, self.renewed = decision.hyper, {int(self.uid[row]): x for row, x in decision.renewed.items()}
+        self.renewed = {int(self.uid[row]): x for row, x in decision.renewed.items()}
+        return {}
+
+
+LIKE = state_of(0)
 
 
 def decide(cards: Cards, mine: np.ndarray) -> tuple[str, Decision]:

@@ -23,7 +23,7 @@ LEARNED: Any = jax.tree.map(
     lambda x: np.zeros(x.shape, x.dtype),
     jax.eval_shape(lambda: AGENT.init(jax.random.key(0), AGENT.hyper)).learned,
 )
-PARTS = {"run": {"champion": LEARNED, "evolution": ()}, "shard-0000": {"counters": np.arange(4)}}
+PARTS = {"run": {"champion": LEARNED, "evolution": ()}, "shard-0000": {"rest": np.arange(4)}}
 
 
 def write_whole_run(path: Path) -> Path:

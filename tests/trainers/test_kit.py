@@ -17,7 +17,6 @@ from shoal.experiment.resolve import resolve
 from shoal.testing import TrainerContract, checks
 from shoal.testing.trainee import Trainee
 from shoal.trainers.process import Recipe
-from shoal.trainers.trainers import Trainers
 
 TESTS = Path(__file__).parents[1]
 SUPPORT = str(TESTS / "support")
@@ -118,16 +117,14 @@ def test_what_is_broken_is_found(name):
 )
 def test_the_doctor_tries_what_an_experiment_changes(name: str, names: set[str], says: str) -> None:
     resolved = resolve(Experiment(env="none", agent=f"support.trainers:{name}", population=2, interval=40))
-    assert isinstance(resolved.learner, Trainers)
-    resolved.learner.close()
+    resolved.kind.close()
     (finding,) = doctor.try_trainer(resolved, names)
     assert re.match(says, f"{finding.mark} {finding.text}"), finding
 
 
 def test_the_doctor_tells_what_a_trainer_raises_in_the_dry_run() -> None:
     resolved = resolve(Experiment(env="none", agent="support.trainers:Failing", population=2, interval=40))
-    assert isinstance(resolved.learner, Trainers)
-    resolved.learner.close()
+    resolved.kind.close()
     (finding,) = doctor.dry_run(resolved)
     assert finding.mark == "✗" and "the simulator is gone" in finding.text, finding
 

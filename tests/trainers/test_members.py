@@ -33,7 +33,7 @@ from shoal.core.evolution import Range
 from shoal.core.interrupts import Failed, Interrupted
 from shoal.experiment.experiment import Experiment, Fitness
 from shoal.experiment.resolve import resolve
-from shoal.members.trainer_shard import TrainerShard
+from shoal.members.foreign import ForeignShard
 from shoal.records.generation import Generation
 from shoal.records.recorder import Recorder
 from shoal.run.champion import load_champion
@@ -41,7 +41,7 @@ from shoal.run.checkpoint import read_manifest
 from shoal.run.loop import resume, train
 from shoal.run.members import read_members
 from shoal.trainers.remote import RemoteTrainer
-from shoal.trainers.trainers import TrainerProcesses, Trainers, is_trainer
+from shoal.trainers.trainers import TrainerProcesses, is_trainer
 
 SOUND = "support.trainers:Sound"
 GENERATIONS = 4
@@ -206,16 +206,16 @@ def test_replay_memory_is_copied_where_the_experiment_says_so(tmp_path: Path) ->
     """The memory of a child is its parent's, or its own; the rest is its parent's in either case."""
     for memory in ("own", "copy"):
         seen: list[Any] = []
-        apply = TrainerShard.apply
+        apply = ForeignShard.apply
 
-        def watched(self: TrainerShard, decision: Any, arrived: Any, apply: Any = apply, seen: list = seen) -> None:
+        def watched(self: ForeignShard, decision: Any, arrived: Any, apply: Any = apply, seen: list = seen) -> None:
             before = [m.trainer.state for m in self._members]
             apply(self, decision, arrived)
             copied = [(r, p) for r, p in enumerate(decision.parents) if p != r]
             seen += [(before[r], before[p], self._members[r].trainer.state) for r, p in copied]
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(TrainerShard, "apply", watched)
+            patch.setattr(ForeignShard, "apply", watched)
             train(bandit(tmp_path / memory, method={"name": "pbt", "memory": memory}, generations=2))
         assert seen
         for old, parent, child in seen:
@@ -278,7 +278,7 @@ def test_killed_processes_cost_intervals_and_no_bits(tmp_path: Path, times: int)
     changes = {"generations": 4, "interval": 2000} if times < 10 else {"generations": 40, "interval": 1500}
     train(bandit(tmp_path / "whole", **changes))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shoal.members.trainer_shard.ATTEMPTS", 20)  # more than chance brings about
+        patch.setattr("shoal.members.foreign.ATTEMPTS", 20)  # more than chance brings about
         train(bandit(tmp_path / "r", **changes), [killer := Killer(times, 3 if times < 10 else 7)])
     assert 1 <= killer.heard <= len(killer.killed)
     same_run(tmp_path / "whole", tmp_path / "r")
@@ -567,10 +567,9 @@ def test_what_a_trainer_can_say_of_itself(tmp_path: Path) -> None:
     """Ranges as in a file, and no limits."""
     about = {"space": {"rate": [1e-3, 1, "log"], "momentum": [0, 0.95]}, "limits": None}
     resolved = resolve(bandit(None, agent="support.trainers:Told", config=about))
-    assert isinstance(resolved.learner, Trainers)
-    resolved.learner.close()
+    resolved.kind.close()
     assert resolved.experiment.space == {"rate": Range(1e-3, 1.0, "log"), "momentum": Range(0.0, 0.95)}
-    assert resolved.learner.limits == {}
+    assert resolved.kind.tunable.limits == {}
 
 
 def test_errors_of_a_trainer_end_a_command_with_one_line(tmp_path: Path) -> None:

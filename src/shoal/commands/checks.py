@@ -14,25 +14,21 @@ from typing import Literal, NamedTuple
 import jax
 import numpy as np
 
-from shoal.core import tree
 from shoal.core.errors import BadInput
 from shoal.core.evolution import Cards, Decision, Explore, Range, Select
 from shoal.core.spec import told
-from shoal.core.types import SearchLearner
 from shoal.core.visible import readable
 from shoal.distributed.directory import is_kept, probe
-from shoal.environments.device import DeviceEnvironment
 from shoal.experiment.registry import method_name
 from shoal.experiment.resolve import Resolved
-from shoal.members.devices import free_memory, layout_of
+from shoal.members.devices import free_memory
 from shoal.methods.method import Schedule
 from shoal.methods.pbt import explore as explorers
 from shoal.methods.pbt import select as selectors
 from shoal.methods.ranges import at_bound, sample
 from shoal.report.words import many
-from shoal.run.memory import COPIES_TO_SAVE, memory_needed, replay_size
+from shoal.run.memory import COPIES_TO_SAVE
 from shoal.run.origin import experiment_behind, read_origin
-from shoal.trainers.trainers import Trainers
 
 REHEARSALS = 100  # of selection and exploration, on invented members
 
@@ -84,32 +80,30 @@ def beginning(resolved: Resolved) -> Iterator[Finding]:
 
 def devices(resolved: Resolved) -> Iterator[Finding]:
     """How the members are spread."""
-    e, learner = resolved.experiment, resolved.learner
-    if isinstance(learner, Trainers):
-        yield fine("trainers", f"{many(e.population, 'member')}; processes: {learner.count(e.population)}")
+    n, used, kind = resolved.experiment.population, resolved.kind.devices(resolved.members()), resolved.kind.compiled
+    if kind is None:
+        yield fine("trainers", f"{many(n, 'member')}; processes: {used}")
         return
-    n, there = e.population, jax.devices()
-    used, present = layout_of(learner, len(resolved.members()[0])).devices, len(there)
+    there = jax.devices()
+    present = len(there)
     text = f"{many(n, 'member')} on {used} of {present} {there[0].platform.upper()} devices, {n // used} on each"
     if used == present:
         yield fine("devices", text)
     else:
         full = math.ceil(n / present) * present
         yield doubt("devices", f"{text}: {n} does not divide over more; a population of {full} would use them all")
-    if not isinstance(resolved.environment, DeviceEnvironment):
-        copies = n * resolved.agent.environments
-        if isinstance(learner, SearchLearner):
-            copies = min(n + 1, learner.chunk * used) * resolved.measurement.episodes
+    if not kind.on_device:
+        copies = kind.copies(n, used, resolved.measurement.episodes)
         yield fine("environment", f"{copies} copies step outside the device: expect most of the time to go there")
 
 
 def observations(resolved: Resolved) -> Iterator[Finding]:
     """What there is to see, and what policies see of it."""
-    if isinstance(resolved.learner, Trainers):
+    if (kind := resolved.kind.compiled) is None:
         return  # theirs
-    sees = resolved.agent.sees
+    sees = kind.agent.sees
     part = f"; policies see {', '.join(sees)}" if sees else ""
-    yield fine("observations", f"{told(resolved.environment.spec.obs)}{part}")
+    yield fine("observations", f"{told(kind.spec.obs)}{part}")
 
 
 def place(resolved: Resolved) -> Iterator[Finding]:
@@ -120,15 +114,12 @@ def place(resolved: Resolved) -> Iterator[Finding]:
 
 def storage(resolved: Resolved) -> Iterator[Finding]:
     """Memory and disk."""
-    if isinstance(resolved.learner, Trainers):
+    if (kind := resolved.kind.compiled) is None:
         return  # theirs, which nobody knows beforehand
-    e, agent, environment = resolved.experiment, resolved.agent, resolved.environment
-    spec, n, copies = environment.spec, e.population, agent.environments
-    members, replay = memory_needed(resolved), replay_size(resolved)
-    world = 0  # bytes that one environment remembers on the device
-    if isinstance(environment, DeviceEnvironment):
-        world = tree.size_in_bytes(jax.eval_shape(environment.reset, jax.random.key(0)))
-    state = members + n * copies * world
+    e, spec, agent = resolved.experiment, kind.spec, kind.agent
+    n, copies = e.population, agent.environments
+    members, replay = kind.memory(n)
+    state = members + n * copies * kind.world()
     seen = sum(math.prod(x.shape) * np.dtype(x.dtype).itemsize for x in jax.tree.leaves(spec.obs))
     step = (1 if agent.value else 2) * seen + 4 * math.prod(spec.action.shape) + 16
     rollout = agent.rollout * copies * step
@@ -166,7 +157,8 @@ def processes(resolved: Resolved) -> Iterator[Finding]:
     elif e.exchange.name == "directory":
         for works, text in probe(Path(e.exchange.workspace or "")):
             yield (fine if works else problem)("workspace", text)
-        members = memory_needed(resolved) - (replay_size(resolved) if resolved.method.memory == "own" else 0)
+        members, replay = resolved.kind.memory(e.population)
+        members -= replay if resolved.method.memory == "own" else 0
         kept = sum(is_kept(g, e.generations - 1, e.checkpoint.keep) for g in range(e.generations))
         text = f"a worker publishes {readable(members)} per generation and keeps up to {kept} of them there"
         yield fine("workspace", text)
@@ -236,7 +228,7 @@ def _rehearse(resolved: Resolved, select: Select | None, episodes: int) -> tuple
     """How many members copy when all of them clearly differ, and whether the best one never does."""
     n, evolver, counts, safe = resolved.experiment.population, resolved.evolver, [], True
     rows, steps = np.arange(n), np.full(n, resolved.steps or 1)
-    hyper = {name: np.full(n, x, np.float32) for name, x in resolved.tunable.hyper._asdict().items()}
+    hyper = {name: np.full(n, x, np.float32) for name, x in resolved.kind.tunable.hyper._asdict().items()}
     deviation, played = np.full(n, 0.01 if episodes > 1 else np.nan), np.full(n, episodes)
     state, _ = evolver.init((0,), rows)
     for i in range(REHEARSALS):

@@ -20,7 +20,6 @@ from shoal.commands import checks, knobs
 from shoal.commands.checks import Finding, doubt, fine, problem
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed, Interrupted
-from shoal.core.types import SearchLearner
 from shoal.experiment.experiment import Experiment, alone
 from shoal.experiment.make import recipe_of
 from shoal.experiment.registry import method_data
@@ -35,7 +34,6 @@ from shoal.run.loop import train
 from shoal.testing.checks import QUICK
 from shoal.testing.trainee import Trainee
 from shoal.trainers.process import TrainerFailed
-from shoal.trainers.trainers import Trainers
 
 if TYPE_CHECKING:
     from shoal.records.screen import Screen
@@ -71,9 +69,9 @@ def examine(experiment: Experiment, arguments: Sequence[str], console: Screen) -
 
     for check in CHECKS:
         tell(check(resolved))
-    resolved.close()
+    resolved.kind.close()
     if not any(f.mark == "✗" and f.topic == "memory" for f in found):  # what does not fit is not tried
-        if isinstance(resolved.learner, Trainers):
+        if resolved.kind.compiled is None:
             with console.status("the trainer: does it keep what a member needs?"):
                 tell(try_trainer(resolved, {*(resolved.experiment.space or ()), *experiment.hyper}))
         with console.status("a dry run of two short generations"):
@@ -112,18 +110,18 @@ def dry_run(resolved: Resolved) -> Iterator[Finding]:
     """Two short generations of the whole run, in a directory that is thrown away."""
     e, watch, method = resolved.experiment, _Watch(), method_data(resolved.experiment.method)
     at_once = method | {"start_after": 0} if isinstance(method, dict) and "start_after" in method else e.method
-    trained, rollouts = isinstance(resolved.learner, Trainers), min(resolved.iterations, ROLLOUTS)
+    kind, rollouts = resolved.kind.compiled, min(resolved.iterations, ROLLOUTS)
     interval = rollouts * resolved.steps // resolved.iterations if resolved.steps else e.interval
     with tempfile.TemporaryDirectory(prefix="shoal-doctor-") as folder:
         short = replace(
             alone(e, e.shards),
             generations=2,
-            interval=1 if trained else interval,  # of trainers the shortest that they have
+            interval=interval if kind else 1,  # of trainers the shortest that they have
             method=at_once,
             final_episodes=1,
             run_dir=str(Path(folder) / "run"),
             wandb=None,
-            config=e.config if trained or not resolved.agent.warm_up else e.config | {"warm_up": 0},
+            config=e.config | {"warm_up": 0} if kind and kind.agent.warm_up else e.config,
         )
         try:
             train(short, [watch])
@@ -137,12 +135,13 @@ def dry_run(resolved: Resolved) -> Iterator[Finding]:
             named = "" if isinstance(error, (BadInput, Failed)) else f"failed: {type(error).__name__}: "
             yield problem("dry run", f"{named}{cause}")
             return
-    if trained:
+    if kind is None:
         made, seconds = watch.events[0].steps, timings[1]["seconds"]
         yield fine("time", f"two intervals of {made:,} steps took {seconds:.0f} s, their processes' start included")
         return
     yield _speed(resolved, rollouts, timings)
-    yield from _noise(resolved, rollouts, watch.events[-1])
+    if not resolved.method.drawn:
+        yield from _noise(resolved, rollouts, kind.agent.rollout, watch.events[-1])
     yield from rewards(resolved, watch.events[-1].metrics)
 
 
@@ -158,17 +157,15 @@ def _speed(resolved: Resolved, rollouts: int, timings: list[dict[str, float]]) -
     return fine("time", f"{text}, {training / generation:.0%} of it training; the whole run about {duration(total)}")
 
 
-def _noise(resolved: Resolved, rollouts: int, event: Generation) -> Iterator[Finding]:
+def _noise(resolved: Resolved, rollouts: int, rollout: int, event: Generation) -> Iterator[Finding]:
     """Whether fitness can be measured, and how well."""
     e, cards = resolved.experiment, event.cards
     fitness = cards.fitness[np.isfinite(cards.fitness)]
-    n, whole = len(fitness), resolved.iterations * resolved.agent.rollout
-    if isinstance(resolved.learner, SearchLearner):
-        return
+    n, whole = len(fitness), resolved.iterations * rollout
     lengths = event.metrics["episode/length"]
     length = float(np.nanmax(lengths)) if np.isfinite(lengths).any() else math.inf
     if e.fitness.source == "training" and length > whole / 10:
-        none = f"no episode ended in {rollouts * resolved.agent.rollout:,}"
+        none = f"no episode ended in {rollouts * rollout:,}"
         seen = f"episodes took up to {length:,.0f}" if length < math.inf else none
         text = f"an interval is {whole:,} steps in each environment, and {seen}"
         advice = "Raise interval, or write fitness.source: evaluation"

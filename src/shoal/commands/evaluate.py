@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,19 +12,13 @@ import numpy as np
 from shoal.core.errors import BadInput, unknown
 from shoal.core.keys import derive
 from shoal.core.knobs import usual
-from shoal.core.spec import Spec
 from shoal.environments.guard import callbacks_blamed
-from shoal.experiment.experiment import Experiment
-from shoal.experiment.make import make_environment, make_learner, make_trainers, measurement_of
+from shoal.experiment.make import make_kind, measurement_of
 from shoal.experiment.registry import method, name_of
 from shoal.members.devices import prepare
-from shoal.members.member_shard import MemberShard
 from shoal.members.rollouts.episodes import statistics
-from shoal.members.shard import Shard
-from shoal.members.trainer_shard import TrainerShard
-from shoal.methods.independent import independent
+from shoal.members.shard import Setup
 from shoal.run.champion import load_champion
-from shoal.trainers.trainers import is_trainer
 
 
 def evaluate(
@@ -48,32 +42,19 @@ def evaluate(
             raise BadInput(f"--levels {levels}: {run} was trained without levels")
         if levels not in (known_levels := champion.experiment.levels.spans()):
             raise unknown("--levels", levels, known_levels)
-    experiment = champion.experiment
-    shard, spec, known = _alone(experiment, min(episodes, 64))
+    e = champion.experiment
+    _, kind = make_kind(e, method(e.method))
     try:
-        if spec != champion.spec or not champion.hyper.keys() <= set(known):
+        if kind.spec != champion.spec or not champion.hyper.keys() <= usual(kind.tunable, kind.knobs).keys():
             raise BadInput(f"{run}: its champion was trained by another experiment than its experiment.yaml states")
-        shard.begin({name: np.array([value]) for name, value in champion.hyper.items()}, train=False)
-        key = derive((experiment.seed,), "evaluate", seed)
-        with callbacks_blamed(str(name_of(experiment.env))):
-            returns = shard.test(champion.learned, champion.hyper, key, episodes, levels or "test")
+        measurement = replace(measurement_of(e), episodes=min(episodes, 64))
+        with closing(kind.tester(Setup(e.seed, measurement))) as tester, callbacks_blamed(str(name_of(e.env))):
+            key = derive((e.seed,), "evaluate", seed)
+            returns = tester.test(champion.learned, champion.hyper, key, episodes, levels or "test")
     finally:
-        shard.close()
+        kind.close()
     finite = returns[np.isfinite(returns)]
     if not len(finite):
         raise BadInput(f"{run}: no episode has a return, for rewards or observations of its environment are not finite")
     extremes = {"min": float(finite.min()), "max": float(finite.max())}
     return statistics(returns) | extremes | {"selection_fitness": champion.fitness}
-
-
-def _alone(e: Experiment, episodes: int) -> tuple[Shard, Spec | None, Collection[str]]:
-    """A shard of one member, for so many episodes at a time; its environment's spec, and its hyperparameters."""
-    uid, measurement = np.zeros(1, np.int64), replace(measurement_of(e), episodes=episodes)
-    if is_trainer(e.agent, e.python):
-        trainers = make_trainers(e)
-        shard = TrainerShard(trainers, [uid], e.seed, e.interval, measurement)
-        return shard, trainers.spec, trainers.hyper._fields
-    e, environment = make_environment(e)
-    agent = make_learner(e, environment.spec, method(e.method))[1].agent
-    members = MemberShard(environment, independent(agent), uid, e.seed, measurement)
-    return members, environment.spec, usual(agent, environment.knobs)

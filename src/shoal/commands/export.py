@@ -7,8 +7,7 @@ from pathlib import Path
 
 from shoal.core.errors import BadInput
 from shoal.core.spec import Continuous
-from shoal.run.champion import Champion, load_champion, trainer_of
-from shoal.trainers.trainers import is_trainer
+from shoal.run.champion import Champion, load_champion
 
 EXTRA = "pip install 'shoal[onnx]'"
 
@@ -21,8 +20,8 @@ def export(run: Path, file: Path, trust_code: bool = False) -> list[str]:
     trust_code: import what the run names, where it is not Shoal's.
     """
     champion = measured = load_champion(run, trust_code)
-    if is_trainer(champion.experiment.agent, champion.experiment.python):
-        return _by_trainer(champion, file)
+    if champion.policy.save is not None:
+        return champion.policy.save(file)
     if champion.experiment.config.get("precision") == "bfloat16":
         # Many programs know float32 only, which the weights are.
         champion = load_champion(run, trust_code, config={**champion.experiment.config, "precision": "float32"})
@@ -56,17 +55,3 @@ def _as_onnx(champion: Champion, file: Path, measured: Champion) -> str:
         told = f"its actions differ from those in Shoal by at most {difference:.1g}"
     why = "" if measured is champion else ", where layers compute in bfloat16, and here in float32"
     return f"{file} (run by onnxruntime, {told}{why})"
-
-
-def _by_trainer(champion: Champion, file: Path) -> list[str]:
-    """As the library saves it that has trained it."""
-    e = champion.experiment
-    trainers, remote = trainer_of(e, champion.hyper, champion.learned)
-    try:
-        if not trainers.exports:
-            raise BadInput(f"{e.agent} has no `export`, and what its arrays mean is known to it alone")
-        if file.suffix in (".onnx", ".npz"):
-            raise BadInput(f"{file}: {e.agent} writes files of its own kind, such as .zip of Stable-Baselines3")
-        return remote.export(file)
-    finally:
-        trainers.close()

@@ -23,10 +23,11 @@ STEPS = 200  # by chance, in which a knob of a host environment should make a di
 
 def effects(resolved: Resolved) -> Iterator[Finding]:
     """Which of the knobs that an experiment tunes or sets have an effect on the environment that members train in."""
-    e, environment = resolved.experiment, resolved.environment
+    e, kind = resolved.experiment, resolved.kind.compiled
     given = split({**e.hyper, **(e.space or {})})[1]
-    if not given:
+    if kind is None or not given:
         return
+    environment = kind.environment
     values = {name: _other(x, environment.knobs[name]) for name, x in given.items()}
     if isinstance(environment, DeviceEnvironment):
         dead, why = _unread(environment, values), "the environment never reads it"

@@ -19,7 +19,6 @@ from shoal.core.errors import BadInput
 from shoal.core.interrupts import interruptible
 from shoal.core.keys import derive
 from shoal.run.champion import Champion, load_champion, load_members
-from shoal.trainers.trainers import is_trainer
 
 WIDEST = 960  # pixels of a film in which several play side by side
 
@@ -50,7 +49,7 @@ def film(
     players = load_members(run, trust_code) if population else [load_champion(run, trust_code)]
     e = players[0].experiment
     env = str(e.env)
-    if is_trainer(e.agent, e.python) and ":" not in env:
+    if players[0].policy.save is not None and ":" not in env:
         env = f"gym:{env}"  # which trainers know without it
     first = open_rendered(env, e.env_options, None if e.levels is None else e.levels.spans()["validation"], as_page)
     shown = [first]

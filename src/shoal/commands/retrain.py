@@ -93,7 +93,7 @@ def _for_another(
     """The schedule that one experiment found, for the agent of another one. Raises BadInput where that has none of it."""
     prepare()
     resolved = resolve(replace(alone(trained), method="seeds", space={}))
-    resolved.close()
+    resolved.kind.close()
     known, agent = resolved.usual, name_of(resolved.experiment.agent)
     source, target = (LIVE.get(f"{name_of(e.agent)}".partition(":")[0], {}) for e in (found, resolved.experiment))
     left_out = [name for name in rows[0] if not translate({name: 1.0}, source, known, target)]

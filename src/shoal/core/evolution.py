@@ -134,19 +134,31 @@ class Decision(NamedTuple):
     # inherited; where the first share is 0, it is fresh too.
     renewed: Mapping[int, tuple[float, float]] = MappingProxyType({})
 
-    def part(self, rows: np.ndarray) -> Decision:
-        """What it decides for some of the members; `rows` int64 [K] of them, in the order that is wanted."""
+    def part(self, rows: np.ndarray, parents: np.ndarray) -> Decision:
+        """What it decides for some of the members, `rows` int64 [K] of them in the order that is wanted.
+
+        parents: int64 [K], their rows among those that will do it
+        """
         renewed = {i: self.renewed[row] for i, row in enumerate(rows.tolist()) if row in self.renewed}
         hyper = {name: x[rows] for name, x in self.hyper.items()}
-        return self._replace(parents=self.parents[rows], hyper=hyper, renewed=renewed)
+        return self._replace(parents=parents, hyper=hyper, renewed=renewed)
 
 
 class Recombination(NamedTuple):
     """What an evolver decides where members are drawn around a mean: what each of all M weighs in the next mean."""
 
-    weights: np.ndarray  # float32 [M], in the order of the cards
+    weights: np.ndarray  # float32 [M], in the order of the cards; the uids count from 0
     hyper: dict[str, np.ndarray]  # float32 [N] each
     metrics: Mapping[str, float] = MappingProxyType({})  # to be recorded
+
+    @property
+    def parents(self) -> np.ndarray:
+        """int64 [M]: nobody copies anybody."""
+        return np.arange(len(self.weights))
+
+    def part(self, rows: np.ndarray, parents: np.ndarray) -> Recombination:
+        """As that of `Decision`; the weights are those of all."""
+        return self._replace(hyper={name: x[rows] for name, x in self.hyper.items()})
 
 
 Seed = tuple[int, ...]  # (seed, generation, purpose, ...): all random numbers of evolution derive from one

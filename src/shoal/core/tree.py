@@ -12,10 +12,6 @@ if TYPE_CHECKING:
     from shoal.core.types import PyTree
 
 
-class Named:
-    """In the place of a tree: arrays by name, of which names, shapes and types are not known beforehand."""
-
-
 def take(tree: PyTree, rows: Any) -> PyTree:
     """The members at `rows`: an index array [K] gives leaves [K, ...], a number gives one member."""
     return jax.tree.map(lambda x: x[rows], tree)
@@ -50,18 +46,3 @@ def zeros(shapes: PyTree, *leading: int) -> PyTree:
 def size_in_bytes(tree: PyTree) -> int:
     """Memory of all leaves; works on shapes alone (`jax.eval_shape`)."""
     return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
-
-
-def to_bytes(tree: PyTree) -> np.ndarray:
-    """All leaves, one after another: uint8 [size_in_bytes]."""
-    leaves = [np.ascontiguousarray(x) for x in jax.tree.leaves(tree)]
-    return np.concatenate([x.reshape(-1).view(np.uint8) for x in leaves])
-
-
-def from_bytes(data: np.ndarray, like: PyTree) -> PyTree:
-    """What `to_bytes` packed; structure, shapes and dtypes as in `like`."""
-    leaves = jax.tree.leaves(like)
-    ends = np.cumsum([x.size * x.dtype.itemsize for x in leaves])
-    parts = np.split(data, ends[:-1])
-    arrays = [part.view(x.dtype).reshape(x.shape) for part, x in zip(parts, leaves, strict=True)]
-    return jax.tree.unflatten(jax.tree.structure(like), arrays)

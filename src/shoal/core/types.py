@@ -162,7 +162,7 @@ class SearchLearner(NamedTuple):
     recombine: (population, uid [M], weights [M], key) -> (population, metrics, scalars): the step of the mean that an
         evolver's weights ask for; M members of all shards in order of uid, the key that has drawn them
     mean:      (population) -> what the mean has learned
-    teach:     (population, learned) -> population, whose mean has just begun, and now has learned this
+    with_mean: (population, learned) -> population, whose mean has just begun, and now has learned this
     chunk:     rows that a device measures at a time
     stored:    `draw` puts the members into the population; else `actors` derives them from the key when they are needed
     draw:      (population, uid [N], key) -> population: the members of a generation
@@ -182,7 +182,7 @@ class SearchLearner(NamedTuple):
     actors: Callable[..., PyTree]
     recombine: Callable[..., tuple[Population, dict[str, Array]]]
     mean: Callable[[Population], PyTree]
-    teach: Callable[[Population, PyTree], Population]
+    with_mean: Callable[[Population, PyTree], Population]
     chunk: int
     stored: bool = False
     draw: Callable[..., Population] = _same

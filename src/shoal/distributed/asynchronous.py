@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
-from typing import Any
 
 import numpy as np
 
+from shoal.core.arrays import pack, unpack
+from shoal.core.atomic import Damaged
 from shoal.core.errors import BadField
 from shoal.core.evolution import Cards, Decision
 from shoal.core.types import PyTree
-from shoal.distributed.directory import Lost, Workspace
-from shoal.distributed.rows import columns, filled, from_rows, sound, to_rows
+from shoal.distributed.directory import Lost, Published, Workspace
+from shoal.distributed.rows import columns, from_rows, sound, to_rows
 from shoal.distributed.synchronous import Decide, Evolved, Shared
 from shoal.members.shard import Shard
 
 
 class Worker:
-    """A shard that decides for itself alone, with all others that can be seen; it never waits."""
+    """A shard that decides for itself alone, with all others that can be seen; it never waits.
 
-    def __init__(self, workspace: Workspace, shard: Shard):
-        self._workspace, self._shard = workspace, shard
+    like: shapes and dtypes of a snapshot
+    """
+
+    def __init__(self, workspace: Workspace, shard: Shard, like: PyTree):
+        self._workspace, self._shard, self._like = workspace, shard, like
 
     def share(self, metrics: dict[str, np.ndarray], stop: bool) -> Shared:
         """What `Synchronous.share` tells, of this worker's members."""
@@ -34,12 +39,10 @@ class Worker:
         """
         cards = shared.members
         states = [self._shard.snapshot(row) for row in range(len(cards.uid))]
-        packed = [self._shard.pack(state) for state in states]
-        largest = max(map(len, packed))
-        packed = [filled(data, largest) for data in packed]
+        packed = [pack(state) for state in states]
         generation, names, rows = int(cards.generation[0]), columns(cards), to_rows(cards, {}, [])
         while True:
-            others = self._others(cards, generation, names, self._shard.packed_size)
+            others = self._others(cards, generation, names)
             table = np.concatenate([rows, *(card.rows for card in others)])
             order = np.argsort(table[:, 0], kind="stable")  # by uid, so that the order is the same for every worker
             visible, _, _ = from_rows(table[order], cards, {})
@@ -50,28 +53,35 @@ class Worker:
             if not isinstance(decision, Decision):
                 raise BadField("method", "its evolver weighs members for a mean, which workers do not share")
             parents = order[decision.parents]  # rows of `table`
-            try:
-                foreign = {
-                    i: self._workspace.read(others[owner[p]], int(p - start[owner[p] + 1]))
+            with suppress(Lost):
+                arrived = {
+                    i: self._read(others[owner[p]], int(p - start[owner[p] + 1]))
                     for i, p in enumerate(parents)
                     if owner[p] >= 0
                 }
-            except Lost:
-                continue
-            break
-        local = np.where(owner[parents] >= 0, np.arange(len(rows)), parents)
-        arrived = {i: self._shard.unpack(x) for i, x in foreign.items()}
-        self._shard.apply(decision._replace(parents=local), arrived)
+                break
+        every = np.arange(len(rows))
+        local = np.where(owner[parents] >= 0, every, parents)
+        metrics = self._shard.apply(decision.part(every, local), arrived)
         learned: PyTree = None if champion is None else states[champion][0]
         publish = partial(self._workspace.publish, generation, names, rows, packed)
         chosen = visible.take(decision.parents)
-        return Evolved(evolution, chosen, decision.hyper, learned, dict(decision.metrics), publish)
+        return Evolved(evolution, chosen, decision.hyper, learned, dict(decision.metrics) | metrics, publish)
 
-    def _others(self, cards: Cards, generation: int, names: list[str], size: int | None) -> list[Any]:
+    def _read(self, card: Published, row: int) -> PyTree:
+        """What a member of another worker has learned. Raises Lost, and the card is no longer visible."""
+        data = self._workspace.read(card, row)
+        try:
+            return unpack(data, self._like)
+        except Damaged as error:
+            self._workspace.reject(card, f"{error}")
+            raise Lost(card.worker) from error
+
+    def _others(self, cards: Cards, generation: int, names: list[str]) -> list[Published]:
         """What others show who have done half as many generations or more: members of a worker that has ended, or has just
         begun, would be the worst for ever. A member that is there twice, in a copied folder perhaps, is seen once."""
-        seen, others = set(cards.uid.tolist()), []
-        for card in self._workspace.visible(generation, names, size):
+        seen, others = set(cards.uid.tolist()), list[Published]()
+        for card in self._workspace.visible(generation, names):
             if not sound(card.rows, names, card.generation):
                 self._workspace.reject(card, "its numbers are no card's")
                 continue

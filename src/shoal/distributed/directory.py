@@ -56,7 +56,7 @@ class Published(NamedTuple):
     generation: int
     columns: list[str]
     rows: np.ndarray  # float64 [N, C]
-    size: int  # bytes of one state
+    sizes: list[int]  # bytes of each state
     checksums: list[int]
 
 
@@ -140,8 +140,8 @@ class Workspace:
 
     # --------------------------------------------------------------------------------------- publishing
 
-    def publish(self, generation: int, columns: list[str], rows: np.ndarray, states: Sequence[np.ndarray]) -> None:
-        """Publish the members of a generation: first the states, uint8 [size] each, then the card.
+    def publish(self, generation: int, columns: list[str], rows: np.ndarray, states: Sequence[bytes]) -> None:
+        """Publish the members of a generation: first the states, then the card.
 
         Raises OSError when the directory cannot be written by this process, or not any more.
         """
@@ -150,10 +150,10 @@ class Workspace:
             "generation": generation,
             "columns": columns,
             "rows": to_json(rows),
-            "size": states[0].size,
-            "checksums": [zlib.crc32(x.tobytes()) for x in states],
+            "sizes": [len(x) for x in states],
+            "checksums": [zlib.crc32(x) for x in states],
         }
-        self.staging.write(folder / f"{generation:08d}.states", b"".join(x.tobytes() for x in states))
+        self.staging.write(folder / f"{generation:08d}.states", b"".join(states))
         self.staging.write(folder / f"{generation:08d}.json", seal(card))
         for old in self._generations(self.name):
             if not is_kept(old // self._every, generation // self._every, self._keep):
@@ -176,10 +176,10 @@ class Workspace:
 
     # ------------------------------------------------------------------------------------------ reading
 
-    def visible(self, generation: int, columns: list[str], size: int | None) -> list[Published]:
+    def visible(self, generation: int, columns: list[str]) -> list[Published]:
         """The newest readable card of every other worker up to `generation`, by name.
 
-        Only cards with these columns and states of this size are believed. Raises OSError where somebody else has this
+        Only cards with these columns are believed. Raises OSError where somebody else has this
         worker's name: it decides nothing any more.
         """
         assert self._lease is not None
@@ -187,7 +187,7 @@ class Workspace:
         names = {p.name for p in (self.path / "published").iterdir() if p.is_dir() and NAME.fullmatch(p.name)}
         workers = sorted(names - {self.name})
         cards = [card for name in workers if (card := self._newest(name, generation))]
-        foreign = [card for card in cards if card.columns != columns or (size is not None and card.size != size)]
+        foreign = [card for card in cards if card.columns != columns]
         for card in foreign:
             self.reject(card, "it is of another experiment")
         return [card for card in cards if card not in foreign]
@@ -198,16 +198,16 @@ class Workspace:
             card.worker, card.generation, f"skipping generation {card.generation} of worker {card.worker}: {why}"
         )
 
-    def read(self, card: Published, row: int) -> np.ndarray:
-        """The state of a member, uint8 [size]. Raises Lost, and the card is no longer visible."""
+    def read(self, card: Published, row: int) -> bytes:
+        """The state of a member. Raises Lost, and the card is no longer visible."""
         path = self.path / "published" / card.worker / f"{card.generation:08d}.states"
         why: str | None = f"{path} does not match its card"
         try:
             with open_file(path) as file:
-                file.seek(row * card.size)
-                data = file.read(card.size)
-            if len(data) == card.size and zlib.crc32(data) == card.checksums[row]:
-                return np.frombuffer(data, np.uint8)
+                file.seek(sum(card.sizes[:row]))
+                data = file.read(card.sizes[row])
+            if len(data) == card.sizes[row] and zlib.crc32(data) == card.checksums[row]:
+                return data
         except FileNotFoundError:
             why = None  # removed since the card was read
         except OSError as error:
@@ -234,12 +234,13 @@ class Workspace:
             content = unseal(path)
             try:
                 names, rows = [str(x) for x in content["columns"]], np.array(content["rows"], float)
-                size, checksums = int(content["size"]), [int(x) for x in content["checksums"]]
+                sizes, checksums = ([int(x) for x in content[name]] for name in ("sizes", "checksums"))
             except (KeyError, TypeError, ValueError, OverflowError) as error:
                 raise Damaged(f"{path.parent}: {path.name} is no card") from error
-            if content.get("generation") != generation or rows.shape != (len(checksums), len(names)):
+            n = len(sizes) if all(0 <= x < 2**48 for x in sizes) else -1
+            if (content.get("generation"), len(checksums), rows.shape) != (generation, n, (n, len(names))):
                 raise Damaged(f"{path.parent}: {path.name} is not the card of this generation")
-            self._known[worker] = known = Published(worker, generation, names, rows, size, checksums)
+            self._known[worker] = known = Published(worker, generation, names, rows, sizes, checksums)
         return known
 
     def _generations(self, worker: str) -> list[int]:

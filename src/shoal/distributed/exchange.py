@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -34,8 +34,8 @@ class Exchange(Protocol):
     def broadcast(self, text: str) -> str:
         """The `text` of process 0."""
 
-    def move(self, routes: Sequence[Route], provide: Callable[[int], np.ndarray], size: int) -> dict[int, np.ndarray]:
-        """Send and receive states. The same `routes` in all processes; `provide`: row -> a state to send, uint8 [size].
+    def move(self, routes: Sequence[Route], leaving: Mapping[int, bytes]) -> dict[int, bytes]:
+        """Send and receive states. The same `routes` in all processes; leaving: by row, those that this one sends.
 
         Returns the received states, by row.
         """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,39 +65,41 @@ class Mpi:
         self._wait(self._comm.Ibcast(data))
         return data.tobytes().decode()
 
-    def move(self, routes: Sequence[Route], provide: Callable[[int], np.ndarray], size: int) -> dict[int, np.ndarray]:
-        leaving = {row: provide(row) for row in sorted({r.row for r in routes if r.source == self.rank})}
+    def move(self, routes: Sequence[Route], leaving: Mapping[int, bytes]) -> dict[int, bytes]:
         if self._collective:
-            return self._all_at_once(routes, leaving, size)
-        requests, arriving = [], {}
-        for route in routes:  # the same order on both sides, so that one pair's messages need no tags
-            if route.source == self.rank:
-                requests.append(self._comm.Isend(leaving[route.row], route.destination))
-            elif route.destination == self.rank:
-                arriving[route.row] = np.empty(size, np.uint8)
-                requests.append(self._comm.Irecv(arriving[route.row], route.source))
-        for request in requests:
+            return self._all_at_once(routes, leaving)
+        byte = self._mpi.BYTE
+        # The same order on both sides, so that one pair's messages need no tags.
+        sent = [self._comm.Isend([leaving[r.row], byte], r.destination) for r in routes if r.source == self.rank]
+        arrived = {r.row: self._receive(r.source) for r in routes if r.destination == self.rank}
+        for request in sent:
             self._wait(request)
-        return arriving
+        return arrived
 
-    def _all_at_once(self, routes: Sequence[Route], leaving: dict[int, np.ndarray], size: int) -> dict[int, np.ndarray]:
+    def _receive(self, source: int) -> bytes:
+        """The next message of a rank, of whatever length."""
+        status, byte = self._mpi.Status(), self._mpi.BYTE
+        message = self._until(lambda: self._comm.Improbe(source, status=status))
+        data = bytearray(status.Get_count(byte))
+        self._wait(message.Irecv([data, byte]))
+        return bytes(data)
+
+    def _all_at_once(self, routes: Sequence[Route], leaving: Mapping[int, bytes]) -> dict[int, bytes]:
+        told = np.array([[row, len(data)] for row, data in leaving.items()], np.float64).reshape(-1, 2)
+        size = {int(row): int(length) for row, length in self.gather(told)}
         out = sorted((r for r in routes if r.source == self.rank), key=lambda r: r.destination)
         into = sorted((r for r in routes if r.destination == self.rank), key=lambda r: r.source)
 
-        def parts(places: list[int]) -> tuple[list[int], list[int]]:
-            counts = np.bincount(np.array(places, int), minlength=self.size) * size
+        def parts(places: list[int], rows: list[int]) -> tuple[list[int], list[int]]:
+            counts = np.bincount(np.array(places, int), [size[row] for row in rows], self.size).astype(int)
             return counts.tolist(), np.concatenate([[0], np.cumsum(counts)[:-1]]).tolist()
 
-        sent = np.concatenate([leaving[r.row] for r in out]) if out else np.empty(0, np.uint8)
-        received = np.empty((len(into), size), np.uint8)
-        byte = self._mpi.BYTE
-        self._wait(
-            self._comm.Ialltoallv(
-                [sent, *parts([r.destination for r in out]), byte],
-                [received.reshape(-1), *parts([r.source for r in into]), byte],
-            )
-        )
-        return {route.row: x for route, x in zip(into, received, strict=True)}
+        rows, byte = [r.row for r in into], self._mpi.BYTE
+        received = bytearray(sum(size[row] for row in rows))
+        sent = [b"".join(leaving[r.row] for r in out), *parts([r.destination for r in out], [r.row for r in out]), byte]
+        self._wait(self._comm.Ialltoallv(sent, [received, *parts([r.source for r in into], rows), byte]))
+        ends = np.cumsum([size[row] for row in rows]).tolist()
+        return {row: bytes(received[end - size[row] : end]) for row, end in zip(rows, ends, strict=True)}
 
     def fail(self, message: str, code: int) -> None:
         """End every rank, so that none waits for one that has failed."""
@@ -108,7 +110,12 @@ class Mpi:
         self._comm.Abort(code)
 
     def _wait(self, request: Any) -> None:
+        self._until(request.Test)
+
+    def _until(self, ready: Callable[[], Any]) -> Any:
+        """What is ready at last."""
         # Not Wait: it would not return to Python for signals, and would use a whole core.
-        while not request.Test():
+        while not (found := ready()):
             self._pause()
             time.sleep(0.0002)
+        return found

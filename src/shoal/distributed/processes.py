@@ -12,24 +12,17 @@ import numpy as np
 from shoal.core.atomic import Staging
 from shoal.core.errors import BadField, BadInput
 from shoal.core.interrupts import BAD_INPUT, FAILED, Failed, Interrupted
-from shoal.core.types import SearchLearner
 from shoal.core.visible import visible
 from shoal.distributed.asynchronous import Worker
 from shoal.distributed.directory import Workspace
 from shoal.distributed.exchange import Exchange
 from shoal.distributed.local import Local
 from shoal.distributed.returns import Returns
-from shoal.distributed.shared_evaluation import SharedEvaluation
 from shoal.distributed.synchronous import Synchronous
 from shoal.experiment.experiment import ExchangeSettings, Experiment
 from shoal.experiment.files import differences, dump, of_run
 from shoal.experiment.resolve import Resolved
-from shoal.members.member_shard import MemberShard
-from shoal.members.search_shard import SearchShard
-from shoal.members.shard import Shard
-from shoal.members.shards import Shards
-from shoal.members.trainer_shard import TrainerShard
-from shoal.trainers.trainers import Trainers
+from shoal.members.shard import Pause, Shard
 
 # What each worker of a directory decides for itself; all else must be equal.
 OWN = ("generations", "run_dir", "shards", "checkpoint", "final_episodes")
@@ -112,56 +105,25 @@ class Processes:
         """Where a worker makes its files, for as long as it has its name."""
         return self._workspace.staging if self._workspace else None
 
-    def shard(self, resolved: Resolved, pause: Callable, place: Callable[[], Path] = Path) -> Shard:
-        """The members of this process. pause, place: see `JaxShard` and `TrainerShard`."""
-        uids = resolved.members(self.exchange.rank, self.exchange.size, self.first_uid)
-        returns = None
+    def shard(self, resolved: Resolved, pause: Pause, place: Callable[[], Path] = Path) -> Shard:
+        """The members of this process. pause: see `Setup`. place: gives the run directory, for the logs of trainers."""
+        setup = resolved.setup._replace(pause=pause, note=self._note, logs=lambda: place() / "trainers")
         if self._workspace is not None and self._shares_evaluation:
             returns = Returns(self._workspace.path / "returns", self._workspace.slot, self._attend)
-        return make_shard(resolved, uids, pause, returns, place, self._note)
+            setup = setup._replace(returns=returns)
+        return resolved.kind.shard(self.uids(resolved), setup)
 
-    def members(self, shard: Shard) -> Synchronous | Worker:
+    def uids(self, resolved: Resolved) -> list[np.ndarray]:
+        """Those of the members of this process, by shard."""
+        return resolved.members(self.exchange.rank, self.exchange.size, self.first_uid)
+
+    def members(self, resolved: Resolved, shard: Shard) -> Synchronous | Worker:
         """The members of this process among all."""
         if self._workspace is None or self._shares_evaluation:
-            return Synchronous(self.exchange, shard)
-        return Worker(self._workspace, shard)
+            return Synchronous(self.exchange, shard, resolved.kind.snapshot)
+        return Worker(self._workspace, shard, resolved.kind.snapshot)
 
     def check_past(self, first: int, uid: np.ndarray) -> None:
         """Raise BadInput where these members cannot go on at generation `first`, for others know more of them."""
         if self._workspace is not None:
             self._workspace.check_past(first, uid)
-
-
-def make_shard(
-    resolved: Resolved,
-    uids: list[np.ndarray],
-    pause: Callable = lambda result, done: None,
-    returns: Returns | None = None,
-    place: Callable[[], Path] = Path,
-    note: Callable[[str], None] = lambda message: None,
-) -> Shard:
-    """What trains these members, one array of uids for each shard.
-
-    pause: called while waiting for the device; see `JaxShard`. returns: where workers measure one population together.
-    place: gives the run directory, for the logs of trainers. note: called with what the user should know.
-    """
-    e, measurement, copy_memory = resolved.experiment, resolved.measurement, resolved.method.memory == "copy"
-    if isinstance(resolved.learner, Trainers):
-        return TrainerShard(
-            resolved.learner,
-            uids,
-            e.seed,
-            e.interval,
-            measurement,
-            copy_memory=copy_memory,
-            pause=pause,
-            note=note,
-            place=lambda: place() / "trainers",
-        )
-    if isinstance(resolved.learner, SearchLearner):
-        search = SearchShard(resolved.environment, resolved.learner, uids[0], e.seed, measurement, pause)
-        if returns is not None:
-            return SharedEvaluation(search, uids, pause, returns)
-        return Shards(search, uids, pause) if len(uids) > 1 else search
-    members = MemberShard(resolved.environment, resolved.learner, uids[0], e.seed, measurement, pause, copy_memory)
-    return Shards(members, uids, pause) if len(uids) > 1 else members

@@ -38,11 +38,6 @@ def to_json(rows: np.ndarray) -> list[list[float | str]]:
     return [[x if np.isfinite(x) else str(x) for x in row] for row in rows.tolist()]
 
 
-def filled(data: np.ndarray, size: int) -> np.ndarray:
-    """Bytes, uint8 [S], with nothing behind them up to a size; those of that size as they are."""
-    return data if len(data) == size else np.pad(data, (0, size - len(data)))
-
-
 def sound(rows: np.ndarray, names: list[str], generation: int) -> bool:
     """Whether rows that another worker wrote, with these `columns`, can be the cards of a generation."""
     whole = rows[:, [i for i, name in enumerate(names) if name in FIELDS and name not in ("fitness", "deviation")]]

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from shoal.core.arrays import pack, unpack
 from shoal.core.evolution import Cards, Decision, Recombination
 from shoal.core.types import PyTree
 from shoal.distributed.exchange import Exchange
-from shoal.distributed.rows import filled, from_rows, routes, to_rows
+from shoal.distributed.rows import from_rows, routes, to_rows
 from shoal.members.shard import Shard
 
 # (visible cards, rows to decide for) -> (state of the evolver, decision)
@@ -40,10 +41,10 @@ class Evolved(NamedTuple):
 
 
 class Synchronous:
-    """The shards of all processes, of which this one has `shard`."""
+    """The shards of all processes, of which this one has `shard`. like: shapes and dtypes of a snapshot."""
 
-    def __init__(self, exchange: Exchange, shard: Shard):
-        self._exchange, self._shard = exchange, shard
+    def __init__(self, exchange: Exchange, shard: Shard, like: PyTree):
+        self._exchange, self._shard, self._like = exchange, shard, like
         counts = exchange.gather(np.array([[len(shard.uid)]], np.float64))[:, 0].astype(np.int64)
         self._owner = np.repeat(np.arange(exchange.size), counts)
         self._mine = np.flatnonzero(self._owner == exchange.rank)
@@ -72,39 +73,27 @@ class Synchronous:
         """
         cards = shared.members
         evolution, decision = decide(cards, np.arange(len(cards.uid)))
-        metrics = dict(decision.metrics)
-        if isinstance(decision, Recombination):
-            learned = None if champion is None or self._exchange.rank else self._shard.snapshot(champion)[0]
-            hyper = {name: x[self._mine] for name, x in decision.hyper.items()}
-            metrics |= self._shard.recombine(cards.uid, decision.weights, hyper)
-            of_mean = {name: x[:1] for name, x in decision.hyper.items()}
-            return Evolved(evolution, shared.cards, of_mean, learned, metrics)
-        learned = self._apply(decision, champion)
-        return Evolved(evolution, cards.take(decision.parents), decision.hyper, learned, metrics)
+        learned, metrics = self._apply(decision, champion)
+        n = len(shared.cards.uid)  # of a mean, there is one
+        hyper = {name: x[:n] for name, x in decision.hyper.items()}
+        parents = shared.cards.take(decision.parents[:n])
+        return Evolved(evolution, parents, hyper, learned, dict(decision.metrics) | metrics)
 
-    def _apply(self, decision: Decision, champion: int | None) -> PyTree:
+    def _apply(self, decision: Decision | Recombination, champion: int | None) -> tuple[PyTree, dict[str, float]]:
         """Do what is decided for all members; the states that travel are those of parents with children elsewhere.
 
-        Returns what the champion has learned, in process 0.
+        Returns what the champion has learned, in process 0; and the metrics of it all.
         """
         rank, wanted = self._exchange.rank, routes(decision.parents, self._owner, champion)
         first = int(self._starts[rank])
-        leaving = {
-            row: self._shard.pack(self._shard.snapshot(row - first))
-            for row in {route.row for route in wanted if route.source == rank}
-        }
-        size = self._shard.packed_size
-        if size is None:  # the largest of them
-            size = int(self._exchange.gather(np.array([[max(map(len, leaving.values()), default=0)]], float)).max())
-        arrived = self._exchange.move(wanted, lambda row: filled(leaving[row], size), size)
-        states = {row: self._shard.unpack(data) for row, data in arrived.items()}
+        leaving = {r.row: pack(self._shard.snapshot(r.row - first)) for r in wanted if r.source == rank}
+        arrived = self._exchange.move(wanted, leaving)
+        states = {row: unpack(data, self._like) for row, data in arrived.items()}
         learned = None
         if champion is not None and rank == 0:
             here = self._owner[champion] == 0
             learned = (self._shard.snapshot(champion) if here else states[champion])[0]
-        mine = decision.part(self._mine)
-        foreign = {i: states[int(p)] for i, p in enumerate(mine.parents) if self._owner[p] != rank}
-        rows = np.arange(len(self._mine))
-        local = np.where(np.isin(rows, list(foreign)), rows, mine.parents - first)
-        self._shard.apply(mine._replace(parents=local), foreign)
-        return learned
+        parents, rows = decision.parents[self._mine], np.arange(len(self._mine))
+        foreign = {i: states[int(p)] for i, p in enumerate(parents) if self._owner[p] != rank}
+        local = np.where(np.isin(rows, list(foreign)), rows, parents - first)
+        return learned, self._shard.apply(decision.part(self._mine, local), foreign)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -24,12 +25,65 @@ from shoal.environments.measurement import Measurement
 from shoal.environments.objective import Objective, in_info
 from shoal.environments.randomised import with_spreads
 from shoal.environments.registry import Environment
-from shoal.experiment.experiment import INT32, Experiment
+from shoal.experiment.experiment import INT32, Experiment, Fitness
 from shoal.experiment.registry import OBJECT, import_object, method_name, name_of, objective
+from shoal.experiment.registry import method as method_of
+from shoal.members.acting import Acting, by_agent, by_trainer
+from shoal.members.drawn import Drawn
+from shoal.members.foreign import Foreign
+from shoal.members.kind import Kind
+from shoal.members.living import Living
 from shoal.methods.method import Method
 from shoal.methods.methods import METHODS
 from shoal.trainers.process import Recipe
-from shoal.trainers.trainers import Trainers, own_folders
+from shoal.trainers.trainers import Trainers, is_trainer, own_folders
+
+
+def make_kind(e: Experiment, method: Method) -> tuple[Experiment, Kind]:
+    """The kind of member that an experiment's agent and method make; and the experiment with full names and structure.
+
+    Raises BadInput.
+    """
+    copies_memory = method.memory == "copy"
+    if is_trainer(e.agent, e.python):
+        _check_trainer(e, method)
+        made = Foreign(str(e.agent), partial(make_trainers, e), copies_memory)
+        try:
+            method.fit(made.tunable, e.population)
+        except BaseException:
+            made.close()
+            raise
+        return e, made
+    e, environment = make_environment(e)
+    e, learner = make_learner(e, environment.spec, method)
+    if isinstance(learner, SearchLearner):
+        return e, Drawn(environment, learner, copies_memory)
+    return e, Living(environment, learner, copies_memory)
+
+
+def acting_of(e: Experiment, spec: Spec | None) -> Acting:
+    """How what an experiment's members have learned acts, in an environment of this spec. Raises BadInput."""
+    if is_trainer(e.agent, e.python):
+        return by_trainer(str(e.agent), partial(make_trainers, e))
+    assert spec is not None, "agents of Shoal's own are made for one"
+    return by_agent(make_learner(e, spec, method_of(e.method))[1].agent, spec.action)
+
+
+def _check_trainer(e: Experiment, method: Method) -> None:
+    """Raise BadInput where an experiment asks for what trainers cannot do."""
+    if not method.trainers:
+        problem = f"its members are agents of Shoal's own, and {e.agent} is a trainer"
+        allowed = ", ".join(name for name, made in METHODS.items() if made.trainers)
+        raise BadField("method", problem, f"write {allowed}", value=method_name(e.method))
+    if e.fitness.actions != "greedy":
+        raise BadField("fitness.actions", "trainers are measured with their likeliest actions", value=e.fitness.actions)
+    if e.fitness.objective is not None:
+        raise BadField("fitness.objective", "trainers are measured by their returns")
+    if e.levels is not None:
+        raise BadField("levels", "trainers have environments of their own, with levels that Shoal cannot choose")
+    if e.fitness.step_limit != Fitness().step_limit:
+        problem = "trainers play their own episodes, and end them where they choose"
+        raise BadField("fitness.step_limit", problem, "leave it out", value=e.fitness.step_limit)
 
 
 def make_environment(experiment: Experiment) -> tuple[Experiment, Environment]:

@@ -1,92 +1,272 @@
-"""Compiled programs on disk: entries are complete or absent, damaged ones are removed, and their size is bounded.
-
-JAX's own cache writes in place and never overwrites: an entry that was cut off by a kill causes a warning and a new
-compilation for ever. A bound on its size would need another package, and a lock around every read.
-"""
+"""What kinds of member have in common that are compiled: an agent and an environment that Shoal knows."""
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
-from pathlib import Path
-from typing import Any
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, ClassVar, Self
 
 import jax
-from jax._src import compilation_cache
+import jax.numpy as jnp
+import numpy as np
 
-from shoal.core.atomic import write_file
-
-BOUND = 2**30  # bytes of Shoal's own folder; a program takes about 0.1 MB
-
-
-class Entries:
-    """A folder of entries, with the interface of JAX's caches. bound: bytes, beyond which those unused for longest go."""
-
-    def __init__(self, folder: Path, bound: float):
-        self._path, self._bound = folder, bound
-
-    def get(self, key: str) -> bytes | None:
-        """An entry, where there is one."""
-        try:
-            value = self._file(key).read_bytes()
-        except FileNotFoundError:
-            return None
-        with suppress(OSError):  # a folder that may only be read
-            os.utime(self._file(key))
-        return value
-
-    def put(self, key: str, value: bytes) -> None:
-        """Write an entry, and make room for it."""
-        self._path.mkdir(parents=True, exist_ok=True)
-        write_file(self._file(key), value)
-        self._prune()
-
-    def remove(self, key: str) -> None:
-        """Do away with an entry, if it is there."""
-        self._file(key).unlink(missing_ok=True)
-
-    def _file(self, key: str) -> Path:
-        return self._path / f"{key}-cache"
-
-    def _prune(self) -> None:
-        found = []
-        for file in self._path.glob("*-cache"):
-            with suppress(FileNotFoundError):  # another process removes it too
-                state = file.stat()
-                found.append((state.st_mtime_ns, state.st_size, file))
-        total = sum(size for _, size, _ in found)
-        for _, size, file in sorted(found):
-            if total <= self._bound:
-                return
-            file.unlink(missing_ok=True)
-            total -= size
+from shoal.core import tree
+from shoal.core.evolution import Cards, Seed
+from shoal.core.keys import derive, jax_key
+from shoal.core.knobs import joined, split
+from shoal.core.types import Agent, Array, Hyper, Learner, Member, Population, PyTree, SearchLearner
+from shoal.environments.device import DeviceEnvironment
+from shoal.environments.registry import Environment
+from shoal.members.acting import Acting, by_agent
+from shoal.members.devices import OF_POPULATION, Layout, Program, covered
+from shoal.members.in_turn import InTurn
+from shoal.members.rollouts.device_episodes import DeviceEpisodes
+from shoal.members.rollouts.host import HostEpisodes
+from shoal.members.shard import EPISODES, Pause, Setup, Shard, Tester, part_name
+from shoal.rl.independent import independent
 
 
-def keep_whole(own: Path | None) -> None:
-    """Let JAX store its programs in `Entries`, in the folder that the user has set. own: the folder that is bounded.
+class Compiled(ABC):
+    """A learner of members and their environment; see `Kind`. copies_memory: children copy replay memory too."""
 
-    JAX has no public interface for this; the two functions are the same in 0.10 and 0.11. A cache that JAX has opened
-    already is not changed.
+    episodes, side_by_side = EPISODES, 1
+
+    def __init__(self, environment: Environment, learner: Learner | SearchLearner, copies_memory: bool = False):
+        self.environment, self.copies_memory = environment, copies_memory
+        self.agent: Agent = learner.agent
+        self.together = learner.together
+        self.tunable, self.knobs, self.spec = learner.agent, environment.knobs, environment.spec
+        self.resumes_exactly = self.on_device = isinstance(environment, DeviceEnvironment)
+        self._init = learner.init
+
+    @property
+    def compiled(self) -> Self:
+        return self
+
+    @cached_property
+    def acting(self) -> Acting:
+        return by_agent(self.agent, self.spec.action)
+
+    @cached_property
+    def snapshot(self) -> PyTree:
+        return jax.eval_shape(self.snapshot_of, self.population(2))  # where members come in pairs, one pair
+
+    @abstractmethod
+    def snapshot_of(self, population: Population) -> PyTree:
+        """The snapshot of one individual of a population."""
+
+    def population(self, members: int) -> Population:
+        """The shapes and dtypes of a population."""
+        hyper = jax.tree.map(lambda x: jax.ShapeDtypeStruct((members,), jnp.float32), self.agent.hyper)
+        return jax.eval_shape(self._init, jax.random.key(0), jax.ShapeDtypeStruct((members,), jnp.uint32), hyper)
+
+    def memory(self, members: int) -> tuple[int, int]:
+        population = self.population(members)
+        replay = population.members.memory, getattr(population.shared, "memory", ())
+        return tree.size_in_bytes(population), tree.size_in_bytes(replay)
+
+    def world(self) -> int:
+        """Bytes that one environment on the device remembers."""
+        environment = self.environment
+        if not isinstance(environment, DeviceEnvironment):
+            return 0
+        return tree.size_in_bytes(jax.eval_shape(environment.reset, jax.random.key(0)))
+
+    def layout(self, members: int) -> Layout:
+        """How so many members lie on the devices: apart, some side by side, or together on one."""
+        return Layout(members, self.together, self.side_by_side)
+
+    def devices(self, uids: Sequence[np.ndarray]) -> int:
+        return self.layout(len(uids[0])).devices
+
+    def copies(self, members: int, devices: int, episodes: int) -> int:
+        """How many copies of an environment outside the devices step at a time."""
+        return members * self.agent.environments
+
+    def shard(self, uids: Sequence[np.ndarray], setup: Setup) -> Shard:
+        first = self.first_shard(uids[0], setup)
+        return InTurn(first, uids, setup.pause) if len(uids) > 1 else first
+
+    @abstractmethod
+    def first_shard(self, uid: np.ndarray, setup: Setup) -> Any:
+        """The shard of the members uid [N]."""
+
+    def tester(self, setup: Setup) -> Tester:
+        return _Tester(self, setup)
+
+    def close(self) -> None:  # noqa: B027
+        """It holds nothing."""
+
+
+class CompiledShard(ABC):
+    """N members `uid` of one kind: where they lie, their hyperparameters, and what was last measured of them.
+
+    on_device, on_host: how the members meet environments of either kind
+    pause: called with a result and the parts of an interval that are done.
     """
-    compilation_cache.get_file_cache = lambda path: _opened(path, own)
-    compilation_cache.get_executable_and_time = _read_or_remove
+
+    on_device: ClassVar[type[DeviceEpisodes]]
+    on_host: ClassVar[type[HostEpisodes]]
+    rollouts: DeviceEpisodes | HostEpisodes
+    population: Population
+    uid: np.ndarray
+    pause: Pause
+    evaluation_steps: int
+
+    def __init__(self, kind: Compiled, learner: Learner | SearchLearner, uid: np.ndarray, setup: Setup):
+        n, layout = len(uid), kind.layout(len(uid))
+        meet: Any = self.on_device if kind.on_device else self.on_host
+        self.rollouts = meet(kind.environment, learner, layout, setup.measurement)
+        self.uid, self.pause = np.asarray(uid, np.uint32), setup.pause
+        self._agent, self._seed, self._layout, self._measurement = kind.agent, setup.seed, layout, setup.measurement
+        self._first = lambda uid, hyper, key: learner.init(key, uid, hyper[0])._replace(knobs=hyper[1])
+        self._init = layout.program(self._first, True, True, False, out=OF_POPULATION)
+        self._finite = layout.program(lambda members: tree.finite(members.learned), True)
+        self._programs: tuple[Program, ...] = (self._init, self._finite)
+        self._known_hyper: tuple[Hyper, dict[str, np.ndarray]] = (None, {})
+        self._generation, self._is_on_host = 0, False
+        self._steps, self._counted = np.zeros((2, n), np.int64)
+        self._fitness, self._deviation = np.full((2, n), np.nan)
+        self.evaluation_steps = 0
+
+    def sibling(self, uid: np.ndarray) -> Self:
+        """A shard of the same size for other members, with the same programs."""
+        other = copy.copy(self)
+        other.uid, other.rollouts = np.asarray(uid, np.uint32), self.rollouts.sibling()
+        return other
+
+    def cards(self) -> Cards:
+        return Cards(
+            self.uid.astype(np.int64),
+            np.full(len(self.uid), self._generation),
+            self._steps,
+            self._fitness.astype(np.float64),
+            self._deviation.astype(np.float64),
+            self._counted.astype(np.int64),
+            dict(self.hyper),
+        )
+
+    def take_shared(self, other: CompiledShard) -> None:
+        """Take over what the members of another shard share."""
+        self.population = self.population._replace(shared=other.population.shared)
+
+    def set_hyper(self, hyper: dict[str, np.ndarray]) -> None:
+        """Train on with these hyperparameters, float32 [N] each."""
+        known = self.hyper
+        if any(not np.array_equal(x, known[name]) for name, x in hyper.items()):
+            own, knobs = placed(self._agent, self._layout, hyper)
+            self.population = self.population._replace(hyper=own, knobs=knobs)
+
+    def to_host(self) -> None:
+        """Keep the state on the host until `to_device`."""
+        if not self._is_on_host:
+            self.population = jax.device_get(self.population)
+            self.rollouts.restore(jax.device_get(self.rollouts.state()))
+            self._is_on_host = True
+
+    def to_device(self) -> None:
+        """Move the state to the device."""
+        if self._is_on_host:
+            self.population = self._layout.place(self.population, OF_POPULATION)
+            self.rollouts.restore(self._layout.place(self.rollouts.state()))
+            self._is_on_host = False
+
+    def close(self) -> None:
+        self.rollouts.close()
+
+    @property
+    def name(self) -> str:
+        """The name of its part of a checkpoint."""
+        return part_name(self.uid)
+
+    @property
+    def compile_seconds(self) -> float:
+        return covered([p.compiling for p in (*self._programs, *self.rollouts.programs)])
+
+    @property
+    def hyper(self) -> dict[str, np.ndarray]:
+        """The hyperparameters of the members, float32 [N] each, on the host."""
+        if self._known_hyper[0] is not self.population.hyper:
+            own, knobs = jax.device_get((self.population.hyper, self.population.knobs))
+            self._known_hyper = self.population.hyper, joined(own._asdict(), knobs)
+        return self._known_hyper[1]
+
+    def _beginning(self, hyper: dict[str, np.ndarray]) -> tuple[Any, ...]:
+        """The arguments of `_init`."""
+        place, key = self._layout.place, jax_key(self._key(0, "init"))
+        return place(self.uid), placed(self._agent, self._layout, hyper), place(key, members=False)
+
+    def _key(self, generation: int, purpose: str) -> Seed:
+        return derive((self._seed,), generation, purpose)
+
+    def _state(self, learned: PyTree, population: Population, **counters: Any) -> dict[str, PyTree]:
+        """The state for a checkpoint, by name. learned: by members, which `population` lacks then; counters: those that not
+        all shards have."""
+        counters |= {"steps": self._steps, "evaluation_steps": np.int64(self.evaluation_steps)}
+        rest = {
+            "population": population._replace(hyper=(), knobs={}),
+            "rollouts": self.rollouts.state(),
+            "counters": counters,
+        }
+        return {self.name: {"learned": learned, "hyper": self.hyper, "fitness": self._fitness, "rest": rest}}
+
+    def _restore(self, state: PyTree, population: Population, generation: int) -> None:
+        """Everything of a `_state` but the rollouts; `population` is its own, with what members have learned."""
+        own, knobs = placed(self._agent, self._layout, state["hyper"])
+        population = self._layout.place(population, OF_POPULATION._replace(hyper=(), knobs={}))
+        self.population, self._is_on_host = population._replace(hyper=own, knobs=knobs), False
+        counters = state["rest"]["counters"]
+        self._steps, self._fitness, self._generation = counters["steps"], state["fitness"], generation
+        self.evaluation_steps = int(counters["evaluation_steps"])
 
 
-_open, _read = compilation_cache.get_file_cache, compilation_cache.get_executable_and_time
+class _Tester:
+    """One policy in the environment of a kind; see `Tester`."""
+
+    def __init__(self, kind: Compiled, setup: Setup):
+        self._agent, self._layout, self._setup = kind.agent, Layout(1), setup
+        meet: Any = DeviceEpisodes if kind.on_device else HostEpisodes
+        self._rollouts = meet(kind.environment, independent(kind.agent), self._layout, setup.measurement)
+
+    def test(
+        self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int, levels: str = "test"
+    ) -> np.ndarray:
+        population = acting_alike(self._agent, self._layout, learned, hyper, 1)
+        size, pause = self._setup.measurement.episodes, self._setup.pause
+        return play(self._rollouts, population, key, episodes, (1, size), levels, pause)[0]
+
+    def close(self) -> None:
+        self._rollouts.close()
 
 
-def _opened(path: str, own: Path | None) -> Any:
-    if "://" in path or getattr(jax.config, "jax_compilation_cache_max_size", -1) != -1:
-        return _open(path)  # not on a disk, or bounded by the user
-    return Entries(Path(path), BOUND if Path(path) == own else float("inf")), path
+def placed(agent: Agent, layout: Layout, hyper: dict[str, np.ndarray]) -> tuple[Hyper, dict[str, Array]]:
+    """Hyperparameters [N] on the devices: those of the agent, and the knobs of the environments."""
+    own, knobs = split({name: np.asarray(x, np.float32) for name, x in hyper.items()})
+    return layout.place((agent.hyper._replace(**own), knobs))
 
 
-def _read_or_remove(cache_key: str, *arguments: Any, **options: Any) -> Any:
-    try:
-        return _read(cache_key, *arguments, **options)
-    except Exception:
-        cache = compilation_cache._cache
-        if not isinstance(cache, Entries):
-            raise
-        cache.remove(cache_key)
-        return None, None
+def acting_alike(agent: Agent, layout: Layout, learned: PyTree, hyper: dict[str, float], members: int) -> Population:
+    """So many members, all of which have learned this, and can act."""
+    every = jax.tree.map(lambda x: np.broadcast_to(x, (members, *np.shape(x))), learned)
+    own, _ = placed(agent, layout, {name: np.full(members, value) for name, value in hyper.items()})
+    return Population(Member(layout.place(every), (), ()), (), own)
+
+
+def play(
+    rollouts: DeviceEpisodes | HostEpisodes,
+    population: Population,
+    key: Seed,
+    episodes: int,
+    shape: tuple[int, int],
+    levels: str,
+    pause: Pause,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns and lengths [episodes] of members that are alike on new episodes, `shape` of them at a time."""
+    results = []
+    for round_ in range(-(-episodes // (shape[0] * shape[1]))):
+        keys = jax.random.split(jax_key(derive(key, round_)), shape)
+        results.append([x.reshape(-1) for x in rollouts.evaluate(population, keys, levels, pause)])
+    returns, lengths = (np.concatenate(x)[:episodes] for x in zip(*results, strict=True))
+    return returns.astype(np.float64), lengths

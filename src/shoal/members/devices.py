@@ -15,8 +15,8 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from shoal.core.cores import usable_cores
-from shoal.core.types import Learner, Population, PyTree, SearchLearner
-from shoal.members.compiled import keep_whole
+from shoal.core.types import Population, PyTree
+from shoal.members.kept_programs import keep_whole
 from shoal.rl.batching import AXIS
 
 GPUS = Path("/proc/driver/nvidia/gpus")
@@ -123,12 +123,6 @@ class Layout:
 
     def _shardings(self, members: PyTree) -> PyTree:
         return jax.tree.map(lambda m: NamedSharding(self._mesh, _spec(m)), members)
-
-
-def layout_of(learner: Learner | SearchLearner, members: int) -> Layout:
-    """How the members of a learner lie on the devices: apart, in pairs, or all on one."""
-    pairs = isinstance(learner, SearchLearner) and learner.pairs
-    return Layout(members, learner.together, 2 if pairs else 1)
 
 
 def _spec(members: bool) -> PartitionSpec:

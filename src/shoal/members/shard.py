@@ -1,56 +1,89 @@
-"""What a run asks of members that train together, however and wherever they do it."""
+"""What a run asks of members that train together, of whatever kind, and of what lets a policy play."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from shoal.core.evolution import Cards, Decision, Seed
+from shoal.core.evolution import Cards, Decision, Recombination, Seed
 from shoal.core.types import PyTree
+from shoal.environments.measurement import Measurement
 
+EPISODES = 8  # of a member and evaluation, where the experiment does not say
 SHARD = "shard-"  # so begin the names of their parts of a checkpoint
+# Called with a result to wait for, and with how many parts of an interval are done; may show it, and may raise.
+Pause = Callable[[PyTree, float], None]
 
 
-def part_of(uid: np.ndarray) -> str:
-    """The name of the part of a checkpoint that has the members uid [N], N consecutive ones of as large shards."""
-    return f"{SHARD}{uid[0] // len(uid):04d}"
+class SharedReturns(Protocol):
+    """The returns of a population that several processes measure together, by part: `shoal.distributed.returns`."""
+
+    rows: dict[int, np.ndarray]
+
+    def to_measure(self, generation: int, parts: int, shape: tuple[int, int]) -> Iterator[int]: ...
+
+    def publish(self, generation: int, part: int, rows: np.ndarray) -> None: ...
 
 
-class Shard(Protocol):
+class Setup(NamedTuple):
+    """What shards are made with.
+
+    steps: of a member in an interval, where whole episodes do not make one
+    note: called with what the user should know
+    logs: gives the folder for what the processes of trainers print, when it is needed; None: it is not kept
+    returns: where several processes measure one population together
+    """
+
+    seed: int
+    measurement: Measurement
+    steps: int = 0
+    pause: Pause = lambda result, done: None
+    note: Callable[[str], None] = lambda message: None
+    logs: Callable[[], Path | None] = lambda: None
+    returns: SharedReturns | None = None
+
+
+class Tester(Protocol):
+    """What lets a policy play, whether it trains members or not."""
+
+    def test(
+        self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int, levels: str = "test"
+    ) -> np.ndarray:
+        """Returns [episodes] of one individual on new episodes; `learned` is the first part of its snapshot.
+
+        levels: train, validation or test, where there are levels
+        """
+
+    def close(self) -> None:
+        """Give back what is held; nothing else is called after it."""
+
+
+class Shard(Tester, Protocol):
     """N members in one process. Individuals are what lives on: the members, or the one mean that they are drawn around.
 
-    In every generation the run calls `train`, `evaluate`, `cards`, `individuals`, then `apply` or `recombine`.
+    In every generation the run calls `train`, `evaluate`, `cards`, `individuals`, then `apply`.
+
+    uid: whole numbers [N], which name the members; they never change
+    evaluation_steps: environment steps so far that only measured
+    compile_seconds: of compiling so far
     """
 
     @property
-    def uid(self) -> np.ndarray:
-        """Whole numbers [N], which name the members; they never change."""
+    def uid(self) -> np.ndarray: ...
 
     @property
-    def resumes_exactly(self) -> bool:
-        """Whether a run that continues from `state` equals one that never stopped."""
+    def evaluation_steps(self) -> int: ...
 
     @property
-    def evaluation_steps(self) -> int:
-        """Environment steps so far that only measured."""
+    def compile_seconds(self) -> float: ...
 
-    @property
-    def compile_seconds(self) -> float:
-        """Seconds of compiling so far."""
+    def begin(self, hyper: dict[str, np.ndarray], learned: Sequence[PyTree] | None = None) -> None:
+        """New members with these hyperparameters, float32 [N] each.
 
-    @property
-    def devices(self) -> int:
-        """How many devices the members are spread over."""
-
-    def begin(self, hyper: dict[str, np.ndarray], train: bool = True) -> None:
-        """New members with these hyperparameters, float32 [N] each. train: prepare for training too."""
-
-    def teach(self, learned: Sequence[PyTree]) -> None:
-        """Members that have just begun have learned this: of each, as the first part of a `snapshot`.
-
-        Where they are drawn around a mean, all is the same, and it is the mean that has learned it.
+        learned: what they have learned already, of each as the first part of a `snapshot`; of a mean, the same for all
         """
 
     def train(self, generation: int, iterations: int, chunk: int) -> dict[str, np.ndarray]:
@@ -74,43 +107,25 @@ class Shard(Protocol):
         The arrays are its own, on the host or on a device: they stay as they are when the shard trains on.
         """
 
-    @property
-    def packed_size(self) -> int | None:
-        """Bytes of a snapshot that is packed; None where they vary."""
+    def apply(self, decision: Decision | Recombination, arrived: Mapping[int, PyTree]) -> dict[str, float]:
+        """Do what is decided; then the new hyperparameters are set. Returns metrics of it.
 
-    def pack(self, snapshot: PyTree) -> np.ndarray:
-        """A snapshot as bytes, uint8 [S]."""
-
-    def unpack(self, data: np.ndarray) -> PyTree:
-        """The snapshot that `pack` made these bytes of. Raises BadInput where they are none."""
-
-    def apply(self, decision: Decision, arrived: dict[int, PyTree]) -> None:
-        """Do what is decided for these members: children copy their parents as these are before the call; then the new
-        hyperparameters are set; then members that begin anew are mixed with fresh ones, of new keys in each generation.
-
-        decision: its parents are rows of this shard. arrived: row of a child -> the `snapshot` of a parent in another shard.
-        Raises BadInput where members are drawn around a mean, or where some should be mixed that cannot be.
-        """
-
-    def recombine(self, uid: np.ndarray, weights: np.ndarray, hyper: dict[str, np.ndarray]) -> dict[str, float]:
-        """Make the next mean; then new hyperparameters [N] are set. Returns metrics.
-
-        uid, weights: [M], of the members of all shards in order of uid. Raises BadInput where members live on.
-        """
-
-    def test(
-        self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int, levels: str = "test"
-    ) -> np.ndarray:
-        """Returns [episodes] of one individual on new episodes; `learned` is the first part of its snapshot.
-
-        levels: train, validation or test, where there are levels
+        Children copy their parents as these are before the call, which are rows of this shard, or have `arrived`: row of a
+        child -> the `snapshot` of its parent. Members that begin anew are then mixed with fresh ones, of new keys in each
+        generation. Of a recombination comes the next mean. Raises BadInput where the members are not of the kind for it.
         """
 
     def state(self) -> dict[str, PyTree]:
-        """The state for a checkpoint, by name of the shard."""
+        """The state for a checkpoint, by name of the shard; it has what `shoal.run.members` reads:
+
+        learned: [N, ...], or each: of each member, by its uid, arrays by name; of what is drawn anew, nothing
+        hyper, fitness: [N]
+        """
 
     def restore(self, states: dict[str, PyTree], generation: int) -> None:
         """Continue from a `state` that was saved at the end of `generation`."""
 
-    def close(self) -> None:
-        """Give back what is held; nothing else is called after it."""
+
+def part_name(uid: np.ndarray) -> str:
+    """The name of the part of a checkpoint that has the members uid [N], N consecutive ones of as large shards."""
+    return f"{SHARD}{uid[0] // len(uid):04d}"

@@ -90,7 +90,7 @@ class Independent:
         """Its options fit all."""
 
     def learner(self, agent: Agent, population: int) -> Learner | SearchLearner:
-        from shoal.methods.independent import independent
+        from shoal.rl.independent import independent
 
         return independent(agent)
 

@@ -4,32 +4,28 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
-from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
+from shoal.core.arrays import as_tree
 from shoal.core.atomic import Damaged, Staging
 from shoal.core.errors import BadInput
 from shoal.core.evolution import Best, Cards
 from shoal.core.schema import build
 from shoal.core.spec import ActionSpace, Continuous, Discrete, Leaf, MultiDiscrete, Spec, each, told
-from shoal.core.tree import Named
-from shoal.core.types import Agent, PyTree
-from shoal.environments.spaces import to_bounds
+from shoal.core.types import PyTree
 from shoal.experiment.experiment import INT32, Experiment
-from shoal.experiment.make import make_learner, make_trainers
-from shoal.experiment.registry import method
+from shoal.experiment.make import acting_of
 from shoal.experiment.trust import open_run
+from shoal.members.acting import Policy
 from shoal.run import checkpoint
 from shoal.run.members import read_members
-from shoal.trainers.remote import RemoteTrainer
-from shoal.trainers.trainer import TrainerState
-from shoal.trainers.trainers import Trainers, is_trainer
+from shoal.trainers.trainers import is_trainer
 
 KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Discrete, MultiDiscrete, Continuous)}
 
@@ -38,24 +34,6 @@ def best_at(cards: Cards, row: int, learned: PyTree) -> Best:
     """The member at a row of the cards, with what it has learned."""
     hyper = {name: float(x[row]) for name, x in cards.hyper.items()}
     return Best(learned, int(cards.uid[row]), int(cards.generation[row]), float(cards.fitness[row]), hyper)
-
-
-class Policy(NamedTuple):
-    """How a champion acts: `greedy`, `carry` and `sees` as those of `Agent`, with actions of the environment's space."""
-
-    greedy: Callable[..., tuple[Any, PyTree]]
-    carry: Callable[[tuple[int, ...]], PyTree]
-    sees: tuple[str, ...] = ()
-
-
-def policy_of(agent: Agent, space: ActionSpace) -> Policy:
-    """How members of an agent act where actions are of this space."""
-
-    def greedy(learned: PyTree, obs: PyTree, carry: PyTree) -> tuple[Any, PyTree]:
-        action, carry = agent.greedy(learned, obs, carry)
-        return to_bounds(space, action), carry
-
-    return Policy(jax.jit(greedy), agent.carry, agent.sees)
 
 
 class Champion:
@@ -149,19 +127,13 @@ def load_champion(run: str | Path, trust_code: bool = False, **given: Any) -> Ch
     try:
         arrays, manifest = checkpoint.read_arrays(folder, run)
         best = best_of(manifest, f"{folder}: ")
-        spec = _spec(folder, experiment, manifest.get("spec"))
-        if is_trainer(experiment.agent, experiment.python):
-            learned = checkpoint.restore(folder, arrays, Named())
-            policy = _by_trainer(experiment, best.hyper, learned)
-        else:
-            assert spec is not None
-            agent = make_learner(experiment, spec, method(experiment.method))[1].agent
-            like = jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned
-            learned = checkpoint.restore(folder, arrays, like)
-            policy = policy_of(agent, spec.action)
+        spec = _spec(folder, manifest.get("spec"), is_trainer(experiment.agent, experiment.python))
+        acting = acting_of(experiment, spec)
+        learned = checkpoint.restore(folder, arrays, acting.learned)
     except Damaged as error:
         none = f"{run} holds no champion yet: no generation has ended with a member that has a fitness"
         raise BadInput(str(error) if os.path.lexists(folder) else none) from error
+    policy = acting.policy(learned, best.hyper)
     return Champion(policy, spec, replace(best, learned=learned), experiment)
 
 
@@ -171,11 +143,11 @@ def load_members(run: str | Path, trust_code: bool = False) -> list[Champion]:
     Raises BadInput where there are none, as `load_champion` does, or where they are not saved.
     """
     champion = load_champion(run, trust_code)
-    if is_trainer(champion.experiment.agent, champion.experiment.python):
+    if champion.policy.save is not None:
         raise BadInput(f"{run}: its members are those of trainers, of which only the champion acts")
     try:
         saved = read_members(Path(run))
-        learned = [checkpoint.as_tree(arrays, champion.learned) for arrays in saved.learned]
+        learned = [as_tree(arrays, champion.learned) for arrays in saved.learned]
     except Damaged as error:
         raise BadInput(str(error)) from error
     return [
@@ -189,37 +161,15 @@ def load_members(run: str | Path, trust_code: bool = False) -> list[Champion]:
     ]
 
 
-def _by_trainer(experiment: Experiment, hyper: dict[str, float], learned: PyTree) -> Policy:
-    """What a trainer in a process of its own does, which starts when it is first asked."""
-
-    @cache
-    def trainer() -> tuple[Trainers, RemoteTrainer]:
-        trainers, remote = trainer_of(experiment, hyper, learned)
-        if not trainers.acts:
-            raise BadInput(f"{experiment.agent} has no `act`: it can be evaluated, but not asked for actions")
-        return trainers, remote
-
-    return Policy(lambda learned, obs, carry: (trainer()[1].act(obs), carry), lambda shape: ())
-
-
-def trainer_of(experiment: Experiment, hyper: dict[str, float], learned: PyTree) -> tuple[Trainers, RemoteTrainer]:
-    """A trainer that has learned this, in a process that ends when nobody holds it any more. Raises BadInput."""
-    trainers = make_trainers(experiment)
-    (process,) = trainers.open(1)
-    remote = RemoteTrainer(process, 0, hyper, 0)
-    remote.state = TrainerState(learned, {}, {})
-    return trainers, remote
-
-
 def best_of(told: Any, place: str) -> Best:
     """What `Best.about` told, without the weights. Raises BadInput, with `place` in front, where it is not that."""
     names = ("uid", "generation", "fitness", "hyper")
     return build(Best, {name: told.get(name) for name in names} if isinstance(told, dict) else told, place)
 
 
-def _spec(folder: Path, experiment: Experiment, data: Any) -> Spec | None:
-    """What the manifest of a champion says of its environment; trainers need not. Raises Damaged."""
-    if data is None and is_trainer(experiment.agent, experiment.python):
+def _spec(folder: Path, data: Any, optional: bool) -> Spec | None:
+    """What the manifest of a champion says of its environment; it may be `optional`. Raises Damaged."""
+    if data is None and optional:
         return None
     try:
         fields = {k: tuple(v) if isinstance(v, list) else v for k, v in data["action"].items()}

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 import shutil
 import time
 import uuid
-import warnings
 import zlib
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
 
+from shoal.core.arrays import Arrays, arrays_in, as_tree, is_key, pack
 from shoal.core.atomic import Damaged, Irregular, Staging, read_file, read_or_nothing, seal, unseal, write_file
 from shoal.core.errors import BadInput
-from shoal.core.tree import Named
 from shoal.core.types import PyTree
 from shoal.members.shard import SHARD
 
@@ -40,7 +34,7 @@ def to_host(tree: PyTree) -> PyTree:
     """
 
     def copied(x: Any) -> np.ndarray:
-        x = jax.random.key_data(x) if _is_key(x) else x
+        x = jax.random.key_data(x) if is_key(x) else x
         if not isinstance(x, jax.Array) or x.is_fully_replicated:
             return np.array(x)
         parts = [x.addressable_data(i) for i in range(len(x.sharding.device_set))]
@@ -70,14 +64,14 @@ def read_manifest(folder: Path, within: Path) -> dict[str, Any]:
     return unseal(folder / MANIFEST, within)
 
 
-def read_arrays(folder: Path, within: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def read_arrays(folder: Path, within: Path) -> tuple[Arrays, dict[str, Any]]:
     """The arrays and the manifest of a folder that `write` wrote, whatever their structure; no link leads from `within` to
     them. Raises Damaged.
 
     They belong together: where the folder is replaced meanwhile, the new one is read.
     """
 
-    def read() -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    def read() -> tuple[Arrays, dict[str, Any]]:
         manifest = read_manifest(folder, within)
         return _read_arrays(folder, DATA, manifest, within), manifest
 
@@ -99,8 +93,7 @@ def _settled(read: Callable[[], T], seen: Callable[[], Any]) -> T:
 
 def _packed(tree: PyTree) -> tuple[bytes, dict[str, int]]:
     """All leaves as one file, and what a manifest says of it."""
-    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
-    data = save(dict(_storable(path, x) for path, x in leaves))
+    data = pack(tree)
     return data, {"bytes": len(data), "crc32": zlib.crc32(data)}
 
 
@@ -127,76 +120,20 @@ def _parts(folder: Path, manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return parts
 
 
-def _read_arrays(folder: Path, name: str, about: dict[str, Any], within: Path) -> dict[str, np.ndarray]:
+def _read_arrays(folder: Path, name: str, about: dict[str, Any], within: Path) -> Arrays:
     """The arrays in such a file, by name. Raises Damaged."""
-    data = _read_data(folder, name, about, within)
     try:
-        return load(data)
-    except (SafetensorError, KeyError) as error:
-        raise Damaged(f"{folder}: its data cannot be read ({error})") from error
+        return arrays_in(_read_data(folder, name, about, within))
+    except Damaged as error:
+        raise error if str(error).startswith(f"{folder}") else Damaged(f"{folder}: {error}") from error
 
 
-def restore(folder: Path, arrays: dict[str, np.ndarray], like: PyTree) -> PyTree:
+def restore(folder: Path, arrays: Arrays, like: PyTree) -> PyTree:
     """As `as_tree`, with the arrays of a folder, which it names."""
     try:
         return as_tree(arrays, like)
     except Damaged as error:
         raise Damaged(f"{folder}: {error}: it was made by another experiment") from error
-
-
-def as_tree(arrays: Mapping[str, np.ndarray], like: PyTree) -> PyTree:
-    """A tree of the structure, shapes and dtypes of `like`, of saved arrays by name, all of which it uses up.
-
-    Raises Damaged for the first that differs.
-    """
-    left = dict(arrays)
-
-    def fit(path: Any, leaf: Any) -> Any:
-        if isinstance(leaf, Named):
-            place = jax.tree_util.keystr(path)
-            inside = [name for name in left if name.startswith(f"{place}[")]
-            return {_key(name, place): left.pop(name) for name in inside}
-        expected = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
-        dtype = np.dtype(expected.dtype)
-        name = _name(path, dtype)
-        found = left.pop(name, None)
-        if found is not None and dtype.kind == "V":
-            found = found.view(dtype)
-        there = "missing" if found is None else f"{found.dtype} {list(found.shape)}"
-        here = f"{dtype} {list(expected.shape)}"
-        if found is None or there != here:
-            raise Damaged(f"{name} is {there} there, and {here} in this run")
-        return jax.random.wrap_key_data(jnp.asarray(found)) if _is_key(leaf) else found
-
-    tree = jax.tree_util.tree_map_with_path(fit, like)
-    if left:
-        raise Damaged(f"{min(left)} is there, and not in this run")
-    return tree
-
-
-def _key(name: str, place: str) -> str:
-    """The key of an array in a dictionary that lies at a place of a tree, of the name that the array is saved by."""
-    with suppress(SyntaxError, ValueError, TypeError, MemoryError, RecursionError), warnings.catch_warnings():
-        warnings.simplefilter("error", SyntaxWarning)
-        key = ast.literal_eval(name[len(place) + 1 : -1])
-        if isinstance(key, str) and name == f"{place}[{key!r}]":
-            return key
-    raise Damaged(f"{name!r} is no name of an array")
-
-
-def _is_key(leaf: Any) -> bool:
-    return hasattr(leaf, "dtype") and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
-def _storable(path: Any, leaf: Any) -> tuple[str, np.ndarray]:
-    """A name, and a contiguous array of a dtype that safetensors reads back: bfloat16 and its kin as whole numbers."""
-    x = np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
-    x, name = np.ascontiguousarray(x).reshape(x.shape), _name(path, x.dtype)
-    return name, x.view(f"u{x.itemsize}") if x.dtype.kind == "V" else x
-
-
-def _name(path: Any, dtype: np.dtype) -> str:
-    return jax.tree_util.keystr(path) + (f" {dtype}" if dtype.kind == "V" else "")
 
 
 class Checkpoints:
@@ -260,17 +197,17 @@ class Checkpoints:
                 return generation
         raise BadInput(f"{self._folder} holds no whole checkpoint to resume from")
 
-    def newest_arrays(self) -> tuple[int, dict[str, dict[str, np.ndarray]]]:
+    def newest_arrays(self) -> tuple[int, dict[str, Arrays]]:
         """The newest whole generation, and all that is saved of its shards, by their names in order, whatever their
         structure. A run that goes on may remove it meanwhile: then there is a newer one. Raises BadInput."""
 
-        def read() -> tuple[int, dict[str, dict[str, np.ndarray]]]:
+        def read() -> tuple[int, dict[str, Arrays]]:
             generation = self.newest(lambda message: None)
             return generation, self._arrays(generation)
 
         return _settled(read, self.generations)
 
-    def _arrays(self, generation: int) -> dict[str, dict[str, np.ndarray]]:
+    def _arrays(self, generation: int) -> dict[str, Arrays]:
         """Those of the shards of a generation. Raises BadInput."""
         folder = self._folder / f"{generation:08d}"
         try:

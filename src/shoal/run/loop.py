@@ -156,7 +156,7 @@ def _generations(c: Context, state: State, saver: ThreadPoolExecutor) -> dict[st
     """The loop, and what result.json says of it."""
     saving: Future | None = None
     for recorder in c.control.recorders:
-        recorder.start(Start(c.resolved, c.shard.devices, c.files.path, state.done, c.control.note))
+        recorder.start(Start(c.resolved, c.devices, c.files.path, state.done, c.control.note))
     try:
         for generation in range(state.done, c.experiment.generations):
             before, (state, shared, evolved, event) = state, _live(c, state, generation)
@@ -248,7 +248,7 @@ def _save(c: Context, state: State, saver: ThreadPoolExecutor, evolved: Evolved,
     best = state.best if improved and c.leading else None
 
     def write() -> None:
-        c.files.save(generation, parts, manifest, all_parts, best, c.resolved.spec)
+        c.files.save(generation, parts, manifest, all_parts, best, c.resolved.kind.spec)
         if parts:
             evolved.publish()
 

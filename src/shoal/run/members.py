@@ -7,15 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from shoal.core.arrays import Arrays, within
 from shoal.core.atomic import Damaged, Staging
-from shoal.core.knobs import joined
 from shoal.run.checkpoint import Checkpoints
-
-# Where a checkpoint has them: agents of Shoal's own, then trainers.
-LEARNED, HYPER, KNOB = "['population'].members.learned", "['population'].hyper.", "['population'].knobs['"
-FITNESS = "['counters']['fitness']"
-OF_TRAINER, HYPER_OF_TRAINERS, FITNESS_OF_TRAINERS = "['members']['{:08d}']['learned']", "['hyper']['", "['fitness']"
-Arrays = dict[str, np.ndarray]
 
 
 class Saved(NamedTuple):
@@ -30,32 +24,29 @@ class Saved(NamedTuple):
 
 
 def read_members(run: Path) -> Saved:
-    """The members of a run, whoever trains them. Raises BadInput, and Damaged where they are not saved."""
+    """The members of a run, of whatever kind. Raises BadInput, and Damaged where they are not saved."""
     checkpoints = Checkpoints(run / "checkpoints", 1, Staging(run, "unused"))
-    generation, shards = checkpoints.newest_arrays()
-    first, *_ = shards  # named by the uid of their first member, in sizes of a shard
-    of_trainers = FITNESS_OF_TRAINERS in shards[first]
-    fitness = FITNESS_OF_TRAINERS if of_trainers else FITNESS
-    whole = (LEARNED, HYPER, KNOB, HYPER_OF_TRAINERS, fitness)  # what has an axis of members
-    names = [name for name in shards[first] if name.startswith(whole)]
-    arrays = {name: np.concatenate([x[name] for x in shards.values()]) for name in names}
-    count = len(arrays[fitness]) if fitness in arrays else 0
-    start = int(first.rpartition("-")[2]) * count // len(shards)
-    uid = list(range(start, start + count))
-    if of_trainers:
-        every = {name: x for shard in shards.values() for name, x in shard.items()}
-        learned = [_within(every, OF_TRAINER.format(u)) for u in uid]
-        hyper = {name[:-2]: x for name, x in _within(arrays, HYPER_OF_TRAINERS).items()}
-    else:
-        together = _within(arrays, LEARNED)
-        learned = [{name: x[i] for name, x in together.items()} for i in range(count)]
-        knobs = {name[:-2]: x for name, x in _within(arrays, KNOB).items()}
-        hyper = joined(_within(arrays, HYPER), knobs)
-    if not all(learned) or not hyper:
+    generation, shards = checkpoints.newest_arrays()  # by name in order, all of one size
+    learned: list[Arrays] = []
+    for arrays in shards.values():
+        count = len(arrays.get("fitness", ()))
+        together, each = within(arrays, "learned"), within(arrays, "each")
+        names = sorted({name.partition("/")[0] for name in each})  # by uid
+        learned += [within(each, name) for name in names] or (
+            [{name: x[i] for name, x in together.items()} for i in range(count if together else 0)]
+        )
+    names = [name for name in next(iter(shards.values())) if name.startswith("hyper/")]
+    hyper = {name.removeprefix("hyper/"): _joined(shards, name) for name in names}
+    fitness = _joined(shards, "fitness")
+    if not hyper or len(learned) != len(fitness):
         raise Damaged(f"{run}: what its members have learned is not saved: they are drawn anew")
-    return Saved(generation, uid, learned, hyper, arrays[fitness])
+    start = int(next(iter(shards)).rpartition("-")[2]) * len(fitness) // len(shards)
+    return Saved(generation, list(range(start, start + len(fitness))), learned, hyper, fitness)
 
 
-def _within(arrays: Arrays, place: str) -> Arrays:
-    """Those at a place of a tree, by their names there."""
-    return {name.removeprefix(place): x for name, x in arrays.items() if name.startswith(place)}
+def _joined(shards: dict[str, Arrays], name: str) -> np.ndarray:
+    """What all shards have under a name, one below the other. Raises Damaged."""
+    try:
+        return np.concatenate([arrays[name] for arrays in shards.values()])
+    except (KeyError, ValueError) as error:
+        raise Damaged(f"the checkpoint does not hold {name} of every member") from error

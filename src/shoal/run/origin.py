@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
+from shoal.core.arrays import Arrays, Named, as_tree
 from shoal.core.atomic import Damaged
 from shoal.core.errors import BadField, BadInput
 from shoal.core.types import PyTree
@@ -17,8 +16,7 @@ from shoal.experiment.files import of_run
 from shoal.experiment.registry import method_name, name_of
 from shoal.experiment.resolve import Resolved
 from shoal.run import checkpoint
-from shoal.run.members import Arrays, read_members
-from shoal.trainers.trainers import Trainers
+from shoal.run.members import read_members
 
 
 class Origin(NamedTuple):
@@ -115,11 +113,7 @@ def _champion(resolved: Resolved, folder: Path) -> Origin:
 def _fitting(resolved: Resolved, run: Path, learned: list[Arrays]) -> list[PyTree]:
     """What members of another run had learned, as those of this one have it. Raises Damaged where it does not fit, and
     BadInput where trainers differ; what a trainer's arrays must be, it knows itself."""
-    if isinstance(resolved.learner, Trainers):
-        e, there = resolved.experiment, name_of(of_run(run).agent)
-        if there != name_of(e.agent):
-            raise BadField("start", f"{there} has learned there, and {name_of(e.agent)} learns here", value=e.start)
-        return [{ast.literal_eval(name[1:-1]): x for name, x in arrays.items()} for arrays in learned]
-    agent = resolved.agent
-    like = jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned
-    return [checkpoint.as_tree(arrays, like) for arrays in learned]
+    e, like = resolved.experiment, resolved.kind.acting.learned
+    if isinstance(like, Named) and (there := name_of(of_run(run).agent)) != name_of(e.agent):
+        raise BadField("start", f"{there} has learned there, and {name_of(e.agent)} learns here", value=e.start)
+    return [as_tree(arrays, like) for arrays in learned]

@@ -31,7 +31,7 @@ from shoal.run.champion import best_of
 from shoal.run.checkpoint import to_host
 from shoal.run.control import Control
 from shoal.run.lock import Lock
-from shoal.run.memory import check_memory, memory_needed
+from shoal.run.memory import check_memory
 from shoal.run.origin import Origin, read_origin
 from shoal.run.rundir import RunDirectory, read_totals
 
@@ -57,6 +57,11 @@ class Context:
         """Whether this process writes the records."""
         return self.processes.leading
 
+    @property
+    def devices(self) -> int:
+        """On which the members of this process are."""
+        return self.resolved.kind.devices(self.processes.uids(self.resolved))
+
     def key(self, generation: int, purpose: str) -> Seed:
         return derive((self.experiment.seed,), generation, purpose)
 
@@ -81,12 +86,12 @@ def enter(experiment: Experiment, control: Control, processes: Processes, held: 
     exchange = processes.exchange
     prepare(exchange.neighbour, exchange.sharer)
     resolved = resolve(experiment, exchange.size)
-    held.callback(resolved.close)
+    held.callback(resolved.kind.close)
     resolved = processes.join(resolved)
     control.iterations = resolved.iterations
     shard = processes.shard(resolved, control.pause, lambda: control.run_dir or Path())
     held.callback(shard.close)
-    members = processes.members(shard)
+    members = processes.members(resolved, shard)
     run_dir = processes.run_dir or (_take_place(resolved, control, held) if processes.leading else "")
     place, attempt = exchange.broadcast(f"{run_dir}\n{uuid.uuid4().hex[:8]}").rsplit("\n", 1)
     control.run_dir = path = Path(place)
@@ -129,7 +134,7 @@ def _free_place(resolved: Resolved) -> Path:
 def begin(c: Context) -> State:
     """A new run directory and a first population. Raises BadInput."""
     if c.leading:
-        c.files.check_free(memory_needed(c.resolved) * (c.experiment.checkpoint.keep + 2))
+        c.files.check_free(c.resolved.kind.memory(c.experiment.population)[0] * (c.experiment.checkpoint.keep + 2))
     check_memory(c.resolved)
     c.processes.check_past(0, c.shard.uid)
     origin = read_origin(c.resolved)
@@ -157,7 +162,7 @@ def restore(c: Context) -> State:
     c.processes.exchange.broadcast("read")
     if c.leading:
         try:
-            c.files.reopen(c.experiment, about_method(c.resolved), state.done, state.best, c.resolved.spec)
+            c.files.reopen(c.experiment, about_method(c.resolved), state.done, state.best, c.resolved.kind.spec)
             _tell(c, origin)
         except OSError as error:
             raise Failed(c.files.path, error) from error
@@ -178,9 +183,8 @@ def _first(c: Context, origin: Origin | None) -> State:
     evolution, hyper = c.resolved.evolver.init(c.key(0, "hyper"), uid)
     hyper |= {} if origin is None else origin.hyper
     rows = c.shard.uid - first
-    c.shard.begin({name: x[rows] for name, x in hyper.items()})
-    if origin is not None:
-        c.shard.teach([origin.learned[row] for row in rows])
+    learned = None if origin is None else [origin.learned[row] for row in rows]
+    c.shard.begin({name: x[rows] for name, x in hyper.items()}, learned)
     return State(0, evolution)
 
 
@@ -196,7 +200,7 @@ def _load(c: Context, generation: int, first: State) -> State:
     if totals.champion is not None:
         best = replace(best_of(totals.champion, f"{run_dir}: "), learned=parts["run"]["champion"])
     c.shard.restore(parts, manifest["generation"])
-    if not c.shard.resumes_exactly:
+    if not c.resolved.kind.resumes_exactly:
         c.control.note("host environments cannot be saved: the run goes on with fresh episodes")
     return State(done, parts["run"]["evolution"], best, totals.steps, totals.seconds)
 
@@ -206,7 +210,8 @@ def to_save(c: Context, state: State, template: bool = False) -> dict[str, PyTre
     keep = (lambda tree: tree) if template else to_host
     parts = keep(c.shard.state())
     if c.leading or template:
-        # The champion's arrays are its own: whoever writes them may wait for them.
-        learned = state.best.learned if state.best.generation >= 0 else c.shard.snapshot(0)[0]
+        learned = c.resolved.kind.acting.learned
+        if not template:  # the champion's arrays are its own: whoever writes them may wait for them
+            learned = state.best.learned if state.best.generation >= 0 else c.shard.snapshot(0)[0]
         parts["run"] = {"champion": learned, "evolution": keep(state.evolution)}
     return parts

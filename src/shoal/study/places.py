@@ -40,7 +40,7 @@ def begun(run: Path, wanted: Experiment) -> bool:
 def _resolved(text: str) -> Experiment:
     """An experiment with all its defaults, as the file of its run has it."""
     resolved = resolve(from_dict(read_yaml(text)))
-    resolved.close()
+    resolved.kind.close()
     return resolved.experiment
 
 

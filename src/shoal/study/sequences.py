@@ -155,7 +155,7 @@ class Ask:
 def _tuned(e: Experiment) -> dict[str, Any]:
     """The ranges that an experiment tunes: where it names none, those that its method would. Raises BadInput."""
     resolved = resolve(e)
-    resolved.close()
+    resolved.kind.close()
     return resolved.experiment.space or {}
 
 

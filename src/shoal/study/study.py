@@ -215,7 +215,7 @@ def _sum(costs: Iterable[tuple[int | None, int]]) -> int | None:
 
 
 def _steps(resolved: Resolved) -> int | None:
-    resolved.close()
+    resolved.kind.close()
     e = resolved.experiment
     return None if resolved.steps is None else resolved.steps * e.generations * e.population
 

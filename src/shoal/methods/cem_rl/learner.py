@@ -24,8 +24,8 @@ from shoal.core.evolution import Number, declared
 from shoal.core.keys import member_keys
 from shoal.core.types import Agent, Member, Population, Rollout, SearchLearner
 from shoal.methods import shared_critic
-from shoal.methods.independent import independent
 from shoal.rl import replay_memory as ring
+from shoal.rl.independent import independent
 from shoal.rl.steps import usable
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def cem_rl(
     def mean(population: Population) -> shared_critic.Actor:
         return shared_critic.new_actor(population.shared.distribution.mean)
 
-    def teach(population: Population, learned: shared_critic.Actor) -> Population:
+    def with_mean(population: Population, learned: shared_critic.Actor) -> Population:
         """Members are drawn around this policy as widely as at first; the critics begin anew."""
         distribution = population.shared.distribution._replace(mean=learned.policy)
         return population._replace(shared=population.shared._replace(distribution=distribution))
@@ -201,7 +201,7 @@ def cem_rl(
         actors=actors,
         recombine=recombine,
         mean=mean,
-        teach=teach,
+        with_mean=with_mean,
         chunk=min(population + 1, CHUNK),
         stored=True,
         draw=draw,

@@ -24,9 +24,9 @@ from shoal.core.evolution import Number, declared
 from shoal.core.keys import member_keys
 from shoal.core.types import Agent, Learner, Member, Population, Rollout
 from shoal.methods import shared_critic
-from shoal.methods.independent import independent
 from shoal.rl import diversity
 from shoal.rl import replay_memory as ring
+from shoal.rl.independent import independent
 from shoal.rl.steps import usable
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from jax.flatten_util import ravel_pytree
 from shoal.core import tree
 from shoal.core.evolution import Number
 from shoal.core.types import Agent, Hyper, Member, Population, PyTree, Rollout, SearchLearner
-from shoal.methods.independent import independent
 from shoal.rl.batching import spread
+from shoal.rl.independent import independent
 from shoal.rl.observations import take_in_all
 
 
@@ -65,9 +65,9 @@ def evolution_strategy(agent: Agent, optimiser: str, chunk: int) -> SearchLearne
         return optax.trace(decay=hyper.momentum)
 
     def init(key: jax.Array, uid: jax.Array, hyper: Hyper) -> Population:
-        return teach(Population(Member((), (), ()), (), hyper), agent.init(key, hyper).learned)
+        return with_mean(Population(Member((), (), ()), (), hyper), agent.init(key, hyper).learned)
 
-    def teach(population: Population, learned: PyTree) -> Population:
+    def with_mean(population: Population, learned: PyTree) -> Population:
         seen = learned.observations if normalises else ()
         optimiser = direction(_first(population.hyper)).init(learned.params)
         return population._replace(shared=Shared(learned, optimiser, seen))
@@ -128,7 +128,7 @@ def evolution_strategy(agent: Agent, optimiser: str, chunk: int) -> SearchLearne
         actors=actors,
         recombine=recombine,
         mean=lambda population: population.shared.policy,
-        teach=teach,
+        with_mean=with_mean,
         chunk=chunk,
         cap=lambda hyper: int(hyper.episode_cap[0]),
         pairs=True,

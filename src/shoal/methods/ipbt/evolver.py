@@ -86,9 +86,8 @@ def ipbt(
                 state, decision = _copy(key, state, sorted_cards, np.ones(len(order), bool))
         row = np.argsort(order)[mine]  # of each member, among those in order of uid
         own = {"ipbt/pace": float(state["pace"]), "ipbt/restarts": float(state["restarts"])}
-        mine_alone = decision.part(row)
         metrics = {**own, **UNKNOWN, "pb2/side": float(state["side"]), **decision.metrics}
-        return state, mine_alone._replace(parents=order[mine_alone.parents], metrics=metrics)
+        return state, decision.part(row, order[decision.parents[row]])._replace(metrics=metrics)
 
     def _copy(key: Seed, state: State, cards: Cards, who: np.ndarray) -> tuple[State, Decision]:
         """who: bool [N], the members that may copy."""

@@ -1,8 +1,8 @@
-"""A shard of members that are drawn anew in every generation, around one policy: the mean."""
+"""Members that are drawn anew in every generation, around one policy: the mean."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -12,16 +12,18 @@ import numpy as np
 
 from shoal.core import tree
 from shoal.core.errors import BadField
-from shoal.core.evolution import Cards, Decision, Seed
-from shoal.core.keys import derive, jax_key
-from shoal.core.types import Member, Population, PyTree, SearchLearner
-from shoal.environments.measurement import Measurement
+from shoal.core.evolution import Cards, Decision, Recombination, Seed
+from shoal.core.keys import jax_key
+from shoal.core.types import Population, PyTree, SearchLearner
 from shoal.environments.registry import Environment
+from shoal.members.compiled import Compiled, CompiledShard, acting_alike, play
 from shoal.members.devices import OF_POPULATION
-from shoal.members.jax_shard import JaxShard
+from shoal.members.in_turn import InTurn
 from shoal.members.rollouts.episodes import add_metrics, mean_metrics, no_metrics, of_levels, summarise
 from shoal.members.rollouts.search import DeviceSearch, HostSearch
+from shoal.members.shard import Pause, Setup, Shard, SharedReturns
 
+SHOWN = 100  # parts that an interval is shown in
 MEASURED = 4  # numbers per member in `measured`
 TEST = 16  # episodes that the champion plays at a time
 
@@ -36,26 +38,47 @@ class OfMean(NamedTuple):
     metrics: Mapping[str, np.ndarray] = MappingProxyType({})  # [1] each: on the levels of each purpose
 
 
-class SearchShard(JaxShard):
+class Drawn(Compiled):
+    """Members that are drawn anew in every generation, around one policy: the mean."""
+
+    def __init__(self, environment: Environment, learner: SearchLearner, copies_memory: bool = False):
+        super().__init__(environment, learner, copies_memory)
+        self.learner = learner
+        self.side_by_side = 2 if learner.pairs else 1
+
+    def snapshot_of(self, population: Population) -> PyTree:
+        """Of the mean, which has no memory."""
+        return self.learner.mean(population), ()
+
+    def interval(self, steps: int, generations: int, population: int) -> tuple[int, int | None]:
+        """Whole episodes."""
+        return SHOWN, None
+
+    def copies(self, members: int, devices: int, episodes: int) -> int:
+        return min(members + 1, self.learner.chunk * devices) * episodes
+
+    def first_shard(self, uid: np.ndarray, setup: Setup) -> DrawnShard:
+        return DrawnShard(self, uid, setup)
+
+    def shard(self, uids: Sequence[np.ndarray], setup: Setup) -> Shard:
+        if setup.returns is None:
+            return super().shard(uids, setup)
+        return SharedEvaluation(self.first_shard(uids[0], setup), uids, setup.pause, setup.returns)
+
+
+class DrawnShard(CompiledShard):
     """N members of one learner in one environment. Learning uses the episodes that measure them; these count as steps.
 
-    The one individual is the mean. uid: of its members, [N]. pause: see `JaxShard`.
+    The one individual is the mean. uid: of its members, [N].
     """
 
     on_device, on_host = DeviceSearch, HostSearch
     rollouts: DeviceSearch | HostSearch
 
-    def __init__(
-        self,
-        environment: Environment,
-        learner: SearchLearner,
-        uid: np.ndarray,
-        seed: int,
-        measurement: Measurement,
-        pause: Callable = lambda result, done: None,
-    ):
-        super().__init__(environment, learner, uid, seed, measurement, pause)
-        self._learner, layout = learner, self._layout
+    def __init__(self, kind: Drawn, uid: np.ndarray, setup: Setup):
+        super().__init__(kind, kind.learner, uid, setup)
+        self._learner, layout = kind.learner, self._layout
+        learner = kind.learner
         self._draw = layout.program(learner.draw, OF_POPULATION, True, False, out=OF_POPULATION)
         self._improve = layout.program(
             self._improve_members, OF_POPULATION, True, False, False, False, out=(OF_POPULATION, True), donate=(0, 1)
@@ -69,16 +92,13 @@ class SearchShard(JaxShard):
         self._new_steps, self._measured_in = np.zeros(len(uid), np.int64), -1
         self._of_mean = OfMean()
         self._names: list[str] = []  # of an update's metrics
-        self._shape: PyTree = None  # of a snapshot
 
-    def begin(self, hyper: dict[str, np.ndarray], train: bool = True) -> None:
-        """A first mean with these hyperparameters, float32 [N] each; there is nothing to prepare for training."""
+    def begin(self, hyper: dict[str, np.ndarray], learned: Sequence[PyTree] | None = None) -> None:
+        """See `Shard.begin`; there is nothing to prepare for training."""
         self.population = self._init(*self._beginning(hyper))
+        if learned is not None:
+            self.population = self._layout.place(self._learner.with_mean(self.population, learned[0]), OF_POPULATION)
         self._names = list(jax.eval_shape(self._learner.improve, self.population, self._draw_key())[1])
-
-    def teach(self, learned: Sequence[PyTree]) -> None:
-        """The mean that has just begun has learned this, which is the same for all members."""
-        self.population = self._layout.place(self._learner.teach(self.population, learned[0]), OF_POPULATION)
 
     def train(self, generation: int, iterations: int, chunk: int) -> dict[str, np.ndarray]:
         """Sample the members and make this generation's updates; `chunk` of the `iterations` parts of them at a time."""
@@ -150,7 +170,7 @@ class SearchShard(JaxShard):
         """The results of the last `evaluate`, float64 [N, MEASURED]: steps, fitness, deviation, episodes."""
         return np.stack([self._new_steps, self._fitness, self._deviation, self._counted], 1).astype(np.float64)
 
-    def accept(self, generation: int, rows: np.ndarray, other: SearchShard) -> None:
+    def accept(self, generation: int, rows: np.ndarray, other: DrawnShard) -> None:
         """Take the results `rows` of another process where this shard has not measured; those of the mean from `other`."""
         if self._measured_in != generation:
             self._measured_in, self._generation = generation, generation
@@ -158,7 +178,7 @@ class SearchShard(JaxShard):
             self._fitness, self._deviation = rows[:, 1], rows[:, 2]
             self._steps = self._steps + self._new_steps
         self._of_mean = other._of_mean
-        self.agree(other)
+        self.take_shared(other)
 
     def individuals(self, cards: Cards, metrics: dict[str, np.ndarray]) -> tuple[Cards, dict[str, np.ndarray]]:
         """The mean."""
@@ -168,59 +188,41 @@ class SearchShard(JaxShard):
         """What the mean has learned, on the host; it has no memory."""
         return jax.tree.map(np.asarray, (self._mean(self.population), ()))
 
-    def snapshot_shape(self) -> PyTree:
-        """The shapes and types of a snapshot."""
-        if self._shape is None:
-            self._shape = jax.eval_shape(lambda population: (self._learner.mean(population), ()), self.population)
-        return self._shape
-
-    def apply(self, decision: Decision, arrived: dict[int, PyTree]) -> None:
-        """Members that are drawn anew copy nobody. Raises BadInput."""
-        raise BadField("method", "its evolver decides whom members copy, but its learner draws them anew")
-
-    def recombine(self, uid: np.ndarray, weights: np.ndarray, hyper: dict[str, np.ndarray]) -> dict[str, float]:
-        """Update the mean with the weights of an evolver; then the new hyperparameters [N] are set. Returns metrics.
-
-        uid, weights: [M], of the members of all shards in order of uid.
-        """
-        arguments = self._layout.place((uid.astype(np.uint32), weights.astype(np.float32)), False)
+    def apply(self, decision: Decision | Recombination, arrived: Mapping[int, PyTree]) -> dict[str, float]:
+        if isinstance(decision, Decision):
+            raise BadField("method", "its evolver decides whom members copy, but its learner draws them anew")
+        uid, weights = np.arange(len(decision.weights), dtype=np.uint32), decision.weights.astype(np.float32)
+        arguments = self._layout.place((uid, weights), False)
         self.population, metrics = self._recombine(self.population, *arguments, self._draw_key())
-        self.set_hyper(hyper)
+        self.set_hyper(decision.hyper)
         return {name: float(x) for name, x in jax.device_get(metrics).items()}
 
     def test(
         self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int, levels: str = "test"
     ) -> np.ndarray:
         """Returns [episodes] of a policy on new episodes, which the devices share."""
-        return self._play(learned, hyper, key, episodes, levels)[0].astype(np.float64)
+        return self._play(learned, hyper, key, episodes, levels)[0]
 
     def _play(
         self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int, levels: str
     ) -> tuple[np.ndarray, np.ndarray]:
         """Returns and lengths [episodes] of a policy on new episodes."""
         n = self._layout.devices
-        same, _ = self._placed({name: np.full(n, value) for name, value in hyper.items()})
-        every = jax.tree.map(lambda x: np.broadcast_to(x, (n, *np.shape(x))), learned)
-        population = self._layout.place(Population(Member(every, (), ()), (), same))
-        at_a_time = (
-            self._measurement.episodes if self._measurement.levels else episodes
-        )  # with levels, one program for every generation too
-        size, results = -(-min(at_a_time, TEST) // n), []
-        for round_ in range(-(-episodes // (n * size))):
-            keys = jax.random.split(jax_key(derive(key, round_)), (n, size))
-            played = self.rollouts.evaluate(population, keys, levels, self.pause)
-            results.append([x.reshape(-1) for x in played])
-        returns, lengths = (np.concatenate(x)[:episodes] for x in zip(*results, strict=True))
-        return returns, lengths
+        population = acting_alike(self._agent, self._layout, learned, hyper, n)
+        # With levels, one program for every generation too.
+        at_a_time = self._measurement.episodes if self._measurement.levels else episodes
+        shape = n, -(-min(at_a_time, TEST) // n)
+        return play(self.rollouts, population, key, episodes, shape, levels, self.pause)
 
     def state(self) -> dict[str, PyTree]:
-        """The state for a checkpoint, from which the run continues exactly; by name of the shard."""
-        return self._state(new_steps=self._new_steps, fitness_of_mean=np.float64(self._of_mean.fitness))
+        """The state for a checkpoint; members are not in it but as they stand in the population, to be drawn anew."""
+        of_mean = {"new_steps": self._new_steps, "fitness_of_mean": np.float64(self._of_mean.fitness)}
+        return self._state((), self.population, **of_mean)
 
     def restore(self, states: dict[str, PyTree], generation: int) -> None:
-        """Continue from a `state` that was saved at the end of `generation`."""
-        self._restore(states[self.name], generation)
-        counters = states[self.name]["counters"]
+        state = states[self.name]
+        self._restore(state, state["rest"]["population"], generation)
+        counters = state["rest"]["counters"]
         self._new_steps, self._of_mean = counters["new_steps"], OfMean(float(counters["fitness_of_mean"]))
 
     def _draw_key(self) -> jax.Array:
@@ -229,6 +231,34 @@ class SearchShard(JaxShard):
             key = jax_key(self._key(self._generation, "draw"))
             self._drawn_with = self._generation, self._layout.place(key, False)
         return self._drawn_with[1]
+
+
+class SharedEvaluation(InTurn[DrawnShard]):
+    """A group in which every worker has all shards, but measures only those that no other worker measures.
+
+    Members derive from keys, and the mean's step from the returns, so that all workers have the same mean. Each of them
+    measures the mean itself.
+    """
+
+    def __init__(self, first: DrawnShard, uids: Sequence[np.ndarray], pause: Pause, returns: SharedReturns):
+        super().__init__(first, uids, pause)
+        self._returns = returns
+
+    def evaluate(self, generation: int) -> dict[str, np.ndarray]:
+        shards = self._shards
+        measured: DrawnShard | None = None
+        shape = len(shards[0].uid), MEASURED  # all parts have as many members
+        for part in self._returns.to_measure(generation, len(shards), shape):
+            shard = shards[part]
+            shard.to_device()
+            shard.evaluate(generation)
+            self._returns.publish(generation, part, shard.measured())
+            self._make_room(shard)
+            measured = measured or shard
+        assert measured is not None
+        for part, shard in enumerate(shards):
+            shard.accept(generation, self._returns.rows[part], measured)
+        return {}
 
 
 def mean_of(members: Cards, metrics: dict[str, np.ndarray], of_mean: OfMean) -> tuple[Cards, dict[str, np.ndarray]]:

@@ -1,8 +1,8 @@
-"""A shard of members that live on and copy one another."""
+"""Members that live on, and copy one another: they train as one compiled program."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import jax
@@ -11,59 +11,83 @@ import numpy as np
 
 from shoal.core import tree
 from shoal.core.errors import BadField
-from shoal.core.evolution import Cards, Decision, Seed
-from shoal.core.keys import derive, jax_key
-from shoal.core.types import Hyper, Learner, PyTree
-from shoal.environments.measurement import Measurement
+from shoal.core.evolution import Cards, Decision, Recombination, Seed
+from shoal.core.keys import jax_key
+from shoal.core.types import Hyper, Learner, Member, Population, PyTree
 from shoal.environments.registry import Environment
-from shoal.members.jax_shard import JaxShard
+from shoal.members.compiled import Compiled, CompiledShard, acting_alike, play
 from shoal.members.rollouts.device import DeviceRollouts
 from shoal.members.rollouts.episodes import Outcome, no_outcome, of_levels, summarise
 from shoal.members.rollouts.host import HostRollouts
+from shoal.members.shard import EPISODES, Setup
+
+EPISODES_ON_DEVICE = 32  # of a member and evaluation, where all are played at once: champions owe less to luck
+INT32 = 2**31 - 1
 
 
-class MemberShard(JaxShard):
-    """N members of one learner in one environment, which train as one compiled program.
+class Living(Compiled):
+    """Members that live on, and copy one another."""
 
-    uid: of its members, [N]. copy_memory: children copy replay memory too. pause: see `JaxShard`.
-    """
+    def __init__(self, environment: Environment, learner: Learner, copies_memory: bool = False):
+        super().__init__(environment, learner, copies_memory)
+        self.learner = learner
+        self.episodes = EPISODES_ON_DEVICE if self.on_device else EPISODES
+
+    def snapshot_of(self, population: Population) -> PyTree:
+        """Of its first member."""
+        members = tree.take(population.members, 0)
+        return members.learned, members.memory if self.copies_memory else ()
+
+    def interval(self, steps: int, generations: int, population: int) -> tuple[int, int | None]:
+        """Whole rollouts."""
+        agent, together = self.agent, self.together
+        iterations = -(-steps // (agent.rollout * agent.environments))
+        if iterations > INT32:
+            raise BadField("interval", "must be less than 2**31 rollouts", value=steps)
+        rounded = iterations * agent.rollout * agent.environments
+        known = generations * rounded * (population if together else 1)
+        if agent.warm_up > known:
+            raise BadField(
+                "config.warm_up",
+                f"nothing would ever be learned, for {'the members make' if together else 'a member makes'} {known} steps "
+                f"in all (generations {generations} x interval {steps})",
+                value=agent.warm_up,
+            )
+        return iterations, rounded
+
+    def first_shard(self, uid: np.ndarray, setup: Setup) -> LivingShard:
+        return LivingShard(self, uid, setup)
+
+
+class LivingShard(CompiledShard):
+    """N members of one learner in one environment, which train as one compiled program. uid: of its members, [N]."""
 
     on_device, on_host = DeviceRollouts, HostRollouts
     rollouts: DeviceRollouts | HostRollouts
 
-    def __init__(
-        self,
-        environment: Environment,
-        learner: Learner,
-        uid: np.ndarray,
-        seed: int,
-        measurement: Measurement,
-        pause: Callable = lambda result, done: None,
-        copy_memory: bool = False,
-    ):
-        super().__init__(environment, learner, uid, seed, measurement, pause)
+    def __init__(self, kind: Living, uid: np.ndarray, setup: Setup):
+        super().__init__(kind, kind.learner, uid, setup)
         layout = self._layout
-        self._copy_memory = copy_memory
+        self._copy_memory = kind.copies_memory
         self._inherit = layout.gather(tree.take, True, False)
-        self._implant = layout.gather(_implant, True, False, False, donate=(0,))
+        self._insert = layout.gather(_inserted, True, False, False, donate=(0,))
         self._snapshot = jax.jit(tree.take)
-        self._renew = layout.program(partial(_renewed, learner), True, True, True, False, True, True)
+        self._renew = layout.program(partial(_renewed, kind.learner), True, True, True, False, True, True)
         self._programs += (self._inherit, self._renew)
         self._outcome = no_outcome(np, len(uid))
 
-    def begin(self, hyper: dict[str, np.ndarray], train: bool = True) -> None:
-        """New members with these hyperparameters, float32 [N] each; `train`: what training needs is compiled ahead."""
+    def begin(self, hyper: dict[str, np.ndarray], learned: Sequence[PyTree] | None = None) -> None:
+        """See `Shard.begin`; what training needs is compiled ahead."""
         arguments = self._beginning(hyper)
-        if train:
-            self.rollouts.prepare(jax.eval_shape(self._first, *arguments), self.uid, self._measurement.episodes)
+        self.rollouts.prepare(jax.eval_shape(self._first, *arguments), self.uid, self._measurement.episodes)
         self.population = self._init(*arguments)
+        if learned is not None:
+            together = self._layout.place(jax.tree.map(lambda *each: np.stack(each), *learned))
+            self.population = self._with(self.population.members._replace(learned=together))
         self._begin_episodes(0)
 
-    def teach(self, learned: Sequence[PyTree]) -> None:
-        """Members that have just begun have learned this, each of them."""
-        together = jax.tree.map(lambda *each: np.stack(each), *learned)
-        members = self.population.members._replace(learned=self._layout.place(together))
-        self.population = self.population._replace(members=members)
+    def _with(self, members: Member) -> Population:
+        return self.population._replace(members=members)
 
     def _begin_episodes(self, generation: int) -> None:
         """Reset every training environment."""
@@ -114,27 +138,25 @@ class MemberShard(JaxShard):
     def snapshot(self, row: int) -> PyTree:
         """What a child copies of this member: `learned`, and the memory where that is copied. Nobody waits for it here."""
         if self._is_on_host:
-            return jax.tree.map(np.array, tree.take(self._heritage, row))
-        return self._snapshot(*self._layout.beside(self._heritage, row))
+            return jax.tree.map(np.array, tree.take(self._copied, row))
+        return self._snapshot(*self._layout.beside(self._copied, row))
 
-    def snapshot_shape(self) -> PyTree:
-        """The shapes and types of a snapshot."""
-        return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), self._heritage)
-
-    def apply(self, decision: Decision, arrived: dict[int, PyTree]) -> None:
-        """Do what is decided for these members: see `Shard.apply`."""
+    def apply(self, decision: Decision | Recombination, arrived: Mapping[int, PyTree]) -> dict[str, float]:
+        if isinstance(decision, Recombination):
+            raise BadField("method", "its evolver weighs members for a mean, which those of its learner do not have")
         parents = decision.parents
-        copied, place = parents != np.arange(len(self.uid)), self._layout.place
-        if copied.any():
-            self._heritage = self._inherit(self._heritage, place(parents.astype(np.int32), False))
+        changed, place = parents != np.arange(len(self.uid)), self._layout.place
+        if changed.any():
+            self._copied = self._inherit(self._copied, place(parents.astype(np.int32), False))
         for row, state in arrived.items():
-            self._heritage = self._implant(self._heritage, place(np.int32(row), False), place(state, False))
-            copied[row] = True
-        if copied.any():
-            self.rollouts.overwrite(copied)
+            self._copied = self._insert(self._copied, place(np.int32(row), False), place(state, False))
+            changed[row] = True
+        if changed.any():
+            self.rollouts.overwrite(changed)
         self.set_hyper(decision.hyper)
         if decision.renewed:
             self._begin_anew(decision.renewed)
+        return {}
 
     def _begin_anew(self, shares: Mapping[int, tuple[float, float]]) -> None:
         """Mix members with fresh ones; `shares`: as in `Decision.renewed`."""
@@ -145,51 +167,45 @@ class MemberShard(JaxShard):
         key = place(jax_key(self._key(self._generation, "renew")), members=False)
         uid, hyper = place(self.uid), self.population.hyper
         learned = self._renew(members.learned, uid, hyper, key, place(kept), place(fresh))
-        self.population = self.population._replace(members=members._replace(learned=learned))
+        self.population = self._with(members._replace(learned=learned))
         self.rollouts.overwrite(np.isin(np.arange(len(self.uid)), list(shares)))
 
-    def recombine(self, uid: np.ndarray, weights: np.ndarray, hyper: dict[str, np.ndarray]) -> dict[str, float]:
-        """Members that live on have no mean. Raises BadInput."""
-        raise BadField("method", "its evolver weighs members for a mean, which those of its learner do not have")
-
     @property
-    def _heritage(self) -> tuple[PyTree, PyTree]:
+    def _copied(self) -> tuple[PyTree, PyTree]:
         """What children copy, of all members: `learned`, and the memory where that is copied."""
         members = self.population.members
         return members.learned, members.memory if self._copy_memory else ()
 
-    @_heritage.setter
-    def _heritage(self, new: tuple[PyTree, PyTree]) -> None:
+    @_copied.setter
+    def _copied(self, new: tuple[PyTree, PyTree]) -> None:
         members = self.population.members
-        members = members._replace(learned=new[0], memory=new[1] if self._copy_memory else members.memory)
-        self.population = self.population._replace(members=members)
+        memory = new[1] if self._copy_memory else members.memory
+        self.population = self._with(members._replace(learned=new[0], memory=memory))
 
     def test(
         self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int, levels: str = "test"
     ) -> np.ndarray:
         """Returns [episodes] of one member on new episodes, which all rows of the shard share."""
-        n, at_a_time = len(self.uid), self._measurement.episodes
-        broadcast = jax.tree.map(lambda x: np.broadcast_to(x, (n, *np.shape(x))), learned)
-        members = self.population.members._replace(learned=self._layout.place(broadcast))
-        same, _ = self._placed({name: np.full(n, value) for name, value in hyper.items()})
-        population = self.population._replace(members=members, hyper=same)
-        results: list[np.ndarray] = []
-        for round_ in range(-(-episodes // (n * at_a_time))):
-            keys = jax.random.split(jax_key(derive(key, round_)), (n, at_a_time))
-            results.append(self.rollouts.evaluate(population, keys, levels, self.pause)[0].reshape(-1))
-        return np.concatenate(results)[:episodes].astype(np.float64)
+        n = len(self.uid)
+        alike = acting_alike(self._agent, self._layout, learned, hyper, n)
+        members = self.population.members._replace(learned=alike.members.learned)
+        population = self._with(members)._replace(hyper=alike.hyper)
+        shape = n, self._measurement.episodes
+        return play(self.rollouts, population, key, episodes, shape, levels, self.pause)[0]
 
     def state(self) -> dict[str, PyTree]:
-        """The state for a checkpoint, from which the run continues exactly; by name of the shard."""
-        return self._state()
+        members = self.population.members
+        return self._state(members.learned, self._with(members._replace(learned=())))
 
     def restore(self, states: dict[str, PyTree], generation: int) -> None:
-        """Continue from a `state` that was saved at the end of `generation`."""
-        self._restore(states[self.name], generation)
-        if self.resumes_exactly:
-            self.rollouts.restore(self._layout.place(states[self.name]["rollouts"]))
+        state = states[self.name]
+        population = state["rest"]["population"]
+        members = population.members._replace(learned=state["learned"])
+        self._restore(state, population._replace(members=members), generation)
+        if isinstance(self.rollouts, DeviceRollouts):
+            self.rollouts.restore(self._layout.place(state["rest"]["rollouts"]))
         else:
-            self.population = self.population._replace(members=self._agent.cut(self.population.members))
+            self.population = self._with(self._agent.cut(self.population.members))
             self._begin_episodes(generation + 1)
 
 
@@ -201,7 +217,7 @@ def _of_training(outcome: Outcome) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return fitness, np.where(n > 1, np.sqrt(variance), np.nan), n.astype(np.int64)
 
 
-def _implant(inheritance: PyTree, row: jax.Array, state: PyTree) -> PyTree:
+def _inserted(inheritance: PyTree, row: jax.Array, state: PyTree) -> PyTree:
     """What children copy, of all members, with another state at `row`."""
     return jax.tree.map(lambda x, new: x.at[row].set(new), inheritance, state)
 

@@ -10,8 +10,8 @@ import jax
 import pytest
 from jax._src import compilation_cache
 
-from shoal.members import compiled
-from shoal.members.compiled import Entries
+from shoal.members import kept_programs
+from shoal.members.kept_programs import Entries
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def compile_anew(tmp_path: Path) -> Iterator[Callable[[], None]]:
         compilation_cache.reset_cache()
         for name, value in zip(names, (str(tmp_path), 0.0), strict=True):
             jax.config.update(name, value)
-        compiled.keep_whole(None)
+        kept_programs.keep_whole(None)
         jax.jit(lambda x: x * 3 - 1).lower(jax.ShapeDtypeStruct((5,), "float32")).compile()
 
     yield compile_program
@@ -74,11 +74,11 @@ def test_what_was_not_used_for_longest_makes_room(tmp_path: Path) -> None:
 
 
 def test_a_bound_of_the_users_is_left_to_jax(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "_open", lambda path: path)
-    assert isinstance(compiled._opened(str(tmp_path), None)[0], Entries)
-    assert compiled._opened("gs://somewhere", None) == "gs://somewhere"
+    monkeypatch.setattr(kept_programs, "_open", lambda path: path)
+    assert isinstance(kept_programs._opened(str(tmp_path), None)[0], Entries)
+    assert kept_programs._opened("gs://somewhere", None) == "gs://somewhere"
     jax.config.update("jax_compilation_cache_max_size", 10)
     try:
-        assert compiled._opened(str(tmp_path), None) == str(tmp_path)
+        assert kept_programs._opened(str(tmp_path), None) == str(tmp_path)
     finally:
         jax.config.update("jax_compilation_cache_max_size", -1)

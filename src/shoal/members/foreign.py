@@ -1,29 +1,25 @@
-"""A shard of members that other people's trainers train, in processes of their own."""
+"""Members that other people's trainers train, in processes of their own."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
 
+from shoal.core.arrays import Named
 from shoal.core.errors import BadField, BadInput
-from shoal.core.evolution import Cards, Decision, Seed
+from shoal.core.evolution import Cards, Decision, Recombination, Seed
 from shoal.core.keys import derive, words
-from shoal.core.tree import Named
 from shoal.core.types import PyTree
-from shoal.environments.measurement import Measurement
+from shoal.members.acting import by_trainer
 from shoal.members.rollouts.episodes import summarise
-from shoal.members.shard import part_of
-from shoal.trainers import wire
+from shoal.members.shard import EPISODES, Setup, Shard, Tester, part_name
 from shoal.trainers.process import Died, Raised, TrainerProcess
 from shoal.trainers.remote import RemoteTrainer, Trained
 from shoal.trainers.trainer import TrainerState
@@ -46,38 +42,59 @@ class Member:
     returns: list[float] = field(default_factory=list)  # of the last interval's episodes
 
 
-class TrainerShard:
+class Foreign:
+    """Members that other people's trainers train, with environments of their own, in processes of their own; see `Kind`.
+
+    copies_memory: children copy replay memory too
+    """
+
+    resumes_exactly, episodes, compiled = True, EPISODES, None
+    together, side_by_side = False, 1
+
+    def __init__(self, name: str, make: Callable[[], Trainers], copies_memory: bool = False):
+        """name: that the user knows the trainers by. make: starts them, and raises BadInput where there are none."""
+        self.trainers = make()
+        self.tunable, self.spec, self.knobs = self.trainers, self.trainers.spec, dict[str, float]()
+        self.acting, self.copies_memory = by_trainer(name, make), copies_memory
+        self.snapshot = Named(), Named()
+
+    def interval(self, steps: int, generations: int, population: int) -> tuple[int, int | None]:
+        """One call of each trainer."""
+        return 1, steps
+
+    def devices(self, uids: Sequence[np.ndarray]) -> int:
+        return self.trainers.count(sum(map(len, uids)))
+
+    def memory(self, members: int) -> tuple[int, int]:
+        """Theirs is in their processes."""
+        return 0, 0
+
+    def shard(self, uids: Sequence[np.ndarray], setup: Setup) -> Shard:
+        return ForeignShard(self, uids, setup)
+
+    def tester(self, setup: Setup) -> Tester:
+        alone = ForeignShard(self, [np.zeros(1, np.int64)], setup)
+        alone.begin({name: np.array([x]) for name, x in self.trainers.hyper._asdict().items()})
+        return alone
+
+    def close(self) -> None:
+        """End the process that trainers were asked in."""
+        self.trainers.close()
+
+
+class ForeignShard:
     """N members, in one or several groups that checkpoints keep apart. Their states are kept here after every interval, so
     that a process which dies costs its interval, and nothing depends on how many processes there are.
 
-    uids: of each group, [n] each. copy_memory: as that of `MemberShard`. interval: environment steps.
-    measurement: of which trainers know source and episodes.
-    pause: called with () and the share of the members that have done what all are doing; may raise.
-    note: called with what the user should know. place: gives the folder for the logs of the processes, when they are needed;
-        None: they are not kept.
+    uids: of each group, [n] each. Of a measurement, trainers know source and episodes.
     """
 
-    resumes_exactly = True
     compile_seconds = 0.0
-    packed_size = None  # states vary by some bytes
 
-    def __init__(
-        self,
-        trainers: Trainers,
-        uids: Sequence[np.ndarray],
-        seed: int,
-        interval: int,
-        measurement: Measurement,
-        *,
-        copy_memory: bool = False,
-        pause: Callable = lambda result, done: None,
-        note: Callable[[str], None] = lambda message: None,
-        place: Callable[[], Path | None] = lambda: None,
-    ):
+    def __init__(self, kind: Foreign, uids: Sequence[np.ndarray], setup: Setup):
         self.uid = np.concatenate(uids)
-        self._trainers, self._groups, self._seed, self._interval = trainers, uids, seed, interval
-        self._measurement, self._copy_memory = measurement, copy_memory
-        self._pause, self._place, self._note = pause, place, note
+        self._trainers, self._copy_memory = kind.trainers, kind.copies_memory
+        self._groups, self._setup, self._measurement = uids, setup, setup.measurement
         self._notes: SimpleQueue[str] = SimpleQueue()  # of other threads
         self._said: set[int] = set()  # rows of which it is told why they diverged
         self._processes: list[TrainerProcess] = []
@@ -91,24 +108,16 @@ class TrainerShard:
         """Environment steps of all evaluations of the members, as far as trainers tell them."""
         return sum(member.evaluation_steps for member in self._members)
 
-    @property
-    def devices(self) -> int:
-        """How many processes the members are spread over."""
-        return len(self._processes)
-
-    def begin(self, hyper: dict[str, np.ndarray], train: bool = True) -> None:
-        """New members with these hyperparameters, float32 [N] each; they are made when they are first used."""
-        self._processes = self._trainers.open(len(self.uid), self._place())
+    def begin(self, hyper: dict[str, np.ndarray], learned: Sequence[PyTree] | None = None) -> None:
+        """See `Shard.begin`; members are made when they are first used."""
+        self._processes = self._trainers.open(len(self.uid), self._setup.logs())
         names = self._trainers.hyper._fields
         for row, uid in enumerate(self.uid.tolist()):
             values = {name: float(hyper[name][row]) for name in names}
-            seed = words(derive((self._seed,), 0, "init", uid), 1)[0]
+            seed = words(derive((self._setup.seed,), 0, "init", uid), 1)[0]
             process = self._processes[row % len(self._processes)]
             self._members.append(Member(RemoteTrainer(process, uid, values, seed)))
-
-    def teach(self, learned: Sequence[PyTree]) -> None:
-        """Members that have just begun have learned this, arrays by name of each."""
-        for member, arrays in zip(self._members, learned, strict=True):
+        for member, arrays in zip(self._members, learned or (), strict=False):
             member.trainer.state = TrainerState(arrays, {}, {})
 
     def train(self, generation: int, iterations: int, chunk: int) -> dict[str, np.ndarray]:
@@ -116,14 +125,14 @@ class TrainerShard:
         self._generation = generation
 
         def interval(row: int) -> Trained:
-            key = derive((self._seed,), generation, "train", int(self.uid[row]))
-            return self._members[row].trainer.train(words(key, 1)[0], self._interval)
+            key = derive((self._setup.seed,), generation, "train", int(self.uid[row]))
+            return self._members[row].trainer.train(words(key, 1)[0], self._setup.steps)
 
         table = []
         for row, (member, done) in enumerate(zip(self._members, self._all(interval), strict=True)):
             if done.diverged and row not in self._said:
                 self._said.add(row)
-                self._note(f"member {self.uid[row]} has diverged: {done.diverged}")
+                self._setup.note(f"member {self.uid[row]} has diverged: {done.diverged}")
             member.steps += done.report.steps
             member.finite, member.returns = done.finite, list(done.report.returns)
             table.append(dict(done.report.metrics) | _of_episodes(member.returns))
@@ -135,7 +144,7 @@ class TrainerShard:
         if self._measurement.source == "training":
             returns = [np.array(member.returns, np.float64) for member in self._members]
         else:
-            seeds = words(derive((self._seed,), generation, "evaluate"), self._measurement.episodes)
+            seeds = words(derive((self._setup.seed,), generation, "evaluate"), self._measurement.episodes)
             returns = self._all(lambda row: self._members[row].trainer.evaluate(seeds))
             for member in self._members:
                 member.evaluation_steps += member.trainer.evaluation_steps
@@ -171,25 +180,14 @@ class TrainerShard:
             return Named(), Named()
         return dict(state.learned), dict(state.memory) if self._copy_memory else {}
 
-    def pack(self, snapshot: PyTree) -> np.ndarray:
-        """A snapshot as bytes, uint8 [S]: its length in eight of them, then a safetensors file."""
-        data = save({name: np.ascontiguousarray(x).reshape(x.shape) for name, x in wire.join(*snapshot).items()})
-        return np.frombuffer(len(data).to_bytes(8, "big") + data, np.uint8)
-
-    def unpack(self, data: np.ndarray) -> PyTree:
-        """The snapshot that `pack` made these bytes of; what stands behind them does not matter. Raises BadInput."""
-        raw = data.tobytes()
-        try:
-            return wire.split(load(raw[8 : 8 + int.from_bytes(raw[:8], "big")]))
-        except (SafetensorError, KeyError, ValueError) as error:
-            raise BadInput(f"the state of a member cannot be read: {error}") from error
-
-    def apply(self, decision: Decision, arrived: dict[int, PyTree]) -> None:
-        """Do what is decided for these members: see `Shard.apply`. What a trainer's state means is unknown here."""
+    def apply(self, decision: Decision | Recombination, arrived: Mapping[int, PyTree]) -> dict[str, float]:
+        """See `Shard.apply`. What a trainer's state means is unknown here."""
+        if isinstance(decision, Recombination):
+            raise BadField("method", "its evolver weighs members for a mean, which those of trainers do not have")
         if decision.renewed:
             problem = "its evolver mixes members with fresh ones, which the states of trainers do not allow"
             raise BadField("method", problem)
-        copied = {row: self.snapshot(int(p)) for row, p in enumerate(decision.parents) if p != row} | arrived
+        copied = {row: self.snapshot(int(p)) for row, p in enumerate(decision.parents) if p != row} | dict(arrived)
         for row, (learned, memory) in copied.items():
             trainer = self._members[row].trainer
             assert trainer.state is not None
@@ -198,10 +196,7 @@ class TrainerShard:
             )
         for row, member in enumerate(self._members):
             member.trainer.hyper = {name: float(x[row]) for name, x in decision.hyper.items()}
-
-    def recombine(self, uid: np.ndarray, weights: np.ndarray, hyper: dict[str, np.ndarray]) -> dict[str, float]:
-        """Members that live on have no mean. Raises BadInput."""
-        raise BadField("method", "its evolver weighs members for a mean, which those of trainers do not have")
+        return {}
 
     def test(
         self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int, levels: str = "test"
@@ -218,39 +213,43 @@ class TrainerShard:
     def state(self) -> dict[str, PyTree]:
         """The state for a checkpoint, by name of the group; of members that have not trained, what is to be read there."""
         groups = {}
-        for name, rows in self._rows().items():
+        for group, rows in self._rows().items():
             members = [self._members[row] for row in rows]
+            states = {f"{self.uid[row]:08d}": _saved(self._members[row].trainer.state) for row in rows}
             hyper = [m.trainer.hyper for m in members]
-            groups[name] = {
-                "members": {f"{self.uid[row]:08d}": _saved(self._members[row].trainer.state) for row in rows},
-                "steps": np.array([m.steps for m in members], np.int64),
-                "evaluation_steps": np.array([m.evaluation_steps for m in members], np.int64),
-                "finite": np.array([m.finite for m in members]),
+            groups[group] = {
+                "each": {uid: state.pop("learned") for uid, state in states.items()},
+                "hyper": {name: np.array([x[name] for x in hyper], np.float32) for name in hyper[0]},
                 "fitness": self._fitness[rows],
-                "hyper": {name: np.array([x[name] for x in hyper], np.float64) for name in hyper[0]},
+                "rest": {
+                    "members": states,
+                    "steps": np.array([m.steps for m in members], np.int64),
+                    "evaluation_steps": np.array([m.evaluation_steps for m in members], np.int64),
+                    "finite": np.array([m.finite for m in members]),
+                },
             }
         return groups
 
     def restore(self, states: dict[str, PyTree], generation: int) -> None:
-        """Continue from a `state` that was saved at the end of `generation`."""
         self._generation = generation
-        for name, rows in self._rows().items():
-            saved = states[name]
+        for group, rows in self._rows().items():
+            saved, rest = states[group], states[group]["rest"]
             self._fitness[rows] = saved["fitness"]
             for i, row in enumerate(rows):
-                member, state = self._members[row], saved["members"][f"{self.uid[row]:08d}"]
+                member, uid = self._members[row], f"{self.uid[row]:08d}"
+                state = rest["members"][uid]
                 member.trainer.state = TrainerState(
-                    state["learned"], state["memory"], _own(state["own"], self.uid[row])
+                    saved["each"][uid], state["memory"], _own(state["own"], self.uid[row])
                 )
                 member.trainer.hyper = {name: float(x[i]) for name, x in saved["hyper"].items()}
-                member.steps, member.finite = int(saved["steps"][i]), bool(saved["finite"][i])
-                member.evaluation_steps = int(saved["evaluation_steps"][i])
+                member.steps, member.finite = int(rest["steps"][i]), bool(rest["finite"][i])
+                member.evaluation_steps = int(rest["evaluation_steps"][i])
 
     def _rows(self) -> dict[str, np.ndarray]:
         """The rows of each group, by the name of its part of a checkpoint."""
         ends = np.cumsum([len(uids) for uids in self._groups])
         rows = np.split(np.arange(len(self.uid)), ends[:-1])
-        return {part_of(u): r for u, r in zip(self._groups, rows, strict=True)}
+        return {part_name(u): r for u, r in zip(self._groups, rows, strict=True)}
 
     def close(self) -> None:
         """End the processes."""
@@ -276,8 +275,8 @@ class TrainerShard:
                     for future in done:
                         future.result()
                     while not self._notes.empty():
-                        self._note(self._notes.get())
-                    self._pause((), len(results) / n)
+                        self._setup.note(self._notes.get())
+                    self._setup.pause((), len(results) / n)
             except BaseException:
                 self._over = True
                 while running:  # no thread may wait for a process, nor start it again

@@ -1,0 +1,88 @@
+"""How what members have learned acts, without members: champions and what is exported of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from shoal.core.arrays import Named
+from shoal.core.errors import BadInput
+from shoal.core.spec import ActionSpace
+from shoal.core.types import Agent, PyTree
+from shoal.environments.spaces import to_bounds
+from shoal.trainers.remote import RemoteTrainer
+from shoal.trainers.trainer import TrainerState
+from shoal.trainers.trainers import Trainers
+
+
+class Policy(NamedTuple):
+    """How a champion acts: `greedy`, `carry` and `sees` as those of `Agent`, with actions of the environment's space.
+
+    save: writes it as the library does that has trained it, and returns the files; None where Shoal writes it
+    """
+
+    greedy: Callable[..., tuple[Any, PyTree]]
+    carry: Callable[[tuple[int, ...]], PyTree]
+    sees: tuple[str, ...] = ()
+    save: Callable[[Path], list[str]] | None = None
+
+
+class Acting(NamedTuple):
+    """What members of a kind learn, and how it acts.
+
+    learned: its shapes and dtypes; `Named` where only its trainer knows them
+    policy: (learned, hyperparameters) -> Policy
+    """
+
+    learned: PyTree
+    policy: Callable[[PyTree, dict[str, float]], Policy]
+
+
+def by_agent(agent: Agent, space: ActionSpace) -> Acting:
+    """Of members of an agent where actions are of this space."""
+
+    def greedy(learned: PyTree, obs: PyTree, carry: PyTree) -> tuple[Any, PyTree]:
+        action, carry = agent.greedy(learned, obs, carry)
+        return to_bounds(space, action), carry
+
+    shapes = jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned
+    policy = Policy(jax.jit(greedy), agent.carry, agent.sees)
+    return Acting(shapes, lambda learned, hyper: policy)
+
+
+def by_trainer(name: str, make: Callable[[], Trainers]) -> Acting:
+    """Of members that `make` gives the trainers of: what one does in a process of its own, which starts when it is asked."""
+
+    def policy(learned: PyTree, hyper: dict[str, float]) -> Policy:
+        @cache
+        def trainer() -> tuple[Trainers, RemoteTrainer]:
+            trainers = make()
+            (process,) = trainers.open(1)
+            remote = RemoteTrainer(process, 0, hyper, 0)
+            remote.state = TrainerState(learned, {}, {})
+            return trainers, remote
+
+        def act(learned: PyTree, obs: Any, carry: PyTree) -> tuple[Any, PyTree]:
+            trainers, remote = trainer()
+            if not trainers.acts:
+                raise BadInput(f"{name} has no `act`: it can be evaluated, but not asked for actions")
+            return remote.act(obs), carry
+
+        def save(file: Path) -> list[str]:
+            trainers, remote = trainer()
+            try:
+                if not trainers.exports:
+                    raise BadInput(f"{name} has no `export`, and what its arrays mean is known to it alone")
+                if file.suffix in (".onnx", ".npz"):
+                    raise BadInput(f"{file}: {name} writes files of its own kind, such as .zip of Stable-Baselines3")
+                return remote.export(file)
+            finally:
+                trainers.close()
+
+        return Policy(act, lambda shape: (), save=save)
+
+    return Acting(Named(), policy)

@@ -1,0 +1,29 @@
+"""Shards of members, made of their parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shoal.core.types import Learner, SearchLearner
+from shoal.environments.measurement import Measurement
+from shoal.members.drawn import Drawn, DrawnShard
+from shoal.members.living import Living, LivingShard
+from shoal.members.shard import Pause, Setup
+
+
+def living(
+    environment: Any,
+    learner: Learner,
+    uid: np.ndarray,
+    seed: int,
+    measurement: Measurement,
+    pause: Pause = lambda result, done: None,
+    copy_memory: bool = False,
+) -> LivingShard:
+    return LivingShard(Living(environment, learner, copy_memory), uid, Setup(seed, measurement, pause=pause))
+
+
+def drawn(environment: Any, learner: SearchLearner, uid: np.ndarray, seed: int, measurement: Measurement) -> DrawnShard:
+    return DrawnShard(Drawn(environment, learner), uid, Setup(seed, measurement))
