@@ -90,6 +90,7 @@ def test_round_trip(saved: Path) -> None:
         "pair": [1, 2.5],
         "bytes": 0,
         "crc32": 0,
+        "format": checkpoint.FORMAT,
     }
 
 
@@ -571,3 +572,11 @@ def test_a_pipe_in_the_place_of_a_file(saved: Path, name: str) -> None:
 def test_json_that_cannot_be_read_or_written_again(saved: Path, text: str) -> None:
     (saved / MANIFEST).write_text(text)
     assert f"no readable {MANIFEST} (" in damaged(saved)
+
+
+def test_what_another_version_has_written_is_refused_in_one_line(saved: Path) -> None:
+    manifest = unseal(saved / MANIFEST)
+    manifest.pop("manifest_crc32", None)
+    write_file(saved / MANIFEST, seal(manifest | {"format": checkpoint.FORMAT - 1}))
+    with pytest.raises(BadInput, match="^[^\n]*another version of Shoal has written it, and this one cannot read it$"):
+        read(saved, tree())

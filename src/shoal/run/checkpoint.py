@@ -22,6 +22,7 @@ from shoal.core.types import PyTree
 from shoal.members.shard import SHARD
 
 DATA, MANIFEST = "state.safetensors", "manifest.json"
+FORMAT = 2  # of what is written: how arrays are named, and which parts there are
 READINGS = 3  # of what a run that goes on replaces meanwhile
 MOMENT = 0.01  # seconds; longer than the two renames by which a folder is replaced
 T = TypeVar("T")
@@ -53,15 +54,18 @@ def write(folder: Path, tree: PyTree, manifest: dict[str, Any], staging: Staging
     making.mkdir()
     try:
         write_file(making / DATA, data)
-        write_file(making / MANIFEST, seal(manifest | about))
+        write_file(making / MANIFEST, seal(manifest | about | {"format": FORMAT}))
         staging.put(making, folder)
     finally:
         shutil.rmtree(making, ignore_errors=True)
 
 
 def read_manifest(folder: Path, within: Path) -> dict[str, Any]:
-    """The manifest of a checkpoint or champion of the run `within`. Raises Damaged."""
-    return unseal(folder / MANIFEST, within)
+    """The manifest of a checkpoint or champion of the run `within`. Raises Damaged, and BadInput for one of another format."""
+    manifest = unseal(folder / MANIFEST, within)
+    if manifest.get("format") != FORMAT:
+        raise BadInput(f"{folder}: another version of Shoal has written it, and this one cannot read it")
+    return manifest
 
 
 def read_arrays(folder: Path, within: Path) -> tuple[Arrays, dict[str, Any]]:
@@ -164,6 +168,7 @@ class Checkpoints:
             while len(found := sorted(making.glob("[!.]*.json"))) < all_parts:
                 time.sleep(0.002)
             manifest = manifest | {
+                "format": FORMAT,
                 "generation": generation,
                 "parts": {p.stem: json.loads(p.read_text()) for p in found},
             }
