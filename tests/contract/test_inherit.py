@@ -16,7 +16,8 @@ from support.tiny import hyper_of, kinds, make_agent, member, same, walk
 from shoal.core import tree
 from shoal.core.evolution import Decision
 from shoal.environments.measurement import Measurement
-from shoal.members.living import LivingShard
+from shoal.members.living import Living, LivingShard
+from shoal.members.shard import Setup
 from shoal.rl import replay_memory as ring
 from shoal.rl.independent import independent
 
@@ -32,7 +33,8 @@ class Case:
     def __init__(self, name: str, actions: str, **options: Any):
         self.agent = agent = make_agent(name, actions, **SETTINGS.get(name, {}))
         self.hyper = {k: np.asarray(v) for k, v in hyper_of(name, agent, N)._asdict().items()}
-        self.shard = living(walk(actions), independent(agent), UID, 0, Measurement(episodes=3), **options)
+        self.kind = Living(walk(actions), independent(agent), **options)
+        self.shard = LivingShard(self.kind, UID, Setup(0, Measurement(episodes=3)))
 
     def begin(self, **changed: Any) -> LivingShard:
         self.shard.begin(self.hyper | {k: np.float32(v) for k, v in changed.items()})
@@ -208,7 +210,7 @@ def test_whoever_takes_over_from_a_diverged_member_can_live(case):
 
 def test_a_snapshot_is_what_a_child_would_get(case):
     shard = case.begin()
-    (snapshot, memory), shape = shard.snapshot(2), shard.snapshot_shape()
+    (snapshot, memory), shape = shard.snapshot(2), case.kind.snapshot
     shard.to_host()
     from_host = shard.snapshot(2)
     shard.to_device()
@@ -254,7 +256,7 @@ REPLAYING = {name: actions for name, actions in kinds() if has_memory(name, acti
 @pytest.fixture(scope="module", params=REPLAYING.items(), ids="-".join)
 def pair(request: pytest.FixtureRequest) -> tuple[Case, Case]:
     """The same members where memory is a member's own and where it is copied."""
-    return Case(*request.param), Case(*request.param, copy_memory=True)
+    return Case(*request.param), Case(*request.param, copies_memory=True)
 
 
 def test_agents_with_memory_are_known():

@@ -373,7 +373,7 @@ def test_one_that_is_removed_while_it_is_read(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(Checkpoints, "newest", goes_on)
     generation, shards = checkpoints.newest_arrays()
-    assert (generation, shards["shard-0000"]["['x']"].tolist()) == (2, [2, 2, 2])
+    assert (generation, shards["shard-0000"]["x"].tolist()) == (2, [2, 2, 2])
     (tmp_path / "c" / "00000002" / PART).unlink()
     with pytest.raises(BadInput, match="no whole checkpoint"):
         checkpoints.newest_arrays()

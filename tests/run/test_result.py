@@ -13,6 +13,7 @@ from support.runs import flags, shoal, tiny
 
 from shoal.commands.evaluate import evaluate
 from shoal.core.errors import BadInput
+from shoal.members.compiled import CompiledTester
 from shoal.members.living import LivingShard
 from shoal.members.rollouts.device import DeviceRollouts
 from shoal.run.loop import train
@@ -24,7 +25,8 @@ pytestmark = pytest.mark.usefixtures("shared_programs")
 def played(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """What every test of a champion returns."""
     returns: list[float] = []
-    monkeypatch.setattr(LivingShard, "test", lambda *arguments: np.array(returns))
+    for tester in (LivingShard, CompiledTester):
+        monkeypatch.setattr(tester, "test", lambda *arguments: np.array(returns))
     return returns
 
 

@@ -94,7 +94,7 @@ class Compiled(ABC):
         """The shard of the members uid [N]."""
 
     def tester(self, setup: Setup) -> Tester:
-        return _Tester(self, setup)
+        return CompiledTester(self, setup)
 
     def close(self) -> None:  # noqa: B027
         """It holds nothing."""
@@ -222,7 +222,7 @@ class CompiledShard(ABC):
         self.evaluation_steps = int(counters["evaluation_steps"])
 
 
-class _Tester:
+class CompiledTester:
     """One policy in the environment of a kind; see `Tester`."""
 
     def __init__(self, kind: Compiled, setup: Setup):

@@ -61,7 +61,7 @@ def write(folder: Path, tree: PyTree, manifest: dict[str, Any], staging: Staging
 
 
 def read_manifest(folder: Path, within: Path) -> dict[str, Any]:
-    """The manifest of a checkpoint or champion of the run `within`. Raises Damaged, and BadInput for one of another format."""
+    """The manifest of a checkpoint or champion of the run `within`. Raises Damaged; BadInput for another format."""
     manifest = unseal(folder / MANIFEST, within)
     if manifest.get("format") != FORMAT:
         raise BadInput(f"{folder}: another version of Shoal has written it, and this one cannot read it")
