@@ -12,9 +12,11 @@ from tyro.conf import Positional, arg
 from shoal.commands.arguments import call, one_by_one, overrides_last
 from shoal.commands.endings import code_of, console, say, scored, show
 from shoal.commands.flags import (
+    NO_ISAAC_FLAGS,
     NOTHING,
     File,
     Flags,
+    IsaacFlags,
     Quiet,
     Run,
     Set,
@@ -27,7 +29,6 @@ from shoal.commands.flags import (
     look_here,
     stated,
 )
-from shoal.commands.isaac_flags import NONE, IsaacFlags
 from shoal.core.errors import BadField
 from shoal.core.interrupts import BAD_INPUT, DONE, FAILED, INTERRUPTED, Failed, Interrupted, ending
 from shoal.core.visible import in_shell
@@ -238,7 +239,7 @@ def import_(
     ] = (),
     task: Annotated[str | None, flag("ID", "the task, such as Isaac-Cartpole-v0")] = None,
     workers: Annotated[int, flag("N", "machines that will share a directory")] = 1,
-    flags: Annotated[Any, arg(constructor=IsaacFlags)] = NONE,
+    flags: Annotated[Any, arg(constructor=IsaacFlags)] = NO_ISAAC_FLAGS,
     out: Annotated[Path | None, flag("OUT", "where to write it (default: it is printed)", "-o")] = None,
 ) -> int:
     """Make an experiment file of what Isaac Lab's population-based training is told."""

@@ -7,8 +7,8 @@ from dataclasses import fields
 import pytest
 
 from shoal import cli
+from shoal.commands.flags import IsaacFlags
 from shoal.commands.import_isaac import translate
-from shoal.commands.isaac_flags import IsaacFlags
 from shoal.core.errors import BadInput
 from shoal.core.evolution import Range
 from shoal.core.yaml_text import parse

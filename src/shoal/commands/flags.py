@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,12 +32,13 @@ WHOLE = PrimitiveConstructorSpec(  # tyro's own for `int | None` offers "None" i
 
 
 def flag(metavar: str | None, help: str, *aliases: str) -> Any:
-    """What the help says of a flag, and its default, if that says something."""
+    """What the help says of a flag. Its default is told where the help does so, or where it is more than nothing."""
+    text, told, default = help.partition(" (default: ")
 
-    def default(value: str) -> str:
+    def hint(value: str) -> str:
         return "" if value in ("", "''", "None", "False") else f"(default: {value})"
 
-    return arg(metavar=metavar, help=help, help_behavior_hint=default, aliases=aliases)
+    return arg(metavar=metavar, help=text, help_behavior_hint=told[1:] + default if told else hint, aliases=aliases)
 
 
 Whole = Annotated[int | None, WHOLE]
@@ -149,3 +150,41 @@ def look_here(wanted: bool = True) -> None:
     """Find module:object of the user's own in the current directory, as `python -m` would."""
     if wanted:
         sys.path.append(os.getcwd())
+
+
+# Isaac Lab's own, which `shoal import isaac` takes as they are.
+SWITCH = None  # in place of what a flag takes; N is a whole number
+PLACED = {  # and where
+    "num_envs": ("N", "env.scene.num_envs"),
+    "headless": (SWITCH, "as always"),
+    "track": (SWITCH, "wandb"),
+    "wandb_project_name": ("NAME", "wandb.project"),
+}
+LEFT_OUT = {  # and why
+    "rl_library": ("NAME", "the file is one of rl_games"),
+    "agent": ("NAME", "the file says it"),
+    "seed": ("N", "all that is random derives from the experiment's own seed"),
+    "max_iterations": ("N", "generations say how long a run is"),
+    "checkpoint": ("PATH", "start names a run that members begin with"),
+    "sigma": ("X", "members begin as the task's file says"),
+    "device": ("NAME", "processes.gpus says which GPUs there are"),
+    "distributed": (SWITCH, "processes.gpus says which GPUs there are"),
+    "enable_cameras": (SWITCH, "isaac_task.py starts the simulator, where that can be changed"),
+    "livestream": ("N", "isaac_task.py starts the simulator, without a screen"),
+    "video": (SWITCH, "nothing is filmed in training"),
+    "video_length": ("STEPS", "nothing is filmed in training"),
+    "video_interval": ("STEPS", "nothing is filmed in training"),
+    "wandb_name": ("NAME", "runs have the name of their directory"),
+    "wandb_entity": ("NAME", "set the variable WANDB_ENTITY"),
+}
+_HELP = PLACED | {name: (takes, f"left out: {why}") for name, (takes, why) in LEFT_OUT.items()}
+_KINDS = {SWITCH: bool, "N": Whole}
+IsaacFlags = make_dataclass(
+    "IsaacFlags",
+    [
+        (name, Annotated[_KINDS.get(takes, str | None), flag(takes, text)], False if takes is SWITCH else None)
+        for name, (takes, text) in _HELP.items()
+    ],
+    namespace={"__doc__": "flags of Isaac Lab's own command"},
+)
+NO_ISAAC_FLAGS = IsaacFlags()

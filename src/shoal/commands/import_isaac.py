@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from shoal.commands.isaac_flags import LEFT_OUT, NONE
+from shoal.commands.flags import LEFT_OUT, NO_ISAAC_FLAGS
 from shoal.core.errors import BadField, BadInput, unknown
 from shoal.core.visible import visible
 from shoal.core.yaml_text import read_yaml, write_yaml
@@ -60,7 +60,7 @@ def translate(
     overrides: Sequence[str] = (),
     task: str | None = None,
     workers: int = 1,
-    flags: Any = NONE,
+    flags: Any = NO_ISAAC_FLAGS,
 ) -> str:
     """An experiment file, as text. Raises BadInput for what is wrong in the file or cannot be had.
 
