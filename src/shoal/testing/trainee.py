@@ -106,9 +106,8 @@ class Trainee:
     def differences(self, a: TrainerState, b: TrainerState) -> list[str]:
         """The names of all arrays that differ."""
         ours, theirs = ({**x.learned, **{f"memory {k}": v for k, v in x.memory.items()}} for x in (a, b))
-        return [
-            k for k in sorted(ours | theirs) if k not in ours or k not in theirs or not self._equal(ours[k], theirs[k])
-        ]
+        same = {name for name in ours.keys() & theirs if self._equal(ours[name], theirs[name])}
+        return sorted((ours.keys() | theirs) - same)
 
     def expect_equal(self, a: TrainerState, b: TrainerState, wrong: str) -> None:
         """Raise AssertionError unless two states are equal."""

@@ -11,7 +11,7 @@ from shoal_trainers.live import LIVE
 
 
 class Adapter:
-    """One model of a library; see `Trainer`. What is missing here is that of the library.
+    """A model of a library as a trainer: what does not depend on which library it is.
 
     at_once: how many episodes an evaluation plays side by side
     """

@@ -188,10 +188,8 @@ class TrainerProcess:
         except Died as error:
             if self._described is not None:
                 raise
-            text = [error.how, *error.said][-1]
-            raise BadField(
-                "python", f"does not start as an interpreter with NumPy: {text}", value=self._python
-            ) from error
+            text = f"does not start as an interpreter with NumPy: {[error.how, *error.said][-1]}"
+            raise BadField("python", text, value=self._python) from error
         self._described, _ = self._ask("describe", asdict(self.recipe))
 
     @staticmethod

@@ -29,16 +29,13 @@ def description(trainer: Any) -> dict[str, Any]:
     """What a trainer says of itself. Raises BadRecipe."""
     with blamed("config"):  # some find out when they are asked
         hyper, space, limits, spec = (getattr(trainer, name, None) for name in ("hyper", "space", "limits", "spec"))
+    able = {name: hasattr(trainer, name) for name in ("act", "export")}
     try:
-        described = {
-            "hyper": _hyper(hyper),
-            "space": _space(space),
-            "limits": _as(_limits, "its limits are", limits, "and they must be {name: (lowest, highest)}"),
-            "spec": _as_json("its spec is", spec),
-        }
+        found = _as(_limits, "its limits are", limits, "and they must be {name: (lowest, highest)}")
+        spec = _as_json("its spec is", spec)
+        return {"hyper": _hyper(hyper), "space": _space(space), "limits": found, "spec": spec, **able}
     except Misreturned as error:
         raise BadRecipe("agent", str(error)) from error
-    return {**described, "act": hasattr(trainer, "act"), "export": hasattr(trainer, "export")}
 
 
 def _hyper(value: Any) -> dict[str, float]:
@@ -78,14 +75,7 @@ def report(value: Any) -> Report:
 def state(value: Any) -> TrainerState:
     """What `get_state` gave."""
     *parts, own = _parts("get_state returned", value, TrainerState)
-    wanted = "which is not an array of plain numbers"
-    learned, memory = (
-        {
-            name: _array(f"get_state returned {part}[{name!r}] =", x, wanted)
-            for name, x in _by_name(f"get_state returned {part} =", given, "arrays").items()
-        }
-        for part, given in zip(TrainerState._fields, parts)  # noqa: B905 (Python 3.8)
-    )
+    learned, memory = map(_arrays, TrainerState._fields, parts)
     given = "get_state returned own ="
     return TrainerState(learned, memory, _as_json(given, _by_name(given, own, "values")))
 
@@ -155,6 +145,12 @@ def _count(given: str, value: Any) -> int:
     if not (found.is_integer() and 0 <= found < 2**53):
         raise Misreturned(given, value, "which must be a whole number, not below 0")
     return int(found)
+
+
+def _arrays(part: str, value: Any) -> dict[str, np.ndarray]:
+    given, wanted = f"get_state returned {part}", "which is not an array of plain numbers"
+    arrays = _by_name(f"{given} =", value, "arrays")
+    return {name: _array(f"{given}[{name!r}] =", x, wanted) for name, x in arrays.items()}
 
 
 def _array(given: str, value: Any, wanted: str) -> np.ndarray:

@@ -57,7 +57,7 @@ def trainer(name: str) -> Callable[..., RlGames]:
 
 
 class RlGames(adapter.Adapter):
-    """One algorithm; see `Trainer`."""
+    """An algorithm of rl_games as a trainer."""
 
     def __init__(
         self,

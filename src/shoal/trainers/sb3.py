@@ -72,7 +72,7 @@ def trainer(name: str) -> Callable[..., Sb3]:
 
 
 class Sb3(adapter.Adapter):
-    """One model; see `Trainer`."""
+    """A model of Stable-Baselines3 as a trainer."""
 
     at_once = 16
 
