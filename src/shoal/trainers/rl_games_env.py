@@ -27,9 +27,8 @@ class Workers(IVecEnv):
         self._workers = [vecenv.RayWorker(name, own) for _ in range(num_actors)]
         self._seeds: list[int | None] = [None] * num_actors
         parameters = inspect.signature(self._workers[0].env.reset).parameters.values()
-        self._takes_seed = any(
-            p.name == "seed" or p.kind is p.VAR_KEYWORD for p in parameters
-        )  # as wrappers hand it on
+        # Wrappers of gymnasium hand it on.
+        self._takes_seed = any(p.name == "seed" or p.kind is p.VAR_KEYWORD for p in parameters)
         info = self.get_env_info()
         if info["agents"] != 1 or info["use_global_observations"] or info["observation_space"].shape is None:
             raise ValueError(f"{name} has several agents or observations: register a vecenv of your own for it")
@@ -40,11 +39,11 @@ class Workers(IVecEnv):
 
     def reset(self) -> np.ndarray:
         """Observations [N, ...]."""
-        obs = []
-        for i, (worker, seed) in enumerate(zip(self._workers, self._seeds, strict=True)):
-            obs.append(worker._obs_to_fp32(worker.env.reset(seed=seed)) if self._takes_seed else worker.reset())
-            self._seeds[i] = None
-        return np.stack(obs)
+        seeds, self._seeds = self._seeds, [None] * len(self._workers)
+        if not self._takes_seed:
+            return np.stack([worker.reset() for worker in self._workers])
+        pairs = zip(self._workers, seeds, strict=True)
+        return np.stack([worker._obs_to_fp32(worker.env.reset(seed=seed)) for worker, seed in pairs])
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Observations [N, ...], rewards float32 [N], dones bool [N], infos; where an episode ends, the next one begins."""
