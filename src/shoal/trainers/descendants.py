@@ -10,12 +10,11 @@ import os
 import signal
 from contextlib import suppress
 from pathlib import Path
-from typing import Set  # noqa: UP035 (Python 3.8)
 
 MARK = "SHOAL_TRAINER"  # the variable; its value is another one for each process of a trainer
 
 
-def marked(value: str) -> Set[int]:  # noqa: UP006
+def marked(value: str) -> set[int]:
     """The ids of the running processes with this value of the mark, but this one."""
     entry, found = os.fsencode(f"{MARK}={value}"), set()
     for place in Path("/proc").glob("[0-9]*"):
@@ -27,7 +26,7 @@ def marked(value: str) -> Set[int]:  # noqa: UP006
 
 def end(value: str) -> None:
     """End them all, those too that they start meanwhile."""
-    ended: Set[int] = set()  # noqa: UP006
+    ended: set[int] = set()
     while left := marked(value) - ended:
         for process in left:
             with suppress(ProcessLookupError, PermissionError):

@@ -109,8 +109,8 @@ class TrainerProcess:
 
     @property
     def description(self) -> dict[str, Any]:
-        """What its trainers can do: hyper, space, limits, spec (see `Trainer`), act (whether they can), python (its
-        version). Raises as `call` does."""
+        """What its trainers can do: hyper, space, limits and spec of a `Trainer`; whether they can act and export. Raises as
+        `call` does."""
         if self._described is None:
             self._start()
         assert self._described is not None

@@ -10,7 +10,6 @@ import contextlib
 import importlib
 import math
 import os
-import platform
 import select
 import signal
 import socket
@@ -77,7 +76,7 @@ class Server:
         try:
             kind = recipe.trainer_class(call["trainer"])
             self._build = lambda: recipe.build(kind, call)
-            return {**returned.description(self._build()), "python": platform.python_version()}
+            return returned.description(self._build())
         except recipe.BadRecipe:
             raise
         except (Exception, SystemExit) as error:
