@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -22,6 +22,8 @@ MEMBERS = 200  # members that are drawn one by one
 FEW = 30  # members whose staircases can be told apart
 MARKS = 300  # more rings than that hide what they mark
 TOGGLE = '<button class="view" type="button" aria-pressed="false">Plain axis</button>'
+
+Line = tuple[str, np.ndarray]  # its looks, and its values [G]
 
 
 @dataclass(frozen=True)
@@ -131,17 +133,15 @@ class RunData:
     @cached_property
     def shown(self) -> np.ndarray:
         """Columns that are drawn one by one: all, or the champion's lineage and an even sample of the others."""
-        everyone = np.arange(len(self.table.uids))
-        if len(everyone) <= MEMBERS:
-            return everyone
-        return np.unique(
-            np.r_[self.run.trace[1][-MEMBERS // 2 :], np.linspace(0, len(everyone) - 1, MEMBERS // 2).astype(int)]
-        )
+        total = len(self.table.uids)
+        some = np.r_[self.run.trace[1][-MEMBERS // 2 :], spaced(total, MEMBERS // 2)]
+        return np.arange(total) if total <= MEMBERS else np.unique(some)
 
     @cached_property
     def rows(self) -> np.ndarray:
         """Generations at which members are drawn: all, or as many as the page has room for."""
-        return spaced(len(self.table.generations), CELLS // (len(self.shown) * (len(self.run.space) + 1)), 30, 400)
+        room = CELLS // (len(self.shown) * (len(self.run.space) + 1))
+        return spaced(len(self.table.generations), min(max(room, 30), 400))
 
     @cached_property
     def style(self) -> str:
@@ -151,11 +151,10 @@ class RunData:
 
     def members(self, values: np.ndarray, axis: Axis, stairs: bool = False) -> list[str]:
         """One thin line per member."""
-        places = axis.place(values[np.ix_(self.rows, self.shown)])
-        if stairs:  # the risers of many staircases would hide everything
-            drawn = [charts.stairs(self.edges(self.rows), column, len(self.shown) <= FEW) for column in places.T]
-        else:
-            drawn = [charts.line(self.ends[self.rows], column) for column in places.T]
+        x, edges = self.ends[self.rows], self.edges(self.rows)
+        risers = len(self.shown) <= FEW  # those of many staircases would hide everything
+        lines = axis.place(values[np.ix_(self.rows, self.shown)]).T
+        drawn = (charts.stairs(edges, y, risers) if stairs else charts.line(x, y) for y in lines)
         return [charts.path(data, "m", member) for member, data in enumerate(drawn)]
 
     def curve(self, values: np.ndarray, axis: Axis, kind: str) -> str:
@@ -166,6 +165,24 @@ class RunData:
         """Values [G] that hold for a generation each."""
         return charts.path(charts.stairs(self.borders, axis.place(values)), kind)
 
+    def lines(
+        self,
+        heading: str,
+        finding: str,
+        reading: str,
+        lines: dict[str, Line],
+        axis: Axis,
+        stairs: bool = False,
+        **more: Any,
+    ) -> str:
+        """A figure of nothing but lines, by their names; nothing where none has a value."""
+        values, draw = {name: of for name, (_, of) in lines.items()}, self.staircase if stairs else self.curve
+        if not np.isfinite([*values.values()]).any():
+            return ""
+        layers = [draw(of, axis, looks) for looks, of in lines.values()]
+        keys = [(looks, name) for name, (looks, _) in lines.items()] if len(lines) > 1 else []
+        return self.figure(heading, finding, reading, values, (axis, layers), keys=keys, stairs=stairs, **more)
+
     def figure(
         self,
         heading: str,
@@ -173,7 +190,7 @@ class RunData:
         reading: str,
         lines: dict[str, np.ndarray] | None,
         *views: tuple[Axis, Iterable[str]],
-        keys: Iterable[tuple[str, str]] = (),
+        keys: Sequence[tuple[str, str]] = (),
         height: int = 240,
         by_generation: bool = False,
         below: str = "",
@@ -203,6 +220,7 @@ class RunData:
         table, at = self.table, np.ix_(self.rows, self.shown)
         tables = {"fitness": table.fitness} | {name: table.hyper[name] for name in self.run.space}
         whole = len(self.shown) == len(table.uids)
+        origin = (table.descent(row, before)[0] for before, row in pairwise(self.rows.tolist()))
         return {
             "generations": table.generations[self.rows],
             "steps": [int(s) if np.isfinite(s) else None for s in quantile(table.steps, 0.5)[self.rows]],
@@ -211,19 +229,14 @@ class RunData:
             "uids": table.uids[self.shown],
             "members": {name: values[at].T for name, values in tables.items()},
             # who stood where, some generations back, with the weights that a member has now: for the family tree
-            "origin": self._origin_of_rows() if whole else None,
+            "origin": [np.full(len(table.uids), -1), *origin] if whole else None,
             "founders": table.founders[self.rows] if whole else None,
         }
 
-    def _origin_of_rows(self) -> list[np.ndarray]:
-        """For each of `rows`, the columns at the one before from which the members descend."""
-        rows = pairwise(self.rows.tolist())
-        return [np.full(len(self.table.uids), -1), *(self.table.descent(row, before)[0] for before, row in rows)]
 
-
-def spaced(total: int, room: int, least: int = 1, most: int = 10**9) -> np.ndarray:
+def spaced(total: int, room: int) -> np.ndarray:
     """Rows, evenly spaced with both ends among them, as many as there is room for."""
-    return np.unique(np.linspace(0, total - 1, min(total, max(least, min(room, most)))).round().astype(int))
+    return np.unique(np.linspace(0, total - 1, min(total, max(1, room))).round().astype(int))
 
 
 def quantile(values: np.ndarray, q: float) -> np.ndarray:

@@ -110,8 +110,8 @@ def _founders(run_data: RunData) -> str:
         "Copying lets some families grow and others die out. A steep fall means that few starting points were given "
         "time; a level line means that the members hardly copied one another."
     )
-    view = axis, [run_data.staircase(living, axis, "median")]
-    return run_data.figure("Founders that live on", finding, reading, {"founders": living}, view, stairs=True)
+    lines = {"founders": ("median", living)}
+    return run_data.lines("Founders that live on", finding, reading, lines, axis, stairs=True)
 
 
 def _spread(run_data: RunData) -> str:

@@ -149,10 +149,8 @@ def decisions(run_data: RunData) -> str:
             drawn.append(figure(heading, "It has no value yet.", reading))
             continue
         axis, finding = Axis.over(np.r_[0, values], pad=0.06), _each_change(values, run_data.table.generations)
-        layers = [run_data.staircase(values, axis, "champion")]
-        drawn.append(
-            run_data.figure(heading, finding, reading, {said: values}, (axis, layers), height=220, stairs=True)
-        )
+        lines = {said: ("champion", values)}
+        drawn.append(run_data.lines(heading, finding, reading, lines, axis, stairs=True, height=220))
     return pair(*drawn)
 
 

@@ -5,57 +5,42 @@ from __future__ import annotations
 import numpy as np
 
 from shoal.report.charts import Axis
-from shoal.report.data import RunData, nothing, quantile
+from shoal.report.data import Line, RunData, nothing, quantile
 from shoal.report.lineage import inner, number
 from shoal.report.run import Run
 from shoal.report.words import text, went
 
 PURPOSES = {"train": "levels to train on", "validation": "validation levels", "test": "test levels"}
 
-Line = tuple[str, str, np.ndarray]  # its name, its looks, its values [G]
-
 
 def generalisation(run_data: RunData) -> str:
     """Returns on levels that were trained on, on others, and the gap between them; of population and champion."""
-    lines = _lines(run_data, "train", "c0", ": train") + _lines(run_data, "validation", "c1", ": validation")
+    lines = _lines(run_data, "train", "c0", ": train") | _lines(run_data, "validation", "c1", ": validation")
     on = on_levels(run_data.run)
     finding = f"The champion returned {', '.join(on)}." if on else "The champion has not been tested yet."
     reading = (
         "Both are measured after each generation, in as many episodes. Nobody trains on validation levels, and new "
         "ones are drawn each time; so what is learned by heart shows in the upper lines alone."
     )
-    returns = _drawn(run_data, "Returns on known and on new levels", finding, reading, lines, "return", 320)
-    gaps = _lines(run_data, "gap", "c4")
-    finding = f"It {went(gaps[0][2])} ({gaps[0][0]})."
+    axis = Axis.over([values for _, values in lines.values()], "return", 0.04)
+    drawn = run_data.lines("Returns on known and on new levels", finding, reading, lines, axis, height=320)
+    lines = _lines(run_data, "gap", "c4")
+    who, (_, values) = next(iter(lines.items()))
     reading = "What members return on the levels that they train on, less what they return on others: 0 is no gap."
-    gap = _drawn(run_data, "The gap", finding, reading, gaps, "train − validation", 220, (0.0,))
-    return (returns or nothing("No levels yet", "Nothing was measured on levels.")) + gap
+    axis = Axis.over(np.r_[0, *(values for _, values in lines.values())], "train − validation", 0.04)
+    gap = run_data.lines("The gap", f"It {went(values)} ({who}).", reading, lines, axis, height=220)
+    return (drawn or nothing("No levels yet", "Nothing was measured on levels.")) + gap
 
 
-def _drawn(
-    run_data: RunData, heading: str, finding: str, reading: str, lines: list[Line], label: str, height: int,
-    within: tuple[float, ...] = (),
-) -> str:  # fmt: skip
-    """Lines on an axis that holds `within` too; nothing where they have no values."""
-    values = {name: of for name, _, of in lines}
-    every = np.concatenate(list(values.values()))
-    if not np.isfinite(every).any():
-        return ""
-    axis = Axis.over(np.r_[within, every], label, 0.04)
-    layers = [run_data.curve(of, axis, looks) for _, looks, of in lines]
-    keys = [(looks, name) for name, looks, _ in lines]
-    return run_data.figure(heading, finding, reading, values, (axis, layers), keys=keys, height=height)
-
-
-def _lines(run_data: RunData, name: str, colour: str, of: str = "") -> list[Line]:
+def _lines(run_data: RunData, name: str, colour: str, of: str = "") -> dict[str, Line]:
     """The middle of the population, and along the champion's lineage; or the mean that members surround."""
     values = run_data.measured(f"levels/{name}")
     if run_data.run.about.drawn:
-        return [(f"the mean{of}", f"{colour} champion-line", values[:, 0])]
-    return [
-        (f"middle of the population{of}", f"{colour} d1", quantile(values, 0.5)),
-        (f"the champion’s lineage{of}", f"{colour} champion-line", run_data.along(values)),
-    ]
+        return {f"the mean{of}": (f"{colour} champion-line", values[:, 0])}
+    return {
+        f"middle of the population{of}": (f"{colour} d1", quantile(values, 0.5)),
+        f"the champion’s lineage{of}": (f"{colour} champion-line", run_data.along(values)),
+    }
 
 
 def on_levels(run: Run) -> list[str]:

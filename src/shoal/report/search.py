@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from shoal.report import charts
-from shoal.report.charts import PERCENT, Axis, line, path, rings
+from shoal.report.charts import PERCENT, Axis, path, rings
 from shoal.report.data import RunData, nothing, pair
 from shoal.report.figures import fitness_axis
 from shoal.report.words import many, text, went
@@ -36,8 +34,8 @@ def _returns(run_data: RunData) -> str:
     layers = [
         path(charts.band(x, axis.place(low), axis.place(high)), "band"),
         path(charts.band(x, axis.place(below), axis.place(above)), "inner"),
-        *_lines(x, axis.place(members), "median"),
-        *_lines(x, axis.place(mean), "champion", "pale"),
+        *_trend(run_data, members, axis, "median"),
+        *_trend(run_data, mean, axis, "champion", "pale"),
     ]
     if run_data.run.champion is not None:
         row = np.flatnonzero(run_data.table.generations == run_data.run.champion[1])
@@ -97,8 +95,8 @@ def hyperparameters(run_data: RunData) -> str:
         known = value[np.isfinite(value)]
         if len(known) and np.ptp(known) > 0:
             axis, reading = Axis.over(value, pad=0.06), "The same for all members of a generation."
-            view = axis, [run_data.staircase(value, axis, "champion")]
-            drawn += run_data.figure(name, f"It {went(value)}.", reading, {name: value}, view, height=220, stairs=True)
+            lines = {name: ("champion", value)}
+            drawn += run_data.lines(name, f"It {went(value)}.", reading, lines, axis, stairs=True, height=220)
     return drawn
 
 
@@ -128,8 +126,7 @@ def _deviation(run_data: RunData) -> str:
         "over all parameters. The dotted line is what the noise that is added to the variance makes of it, whoever is best."
     )
     lines = {"deviation": deviation, "of the added noise": noise}
-    keys = [("median", "deviation"), ("bound", "of the added noise")]
-    return _course(run_data, "Deviation of the distribution", f"It {went(deviation)}.", reading, lines, keys=keys)
+    return _course(run_data, "Deviation of the distribution", f"It {went(deviation)}.", reading, lines)
 
 
 def _course(
@@ -139,24 +136,23 @@ def _course(
     reading: str,
     lines: dict[str, np.ndarray],
     axis: Axis | None = None,
-    keys: Sequence[tuple[str, str]] = (),
 ) -> str:
     """One metric over time, a second one dotted; nothing where the first was not recorded."""
     values, *dotted = lines.values()
     if not np.isfinite(values).any():
         return ""
     axis = axis or Axis.over(np.r_[0, values, *dotted], pad=0.04)
-    layers = [run_data.curve(other, axis, "bound") for other in dotted]
-    layers += _lines(run_data.ends, axis.place(values), "median", "m")
+    layers = [run_data.curve(other, axis, "bound") for other in dotted] + _trend(run_data, values, axis, "median", "m")
+    keys = list(zip(("median", "bound"), lines, strict=False)) if dotted else []
     return run_data.figure(heading, finding, reading + _smoothing(run_data), lines, (axis, layers), keys=keys)
 
 
-def _lines(x: np.ndarray, y: np.ndarray, kind: str, thin: str = "") -> list[str]:
+def _trend(run_data: RunData, values: np.ndarray, axis: Axis, kind: str, thin: str = "") -> list[str]:
     """A line; through many values one of their running means, over a thin one of the values themselves if need be."""
-    if len(y) <= SMOOTH:
-        return [path(line(x, y), kind)]
-    single = [path(line(x, y), thin)] if thin else []
-    return [*single, path(line(x, smoothed(y, _window(len(y)))), kind)]
+    if len(values) <= SMOOTH:
+        return [run_data.curve(values, axis, kind)]
+    single = [run_data.curve(values, axis, thin)] if thin else []
+    return [*single, run_data.curve(smoothed(values, _window(len(values))), axis, kind)]
 
 
 def smoothed(values: np.ndarray, window: int) -> np.ndarray:
