@@ -57,14 +57,13 @@ def _tree(run_data: RunData) -> str:
         if rank[c] < COLOURS and (size or not crowded)
     ]
     keys += [("kin c7", "other founders")] if (living if crowded else len(families)) > COLOURS else []
-    axis, height = Axis(0, 1, named=()), int(np.clip(8 * len(table.uids), 140, 560))
-    if not crowded:
-        step, height = max(1, round(len(table.uids) / 26)), int(np.clip(26 * len(table.uids), 140, 560))
-        labels = [(1 - (at + 0.5) / len(table.uids), str(table.uids[at])) for at in range(0, len(table.uids), step)]
-        axis = Axis(0, 1, "member", named=labels)
+    count, step = len(table.uids), max(1, round(len(table.uids) / 26))
+    labels = [(1 - (at + 0.5) / count, str(table.uids[at])) for at in range(0, count, step)]
+    axis = Axis(0, 1, named=()) if crowded else Axis(0, 1, "member", named=labels)
+    height = int(np.clip((8 if crowded else 26) * count, 140, 560))
     return run_data.figure(
         "Family tree", finding, reading,
-        {} if len(run_data.shown) == len(table.uids) else None,  # pointing needs every member's data in the page
+        {} if len(run_data.shown) == count else None,  # pointing needs every member's data in the page
         (axis, layers), keys=keys, height=height, by_generation=True, below=_table(run_data),
         heights=y[run_data.rows].round(4),
     )  # fmt: skip

@@ -36,8 +36,9 @@ def fitness(run_data: RunData) -> str:
     ]
     finding = f"The best member {went(best)}, the middle of the population {went(median).removeprefix('went ')}."
     if np.isfinite(best).sum() == 1:
-        first = np.flatnonzero(np.isfinite(best))[0]
-        finding = f"Tested once: the best member reached {text(best[first])}, the middle one {text(median[first])}."
+        finding = (
+            f"Tested once: the best member reached {text(np.nanmax(best))}, the middle one {text(np.nanmax(median))}."
+        )
     reading = (
         "Each thin line is one member, tested after every generation; higher is better. The shaded band reaches from "
         "the worst member to the best."
@@ -101,9 +102,8 @@ def hyperparameter(run_data: RunData, name: str) -> str:
     finding = "There is no champion yet."
     who = "champion’s lineage" if run_data.run.about.copies else "champion"
     if len(known):
-        came_back = f"came back to {text(known[0])}, where it started"
-        course = came_back if known[0] == known[-1] else went(known)
-        finding = f"The {who} {f'kept {text(known[0])}' if np.ptp(known) == 0 else course}."
+        back = f"came back to {text(known[0])}, where it started" if known[0] == known[-1] else went(known)
+        finding = f"The {who} {f'kept {text(known[0])}' if np.ptp(known) == 0 else back}."
     if np.isfinite(lowest[-1]):
         finding += f" At the end all members lie between {text(lowest[-1])} and {text(highest[-1])}."
     ends = bounds.choices or tuple(b for b in (bounds.low, bounds.high) if b is not None)
@@ -143,14 +143,12 @@ def decisions(run_data: RunData) -> str:
     """How each decision that a method recorded went, over the generations."""
     drawn = []
     for name, said in told(run_data.run).items():
-        values, heading = run_data.common(name), said[0].upper() + said[1:]
-        reading = f"Decided after each generation; recorded as {name}."
-        if not np.isfinite(values).any():
-            drawn.append(figure(heading, "It has no value yet.", reading))
-            continue
-        axis, finding = Axis.over(np.r_[0, values], pad=0.06), _each_change(values, run_data.table.generations)
+        heading, values = said[0].upper() + said[1:], run_data.common(name)
+        finding = _each_change(values, run_data.table.generations)
+        reading, axis = f"Decided after each generation; recorded as {name}.", Axis.over(np.r_[0, values], pad=0.06)
         lines = {said: ("champion", values)}
-        drawn.append(run_data.lines(heading, finding, reading, lines, axis, stairs=True, height=220))
+        course = run_data.lines(heading, finding, reading, lines, axis, stairs=True, height=220)
+        drawn.append(course or figure(heading, finding, reading))
     return pair(*drawn)
 
 
@@ -159,6 +157,8 @@ def _each_change(values: np.ndarray, generations: np.ndarray) -> str:
     known = np.flatnonzero(np.isfinite(values))
     values, generations = values[known], generations[known]
     changed = np.flatnonzero(np.diff(values)) + 1
+    if not len(known):
+        return "It has no value yet."
     if not len(changed):
         return f"It was {text(float(values[0]))} throughout."
     if len(changed) <= TOLD:
@@ -180,8 +180,7 @@ def _speed(run_data: RunData) -> str:
     axis = Axis.over(np.r_[0, speed], "steps per second", 0.04, short=True)
     finding = f"Usually {short(float(np.nanmedian(speed)))} environment steps per second, all members together."
     reading = "One value per generation. The first may be lower: programs are compiled when they are first used."
-    layers = [run_data.curve(speed, axis, "median")]
-    return run_data.figure("Speed", finding, reading, {"steps per second": speed}, (axis, layers), height=220)
+    return run_data.lines("Speed", finding, reading, {"steps per second": ("median", speed)}, axis, height=220)
 
 
 def _phases(run_data: RunData) -> str:

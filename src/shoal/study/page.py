@@ -18,6 +18,7 @@ from shoal.core.visible import visible
 from shoal.records.jsonl import read_text
 from shoal.report import charts
 from shoal.report.data import figure, folded
+from shoal.report.overview import tiles
 from shoal.report.page import document
 from shoal.report.words import many, text
 from shoal.study import statistics
@@ -117,15 +118,11 @@ def _header(c: Comparison, name: str) -> str:
     done = len(results.outcomes)
     failed, made = len(results.failures), f"of {planned:,} planned" if done < planned else "all that were planned"
     state = "finished" if done + failed >= planned else "in progress"
-    facts = [
+    facts = tiles(
         ("Arms", str(len(study.arms)), ", ".join(study.arms)),
         ("Runs", f"{done:,}", f"{made}, {failed:,} failed" if failed else made),
         ("Tasks", str(len(results.tasks)), ", ".join(t for t in results.tasks if t) or str(study.base.get("env", ""))),
         ("Seeds", str(study.seeds), "of each arm"),
-    ]
-    tiles = "".join(
-        f"<div><dt>{name}</dt><dd>{escape(value)}<small>{escape(note)}</small></dd></div>"
-        for name, value, note in facts
     )
     told = " ".join(pair.told for pair in c.pairs if pair.p < LEVEL)
     if not told:
@@ -133,7 +130,7 @@ def _header(c: Comparison, name: str) -> str:
     notice = f'<p class="notice">{escape(_missing(c))} <a href="#runs">Which and why</a>.</p>' if failed else ""
     return (
         f'<p class="eyebrow">Report of a study <span class="status {state.split()[-1]}">{state}</span></p>'
-        f'<h1>{escape(name)}</h1>{notice}<p class="abstract">{escape(told)}</p><dl class="facts">{tiles}</dl>'
+        f'<h1>{escape(name)}</h1>{notice}<p class="abstract">{escape(told)}</p>{facts}'
     )
 
 
