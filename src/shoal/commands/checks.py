@@ -123,9 +123,7 @@ def storage(resolved: Resolved) -> Iterator[Finding]:
     seen = sum(math.prod(x.shape) * np.dtype(x.dtype).itemsize for x in jax.tree.leaves(spec.obs))
     step = (1 if agent.value else 2) * seen + 4 * math.prod(spec.action.shape) + 16
     rollout = agent.rollout * copies * step
-    changing = (
-        2 * (state + n * rollout) - replay
-    )  # one more of each while it changes; replay memory is written in place
+    changing = 2 * (state + n * rollout) - replay  # one more of each for a while; replay memory is written in place
     need = max(changing, COPIES_TO_SAVE * members)
     own = f", their replay memories ({readable(replay)})" if replay else ""
     text = f"about {readable(need)} for members{own} and rollouts ({readable(rollout)} of each member)"

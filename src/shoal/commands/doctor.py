@@ -128,9 +128,7 @@ def dry_run(resolved: Resolved) -> Iterator[Finding]:
             timings = [row["timing"] for row in read_lines(Path(folder) / "run/metrics.jsonl")]
         except Interrupted as error:
             raise KeyboardInterrupt from error
-        except (
-            Exception
-        ) as error:  # whatever an environment or an agent of one's own raises; there is nothing to resume
+        except Exception as error:  # whatever an environment or an agent of one's own raises
             cause = error.__cause__ if isinstance(error, Failed) else error
             named = "" if isinstance(error, (BadInput, Failed)) else f"failed: {type(error).__name__}: "
             yield problem("dry run", f"{named}{cause}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import jax
@@ -61,23 +62,20 @@ def _unread(environment: DeviceEnvironment, values: dict[str, float]) -> list[st
 
 def _idle(environment: HostEnvironment, values: dict[str, float]) -> list[str]:
     """The knobs without which the same actions lead a host environment through the same steps."""
-    found = []
-    for name, value in values.items():
-        if value == environment.knobs[name]:
-            continue
-        copies, rng = environment.open(2, None), np.random.default_rng(0)
-        try:
-            copies.turn({name: np.array([environment.knobs[name], value])})
+    usual, space = environment.knobs, environment.spec.action
+
+    def matters(name: str) -> bool:
+        rng = np.random.default_rng(0)
+        with closing(environment.open(2, None)) as copies:
+            copies.turn({name: np.array([usual[name], values[name]])})
             differs = _differ(copies.reset([0, 0]))
             for _ in range(STEPS):
-                one = np.asarray(to_bounds(environment.spec.action, _drawn(environment.spec.action, rng)[None]))
+                one = np.asarray(to_bounds(space, _drawn(space, rng)[None]))
                 now, _ = copies.step(np.repeat(one, 2, 0))
                 differs |= _differ((now.obs, now.reward))
-        finally:
-            copies.close()
-        if not differs:
-            found.append(name)
-    return found
+        return differs
+
+    return [name for name, value in values.items() if value != usual[name] and not matters(name)]
 
 
 def _differ(tree: Any) -> bool:
