@@ -37,8 +37,8 @@ from shoal.methods.methods import METHODS
 from shoal.methods.pbt.explore import EXPLORERS
 from shoal.methods.pbt.select import SELECTORS
 from shoal.study.statistics import improvement, improvement_interval
-from shoal.study.study import budgets, trials
-from shoal.study.study import read as read_study
+from shoal.study.study_file import budgets, trials
+from shoal.study.study_file import read as read_study
 from shoal.trainers.trainers import TrainerProcesses, Trainers, is_trainer
 
 ROOT = Path(__file__).parents[1]

@@ -33,7 +33,7 @@ from shoal.report.page import write_report
 from shoal.report.run import print_schedule
 from shoal.run.champion import best_of, load_champion
 from shoal.run.rundir import RunDirectory, read_totals
-from shoal.study.study import budgets, read, trials
+from shoal.study.study_file import budgets, read, trials
 
 SECONDS = 20.0  # none of these takes one
 EXPERIMENTS = [

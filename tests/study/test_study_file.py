@@ -11,7 +11,7 @@ from support.runs import SETTINGS
 from shoal.core.errors import BadInput
 from shoal.experiment.experiment import Experiment
 from shoal.study.sequences import Halving
-from shoal.study.study import budgets, read, scale_of, trials
+from shoal.study.study_file import budgets, read, trials
 
 ARMS = {"pbt": {}, "control": {"method": "seeds"}}
 
@@ -26,14 +26,14 @@ def test_runs_of_the_first_seed_come_first(tmp_path: Path) -> None:
     tasks = {"easy": {"scale": [0, 1]}, "hard": {"env": "Acrobot-v1", "scale": [-500, -100]}}
     arms = ARMS | {"single": {"population": 1, "generations": 8, "config": {"layers": [4]}}, "again": {"replay": "pbt"}}
     planned = trials(read(file(tmp_path, tasks=tasks, arms=arms)))
-    assert len(planned) == 2 * 2 * 4 and [t.seed for t in planned] == [0] * 8 + [1] * 8
-    assert str(planned[5].place) == "runs/hard/control/0"
+    assert len(planned) == 2 * 2 * 4 and [t.key.seed for t in planned] == [0] * 8 + [1] * 8
+    assert str(planned[5].key.place) == "runs/hard/control/0"
     single = next(t for t in planned if t.key == ("hard", "single", 1)).experiment
     assert (single.env, single.population, single.generations, single.seed) == ("Acrobot-v1", 1, 8, 1)
     assert single.config == SETTINGS["config"] | {"layers": [4]}  # field by field
-    again = next(t for t in planned if t.arm == "again")
-    assert again.replays == "pbt" and again.experiment.population == SETTINGS["population"]
-    assert scale_of(read(file(tmp_path, tasks=tasks)), "hard") == (-500, -100)
+    again = next(t for t in planned if t.key.arm == "again")
+    assert again.replays == ("easy", "pbt", 0) and again.experiment.population == SETTINGS["population"]
+    assert read(file(tmp_path, tasks=tasks)).scale("hard") == (-500, -100)
 
 
 def test_equal_budgets(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_halving_by_hand(population: int, generations: int, factor: int, rungs: 
     e = Experiment(population=population, generations=generations, seed=3)
     parts = Halving(factor).parts(e)
     assert [(p.population, p.generations) for p in parts] == rungs
-    assert sum(n * g for n, g in rungs) == population * generations and Halving(factor).count(e) == len(rungs)
+    assert sum(n * g for n, g in rungs) == population * generations
     assert all(p.method == "seeds" and "learning_rate" in p.space for p in parts), "from the ranges of the other arms"
     assert [p.seed for p in parts] == [3 + k * 1_000_000 for k in range(len(rungs))]
     places = [(str(place), part.start) for place, part in Halving(factor).runs(e, Path("a"))]
@@ -68,8 +68,8 @@ def test_sequences_cost_what_other_arms_cost(tmp_path: Path) -> None:
     arms = ARMS | {"halving": {"halving": 2, "generations": 4, "interval": 32}, "asked": {"ask": ASK}}
     study = read(file(tmp_path, arms=arms))
     assert set(budgets(study).values()) == {512}
-    asked = next(t for t in trials(study) if t.arm == "asked")
-    assert [(p.population, p.generations, p.space) for p in asked.sequence.parts(asked.experiment)] == [(1, 2, {})] * 4
+    asked = next(t for t in trials(study) if t.key.arm == "asked")
+    assert [(p.population, p.generations) for p in asked.sequence.parts(asked.experiment)] == [(1, 2)] * 4
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -28,9 +28,9 @@ from shoal.records.screen import Screen, styled
 from shoal.records.tensorboard import TensorBoard
 from shoal.run.loop import resume, train
 from shoal.study.places import NotOurs, begun
-from shoal.study.results import FILE, Outcome, failure_of, is_study, read_outcome, stranded
+from shoal.study.results import FILE, RunOutcome, is_study, read_outcome, stranded
 from shoal.study.sequences import FRESH, put_together
-from shoal.study.study import Study, Trial, budgets, dump, place, read, trials
+from shoal.study.study_file import RunKey, Study, Trial, budgets, dump, read, trials
 
 
 def conduct(file: Path, workspace: Path | None, console: Screen, quiet: bool = False) -> tuple[Path, int]:
@@ -48,7 +48,7 @@ def conduct(file: Path, workspace: Path | None, console: Screen, quiet: bool = F
     board = _Board(study, path, planned, console, quiet)
     for trial in planned:
         board.whole(trial)  # what is in the way shows before anything is trained
-    with board.shown():
+    with nullcontext() if quiet or not console.is_terminal else board.live():
         for patient in (False, True):
             while any(_do(trial, path, board, patient) for trial in planned):  # then again from the first
                 pass
@@ -58,9 +58,9 @@ def conduct(file: Path, workspace: Path | None, console: Screen, quiet: bool = F
 def _agree(study: Study, path: Path, file: Path) -> None:
     """Write study.yaml. Raises BadInput where it says something else, or nothing, of arms that have runs there."""
     before = read(path / FILE) if is_study(path) else Study()
-    for task, arm in product(before.tasks or [""], before.arms):
+    for task, arm in product(before.all_tasks, before.arms):
         now, then = ((s.base, s.arms.get(arm), s.tasks.get(task)) for s in (study, before))
-        if now != then and any((path / place(task, arm, seed)).exists() for seed in range(before.seeds)):
+        if now != then and any((path / key.place).exists() for key in before.runs(task, arm)):
             what = f"it has runs of {' '.join(filter(None, (task, arm)))} that the file does not describe"
             raise BadInput(f"{path} holds another study than {file}: {what}; name a free place with --workspace")
     try:
@@ -77,10 +77,9 @@ def _do(trial: Trial, path: Path, board: _Board, patient: bool) -> bool:
 
     patient: watch the holder of a lease for as long as it takes to see whether it is alive.
     """
-    source = board.source(trial)
-    if trial in board.failed or board.done(trial) or (source is not None and not board.done(source)):
+    if trial.key in board.failed or board.done(trial) or not board.may_begin(trial):
         return False
-    name = path / "leases" / "-".join(trial.place.parts[1:])
+    name = path / "leases" / "-".join(trial.key.parts)
     if name.exists() and not patient:
         return False
     name.parent.mkdir(exist_ok=True)
@@ -94,7 +93,7 @@ def _do(trial: Trial, path: Path, board: _Board, patient: bool) -> bool:
         attend()  # to a signal that came after the last time the lease asked
         if not board.done(trial):  # else another process was faster
             board.begin(trial, lease)
-            failure = _failure(lambda: _run(trial, path, board))
+            failure = _failure(trial, path, board)
             board.end(trial, failure)
             return failure is None
     finally:
@@ -102,35 +101,24 @@ def _do(trial: Trial, path: Path, board: _Board, patient: bool) -> bool:
     return False
 
 
-def _run(trial: Trial, path: Path, board: _Board) -> None:
-    """One run, or a sequence of them, from its start or from where it was stopped."""
+def _failure(trial: Trial, path: Path, board: _Board) -> str | None:
+    """Make a run, or a sequence of them, from its start or from where it was stopped. All that it names is what the study
+    names. Returns why it has failed, in one line. What would end all others too is raised: signals, and a disk that is full.
+    """
     runs = []
-    for run, experiment in board.parts(trial):
-        if not (begun(run, experiment) and (run / "result.json").exists()):
-            _make(run, experiment, board)
-        runs.append(run)
-    if trial.sequence is not None:
-        put_together(path / trial.place, runs)
-
-
-def _make(run: Path, experiment: Experiment, board: _Board) -> None:
-    """One run: go on where it was stopped, or begin it. All that it names is what the study names."""
-    experiment, recorders = replace(experiment, run_dir=str(run)), [board, TensorBoard()]
-    if begun(run, experiment):
-        resume(recorders=recorders, **as_given(experiment))
-    else:
-        train(experiment, recorders)
-
-
-def _failure(run: Callable[[], None]) -> str | None:
-    """Why a run has failed, in one line. What would end all others too is raised: signals, and a disk that is full."""
     try:
-        run()
-    except Failed as error:
-        if isinstance(error.__cause__, OSError):
+        for run, experiment in board.parts(trial):
+            experiment, recorders = replace(experiment, run_dir=str(run)), [board, TensorBoard()]
+            if not begun(run, experiment):
+                train(experiment, recorders)
+            elif not (run / "result.json").exists():
+                resume(recorders=recorders, **as_given(experiment))
+            runs.append(run)
+        if trial.sequence is not None:
+            put_together(path / trial.key.place, runs)
+    except (BadInput, Failed) as error:
+        if isinstance(error, Failed) and isinstance(error.__cause__, OSError):
             raise
-        return " ".join(str(error).splitlines())
-    except BadInput as error:
         return " ".join(str(error).splitlines())
     except (Interrupted, OSError):
         raise
@@ -143,51 +131,45 @@ class _Board(Recorder):
     """What stands where: a line for each arm, live in a terminal, and one for each run that ends."""
 
     def __init__(self, study: Study, path: Path, planned: list[Trial], console: Screen, quiet: bool):
-        self._study, self._path, self._planned, self._console, self._quiet = study, path, planned, console, quiet
-        self.failed: set[Trial] = set()
-        self._trial: Trial | None = None
+        self._study, self._path, self._console, self._quiet = study, path, console, quiet
+        self._trials = {trial.key: trial for trial in planned}
+        self._arms = {arm: study.runs(*arm) for arm in product(study.all_tasks, study.arms)}
+        self.failed: set[RunKey] = set()
+        self._key: RunKey | None = None
         self._lease: Lease | None = None
         self._share, self._total = 0.0, 1
         self._part, self._parts = 0, 1  # of a run that is a sequence of runs
-        self._done: dict[tuple[str, str, int], Outcome] = {}
+        self._done: dict[RunKey, RunOutcome] = {}
 
-    @contextmanager
-    def shown(self) -> Iterator[None]:
-        """The table is there for as long as this lasts."""
-        if self._quiet or not self._console.is_terminal:
-            yield
-            return
-        with Live(console=self._console, get_renderable=self._table, refresh_per_second=2):
-            yield
+    def live(self) -> Live:
+        """The table, for as long as it is entered."""
+        return Live(console=self._console, get_renderable=self._table, refresh_per_second=2)
 
     def begin(self, trial: Trial, lease: Lease) -> None:
         """A run begins, under a lease that must hold."""
-        self._trial, self._lease, self._share = trial, lease, 0.0
-        self._parts = 1 if trial.sequence is None else trial.sequence.count(trial.experiment)
+        self._key, self._lease, self._share = trial.key, lease, 0.0
+        self._parts = 1 if trial.sequence is None else len(trial.sequence.shares(trial.experiment))
         with suppress(OSError):
-            (self._path / failure_of(*trial.key)).unlink()
+            (self._path / trial.key.failure).unlink()
 
     def end(self, trial: Trial, failure: str | None) -> None:
         """A run has ended, or failed."""
-        self._trial = None
-        for other in self._planned:
+        self._key, key = None, trial.key
+        for other in self._trials.values():
             self.done(other)
-        name = " ".join(trial.place.parts[1:])
+        told: list[str | tuple[str, str]] = [("failed", "bold red"), f": {failure}"]
         if failure is None:
-            outcome = self._done[trial.key]
-            told: list[str | tuple[str, str]] = [
-                f"{outcome.score:.4g} in {outcome.row['seconds']:.0f} s; {self._left()}"
-            ]
+            outcome = self._done[key]
+            told = [f"{outcome.score:.4g} in {outcome.row['seconds']:.0f} s; {self._left()}"]
         else:
-            self.failed.add(trial)
-            file = self._path / failure_of(*trial.key)
+            self.failed.add(key)
+            file = self._path / key.failure
             file.parent.mkdir(parents=True, exist_ok=True)
             write_file(file, f"{failure}\n".encode())
-            told = [("failed", "bold red"), f": {failure}"]
         if not self._quiet or failure is not None:
-            self._console.print(styled(f"{name}: ", *told), soft_wrap=True)
-        for key, why in stranded(self._study, [trial.key] if failure is not None else []).items():
-            self._console.print(f"{' '.join(place(*key).parts[1:])}: {why}", soft_wrap=True)
+            self._console.print(styled(f"{' '.join(key.parts)}: ", *told), soft_wrap=True)
+        for other_key, why in stranded(self._study, [key] if failure is not None else []).items():
+            self._console.print(f"{' '.join(other_key.parts)}: {why}", soft_wrap=True)
 
     def start(self, event: Start) -> None:
         self._total, self._part = event.resolved.experiment.generations, 0
@@ -202,39 +184,31 @@ class _Board(Recorder):
     def done(self, trial: Trial) -> bool:
         """Whether a run is done, by this process or another one. Raises NotOurs."""
         if trial.key not in self._done:
-            found = read_outcome(self._path, *trial.key)
+            found = read_outcome(self._path, trial.key)
             if found is not None and self.whole(trial):
                 self._done[trial.key] = found
         return trial.key in self._done
 
-    def source(self, trial: Trial) -> Trial | None:
-        """The trial whose schedule another one follows."""
-        key = trial.task, trial.replays, trial.seed
-        return next((other for other in self._planned if other.key == key), None)
+    def may_begin(self, trial: Trial) -> bool:
+        """Whether the run is done whose schedule a trial follows, if it follows one. Raises NotOurs."""
+        return trial.replays is None or self.done(self._trials[trial.replays])
 
     def parts(self, trial: Trial) -> Iterator[tuple[Path, Experiment]]:
         """Where the runs of a trial lie, and their experiments; the next is asked for when one is done. Raises BadInput."""
-        run, e, source = self._path / trial.place, trial.experiment, self.source(trial)
+        run, e = self._path / trial.key.place, trial.experiment
         if trial.sequence is not None:
             yield from trial.sequence.runs(e, run)
-        elif source is not None:
-            yield (
-                run,
-                follower(
-                    self._path / source.place,
-                    population=e.population,
-                    generations=e.generations,
-                    seed=e.seed + FRESH,
-                    trust_code=True,  # it is the study's, and done
-                ),
-            )
+        elif trial.replays is not None:
+            source, seed = self._path / trial.replays.place, e.seed + FRESH
+            # What the source names may be imported: it is the study's, and done.
+            alone = follower(source, population=e.population, generations=e.generations, seed=seed, trust_code=True)
+            yield run, alone
         else:
             yield run, e
 
     def whole(self, trial: Trial) -> bool:
         """Whether all runs of a trial are done, as far as the study knows them. Raises NotOurs where one is another."""
-        source = self.source(trial)
-        if not (self._path / trial.place).exists() or (source is not None and not self.done(source)):
+        if not (self._path / trial.key.place).exists() or not self.may_begin(trial):
             return False
         try:
             return all(begun(run, e) and (run / "result.json").exists() for run, e in self.parts(trial))
@@ -245,31 +219,21 @@ class _Board(Recorder):
 
     def _left(self) -> str:
         """How far the study is, and for how long it will go on where this process does all that is left."""
-        seconds, failed = 0.0, {trial.key for trial in self.failed}
-        failed |= set(stranded(self._study, failed))
+        seconds, over = 0.0, {*self._done, *self.failed, *stranded(self._study, self.failed)}
         known = {key: x for key, o in self._done.items() if (x := o.row["seconds"]) == x}
-        for group in self._groups().values():
-            done = [known[t.key] for t in group if t.key in known]
-            every = list(known.values())
-            usual = sum(done) / len(done) if done else sum(every) / max(1, len(every))
-            seconds += usual * sum(t.key not in self._done and t.key not in failed for t in group)
+        for keys in self._arms.values():
+            usual = [known[key] for key in keys if key in known] or [*known.values()] or [0.0]
+            seconds += sum(usual) / len(usual) * sum(key not in over for key in keys)
         left = time.strftime("%H:%M:%S", time.gmtime(seconds)) if seconds < 86_400 else f"{seconds / 3600:.0f} hours"
-        return f"{len(self._done)} of {len(self._planned)} runs, {left} left"
-
-    def _groups(self) -> dict[tuple[str, str], list[Trial]]:
-        found: dict[tuple[str, str], list[Trial]] = {}
-        for trial in self._planned:
-            found.setdefault((trial.task, trial.arm), []).append(trial)
-        return found
+        return f"{len(self._done)} of {len(self._trials)} runs, {left} left"
 
     def _table(self) -> Table:
         table = Table(box=None, pad_edge=False, header_style="dim", title=self._left(), title_justify="left")
         for name in ("task", "arm", "runs", "mean of champions", "now"):
             table.add_column(name, justify="right" if name in ("runs", "mean of champions") else "left")
-        for (task, arm), group in self._groups().items():
-            scores = [self._done[t.key].score for t in group if t.key in self._done]
+        for (task, arm), keys in self._arms.items():
+            scores = [self._done[key].score for key in keys if key in self._done]
             mean = f"{sum(scores) / len(scores):.4g}" if scores else ""
-            at = self._trial if self._trial in group else None
-            now = f"seed {at.seed}, {self._share:.0%}" if at else ""
-            table.add_row(task, arm, f"{len(scores)}/{len(group)}", mean, now)
+            now = f"seed {self._key.seed}, {self._share:.0%}" if self._key in keys and self._key else ""
+            table.add_row(task, arm, f"{len(scores)}/{len(keys)}", mean, now)
         return table

@@ -84,7 +84,7 @@ def _band(curves: np.ndarray) -> np.ndarray:
 
 def curves(results: Results, task: str) -> str:
     """How fast each arm learned on a task."""
-    outcomes = [o.curve for key, o in results.outcomes.items() if key[0] == task and len(o.curve)]
+    outcomes = [o.curve for key, o in results.outcomes.items() if key.task == task and len(o.curve)]
     if not outcomes:
         return '<p class="empty">No run is done yet.</p>'
     steps = np.linspace(0, max(curve[-1, 0] for curve in outcomes), POINTS)
@@ -123,7 +123,7 @@ def profile(results: Results, scores: dict[str, np.ndarray]) -> str:
 
 def levels(results: Results) -> str:
     """Champions on levels of every purpose, and the population on known and new ones; of each task that has levels."""
-    return "".join(_champions(results, task) + _populations(results, task) for task in results.tasks)
+    return "".join(_champions(results, task) + _populations(results, task) for task in results.study.all_tasks)
 
 
 def _champions(results: Results, task: str) -> str:

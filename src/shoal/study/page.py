@@ -114,14 +114,18 @@ def render(results: Results) -> str:
 
 def _header(c: Comparison, name: str) -> str:
     results, study = c.results, c.results.study
-    planned = len(study.arms) * len(results.tasks) * study.seeds
+    planned = len(study.arms) * len(results.study.all_tasks) * study.seeds
     done = len(results.outcomes)
     failed, made = len(results.failures), f"of {planned:,} planned" if done < planned else "all that were planned"
     state = "finished" if done + failed >= planned else "in progress"
     facts = tiles(
         ("Arms", str(len(study.arms)), ", ".join(study.arms)),
         ("Runs", f"{done:,}", f"{made}, {failed:,} failed" if failed else made),
-        ("Tasks", str(len(results.tasks)), ", ".join(t for t in results.tasks if t) or str(study.base.get("env", ""))),
+        (
+            "Tasks",
+            str(len(results.study.all_tasks)),
+            ", ".join(t for t in results.study.all_tasks if t) or str(study.base.get("env", "")),
+        ),
         ("Seeds", str(study.seeds), "of each arm"),
     )
     told = " ".join(pair.told for pair in c.pairs if pair.p < LEVEL)
@@ -139,7 +143,7 @@ def _missing(c: Comparison) -> str:
     arms = Counter(arm for _, arm, _ in c.results.failures)
     told = ", ".join(f"{arm} {count}" for arm, count in arms.items())
     told = f"{many(arms.total(), 'run')} failed ({told}), and {'is' if arms.total() == 1 else 'are'} in no comparison"
-    told += ", nor are the other tasks of the same seed" if len(c.results.tasks) > 1 else ""
+    told += ", nor are the other tasks of the same seed" if len(c.results.study.all_tasks) > 1 else ""
     return f"{told}: an arm that fails where it is hard looks better than it is."
 
 
@@ -152,7 +156,7 @@ def _sections(c: Comparison) -> Iterator[tuple[str, str, str, str]]:
         of_scores += f" With fewer than {FEW} seeds it is too narrow."
     yield "scores", "Scores", of_scores, _scores(c)
     yield "pairs", "Who is better", "Every arm against every other, corrected for their number.", _pairs(c)
-    drawn = "".join(curves(c.results, task) for task in c.results.tasks)
+    drawn = "".join(curves(c.results, task) for task in c.results.study.all_tasks)
     yield "curves", "Curves", "How fast each arm learned.", drawn
     if any(o.on_levels for o in c.results.outcomes.values()):
         yield "levels", "Levels", "Was it the task that was learned, or the levels to train on?", levels(c.results)

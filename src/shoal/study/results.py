@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from shoal.records.jsonl import read_lines, read_text
 from shoal.report.generalisation import PURPOSES
 from shoal.report.lineage import count, number
 from shoal.report.run import mapping
-from shoal.study.study import Study, place, read, scale_of
+from shoal.study.study_file import RunKey, Study, read
 
 FILE = "study.yaml"
 KNOWN, NEW = list(PURPOSES)[:2]  # levels on which members are measured in every generation
@@ -28,7 +29,7 @@ COLUMNS = (
 )
 
 
-class Outcome(NamedTuple):
+class RunOutcome(NamedTuple):
     """How a run has ended. score: of its champion on fresh episodes, NaN where every member diverged.
 
     curve: [G, 2], training steps of all members so far, and the best fitness of the generation
@@ -52,37 +53,34 @@ class Results:
 
     path: Path
     study: Study
-    outcomes: dict[tuple[str, str, int], Outcome]
-    failures: dict[tuple[str, str, int], str]
+    outcomes: dict[RunKey, RunOutcome]
+    failures: dict[RunKey, str]
 
-    @property
-    def tasks(self) -> list[str]:
-        """The names of the tasks; one without a name where the study states none."""
-        return list(self.study.tasks) or [""]
-
-    def of(self, task: str, arm: str) -> list[Outcome]:
+    def of(self, task: str, arm: str) -> list[RunOutcome]:
         """The runs of an arm on a task that are done, by seed."""
-        return [self.outcomes[task, arm, s] for s in range(self.study.seeds) if (task, arm, s) in self.outcomes]
+        return [self.outcomes[key] for key in self.study.runs(task, arm) if key in self.outcomes]
 
     def seeds(self, arm: str) -> list[int]:
         """The seeds with which an arm is done on every task."""
-        wanted = range(self.study.seeds)
-        return [s for s in wanted if all((task, arm, s) in self.outcomes for task in self.tasks)]
+        wanted, tasks = range(self.study.seeds), self.study.all_tasks
+        return [s for s in wanted if all(RunKey(task, arm, s) in self.outcomes for task in tasks)]
 
     def scores(self, arm: str) -> np.ndarray:
         """[S, K] What the champions had on fresh episodes, each task in its scale; NaN for a run without a champion."""
-        table = np.array([[self.outcomes[task, arm, s].score for task in self.tasks] for s in self.seeds(arm)])
-        low, high = np.array([scale_of(self.study, task) for task in self.tasks]).T
-        return (table.reshape(-1, len(self.tasks)) - low) / (high - low)
+        tasks = self.study.all_tasks
+        return self._scaled([[self.outcomes[RunKey(task, arm, s)].score for task in tasks] for s in self.seeds(arm)])
 
     def counted(self, arm: str) -> np.ndarray:
         """[S, K] `scores` as they are compared: a run without a champion counts as the worst run of its task."""
-        table = self.scores(arm)
-        for k, task in enumerate(self.tasks):
-            every = [o.score for (t, _, _), o in self.outcomes.items() if t == task and np.isfinite(o.score)]
-            low, high = scale_of(self.study, task)
-            table[np.isnan(table[:, k]), k] = (min(every, default=low) - low) / (high - low)
-        return table
+        every = [[o.score for key, o in self.outcomes.items() if key.task == task] for task in self.study.all_tasks]
+        worst = self._scaled([min((x for x in found if np.isfinite(x)), default=np.nan) for found in every])
+        scores = self.scores(arm)
+        return np.where(np.isnan(scores), np.nan_to_num(worst), scores)  # the low end of the scale where all have none
+
+    def _scaled(self, table: list) -> np.ndarray:
+        """[..., K] Returns in the scale of each task."""
+        low, high = np.array([self.study.scale(task) for task in self.study.all_tasks]).T
+        return (np.array(table).reshape(-1, len(low)) - low) / (high - low)
 
     def curve(self, task: str, arm: str, steps: np.ndarray) -> np.ndarray:
         """[S, X] The best fitness so far of each seed after so many training steps of all members; NaN before the first."""
@@ -110,36 +108,29 @@ def read_results(path: Path) -> Results:
         raise BadInput(f"{path} holds no study: there is no {FILE} in it")
     study = read(path / FILE)
     outcomes, failures = {}, {}
-    for task in study.tasks or [""]:
-        for arm in study.arms:
-            for seed in range(study.seeds):
-                found = read_outcome(path, task, arm, seed)
-                if found is not None:
-                    outcomes[task, arm, seed] = found
-                elif failure := read_text(path / failure_of(task, arm, seed)):
-                    failures[task, arm, seed] = failure.strip()
+    for task, arm in product(study.all_tasks, study.arms):
+        for key in study.runs(task, arm):
+            if found := read_outcome(path, key):
+                outcomes[key] = found
+            elif failure := read_text(path / key.failure):
+                failures[key] = failure.strip()
     failures |= {key: why for key, why in stranded(study, failures).items() if key not in outcomes}
     return Results(path, study, outcomes, failures)
 
 
-def stranded(study: Study, failed: Iterable[tuple[str, str, int]]) -> dict[tuple[str, str, int], str]:
+def stranded(study: Study, failed: Iterable[RunKey]) -> dict[RunKey, str]:
     """The runs that would replay one that failed, and why they are not made."""
     return {
-        (task, arm, seed): f"not made, for {source} {seed}, whose schedule it replays, failed"
-        for task, source, seed in failed
+        RunKey(key.task, arm, key.seed): f"not made, for {key.arm} {key.seed}, whose schedule it replays, failed"
+        for key in failed
         for arm, changes in study.arms.items()
-        if changes.get("replay") == source
+        if changes.get("replay") == key.arm
     }
 
 
-def failure_of(task: str, arm: str, seed: int) -> Path:
-    """The file, within the study's directory, that says why a run has failed."""
-    return Path("failures", *place(task, arm, seed).parts[1:]).with_suffix(".txt")
-
-
-def read_outcome(path: Path, task: str, arm: str, seed: int) -> Outcome | None:
+def read_outcome(path: Path, key: RunKey) -> RunOutcome | None:
     """How a run has ended; None where it has not."""
-    run = path / place(task, arm, seed)
+    run = path / key.place
     result = mapping(parse_json, read_text(run / "result.json"))
     if not result:
         return None
@@ -147,9 +138,7 @@ def read_outcome(path: Path, task: str, arm: str, seed: int) -> Outcome | None:
     tested, fitness = _inner(champion, "evaluation"), [number(x) for x in _inner(result, "fitness").values()]
     score = number(tested.get("mean"))
     row = {
-        "task": task,
-        "arm": arm,
-        "seed": seed,
+        **key._asdict(),
         "score": score,
         "standard_error": number(tested.get("standard_error")),
         "episodes": _whole(tested.get("episodes")),
@@ -164,9 +153,9 @@ def read_outcome(path: Path, task: str, arm: str, seed: int) -> Outcome | None:
     points = [(number(line.get("steps")), number(_inner(line, "fitness").get("best"))) for line in lines]
     curve, none = np.array(points, float).reshape(-1, 2), np.empty((0, 3))
     if not np.isfinite(list(on_levels.values())).any():
-        return Outcome(score, row, curve, {}, none)
+        return RunOutcome(score, row, curve, {}, none)
     middles = [(number(line.get("steps")), _middle(line, KNOWN), _middle(line, NEW)) for line in lines]
-    return Outcome(score, row | on_levels, curve, on_levels, np.array(middles, float).reshape(-1, 3))
+    return RunOutcome(score, row | on_levels, curve, on_levels, np.array(middles, float).reshape(-1, 3))
 
 
 def _middle(line: dict[str, Any], levels: str) -> float:

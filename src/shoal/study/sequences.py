@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from shoal.core.atomic import parse_json, write_file
 from shoal.core.errors import BadField
@@ -24,20 +26,33 @@ MOST = 10_000  # runs of an arm, or of a sequence: each is planned before the fi
 FRESH = 1_000_000  # added to the seed from run to run, so that no two use the same
 
 
-class Sequence(Protocol):
-    """How runs, one after another, spend the budget of an experiment: its population times its generations."""
+class RunSequence(ABC):
+    """How runs, one after another, spend the budget of an experiment: its population times its generations.
 
-    def count(self, e: Experiment) -> int:
-        """How many runs there are."""
+    Members learn alone, from the ranges that the experiment tunes: where it names none, those that its method would.
+    """
+
+    @abstractmethod
+    def shares(self, e: Experiment) -> list[tuple[int, int]]:
+        """The members and the generations of each run. Raises BadInput."""
 
     def parts(self, e: Experiment) -> list[Experiment]:
         """The runs, as far as they are known before any is made. Raises BadInput."""
+        shares = self.shares(e)
+        resolved = resolve(e)
+        resolved.kind.close()
+        alone = replace(e, method="seeds", space=resolved.experiment.space or {})
+        seeds = itertools.count(e.seed, FRESH)
+        return [
+            replace(alone, population=n, generations=g, seed=seed) for (n, g), seed in zip(shares, seeds, strict=False)
+        ]
 
+    @abstractmethod
     def runs(self, e: Experiment, place: Path) -> Iterator[tuple[Path, Experiment]]:
         """Where each lies, and its experiment; the next is asked for when it is done. Raises BadInput."""
 
 
-def sequence_of(arm: Mapping[str, Any]) -> Sequence | None:
+def sequence_of(arm: Mapping[str, Any]) -> RunSequence | None:
     """That of an arm, from the fields that the study file has of it; None where it is a single run. Raises BadInput."""
     if "halving" in arm:
         return Halving(convert(int, arm["halving"], "halving"))
@@ -50,7 +65,7 @@ def sequence_of(arm: Mapping[str, Any]) -> Sequence | None:
 
 
 @dataclass(frozen=True)
-class Halving:
+class Halving(RunSequence):
     """Successive halving (Jamieson & Talwalkar 2016, arXiv 1502.07943; by a factor, as in Hyperband, Li et al. 2018, arXiv
     1603.06560, algorithm 1): members learn alone, and after each rung the best of them go on, which train for as much longer
     as there are fewer. So all rungs cost the same, and members that are stopped free their steps for the others.
@@ -66,22 +81,14 @@ class Halving:
         if self.factor < 2:
             raise BadField("halving", "must be at least 2", value=self.factor)
 
-    def count(self, e: Experiment) -> int:
-        return len(self._rungs(e.population, e.generations))
-
-    def parts(self, e: Experiment) -> list[Experiment]:
-        rungs = self._rungs(e.population, e.generations)
-        alone = replace(e, method="seeds", space=_tuned(e))
-        return [replace(alone, population=n, generations=g, seed=e.seed + k * FRESH) for k, (n, g) in enumerate(rungs)]
-
     def runs(self, e: Experiment, place: Path) -> Iterator[tuple[Path, Experiment]]:
         start = e.start
         for k, part in enumerate(self.parts(e)):
             yield place / str(k), replace(part, start=start)
             start = str(place / str(k))  # the fittest go on
 
-    def _rungs(self, population: int, generations: int) -> list[tuple[int, int]]:
-        """The members and generations of each rung. Raises BadInput where there are too few for a bracket."""
+    def shares(self, e: Experiment) -> list[tuple[int, int]]:
+        population, generations = e.population, e.generations
         if population < 2:
             raise BadField("population", "halving needs at least 2 members", value=population)
         sizes = [population]
@@ -96,7 +103,7 @@ class Halving:
 
 
 @dataclass(frozen=True)
-class Ask:
+class Ask(RunSequence):
     """An optimiser of hyperparameters by ask and tell, over single members: each of its trials is a run of one member.
 
     optimiser: module:name, called with (space, seed, runs): the ranges by name, see `Range`, a whole number, and how often
@@ -113,25 +120,24 @@ class Ask:
         if not 1 <= self.trials <= MOST:
             raise BadField("ask.runs", f"must be 1 to {MOST:,}", value=self.trials)
 
-    def count(self, e: Experiment) -> int:
-        return self.trials
-
-    def parts(self, e: Experiment) -> list[Experiment]:
-        self._space(e)
-        return self._singles(e)
-
-    def _singles(self, e: Experiment) -> list[Experiment]:
+    def shares(self, e: Experiment) -> list[tuple[int, int]]:
         generations, left = divmod(e.population * e.generations, self.trials)
         if left or not generations:
             problem = f"must divide population x generations = {e.population * e.generations}"
             raise BadField("ask.runs", problem, value=self.trials)
-        single = replace(e, method="seeds", population=1, generations=generations, space={})
-        return [replace(single, seed=e.seed + k * FRESH) for k in range(self.trials)]
+        return [(1, generations)] * self.trials
+
+    def parts(self, e: Experiment) -> list[Experiment]:
+        made = super().parts(e)
+        if not made[0].space:
+            raise BadField("space", "there is nothing to ask for: name the ranges to tune")
+        return made
 
     def runs(self, e: Experiment, place: Path) -> Iterator[tuple[Path, Experiment]]:
-        space = self._space(e)
+        parts = self.parts(e)
+        space = parts[0].space or {}
         optimiser = self._own(import_from(self.optimiser, "ask.optimiser"), space, e.seed, self.trials)
-        for k, part in enumerate(self._singles(e)):
+        for k, part in enumerate(parts):
             hyper, run = self._own(optimiser.ask), place / str(k)
             if not isinstance(hyper, Mapping) or hyper.keys() != space.keys():
                 raise BadField("ask.optimiser", f"its ask gave {hyper!r}", f"it must give {', '.join(space)}")
@@ -139,24 +145,11 @@ class Ask:
             if (run / "experiment.yaml").is_file() and not asked.items() <= of_run(run).hyper.items():
                 problem = f"it asks for other values than those with which {run} began"
                 raise BadField("ask.optimiser", problem, "let it draw from the seed that it is given")
-            yield run, replace(part, hyper=e.hyper | asked)
+            yield run, replace(part, space={}, hyper=e.hyper | asked)
             self._own(optimiser.tell, hyper, _fitness(_result(run)))
 
     def _own(self, function: Any, *arguments: Any) -> Any:
         return call_own("ask.optimiser", self.optimiser, function, *arguments)
-
-    def _space(self, e: Experiment) -> dict[str, Any]:
-        """The ranges that are tuned. Raises BadInput where there are none."""
-        if not (space := _tuned(e)):
-            raise BadField("space", "there is nothing to ask for: name the ranges to tune")
-        return space
-
-
-def _tuned(e: Experiment) -> dict[str, Any]:
-    """The ranges that an experiment tunes: where it names none, those that its method would. Raises BadInput."""
-    resolved = resolve(e)
-    resolved.kind.close()
-    return resolved.experiment.space or {}
 
 
 def put_together(place: Path, runs: list[Path]) -> None:

@@ -1,0 +1,237 @@
+"""The study file: arms of one experiment, and the runs that they amount to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import groupby, product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from shoal.core.errors import BadField, BadInput, unknown
+from shoal.core.schema import as_given, build, convert
+from shoal.core.yaml_text import read_yaml, write_yaml
+from shoal.experiment.experiment import Experiment
+from shoal.experiment.files import blame, from_dict, text_of
+from shoal.experiment.resolve import resolve
+from shoal.study.sequences import MOST, RunSequence, sequence_of
+
+FORBIDDEN = ("seed", "run_dir", "exchange")  # the study itself sets them
+OWN = ("replay", "halving", "ask")  # fields of an arm that no experiment has, of which it has one at most
+ALIKE = 0.01  # budgets that differ by less count as equal: intervals are whole rollouts
+
+
+class RunKey(NamedTuple):
+    """What tells a run of a study from the others. task: "" where the study states none."""
+
+    task: str
+    arm: str
+    seed: int
+
+    @property
+    def parts(self) -> list[str]:
+        """Those that there are, as text."""
+        return [*filter(None, map(str, self))]
+
+    @property
+    def place(self) -> Path:
+        """Where the run lies, within the study's directory."""
+        return Path("runs", *self.parts)
+
+    @property
+    def failure(self) -> Path:
+        """The file, within the study's directory, that says why the run has failed."""
+        return Path("failures", *self.parts).with_suffix(".txt")
+
+
+@dataclass(frozen=True)
+class Study:
+    """Arms of one experiment, each run with the same seeds."""
+
+    base: dict[str, Any] = field(default_factory=dict)
+    """fields of an experiment that all arms share"""
+    arms: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """by name, the fields in which each arm differs; `replay: ARM` trains anew with the schedule that a run of that arm
+    found, on seeds that nobody used; `halving: FACTOR` stops weak members for the sake of the others; `ask: {optimiser:
+    module:name, runs: NUMBER}` trains single members with what an optimiser asks for"""
+    tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """by name, the fields of several tasks, on each of which every arm is run, and `scale: [LOW, HIGH]`: the returns that
+    count as 0 and 1"""
+    seeds: int = 5
+    """runs of each arm: seeds 0, 1, 2, ..."""
+    unequal: bool = False
+    """arms may train for different numbers of steps"""
+
+    @property
+    def all_tasks(self) -> list[str]:
+        """The names of the tasks; one without a name where the study states none."""
+        return list(self.tasks) or [""]
+
+    def runs(self, task: str, arm: str) -> list[RunKey]:
+        """The runs of an arm on a task, by seed."""
+        return [RunKey(task, arm, seed) for seed in range(self.seeds)]
+
+    def scale(self, task: str) -> tuple[float, float]:
+        """The returns of a task that count as 0 and 1. Raises BadInput."""
+        given = self.tasks.get(task, {}).get("scale")
+        if given is None and len(self.tasks) < 2:
+            return 0.0, 1.0
+        try:
+            low, high = (float(x) for x in given)  # type: ignore[union-attr]
+        except (TypeError, ValueError):
+            low = high = 0.0
+        if not low < high:
+            problem = "write scale: [LOW, HIGH], the returns that count as 0 and 1, so that tasks can be put together"
+            raise BadField(f"tasks.{task}.scale", problem, value=given)
+        return low, high
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of a study.
+
+    experiment: of an arm that replays, the one that found the schedule, with this arm's population
+    replays: the run that has the schedule to follow
+    sequence: how several runs share its budget, where it is not one
+    """
+
+    key: RunKey
+    experiment: Experiment
+    replays: RunKey | None
+    sequence: RunSequence | None
+
+
+def read(path: Path) -> Study:
+    """Read a study file. Raises BadInput."""
+    text = text_of(path)
+    with blame(path):
+        values = read_yaml(text) or {}
+        if isinstance(values, dict) and "arms" not in values and "env" in values:
+            raise BadField("env", "this is one experiment, not a study of arms", "give the file to shoal train")
+        study: Study = build(Study, values, "")
+        _check(study)
+    return study
+
+
+def dump(study: Study) -> str:
+    """The study as YAML."""
+    return write_yaml(as_given(study))
+
+
+def _check(study: Study) -> None:
+    """Raise BadInput for what is wrong whatever the environments and agents."""
+    if not study.arms:
+        raise BadField("arms", "a study compares arms: name some", "such as arms: {pbt: {}, control: {method: seeds}}")
+    if not 1 <= study.seeds <= MOST:
+        raise BadField("seeds", f"must be 1 to {MOST:,}", value=study.seeds)
+    entries = {"base": study.base}
+    for kind, named in (("arms", study.arms), ("tasks", study.tasks)):
+        for name, entry in named.items():
+            if not name or name in (".", "..") or "/" in name or "\0" in name:
+                raise BadField(kind, "is a folder's name: no /", name=name)
+            entries[f"{kind}.{name}"] = entry
+    for prefix, entry in entries.items():
+        for name in FORBIDDEN:
+            if name in entry:
+                raise BadField(f"{prefix}.{name}", "the study sets it for each run")
+    for arm, changes in study.arms.items():
+        with _within(f"arms.{arm}"):
+            _check_arm(study, changes)
+    for task in study.tasks:
+        study.scale(task)
+
+
+def _check_arm(study: Study, changes: Mapping[str, Any]) -> None:
+    """The same of the changes of one arm."""
+    if len(several := [name for name in OWN if name in changes]) > 1:
+        raise BadField("", f"has {' and '.join(several)}", "an arm has one of them at most")
+    if sequence_of(changes) is not None and "method" in changes:
+        raise BadField("method", "its members learn alone", "leave it out")
+    other = convert(str | None, changes.get("replay"), "replay")
+    if other is None:
+        return
+    if other not in study.arms:
+        raise unknown("replay", other, study.arms)
+    if any(name in study.arms[other] for name in OWN):
+        raise BadField("replay", f"must name another arm, which has none of {', '.join(OWN)}", value=f"{other!r}")
+    if set(changes) - {"replay", "population"}:
+        raise BadField("", "an arm that replays is trained as the other was, so that only its population can differ")
+
+
+def trials(study: Study) -> list[Trial]:
+    """All runs: those of the first seed first, so that there is soon something to compare. Raises BadInput."""
+    arms = {(task, arm): experiment_of(study, task, arm) for task, arm in product(study.all_tasks, study.arms)}
+    made = []
+    for seed, ((task, arm), experiment) in product(range(study.seeds), arms.items()):
+        source = study.arms[arm].get("replay")
+        replays, sequence = source and RunKey(task, source, seed), sequence_of(study.arms[arm])
+        made.append(Trial(RunKey(task, arm, seed), replace(experiment, seed=seed), replays, sequence))
+    return made
+
+
+def experiment_of(study: Study, task: str, arm: str) -> Experiment:
+    """The experiment of an arm; of one that replays, see `Trial`. Raises BadInput."""
+    changes = {"base": study.base}
+    if task:
+        changes[f"tasks.{task}"] = {k: v for k, v in study.tasks[task].items() if k != "scale"}
+    for name in filter(None, (study.arms[arm].get("replay"), arm)):
+        changes[f"arms.{name}"] = {k: v for k, v in study.arms[name].items() if k not in OWN}
+    values: dict[str, Any] = {}
+    for prefix, changed in changes.items():
+        values = _merged(values, changed)
+        with _within(prefix):
+            experiment = from_dict(values)
+    return experiment
+
+
+def _merged(values: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields with changes; those of a mapping (config, hyper, fitness, ...) one by one, a method as a whole."""
+    made = dict(values)
+    for name, value in changes.items():
+        together = isinstance(value, dict) and isinstance(made.get(name), dict) and name not in ("method", "space")
+        made[name] = made[name] | value if together else value
+    return made
+
+
+def budgets(study: Study) -> dict[tuple[str, str], float]:
+    """Training steps of all members of a run, by task and arm; NaN where whole episodes make an interval.
+
+    Raises BadInput, which names the arm, where one cannot be trained, or where arms of a task have unlike budgets.
+    """
+    found: dict[tuple[str, str], float] = {}
+    for task in study.all_tasks:
+        told = {arm: _budget(study, task, arm) for arm in study.arms}
+        found |= {(task, arm): steps for arm, steps in told.items()}
+        known = [steps for steps in told.values() if steps == steps]
+        if study.unequal or (len(known) == len(told) and max(known) <= min(known) * (1 + ALIKE)):
+            continue
+        steps = ", ".join(f"{arm} {f'{n:,}' if n == n else 'by episodes'}" for arm, n in told.items())
+        raise BadField("arms", f"they do not train for equally many steps ({steps})", "mend it, or write unequal: true")
+    return found
+
+
+def _budget(study: Study, task: str, arm: str) -> float:
+    """That of an arm on a task."""
+    experiment, sequence = experiment_of(study, task, arm), sequence_of(study.arms[arm])
+    total: float = 0  # a whole number where it is known
+    with _within(f"arms.{arm}"):
+        parts = [experiment] if sequence is None else sequence.parts(experiment)
+        for part, alike in groupby(replace(part, seed=experiment.seed) for part in parts):
+            resolved = resolve(part)
+            resolved.kind.close()
+            steps = math.nan if resolved.steps is None else resolved.steps
+            total += steps * part.generations * part.population * len(list(alike))
+    return total
+
+
+@contextmanager
+def _within(prefix: str) -> Iterator[None]:
+    """Errors inside name what they are about."""
+    try:
+        yield
+    except BadField as error:
+        raise error.within(prefix) from error
+    except BadInput as error:
+        raise BadInput(f"{prefix}: {error}") from error
