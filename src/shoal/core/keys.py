@@ -26,7 +26,7 @@ def derive(key: Seed, *path: int | str) -> Seed:
 def draws(key: Seed, uid: np.ndarray, count: int) -> np.ndarray:
     """Uniform numbers in [0, 1), float64 [len(uid), count]. A member's row depends on (key, its uid) alone."""
     rows = [np.random.default_rng(_entropy(derive(key, int(u)))).random(count) for u in uid]
-    return np.stack(rows) if rows else np.empty((0, count))
+    return np.reshape(rows, (len(uid), count))
 
 
 def words(key: Seed, count: int) -> list[int]:

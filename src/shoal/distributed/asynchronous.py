@@ -28,7 +28,7 @@ class Worker:
         self._workspace, self._shard, self._like = workspace, shard, like
 
     def share(self, metrics: dict[str, np.ndarray], stop: bool) -> Shared:
-        """What `Synchronous.share` tells, of this worker's members."""
+        """What was measured of this worker's members."""
         cards = self._shard.cards()
         return Shared(cards, *self._shard.individuals(cards, metrics), self._shard.evaluation_steps, stop)
 
@@ -41,28 +41,23 @@ class Worker:
         states = [self._shard.snapshot(row) for row in range(len(cards.uid))]
         packed = [pack(state) for state in states]
         generation, names, rows = int(cards.generation[0]), columns(cards), to_rows(cards, {}, [])
+        own: list[tuple[Published | None, int]] = [(None, row) for row in range(len(rows))]
         while True:
             others = self._others(cards, generation, names)
             table = np.concatenate([rows, *(card.rows for card in others)])
             order = np.argsort(table[:, 0], kind="stable")  # by uid, so that the order is the same for every worker
             visible, _, _ = from_rows(table[order], cards, {})
-            owner = np.repeat(np.arange(-1, len(others)), [len(rows), *(len(card.rows) for card in others)])
-            start = np.flatnonzero(np.r_[True, owner[1:] != owner[:-1]])
+            sources = own + [(card, row) for card in others for row in range(len(card.rows))]
             mine = np.argsort(order)[: len(rows)]
             evolution, decision = decide(visible, mine)
             if not isinstance(decision, Decision):
                 raise BadField("method", "its evolver weighs members for a mean, which workers do not share")
-            parents = order[decision.parents]  # rows of `table`
+            parents = [sources[row] for row in order[decision.parents]]
             with suppress(Lost):
-                arrived = {
-                    i: self._read(others[owner[p]], int(p - start[owner[p] + 1]))
-                    for i, p in enumerate(parents)
-                    if owner[p] >= 0
-                }
+                arrived = {i: self._read(card, row) for i, (card, row) in enumerate(parents) if card is not None}
                 break
-        every = np.arange(len(rows))
-        local = np.where(owner[parents] >= 0, every, parents)
-        metrics = self._shard.apply(decision.part(every, local), arrived)
+        local = np.array([row if card is None else i for i, (card, row) in enumerate(parents)])
+        metrics = self._shard.apply(decision.part(np.arange(len(rows)), local), arrived)
         learned: PyTree = None if champion is None else states[champion][0]
         publish = partial(self._workspace.publish, generation, names, rows, packed)
         chosen = visible.take(decision.parents)

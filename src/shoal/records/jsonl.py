@@ -54,12 +54,12 @@ class Lines:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The objects of a JSONL file; a missing file is empty, and a half-written line is skipped."""
+    """The objects of a JSONL file, all at once."""
     return list(each_line(path))
 
 
 def each_line(path: Path) -> Iterator[dict[str, Any]]:
-    """The same, one after another."""
+    """The objects of a JSONL file, one after another; a missing file is empty, and a half-written line is skipped."""
     with suppress(*MISSING), open_file(path) as file:
         for line in file:
             try:

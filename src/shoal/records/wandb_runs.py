@@ -81,18 +81,14 @@ class WandbRuns(Recorder):
 
     def _run(self, name: str) -> Any:
         """A run of W&B, which goes on if it was there before."""
-        if name not in self._runs:
-            fresh = name not in self._ids
-            if fresh:
-                self._ids[name] = uuid.uuid4().hex[:12]
-                write_file(self._run_dir / "wandb.json", json.dumps(self._ids, indent=1).encode())
-            self._runs[name] = self._opened(name, fresh)
-        return self._runs[name]
-
-    def _opened(self, name: str, fresh: bool) -> Any:
-        settings, run_dir = self._settings, self._run_dir
+        if name in self._runs:
+            return self._runs[name]
+        settings, run_dir, fresh = self._settings, self._run_dir, name not in self._ids
+        if fresh:
+            self._ids[name] = uuid.uuid4().hex[:12]
+            write_file(run_dir / "wandb.json", json.dumps(self._ids, indent=1).encode())
         try:
-            return self._wandb.init(
+            self._runs[name] = self._wandb.init(
                 project=settings.project,
                 group=settings.group or run_dir.name,
                 job_type=POPULATION if name == POPULATION else "member",
@@ -107,3 +103,4 @@ class WandbRuns(Recorder):
             )
         except Exception as error:  # whatever keeps the package from its servers
             raise BadField("wandb", one_line(error), "with wandb: {mode: offline} it can be sent later") from error
+        return self._runs[name]
