@@ -48,7 +48,7 @@ class Returns:
         spent = since = time.monotonic()
         patience = PATIENCE * (spent - began)
         missing = order
-        while missing := [part for part in missing if not self._there(generation, part, shape)]:
+        while missing := [part for part in missing if not self.there(generation, part, shape)]:
             free = (part for part in missing if create_file(folder / f"{part:04d}.claim", b""))
             late = missing[0] if time.monotonic() - since > patience else None
             part = next(free, late)
@@ -65,28 +65,21 @@ class Returns:
         """Show what was measured, float64 [n, C]."""
         create_file(self._path(generation, part), seal({"rows": to_json(rows)}))
 
-    def read(self, generation: int, part: int, shape: tuple[int, int]) -> np.ndarray | None:
-        """The published returns of a part; a damaged file is removed, so that the part is measured again."""
+    def there(self, generation: int, part: int, shape: tuple[int, int]) -> bool:
+        """Whether a part is published; then `rows` has its returns, so that nobody who waits reads them again and again. A
+        damaged file is removed, so that the part is measured again."""
         path = self._path(generation, part)
         if not os.path.lexists(path):
-            return None
-        try:
+            return False
+        with suppress(Damaged, KeyError, TypeError, ValueError, OverflowError):
             rows = np.array(unseal(path)["rows"], float)
             if rows.shape == shape:
-                return rows
-        except (Damaged, KeyError, TypeError, ValueError, OverflowError):
-            pass
+                self.rows[part] = rows
+                return True
         with suppress(OSError):
             remove(path)
             remove(path.with_suffix(".claim"))
-        return None
-
-    def _there(self, generation: int, part: int, shape: tuple[int, int]) -> bool:
-        """Whether a part is published; then its rows are remembered, so that nobody who waits reads them again and again."""
-        found = self.read(generation, part, shape)
-        if found is not None:
-            self.rows[part] = found
-        return found is not None
+        return False
 
     def _path(self, generation: int, part: int) -> Path:
         return self._folder / f"{generation:08d}" / f"{part:04d}.json"
