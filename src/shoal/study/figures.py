@@ -156,8 +156,8 @@ def _champions(results: Results, task: str) -> str:
 
 
 def _populations(results: Results, task: str) -> str:
-    curves = {arm: [o.population for o in results.of(task, arm) if len(o.population)] for arm in results.study.arms}
-    curves = {arm: found for arm, found in curves.items() if found}
+    arms = results.study.arms
+    curves = {arm: x for arm in arms if (x := [o.population for o in results.of(task, arm) if len(o.population)])}
     if not curves:
         return ""
     steps = np.linspace(0, max(curve[-1, 0] for found in curves.values() for curve in found), POINTS)
@@ -174,9 +174,7 @@ def _populations(results: Results, task: str) -> str:
         "The middle of the population after each generation, and of that the interquartile mean over seeds. The gap between "
         "the two lines of an arm is what its members have learned by heart."
     )
-    named = [
-        (f"{arm}: {name}", f"{looks_of(results, arm)}{' d1' if name == NEW else ''}", line)
-        for (arm, name), line in lines.items()
-    ]
+    dashed = {KNOWN: "", NEW: " d1"}
+    named = [(f"{arm}: {name}", f"{looks_of(results, arm)}{dashed[name]}", x) for (arm, name), x in lines.items()]
     x, y = Axis.over(steps, STEPS, short=True), Axis.over([*lines.values()], "return", 0.04)
     return figure(title, finding, reading, _lines_drawn(x, y, steps, named, title, finding))

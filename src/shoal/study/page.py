@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from functools import cached_property
 from html import escape
 from itertools import combinations
 from pathlib import Path
@@ -56,45 +55,35 @@ class Comparison:
     """The statistics of a study's results. Arms with fewer than two seeds done are left out.
 
     scores: by arm [S, K], as they are compared; reached: the same, NaN for runs without a champion
+    without: how many runs of each arm have no champion
+    middles: of each arm with a champion on every task the interquartile mean and the ends of its interval; the highest first
+    ranked: the arms in the order of their middles, then those without
+    pairs: all pairs of arms, in the order of the file
     """
 
     def __init__(self, results: Results):
         self.results = results
         self.reached = {arm: x for arm in results.study.arms if len(x := results.scores(arm)) > 1}
         self.scores = {arm: results.counted(arm) for arm in self.reached}
-
-    @cached_property
-    def pairs(self) -> list[Pair]:
-        """All pairs of arms, in the order of the file."""
-        arms = list(combinations(self.scores, 2))
-        raw = np.array([statistics.p_value(self.scores[a], self.scores[b]) for a, b in arms])
-        found = []
-        for (a, b), p in zip(arms, statistics.holm(raw).tolist(), strict=True):
-            one, other = self.scores[a], self.scores[b]
-            low, high = statistics.improvement_interval(one, other, 1 - (1 - statistics.CONFIDENCE) / len(arms))
-            least = 2 * len(arms) / math.comb(len(one) + len(other), len(one)) ** one.shape[1]
-            fewer = min(len(one), len(other))
-            found.append(
-                Pair(a, b, float(statistics.improvement(one, other)), float(low), float(high), p, least, fewer)
-            )
-        return found
-
-    @cached_property
-    def middles(self) -> dict[str, np.ndarray]:
-        """Of each arm with a champion on every task: interquartile mean and the ends of its interval; the highest first."""
+        self.without = {arm: int(np.isnan(x).sum()) for arm, x in self.reached.items()}
         whole = [arm for arm, x in self.reached.items() if np.isfinite(x).any(0).all()]
-        found = {arm: statistics.middle(self.scores[arm]) for arm in whole}
-        return dict(sorted(found.items(), key=lambda item: -item[1][0]))
+        middles = {arm: statistics.middle(self.scores[arm]) for arm in whole}
+        self.middles = dict(sorted(middles.items(), key=lambda item: -item[1][0]))
+        self.ranked = [*self.middles, *(arm for arm in self.scores if arm not in self.middles)]
+        self.pairs = _compared(self.scores)
 
-    @property
-    def ranked(self) -> list[str]:
-        """The arms in the order of their middles, then those without."""
-        return [*self.middles, *(arm for arm in self.scores if arm not in self.middles)]
 
-    @cached_property
-    def without(self) -> dict[str, int]:
-        """How many runs of each arm, of those that are compared, have no champion."""
-        return {arm: int(np.isnan(x).sum()) for arm, x in self.reached.items()}
+def _compared(scores: dict[str, np.ndarray]) -> list[Pair]:
+    arms = list(combinations(scores, 2))
+    raw = np.array([statistics.p_value(scores[a], scores[b]) for a, b in arms])
+    found = []
+    for (a, b), p in zip(arms, statistics.holm(raw).tolist(), strict=True):
+        one, other = scores[a], scores[b]
+        ends = statistics.improvement_interval(one, other, 1 - (1 - statistics.CONFIDENCE) / len(arms))
+        chance, low, high = map(float, (statistics.improvement(one, other), *ends))
+        least = 2 * len(arms) / math.comb(len(one) + len(other), len(one)) ** one.shape[1]
+        found.append(Pair(a, b, chance, low, high, p, least, min(len(one), len(other))))
+    return found
 
 
 def write_page(path: Path) -> Path:
@@ -114,18 +103,14 @@ def render(results: Results) -> str:
 
 def _header(c: Comparison, name: str) -> str:
     results, study = c.results, c.results.study
-    planned = len(study.arms) * len(results.study.all_tasks) * study.seeds
-    done = len(results.outcomes)
-    failed, made = len(results.failures), f"of {planned:,} planned" if done < planned else "all that were planned"
+    tasks, done, failed = study.all_tasks, len(results.outcomes), len(results.failures)
+    planned = len(study.arms) * len(tasks) * study.seeds
+    made = f"of {planned:,} planned" if done < planned else "all that were planned"
     state = "finished" if done + failed >= planned else "in progress"
     facts = tiles(
         ("Arms", str(len(study.arms)), ", ".join(study.arms)),
         ("Runs", f"{done:,}", f"{made}, {failed:,} failed" if failed else made),
-        (
-            "Tasks",
-            str(len(results.study.all_tasks)),
-            ", ".join(t for t in results.study.all_tasks if t) or str(study.base.get("env", "")),
-        ),
+        ("Tasks", str(len(tasks)), ", ".join(filter(None, tasks)) or str(study.base.get("env", ""))),
         ("Seeds", str(study.seeds), "of each arm"),
     )
     told = " ".join(pair.told for pair in c.pairs if pair.p < LEVEL)
@@ -200,6 +185,7 @@ def _scores(c: Comparison) -> str:
 def _pairs(c: Comparison) -> str:
     if not c.pairs:
         return '<p class="empty">There are no two arms with two runs each yet.</p>'
+    title = "Every arm against every other"
     rows = [[p.one, p.other, f"{p.chance:.2f}", f"{p.low:.2f} to {p.high:.2f}", f"{p.p:.2g}", p.told] for p in c.pairs]
     heads = ["arm", "against", "chance to score higher", "95 % interval", "p (Holm)", "in words"]
     apart = sum(p.p < LEVEL for p in c.pairs)
@@ -214,23 +200,19 @@ def _pairs(c: Comparison) -> str:
     )
     listed = charts.table(heads, rows, "Pairs of arms", "bounds")
     if len(c.pairs) <= LISTED:
-        return figure("Every arm against every other", finding, reading, listed)
+        return figure(title, finding, reading, listed)
     reading += " Arms are in the order of their middles, and a cell is the row against the column; ★: told apart."
-    behind = folded(listed, "Every pair in words")
-    return figure("Every arm against every other", finding, reading, _against(c), behind)
+    return figure(title, finding, reading, _against(c), folded(listed, "Every pair in words"))
 
 
 def _against(c: Comparison) -> str:
     """A map of the chances of all pairs: the darker, the further from a draw."""
-    arms = c.ranked
-    chances, told = np.full((len(arms), len(arms)), np.nan), [[""] * len(arms) for _ in arms]
-    words = [[""] * len(arms) for _ in arms]
-    for pair in c.pairs:
-        for one, other, chance in ((pair.one, pair.other, pair.chance), (pair.other, pair.one, 1 - pair.chance)):
-            row, column = arms.index(one), arms.index(other)
-            chances[row, column], told[row][column] = chance, pair.told
-            words[row][column] = f"{chance:.2f}{' ★' if pair.p < LEVEL else ''}"
-    names, numbers = [f"{at} {arm}" for at, arm in enumerate(arms, 1)], [str(at + 1) for at in range(len(arms))]
+    found = {(p.one, p.other): (p.chance, p) for p in c.pairs} | {(p.other, p.one): (1 - p.chance, p) for p in c.pairs}
+    cells = [[found.get((row, column), (np.nan, None)) for column in c.ranked] for row in c.ranked]
+    chances = np.array([[chance for chance, _ in row] for row in cells])
+    told = [[pair.told if pair else "" for _, pair in row] for row in cells]
+    words = [[f"{chance:.2f}{' ★' if pair and pair.p < LEVEL else ''}" for chance, pair in row] for row in cells]
+    names, numbers = [f"{at} {arm}" for at, arm in enumerate(c.ranked, 1)], [str(at + 1) for at in range(len(cells))]
     return charts.heat(np.abs(2 * chances - 1), names, numbers, told, "Chances of arms against each other.", words)
 
 
