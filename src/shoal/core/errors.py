@@ -82,6 +82,14 @@ def unknown(field: str, name: str, known: Iterable[str]) -> BadField:
     return BadField(field, "does not exist", f"did you mean {' or '.join(near)}?" if near else there, name=name)
 
 
+def check_names(field: str, names: Iterable[str], known: Iterable[str]) -> None:
+    """Raises what `unknown` says of the first of these names that does not exist."""
+    known = list(known)
+    for name in names:
+        if name not in known:
+            raise unknown(field, name, known)
+
+
 def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     """The known names most like `name`, best first, whatever their case; none that is much less like it than the best."""
     lower = {k.lower(): k for k in known}

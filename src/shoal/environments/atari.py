@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core.cores import usable_cores
-from shoal.core.errors import BadField, unknown
+from shoal.core.errors import BadField, check_names
 from shoal.core.spec import Discrete, Spec
 from shoal.core.user_code import blamed
 from shoal.environments.host import HostEnvironment, Moved, Pool, Vector, info_at
@@ -40,12 +40,11 @@ def plays(name: str, options: dict[str, Any]) -> bool:
     return name.startswith("ALE/") and not ONLY_GYMNASIUM & options.keys()
 
 
-def atari_options(env: str, options: dict[str, Any]) -> AtariOptions:
+def atari_options(options: dict[str, Any]) -> AtariOptions:
     """The options of a file. Raises BadInput where one does not exist or cannot be."""
     known = {field.name: field.default for field in fields(AtariOptions)}
+    check_names("env_options", options, [*known, *ONLY_GYMNASIUM])
     for name, value in options.items():
-        if name not in known:
-            raise unknown("env_options", name, [*known, *ONLY_GYMNASIUM])
         kind = int if name == "max_episode_steps" else type(known[name])
         least = 0 if name in ("noop_max", "repeat_action_probability") else 1
         sound = type(value) in ((int, float) if kind is float else (kind,))
@@ -61,7 +60,7 @@ def atari_environment(name: str, options: dict[str, Any]) -> HostEnvironment:
     Evaluations play whole games with the rewards of the game, however members are trained.
     """
     env = f"gym:{name}"
-    chosen = atari_options(env, options)
+    chosen = atari_options(options)
 
     def played(chosen: AtariOptions) -> HostEnvironment:
         def open_copies(n: int, objective: Objective) -> Vector:

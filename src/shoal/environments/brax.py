@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -12,9 +11,9 @@ import jax.numpy as jnp
 
 from shoal.core.errors import BadField
 from shoal.core.knobs import numbers_of
-from shoal.core.spec import Continuous, Spec
+from shoal.core.spec import Continuous
 from shoal.core.types import PyTree
-from shoal.environments.device import DeviceEnvironment, accepted, changeable, lenient, quiet
+from shoal.environments.device import DeviceEnvironment, accepted, adapted, quiet
 
 
 def brax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
@@ -27,28 +26,47 @@ def brax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
     with quiet():
         from brax import envs
 
-    def reset(env: Any, key: jax.Array) -> tuple[PyTree, jax.Array]:
-        with lenient():
-            state = env.reset(key)
-            return (state, jnp.int32(0)), state.obs
-
-    def step(env: Any, key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
-        with lenient():
-            inner, time = env.step(state[0], action), state[1] + 1
-            return (inner, time), inner.obs, inner.reward, inner.done > 0, time >= limit
-
-    with accepted(f"brax:{name}", options), quiet():
+    with accepted(f"brax:{name}", options):
         env = envs.get_environment(name, **given)
-        obs = jax.eval_shape(partial(reset, env), jax.random.key(0))[1]
-    if not hasattr(obs, "shape"):
-        raise BadField(
-            "env", f"brax:{name} with env_options {options} gives several observations", "choose one that is a vector"
-        )
-    spec = Spec(obs.shape, "float32", Continuous((-1.0,) * env.action_size, (1.0,) * env.action_size))
     knobs = {name: float(getattr(env, attribute)) for name, attribute in numbers_of(env).items()}
-    knobs["gravity"] = round(0.0 - float(env.sys.gravity[2]), 4)  # never -0
+    knobs["gravity"] = downwards(env.sys.gravity)
+    made = simulated(f"brax:{name}", options, env, limit, knobs, _changed)
+    if isinstance(made.spec.obs, dict):
+        problem = f"brax:{name} with env_options {options} gives several observations"
+        raise BadField("env", problem, "choose one that is a vector")
+    return made
+
+
+def downwards(gravity: Any) -> float:
+    """In m/s2, never -0."""
+    return round(0.0 - float(gravity[2]), 4)
+
+
+def simulated(
+    env: str,
+    options: dict[str, Any],
+    core: Any,
+    limit: int,
+    knobs: Mapping[str, float],
+    changed: Callable,
+    key_of: Callable[[jax.Array], jax.Array] = lambda key: key,
+) -> DeviceEnvironment:
+    """A body of brax, or of a library modelled on it: its states hold observation, reward, `done` and metrics.
+
+    limit: steps of an episode. key_of: (key) -> what it resets with
+    """
+
+    def reset(core: Any, key: jax.Array) -> tuple[PyTree, PyTree]:
+        state = core.reset(key_of(key))
+        return (state, jnp.int32(0)), state.obs
+
+    def step(core: Any, key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
+        inner, time = core.step(state[0], action), state[1] + 1
+        return (inner, time), inner.obs, inner.reward, inner.done > 0, time >= limit
+
+    action = Continuous((-1.0,) * core.action_size, (1.0,) * core.action_size)
     info = lambda state: state[0].metrics  # noqa: E731
-    return changeable(spec, env, reset, step, knobs, _changed, fresh_resets=False, info=info)
+    return adapted(env, options, core, reset, step, action, knobs, changed, fresh_resets=False, info=info)
 
 
 def _changed(env: Any, values: Mapping[str, Any]) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 
 from shoal.core import tree
 from shoal.core.errors import BadField
-from shoal.core.spec import Spec
+from shoal.core.spec import ActionSpace, Spec, who_sees
 from shoal.core.types import PyTree, TimeStep
 from shoal.core.user_code import blamed
 
@@ -60,25 +60,6 @@ def turned(environment: DeviceEnvironment, knobs: Mapping[str, Any]) -> DeviceEn
     return environment.with_knobs(knobs)
 
 
-def changeable(
-    spec: Spec, core: Any, reset: Callable, step: Callable, knobs: Mapping[str, float], changed: Callable, **more: Any
-) -> DeviceEnvironment:
-    """An environment whose functions read an object as they are traced: reset(core, key), step(core, key, state, action).
-
-    changed: (core, values of some knobs) -> the object with these values. more: other fields of the environment, which do
-        not depend on the object.
-    """
-
-    def with_knobs(values: Mapping[str, Any]) -> DeviceEnvironment:
-        other = changed(core, values)
-        return environment._replace(reset=partial(reset, other), step=partial(step, other))
-
-    environment = DeviceEnvironment(
-        spec, partial(reset, core), partial(step, core), knobs=knobs, with_knobs=with_knobs, **more
-    )
-    return environment
-
-
 def step_once(environment: DeviceEnvironment, key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
     """The environment's `step`; where observation or reward are not finite, the reward is NaN and the episode truncated."""
     state, obs, reward, terminated, truncated = environment.step(key, state, action)
@@ -111,11 +92,6 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def like(values: PyTree, shapes: PyTree) -> PyTree:
-    """A start state with its Python numbers as arrays, of the dtypes that a step returns."""
-    return jax.tree.map(lambda x, s: jnp.asarray(x, s.dtype), values, shapes)
-
-
 @contextmanager
 def accepted(env: str, options: dict[str, Any]) -> Iterator[None]:
     """Raises BadInput where the options of an environment are too large, leave no time, or make it fail inside."""
@@ -124,5 +100,64 @@ def accepted(env: str, options: dict[str, Any]) -> Iterator[None]:
             raise BadField(f"env_options.{name}", "must be at least 1", value=value)
         if isinstance(value, int) and not -LARGEST <= value <= LARGEST:
             raise BadField(f"env_options.{name}", f"must lie within [{-LARGEST}, {LARGEST}]", value=value)
-    with blamed("env", f"{env} does not accept env_options {options}" if options else f"{env} cannot be made"):
+    failed = f"does not accept env_options {options}" if options else "cannot be made"
+    with blamed("env", f"{env} {failed}"), quiet(), lenient():
         yield
+
+
+def adapted(
+    env: str,
+    options: dict[str, Any],
+    core: Any,
+    reset: Callable,
+    step: Callable,
+    action: ActionSpace,
+    knobs: Mapping[str, float] = MappingProxyType({}),
+    changed: Callable | None = None,
+    **more: Any,
+) -> DeviceEnvironment:
+    """An environment of a library, whose functions read an object as they are traced.
+
+    reset, step: (core, key) and (core, key, state, action) -> what `DeviceEnvironment` has, of its own types
+    changed: (core, values of some knobs) -> the object with these values
+    more: other fields of the environment, which do not depend on the object
+    """
+
+    def begin(core: Any, key: jax.Array) -> tuple[PyTree, PyTree]:
+        with lenient():
+            state, obs = reset(core, key)
+            return like(state), _floats(obs)
+
+    def go_on(core: Any, key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
+        with lenient():
+            state, obs, *numbers = step(core, key, state, action)
+            reward, *ends = (jnp.asarray(x).reshape(()) for x in numbers)
+            return like(state), _floats(obs), reward.astype(jnp.float32), *ends
+
+    def like(state: PyTree) -> PyTree:
+        """With its Python numbers as arrays, of the dtypes that a step returns."""
+        return jax.tree.map(lambda x, s: jnp.asarray(x, s.dtype), state, shapes)
+
+    def with_knobs(values: Mapping[str, Any]) -> DeviceEnvironment:
+        assert changed is not None
+        return of(changed(core, values))
+
+    def of(core: Any) -> DeviceEnvironment:
+        return DeviceEnvironment(
+            spec, partial(begin, core), partial(go_on, core), knobs=knobs, with_knobs=changed and with_knobs, **more
+        )
+
+    def first_step(key: jax.Array) -> tuple[PyTree, PyTree]:
+        state, obs = reset(core, key)
+        return step(core, key, state, jnp.zeros(action.shape, action.dtype))[0], _floats(obs)
+
+    with accepted(env, options):
+        shapes, obs = jax.eval_shape(first_step, jax.random.key(0))
+    shape = jax.tree.map(lambda x: x.shape, obs)
+    spec = Spec(shape, "float32", action, **who_sees(shape))
+    return of(core)
+
+
+def _floats(obs: Any) -> PyTree:
+    """An observation as numbers that networks take: an array, or a dictionary of arrays."""
+    return jax.tree.map(lambda x: x.astype(jnp.float32), dict(obs) if isinstance(obs, Mapping) else obs)

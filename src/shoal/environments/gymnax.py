@@ -10,13 +10,12 @@ from types import ModuleType
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from shoal.core.errors import BadField, unknown
-from shoal.core.spec import ActionSpace, Continuous, Discrete, Spec
+from shoal.core.errors import BadField, check_names
+from shoal.core.spec import ActionSpace, Continuous, Discrete
 from shoal.core.types import PyTree
-from shoal.environments.device import DeviceEnvironment, accepted, changeable, lenient, like
+from shoal.environments.device import DeviceEnvironment, accepted, adapted, lenient
 
 
 def gymnax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
@@ -30,37 +29,22 @@ def gymnax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
             env, params = gymnax.make(name)
     except OSError as error:  # MNISTBandit downloads its images
         raise BadField("env", f"gymnax:{name} needs data that cannot be downloaded: {error}") from error
-    known = [field.name for field in fields(params)]
-    for option in options:
-        if option not in known:
-            raise unknown("env_options", option, known)
+    check_names("env_options", options, [field.name for field in fields(params)])
     numbers = [name for name, x in vars(params).items() if isinstance(x, float)]
     params = params.replace(**options)
 
-    def raw_step(params: Any, key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
-        with lenient():
-            obs, state, reward, terminated, _ = env.step_env(key, state, action, params)
-            truncated = jnp.asarray(env.is_truncated(state, params))
-            return state, obs.astype(jnp.float32), reward.astype(jnp.float32), jnp.asarray(terminated), truncated
-
     def reset(params: Any, key: jax.Array) -> tuple[PyTree, jax.Array]:
-        with lenient():
-            obs, state = env.reset_env(key, params)
-            return like(state, shapes), obs.astype(jnp.float32)
+        return env.reset_env(key, params)[::-1]
 
     def step(params: Any, key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
-        state, obs, reward, terminated, truncated = raw_step(params, key, state, action)
-        return like(state, shapes), obs, reward.reshape(()), terminated.reshape(()), truncated.reshape(())
+        obs, state, reward, terminated, _ = env.step_env(key, state, action, params)
+        return state, obs, reward, terminated, env.is_truncated(state, params)
 
-    key = jax.random.key(0)
-    with accepted(f"gymnax:{name}", options), lenient():
+    with accepted(f"gymnax:{name}", options):
         space = _gymnax_space(env.action_space(params), name)
-        first = jax.eval_shape(lambda k: env.reset_env(k, params), key)
-        action = jnp.zeros(space.shape, jnp.float32 if isinstance(space, Continuous) else jnp.int32)
-        shapes = jax.eval_shape(lambda k: raw_step(params, k, env.reset_env(k, params)[1], action)[0], key)
-    spec = Spec(first[0].shape, "float32", space)
     knobs = {name: float(getattr(params, name)) for name in numbers}
-    return changeable(spec, params, reset, step, knobs, lambda params, values: params.replace(**values))
+    changed = lambda params, values: params.replace(**values)  # noqa: E731
+    return adapted(f"gymnax:{name}", options, params, reset, step, space, knobs, changed)
 
 
 def _gymnax_space(space: Any, name: str) -> ActionSpace:

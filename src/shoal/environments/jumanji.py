@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from shoal.core.errors import unknown
-from shoal.core.spec import Discrete, Spec
+from shoal.core.errors import check_names
+from shoal.core.spec import Discrete
 from shoal.core.types import PyTree
-from shoal.environments.device import DeviceEnvironment, accepted, lenient, like, quiet
+from shoal.environments.device import DeviceEnvironment, accepted, adapted, quiet
 
 
 class Game(NamedTuple):
@@ -54,35 +54,22 @@ def jumanji_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment
     Jumanji does not tell a time limit from an end. Here an episode that has reached it is truncated.
     """
     game = GAMES[name]
-    known = list(inspect.signature(game.make).parameters)[1:]
-    for option in options:
-        if option not in known:
-            raise unknown("env_options", option, known)
+    check_names("env_options", options, list(inspect.signature(game.make).parameters)[1:])
     with quiet():
         from jumanji import environments
 
-    def reset(key: jax.Array) -> tuple[PyTree, jax.Array]:
-        with lenient():
-            state, first = env.reset(jax.random.key_data(key))  # it keeps keys as plain numbers
-            return like(state, shapes), game.picture(first.observation)
+    def reset(env: Any, key: jax.Array) -> tuple[PyTree, jax.Array]:
+        state, first = env.reset(jax.random.key_data(key))  # it keeps keys as plain numbers
+        return state, game.picture(first.observation)
 
-    def raw_step(state: PyTree, action: jax.Array) -> tuple[PyTree, Any]:
-        with lenient():
-            return env.step(state, action)
-
-    def step(key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
-        state, now = raw_step(state, action)
+    def step(env: Any, key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
+        state, now = env.step(state, action)
         over, late = now.last(), state.step_count >= env.time_limit
         truncated = over & (late | (now.discount > 0))
-        obs = game.picture(now.observation)
-        return like(state, shapes), obs, now.reward.astype(jnp.float32), over & ~truncated, truncated
+        return state, game.picture(now.observation), now.reward, over & ~truncated, truncated
 
-    key = jax.random.key(0)
-    with accepted(f"jumanji:{name}", options), quiet(), lenient():
+    with accepted(f"jumanji:{name}", options):
         env = game.make(environments, **options)
-        first, start = jax.eval_shape(lambda key: env.reset(jax.random.key_data(key)), key)
-        shapes = jax.eval_shape(lambda state: raw_step(state, jnp.int32(0))[0], first)
-        obs = jax.eval_shape(game.picture, start.observation)
-        actions = int(env.action_spec.num_values)
+        actions = Discrete(int(env.action_spec.num_values))
     # To generate a level takes as long as dozens of steps.
-    return DeviceEnvironment(Spec(obs.shape, "float32", Discrete(actions)), reset, step, fresh_resets=False)
+    return adapted(f"jumanji:{name}", options, env, reset, step, actions, fresh_resets=False)

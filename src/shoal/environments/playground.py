@@ -10,12 +10,10 @@ from types import MethodType
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
-from shoal.core.errors import BadField, unknown
-from shoal.core.spec import Continuous, Spec, who_sees
-from shoal.core.types import PyTree
-from shoal.environments.device import DeviceEnvironment, accepted, changeable, lenient, like, quiet
+from shoal.core.errors import BadField, check_names
+from shoal.environments.brax import downwards, simulated
+from shoal.environments.device import DeviceEnvironment, accepted, quiet
 from shoal.environments.envpool import folders_of
 
 STEPS = ("ctrl_dt", "sim_dt")  # of the configuration: how many steps of the simulator an action lasts is fixed
@@ -37,28 +35,12 @@ def playground_environment(name: str, options: dict[str, Any]) -> DeviceEnvironm
     """
     env = robot(name, options)
 
-    def reset(env: Any, key: jax.Array) -> tuple[PyTree, PyTree]:
-        with lenient():
-            inner = env.reset(jax.random.key_data(key))  # some keep keys among plain numbers
-            return (like(inner, shapes), jnp.int32(0)), _seen(inner.obs)
-
-    def step(env: Any, key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
-        with lenient():
-            inner, time = env.step(state[0], action), state[1] + 1
-            ends = inner.done > 0, time >= limit
-            return (like(inner, shapes), time), _seen(inner.obs), inner.reward.astype(jnp.float32), *ends
-
-    limit, action = int(env._config.episode_length), jnp.zeros(env.action_size)
-    with accepted(f"playground:{name}", options), quiet(), lenient():
-        first = jax.eval_shape(env.reset, jax.random.key_data(jax.random.key(0)))
-        shapes = jax.eval_shape(env.step, first, action)
-        shape = jax.tree.map(lambda x: x.shape, jax.eval_shape(_seen, first.obs))
-    spec = Spec(shape, "float32", Continuous((-1.0,) * env.action_size, (1.0,) * env.action_size), **who_sees(shape))
     numbers = {x: value for x, value in _flat(env._config.to_dict()).items() if isinstance(value, float)}
     knobs = {x: value for x, value in numbers.items() if x not in STEPS}
-    knobs |= {"gravity": round(0.0 - float(env.mjx_model.opt.gravity[2]), 4), **dict.fromkeys(FACTORS, 1.0)}
-    info = lambda state: state[0].metrics  # noqa: E731
-    return changeable(spec, env, reset, step, knobs, _changed, fresh_resets=False, info=info)
+    knobs |= {"gravity": downwards(env.mjx_model.opt.gravity), **dict.fromkeys(FACTORS, 1.0)}
+    limit = int(env._config.episode_length)
+    # some keep keys among plain numbers
+    return simulated(f"playground:{name}", options, env, limit, knobs, _changed, jax.random.key_data)
 
 
 def robot(name: str, options: dict[str, Any]) -> Any:
@@ -68,19 +50,12 @@ def robot(name: str, options: dict[str, Any]) -> Any:
         from mujoco_playground._src import mjx_env
     given = _flat(options)
     known = _flat(registry.get_default_config(name).to_dict())
-    for option in given:
-        if option not in known:
-            raise unknown("env_options", option, known)
+    check_names("env_options", given, known)
     if name not in registry.dm_control_suite.ALL_ENVS:
         _find_bodies(name, mjx_env)
     usual = {"impl": "jax"} if "impl" in known else {}
-    with accepted(f"playground:{name}", given), quiet():
+    with accepted(f"playground:{name}", given):
         return registry.load(name, config_overrides=usual | given)
-
-
-def _seen(obs: Any) -> PyTree:
-    """An observation as numbers that networks take: an array, or a dictionary of arrays."""
-    return jax.tree.map(lambda x: x.astype(jnp.float32), dict(obs) if isinstance(obs, Mapping) else obs)
 
 
 def _flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
