@@ -143,18 +143,9 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         metrics = {"loss/critic": error, "value/mean": value.mean(), "value/target": target.mean()}
         return Learned(params=params, target=moved, optimiser=state, updates=updates), metrics
 
-    agent = off_policy.agent(
-        config,
-        improve,
-        config.n_step,
-        config.frame_stack,
-        init=init,
-        act=act,
-        greedy=greedy,
-        hyper=Hyper(),
-        weights=("params", "target"),
-        sees=view.keys,
-    )
+    reach = {"n": config.n_step, "frames": config.frame_stack}
+    weights = "params", "target"
+    agent = off_policy.agent(config, Hyper(), init, act, greedy, improve, weights=weights, sees=view.keys, **reach)
     return stacking(agent, spec, config.frame_stack)
 
 

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from shoal.core import tree
-from shoal.core.errors import BadField
+from shoal.core.errors import check_least
 from shoal.core.schema import build
 from shoal.core.spec import ActionSpace, Continuous
 from shoal.core.types import Agent, Member, Rollout
@@ -90,15 +90,12 @@ def policy(spec: Spec, **settings: Any) -> Agent:
     """
     config = build(Config, settings, "config.")
     check_hidden(config.layers, config.activation)
-    if config.recurrent < 0:
-        raise BadField("config.recurrent", "must be at least 0", value=config.recurrent)
+    check_least(0, config, "recurrent")
     view = View(spec, "config.actor", config.actor, spec.actor)
     network = Network(make_network(config.network, view.spec, config.precision), spec.action, config)
 
     def carry(shape: tuple[int, ...]) -> Any:
-        if not config.recurrent:
-            return ()
-        return jnp.zeros((*shape, config.recurrent)), jnp.zeros((*shape, config.recurrent))
+        return (jnp.zeros((*shape, config.recurrent)),) * 2 if config.recurrent else ()
 
     def init(key: jax.Array, hyper: Hyper) -> Member:
         params = network.init(key, tree.zeros(view.spec.obs, 1), carry((1,)))
@@ -111,27 +108,17 @@ def policy(spec: Spec, **settings: Any) -> Agent:
     if config.network != "mlp":  # on a CPU convolutions of many members are slow as one batch
         forward = batching.per_member(forward)
 
-    def act(learned: Learned, hyper: Hyper, obs: jax.Array, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
-        carry, x = forward(carry, learned, obs)
+    def act(learned: Learned, hyper: Hyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
         if isinstance(spec.action, Continuous):
-            return jnp.tanh(x), carry, ()
+            return *greedy(learned, obs, carry), ()
+        carry, x = forward(carry, learned, obs)
         return choice(spec.action, x).sample(key), carry, ()
 
-    def greedy(learned: Learned, obs: jax.Array, carry: Any) -> tuple[jax.Array, Any]:
+    def greedy(learned: Learned, obs: PyTree, carry: Any) -> tuple[jax.Array, Any]:
         carry, x = forward(carry, learned, obs)
         return (jnp.tanh(x) if isinstance(spec.action, Continuous) else choice(spec.action, x).mode()), carry
 
     def update(member: Member, hyper: Hyper, rollout: Rollout, key: jax.Array) -> tuple[Member, dict[str, jax.Array]]:
         return member, {}
 
-    return Agent(
-        init=init,
-        act=act,
-        greedy=greedy,
-        update=update,
-        carry=carry,
-        hyper=Hyper(),
-        rollout=1,
-        environments=1,
-        sees=view.keys,
-    )
+    return Agent(init, act, greedy, update, carry, Hyper(), rollout=1, environments=1, sees=view.keys)

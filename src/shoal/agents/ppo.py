@@ -28,11 +28,11 @@ import jax.numpy as jnp
 import optax
 
 from shoal.core import tree
-from shoal.core.errors import BadField
+from shoal.core.errors import BadField, check_least
 from shoal.core.evolution import Number, Range
 from shoal.core.schema import build
 from shoal.core.types import Agent, Member, Rollout
-from shoal.rl.actor_critic import ActorCritic, Networks
+from shoal.rl.actor_critic import ActorCritic, NetworkConfig
 from shoal.rl.advantages import generalised_advantages
 from shoal.rl.batching import in_parts, per_member
 from shoal.rl.frames import of_rollout, stack, stacked, stacking
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Config(Networks):
+class Config(NetworkConfig):
     """The structure of a PPO agent: what fixes shapes, equal for all members."""
 
     frame_stack: int = 1
@@ -103,7 +103,7 @@ class Acted(NamedTuple):
     value: jax.Array
 
 
-class Batch(NamedTuple):
+class Minibatch(NamedTuple):
     """Steps as the loss sees them; every leaf is [batch, ...], or [batch, T, ...] where they are sequences."""
 
     obs: PyTree  # or the places of frames, [..., K], until a minibatch is taken
@@ -123,9 +123,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
     Raises BadInput where the settings do not fit together.
     """
     config = build(Config, settings, "config.")
-    for name in ("environments", "rollout", "minibatches"):
-        if getattr(config, name) < 1:
-            raise BadField(f"config.{name}", "must be at least 1", value=getattr(config, name))
+    check_least(1, config, "environments", "rollout", "minibatches")
     networks = ActorCritic(stacked(spec, config.frame_stack), config)
     steps = config.rollout * config.environments
     rows = config.environments if config.recurrent else steps  # which minibatches divide among them
@@ -149,12 +147,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
 
     def init(key: jax.Array, hyper: Hyper) -> Member:
         params = networks.init(key)
-        learned = Learned(
-            params=params,
-            optimiser=optimiser(hyper).init(params),
-            observations=no_statistics(networks.spec),
-            returns=empty(()),
-        )
+        learned = Learned(params, optimiser(hyper).init(params), no_statistics(networks.spec), returns=empty(()))
         return Member(learned, memory=(), own=jnp.zeros(config.environments))
 
     def looked(frames: Any, obs: PyTree) -> PyTree:
@@ -175,7 +168,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         _, values, _ = networks.step(learned.params, learned.observations, obs, carry)
         return jnp.where(bounded(obs, 1), values, jnp.nan)
 
-    def weighed(part: Batch) -> Batch:
+    def weighed(part: Minibatch) -> Minibatch:
         """A minibatch, with weights that make sums the means of its steps."""
         weight = part.weight / jnp.maximum(part.weight.sum(), 1.0)
         advantage = part.advantage
@@ -184,7 +177,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
             advantage = advantage / (jnp.sqrt((jnp.square(advantage) * weight).sum()) + 1e-8)
         return part._replace(weight=weight, advantage=advantage)
 
-    def loss(params: Any, statistics: PyTree, hyper: Hyper, batch: Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
+    def loss(params: Any, statistics: PyTree, hyper: Hyper, batch: Minibatch) -> tuple[jax.Array, dict[str, jax.Array]]:
         def mean(x: jax.Array) -> jax.Array:
             return (x * batch.weight).sum()
 
@@ -211,12 +204,12 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
 
     @per_member
     def improve(
-        learned: Learned, hyper: Hyper, batch: Batch, frames: Any, key: jax.Array
+        learned: Learned, hyper: Hyper, batch: Minibatch, frames: Any, key: jax.Array
     ) -> tuple[Learned, dict[str, jax.Array]]:
         """`hyper.epochs` passes over the batch of all steps, in minibatches. A member waits for none that makes more."""
         tx = optimiser(hyper)
 
-        def gradient(params: Any, part: Batch) -> tuple[Any, dict[str, jax.Array]]:
+        def gradient(params: Any, part: Minibatch) -> tuple[Any, dict[str, jax.Array]]:
             # The statistics that the policy acted with: the ratio of an unchanged policy is then exactly one.
             return jax.grad(loss, has_aux=True)(params, learned.observations, hyper, part)
 
@@ -267,7 +260,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         obs, carry, frames = rollout.obs, rollout.carry, None
         if config.frame_stack > 1:
             obs, carry, frames = of_rollout(carry, obs, begins)
-        batch = Batch(
+        batch = Minibatch(
             obs=obs,
             action=rollout.action,
             log_prob=rollout.extras.log_prob,
@@ -290,18 +283,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         learned = learned._replace(observations=observations, returns=returns)
         return Member(learned, (), sums), metrics
 
-    agent = Agent(
-        init=init,
-        act=act,
-        greedy=greedy,
-        update=learn,
-        carry=networks.carry,
-        hyper=Hyper(),
-        rollout=config.rollout,
-        environments=config.environments,
-        value=value,
-        cut=lambda member: member._replace(own=jnp.zeros_like(member.own)),
-        weights=("params",),
-        sees=networks.sees,
-    )
+    agent = Agent(init, act, greedy, learn, networks.carry, Hyper(), config.rollout, config.environments)
+    cut = lambda member: member._replace(own=jnp.zeros_like(member.own))  # noqa: E731
+    agent = agent._replace(value=value, cut=cut, weights=("params",), sees=networks.sees)
     return stacking(agent, spec, config.frame_stack)

@@ -20,16 +20,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.evolution import Number, Range
 from shoal.core.schema import build
-from shoal.core.spec import Continuous
 from shoal.core.types import Agent, Member
 from shoal.rl import off_policy
-from shoal.rl.networks import MLP, SquashedNormal, held_within
-from shoal.rl.observations import View, Views
-from shoal.rl.off_policy import ADAM, OffPolicy, descend, towards
+from shoal.rl.networks import SquashedNormal, held_within
+from shoal.rl.off_policy import ADAM, TwinConfig, Twins, descend, towards
 
 if TYPE_CHECKING:
     from shoal.core.spec import Spec
@@ -38,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Config(Views, OffPolicy):
+class Config(TwinConfig):
     """The structure of a SAC agent: what fixes shapes, equal for all members."""
 
     initial_temperature: float = 1.0
@@ -76,32 +73,18 @@ class Learned(NamedTuple):
 def sac(spec: Spec, **settings: Any) -> Agent:
     """SAC for continuous actions; `settings` are the fields of `Config`. Raises BadInput where they do not fit."""
     config = build(Config, settings, "config.")
-    if not isinstance(spec.action, Continuous):
-        raise BadField(
-            "agent", "needs continuous actions, and this environment's are discrete", "take dqn or ppo", value="sac"
-        )
+    net = Twins(spec, config, "sac", outputs=2)
     if not config.initial_temperature > 0:
         raise BadField("config.initial_temperature", "must be above 0", value=config.initial_temperature)
-    off_policy.check(config)
-    size = spec.action.shape[0]
-    actor = MLP(config.layers, 2 * size, config.activation, output_scale=0.01, precision=config.precision)
-    critic = MLP(config.layers, 1, config.activation, precision=config.precision)
-    of_actor = View(spec, "config.actor", config.actor, spec.actor)
-    of_critic = View(spec, "config.critic", config.critic, spec.critic)
+    values, size = net.values, spec.action.shape[0]
 
     def policy(params: Any, obs: PyTree) -> SquashedNormal:
-        mean, log_std = jnp.split(actor.apply(params, of_actor.vector(obs)), 2, -1)
+        mean, log_std = jnp.split(net.outputs(params, obs), 2, -1)
         return SquashedNormal(mean, held_within(log_std, -20, 2))
-
-    def values(params: Any, obs: PyTree, action: jax.Array) -> jax.Array:
-        """Of both critics, [2, batch]."""
-        return jax.vmap(critic.apply, (0, None))(params, of_critic.with_action(obs, action))[..., 0]
 
     def init(key: jax.Array, hyper: Hyper) -> Member:
         memory_key, actor_key, *critic_keys = jax.random.split(key, 4)
-        obs, action = tree.zeros(spec.obs, 1), jnp.zeros((1, *spec.action.shape))
-        params = actor.init(actor_key, of_actor.vector(obs))
-        critics = jax.vmap(critic.init, (0, None))(jnp.stack(critic_keys), of_critic.with_action(obs, action))
+        params, critics = net.begin(actor_key, critic_keys)
         temperature = jnp.log(jnp.float32(config.initial_temperature))
         learned = Learned(
             policy=params,
@@ -175,13 +158,5 @@ def sac(spec: Spec, **settings: Any) -> Agent:
             "policy/temperature": temperature,
         }
 
-    return off_policy.agent(
-        config,
-        improve,
-        init=init,
-        act=act,
-        greedy=greedy,
-        hyper=Hyper(),
-        weights=("policy", "critics", "target_critics"),
-        sees=of_actor.keys,
-    )
+    weights = "policy", "critics", "target_critics"
+    return off_policy.agent(config, Hyper(), init, act, greedy, improve, weights=weights, sees=net.sees)

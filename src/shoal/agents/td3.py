@@ -19,28 +19,21 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from shoal.core import tree
-from shoal.core.errors import BadField
 from shoal.core.evolution import Number, Range
 from shoal.core.schema import build
-from shoal.core.spec import Continuous
 from shoal.core.types import Agent, Member
 from shoal.rl import off_policy
 from shoal.rl.batching import when
-from shoal.rl.networks import MLP
-from shoal.rl.observations import View, Views
-from shoal.rl.off_policy import ADAM, OffPolicy, descend, towards
+from shoal.rl.off_policy import ADAM, TwinConfig, Twins, descend, towards
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from shoal.core.spec import Spec
     from shoal.core.types import PyTree
     from shoal.rl.replay_memory import Batch
 
 
 @dataclass(frozen=True)
-class Config(Views, OffPolicy):
+class Config(TwinConfig):
     """The structure of a TD3 agent: what fixes shapes, equal for all members."""
 
 
@@ -76,60 +69,22 @@ class Learned(NamedTuple):
     updates: jax.Array  # int32, those behind these weights
 
 
-class Networks(NamedTuple):
-    """The networks of TD3, for one member or for a population whose actors share their critics.
+class Networks(Twins):
+    """The networks of TD3, for one member or for a population whose actors share their critics; policies ascend `climb`."""
 
-    init:   (key) -> (policy, critics), parameters
-    policy: (policy, obs [..., *]) -> actions [..., A] in [-1, 1]
-    values: (critics, obs [batch, ...], action) -> of both critics, [2, batch]
-    climb:  (critics, obs [batch, ...], action) -> of the first critic, which policies ascend, [batch]
-    noise:  (hyper, key, shape) -> clipped normal noise that smooths the target policy
-    sees:   the keys that `policy` needs of observations that are dictionaries
-    """
-
-    spec: Spec
-    config: Config
-    init: Callable[[jax.Array], tuple[Any, Any]]
-    policy: Callable[[Any, PyTree], jax.Array]
-    values: Callable[[Any, PyTree, jax.Array], jax.Array]
-    climb: Callable[[Any, PyTree, jax.Array], jax.Array]
-    noise: Callable[[Any, jax.Array, tuple[int, ...]], jax.Array]
-    sees: tuple[str, ...]
-
-
-def networks(spec: Spec, config: Config) -> Networks:
-    """The networks of TD3 for a spec. Raises BadInput where the settings or the actions do not fit."""
-    if not isinstance(spec.action, Continuous):
-        raise BadField(
-            "agent", "needs continuous actions, and this environment's are discrete", "take dqn or ppo", value="td3"
-        )
-    off_policy.check(config)
-    actor = MLP(config.layers, spec.action.shape[0], config.activation, output_scale=0.01, precision=config.precision)
-    critic = MLP(config.layers, 1, config.activation, precision=config.precision)
-    of_actor = View(spec, "config.actor", config.actor, spec.actor)
-    of_critic = View(spec, "config.critic", config.critic, spec.critic)
-
-    def init(key: jax.Array) -> tuple[Any, Any]:
+    def init(self, key: jax.Array) -> tuple[Any, Any]:
+        """New parameters: (policy, critics)."""
         actor_key, *critic_keys = jax.random.split(key, 3)
-        obs, action = tree.zeros(spec.obs, 1), jnp.zeros((1, *spec.action.shape))
-        critics = jax.vmap(critic.init, (0, None))(jnp.stack(critic_keys), of_critic.with_action(obs, action))
-        return actor.init(actor_key, of_actor.vector(obs)), critics
+        return self.begin(actor_key, critic_keys)
 
-    def policy(params: Any, obs: PyTree) -> jax.Array:
-        return jnp.tanh(actor.apply(params, of_actor.vector(obs)))
+    def policy(self, params: Any, obs: PyTree) -> jax.Array:
+        """For observations [..., *] actions [..., A] in [-1, 1]."""
+        return jnp.tanh(self.outputs(params, obs))
 
-    def values(params: Any, obs: PyTree, action: jax.Array) -> jax.Array:
-        return jax.vmap(critic.apply, (0, None))(params, of_critic.with_action(obs, action))[..., 0]
-
-    def climb(params: Any, obs: PyTree, action: jax.Array) -> jax.Array:
-        first = jax.tree.map(lambda x: x[0], params)
-        return critic.apply(first, of_critic.with_action(obs, action))[..., 0]
-
-    def noise(hyper: Hyper, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    def noise(self, hyper: Hyper, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        """Clipped normal noise that smooths the target policy."""
         raw = hyper.target_noise * jax.random.normal(key, shape)
         return jnp.clip(raw, -hyper.noise_clip, hyper.noise_clip)
-
-    return Networks(spec, config, init, policy, values, climb, noise, sees=of_actor.keys)
 
 
 def targets(networks: Networks, critics: Any, batch: Batch, next_action: jax.Array) -> jax.Array:
@@ -170,7 +125,7 @@ def is_due(updates: jax.Array, policy_delay: jax.Array) -> jax.Array:
 def td3(spec: Spec, **settings: Any) -> Agent:
     """TD3 for continuous actions; `settings` are the fields of `Config`. Raises BadInput where they do not fit."""
     config = build(Config, settings, "config.")
-    net = networks(spec, config)
+    net = Networks(spec, config, "td3", outputs=1)
 
     def init(key: jax.Array, hyper: Hyper) -> Member:
         network_key, memory_key = jax.random.split(key)
@@ -220,14 +175,5 @@ def td3(spec: Spec, **settings: Any) -> Agent:
             target_critics=towards(learned.target_critics, learned.critics, hyper.tau),
         )
 
-    return off_policy.agent(
-        config,
-        improve,
-        init=init,
-        act=act,
-        greedy=greedy,
-        hyper=Hyper(),
-        parts=net,
-        weights=("policy", "critics", "target_policy", "target_critics"),
-        sees=net.sees,
-    )
+    weights = "policy", "critics", "target_policy", "target_critics"
+    return off_policy.agent(config, Hyper(), init, act, greedy, improve, parts=net, weights=weights, sees=net.sees)

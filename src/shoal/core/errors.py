@@ -82,6 +82,13 @@ def unknown(field: str, name: str, known: Iterable[str]) -> BadField:
     return BadField(field, "does not exist", f"did you mean {' or '.join(near)}?" if near else there, name=name)
 
 
+def check_least(least: float, values: object, *names: str) -> None:
+    """Raises BadInput for the first of these fields of `config` that is below its least value."""
+    for name in names:
+        if getattr(values, name) < least:
+            raise BadField(f"config.{name}", f"must be at least {least}", value=getattr(values, name))
+
+
 def check_names(field: str, names: Iterable[str], known: Iterable[str]) -> None:
     """Raises what `unknown` says of the first of these names that does not exist."""
     known = list(known)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from shoal.core import tree
-from shoal.core.errors import BadField
+from shoal.core.errors import BadField, check_least
 from shoal.core.keys import stream
 from shoal.rl.initialisers import orthogonal
 from shoal.rl.networks import MLP, Distribution, Policy, Precision, check_hidden, make_network
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Networks(Views):
+class NetworkConfig(Views):
     """The structure of policy and critic, equal for all members."""
 
     network: Any = "mlp"
@@ -49,11 +49,10 @@ class ActorCritic:
     for each network the LSTM's (c, h), [..., recurrent] each, and `()` where there is no LSTM.
     """
 
-    def __init__(self, spec: Spec, config: Networks):
+    def __init__(self, spec: Spec, config: NetworkConfig):
         """Raises BadInput where the fields do not fit."""
         check_hidden(config.layers, config.activation)
-        if config.recurrent < 0:
-            raise BadField("config.recurrent", "must be at least 0", value=config.recurrent)
+        check_least(0, config, "recurrent")
         self.spec, self._config = spec, config
         actor = View(spec, "config.actor", config.actor, spec.actor)
         critic = View(spec, "config.critic", config.critic, spec.critic)

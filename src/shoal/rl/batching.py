@@ -7,7 +7,6 @@ nothing. On an accelerator they are batched. Agents call `per_member`, `repeat` 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -35,24 +34,17 @@ def per_member(function: Callable) -> Callable:
 def _in_turn(function: Callable) -> Callable:
     """One member after another, each state updated in place: stacking new ones would double the memory traffic."""
 
-    @custom_vmap
-    def one(state: PyTree, *arguments: PyTree) -> tuple[PyTree, PyTree]:
-        return function(state, *arguments)
-
-    @one.def_vmap
-    def batched(size: int, in_batched: list, state: PyTree, *arguments: PyTree) -> Any:
-        state, *arguments = _broadcast(size, in_batched, (state, *arguments))
+    def all_members(size: int, state: PyTree, *arguments: PyTree) -> PyTree:
         shapes = jax.eval_shape(function, *tree.take((state, *arguments), 0))[1]
         results = tree.zeros(shapes, size)
 
-        def turn(i: jax.Array, all_: PyTree) -> PyTree:
+        def member(i: jax.Array, all_: PyTree) -> PyTree:
             new = function(*tree.take((all_[0], *arguments), i))
             return jax.tree.map(lambda x, y: jax.lax.dynamic_update_index_in_dim(x, y, i, 0), all_, new)
 
-        done = jax.lax.fori_loop(0, size, turn, (state, results))
-        return done, jax.tree.map(lambda _: True, done)
+        return jax.lax.fori_loop(0, size, member, (state, results))
 
-    return one
+    return _batched_by(all_members, function)
 
 
 def in_parts(function: Callable, rows: int) -> Callable:
@@ -80,13 +72,10 @@ def in_parts(function: Callable, rows: int) -> Callable:
 def repeat(count: jax.Array, body: Callable, state: PyTree, *arguments: PyTree) -> PyTree:
     """`state = body(i, state, *arguments)` for i below `count`, which may differ between members."""
 
-    @custom_vmap
     def loop(count: jax.Array, state: PyTree, *arguments: PyTree) -> PyTree:
         return jax.lax.fori_loop(0, count, lambda i, state: body(i, state, *arguments), state)
 
-    @loop.def_vmap
-    def batched(size: int, in_batched: list, count: jax.Array, state: PyTree, *arguments: PyTree) -> Any:
-        count, state, *arguments = _broadcast(size, in_batched, (count, state, *arguments))
+    def all_members(size: int, count: jax.Array, state: PyTree, *arguments: PyTree) -> PyTree:
         every = jax.vmap(body, (None, 0, *[0] * len(arguments)))
 
         def masked(i: jax.Array, state: PyTree) -> PyTree:
@@ -95,22 +84,18 @@ def repeat(count: jax.Array, body: Callable, state: PyTree, *arguments: PyTree) 
         # Repetitions that all members make need no mask, which would cost as much memory traffic as an optimiser.
         common = count.min()
         state = jax.lax.fori_loop(0, common, lambda i, state: every(i, state, *arguments), state)
-        state = jax.lax.fori_loop(common, count.max(), masked, state)
-        return state, jax.tree.map(lambda _: True, state)
+        return jax.lax.fori_loop(common, count.max(), masked, state)
 
-    return loop(count, state, *arguments)
+    return _batched_by(all_members, loop)(count, state, *arguments)
 
 
 def when(due: jax.Array, function: Callable, state: PyTree, *arguments: PyTree) -> PyTree:
     """`function(state, *arguments)` where `due`, else `state`; members that are not due cost nothing, or little."""
 
-    @custom_vmap
     def choose(due: jax.Array, state: PyTree, *arguments: PyTree) -> PyTree:
         return jax.lax.cond(due, function, lambda state, *_: state, state, *arguments)
 
-    @choose.def_vmap
-    def batched(size: int, in_batched: list, due: jax.Array, state: PyTree, *arguments: PyTree) -> Any:
-        due, state, *arguments = _broadcast(size, in_batched, (due, state, *arguments))
+    def all_members(size: int, due: jax.Array, state: PyTree, *arguments: PyTree) -> PyTree:
         width = -(-size // TILES)
         first_due = jnp.argsort(~due)
         rows = jnp.where(jnp.arange(size) < due.sum(), first_due, size)  # row `size` is none: reads clip, writes drop
@@ -122,10 +107,9 @@ def when(due: jax.Array, function: Callable, state: PyTree, *arguments: PyTree) 
             outputs = jax.vmap(function)(*inputs)
             return jax.tree.map(lambda x, y: x.at[mine].set(y, mode="drop"), state, outputs)
 
-        state = jax.lax.fori_loop(0, -(-due.sum() // width), tile, state)
-        return state, jax.tree.map(lambda _: True, state)
+        return jax.lax.fori_loop(0, -(-due.sum() // width), tile, state)
 
-    return choose(due, state, *arguments)
+    return _batched_by(all_members, choose)(due, state, *arguments)
 
 
 def spread(tree: PyTree) -> PyTree:
@@ -143,6 +127,16 @@ def spread(tree: PyTree) -> PyTree:
     return jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, spec), tree)
 
 
-def _broadcast(size: int, batched: PyTree, values: PyTree) -> PyTree:
-    """Give every leaf the member axis."""
-    return jax.tree.map(lambda b, x: x if b else jnp.broadcast_to(x, (size, *x.shape)), tuple(batched), values)
+def _batched_by(all_members: Callable, function: Callable) -> Callable:
+    """The same function, which under `vmap` is `all_members(size, *arguments)`, whose leaves all have the member axis."""
+    one = custom_vmap(function)
+
+    @one.def_vmap
+    def batched(size: int, in_batched: list, *arguments: PyTree) -> tuple[PyTree, PyTree]:
+        def broadcast(there: bool, x: jax.Array) -> jax.Array:
+            return x if there else jnp.broadcast_to(x, (size, *x.shape))
+
+        result = all_members(size, *jax.tree.map(broadcast, tuple(in_batched), arguments))
+        return result, jax.tree.map(lambda _: True, result)
+
+    return one

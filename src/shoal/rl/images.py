@@ -8,7 +8,7 @@ of few channels takes columns in pairs (benchmarks/pixels.py).
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
@@ -158,26 +158,32 @@ def _flat(image: jax.Array) -> jax.Array:
     return image.reshape(*image.shape[:-3], -1)
 
 
-class NatureCNN(nn.Module):
-    """The convolutions of Mnih et al. 2015: images [..., H, W, C] -> [..., F]."""
+class Convolutions(nn.Module):
+    """Convolutions, and their output as one vector: images [..., H, W, C] -> [..., F]."""
 
+    convolutions: ClassVar[tuple[tuple[int, int, int], ...]]  # (features, size, stride) of each
+    least: ClassVar[int]  # sides that an image must have
     dtype: Any = "float32"  # what it computes in
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        for features, size, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
+        for features, size, stride in self.convolutions:
             x = nn.relu(Conv(features, size, stride, dtype=self.dtype)(x))
         return _flat(x)
 
 
-class MinAtar(nn.Module):
-    """The convolution of Young & Tian 2019 (arXiv 1903.03176) for small boards: images [..., H, W, C] -> [..., F]."""
+class NatureCNN(Convolutions):
+    """The convolutions of Mnih et al. 2015."""
 
-    dtype: Any = "float32"  # what it computes in
+    convolutions = (32, 8, 4), (64, 4, 2), (64, 3, 1)
+    least = 36
 
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        return _flat(nn.relu(Conv(16, 3, dtype=self.dtype)(x)))
+
+class MinAtar(Convolutions):
+    """The convolution of Young & Tian 2019 (arXiv 1903.03176) for small boards."""
+
+    convolutions = ((16, 3, 1),)
+    least = 3
 
 
 class Impala(nn.Module):
@@ -186,6 +192,7 @@ class Impala(nn.Module):
     The last convolution of a residual block begins small, so that numbers do not grow from block to block.
     """
 
+    least: ClassVar[int] = 8
     dtype: Any = "float32"  # what it computes in
 
     @nn.compact

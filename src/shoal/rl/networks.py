@@ -76,7 +76,7 @@ class Features(nn.Module):
             return flatten(obs, self.shape)
         x = scaled(obs)
         x = jnp.moveaxis(x, -3, -1) if channels_first(self.shape) else x
-        return IMAGES[self.kind].network(self.precision)(x).astype(jnp.float32)
+        return IMAGES[self.kind](self.precision)(x).astype(jnp.float32)
 
 
 def channels_first(shape: tuple[int, ...]) -> bool:
@@ -88,18 +88,7 @@ def channels_first(shape: tuple[int, ...]) -> bool:
     return first != middle and (middle == last or first < last)
 
 
-class ForImages(NamedTuple):
-    """A network for images [..., H, W, C] -> [..., F], and the least that H and W may be."""
-
-    network: type[nn.Module]
-    least: int
-
-
-IMAGES = {
-    "minatar": ForImages(MinAtar, 3),
-    "nature_cnn": ForImages(NatureCNN, 36),
-    "impala": ForImages(Impala, 8),
-}
+IMAGES: dict[str, Any] = {"minatar": MinAtar, "nature_cnn": NatureCNN, "impala": Impala}
 NETWORKS = ("mlp", *IMAGES)
 
 

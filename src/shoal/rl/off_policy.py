@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,11 +11,13 @@ import jax.numpy as jnp
 import optax
 
 from shoal.core import tree
-from shoal.core.errors import BadField
+from shoal.core.errors import BadField, check_least
+from shoal.core.spec import Continuous
 from shoal.core.types import Agent, Hyper, Member, PyTree, Rollout
 from shoal.rl import replay_memory as ring
 from shoal.rl.batching import per_member, repeat
-from shoal.rl.networks import Precision, check_hidden
+from shoal.rl.networks import MLP, Precision, check_hidden
+from shoal.rl.observations import View, Views
 from shoal.rl.steps import usable
 
 if TYPE_CHECKING:
@@ -49,12 +51,9 @@ class OffPolicy:
 
 def check(config: OffPolicy) -> None:
     """Raise BadInput where the settings do not fit together."""
-    for name in ("environments", "rollout", "capacity", "batch", "updates_per_step"):
-        if getattr(config, name) < 1:
-            raise BadField(f"config.{name}", "must be at least 1", value=getattr(config, name))
+    check_least(1, config, "environments", "rollout", "capacity", "batch", "updates_per_step")
     check_hidden(config.layers, config.activation)
-    if config.warm_up < 0:
-        raise BadField("config.warm_up", "must be at least 0", value=config.warm_up)
+    check_least(0, config, "warm_up")
     if config.warm_up > config.capacity:
         raise BadField("config.warm_up", f"does not fit into config.capacity = {config.capacity}", value=config.warm_up)
 
@@ -64,6 +63,47 @@ def check_frames(config: OffPolicy, n: int, frames: int) -> None:
     if n - 1 + frames > _slots(config):
         problem = f"does not fit into the {_slots(config)} steps of an environment that config.capacity holds"
         raise BadField("config.frame_stack", problem, value=frames)
+
+
+@dataclass(frozen=True)
+class TwinConfig(Views, OffPolicy):
+    """The structure of an agent with a policy and two critics: what fixes shapes, equal for all members."""
+
+
+class Twins:
+    """A policy's network, and two critics of observations and continuous actions, whose leaves are stacked, [2, ...]."""
+
+    def __init__(self, spec: Spec, config: TwinConfig, agent: str, outputs: int):
+        """outputs: of the policy's network, per component of an action. Raises BadInput where something does not fit."""
+        if not isinstance(spec.action, Continuous):
+            problem = "needs continuous actions, and this environment's are discrete"
+            raise BadField("agent", problem, "take dqn or ppo", value=agent)
+        check(config)
+        self.spec, self.config = spec, config
+        width, how = outputs * spec.action.shape[0], {"activation": config.activation, "precision": config.precision}
+        self._actor, self._critic = MLP(config.layers, width, output_scale=0.01, **how), MLP(config.layers, 1, **how)
+        self._of_actor = View(spec, "config.actor", config.actor, spec.actor)
+        self._of_critic = View(spec, "config.critic", config.critic, spec.critic)
+        self.sees = self._of_actor.keys
+
+    def begin(self, actor_key: jax.Array, critic_keys: Sequence[jax.Array]) -> tuple[PyTree, PyTree]:
+        """New parameters of the policy, and of both critics."""
+        obs, action = tree.zeros(self.spec.obs, 1), jnp.zeros((1, *self.spec.action.shape))
+        seen = self._of_critic.with_action(obs, action)
+        critics = jax.vmap(self._critic.init, (0, None))(jnp.stack(critic_keys), seen)
+        return self._actor.init(actor_key, self._of_actor.vector(obs)), critics
+
+    def outputs(self, policy: PyTree, obs: PyTree) -> jax.Array:
+        """What the policy's network says of observations [..., *]."""
+        return self._actor.apply(policy, self._of_actor.vector(obs))
+
+    def values(self, critics: PyTree, obs: PyTree, action: jax.Array) -> jax.Array:
+        """Of both critics, [2, batch]."""
+        return jax.vmap(self._critic.apply, (0, None))(critics, self._of_critic.with_action(obs, action))[..., 0]
+
+    def climb(self, critics: PyTree, obs: PyTree, action: jax.Array) -> jax.Array:
+        """Of the first critic, [batch]."""
+        return self._critic.apply(tree.take(critics, 0), self._of_critic.with_action(obs, action))[..., 0]
 
 
 class Own(NamedTuple):
@@ -119,26 +159,27 @@ def from_memory(config: OffPolicy, improve: Callable, n: int = 1, frames: int = 
 
 
 def agent(
-    config: OffPolicy,
-    improve: Callable,
-    n: int = 1,
-    frames: int = 1,
-    **fields: Any,
+    config: OffPolicy, hyper: Hyper, init: Callable, act: Callable, greedy: Callable, improve: Callable, **more: Any
 ) -> Agent:
-    """An agent that learns from memory; `improve`, `n` and `frames` as for `from_memory`.
+    """An agent that learns from memory; `improve`, and `n` and `frames` among `more`, as for `from_memory`.
 
-    fields: those of `Agent` that differ between agents.
+    more: other fields of `Agent`
     """
+    reach = {name: more.pop(name) for name in ("n", "frames") if name in more}
     return Agent(
-        update=from_memory(config, improve, n, frames),
+        init,
+        act,
+        greedy,
+        from_memory(config, improve, **reach),
         carry=lambda shape: (),
+        hyper=hyper,
         rollout=config.rollout,
         environments=config.environments,
         narrower={"update_ratio": (0.0, float(config.updates_per_step))},
         warm_up=config.warm_up,
         off_policy=True,
         cut=_cut,
-        **fields,
+        **more,
     )
 
 
