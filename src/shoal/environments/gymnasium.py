@@ -167,9 +167,10 @@ def _in_arrays(made: Any) -> Any:
     import gymnasium
 
     space = made.observation_space
-    if isinstance(space, gymnasium.spaces.Dict):
-        return made if _is_arrays(space) else _flattened(made, space)
-    return made if _is_arrays(space) else gymnasium.wrappers.FlattenObservation(made)
+    if _is_arrays(space):
+        return made
+    of_parts = isinstance(space, gymnasium.spaces.Dict)
+    return _flattened(made, space) if of_parts else gymnasium.wrappers.FlattenObservation(made)
 
 
 def _flattened(env: Any, space: Any) -> Any:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
+from itertools import permutations
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -50,20 +52,15 @@ class Levels:
         """The levels of each purpose; counts lie behind all pairs, and behind the counts before them. Raises BadInput."""
         given = {name: _given(name, value) for name, value in vars(self).items()}
         last = max((x.end for x in given.values() if isinstance(x, Span)), default=0)
-        found = {}
+        found: dict[str, Span] = {}
         for name, value in given.items():
-            if isinstance(value, Span):
-                found[name] = value
-            else:
-                found[name] = Span(last, last + value)
-                last += value
+            found[name] = value if isinstance(value, Span) else Span(last, last := last + value)
             if found[name].end > LARGEST:
                 raise BadField(f"levels.{name}", f"ends at {found[name].end}, and level numbers stay below 2**31")
-        for name, span in found.items():
-            for other, its in found.items():
-                if other != name and span.meets(its):
-                    problem = f"has levels of {other} = {list(its)}"
-                    raise BadField(f"levels.{name}", problem, "no level may serve two purposes", value=list(span))
+        for (name, span), (other, its) in permutations(found.items(), 2):
+            if span.meets(its):
+                problem = f"has levels of {other} = {list(its)}"
+                raise BadField(f"levels.{name}", problem, "no level may serve two purposes", value=list(span))
         return found
 
 
@@ -123,11 +120,8 @@ def _on_the_host(environment: HostEnvironment, spans: Spans) -> list[np.ndarray]
 
     starts = []
     for span in spans.values():
-        vector = at_levels(environment, span).open(COMPARED, None)
-        try:
+        with closing(at_levels(environment, span).open(COMPARED, None)) as vector:
             starts.append(vector.reset(list(range(COMPARED))))
-        finally:
-            vector.close()
     return jax.tree.leaves(jax.tree.map(lambda *x: np.concatenate(x), *starts))
 
 

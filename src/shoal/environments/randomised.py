@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -33,19 +33,11 @@ def with_spreads(environment: DeviceEnvironment) -> DeviceEnvironment:
     return environment._replace(knobs=knobs, with_knobs=with_knobs) if environment.knobs else environment
 
 
-def _drawing(
-    environment: DeviceEnvironment,
-    centres: dict[str, Any],
-    spreads: dict[str, Any],
-    placed: Callable[[DeviceEnvironment], DeviceEnvironment] = lambda of: of,
-) -> DeviceEnvironment:
-    """The environment with these values, some of which every reset draws anew.
-
-    placed: (environment that has its values) -> the same at its levels
-    """
+def _drawing(environment: DeviceEnvironment, centres: dict[str, Any], spreads: dict[str, Any]) -> DeviceEnvironment:
+    """The environment with these values, some of which every reset draws anew."""
 
     def valued(drawn: dict[str, Any]) -> DeviceEnvironment:
-        return placed(turned(environment, {**centres, **drawn}))
+        return turned(environment, {**centres, **drawn})
 
     def reset(key: jax.Array) -> tuple[PyTree, jax.Array]:
         chances = jax.random.uniform(stream(key, "knobs"), (len(spreads),), jnp.float32, -1, 1)
@@ -60,7 +52,10 @@ def _drawing(
         return (state, drawn), *seen
 
     def within(first: Any, end: Any) -> DeviceEnvironment:
-        return _drawing(environment, centres, spreads, lambda of: at_levels(of, Span(first, end)))
+        def placed(values: Mapping[str, Any]) -> DeviceEnvironment:
+            return at_levels(turned(environment, values), Span(first, end))
+
+        return _drawing(environment._replace(with_knobs=placed), centres, spreads)
 
     levels = environment.at_levels and within
     return environment._replace(reset=reset, step=step, at_levels=levels, info=None)  # nobody is measured here

@@ -104,28 +104,26 @@ def resolve(env: str) -> str:
     if colon and suite not in SUITES:
         if _importable(suite):
             return env
-        raise BadField(
-            "env",
-            f"there is no suite {suite!r}, and no module of this name in the current directory or installed",
-            f"suites are {', '.join(SUITES)}",
-        )
+        problem = f"there is no suite {suite!r}, and no module of this name in the current directory or installed"
+        raise BadField("env", problem, f"suites are {', '.join(SUITES)}")
     if colon and not installed(suite):
         raise _missing(env, suite)
-    if colon and (name in names(suite) or (SUITES[suite].of_modules and ":" in name)):
+    if colon and SUITES[suite].of_modules and ":" in name:
         return env
-    if not colon:
-        if env in envpool.EQUAL and installed("envpool"):
-            return f"envpool:{env}"
-        for candidate in SUITES:
-            if env in names(candidate):
-                return f"{candidate}:{env}"
-        for candidate, known in LISTED.items():
-            if env in known:
-                raise _missing(env, candidate)
-    if (name if colon else env).startswith("ALE/") and importlib.util.find_spec("ale_py") is None:
+    name = name if colon else env
+    if not colon and name in envpool.EQUAL and installed("envpool"):
+        return f"envpool:{name}"
+    suites = [suite] if colon else list(SUITES)
+    for candidate in suites:
+        if name in names(candidate):
+            return f"{candidate}:{name}"
+    for candidate, listed in LISTED.items():
+        if not colon and name in listed:
+            raise _missing(env, candidate)
+    if name.startswith("ALE/") and importlib.util.find_spec("ale_py") is None:
         raise BadField("env", f"{env} needs the package ale-py: pip install 'shoal[atari]'")
-    bare = {n: f"{s}:{n}" for s in ([suite] if colon else reversed(SUITES)) for n in names(s)}
-    near = nearest(name if colon else env, bare)
+    bare = {n: f"{s}:{n}" for s in reversed(suites) for n in names(s)}
+    near = nearest(name, bare)
     hint = f"did you mean {' or '.join(bare[n] for n in near)}?" if near else "`shoal envs` lists what is installed"
     raise BadField("env", f"{env!r} does not exist", hint)
 
