@@ -321,7 +321,7 @@ def test_bad_input_gets_one_line(start, tmp_path, arguments, message):
 # ------------------------------------------------------------------------------------------ their side
 
 
-@pytest.mark.parametrize("name", ["server", "recipe", "returned", "descendants", "wire", "trainer"])
+@pytest.mark.parametrize("name", ["server", "recipe", "returned", "descendants", "wire", "trainer", "live"])
 def test_their_side_needs_little(name):
     """It is read by old interpreters, which have NumPy and nothing else."""
     tree = ast.parse((ROOT / f"{name}.py").read_text(), feature_version=(3, 8))

@@ -4,7 +4,7 @@ that a schedule can go from one to the other. For both sides; needs no package.
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Mapping, NamedTuple, Tuple  # noqa: UP035 (Python 3.8)
+from typing import Any, Iterable, Mapping, NamedTuple  # noqa: UP035 (Python 3.8)
 
 INFINITE = float("inf")
 
@@ -21,7 +21,7 @@ class Live(NamedTuple):
 
     low: float = 0.0
     high: float = INFINITE
-    range: Tuple[Any, ...] = ()  # noqa: UP006
+    range: tuple[Any, ...] = ()
     standard: str = ""
     factor: float = 1.0
     integer: bool = False
