@@ -157,7 +157,7 @@ def _champions(results: Results, task: str) -> str:
 
 def _populations(results: Results, task: str) -> str:
     arms = results.study.arms
-    curves = {arm: x for arm in arms if (x := [o.population for o in results.of(task, arm) if len(o.population)])}
+    curves = {arm: done for arm in arms if (done := [o.population for o in results.of(task, arm) if len(o.population)])}
     if not curves:
         return ""
     steps = np.linspace(0, max(curve[-1, 0] for found in curves.values() for curve in found), POINTS)
