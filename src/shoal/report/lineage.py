@@ -125,10 +125,9 @@ MEASURED = {"fitness": number, "returns_std": number, "episodes": count, "steps"
 def tabulate(entries: list[dict[str, Any]]) -> Lineage:
     """The lines of `lineage.jsonl` as tables. Of two lines on the same member and generation the later one holds."""
     entries = [e for e in entries if _whole(e.get("generation")) and _whole(e.get("uid"))]
-    generations = np.unique(np.array([e["generation"] for e in entries], np.int64))
-    uids = np.unique(np.array([e["uid"] for e in entries], np.int64))
-    row = {g: i for i, g in enumerate(generations.tolist())}
-    column = {u: i for i, u in enumerate(uids.tolist())}
+    (generations, rows), (uids, columns) = (
+        np.unique(np.array([e[name] for e in entries], np.int64), return_inverse=True) for name in ("generation", "uid")
+    )
     shape = (len(generations), len(uids))
 
     def empty() -> np.ndarray:
@@ -139,8 +138,8 @@ def tabulate(entries: list[dict[str, Any]]) -> Lineage:
         np.broadcast_to(generations[:, None], shape).copy(), np.zeros(shape, bool),
         **{name: empty() for name in MEASURED}, hyper={},
     )  # fmt: skip
-    for entry in entries:
-        at = row[entry["generation"]], column[entry["uid"]]
+    for entry, *place in zip(entries, rows.tolist(), columns.tolist(), strict=True):
+        at = tuple(place)
         parent, born = entry.get("parent"), entry.get("parent_generation")
         lineage.present[at] = True
         lineage.parent_generations[at] = born if _whole(born) else entry["generation"]

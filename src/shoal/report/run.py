@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -151,12 +151,12 @@ def schedule(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def mapping(parse: Any, text: str) -> dict[str, Any]:
+def mapping(parse: Callable[[str], object], text: str) -> dict[str, Any]:
+    """What a file says; nothing where it is damaged."""
     try:
-        parsed = parse(text)
+        return inner(parse(text))
     except (ValueError, BadInput):
         return {}
-    return parsed if isinstance(parsed, dict) else {}
 
 
 def _plain(value: float) -> float | None:
@@ -172,12 +172,11 @@ def _shortest(value: float | None) -> float | None:
 
 def _range(entry: object) -> Range:
     """A range as the experiment states it; what makes no sense is left out, for a report judges nothing."""
-    entry = entry if isinstance(entry, Mapping) else {}
-    low, high = number(entry.get("low")), number(entry.get("high"))
+    entry = inner(entry)
+    low, high, scale = number(entry.get("low")), number(entry.get("high")), entry.get("scale")
     listed = entry.get("choices")
     choices = tuple(v for v in map(number, listed if isinstance(listed, list) else []) if not np.isnan(v))
     bounded = low < high and not choices
-    scale = entry.get("scale")
     return Range(
         low=low if bounded else None,
         high=high if bounded else None,

@@ -149,10 +149,9 @@ def _course(
 
 def _trend(run_data: RunData, values: np.ndarray, axis: Axis, kind: str, thin: str = "") -> list[str]:
     """A line; through many values one of their running means, over a thin one of the values themselves if need be."""
-    if len(values) <= SMOOTH:
-        return [run_data.curve(values, axis, kind)]
-    single = [run_data.curve(values, axis, thin)] if thin else []
-    return [*single, run_data.curve(smoothed(values, _window(len(values))), axis, kind)]
+    window = _window(run_data)
+    single = [run_data.curve(values, axis, thin)] if thin and window > 1 else []
+    return [*single, run_data.curve(smoothed(values, window), axis, kind)]
 
 
 def smoothed(values: np.ndarray, window: int) -> np.ndarray:
@@ -163,10 +162,12 @@ def smoothed(values: np.ndarray, window: int) -> np.ndarray:
     return np.where(some, sums / np.maximum(counts, 1), np.nan)
 
 
-def _window(count: int) -> int:
-    return 2 * (count // 100) + 1
+def _window(run_data: RunData) -> int:
+    """Over how many generations lines are smoothed; 1: they are not."""
+    count = len(run_data.table.generations)
+    return 2 * (count // 100) + 1 if count > SMOOTH else 1
 
 
 def _smoothing(run_data: RunData) -> str:
-    count = len(run_data.table.generations)
-    return f" Bold lines are means over {_window(count)} generations, thin ones single values." * (count > SMOOTH)
+    window = _window(run_data)
+    return f" Bold lines are means over {window} generations, thin ones single values." if window > 1 else ""

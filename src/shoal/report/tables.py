@@ -21,8 +21,7 @@ def bounds(run_data: RunData) -> str:
     run, rows, wanted = run_data.run, [], []
     last = slice(-max(1, len(run.lineage.generations) // 4), None)
     for name, bounds in run.space.items():
-        shares = _at_bounds(run.lineage.hyper[name][last], bounds)
-        if shares is None:
+        if not (shares := _at_bounds(run.lineage.hyper[name][last], bounds)):
             continue
         low, high = shares
         sides = [side for side, share in (("downwards", low), ("upwards", high)) if share >= OFTEN]
