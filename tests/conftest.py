@@ -24,7 +24,6 @@ import optax  # noqa: E402
 
 from shoal.core.knobs import split  # noqa: E402
 from shoal.distributed.processes import Processes  # noqa: E402
-from shoal.experiment.registry import method_data  # noqa: E402
 from shoal.experiment.resolve import Resolved  # noqa: E402
 from shoal.members.devices import Program  # noqa: E402
 from shoal.members.kept_programs import keep_whole  # noqa: E402
@@ -79,8 +78,7 @@ def shared_programs(monkeypatch: pytest.MonkeyPatch) -> None:
         e = resolved.experiment
         shards = getattr(whole, "_shards", [whole])
         size = len(shards[0].uid)
-        method = method_data(e.method)
-        options = [(k, v) for k, v in method.items() if k not in SELECTION] if isinstance(method, dict) else []
+        options = [(k, v) for k, v in e.method.items() if k not in SELECTION]
         made: Any = getattr(resolved.kind, "learner", None)
         learner = made and (made.act.__module__, made.init.__module__), options
         fitness = replace(e.fitness, levels="validation")

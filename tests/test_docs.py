@@ -28,9 +28,10 @@ from shoal.core.evolution import Range, declared
 from shoal.core.schema import descriptions
 from shoal.core.yaml_text import parse
 from shoal.environments.levels import Levels
-from shoal.experiment.experiment import Checkpoint, ExchangeSettings, Experiment, Fitness, WeightsAndBiases, check
+from shoal.experiment.experiment import Checkpoint, ExchangeSettings, Experiment, Fitness, WeightsAndBiases
 from shoal.experiment.files import from_dict, load
 from shoal.experiment.resolve import resolve
+from shoal.experiment.rules import check
 from shoal.methods.es.learner import EsHyper
 from shoal.methods.evolving import Pbt
 from shoal.methods.methods import METHODS

@@ -161,7 +161,7 @@ def test_flags_of_their_own(tmp_path: Path) -> None:
     assert shoal("train", *given, "--run-dir", tmp_path / "r", file).code == 0
     e = load(tmp_path / "r/experiment.yaml")
     assert (e.population, e.interval, e.generations, e.seed) == (4, 100, 1, 3)
-    assert (e.method["select"], e.method["explore"]) == ("tournament", "resample")
+    assert (e.method["select"], e.method["explore"]) == ({"name": "tournament"}, {"name": "resample"})
     assert (e.env, e.agent) == ("gymnax:CartPole-v1", "ppo")
 
 

@@ -355,7 +355,11 @@ BAD: list[tuple[str, int, str]] = [
     ("exchange: mpi\ntransfer: collective", 2, "of the exchange; write exchange: {name: mpi, transfer: ...}"),
     ("exchange: lokal", 1, "exchange.name: 'lokal' does not exist; did you mean local?"),
     ("exchange:\n  name: mpi\n  worker: a", 3, "exchange.worker = a: goes with exchange: directory"),
-    ("seed: 1\nexchange: directory", 2, "exchange = directory: needs a workspace, the directory that workers share"),
+    (
+        "seed: 1\nexchange: directory",
+        2,
+        "exchange.name = directory: needs a workspace, the directory that workers share",
+    ),
     ("seed: 1\nselect: keep", 2, "select: is an option of the method; write method: {name: pbt, select: ...}"),
     of_pbt("select: tournement", 1, "method.select: 'tournement' does not exist; did you mean tournament?"),
     of_pbt("select:\n  name: truncaton", 1, "method.select: 'truncaton' does not exist; did you mean truncation?"),

@@ -58,7 +58,7 @@ def test_halving_by_hand(population: int, generations: int, factor: int, rungs: 
     parts = Halving(factor).parts(e)
     assert [(p.population, p.generations) for p in parts] == rungs
     assert sum(n * g for n, g in rungs) == population * generations
-    assert all(p.method == "seeds" and "learning_rate" in p.space for p in parts), "from the ranges of the other arms"
+    assert all(p.method_name == "seeds" and "learning_rate" in p.space for p in parts), "of the other arms"
     assert [p.seed for p in parts] == [3 + k * 1_000_000 for k in range(len(rungs))]
     places = [(str(place), part.start) for place, part in Halving(factor).runs(e, Path("a"))]
     assert places[:2] == [("a/0", None), ("a/1", "a/0")]

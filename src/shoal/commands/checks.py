@@ -19,7 +19,6 @@ from shoal.core.evolution import Cards, Decision, Explore, Range, Select
 from shoal.core.spec import told
 from shoal.core.visible import readable
 from shoal.distributed.directory import is_kept, probe
-from shoal.experiment.registry import method_name
 from shoal.experiment.resolve import Resolved
 from shoal.members.devices import free_memory
 from shoal.methods.method import Schedule
@@ -55,7 +54,7 @@ def size(resolved: Resolved) -> Iterator[Finding]:
     what, generations = f"{e.population} × {e.agent} on {e.env}", many(e.generations, "generation")
     if steps is None:
         episodes = many(resolved.measurement.episodes, "episode")
-        yield fine("size", f"{what} by {method_name(e.method)}, {generations} of {episodes} each")
+        yield fine("size", f"{what} by {e.method_name}, {generations} of {episodes} each")
         return
     total = e.population * e.generations * steps
     yield fine("size", f"{what}, {generations} of {steps:,} steps each, {total:,} steps in all")
@@ -190,7 +189,7 @@ def evolution(resolved: Resolved) -> Iterator[Finding]:
         yield fine("schedule", f"{rows} of hyperparameters are followed; no member copies or explores")
         return
     if not method.copies:
-        yield fine("selection", f"method {method_name(e.method)}: no member copies another")
+        yield fine("selection", f"method {e.method_name}: no member copies another")
         return
     if isinstance(select, selectors.Keep):
         way = "every member explores in place" if select.explore else "every member goes its own way: a control"

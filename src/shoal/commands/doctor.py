@@ -22,7 +22,6 @@ from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed, Interrupted
 from shoal.experiment.experiment import Experiment, alone
 from shoal.experiment.make import recipe_of
-from shoal.experiment.registry import method_data
 from shoal.experiment.resolve import Resolved, resolve
 from shoal.members.devices import prepare
 from shoal.records.generation import Generation
@@ -108,8 +107,8 @@ class _Watch(Recorder):
 
 def dry_run(resolved: Resolved) -> Iterator[Finding]:
     """Two short generations of the whole run, in a directory that is thrown away."""
-    e, watch, method = resolved.experiment, _Watch(), method_data(resolved.experiment.method)
-    at_once = method | {"start_after": 0} if isinstance(method, dict) and "start_after" in method else e.method
+    e, watch, method = resolved.experiment, _Watch(), resolved.experiment.method
+    at_once = method | {"start_after": 0} if "start_after" in method else method
     kind, rollouts = resolved.kind.compiled, min(resolved.iterations, ROLLOUTS)
     interval = rollouts * resolved.steps // resolved.iterations if resolved.steps else e.interval
     with tempfile.TemporaryDirectory(prefix="shoal-doctor-") as folder:

@@ -14,7 +14,7 @@ from shoal.core.keys import derive
 from shoal.core.knobs import usual
 from shoal.environments.guard import callbacks_blamed
 from shoal.experiment.make import make_kind, measurement_of
-from shoal.experiment.registry import method, name_of
+from shoal.experiment.registry import method
 from shoal.members.devices import prepare
 from shoal.members.rollouts.episodes import statistics
 from shoal.members.shard import Setup
@@ -48,7 +48,7 @@ def evaluate(
         if kind.spec != champion.spec or not champion.hyper.keys() <= usual(kind.tunable, kind.knobs).keys():
             raise BadInput(f"{run}: its champion was trained by another experiment than its experiment.yaml states")
         measurement = replace(measurement_of(e), episodes=min(episodes, 64))
-        with closing(kind.tester(Setup(e.seed, measurement))) as tester, callbacks_blamed(str(name_of(e.env))):
+        with closing(kind.tester(Setup(e.seed, measurement))) as tester, callbacks_blamed(e.env_name):
             key = derive((e.seed,), "evaluate", seed)
             returns = tester.test(champion.learned, champion.hyper, key, episodes, levels or "test")
     finally:

@@ -79,7 +79,9 @@ def _fields() -> tuple[dict[str, Any], dict[str, str]]:
     from shoal.experiment.experiment import ExchangeSettings, Experiment
     from shoal.methods.evolving import Pbt
 
-    defaults = vars(Pbt()) | vars(ExchangeSettings()) | vars(Experiment()) | {"exchange": ExchangeSettings.name}
+    usual = Experiment()
+    defaults = vars(Pbt()) | vars(usual.exchange) | vars(usual)
+    defaults |= {"method": usual.method_name, "exchange": usual.exchange.name}
     return defaults, descriptions(Pbt) | descriptions(ExchangeSettings) | descriptions(Experiment)
 
 

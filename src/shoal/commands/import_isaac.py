@@ -12,8 +12,9 @@ from shoal.commands.flags import LEFT_OUT, NO_ISAAC_FLAGS
 from shoal.core.errors import BadField, BadInput, unknown
 from shoal.core.visible import visible
 from shoal.core.yaml_text import read_yaml, write_yaml
-from shoal.experiment.experiment import Experiment, check
+from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import blame, from_dict, text_of
+from shoal.experiment.rules import check
 from shoal.trainers.live import LIVE, of_rl_games
 
 # The keys of `pbt`: Isaac Lab's defaults, and the fields that they become. start_after is DexPBT's.

@@ -10,7 +10,7 @@ from typing import Any
 from shoal.core.errors import BadInput
 from shoal.experiment.experiment import Experiment, alone
 from shoal.experiment.files import blame, load, of_run
-from shoal.experiment.registry import method, method_name, name_of
+from shoal.experiment.registry import method
 from shoal.experiment.resolve import resolve
 from shoal.experiment.trust import open_run
 from shoal.members.devices import prepare
@@ -52,7 +52,7 @@ def follower(
     trust_code: import what the run names, where it is not Shoal's. note: hears what the user should know
     """
     experiment = open_run(run, trust_code) if file is None else of_run(run)
-    name, tuned = method_name(experiment.method), sorted(experiment.space or ())
+    name, tuned = experiment.method_name, sorted(experiment.space or ())
     if METHODS.get(name) is Schedule:  # itself a replay
         made = method(experiment.method)
         assert isinstance(made, Schedule)
@@ -94,8 +94,8 @@ def _for_another(
     prepare()
     resolved = resolve(replace(alone(trained), method="seeds", space={}))
     resolved.kind.close()
-    known, agent = resolved.usual, name_of(resolved.experiment.agent)
-    source, target = (LIVE.get(f"{name_of(e.agent)}".partition(":")[0], {}) for e in (found, resolved.experiment))
+    known, agent = resolved.usual, resolved.experiment.agent_name
+    source, target = (LIVE.get(str(e.agent_name).partition(":")[0], {}) for e in (found, resolved.experiment))
     left_out = [name for name in rows[0] if not translate({name: 1.0}, source, known, target)]
     if len(left_out) == len(rows[0]):
         raise BadInput(f"{run} has no schedule for {agent}: nothing there is like {', '.join(left_out)}")

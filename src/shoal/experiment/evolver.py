@@ -43,7 +43,11 @@ class Evolver:
         if population < 1:
             raise BadField("population", "must be at least 1", value=population)
         self._ranges = convert(dict[str, Range], space, "space")
-        method = Pbt(component(select, "select"), component(explore, "explore"), start_after)
+        method = Pbt(
+            component(select, "select"),
+            component(explore, "explore"),
+            start_after,
+        )
         no_agent: Any = None
         method.fit(no_agent, population)
         self._evolver, self._seed, self._start_after = method.evolver(self._ranges, {}, UNBOUNDED), seed, start_after

@@ -1,34 +1,16 @@
-"""The experiment: one dataclass that is the file, the flags and the Python argument, and what it may say."""
+"""The experiment: one dataclass that is the file, the flags and the Python argument."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, fields, replace
-from operator import attrgetter
 from typing import Any, Literal
 
-from shoal.core.errors import BadField
 from shoal.core.evolution import Range
-from shoal.core.schema import as_given, converted, explained
+from shoal.core.schema import as_given, converted
 from shoal.environments.levels import Levels
-from shoal.experiment.registry import method
-from shoal.methods.method import Method
-from shoal.methods.ranges import validate
-from shoal.trainers.trainers import TrainerProcesses, is_trainer
+from shoal.experiment.registry import in_full, in_short, name_of
+from shoal.trainers.trainers import TrainerProcesses
 
-INT32, INT64 = 2**31 - 1, 2**63 - 1
-# The least and the most of each. Checkpoints are named by eight digits.
-LIMITS = {
-    "population": (1, 1_000_000),
-    "generations": (1, 99_999_999),
-    "interval": (1, INT64),
-    "seed": (0, INT32),
-    "final_episodes": (1, INT32),
-    "fitness.episodes": (1, INT32),
-    "fitness.step_limit": (1, INT32),
-    "checkpoint.every": (1, INT32),
-    "checkpoint.keep": (1, INT32),
-}
 CHANGEABLE = (  # in a run
     *("generations", "final_episodes", "checkpoint.every", "checkpoint.keep", "exchange.transfer", "python"),
     *(f"processes.{option.name}" for option in fields(TrainerProcesses)),
@@ -155,63 +137,26 @@ class Experiment:
     """show the run at Weights & Biases too"""
 
     def __post_init__(self) -> None:
-        """Give each field its type. Raises BadInput for what cannot have it."""
-        vars(self).update(converted(Experiment, as_given(self)))
+        """Give each field its type, and the method its one form. Raises BadInput for what cannot have it."""
+        vars(self).update(converted(Experiment, as_given(self)), method=in_full(self.method, "method"))
+
+    @property
+    def env_name(self) -> str:
+        """The environment as a file names it."""
+        return name_of(self.env)
+
+    @property
+    def agent_name(self) -> str | None:
+        """The agent as a file names it."""
+        return name_of(self.agent)
+
+    @property
+    def method_name(self) -> str:
+        """The method as a file names it."""
+        told = in_short(self.method)
+        return str(told["name"] if isinstance(told, dict) else told)
 
 
 def alone(experiment: Experiment, shards: int | None = 1) -> Experiment:
     """The same in one process."""
     return replace(experiment, shards=shards, exchange=ExchangeSettings())
-
-
-def check(experiment: Experiment) -> Method:
-    """The method that an experiment names. Raises BadInput for all that is wrong whatever the environment and agent."""
-    e = experiment
-    for name, (least, most) in LIMITS.items():
-        value = attrgetter(name)(e)
-        if value is not None and not least <= value <= most:
-            bound = f"least {least}" if value < least else f"most {most}"
-            *above, _ = name.split(".")
-            holder = attrgetter(*above)(e) if above else e
-            raise explained(BadField(name, f"must be at {bound}", value=value), type(holder), *(f"{x}." for x in above))
-    for name in ("run_dir", "exchange.workspace", "start"):
-        path = attrgetter(name)(e) or ""
-        if "\0" in path or path.encode(errors="ignore").decode() != path:
-            problem = "a path must be text in UTF-8, without \\0, to be written in a run's files"
-            raise BadField(name, problem, "rename what is not", value=f"{path!r}")
-    if e.shards is not None and (e.shards < 1 or e.population % e.shards):
-        raise BadField("shards", f"must be at least 1 and divide population = {e.population}", value=e.shards)
-    for name, owner in OF_EXCHANGE.items():
-        value = getattr(e.exchange, name)
-        if value != getattr(ExchangeSettings, name) and e.exchange.name != owner:
-            raise BadField(f"exchange.{name}", f"goes with exchange: {owner}", value=value)
-    if e.exchange.name == "directory" and e.exchange.workspace is None:
-        problem = "needs a workspace, the directory that workers share"
-        raise BadField("exchange", problem, "write exchange: {name: directory, workspace: ...}", value="directory")
-    if e.exchange.name == "directory" and e.run_dir is not None:
-        raise BadField("run_dir", "the run of a worker lies in its workspace", "leave run_dir out")
-    if e.levels is not None:
-        e.levels.spans()
-        if e.fitness.source == "training":
-            raise BadField(
-                "fitness.source", "training is on the levels of train alone: write evaluation", value="training"
-            )
-    elif e.fitness.levels != Fitness.levels:
-        raise BadField("fitness.levels", "goes with levels", value=e.fitness.levels)
-    trained = is_trainer(e.agent, e.python)
-    for name in () if trained else ("python", "processes"):
-        if getattr(e, name) != getattr(Experiment, name, TrainerProcesses()):
-            raise BadField(name, "goes with trainers, such as agent: sb3:PPO")
-    for name, number in e.hyper.items():
-        if not math.isfinite(number):
-            raise BadField(f"hyper.{name}", "must be a finite number", value=number)
-    both = sorted(set(e.hyper) & set(e.space or {}))
-    if both:
-        raise BadField(
-            f"hyper.{both[0]}",
-            "a hyperparameter is either fixed or tuned",
-            f"remove it here, and to start a tuned one somewhere set space.{both[0]}.start",
-        )
-    for name, r in (e.space or {}).items():
-        validate(name, r)
-    return method(e.method)

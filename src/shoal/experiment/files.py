@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, is_dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,18 @@ from shoal.core.evolution import Range
 from shoal.core.knobs import PREFIX
 from shoal.core.schema import as_given, build
 from shoal.core.yaml_text import parse, plain, read_yaml, write_yaml
-from shoal.experiment.experiment import OF_EXCHANGE, ExchangeSettings, Experiment, check
-from shoal.experiment.registry import method_data, name_of
+from shoal.experiment.experiment import OF_EXCHANGE, ExchangeSettings, Experiment
+from shoal.experiment.registry import in_full, in_short, name_of
+from shoal.experiment.rules import check
 from shoal.methods.evolving import Pbt
 
-NAMED = ("method", "method.select", "method.explore", "exchange")  # a name, or a name with options
+# Fields that a name is enough for: what gives the options too.
+NAMED: dict[str, Callable[[Any], Any]] = {
+    "method": partial(in_full, kind="method"),
+    "method.select": partial(in_full, kind="select"),
+    "method.explore": partial(in_full, kind="explore"),
+    "exchange": ExchangeSettings.in_full,
+}
 # Options that people look for beside the field they stand under, which that has with this name.
 OPTIONS = {option.name: ("method", "pbt") for option in fields(Pbt)}
 OPTIONS |= {name: ("exchange", owner) for name, owner in OF_EXCHANGE.items()}
@@ -112,25 +120,21 @@ def from_dict(values: Any) -> Experiment:
 
 def to_dict(experiment: Experiment) -> dict[str, Any]:
     """Plain data that `from_dict` takes back. Objects given in Python appear as module:name."""
-    values = {f.name: getattr(experiment, f.name) for f in fields(experiment)}
-    fitness = replace(experiment.fitness, objective=name_of(experiment.fitness.objective))
-    values["fitness"], values["checkpoint"] = asdict(fitness), asdict(experiment.checkpoint)
-    values["processes"] = asdict(experiment.processes)
-    exchange = experiment.exchange
-    options = {name: x for name in OF_EXCHANGE if (x := getattr(exchange, name)) != getattr(ExchangeSettings, name)}
-    values["exchange"] = {"name": exchange.name} | options if options else exchange.name
-    for name in ("levels", "wandb"):
-        values[name] = None if values[name] is None else asdict(values[name])
-    for name in ("env", "agent"):
-        values[name] = name_of(values[name])
-    values["method"] = method_data(experiment.method)
-    values["config"] = {k: name_of(v) if callable(v) else v for k, v in experiment.config.items()}
-    if experiment.space is not None:
-        values["space"] = {
-            name: {k: v for k, v in as_given(r).items() if v != getattr(Range, k)}
-            for name, r in experiment.space.items()
-        }
-    return {k: v for k, v in values.items() if v is not None}
+    e = experiment
+    named = {"env": e.env_name, "agent": e.agent_name, "method": in_short(e.method)}
+    named["config"] = {k: name_of(v) if callable(v) else v for k, v in e.config.items()}
+    values = {k: as_given(v) if is_dataclass(v) else v for k, v in (as_given(e) | named).items() if v is not None}
+    values["fitness"]["objective"] = name_of(e.fitness.objective)
+    exchange = {"name": e.exchange.name} | _unusual(e.exchange)
+    values["exchange"] = exchange if len(exchange) > 1 else e.exchange.name
+    if e.space is not None:
+        values["space"] = {name: _unusual(r) for name, r in e.space.items()}
+    return values
+
+
+def _unusual(made: Any) -> dict[str, Any]:
+    """The fields of a dataclass that differ from their defaults."""
+    return {name: value for name, value in as_given(made).items() if value != getattr(type(made), name)}
 
 
 def dump(experiment: Experiment) -> str:
@@ -160,15 +164,15 @@ def assign(experiment: Experiment, given: Mapping[str, Any]) -> Experiment:
         place = values
         for i, part in enumerate(parents):
             above = ".".join(parents[: i + 1])
-            if above in NAMED and isinstance(place.get(part), str):
-                place[part] = {"name": place[part]}
+            if above in NAMED:
+                place[part] = NAMED[above](place.get(part))
             place = place.setdefault(part, {})
             if not isinstance(place, dict):
                 raise BadField(path, f"{above} has no fields")
         old = place.get(last)
         if whole in NAMED and isinstance(old, dict) and given[path] == old.get("name"):
             continue  # with the options that it has
-        place[last] = method_data(given[path]) if whole == "method" else given[path]
+        place[last] = given[path]
     return from_dict(values)
 
 

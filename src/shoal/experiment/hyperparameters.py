@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from shoal.core.errors import BadField, unknown
-from shoal.core.evolution import Evolver, Range
+from shoal.core.evolution import Evolver
 from shoal.core.knobs import PREFIX, joined, split, usual
 from shoal.core.types import Tunable
 from shoal.environments.envpool import twin
 from shoal.experiment.experiment import Experiment
-from shoal.experiment.registry import method_name, name_of
 from shoal.methods.method import Method, check_limits
 from shoal.methods.ranges import nearest
 
 
 def with_numbers(e: Experiment, method: Method, agent: Tunable, knobs: Mapping[str, float]) -> Experiment:
     """Fill in what the agent supplies: its default hyperparameters and ranges. Raises BadInput."""
-    known, name = usual(agent, knobs), method_name(e.method)
+    known, name = usual(agent, knobs), e.method_name
     if e.space and not method.tunes:
         raise BadField("space", f"method {name} tunes nothing", "give hyperparameters fixed values under hyper")
     for place, names in (("hyper", e.hyper), ("space", e.space or {})):
         for x in names:
             if x not in known:
-                raise _unknown_name(place, x, known, str(name_of(e.env)))
+                raise _unknown_name(place, x, known, e.env_name)
     for x, option in method.chosen.items():
         if x in e.hyper:
             raise BadField(f"hyper.{x}", f"method {name} chooses it by itself, among method.{option}")
@@ -36,8 +35,10 @@ def with_numbers(e: Experiment, method: Method, agent: Tunable, knobs: Mapping[s
     if space is None:
         space = {x: r for x, r in method.space(agent).items() if x not in e.hyper}
     for x, r in space.items():
-        for end, value in _numbers(r):
-            check_limits(agent, f"space.{x}.{end}", x, value)
+        for end, numbers in {"low": [r.low], "high": [r.high], "start": [r.start], "choices": r.choices or ()}.items():
+            for number in numbers:
+                if number is not None:
+                    check_limits(agent, f"space.{x}.{end}", x, number)
     if getattr(method, "first_values", "range") != "range":
         begins = {x: float(nearest(r, np.array(known[x]))) for x, r in space.items()}
         space = {x: replace(r, start=begins[x]) if r.start is None else r for x, r in space.items()}
@@ -46,26 +47,17 @@ def with_numbers(e: Experiment, method: Method, agent: Tunable, knobs: Mapping[s
     return replace(e, space=space, hyper=hyper)
 
 
-def _numbers(r: Range) -> Iterator[tuple[str, float]]:
-    """Every number in a range, with the field that it stands in."""
-    for end in ("low", "high", "start"):
-        if getattr(r, end) is not None:
-            yield end, getattr(r, end)
-    for value in r.choices or ():
-        yield "choices", value
-
-
 def check_knobs(e: Experiment, method: Method, evolver: Evolver, knobs: Mapping[str, float]) -> None:
     """Raise BadInput where a method sets knobs that the environment lacks, or that its members would not train with."""
     _, first = evolver.init((e.seed,), np.zeros(1, np.int64))
     for name in split(first)[1]:
         if name not in knobs:
-            raise _unknown_name("method", f"{PREFIX}{name}", joined({}, knobs), str(name_of(e.env)))
+            raise _unknown_name("method", f"{PREFIX}{name}", joined({}, knobs), e.env_name)
         if e.fitness.source == "training":
             problem = f"training episodes differ from member to member, by {PREFIX}{name}"
             raise BadField("fitness.source", problem, "write evaluation", value="training")
         if method.drawn:
-            problem = f"method {method_name(e.method)} learns from the episodes that measure its members"
+            problem = f"method {e.method_name} learns from the episodes that measure its members"
             raise BadField("hyper", problem, "their environments stay as they are", name=f"{PREFIX}{name}")
 
 

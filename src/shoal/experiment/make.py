@@ -25,9 +25,10 @@ from shoal.environments.measurement import Measurement
 from shoal.environments.objective import Objective, in_info
 from shoal.environments.randomised import with_spreads
 from shoal.environments.registry import Environment
-from shoal.experiment.experiment import INT32, Experiment, Fitness
-from shoal.experiment.registry import OBJECT, import_object, method_name, name_of, objective
+from shoal.experiment.experiment import Experiment, Fitness
+from shoal.experiment.registry import OBJECT, import_object, name_of, objective
 from shoal.experiment.registry import method as method_of
+from shoal.experiment.rules import INT32
 from shoal.members.acting import Acting, by_agent, by_trainer
 from shoal.members.drawn import Drawn
 from shoal.members.foreign import Foreign
@@ -74,7 +75,7 @@ def _check_trainer(e: Experiment, method: Method) -> None:
     if not method.trainers:
         problem = f"its members are agents of Shoal's own, and {e.agent} is a trainer"
         allowed = ", ".join(name for name, made in METHODS.items() if made.trainers)
-        raise BadField("method", problem, f"write {allowed}", value=method_name(e.method))
+        raise BadField("method", problem, f"write {allowed}", value=e.method_name)
     if e.fitness.actions != "greedy":
         raise BadField("fitness.actions", "trainers are measured with their likeliest actions", value=e.fitness.actions)
     if e.fitness.objective is not None:
@@ -106,7 +107,7 @@ def make_environment(experiment: Experiment) -> tuple[Experiment, Environment]:
         kind = type(environment).__name__
         wanted = "it must give a DeviceEnvironment, a HostEnvironment, or an environment of gymnasium"
         raise BadField("env", f"{env} gives a {kind}", wanted)
-    name = str(name_of(experiment.env))
+    name = experiment.env_name
     environment = guarded(environment, name)
     wanted = objective(experiment.fitness.objective)
     if wanted is not None and isinstance(environment, DeviceEnvironment):
@@ -151,7 +152,7 @@ def make_learner(experiment: Experiment, spec: Spec, method: Method) -> tuple[Ex
     method.fit(made, experiment.population)
     learner = method.learner(made, experiment.population)
     if isinstance(learner, SearchLearner) != method.drawn:
-        kind, name = SearchLearner if method.drawn else Learner, method_name(experiment.method)
+        kind, name = SearchLearner if method.drawn else Learner, experiment.method_name
         raise BadField(
             "method", f"it says drawn = {method.drawn}", f"its learner must be a {kind.__name__}", value=name
         )
@@ -169,7 +170,7 @@ def _make_agent(e: Experiment, spec: Spec, method: Method) -> tuple[Experiment, 
         except BadField as error:
             if method.own_agents or error.field != "agent":
                 raise  # else there is no other agent to take, whatever it advises
-            raise BadField("method", f"{e.agent} {error.problem}", value=method_name(e.method)) from error
+            raise BadField("method", f"{e.agent} {error.problem}", value=e.method_name) from error
     if callable(e.agent) and method.own_agents:
         return e, call("config", "the agent", e.agent, spec, **e.config)
     if not (isinstance(e.agent, str) and ":" in e.agent and method.own_agents):
@@ -189,7 +190,7 @@ def _no_agent(e: Experiment, method: Method) -> BadField:
     if not others and ":" not in e.agent:
         return unknown("agent", e.agent, method.agents)
     advice = f"; {e.agent} goes with method {' or '.join(others)}" if others else ""
-    there = f"method {method_name(e.method)} trains {', '.join(method.agents)}{own}{advice}"
+    there = f"method {e.method_name} trains {', '.join(method.agents)}{own}{advice}"
     return BadField("agent", there, value=e.agent)
 
 

@@ -7,7 +7,7 @@ from dataclasses import MISSING, fields, is_dataclass, replace
 from typing import Any
 
 from shoal.core.errors import BadField, unknown
-from shoal.core.schema import build
+from shoal.core.schema import as_given, build
 from shoal.core.user_code import call_own, import_from
 from shoal.environments.objective import Objective
 from shoal.methods.method import Method
@@ -22,57 +22,60 @@ PARTS = [*Method.__annotations__, "fit", "learner", "evolver", "space", "explana
 REGISTRIES: dict[str, dict[str, type]] = {"method": METHODS, "select": SELECTORS, "explore": EXPLORERS}
 
 
+def in_full(spec: Any, kind: str) -> dict[str, Any]:
+    """A method, selector or explorer as a mapping of its name and options, however it is given; of what Python has made
+    itself the name is the object."""
+    shoals = {cls: name for name, cls in REGISTRIES[kind].items()}
+    if type(spec) in shoals:
+        spec = {"name": shoals[type(spec)]} | as_given(spec)
+    elif not isinstance(spec, dict):
+        spec = {"name": spec}
+    if kind == "method" and isinstance(spec.get("name"), str) and spec["name"] in METHODS:
+        usual = {f.name: f.default for f in fields(METHODS[spec["name"]]) if f.default is not MISSING}
+        spec = {"name": spec["name"]} | usual | spec
+    return {x: in_full(option, x) if _is_part(x, kind) else option for x, option in spec.items()}
+
+
+def in_short(spec: dict[str, Any], kind: str = "method") -> Any:
+    """What a file says for a mapping of `in_full`: names for objects, and a name alone where there are no options."""
+    made = spec.get("name")
+    if is_dataclass(made) and not isinstance(made, type):
+        spec = in_full({"name": type(made)} | as_given(made), kind)
+    told = {x: in_short(option, x) if _is_part(x, kind) else option for x, option in spec.items()}
+    told["name"] = name_of(told.get("name"))
+    return told if len(told) > 1 else told["name"]
+
+
+def _is_part(option: str, kind: str) -> bool:
+    """Whether an option names a selector or an explorer."""
+    return kind == "method" and option in CALLED
+
+
 def method(spec: Any) -> Method:
-    """The method that an experiment names, with the selector and the explorer that it names in turn. Raises BadInput."""
+    """The method that an experiment has, with its selector and its explorer. Raises BadInput."""
     made = component(spec, "method")
     options = [f.name for f in fields(made)] if is_dataclass(made) else []
-    parts = {part: component(getattr(made, part), f"method.{part}") for part in CALLED if part in options}
+    parts = {x: component(getattr(made, x), f"method.{x}") for x in CALLED if x in options}
     return replace(made, **parts) if parts else made
 
 
-def method_name(spec: Any) -> str:
-    """pbt, es, ..., or module:name."""
-    data = component_data(spec, "method")
-    return str(data.get("name") if isinstance(data, dict) else data)
-
-
-def method_data(spec: Any) -> Any:
-    """How a file holds a method: with all its options."""
-    data = component_data(spec, "method")
-    options = dict(data) if isinstance(data, dict) else {"name": data}
-    if isinstance(options.get("name"), str) and options["name"] in METHODS:
-        usual = {f.name: f.default for f in fields(METHODS[options["name"]]) if f.default is not MISSING}
-        options = {"name": options["name"]} | usual | options
-    for part in CALLED:
-        if part in options:
-            options[part] = component_data(options[part], part)
-    return options if len(options) > 1 else data
-
-
 def component(spec: Any, what: str) -> Any:
-    """A method, selector or explorer from its name, from {name: ..., options}, from module:name, or as given in Python.
-
-    what: the field that it stands in.
-    """
+    """A method, selector or explorer, however it is given. Raises BadInput. what: the field that it stands in."""
     kind = what.rpartition(".")[2]
-    registry = REGISTRIES[kind]
-    if not isinstance(spec, (str, dict)):
-        if not _fits(spec, kind):
-            raise BadField(
-                what, f"write one of {', '.join(registry)}, or a mapping of name and options", value=f"{spec!r}"
-            )
-        return spec
-    options = dict(spec) if isinstance(spec, dict) else {"name": spec}
+    registry, options = REGISTRIES[kind], in_full(spec, kind)
     name = options.pop("name", None)
     if name is None:
         raise BadField(what, f"needs a name, one of {', '.join(registry)}")
-    if ":" not in str(name):
-        if str(name) not in registry:
-            raise unknown(what, str(name), registry)
-        return build(registry[str(name)], options, f"{what}.")
-    target = import_object(str(name), what)
-    made = call_own(what, str(name), target, **options) if isinstance(target, type) or options else target
+    if isinstance(name, str) and ":" not in name:
+        if name not in registry:
+            raise unknown(what, name, registry)
+        return build(registry[name], options, f"{what}.")
+    target = import_object(name, what) if isinstance(name, str) else name
+    made = call_own(what, f"{name}", target, **options) if isinstance(target, type) or options else target
     if not _fits(made, kind):
+        if target is name:
+            names = ", ".join(registry)
+            raise BadField(what, f"write one of {names}, or a mapping of name and options", value=f"{name!r}")
         use = f"is called with ({CALLED[kind]})" if kind in CALLED else f"has {', '.join(PARTS)}"
         raise BadField(what, f"{name} is none: what goes here {use}")
     return made
@@ -117,14 +120,3 @@ def name_of(value: Any) -> Any:
     if hasattr(value, "__qualname__") and "<" not in value.__qualname__ and value.__module__ != "__main__":
         return f"{value.__module__}:{value.__qualname__}"
     return f"{OBJECT}:{getattr(value, '__qualname__', type(value).__qualname__)}"
-
-
-def component_data(value: Any, kind: str) -> Any:
-    """How a file holds a method, selector or explorer: as the user wrote it, or with the options it was made with."""
-    if isinstance(value, (str, dict)):
-        return value
-    if not is_dataclass(value) or isinstance(value, type):
-        return name_of(value)
-    known = {cls: name for name, cls in REGISTRIES[kind].items()}
-    options = {f.name: getattr(value, f.name) for f in fields(value)}
-    return {"name": known.get(type(value)) or name_of(type(value)), **options}

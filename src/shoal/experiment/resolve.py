@@ -11,10 +11,10 @@ from shoal.core.errors import BadField
 from shoal.core.evolution import Evolver
 from shoal.core.knobs import usual
 from shoal.environments.measurement import Measurement
-from shoal.experiment.experiment import Experiment, check
+from shoal.experiment.experiment import Experiment
 from shoal.experiment.hyperparameters import check_knobs, with_numbers
 from shoal.experiment.make import make_kind, measurement_of
-from shoal.experiment.registry import method_name
+from shoal.experiment.rules import check
 from shoal.members.kind import Kind
 from shoal.members.shard import Setup
 from shoal.methods.method import Method
@@ -105,7 +105,7 @@ def _with_shards(e: Experiment, method: Method, processes: int) -> Experiment:
 
 def _check_parts(e: Experiment, method: Method, kind: Kind) -> None:
     """Raise BadInput where shards, exchange or fitness do not go with the way in which members learn."""
-    name, shards = method_name(e.method), e.shards or 1
+    name, shards = e.method_name, e.shards or 1
     if e.start is not None and kind.together and not method.drawn:
         problem = f"with method {name} members share a critic, which would begin anew and lead them astray"
         raise BadField("start", problem, value=e.start)

@@ -18,7 +18,6 @@ from rich.text import Text
 
 from shoal.core.interrupts import SIGNALS
 from shoal.experiment.experiment import Experiment
-from shoal.experiment.registry import method_name
 from shoal.records.recorder import Recorder
 from shoal.records.screen import Screen, styled
 
@@ -50,12 +49,12 @@ class Display(Recorder):
         e, method = resolved.experiment, resolved.method
         self._total, self._done = e.generations, generation
         self._first, self._began = generation, time.monotonic()
-        name = method_name(e.method)
+        name = e.method_name
         copies: dict[str, Column] = {"copies": _copies} if method.copies else {}
         chosen = {name: _hyper(name) for name in method.chosen}
         self._columns = dict(DRAWN) if method.drawn else FITNESS | copies | chosen
         where = f"{event.devices} device{'s' * (event.devices > 1)}"
-        how = "" if name == method_name(Experiment().method) else f" by {name}"
+        how = "" if name == Experiment().method_name else f" by {name}"
         number, unit = (resolved.steps, "step") if resolved.steps else (resolved.measurement.episodes, "episode")
         size = f"{number:,} {unit}{'s' * (number > 1)} each"
         self._say(

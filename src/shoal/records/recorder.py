@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shoal.experiment.registry import method_name
-
 if TYPE_CHECKING:
     from shoal.experiment.resolve import Resolved
     from shoal.records.generation import Generation
@@ -50,7 +48,7 @@ def about_method(resolved: Resolved) -> dict[str, Any]:
     """What readers of the records need to know of the method, which they do not import."""
     method = resolved.method
     return {
-        "name": method_name(resolved.experiment.method),
+        "name": resolved.experiment.method_name,
         "title": method.title,
         "traits": {name: getattr(method, name) for name in TRAITS},
         "explanation": method.explanation(resolved.experiment.population),

@@ -19,8 +19,9 @@ from shoal.core.evolution import Best, Cards
 from shoal.core.schema import build
 from shoal.core.spec import ActionSpace, Continuous, Discrete, Leaf, MultiDiscrete, Spec, each, told
 from shoal.core.types import PyTree
-from shoal.experiment.experiment import INT32, Experiment
+from shoal.experiment.experiment import Experiment
 from shoal.experiment.make import acting_of
+from shoal.experiment.rules import INT32
 from shoal.experiment.trust import open_run
 from shoal.members.acting import Policy
 from shoal.run import checkpoint

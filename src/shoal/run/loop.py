@@ -25,7 +25,6 @@ from shoal.distributed.synchronous import Evolved, Shared
 from shoal.environments.guard import callbacks_blamed
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import blame, load
-from shoal.experiment.registry import name_of
 from shoal.experiment.trust import open_run
 from shoal.members.rollouts.episodes import statistics, with_interval
 from shoal.records.generation import Generation
@@ -134,7 +133,7 @@ def _to_the_end(c: Context, state: State) -> Result:
     summary = None
     try:
         try:
-            env = str(name_of(c.experiment.env))
+            env = c.experiment.env_name
             with callbacks_blamed(env), ThreadPoolExecutor(1, "saver") as saver:
                 summary = _generations(c, state, saver)
         finally:

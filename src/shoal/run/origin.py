@@ -13,7 +13,6 @@ from shoal.core.errors import BadField, BadInput
 from shoal.core.types import PyTree
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import of_run
-from shoal.experiment.registry import method_name, name_of
 from shoal.experiment.resolve import Resolved
 from shoal.run import checkpoint
 from shoal.run.members import read_members
@@ -87,7 +86,7 @@ def _population(resolved: Resolved, run: Path) -> Origin:
     """Each member begins where the one in its place has ended, with its hyperparameters; of more members, the fittest."""
     e, earlier = resolved.experiment, of_run(run)
     if resolved.method.drawn:
-        problem = f"method {method_name(e.method)} draws its members around a mean, which begins as one policy"
+        problem = f"method {e.method_name} draws its members around a mean, which begins as one policy"
         raise BadField("start", problem, f"write {run / 'champion'}", value=e.start)
     if earlier.population < e.population:
         problem = f"{run} has a population of {earlier.population}, and this one is of {e.population}"
@@ -114,6 +113,6 @@ def _fitting(resolved: Resolved, run: Path, learned: list[Arrays]) -> list[PyTre
     """What members of another run had learned, as those of this one have it. Raises Damaged where it does not fit, and
     BadInput where trainers differ; what a trainer's arrays must be, it knows itself."""
     e, like = resolved.experiment, resolved.kind.acting.learned
-    if isinstance(like, Named) and (there := name_of(of_run(run).agent)) != name_of(e.agent):
-        raise BadField("start", f"{there} has learned there, and {name_of(e.agent)} learns here", value=e.start)
+    if isinstance(like, Named) and (there := of_run(run).agent_name) != e.agent_name:
+        raise BadField("start", f"{there} has learned there, and {e.agent_name} learns here", value=e.start)
     return [as_tree(arrays, like) for arrays in learned]

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core.evolution import Best, Cards
-from shoal.experiment.registry import name_of
 from shoal.experiment.resolve import Resolved
 from shoal.records.generation import finite_or_none
 from shoal.records.recorder import about_method
@@ -57,10 +56,10 @@ def summarise(
     }
     return {
         "status": "done" if done == experiment.generations else "stopped",
-        "env": name_of(experiment.env),
+        "env": experiment.env_name,
         "method": method["name"],
         "traits": method["traits"],
-        "agent": name_of(experiment.agent),
+        "agent": experiment.agent_name,
         "population": experiment.population,
         "generations": done,
         "seed": experiment.seed,

@@ -22,7 +22,6 @@ from shoal.distributed.asynchronous import Worker
 from shoal.distributed.processes import Processes
 from shoal.distributed.synchronous import Synchronous
 from shoal.experiment.experiment import Experiment
-from shoal.experiment.registry import method_name, name_of
 from shoal.experiment.resolve import Resolved, resolve
 from shoal.members.devices import prepare
 from shoal.members.shard import Shard
@@ -121,9 +120,9 @@ def _take_place(resolved: Resolved, control: Control, held: ExitStack) -> Path:
 def _free_place(resolved: Resolved) -> Path:
     """runs/ENVIRONMENT-AGENT-SEED, with a number behind it when that is taken; METHOD where it tunes nothing."""
     e = resolved.experiment
-    env = str(name_of(e.env)).partition(":")[2] or str(e.env)
-    agent = Path(str(name_of(e.agent)).split(":")[-1]).name.removesuffix(".yaml")  # rl_games:FILE has a path
-    who = agent if resolved.method.tunes else method_name(e.method)
+    env = e.env_name.partition(":")[2] or str(e.env)
+    agent = Path(str(e.agent_name).split(":")[-1]).name.removesuffix(".yaml")  # rl_games:FILE has a path
+    who = agent if resolved.method.tunes else e.method_name
     base = Path("runs") / f"{env.replace('/', '-')}-{who}-{e.seed}"
     path, number = base, 2
     while path.exists():
