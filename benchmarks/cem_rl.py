@@ -56,12 +56,12 @@ def learner_and_population(actors: int) -> tuple[Any, Any]:
 
     from shoal.agents.td3 import td3
     from shoal.members.devices import prepare
-    from shoal.methods.cem_rl import learner
+    from shoal.methods.cem_rl import CemRl
     from shoal.rl.replay_memory import store
 
     prepare()
     agent = td3(VECTOR, batch=BATCH, capacity=CAPACITY)
-    learner = learner.cem_rl(agent, 2 * actors, trained=actors)
+    learner = CemRl(trained=actors).learner(agent, 2 * actors)
     numbers = learner.agent.hyper._replace(**HYPER)
     hyper = jax.tree.map(lambda x: jnp.full(2 * actors, x, jnp.float32), numbers)
     population = jax.jit(learner.init)(jax.random.key(0), jnp.arange(2 * actors, dtype=jnp.uint32), hyper)

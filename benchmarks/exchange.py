@@ -32,9 +32,9 @@ def rank_main(population: int, size: int, generations: int) -> None:
     from shoal.core.evolution import Cards, Range
     from shoal.distributed.mpi import Mpi
     from shoal.distributed.rows import from_rows, routes, to_rows
-    from shoal.methods.pbt.evolver import pbt
-    from shoal.methods.pbt.explore import Perturb
-    from shoal.methods.pbt.select import Truncation
+    from shoal.methods.explore import Perturb
+    from shoal.methods.pbt import Pbt
+    from shoal.methods.select import Truncation
 
     comm, rng = MPI.COMM_WORLD, np.random.default_rng(0)
     rank, ranks = comm.Get_rank(), comm.Get_size()
@@ -43,7 +43,7 @@ def rank_main(population: int, size: int, generations: int) -> None:
     mine, owner = uid[rank * each : (rank + 1) * each], uid // each
     states = {int(u): np.random.default_rng(int(u)).integers(0, 255, size, np.uint8) for u in mine}
     space = {f"h{i}": Range(0.1, 10.0, "log") for i in range(HYPER)}
-    evolver = pbt(Truncation(), Perturb(), space, {}, 0)
+    evolver = Pbt(select=Truncation(), explore=Perturb()).evolver(space, {}, 0)
     evolution, hyper = evolver.init((0,), uid)
 
     def cards_of(rows: np.ndarray, fitness: np.ndarray) -> Cards:

@@ -32,11 +32,11 @@ from shoal.experiment.experiment import Checkpoint, ExchangeSettings, Experiment
 from shoal.experiment.files import from_dict, load
 from shoal.experiment.resolve import resolve
 from shoal.experiment.rules import check
-from shoal.methods.es.learner import EsHyper
-from shoal.methods.evolving import Pbt
-from shoal.methods.methods import METHODS
-from shoal.methods.pbt.explore import EXPLORERS
-from shoal.methods.pbt.select import SELECTORS
+from shoal.methods import METHODS
+from shoal.methods.es import EsHyper
+from shoal.methods.explore import EXPLORERS
+from shoal.methods.pbt import Pbt
+from shoal.methods.select import SELECTORS
 from shoal.study.statistics import improvement, improvement_interval
 from shoal.study.study_file import budgets, trials
 from shoal.study.study_file import read as read_study

@@ -14,7 +14,7 @@ from shoal.core import tree
 from shoal.core.errors import BadInput
 from shoal.core.spec import Continuous, Discrete, MultiDiscrete, Spec
 from shoal.core.types import Agent, Member, Rollout
-from shoal.methods.es.learner import EsHyper, evolution_strategy
+from shoal.methods.es import Es, EsHyper
 from shoal.rl.independent import independent
 from shoal.rl.normalize import Statistics
 
@@ -180,9 +180,7 @@ def test_images_are_normalised_as_shares_of_255():
     images = np.random.default_rng(0).integers(0, 256, (6, 2, 3), np.uint8)
     told = []
     for dtype, obs in (("uint8", images), ("float32", np.float32(images) / 255)):
-        learner = evolution_strategy(
-            policy(spec_of("continuous", (2, 3), dtype), normalise_observations=True), "adam", 2
-        )
+        learner = Es().learner(policy(spec_of("continuous", (2, 3), dtype), normalise_observations=True), 2)
         shared = learner.init(jax.random.key(0), jnp.arange(2), jax.tree.map(lambda x: np.ones(2), EsHyper())).shared
         first = learner.agent.greedy(shared.policy, obs, ())[0]
         step = Rollout(obs[None], *[None] * 6)
@@ -194,7 +192,7 @@ def test_images_are_normalised_as_shares_of_255():
 
 def test_observations_that_are_not_finite_leave_statistics_alone():
     """One NaN would stay in them for ever, and with it every policy that is drawn around this one."""
-    learner = evolution_strategy(policy(spec_of("continuous"), normalise_observations=True), "adam", 2)
+    learner = Es().learner(policy(spec_of("continuous"), normalise_observations=True), 2)
     shared = learner.init(jax.random.key(0), jnp.arange(2), jax.tree.map(lambda x: np.ones(2), EsHyper())).shared
     obs = observations(1, 6, 4)
     step = Rollout(np.where(np.arange(6)[:, None] < 4, obs, np.float32(np.nan)), *[None] * 6)

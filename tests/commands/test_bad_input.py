@@ -22,7 +22,7 @@ from support.runs import SETTINGS, flags, rows, same_run, shoal, start
 
 from shoal.environments import registry
 from shoal.experiment.experiment import Experiment
-from shoal.methods.methods import METHODS
+from shoal.methods import METHODS
 from shoal.records.jsonl import Lines
 from shoal.run import rundir
 

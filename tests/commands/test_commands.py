@@ -27,7 +27,7 @@ from shoal.environments.levels import Levels
 from shoal.experiment.experiment import Checkpoint, ExchangeSettings, Experiment, Fitness, WeightsAndBiases
 from shoal.experiment.files import load
 from shoal.members import devices, kept_programs
-from shoal.methods.evolving import Pbt
+from shoal.methods.pbt import Pbt
 from shoal.report.run import schedule
 from shoal.run.champion import load_champion
 from shoal.run.loop import train

@@ -24,7 +24,7 @@ from shoal.core.evolution import Range, Selection
 from shoal.distributed import directory
 from shoal.experiment.experiment import Checkpoint, Experiment, Fitness
 from shoal.experiment.resolve import resolve
-from shoal.methods.pbt.explore import Mutate, Perturb
+from shoal.methods.explore import Mutate, Perturb
 
 TINY = {"layers": [4], "rollout": 8, "environments": 2, "minibatches": 1}
 RAW = {"normalise_rewards": False}

@@ -15,7 +15,7 @@ from shoal.core.evolution import Best
 from shoal.experiment import registry
 from shoal.experiment.files import dump
 from shoal.experiment.make import make_environment, make_learner
-from shoal.methods.methods import METHODS
+from shoal.methods import METHODS
 from shoal.run.champion import save
 
 REPLAY = {"layers": [4], "environments": 1, "capacity": 512, "rollout": 16, "batch": 4}

@@ -26,9 +26,9 @@ from shoal.cli import main
 from shoal.core.evolution import Range
 from shoal.experiment.experiment import Fitness
 from shoal.experiment.files import load
-from shoal.methods.evolving import Pbt
-from shoal.methods.pbt.explore import EXPLORERS
-from shoal.methods.pbt.select import SELECTORS, Truncation
+from shoal.methods.explore import EXPLORERS
+from shoal.methods.pbt import Pbt
+from shoal.methods.select import SELECTORS, Truncation
 from shoal.records.console import Display
 from shoal.records.generation import Generation
 from shoal.records.recorder import Recorder, Start

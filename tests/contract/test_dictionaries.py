@@ -31,7 +31,7 @@ from shoal.environments.guard import guarded
 from shoal.environments.host import HostEnvironment
 from shoal.environments.measurement import Measurement
 from shoal.experiment.resolve import resolve
-from shoal.methods.dvd.learner import dvd
+from shoal.methods.dvd import Dvd
 from shoal.rl.independent import independent
 from shoal.run.champion import load_champion
 from shoal.run.loop import resume, train
@@ -144,7 +144,7 @@ def test_actors_that_share_their_critics() -> None:
     shape = (n, agent.rollout, agent.environments)
     obs, flags, numbers = drawn(*shape), jnp.zeros(shape, bool), jnp.zeros(shape)
     rollout = Rollout(obs, numbers[..., None], numbers, obs, flags, flags, ())
-    learner = dvd(agent, n)
+    learner = Dvd().learner(agent, n)
 
     def live(key: jax.Array) -> Any:
         hyper = jax.tree.map(lambda x: jnp.full(n, x), learner.agent.hyper)

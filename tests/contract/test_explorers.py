@@ -5,7 +5,7 @@ import pytest
 
 from shoal.core.evolution import Range
 from shoal.core.keys import draws
-from shoal.methods.pbt.explore import EXPLORERS, Gaussian, Keep, Mutate, Perturb
+from shoal.methods.explore import EXPLORERS, Gaussian, Keep, Mutate, Perturb
 from shoal.methods.ranges import sample
 
 VARIANTS = {

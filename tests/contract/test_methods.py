@@ -27,7 +27,7 @@ from shoal.distributed.synchronous import Synchronous
 from shoal.environments import registry
 from shoal.environments.device import DeviceEnvironment
 from shoal.experiment.files import dump, load
-from shoal.methods.methods import METHODS
+from shoal.methods import METHODS
 from shoal.run.champion import load_champion
 from shoal.run.loop import resume, train
 

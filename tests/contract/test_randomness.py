@@ -23,7 +23,7 @@ from shoal.environments.device import DeviceEnvironment
 from shoal.environments.gymnasium import gymnasium_environment
 from shoal.environments.measurement import Measurement
 from shoal.members.drawn import TEST
-from shoal.methods.es.learner import evolution_strategy
+from shoal.methods.es import Es
 from shoal.rl.independent import independent
 
 N, T, B, E = 4, 3, 2, 3
@@ -184,7 +184,7 @@ def test_of_members_that_live_on(world: Any) -> None:
 
 
 def test_of_members_that_are_drawn(world: Any) -> None:
-    learner = tells(evolution_strategy(gambler(1), "sgd", chunk=32))
+    learner = tells(Es("sgd").learner(gambler(1), N))
     shard = drawn(world, learner, np.arange(N), 0, Measurement(episodes=E, greedy=False))
     shard.begin({name: np.full(N, value, np.float32) for name, value in learner.agent.hyper._asdict().items()})
     phases = [phase("begin")]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from shoal.core.evolution import Cards, Selection
-from shoal.methods.pbt.select import SELECTORS, Keep, Threshold, Truncation
+from shoal.methods.select import SELECTORS, Keep, Threshold, Truncation
 
 NAN, INF = float("nan"), float("inf")
 VARIANTS = {

@@ -243,6 +243,7 @@ def test_call_tells_wrong_options_from_errors_inside() -> None:
 
 
 def test_descriptions_are_the_texts_under_the_fields() -> None:
+    @dataclass
     class Described:
         """Not this."""
 
@@ -253,4 +254,10 @@ def test_descriptions_are_the_texts_under_the_fields() -> None:
         three: int = 3
         """the third"""
 
+    @dataclass
+    class Other(Described):
+        three: int = 4
+        """another"""
+
     assert descriptions(Described) == {"one": "the first, in two lines", "three": "the third"}
+    assert descriptions(Other) == {"one": "the first, in two lines", "three": "another"}

@@ -12,9 +12,9 @@ from shoal import BadInput, Evolver, Experiment, Range, train
 from shoal.core.evolution import Cards
 from shoal.core.keys import derive
 from shoal.members.rollouts.episodes import summarise
-from shoal.methods.pbt.evolver import pbt
-from shoal.methods.pbt.explore import EXPLORERS
-from shoal.methods.pbt.select import SELECTORS
+from shoal.methods.explore import EXPLORERS
+from shoal.methods.pbt import Pbt
+from shoal.methods.select import SELECTORS
 
 SPACE = {"learning_rate": [1e-5, 1e-2, "log"], "epochs": {"low": 1, "high": 8, "integer": True}}
 RANGES = {"learning_rate": Range(1e-5, 1e-2, "log"), "epochs": Range(1, 8, integer=True)}
@@ -31,7 +31,8 @@ def returns_of(generation: int, count: int = 6) -> np.ndarray:
 @pytest.mark.parametrize("explore", EXPLORERS)
 def test_it_decides_as_a_run_does(select, explore):
     uid, seed, start_after = np.arange(6), 5, 150
-    reference = pbt(SELECTORS[select](), EXPLORERS[explore](), RANGES, {}, start_after)
+    method = Pbt(select=SELECTORS[select](), explore=EXPLORERS[explore](), start_after=start_after)
+    reference = method.evolver(RANGES, {}, 100)
     _, hyper = reference.init(derive((seed,), 0, "hyper"), uid)
     evolver = Evolver(SPACE, 6, select, explore, start_after, seed)
     parents, copies = uid, 0

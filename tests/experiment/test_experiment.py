@@ -21,17 +21,17 @@ from shoal.experiment import registry
 from shoal.experiment.experiment import Checkpoint, ExchangeSettings, Experiment, Fitness, WeightsAndBiases
 from shoal.experiment.files import assign, blame, dump, from_dict, load, of_run, to_dict
 from shoal.experiment.resolve import resolve
-from shoal.methods.evolving import Pbt
-from shoal.methods.method import Schedule
-from shoal.methods.pbt.explore import EXPLORERS, Explorer, Gaussian, Mutate, Perturb
-from shoal.methods.pbt.select import SELECTORS, Selector, Threshold, Truncation
+from shoal.methods.explore import EXPLORERS, Explorer, Gaussian, Mutate, Perturb
+from shoal.methods.pbt import Pbt
+from shoal.methods.seeds import Schedule
+from shoal.methods.select import SELECTORS, Selector, Threshold, Truncation
 from shoal.run import start
 
 EVERYTHING = Experiment(
     env="gym:CartPole-v1",
     method=Pbt(
-        Threshold(threshold_std=0.5),
-        Mutate(change_range=(1.5, 3.0), rules={"discount": "mutate_discount"}),
+        select=Threshold(threshold_std=0.5),
+        explore=Mutate(change_range=(1.5, 3.0), rules={"discount": "mutate_discount"}),
         start_after=200,
         memory="copy",
     ),
@@ -339,7 +339,7 @@ BAD: list[tuple[str, int, str]] = [
     ("env: 2020-99-99\npopulation: 0", 2, "population = 0: must be at least 1"),
     *(of_pbt(f"select: {name}", 1, f"method.select: {told}") for name, told in NO_OBJECTS),
     *(of_pbt(f"explore: {{name: {name}}}", 1, f"method.explore: {told}") for name, told in NO_OBJECTS),
-    ("method: os:system", 1, "method: os:system is none: what goes here has agents, own_agents, trainers, drawn"),
+    ("method: os:system", 1, "method: os:system is none: what goes here is a subclass of"),
     of_pbt("select: {name: os:getcwd, x: 3}", 1, "method.select: os:getcwd does not take {'x': 3}"),
     ("final_episodes: 0", 1, "final_episodes = 0"),
     ("fitness:\n  episodes: 0", 2, "fitness.episodes = 0: must be at least 1"),

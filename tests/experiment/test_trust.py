@@ -12,7 +12,7 @@ from shoal.core.errors import BadInput
 from shoal.experiment.experiment import Fitness
 from shoal.experiment.files import dump
 from shoal.experiment.trust import open_run
-from shoal.methods.pbt.select import Truncation
+from shoal.methods.select import Truncation
 
 
 @pytest.mark.parametrize(

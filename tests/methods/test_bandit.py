@@ -9,11 +9,15 @@ import pytest
 from scipy import stats
 
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Cards
-from shoal.methods.dvd.evolver import bandit, thompson
+from shoal.core.evolution import Cards, Evolver
+from shoal.methods.dvd import Dvd, thompson
 
 N = 4
 START = {"discount": 0.99, "diversity": 0.3}
+
+
+def bandit(start: dict[str, float], arms: tuple[float, ...] = (0.0, 0.5)) -> Evolver:
+    return Dvd(arms).evolver({}, start, 100)
 
 
 def cards(fitness: list[float], hyper: dict[str, np.ndarray]) -> Cards:
@@ -106,5 +110,5 @@ def test_the_better_arm_prevails():
 
 @pytest.mark.parametrize("arms", [[], [0.5, 1.1], [-0.1]])
 def test_bad_arms(arms):
-    with pytest.raises(BadInput, match=r"method\.arms"):
+    with pytest.raises(BadInput, match=r"^arms"):
         bandit(START, arms)

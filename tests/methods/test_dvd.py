@@ -33,14 +33,14 @@ from shoal.core import tree
 from shoal.core.errors import BadInput
 from shoal.core.types import Learner
 from shoal.methods import shared_critic
-from shoal.methods.dvd.learner import dvd
+from shoal.methods.dvd import Dvd
 from shoal.rl import replay_memory as ring
 from shoal.rl.diversity import JITTER
 
 
 @functools.cache
 def made_dvd(**options: Any) -> Learner:
-    made = dvd(td3(SPEC, **SETTINGS), N, **options)
+    made = Dvd(**options).learner(td3(SPEC, **SETTINGS), N)
     return made._replace(init=jax.jit(made.init), update=jax.jit(made.update))
 
 
@@ -138,7 +138,7 @@ def test_dvd_number_of_updates(ratio, counts):
 
 @pytest.mark.slow
 def test_dvd_waits_until_it_is_warm():
-    made = dvd(td3(SPEC, **SETTINGS | {"warm_up": N * T * B + 1}), N)
+    made = Dvd().learner(td3(SPEC, **SETTINGS | {"warm_up": N * T * B + 1}), N)
     now, counts = made.init(jax.random.key(0), UID, hyper_of(made)), []
     obs = np.zeros((N, 100, 2), np.float32)
     for seed in range(2):
@@ -160,9 +160,9 @@ def test_members_begin_apart():
 )
 def test_bad_settings_of_dvd(options, members, message):
     with pytest.raises(BadInput, match=message):
-        dvd(td3(SPEC, **SETTINGS), members, **options)
+        Dvd(**options).fit(td3(SPEC, **SETTINGS), members)
 
 
 def test_dvd_of_other_agents():
     with pytest.raises(BadInput, match="agent: td3"):
-        dvd(sac(SPEC, **SETTINGS), 3)
+        Dvd().learner(sac(SPEC, **SETTINGS), 3)

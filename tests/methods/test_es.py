@@ -15,8 +15,7 @@ from shoal.core.spec import Discrete, Spec
 from shoal.core.types import Agent, Member, Population, Rollout, SearchLearner
 from shoal.members import drawn
 from shoal.members.drawn import OfMean
-from shoal.methods.es.evolver import Decay, centred_ranks, openai_es
-from shoal.methods.es.learner import EsHyper, evolution_strategy
+from shoal.methods.es import Es, EsHyper, centred_ranks
 
 M, SIZE = 8, 6
 UID = np.arange(M, dtype=np.uint32)
@@ -89,7 +88,7 @@ def test_ranks_sum_up_to_nothing(count: int) -> None:
 
 
 def test_members_are_mirrored_perturbations_of_the_mean() -> None:
-    learner = evolution_strategy(point(), "adam", 4)
+    learner = Es("adam", chunk=4).learner(point(), M)
     population = begin(learner, sigma=0.1)
     members = rows_of(learner, population, np.arange(M + 2), [*UID, M - 1, M - 1])
     np.testing.assert_allclose(members[0:M:2] + members[1:M:2], np.tile(2 * START, (M // 2, 1)), atol=1e-6)
@@ -98,7 +97,7 @@ def test_members_are_mirrored_perturbations_of_the_mean() -> None:
 
 
 def test_perturbations_have_the_deviation_sigma() -> None:
-    learner = evolution_strategy(point(400), "adam", 4)
+    learner = Es("adam", chunk=4).learner(point(400), M)
     population = begin(learner, 100, sigma=0.2)
     members = rows_of(learner, population, np.arange(100), np.arange(100))
     steps = members[::2] - np.linspace(-1, 1, 400)
@@ -111,7 +110,7 @@ def test_perturbations_have_the_deviation_sigma() -> None:
 
 def test_a_member_is_the_same_wherever_it_is_measured() -> None:
     """Its key and uid say all of it, not its row, nor who is beside it."""
-    learner = evolution_strategy(point(), "adam", 4)
+    learner = Es("adam", chunk=4).learner(point(), M)
     whole = rows_of(learner, begin(learner), np.arange(M), UID)
     part = rows_of(learner, begin(learner, 2), [0, 1], [4, 5])
     np.testing.assert_array_equal(part, whole[4:6])
@@ -130,7 +129,7 @@ def gradient(members: np.ndarray, mean: np.ndarray, weights: np.ndarray, sigma: 
 @pytest.mark.parametrize("chunk", [1, 3, 32])
 @pytest.mark.parametrize("members", [M, 40])
 def test_sgd_with_momentum(chunk: int, members: int) -> None:
-    learner = evolution_strategy(point(), "sgd", chunk)
+    learner = Es("sgd", chunk=chunk).learner(point(), M)
     population = begin(learner, members, sigma=0.1, learning_rate=0.03, momentum=0.8, weight_decay=0.01)
     uid, mean, velocity = np.arange(members), START.astype(np.float64), np.zeros(SIZE)
     for generation in range(3):
@@ -148,7 +147,7 @@ def test_sgd_with_momentum(chunk: int, members: int) -> None:
 
 def test_adam() -> None:
     """Kingma & Ba 2015, algorithm 1."""
-    learner = evolution_strategy(point(), "adam", 4)
+    learner = Es("adam", chunk=4).learner(point(), M)
     population = begin(learner, sigma=0.1, learning_rate=0.03, momentum=0.7, weight_decay=0.01)
     mean, first, second = START.astype(np.float64), np.zeros(SIZE), np.zeros(SIZE)
     for generation in range(4):
@@ -164,7 +163,7 @@ def test_adam() -> None:
 
 def test_the_gradient_of_a_quadratic() -> None:
     """Of f(x) = -|x - c|^2 / 2, whose smoothed gradient is c - x, the mean of many estimates is that, within its error."""
-    learner, sigma, runs = evolution_strategy(point(), "sgd", 8), 0.3, 400
+    learner, sigma, runs = Es("sgd", chunk=8).learner(point(), M), 0.3, 400
     start = begin(learner, sigma=sigma, learning_rate=1.0, momentum=0.0, weight_decay=0.0)
     c = np.array([0.5, -1, 2, 0, 1, -2])
 
@@ -189,7 +188,7 @@ def test_observations_without_a_shape_are_normalised_as_any() -> None:
     for shape in ((), (1,)):
         for known in (False, True):
             agent = policy(Spec(shape, "float32", Discrete(2)), layers=(4,), normalise_observations=known)
-            learner = evolution_strategy(agent, "adam", 4)
+            learner = Es("adam", chunk=4).learner(agent, M)
             assert learner.watches == known
         step = Rollout(obs.reshape(M, 2, *shape), *[()] * 6)
         seen.append([x.ravel() for x in jax.tree.leaves(learner.watch(begin(learner).shared, rows, step, alive))])
@@ -199,7 +198,7 @@ def test_observations_without_a_shape_are_normalised_as_any() -> None:
 
 
 def test_no_weights_no_step() -> None:
-    learner = evolution_strategy(point(), "adam", 4)
+    learner = Es("adam", chunk=4).learner(point(), M)
     population = begin(learner, weight_decay=0.0)
     after, _ = jax.jit(learner.recombine)(population, jnp.asarray(UID), jnp.zeros(M), KEY)
     np.testing.assert_allclose(mean_of(learner, after), START, rtol=1e-6)
@@ -215,7 +214,7 @@ def cards(fitness: list[float], steps: int, hyper: dict[str, Any], episodes: int
 
 
 def test_decays_end_where_they_are_told() -> None:
-    evolver = openai_es({"sigma": 0.4, "learning_rate": 0.1}, {"sigma": Decay(0.5, 0.15)})
+    evolver = Es(sigma_decay=0.5, sigma_end=0.15).evolver({}, {"sigma": 0.4, "learning_rate": 0.1}, 100)
     state, hyper = evolver.init((0,), np.arange(2))
     seen = []
     for _ in range(4):
@@ -229,7 +228,8 @@ def test_decays_end_where_they_are_told() -> None:
 
 def test_the_cap_follows_the_length_of_episodes() -> None:
     """Twice the mean length of the generation's own episodes: steps are counted since the run began."""
-    evolver = openai_es({"episode_cap": 1000.0}, {}, adaptive_cap=True)
+    start = EsHyper(episode_cap=1000.0)._asdict()
+    evolver = Es(adaptive_cap=True).evolver({}, start, 100)
     state, hyper = evolver.init((0,), np.arange(3))
     state, decision = evolver.decide((0,), state, cards([1, 2, 3], 20, hyper), np.arange(3))
     assert decision.hyper["episode_cap"].tolist() == [20] * 3  # 60 steps in 6 episodes

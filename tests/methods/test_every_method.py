@@ -21,8 +21,8 @@ from shoal.core.evolution import Cards, Decision, Range, Recombination
 from shoal.core.types import SearchLearner
 from shoal.experiment.registry import method
 from shoal.experiment.resolve import resolve
+from shoal.methods import METHODS
 from shoal.methods.method import Method
-from shoal.methods.methods import METHODS
 
 TUNED = {"rate": Range(1e-4, 1.0, "log"), "width": Range(1, 9, integer=True), "kind": Range(choices=(1, 2, 4))}
 FIXED = {"sigma": 0.4, "learning_rate": 0.1, "episode_cap": 1000.0}  # of all that tune nothing
@@ -109,7 +109,7 @@ def test_the_order_of_cards_does_not_matter(name: str) -> None:
         assert same((one.by_uid(), one.state), (other.by_uid(), other.state))
 
 
-@pytest.mark.parametrize("name", [name for name, kind in METHODS.items() if kind.workers and not kind.drawn])
+@pytest.mark.parametrize("name", [name for name, kind in METHODS.items() if not kind.renews and not kind.drawn])
 def test_a_worker_decides_for_its_own_members_alone(name: str) -> None:
     """The second of two that share a directory, whichever rows its members have among all that are seen. What has no state
     decides as it would for all."""

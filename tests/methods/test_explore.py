@@ -6,7 +6,7 @@ from scipy import stats
 
 from shoal.core.errors import BadInput
 from shoal.core.evolution import Range
-from shoal.methods.pbt.explore import Gaussian, Keep, Mutate, Perturb, Resample
+from shoal.methods.explore import Gaussian, Keep, Mutate, Perturb, Resample
 
 N = 4000
 UID = np.arange(N)

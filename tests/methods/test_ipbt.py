@@ -10,10 +10,9 @@ import pytest
 
 from shoal.core.errors import BadInput
 from shoal.core.evolution import Cards, Decision, Range
-from shoal.methods.evolving import Ipbt
-from shoal.methods.ipbt.evolver import ipbt
-from shoal.methods.pbt.explore import Perturb
-from shoal.methods.pbt.select import Truncation
+from shoal.methods.explore import Perturb
+from shoal.methods.ipbt import Ipbt
+from shoal.methods.select import Truncation
 
 SPACE = {"rate": Range(1e-4, 1.0, "log"), "width": Range(1, 9, integer=True)}
 SELECT = Truncation(1 / 8, 1 / 8)
@@ -25,7 +24,8 @@ class Run:
     def __init__(
         self, patience: int = 2, start_after: int = 0, order: np.ndarray | None = None, generations: int = 1000
     ):
-        self.evolver = ipbt(SELECT, Perturb(), SPACE, {}, start_after, 16, patience, generations)
+        method = Ipbt(select=SELECT, explore=Perturb(), start_after=start_after, rows=16, patience=patience)
+        self.evolver = method.evolver(SPACE, {}, generations)
         self.order = np.arange(8) if order is None else order
         self.state, hyper = self.evolver.init((0,), np.arange(8))
         self.hyper, self.generation = {name: x[self.order] for name, x in hyper.items()}, 0
@@ -73,7 +73,7 @@ def test_equal_fitness_is_decided_by_lot_where_all_begin_again() -> None:
     halves: dict[tuple[float, float], set[int]] = {(0.2, 0.1): set(), (0.0, 1.0): set()}
     whole, nothing = np.arange(8), np.full(8, math.nan)
     for seed in range(100):
-        evolver = ipbt(SELECT, Perturb(), SPACE, {}, 0, 16, 1, 1000)
+        evolver = Ipbt(select=SELECT, explore=Perturb(), rows=16, patience=1).evolver(SPACE, {}, 1000)
         state, hyper = evolver.init((seed,), whole)
         for generation in range(2):
             now = np.full(8, generation)
@@ -165,7 +165,7 @@ def test_half_of_the_hyperparameters_are_what_promises_most() -> None:
 
 def test_an_agent_must_name_its_weights() -> None:
     with pytest.raises(BadInput, match="ipbt mixes weights with fresh ones, and this agent does not say which"):
-        Ipbt(SELECT).fit(SimpleNamespace(weights=()), 8)
+        Ipbt(select=SELECT).fit(SimpleNamespace(weights=()), 8)
 
 
 @pytest.mark.parametrize("spoilt", [(7, 3), tuple(range(8))])

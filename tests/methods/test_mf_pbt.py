@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from shoal.core.evolution import Cards, Range
-from shoal.methods.mf_pbt.evolver import mf_pbt
-from shoal.methods.pbt.explore import Perturb
+from shoal.methods.explore import Perturb
+from shoal.methods.mf_pbt import MfPbt
 
 SPACE = {"rate": Range(1e-6, 1e6, "log")}
 TIMES = Perturb(factors=(2.0,), resample_probability=0.0)
@@ -25,7 +25,7 @@ def cards(fitness: list[float], generation: int) -> Cards:
 
 def decide(fitness: list[float], generation: int, periods: tuple[int, ...], order: np.ndarray | None = None) -> dict:
     """Of every uid: its parent's uid, and its next rate."""
-    evolver, before = mf_pbt(TIMES, SPACE, {}, periods), cards(fitness, generation)
+    evolver, before = MfPbt(explore=TIMES, periods=periods).evolver(SPACE, {}, 100), cards(fitness, generation)
     order = np.arange(len(fitness)) if order is None else order
     shown = before.take(order)
     _, decision = evolver.decide((0, generation), (), shown, np.arange(len(order)))
@@ -55,7 +55,11 @@ def test_a_round_of_both() -> None:
 
 def test_equal_fitness_is_decided_by_lot() -> None:
     """Over many keys everybody gives, and everybody takes."""
-    evolver, equal, everybody = mf_pbt(TIMES, SPACE, {}, (1, 1)), cards([1.0] * 16, 0), np.arange(16)
+    evolver, equal, everybody = (
+        MfPbt(explore=TIMES, periods=(1, 1)).evolver(SPACE, {}, 100),
+        cards([1.0] * 16, 0),
+        np.arange(16),
+    )
     givers, takers = set(), set()
     for seed in range(100):
         _, decision = evolver.decide((seed,), (), equal, everybody)
@@ -65,7 +69,7 @@ def test_equal_fitness_is_decided_by_lot() -> None:
 
 
 def test_what_it_tells_of_its_rounds() -> None:
-    evolver = mf_pbt(TIMES, SPACE, {}, (1, 5))
+    evolver = MfPbt(explore=TIMES, periods=(1, 5)).evolver(SPACE, {}, 100)
     for generation, told in ((0, (1, 2)), (4, (2, 4))):
         _, decision = evolver.decide((0, generation), (), cards(FITNESS, generation), np.arange(16))
         assert decision.metrics == dict(zip(("mf_pbt/evolving", "mf_pbt/migrants"), told, strict=True))

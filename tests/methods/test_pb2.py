@@ -11,12 +11,10 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from shoal.core.evolution import Cards, Evolver, Range
-from shoal.methods.evolving import Pb2
-from shoal.methods.pb2.box import around, resized
-from shoal.methods.pb2.evolver import gains, pb2
-from shoal.methods.pb2.process import FORGETTING, LENGTHS, NOISES, Process, fitted, highest_bound
-from shoal.methods.pbt.explore import Perturb
-from shoal.methods.pbt.select import Truncation
+from shoal.methods.explore import Perturb
+from shoal.methods.pb2 import Pb2, around, gains, resized
+from shoal.methods.process import FORGETTING, LENGTHS, NOISES, Process, fitted, highest_bound
+from shoal.methods.select import Truncation
 
 NAN, WHOLE = math.nan, (0.0, 1.0)
 SPACE = {"rate": Range(1e-4, 1.0, "log"), "kind": Range(choices=(1.0, 2.0, 4.0)), "width": Range(1, 9, integer=True)}
@@ -140,8 +138,12 @@ def cards(fitness: list[float], generation: int, hyper: dict[str, Any], uid: np.
     return Cards(uid, whole + generation, steps, np.array(fitness, float), np.full(n, NAN), whole + 1, values)
 
 
+def pb2(space: dict[str, Range], rows: int) -> Evolver:
+    return Pb2(select=Truncation(), explore=Perturb(), rows=rows).evolver(space, {}, 100)
+
+
 def evolver(rows: int = 16) -> Evolver:
-    return pb2(Truncation(), Perturb(), SPACE, {}, 0, rows)
+    return pb2(SPACE, rows)
 
 
 def test_what_is_observed() -> None:
@@ -208,7 +210,7 @@ def test_what_one_child_will_find_out_leaves_another_elsewhere_to_go() -> None:
     """One hyperparameter, whose best value is known by and by: twins do not both get it."""
     space, distances = {"rate": Range(0.0, 1.0)}, []
     for seed in range(8):
-        bandit, everybody = pb2(Truncation(), Perturb(), space, {}, 0, 32), np.arange(8)
+        bandit, everybody = pb2(space, 32), np.arange(8)
         state, hyper = bandit.init((seed,), everybody)
         fitness = np.zeros(8)
         for generation in range(4):
@@ -226,7 +228,7 @@ def test_it_follows_an_optimum_that_moves() -> None:
     0.5). So it does with few rows, of which none is old. At random they would be 0.85 away, 0.4 is a seventh in each."""
     space = {name: Range(0.0, 1.0) for name in "abc"}
     for rows in (48, 24):
-        bandit, everybody = pb2(Truncation(), Perturb(), space, {}, 0, rows), np.arange(8)
+        bandit, everybody = pb2(space, rows), np.arange(8)
         state, hyper = bandit.init((0,), everybody)
         fitness, distances = np.zeros(8), []
         for generation in range(60):
@@ -248,7 +250,7 @@ def lived(
     seed: int, gain: Callable[[np.ndarray, np.random.Generator], np.ndarray], generations: int = 25
 ) -> np.ndarray:
     """The last rates of eight members in [0, 1], whose fitness changes by `gain` of them, and by what all share."""
-    bandit, everybody = pb2(Truncation(), Perturb(), {"rate": Range(0.0, 1.0)}, {}, 0, 60), np.arange(8)
+    bandit, everybody = pb2({"rate": Range(0.0, 1.0)}, 60), np.arange(8)
     state, hyper = bandit.init((seed,), everybody)
     fitness, chance = np.zeros(8), np.random.default_rng(seed)
     for generation in range(generations):

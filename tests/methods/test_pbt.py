@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Cards, Range, Selection
-from shoal.methods.pbt import explore, select
-from shoal.methods.pbt.evolver import keep, pbt
+from shoal.core.evolution import Cards, Evolver, Explore, Range, Select, Selection
+from shoal.methods import explore, select
+from shoal.methods.pbt import Pbt
+from shoal.methods.seeds import Seeds
 
 SPACE = {
     "learning_rate": Range(1e-5, 1e-2, "log"),
@@ -14,6 +15,16 @@ SPACE = {
     "epochs": Range(1, 10, integer=True, start=4),
 }
 START = {"learning_rate": 3e-4, "clip": 0.2, "discount": 0.99, "epochs": 2.0}
+
+
+def keep(space: dict[str, Range], start: dict[str, float]) -> Evolver:
+    return Seeds().evolver(space, start, 100)
+
+
+def pbt(
+    select: Select, explore: Explore, space: dict[str, Range], start: dict[str, float], start_after: int = 0
+) -> Evolver:
+    return Pbt(select=select, explore=explore, start_after=start_after).evolver(space, start, 100)
 
 
 def population(fitness=range(8), steps=1000) -> Cards:

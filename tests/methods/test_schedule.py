@@ -5,15 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from shoal.core.evolution import Cards
-from shoal.methods.schedule import scheduled
+from shoal.methods.seeds import Schedule
 
 
 def test_the_last_row_holds_behind_the_end() -> None:
-    evolver, uid, zeros = (
-        scheduled([{"rate": 0.5, "greed": 2.0}, {"rate": 0.25, "greed": 3.0}]),
-        np.arange(3) + 7,
-        np.zeros(3),
-    )
+    rows = ({"rate": 0.5}, {"rate": 0.25, "greed": 3.0})
+    evolver = Schedule(rows).evolver({}, {"rate": 1.0, "greed": 2.0}, 100)
+    uid, zeros = np.arange(3) + 7, np.zeros(3)
     state, hyper = evolver.init((0,), uid)
     trained = [hyper]
     for generation in range(3):

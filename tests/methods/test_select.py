@@ -9,7 +9,7 @@ from scipy import stats
 
 from shoal.core.errors import BadInput
 from shoal.core.evolution import Cards
-from shoal.methods.pbt.select import Keep, Threshold, Tournament, Truncation, TTest, WinnerTakesAll
+from shoal.methods.select import Keep, Threshold, Tournament, Truncation, TTest, WinnerTakesAll
 
 NAN, INF = float("nan"), float("inf")
 

@@ -29,7 +29,7 @@ from shoal.agents.td3 import td3
 from shoal.core import tree
 from shoal.core.types import Population, Rollout, SearchLearner
 from shoal.methods import shared_critic
-from shoal.methods.cem_rl.learner import cem_rl
+from shoal.methods.cem_rl import CemRl
 from shoal.rl import replay_memory as ring
 
 
@@ -58,7 +58,7 @@ def test_joint_update_against_the_reference():
 @functools.cache
 def made_cem(**options: Any) -> SearchLearner:
     settings = SETTINGS | {"capacity": 20}
-    made = cem_rl(td3(SPEC, **settings), N, **options)
+    made = CemRl(**options).learner(td3(SPEC, **settings), N)
     jitted = {name: jax.jit(getattr(made, name)) for name in ("improve", "watch")}
     return made._replace(init=jax.jit(made.init), **jitted)
 
@@ -109,7 +109,7 @@ def test_trained_by_default():
 
 
 def test_the_cross_entropy_method_alone():
-    made = cem_rl(td3(SPEC, **SETTINGS), N, trained=0)
+    made = CemRl(trained=0).learner(td3(SPEC, **SETTINGS), N)
     start = begin(made)
     end, metrics = made.improve(start, jax.random.key(0))
     assert end is start and metrics == {} and not made.watches

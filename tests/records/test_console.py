@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.runs import ended, tiny
 
-from shoal.methods.evolving import Pbt
+from shoal.methods.pbt import Pbt
 from shoal.records import console as module
 from shoal.records.console import Display
 from shoal.records.recorder import Start

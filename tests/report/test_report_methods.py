@@ -14,7 +14,7 @@ from support.synthetic_run import write_about, write_drawn, write_dvd, write_run
 from test_report import SECTIONS, Page, report
 from test_workspace import worker
 
-from shoal.methods.methods import CemRl, Dvd
+from shoal.methods import CemRl, Dvd
 from shoal.report.charts import Axis
 from shoal.report.page import write_report
 from shoal.report.search import smoothed

@@ -19,7 +19,7 @@ from shoal.core.spec import Continuous, Discrete, MultiDiscrete, Spec
 from shoal.environments.spaces import to_bounds
 from shoal.experiment.files import dump
 from shoal.experiment.make import make_learner
-from shoal.methods.evolving import Pbt
+from shoal.methods.pbt import Pbt
 from shoal.report.load_run import load_run
 from shoal.run import champion as champions
 from shoal.run import checkpoint

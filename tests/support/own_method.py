@@ -12,7 +12,8 @@ from jax.flatten_util import ravel_pytree
 
 from shoal.core.evolution import Decision, Evolver, Recombination
 from shoal.core.types import Member, Population, SearchLearner
-from shoal.methods.method import Seeds
+from shoal.methods.method import Method
+from shoal.methods.seeds import Seeds
 from shoal.rl.independent import independent
 
 
@@ -21,24 +22,13 @@ class Hyper(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Nearby:
+class Nearby(Method):
     """Random search: the best of the members that are drawn around the mean is the next mean."""
 
     agents: ClassVar[dict[str, str]] = {"policy": "shoal.agents.policy:policy"}
     own_agents: ClassVar[bool] = False
-    trainers: ClassVar[bool] = False
     drawn: ClassVar[bool] = True
-    copies: ClassVar[bool] = False
-    tunes: ClassVar[bool] = False
     title: ClassVar[str] = "a search nearby"
-    tells: ClassVar[dict[str, str]] = {}
-    shares_evaluation: ClassVar[bool] = False
-    workers: ClassVar[bool] = True
-    chosen: ClassVar[dict[str, str]] = {}
-    memory: ClassVar[str] = "own"
-
-    def fit(self, agent: Any, population: int) -> None:
-        """It has no options."""
 
     def learner(self, agent: Any, population: int) -> SearchLearner:
         agent = agent._replace(hyper=Hyper(), narrower={})
@@ -64,7 +54,7 @@ class Nearby:
         return SearchLearner(
             *(init, alone.act, alone.greedy, agent, actors, recombine),
             mean=lambda population: population.shared,
-            teach=lambda population, learned: population._replace(shared=learned),
+            with_mean=lambda population, learned: population._replace(shared=learned),
             chunk=8,
         )
 
@@ -77,9 +67,6 @@ class Nearby:
             return state, Recombination((np.arange(len(cards.uid)) == best).astype(np.float32), dict(cards.hyper))
 
         return Evolver(init, decide)
-
-    def space(self, agent: Any) -> dict[str, Any]:
-        return {}
 
     def explanation(self, population: int) -> str:
         return f"The best of all {population} became the next mean."

@@ -16,8 +16,8 @@ from shoal.core.errors import BadInput
 from shoal.core.spec import ActionSpace, Spec
 from shoal.core.types import Agent
 from shoal.environments.device import DeviceEnvironment
+from shoal.methods import METHODS
 from shoal.methods.method import AGENTS
-from shoal.methods.methods import METHODS
 
 ACTIONS = ("discrete", "multi_discrete", "continuous")
 EVERY = {name: place for method in METHODS.values() for name, place in method.agents.items()}  # `policy` too

@@ -14,7 +14,7 @@ from support.synthetic_run import write_run
 from shoal.core.evolution import Best
 from shoal.core.spec import Discrete, Spec
 from shoal.experiment.make import make_learner
-from shoal.methods.evolving import Pbt
+from shoal.methods.pbt import Pbt
 from shoal.run.rundir import RunDirectory, Totals
 
 SPEC = Spec((4,), "float32", Discrete(2))

@@ -21,10 +21,10 @@ from shoal.core.visible import readable
 from shoal.distributed.directory import is_kept, probe
 from shoal.experiment.resolve import Resolved
 from shoal.members.devices import free_memory
-from shoal.methods.method import Schedule
-from shoal.methods.pbt import explore as explorers
-from shoal.methods.pbt import select as selectors
+from shoal.methods import explore as explorers
+from shoal.methods import select as selectors
 from shoal.methods.ranges import at_bound, sample
+from shoal.methods.seeds import Schedule
 from shoal.report.words import many
 from shoal.run.memory import COPIES_TO_SAVE
 from shoal.run.origin import experiment_behind, read_origin

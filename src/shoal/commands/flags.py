@@ -77,7 +77,7 @@ def _fields() -> tuple[dict[str, Any], dict[str, str]]:
     """Defaults and descriptions of the fields that have flags. Only the commands that have them import them."""
     from shoal.core.schema import descriptions
     from shoal.experiment.experiment import ExchangeSettings, Experiment
-    from shoal.methods.evolving import Pbt
+    from shoal.methods.pbt import Pbt
 
     usual = Experiment()
     defaults = vars(Pbt()) | vars(usual.exchange) | vars(usual)

@@ -14,8 +14,8 @@ from shoal.experiment.registry import method
 from shoal.experiment.resolve import resolve
 from shoal.experiment.trust import open_run
 from shoal.members.devices import prepare
-from shoal.methods.method import Schedule
-from shoal.methods.methods import METHODS
+from shoal.methods import METHODS
+from shoal.methods.seeds import Schedule
 from shoal.records.recorder import Recorder
 from shoal.report.run import read_run, schedule
 from shoal.run.loop import Result, train

@@ -7,8 +7,6 @@ neither gets beyond Q = 0.39; by copying and exploring, both find the top at 1.2
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from io import BytesIO
 from itertools import product
 from pathlib import Path
@@ -18,12 +16,13 @@ import numpy as np
 
 from shoal.core.atomic import write_file
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Cards, Decision, Evolver, Range
+from shoal.core.evolution import Cards, Decision, Range
 from shoal.core.keys import derive
-from shoal.methods.mf_pbt.evolver import mf_pbt
-from shoal.methods.pb2.evolver import pb2
-from shoal.methods.pbt import explore, select
-from shoal.methods.pbt.evolver import pbt
+from shoal.methods import explore, select
+from shoal.methods.method import Method
+from shoal.methods.mf_pbt import MfPbt
+from shoal.methods.pb2 import Pb2
+from shoal.methods.pbt import Pbt
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,21 +40,21 @@ class Arm(NamedTuple):
     """
 
     title: str
-    evolver: Callable[[], Evolver]
+    method: Method
     inherit: bool = True
     members: int = 2
 
 
-GAUSSIAN, FIXED, PERIODS = explore.Gaussian(0.1), explore.Keep(), (1, 5)
+GAUSSIAN, KEEP, DUEL = explore.Gaussian(0.1), explore.Keep(), select.Tournament()
 ARMS = {
-    "pbt": Arm("PBT", partial(pbt, select.Tournament(), GAUSSIAN, SPACE, {})),
-    "explore": Arm("Explore only", partial(pbt, select.Keep(explore=True), GAUSSIAN, SPACE, {})),
-    "exploit": Arm("Exploit only", partial(pbt, select.Tournament(), FIXED, SPACE, {}), inherit=False),
-    "grid": Arm("Grid search", partial(pbt, select.Keep(), FIXED, SPACE, {})),
-    "exploit_hyper": Arm("Exploit only, copying h too", partial(pbt, select.Tournament(), FIXED, SPACE, {})),
-    "pb2": Arm("PB2", partial(pb2, select.Tournament(), GAUSSIAN, SPACE, {}, 0, rows=8)),
-    "pbt_8": Arm("PBT, eight members", partial(pbt, select.Truncation(), GAUSSIAN, SPACE, {}), members=8),
-    "mf_pbt": Arm("MF-PBT, eight members", partial(mf_pbt, GAUSSIAN, SPACE, {}, PERIODS), members=8),
+    "pbt": Arm("PBT", Pbt(select=DUEL, explore=GAUSSIAN)),
+    "explore": Arm("Explore only", Pbt(select=select.Keep(explore=True), explore=GAUSSIAN)),
+    "exploit": Arm("Exploit only", Pbt(select=DUEL, explore=KEEP), inherit=False),
+    "grid": Arm("Grid search", Pbt(select=select.Keep(), explore=KEEP)),
+    "exploit_hyper": Arm("Exploit only, copying h too", Pbt(select=DUEL, explore=KEEP)),
+    "pb2": Arm("PB2", Pb2(select=DUEL, explore=GAUSSIAN, rows=8)),
+    "pbt_8": Arm("PBT, eight members", Pbt(select=select.Truncation(), explore=GAUSSIAN), members=8),
+    "mf_pbt": Arm("MF-PBT, eight members", MfPbt(explore=GAUSSIAN, periods=(1, 5)), members=8),
 }
 FIGURE = ("pbt", "explore", "exploit", "grid", "pb2", "mf_pbt")  # the four panels of the paper, then successors
 COLORS = ("#0072B2", "#D55E00")  # told apart by colour-blind readers too
@@ -78,8 +77,8 @@ class Trajectories(NamedTuple):
 
 def run(arm: str, seed: int) -> Trajectories:
     """One run of one of `ARMS`: gradient ascent, and a generation of evolution after every interval."""
-    _, make, inherit, n = ARMS[arm]
-    evolver, everybody = make(), np.arange(n)
+    _, method, inherit, n = ARMS[arm]
+    evolver, everybody = method.evolver(SPACE, {}, STEPS // INTERVAL), np.arange(n)
     state, _ = evolver.init((seed, 0), everybody)
     unknown, once = np.full(n, np.nan), np.ones(n, np.int64)
     theta, hyper = np.full((n, 2), 0.9), np.eye(2)[2 * everybody // n]

@@ -178,12 +178,14 @@ class Explore(Protocol):
     ) -> dict[str, np.ndarray]: ...
 
 
+# (key, uid [N]) -> (state, hyper): the first hyperparameters, float32 [N] each; state: arrays to be saved
+Init = Callable[[Seed, np.ndarray], tuple[Any, dict[str, np.ndarray]]]
+# (key, state, cards [M], mine [N]) -> (state, Decision), or Recombination with a SearchLearner
+Decide = Callable[[Seed, Any, Cards, np.ndarray], tuple[Any, Decision | Recombination]]
+
+
 class Evolver(NamedTuple):
-    """The decisions between generations. They depend on cards, never on agents.
+    """The decisions between generations. They depend on cards, never on agents."""
 
-    init:   (key, uid [N]) -> (state, hyper): the first hyperparameters, float32 [N] each; state: arrays to be saved
-    decide: (key, state, cards [M], mine [N]) -> (state, Decision), or Recombination with a SearchLearner
-    """
-
-    init: Callable[..., tuple[Any, dict[str, np.ndarray]]]
-    decide: Callable[..., tuple[Any, Decision | Recombination]]
+    init: Init
+    decide: Decide

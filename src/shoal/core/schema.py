@@ -113,14 +113,15 @@ def as_given(made: Any) -> dict[str, Any]:
 
 
 def descriptions(kind: type) -> dict[str, str]:
-    """The description of each field of a dataclass: the text under it."""
-    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
-    assert isinstance(definition, ast.ClassDef)
+    """The description of each field of a dataclass, and of those that it inherits: the text under it."""
     found = {}
-    for statement, after in pairwise(definition.body):
-        match statement, after:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                found[name] = " ".join(text.split())
+    for part in reversed([base for base in kind.__mro__ if is_dataclass(base)]):
+        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(part))).body
+        assert isinstance(definition, ast.ClassDef)
+        for statement, after in pairwise(definition.body):
+            match statement, after:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    found[name] = " ".join(text.split())
     return found
 
 

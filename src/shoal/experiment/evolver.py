@@ -12,7 +12,7 @@ from shoal.core.evolution import Cards, Decision, Range
 from shoal.core.keys import derive
 from shoal.core.schema import convert
 from shoal.experiment.registry import component
-from shoal.methods.evolving import Pbt
+from shoal.methods.pbt import Pbt
 
 UNBOUNDED = 2**31  # generations: whoever asks and tells may go on for ever
 
@@ -43,11 +43,8 @@ class Evolver:
         if population < 1:
             raise BadField("population", "must be at least 1", value=population)
         self._ranges = convert(dict[str, Range], space, "space")
-        method = Pbt(
-            component(select, "select"),
-            component(explore, "explore"),
-            start_after,
-        )
+        parts = {"select": component(select, "select"), "explore": component(explore, "explore")}
+        method = Pbt(**parts, start_after=start_after)
         no_agent: Any = None
         method.fit(no_agent, population)
         self._evolver, self._seed, self._start_after = method.evolver(self._ranges, {}, UNBOUNDED), seed, start_after

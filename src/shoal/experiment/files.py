@@ -19,7 +19,7 @@ from shoal.core.yaml_text import parse, plain, read_yaml, write_yaml
 from shoal.experiment.experiment import OF_EXCHANGE, ExchangeSettings, Experiment
 from shoal.experiment.registry import in_full, in_short, name_of
 from shoal.experiment.rules import check
-from shoal.methods.evolving import Pbt
+from shoal.methods.pbt import Pbt
 
 # Fields that a name is enough for: what gives the options too.
 NAMED: dict[str, Callable[[Any], Any]] = {

@@ -34,8 +34,8 @@ from shoal.members.drawn import Drawn
 from shoal.members.foreign import Foreign
 from shoal.members.kind import Kind
 from shoal.members.living import Living
+from shoal.methods import METHODS
 from shoal.methods.method import Method
-from shoal.methods.methods import METHODS
 from shoal.trainers.process import Recipe
 from shoal.trainers.trainers import Trainers, is_trainer, own_folders
 
@@ -74,7 +74,7 @@ def _check_trainer(e: Experiment, method: Method) -> None:
     """Raise BadInput where an experiment asks for what trainers cannot do."""
     if not method.trainers:
         problem = f"its members are agents of Shoal's own, and {e.agent} is a trainer"
-        allowed = ", ".join(name for name, made in METHODS.items() if made.trainers)
+        allowed = ", ".join(name for name, made in METHODS.items() if made().trainers)
         raise BadField("method", problem, f"write {allowed}", value=e.method_name)
     if e.fitness.actions != "greedy":
         raise BadField("fitness.actions", "trainers are measured with their likeliest actions", value=e.fitness.actions)

@@ -10,15 +10,14 @@ from shoal.core.errors import BadField, unknown
 from shoal.core.schema import as_given, build
 from shoal.core.user_code import call_own, import_from
 from shoal.environments.objective import Objective
+from shoal.methods import METHODS
+from shoal.methods.explore import EXPLORERS
 from shoal.methods.method import Method
-from shoal.methods.methods import METHODS
-from shoal.methods.pbt.explore import EXPLORERS
-from shoal.methods.pbt.select import SELECTORS
+from shoal.methods.select import SELECTORS
 
 OBJECT = "object"  # stands in a file for what was given in Python and has no name to import it by
-# What a selector and an explorer are called with, and what a method has.
+# What a selector and an explorer are called with.
 CALLED = {"select": "key, cards, mine", "explore": "key, hyper, space, uid"}
-PARTS = [*Method.__annotations__, "fit", "learner", "evolver", "space", "explanation"]
 REGISTRIES: dict[str, dict[str, type]] = {"method": METHODS, "select": SELECTORS, "explore": EXPLORERS}
 
 
@@ -76,7 +75,7 @@ def component(spec: Any, what: str) -> Any:
         if target is name:
             names = ", ".join(registry)
             raise BadField(what, f"write one of {names}, or a mapping of name and options", value=f"{name!r}")
-        use = f"is called with ({CALLED[kind]})" if kind in CALLED else f"has {', '.join(PARTS)}"
+        use = f"is called with ({CALLED[kind]})" if kind in CALLED else "is a subclass of shoal.methods.method.Method"
         raise BadField(what, f"{name} is none: what goes here {use}")
     return made
 
@@ -84,7 +83,7 @@ def component(spec: Any, what: str) -> Any:
 def _fits(made: Any, kind: str) -> bool:
     """Whether an object can be a method, selector or explorer."""
     if kind not in CALLED:
-        return not isinstance(made, type) and all(hasattr(made, part) for part in PARTS)
+        return isinstance(made, Method)
     if isinstance(made, type) or not callable(made):
         return False
     try:

@@ -1,1 +1,14 @@
-"""How the members of a population learn from one another: one folder or file for each method."""
+"""How the members of a population learn from one another: one file for each method. No import of them takes JAX in."""
+
+from shoal.methods.cem_rl import CemRl
+from shoal.methods.dvd import Dvd
+from shoal.methods.es import Es
+from shoal.methods.ipbt import Ipbt
+from shoal.methods.method import Method
+from shoal.methods.mf_pbt import MfPbt
+from shoal.methods.pb2 import Pb2
+from shoal.methods.pbt import Pbt
+from shoal.methods.seeds import Schedule, Seeds
+
+METHODS: dict[str, type[Method]] = {"pbt": Pbt, "mf_pbt": MfPbt, "pb2": Pb2, "ipbt": Ipbt, "seeds": Seeds}
+METHODS |= {"schedule": Schedule, "es": Es, "cem_rl": CemRl, "dvd": Dvd}

@@ -8,15 +8,18 @@ those of the first actor.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_type_hints
 
 import jax
 import jax.numpy as jnp
 
+from shoal.agents import td3
 from shoal.agents.td3 import Networks, descend_critics, is_due, targets
 from shoal.core import tree
 from shoal.core.errors import BadField
-from shoal.core.types import Agent
+from shoal.core.evolution import Number
+from shoal.core.types import Agent, Member
 from shoal.rl import replay_memory as ring
 from shoal.rl.off_policy import ADAM, descend, towards
 
@@ -51,6 +54,23 @@ def networks_of(agent: Agent, method: str) -> Networks:
     if not isinstance(agent.parts, Networks):
         raise BadField("method", "trains the actors of td3", "take agent: td3", value=method)
     return agent.parts
+
+
+@cache
+def td3_hyper(name: str, left_out: str = "", **own: tuple[float, Number]) -> Any:
+    """The hyperparameters of TD3 but for one of them, and `own`, each with its default. One class for the same arguments."""
+    kinds = get_type_hints(td3.Hyper, include_extras=True)
+    kinds |= {x: Annotated[Any, number] for x, (_, number) in own.items()}
+    values = td3.Hyper()._asdict() | {x: value for x, (value, _) in own.items()}
+    kinds.pop(left_out, None)
+    make: Any = NamedTuple  # of names that the checker of types does not know
+    return make(name, list(kinds.items()))(**{x: values[x] for x in kinds})
+
+
+def actor_of(agent: Agent, hyper: Hyper) -> Agent:
+    """An agent of which the critics are not a member's own."""
+    net = agent.parts
+    return agent._replace(init=lambda key, _: Member(new_actor(net.init(key)[0]), (), ()), hyper=hyper)
 
 
 def new_actor(policy: PyTree) -> Actor:

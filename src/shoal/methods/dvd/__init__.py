@@ -1,1 +1,0 @@
-"""DvD: diversity by determinants."""

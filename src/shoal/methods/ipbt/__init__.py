@@ -1,1 +1,0 @@
-"""Iterated population-based training."""

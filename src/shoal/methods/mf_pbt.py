@@ -1,0 +1,106 @@
+"""Multiple-frequencies population-based training (arXiv 2506.03225): sub-populations that evolve at their own pace.
+
+Often is greedy, seldom is slow: members that copy every round favour what pays at once, those that copy every fiftieth
+what pays in the end. Sub-population m holds the members with uid = m modulo the number of periods, and evolves in every
+`periods[m]`-th round. In such a round, of its members from the best to the worst:
+
+    the first two quarters keep weights and hyperparameters
+    third quarter:   each takes the weights of the best member of other sub-populations that none here has taken yet, where
+                     that one is better: with its hyperparameters where it comes from a slower sub-population, else with
+                     those of the best member here. They are not perturbed.
+    bottom quarter:  the k-th from below takes weights and hyperparameters of the k-th best, and explores
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from shoal.core.errors import BadField
+from shoal.core.evolution import Cards, Decision, Evolver, Range, Seed
+from shoal.core.keys import derive, draws
+from shoal.methods.explore import Perturb
+from shoal.methods.pbt import Copying, inherit
+
+if TYPE_CHECKING:
+    from shoal.core.types import Tunable
+
+
+@dataclass(frozen=True, kw_only=True)
+class MfPbt(Copying):
+    """Population-based training in sub-populations, each with a period of its own; the best migrate between them."""
+
+    periods: tuple[int, ...] = (1, 10, 25, 50)
+    """of each sub-population, the generations from one copying to the next; member `uid` is in that of uid modulo their
+    number"""
+    explore: Any = Perturb(factors=(0.8, 1.25), resample_probability=0.0)
+    """how children's hyperparameters change: perturb, resample, mutate, gaussian or keep"""
+
+    title: ClassVar[str] = "population-based training at several paces"
+    tells: ClassVar[dict[str, str]] = {
+        "mf_pbt/evolving": "sub-populations that evolved",
+        "mf_pbt/migrants": "members that took over the weights of one of another sub-population",
+    }
+
+    def __post_init__(self) -> None:
+        if not self.periods or min(self.periods) < 1:
+            raise BadField("periods", "needs one at least, and each must be at least 1", value=list(self.periods))
+
+    def fit(self, agent: Tunable, population: int) -> None:
+        least = 2 * len(self.periods)
+        if population < least:
+            problem = f"its {len(self.periods)} sub-populations need at least {least} members, and better twice as many"
+            raise BadField("population", problem, "or give fewer method.periods", value=population)
+
+    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> Evolver:
+        """A member with fitness that is not finite copies in every generation: the best of its sub-population, or of all."""
+
+        def decide(key: Seed, state: Any, cards: Cards, mine: np.ndarray) -> tuple[Any, Decision]:
+            done = int(cards.generation[mine[0]]) + 1
+            parents, donors, explores = self._decided(derive(key, "select"), cards, done)
+            hyper = inherit(self.explore, key, cards, mine, donors[mine], explores[mine], space)
+            homes = cards.uid % len(self.periods)
+            migrants = int((homes[parents] != homes)[mine].sum())
+            evolving = sum(done % period == 0 for period in self.periods)
+            return state, Decision(parents[mine], hyper, {"mf_pbt/evolving": evolving, "mf_pbt/migrants": migrants})
+
+        return Evolver(self.beginning(space, start), decide)
+
+    def _decided(self, key: Seed, cards: Cards, done: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """After so many rounds, for all M members: whose weights and whose hyperparameters each goes on with, int64 [M], and
+        whether it explores, bool [M]."""
+        parents, donors = np.arange(len(cards.uid)), np.arange(len(cards.uid))
+        explores = np.zeros(len(cards.uid), bool)
+        finite = np.isfinite(cards.fitness)
+        order = np.lexsort(
+            (draws(key, cards.uid, 1)[:, 0], -np.where(finite, cards.fitness, -np.inf))
+        )  # the best first
+        period = np.array(self.periods)[cards.uid % len(self.periods)]
+        for sub, pace in enumerate(self.periods):
+            here = cards.uid[order] % len(self.periods) == sub
+            rows, outsiders = order[here], order[~here & finite[order]]
+            for row in rows[~finite[rows]]:
+                better = [*rows[finite[rows]], *outsiders][:1]
+                parents[row] = donors[row] = better[0] if better else row
+                explores[row] = bool(better)
+            rows = rows[finite[rows]]
+            if done % pace or len(rows) < 2:
+                continue
+            quarter = max(1, len(rows) // 4)
+            bottom, third = rows[-quarter:], rows[-2 * quarter : -quarter] if len(rows) >= 4 else rows[:0]
+            parents[bottom] = donors[bottom] = rows[:quarter][::-1]
+            explores[bottom] = True
+            for row in third:
+                if len(outsiders) and cards.fitness[outsiders[0]] > cards.fitness[row]:
+                    parents[row], outsiders = outsiders[0], outsiders[1:]
+                    donors[row] = parents[row] if period[parents[row]] > pace else rows[0]
+        return parents, donors, explores
+
+    def explanation(self, population: int) -> str:
+        paces = ", ".join(str(period) for period in self.periods)
+        return (
+            f"Members live in {len(self.periods)} sub-populations, which evolve every {paces} generations: the weakest "
+            "quarter of one then copied its best and explored, and the next quarter took over better members of others."
+        )

@@ -1,1 +1,0 @@
-"""Multiple-frequencies population-based training."""

@@ -1,0 +1,257 @@
+"""Population-based bandits (PB2, arXiv 2002.02518): PBT that learns from all its copies which hyperparameters pay.
+
+Every interval of a member is an observation: at that time, from that fitness, with these hyperparameters, fitness changed by
+so much per step. What all members of a generation share, because it was measured on other episodes than the one before,
+says nothing of hyperparameters: changes are seen against the median of their generation. They are standardised, and cut at
+two deviations as in the published code; a member that diverged has the lowest of all.
+
+A Gaussian process is fitted to the last of them (process.py), and a member that explores gets the hyperparameters with the
+highest upper confidence bound at its parent's fitness, within a box around those of its parent; those chosen
+before it, and those that others go on with, count as observed at their means, so that not all get the same. Numbers are
+seen in the unit scale of their ranges; choices without an order as equal or not, as in the kernel of PB2-Mix (arXiv
+2106.15883).
+
+The upper bound of a process is highest where nothing has been tried, and in many dimensions that is the edge of the space,
+whatever pays. So only a box around known values is searched, as in TuRBO (arXiv 1910.01739), and in BG-PBT (arXiv
+2207.09405) for children in PBT. Those grow it after some successes on end and shrink it after some failures; here each
+child counts at once, as in the success rules of evolution strategies: its side becomes longer by a quarter where the child
+gained more than the median of its generation, and shorter by a third where it gained less. Two successes of three hold it,
+so that chance, which gives every second, makes it small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from shoal.core.errors import BadField
+from shoal.core.evolution import Cards, Decision, Evolver, Explore, Init, Range, Seed
+from shoal.core.keys import derive, draws
+from shoal.methods.method import at_least
+from shoal.methods.pbt import Pbt, inherit
+from shoal.methods.process import fitted, highest_bound
+from shoal.methods.ranges import places, values_at
+
+STARTS = 10  # of the search for the highest bound
+UNKNOWN = dict.fromkeys(("pb2/length", "pb2/forgetting", "pb2/noise"), np.nan)  # metrics while nothing is known
+TIME, BEFORE, CHANGE, PLACES = 0, 1, 2, 3  # the columns of an observation; the last and those after it: the unit scale
+
+# Of the side, in the unit scale: at first, and its bounds. The smallest box moves a value as far as PBT's factors do; the
+# whole space lies within the last one.
+SIDE, SHORTEST, LONGEST, WHOLE = 0.2, 0.05, 1.6, 2.0
+GROWTH, SHRINKAGE = 1.25, 2 / 3
+
+# rows float64 [R, 3 + D]: the last R observations, NaN where there are fewer; the change of one that diverged is -inf. Of
+# each member, in order of uid: before float64 [N], the fitness that it goes on from, NaN where it is unknown; since int64
+# [N], its own steps at that time; tried bool [N], whether the bandit chose its hyperparameters. side: of the box
+State = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pb2(Pbt):
+    """Population-based bandits: PBT that learns from all its copies which hyperparameters pay. `explore` is what children do
+    while there are no more observations than hyperparameters, or none that differ."""
+
+    rows: int = 100
+    """the newest intervals of members, from which the bandit learns; more than there are hyperparameters"""
+
+    title: ClassVar[str] = "population-based bandits"
+    tells: ClassVar[dict[str, str]] = {
+        "pb2/length": "how far apart hyperparameters tell of one another, in shares of their ranges",
+        "pb2/forgetting": "share of what was learned that one generation makes old",
+        "pb2/noise": "what hyperparameters do not explain of the change of fitness, as a multiple of what they do",
+        "pb2/side": "how wide the box is in which children's values are looked for, in shares of their ranges",
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(2, self, "rows")
+
+    def beginning(self, space: dict[str, Range], start: dict[str, float]) -> Init:
+        if self.rows <= len(space):
+            problem = f"must be more than the {len(space)} hyperparameters of the space"
+            raise BadField("method.rows", problem, value=self.rows)
+        first = super().beginning(space, start)
+
+        def init(key: Seed, uid: np.ndarray) -> tuple[State, dict[str, np.ndarray]]:
+            state = {
+                "rows": np.full((self.rows, PLACES + len(space)), np.nan),
+                "before": np.full(len(uid), np.nan),
+                "since": np.zeros(len(uid), np.int64),
+                "tried": np.zeros(len(uid), bool),
+                "side": np.array(SIDE),
+            }
+            return state, first(key, uid)[1]
+
+        return init
+
+    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> Evolver:
+        def decide(key: Seed, state: State, cards: Cards, mine: np.ndarray) -> tuple[State, Decision]:
+            return self.copied(key, observed(state, space, cards, mine), space, cards, mine)
+
+        return Evolver(self.beginning(space, start), decide)
+
+    def copied(
+        self, key: Seed, state: State, space: dict[str, Range], cards: Cards, mine: np.ndarray, who: Any = True
+    ) -> tuple[State, Decision]:
+        """What members go on with, and the state after that: a child goes on from the fitness of its parent. who: bool [N],
+        those of them that may copy, where they are in order of uid; by default all."""
+        parents, explores = self.selected(key, cards, mine)
+        parents, explores = np.where(who, parents, mine), explores & who
+        side = float(state["side"])
+        wise, metrics = explorer(self.explore, state["rows"], space, cards, mine, parents, explores, side)
+        hyper = inherit(wise, key, cards, mine, parents, explores, space)
+        order, tried = np.argsort(cards.uid[mine]), explores & (wise is not self.explore)
+        after = {"before": cards.fitness[parents[order]], "since": cards.steps[mine[order]], "tried": tried[order]}
+        after = {name: np.where(who, x, state[name]) for name, x in after.items()}
+        return state | after, Decision(parents, hyper, {**metrics, "pb2/side": side})
+
+    def explanation(self, population: int) -> str:
+        return (
+            "Weak members then gave up their weights, copied those of a stronger member, and went on with hyperparameters "
+            f"that promised most, by what the last {self.rows} intervals of members had gained with theirs."
+        )
+
+
+def observed(state: State, space: dict[str, Range], cards: Cards, mine: np.ndarray, who: Any = True) -> State:
+    """The state with what the members `mine` have made of the steps since they were last decided for, and the box after
+    that. who: bool [N], those of them in order of uid that are looked at; by default all."""
+    own = cards.take(mine[np.argsort(cards.uid[mine])])
+    steps = np.maximum(own.steps - state["since"], 1)
+    before = np.where(np.isfinite(state["before"]), state["before"], np.nan)
+    with np.errstate(over="ignore", invalid="ignore"):
+        change = np.where(np.isfinite(own.fitness), (own.fitness - before) / steps, -np.inf)
+    seen = (change < np.inf) & who  # not where nothing is known of before
+    new = np.column_stack([own.generation, before, change, located(space, own.hyper, len(own.uid))])[seen]
+    return state | {
+        "rows": np.concatenate([state["rows"], new])[-len(state["rows"]) :],
+        "side": resized(state["side"], gains(new)[state["tried"][seen]]),
+    }
+
+
+def gains(rows: np.ndarray) -> np.ndarray:
+    """The changes [R] without what was common to their generations, of which it takes the median; -inf where one
+    diverged."""
+    change = rows[:, CHANGE].copy()
+    finite = np.isfinite(change)
+    for time in np.unique(rows[finite, TIME]):
+        together = finite & (rows[:, TIME] == time)
+        with np.errstate(over="ignore"):
+            change[together] -= np.median(change[together])
+    return change
+
+
+def resized(side: np.ndarray, gained: np.ndarray) -> np.ndarray:
+    """The side after children have gained so much more than the median of their generation, [N]; -inf: it diverged."""
+    wins, losses = np.sum(gained > 0), np.sum(gained < 0)
+    return np.clip(side * GROWTH**wins * SHRINKAGE**losses, SHORTEST, LONGEST)
+
+
+def around(space: dict[str, Range], hyper: dict[str, float], side: float) -> tuple[np.ndarray, np.ndarray]:
+    """The lowest and the highest places in the unit scale, [D] each. Whole numbers and ordered choices reach their
+    neighbours at least; choices without an order are free."""
+    centre, reach = np.empty(len(space)), np.full(len(space), side / 2)
+    for i, (name, r) in enumerate(space.items()):
+        x = hyper[name]
+        below, centre[i], above = places(r, np.array([x - 1, x, x + 1]))
+        if r.choices is not None:
+            reach[i] = max(reach[i], 1 / (len(r.choices) - 1)) if r.ordered else 1
+        elif r.integer:
+            reach[i] = max(reach[i], centre[i] - below, above - centre[i])
+    return np.maximum(centre - reach, 0), np.minimum(centre + reach, 1)
+
+
+def located(space: dict[str, Range], hyper: dict[str, np.ndarray], members: int) -> np.ndarray:
+    """Where hyperparameters lie in the unit scale, float64 [N, D]."""
+    return np.column_stack([np.empty((members, 0)), *(places(r, hyper[name]) for name, r in space.items())])
+
+
+def explorer(
+    explore: Explore,
+    rows: np.ndarray,
+    space: dict[str, Range],
+    cards: Cards,
+    mine: np.ndarray,
+    parents: np.ndarray,
+    explores: np.ndarray,
+    side: float,
+) -> tuple[Explore, dict[str, float]]:
+    """What gives the members of `mine` that explore their hyperparameters: the bandit, or `explore` where it knows too
+    little; and metrics of what it knows. rows: as in the state. side: of the box."""
+    rows = rows[~np.isnan(rows[:, CHANGE])]
+    y = _standardised(gains(rows))
+    if not space or len(rows) <= len(space) or y is None:
+        return explore, UNKNOWN
+    fitness = cards.fitness[parents]
+    known = np.append(rows[:, BEFORE], fitness)
+    known = known[np.isfinite(known)]
+    low, high = (known.min(), known.max()) if len(known) else (0.0, 0.0)
+    now = float(cards.generation[mine].max()) + 1
+
+    def features(before: np.ndarray, at: np.ndarray) -> np.ndarray:
+        """What the process sees, [n, F]: fitness within [0, 1], then the hyperparameters, `at` in the unit scale."""
+        known = np.where(np.isfinite(before), before, low)
+        return np.column_stack([(known - low) / max(high - low, 1e-300), _apart(space, at)])
+
+    process = fitted(features(rows[:, BEFORE], rows[:, PLACES:]), rows[:, TIME], y)
+    staying = np.flatnonzero(~explores & np.isfinite(fitness))
+    staying = staying[np.argsort(cards.uid[mine[staying]])]
+    at = located(space, {name: x[mine[staying]] for name, x in cards.hyper.items()}, len(staying))
+    for point in features(fitness[staying], at):
+        process = process.expecting(point, now)
+    columns = _columns(space)
+    single = np.array([len(own) == 1 for own in columns])
+    numbers, choices = [int(own[0]) for own in columns if len(own) == 1], [own for own in columns if len(own) > 1]
+    fitness_of = dict(zip(cards.uid[mine].tolist(), fitness.tolist(), strict=True))
+
+    def bandit(
+        key: Seed, hyper: dict[str, np.ndarray], space: dict[str, Range], uid: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        chosen, expected = np.empty((len(uid), len(space))), process
+        for child in np.argsort(uid):
+            u = draws(derive(key, "bandit"), uid[child : child + 1], STARTS * len(space)).reshape(STARTS, -1)
+            below, above = around(space, {name: float(hyper[name][child]) for name in space}, side)
+            at = below + u * (above - below)
+            at = located(space, {n: values_at(r, at[:, i]) for i, (n, r) in enumerate(space.items())}, STARTS)
+            starts = features(np.full(STARTS, fitness_of[int(uid[child])]), at)
+            best = highest_bound(expected, starts, numbers, choices, now, (below[single], above[single]))
+            expected = expected.expecting(best, now)
+            chosen[child] = _together(columns, best)
+        return hyper | {name: values_at(r, chosen[:, i]) for i, (name, r) in enumerate(space.items())}
+
+    return bandit, {name: getattr(process, name.removeprefix("pb2/")) for name in UNKNOWN}
+
+
+def _standardised(gains: np.ndarray) -> np.ndarray | None:
+    """With mean 0 and deviation 1, cut at two deviations; what diverged is the lowest. None where all are alike."""
+    finite = gains[np.isfinite(gains)]
+    if not len(finite):
+        return None
+    y = np.maximum(gains, finite.min())
+    with np.errstate(over="ignore", invalid="ignore"):
+        deviation = y.std()
+    return np.clip((y - y.mean()) / deviation, -2, 2) if 0 < deviation < np.inf else None
+
+
+def _columns(space: dict[str, Range]) -> list[np.ndarray]:
+    """Of each hyperparameter its features: one, or as many as it has choices without an order. The first is fitness."""
+    widths = [1 if r.choices is None or r.ordered else len(r.choices) for r in space.values()]
+    return np.split(1 + np.arange(sum(widths)), np.cumsum(widths)[:-1])
+
+
+def _apart(space: dict[str, Range], at: np.ndarray) -> np.ndarray:
+    """Places in the unit scale [n, D], with a column for each of the choices that have no order, [n, F]: two different ones
+    are at the distance 1."""
+    parts = [np.empty((len(at), 0))]
+    for z, own in zip(at.T, _columns(space), strict=True):
+        k = len(own)
+        parts.append(z[:, None] if k == 1 else np.eye(k)[np.rint(z * (k - 1)).astype(int)] / np.sqrt(2))
+    return np.concatenate(parts, 1)
+
+
+def _together(columns: list[np.ndarray], point: np.ndarray) -> np.ndarray:
+    """The places [D] of a point with all features, to four digits: where sums differ in the last bits, all decide alike."""
+    parts = [point[own] for own in columns]
+    return np.array([p.argmax() / (len(p) - 1) if len(p) > 1 else np.round(p[0], 4) for p in parts])

@@ -1,1 +1,0 @@
-"""Population-based training: selectors, explorers, and the evolver that joins them."""
