@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 from dataclasses import asdict, replace
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import jax
 
+from shoal.core.atomic import Damaged
 from shoal.core.errors import BadField, unknown
 from shoal.core.schema import build
 from shoal.core.spec import Spec
@@ -39,6 +41,19 @@ from shoal.methods.method import Method
 from shoal.trainers.process import Recipe
 from shoal.trainers.trainers import Trainers, is_trainer, own_folders
 
+# What trainers do as they do it: fields, with the only value that they may have, what is wrong with another, and advice.
+OF_TRAINERS = (
+    ("fitness.actions", "greedy", "trainers are measured with their likeliest actions", ""),
+    ("fitness.objective", None, "trainers are measured by their returns", ""),
+    ("levels", None, "trainers have environments of their own, with levels that Shoal cannot choose", ""),
+    (
+        "fitness.step_limit",
+        Fitness.step_limit,
+        "trainers play their own episodes, and end them where they choose",
+        "leave it out",
+    ),
+)
+
 
 def make_kind(e: Experiment, method: Method) -> tuple[Experiment, Kind]:
     """The kind of member that an experiment's agent and method make; and the experiment with full names and structure.
@@ -63,10 +78,14 @@ def make_kind(e: Experiment, method: Method) -> tuple[Experiment, Kind]:
 
 
 def acting_of(e: Experiment, spec: Spec | None) -> Acting:
-    """How what an experiment's members have learned acts, in an environment of this spec. Raises BadInput."""
+    """How what an experiment's members have learned acts, in an environment of this spec.
+
+    Raises BadInput, and Damaged where only a trainer would know one.
+    """
     if is_trainer(e.agent, e.python):
         return by_trainer(str(e.agent), partial(make_trainers, e))
-    assert spec is not None, "agents of Shoal's own are made for one"
+    if spec is None:
+        raise Damaged("this is no champion")
     return by_agent(make_learner(e, spec, method_of(e.method))[1].agent, spec.action)
 
 
@@ -76,15 +95,10 @@ def _check_trainer(e: Experiment, method: Method) -> None:
         problem = f"its members are agents of Shoal's own, and {e.agent} is a trainer"
         allowed = ", ".join(name for name, made in METHODS.items() if made().trainers)
         raise BadField("method", problem, f"write {allowed}", value=e.method_name)
-    if e.fitness.actions != "greedy":
-        raise BadField("fitness.actions", "trainers are measured with their likeliest actions", value=e.fitness.actions)
-    if e.fitness.objective is not None:
-        raise BadField("fitness.objective", "trainers are measured by their returns")
-    if e.levels is not None:
-        raise BadField("levels", "trainers have environments of their own, with levels that Shoal cannot choose")
-    if e.fitness.step_limit != Fitness().step_limit:
-        problem = "trainers play their own episodes, and end them where they choose"
-        raise BadField("fitness.step_limit", problem, "leave it out", value=e.fitness.step_limit)
+    for name, usual, problem, advice in OF_TRAINERS:
+        value = attrgetter(name)(e)
+        if value != usual:
+            raise BadField(name, problem, advice, value=value if isinstance(value, (str, int)) else None)
 
 
 def make_environment(experiment: Experiment) -> tuple[Experiment, Environment]:

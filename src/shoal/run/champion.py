@@ -26,7 +26,6 @@ from shoal.experiment.trust import open_run
 from shoal.members.acting import Policy
 from shoal.run import checkpoint
 from shoal.run.members import read_members
-from shoal.trainers.trainers import is_trainer
 
 KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Discrete, MultiDiscrete, Continuous)}
 
@@ -128,7 +127,7 @@ def load_champion(run: str | Path, trust_code: bool = False, **given: Any) -> Ch
     try:
         arrays, manifest = checkpoint.read_arrays(folder, run)
         best = best_of(manifest, f"{folder}: ")
-        spec = _spec(folder, manifest.get("spec"), is_trainer(experiment.agent, experiment.python))
+        spec = _spec(folder, manifest.get("spec"))
         acting = acting_of(experiment, spec)
         learned = checkpoint.restore(folder, arrays, acting.learned)
     except Damaged as error:
@@ -168,9 +167,9 @@ def best_of(told: Any, place: str) -> Best:
     return build(Best, {name: told.get(name) for name in names} if isinstance(told, dict) else told, place)
 
 
-def _spec(folder: Path, data: Any, optional: bool) -> Spec | None:
-    """What the manifest of a champion says of its environment; it may be `optional`. Raises Damaged."""
-    if data is None and optional:
+def _spec(folder: Path, data: Any) -> Spec | None:
+    """What the manifest of a champion says of its environment; those of trainers may say nothing. Raises Damaged."""
+    if data is None:
         return None
     try:
         fields = {k: tuple(v) if isinstance(v, list) else v for k, v in data["action"].items()}
