@@ -9,7 +9,7 @@ class Enough(Recorder):
     """Ends the run when its champion is good enough."""
 
     def generation(self, event: Generation) -> bool:
-        return event.best.fitness >= 450
+        return event.champion.fitness >= 450
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from support.whole_run import PARTS, SPEC, write_whole_run
 
 from shoal.core.atomic import Staging, seal
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Best
+from shoal.core.evolution import ChampionSoFar
 from shoal.core.interrupts import BAD_INPUT, DONE
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import load
@@ -31,7 +31,7 @@ from shoal.experiment.resolve import resolve
 from shoal.experiment.trust import open_run
 from shoal.report.page import write_report
 from shoal.report.run import print_schedule
-from shoal.run.champion import best_of, load_champion
+from shoal.run.champion import champion_told, load_champion
 from shoal.run.rundir import RunDirectory, read_totals
 from shoal.study.study_file import budgets, read, trials
 
@@ -182,12 +182,16 @@ def schedule(run: Path) -> Any:
 def resume(run: Path) -> Any:
     """All that is read before a run goes on."""
     experiment = open_run(run, trust_code=False)
-    resolve(experiment).close()
+    resolve(experiment).kind.close()
     files = RunDirectory(run, experiment.checkpoint.keep, Staging(run, "resume"))
     notes: list[str] = []
     state, manifest = files.checkpoints.load(files.checkpoints.newest(notes.append), PARTS)
     told = read_totals(manifest, "")
-    best = Best() if told.champion is None else replace(best_of(told.champion, ""), learned=state["run"]["champion"])
+    best = (
+        ChampionSoFar()
+        if told.champion is None
+        else replace(champion_told(told.champion, ""), learned=state["run"]["champion"])
+    )
     with closing(files):
         files.reopen(experiment, {}, manifest["generation"] + 1, best, SPEC)
     return manifest["generation"]

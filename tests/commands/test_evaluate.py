@@ -11,7 +11,7 @@ import pytest
 from support.runs import at_work, tiny
 
 from shoal.commands.evaluate import evaluate
-from shoal.core.evolution import Best
+from shoal.core.evolution import ChampionSoFar
 from shoal.experiment import registry
 from shoal.experiment.files import dump
 from shoal.experiment.make import make_environment, make_learner
@@ -36,7 +36,7 @@ def test_a_champion_of_every_method(tmp_path: Path, method: str) -> None:
     hyper = {name: float(x) for name, x in agent.hyper._asdict().items()}
     (tmp_path / "experiment.yaml").write_text(dump(experiment))
     with at_work(tmp_path) as staging:
-        save(tmp_path / "champion", Best(learned, 2, 5, 0.5, hyper), spec, staging)
+        save(tmp_path / "champion", ChampionSoFar(learned, 2, 5, 0.5, hyper), spec, staging)
     found = evaluate(tmp_path, 5, trust_code=True)
     assert found["episodes"] == 5 and found["selection_fitness"] == 0.5
     assert found["min"] <= found["mean"] <= found["max"] <= 1

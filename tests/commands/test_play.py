@@ -87,7 +87,7 @@ def run_of(tmp_path: Path) -> Callable[..., Path]:
         write_file(folder / "experiment.yaml", dump(replace(parts.experiment, run_dir=str(folder))).encode())
         learned = jax.tree.map(np.asarray, agent.init(jax.random.key(0), agent.hyper).learned)
         hyper = {name: float(x) for name, x in agent.hyper._asdict().items()}
-        best = champion.Best(learned, uid=0, generation=0, fitness=1.0, hyper=hyper)
+        best = champion.ChampionSoFar(learned, uid=0, generation=0, fitness=1.0, hyper=hyper)
         with at_work(folder) as staging:
             champion.save(folder / "champion", best, parts.environment.spec, staging)
         parts.shard.close()

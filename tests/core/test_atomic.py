@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from shoal.core.atomic import Staging
-from shoal.core.evolution import Best
+from shoal.core.evolution import ChampionSoFar
 from shoal.core.spec import Discrete, Spec
 from shoal.distributed.directory import Workspace
 from shoal.run.rundir import RunDirectory
@@ -37,7 +37,7 @@ class Life:
         row, state = {"generation": generation, "number": self.number}, np.full(50, self.number, np.uint8)
         self.files.lineage.write([row])
         self.files.metrics.write([row])
-        best = Best({"x": state}, 1, generation, float(self.number), {})
+        best = ChampionSoFar({"x": state}, 1, generation, float(self.number), {})
         self.files.save(generation, {"run": {"x": state}}, {"seconds": self.number}, 1, best, SPEC)
         self.space.publish(generation, ["uid"], np.array([[1.0]]), [state])
         self.files.write("result.json", str(self.number))

@@ -21,7 +21,7 @@ from support.tiny import kinds, make_agent, space_of
 from shoal.agents.policy import policy
 from shoal.agents.ppo import ppo
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Best
+from shoal.core.evolution import ChampionSoFar
 from shoal.core.spec import ActionSpace, Continuous, Discrete, Spec
 from shoal.core.types import Agent
 from shoal.experiment.experiment import Experiment
@@ -45,7 +45,9 @@ def champion_of(agent: Agent, spec: Spec) -> Champion:
         return (0.5 * drawn if x.ndim > 1 else 0.1 * np.abs(drawn)).astype(x.dtype)  # deviations are positive
 
     learned = jax.tree.map(draw, jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned)
-    return Champion(by_agent(agent, spec.action).policy(learned, {}), spec, Best(learned, 3, 7, 1.5), Experiment())
+    return Champion(
+        by_agent(agent, spec.action).policy(learned, {}), spec, ChampionSoFar(learned, 3, 7, 1.5), Experiment()
+    )
 
 
 def made(name: str, actions: str, obs: tuple[int, ...] = (3,), dtype: str = "float32", **settings: Any) -> Champion:

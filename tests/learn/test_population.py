@@ -25,7 +25,7 @@ class Enough(Recorder):
         self.fitness = fitness
 
     def generation(self, event: Generation) -> bool:
-        return event.best.fitness >= self.fitness
+        return event.champion.fitness >= self.fitness
 
 
 def outcome(name: str, seed: int, folder: Path, enough: float = np.inf, **changes) -> tuple[np.ndarray, dict]:

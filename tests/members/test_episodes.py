@@ -10,7 +10,7 @@ from shoal.members.rollouts.episodes import (
     begin,
     forget,
     merge,
-    no_outcome,
+    no_episodes,
     statistics,
     summarise,
     with_interval,
@@ -27,7 +27,7 @@ def test_merge_does_not_depend_on_the_split(xp, seed):
     counted = rng.random((30, 3, 4)) < [[0.5], [0.05], [0]]  # many, few, none
     value[~counted] = np.nan  # what does not count must not matter
     cuts = np.sort(rng.integers(0, 31, size=4))
-    outcome = no_outcome(xp, 3)
+    outcome = no_episodes(xp, 3)
     for part in zip(*(np.split(x, cuts) for x in (value, length, counted)), strict=True):
         outcome = merge(xp, outcome, *map(xp.asarray, part))
     for i in range(3):

@@ -14,7 +14,7 @@ import pytest
 from support.runs import CONFIG, at_work, build_run, shoal, tiny
 
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Best, Cards
+from shoal.core.evolution import Cards, ChampionSoFar
 from shoal.core.spec import Continuous, Discrete, MultiDiscrete, Spec
 from shoal.environments.spaces import to_bounds
 from shoal.experiment.files import dump
@@ -23,7 +23,7 @@ from shoal.methods.pbt import Pbt
 from shoal.report.load_run import load_run
 from shoal.run import champion as champions
 from shoal.run import checkpoint
-from shoal.run.champion import best_at, load_champion, save
+from shoal.run.champion import load_champion, save
 
 NAN, INF = math.nan, math.inf
 
@@ -35,18 +35,18 @@ def cards(fitness: list[float], generation: int = 0) -> Cards:
     return Cards(whole, np.full(n, generation), whole, np.array(fitness), nothing, whole, hyper)
 
 
-def after(best: Best, fitness: list[float], generation: int = 0) -> Best:
+def after(best: ChampionSoFar, fitness: list[float], generation: int = 0) -> ChampionSoFar:
     """The best, after a generation of members with such fitness."""
     found = cards(fitness, generation)
     row = best.beaten_by(found)
-    return best if row is None else best_at(found, row, {"from": (generation, row)})
+    return best if row is None else ChampionSoFar.crowned(found, row, {"from": (generation, row)})
 
 
 # --------------------------------------------------------------------------------------- who it is
 
 
 def test_the_best_is_remembered() -> None:
-    best = after(Best(), [1.0, 5.0, 3.0])
+    best = after(ChampionSoFar(), [1.0, 5.0, 3.0])
     assert after(best, [4.0, 4.9, 0.0], 1) is best
     assert (best.uid, best.generation, best.fitness, best.learned) == (11, 0, 5.0, {"from": (0, 1)})
     assert best.hyper == {"learning_rate": 0.125}
@@ -56,15 +56,15 @@ def test_the_best_is_remembered() -> None:
 
 @pytest.mark.parametrize("bad", [NAN, INF, -INF])
 def test_no_champion_without_a_fitness(bad: float) -> None:
-    assert after(Best(), [bad, bad, bad]) == Best()
-    best = after(Best(), [bad, -1e300, bad], 1)
+    assert after(ChampionSoFar(), [bad, bad, bad]) == ChampionSoFar()
+    best = after(ChampionSoFar(), [bad, -1e300, bad], 1)
     assert best.uid == 11
     assert after(best, [bad, bad, bad], 2) is best
 
 
 def test_of_equals_the_latest() -> None:
     """It has trained longest."""
-    best = Best()
+    best = ChampionSoFar()
     for generation in range(3):
         best = after(best, [1.0, 7.0, 7.0], generation)
     assert (best.uid, best.generation) == (11, 2)
@@ -89,7 +89,7 @@ def champion_of(folder: Path, spec: Spec, fitness: float = 3.5, **settings: Any)
     folder.mkdir(exist_ok=True)
     (folder / "experiment.yaml").write_text(dump(experiment))
     with at_work(folder) as staging:
-        save(folder / "champion", Best(learned, 2, 5, fitness, {"discount": 0.5}), spec, staging)
+        save(folder / "champion", ChampionSoFar(learned, 2, 5, fitness, {"discount": 0.5}), spec, staging)
     return agent, learned
 
 
@@ -187,14 +187,14 @@ def test_no_champion_yet(tmp_path: Path) -> None:
         load_champion(tmp_path)
 
 
-@pytest.mark.parametrize("when", [(champions, "best_of"), (checkpoint, "_read_data")], ids=["after", "between"])
+@pytest.mark.parametrize("when", [(champions, "champion_told"), (checkpoint, "_read_data")], ids=["after", "between"])
 def test_a_champion_that_is_replaced_while_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: tuple[Any, str]
 ) -> None:
     """Its numbers and weights are those of one and the same."""
     spec = Spec((4,), "float32", Discrete(2))
     learned = champion_of(tmp_path, spec, fitness=1.0)[1]
-    better = Best(jax.tree.map(lambda x: x + 1, learned), 3, 6, 2.0, {"discount": 0.5})
+    better = ChampionSoFar(jax.tree.map(lambda x: x + 1, learned), 3, 6, 2.0, {"discount": 0.5})
     read, saved = getattr(*when), []
 
     def replaced(*arguments: Any) -> Any:

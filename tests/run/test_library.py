@@ -17,7 +17,7 @@ from support.runs import CONFIG, mpiexec, rows, same_run, tiny
 import shoal
 from shoal import BadInput, Generation, Recorder, Spec, evaluate, load_run, resume, train
 from shoal.core.atomic import seal, unseal
-from shoal.core.evolution import Best, Cards
+from shoal.core.evolution import Cards, ChampionSoFar
 from shoal.experiment.resolve import resolve
 from shoal.run.result import summarise
 
@@ -91,7 +91,7 @@ def test_a_result_names_parts_as_files_do() -> None:
     """Not by where they lie in memory, which differs from run to run."""
     nothing = np.zeros(2)
     cards = Cards(np.arange(2), nothing, nothing, nothing, nothing, nothing, {})
-    summary = summarise(resolve(tiny(env=in_parts)), cards, Best(), 1, {}, 0, 0.0, 0.0)
+    summary = summarise(resolve(tiny(env=in_parts)), cards, ChampionSoFar(), 1, {}, 0, 0.0, 0.0)
     assert (summary["env"], summary["agent"]) == ("support.parts:in_parts", "ppo")
 
 

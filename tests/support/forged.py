@@ -10,7 +10,7 @@ import numpy as np
 from support.runs import at_work, tiny
 from support.synthetic_run import write_run
 
-from shoal.core.evolution import Best
+from shoal.core.evolution import ChampionSoFar
 from shoal.core.spec import Discrete, Spec
 from shoal.experiment.files import dump
 from shoal.experiment.make import make_learner
@@ -27,7 +27,7 @@ def forged(run: Path, **fields: Any) -> Path:
     agent = make_learner(experiment, SPEC, Pbt())[1].agent
     learned = jax.tree.map(np.asarray, agent.init(jax.random.key(0), agent.hyper).learned)
     with at_work(run) as staging:
-        save(run / "champion", Best(learned, 1, 1, 9.0, {"learning_rate": 1e-3}), SPEC, staging)
+        save(run / "champion", ChampionSoFar(learned, 1, 1, 9.0, {"learning_rate": 1e-3}), SPEC, staging)
     whole = tiny(**{"env": experiment.env, "hyper": {}, "space": experiment.space} | fields)
     (run / "experiment.yaml").write_text(dump(whole))
     return run

@@ -29,7 +29,7 @@ import numpy as np
 
 from shoal.core.atomic import read_or_nothing, write_file
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Best
+from shoal.core.evolution import ChampionSoFar
 from shoal.core.spec import Discrete, Spec
 from shoal.distributed import lease
 from shoal.distributed.directory import Lost, Workspace
@@ -59,7 +59,7 @@ def puppet(path: Path, name: str) -> None:
     uid = space.slot * MEMBERS + np.arange(MEMBERS)
     space.check_past(max(saved, default=-1) + 1, uid)
     if (files.path / "experiment.yaml").exists():
-        files.reopen(Experiment(), {}, max(saved, default=-1) + 1, Best(), SPEC)
+        files.reopen(Experiment(), {}, max(saved, default=-1) + 1, ChampionSoFar(), SPEC)
     else:
         files.create(Experiment(), {})
     draw, counts, generation = random.Random(uuid.uuid4().int), Counter(), max(saved, default=-1) + 1

@@ -19,7 +19,7 @@ from safetensors.numpy import load_file
 
 from shoal.cli import main
 from shoal.core.atomic import Staging
-from shoal.core.evolution import Best, Cards
+from shoal.core.evolution import Cards, ChampionSoFar
 from shoal.distributed.processes import Processes
 from shoal.experiment.experiment import Checkpoint, Experiment, Fitness
 from shoal.experiment.resolve import resolve
@@ -141,7 +141,12 @@ def ended(
     """What recorders hear of a generation of members, none of whom copies another."""
     n, same = len(fitness), np.ones(len(fitness))
     cards = Cards(np.arange(n), np.full(n, generation), np.full(n, 64), fitness, same, np.full(n, 2), hyper or {})
-    numbers: Any = {"steps": 64 * n, "evaluation_steps": 0, "best": Best(), "timing": {"steps_per_second": 10.0}}
+    numbers: Any = {
+        "steps": 64 * n,
+        "evaluation_steps": 0,
+        "champion": ChampionSoFar(),
+        "timing": {"steps_per_second": 10.0},
+    }
     return Generation(generation, cards, cards, cards.hyper, np.zeros(n, bool), metrics or {}, **numbers)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from support.runs import at_work, tiny
 from support.synthetic_run import write_run
 
-from shoal.core.evolution import Best
+from shoal.core.evolution import ChampionSoFar
 from shoal.core.spec import Discrete, Spec
 from shoal.experiment.make import make_learner
 from shoal.methods.pbt import Pbt
@@ -30,10 +30,10 @@ def write_whole_run(path: Path) -> Path:
     """Records of three generations, checkpoints of two, a champion, and a result."""
     write_run(path, population=4, generations=3)
     result = (path / "result.json").read_bytes()
-    best = Best(LEARNED, 1, 2, 30.0, {name: float(x) for name, x in AGENT.hyper._asdict().items()})
+    best = ChampionSoFar(LEARNED, 1, 2, 30.0, {name: float(x) for name, x in AGENT.hyper._asdict().items()})
     with at_work(path) as staging:
         files = RunDirectory(path, 3, staging)
-        files.reopen(tiny(), {}, 3, Best(), SPEC)
+        files.reopen(tiny(), {}, 3, ChampionSoFar(), SPEC)
         for generation in (1, 2):
             files.save(generation, PARTS, asdict(Totals(3.5, 512, best.about())), 2, best, SPEC)
         files.close()

@@ -93,8 +93,8 @@ class Cards(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Best:
-    """The highest fitness so far; of equal ones the latest, which has trained longest."""
+class ChampionSoFar:
+    """The individual of the highest fitness so far; of equal ones the latest, which has trained longest."""
 
     learned: Any = None  # a tree of arrays
     uid: int = -1
@@ -107,6 +107,12 @@ class Best:
         fitness = np.where(np.isfinite(cards.fitness), cards.fitness, -np.inf)
         row = int(np.argmax(fitness))
         return row if np.isfinite(fitness[row]) and fitness[row] >= self.fitness else None
+
+    @classmethod
+    def crowned(cls, cards: Cards, row: int, learned: Any) -> ChampionSoFar:
+        """The individual at a row of the cards, with what it has learned."""
+        hyper = {name: float(x[row]) for name, x in cards.hyper.items()}
+        return cls(learned, int(cards.uid[row]), int(cards.generation[row]), float(cards.fitness[row]), hyper)
 
     def about(self) -> dict[str, Any]:
         """What a manifest says of it."""

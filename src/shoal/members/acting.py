@@ -19,7 +19,7 @@ from shoal.trainers.trainer import TrainerState
 from shoal.trainers.trainers import Trainers
 
 
-class Policy(NamedTuple):
+class ActingPolicy(NamedTuple):
     """How a champion acts: `greedy`, `carry` and `sees` as those of `Agent`, with actions of the environment's space.
 
     save: writes it as the library does that has trained it, and returns the files; None where Shoal writes it
@@ -35,11 +35,11 @@ class Acting(NamedTuple):
     """What members of a kind learn, and how it acts.
 
     learned: its shapes and dtypes; `Named` where only its trainer knows them
-    policy: (learned, hyperparameters) -> Policy
+    policy: (learned, hyperparameters) -> ActingPolicy
     """
 
     learned: PyTree
-    policy: Callable[[PyTree, dict[str, float]], Policy]
+    policy: Callable[[PyTree, dict[str, float]], ActingPolicy]
 
 
 def by_agent(agent: Agent, space: ActionSpace) -> Acting:
@@ -50,14 +50,14 @@ def by_agent(agent: Agent, space: ActionSpace) -> Acting:
         return to_bounds(space, action), carry
 
     shapes = jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned
-    policy = Policy(jax.jit(greedy), agent.carry, agent.sees)
+    policy = ActingPolicy(jax.jit(greedy), agent.carry, agent.sees)
     return Acting(shapes, lambda learned, hyper: policy)
 
 
 def by_trainer(name: str, make: Callable[[], Trainers]) -> Acting:
     """Of members that `make` gives the trainers of: what one does in a process of its own, which starts when it is asked."""
 
-    def policy(learned: PyTree, hyper: dict[str, float]) -> Policy:
+    def policy(learned: PyTree, hyper: dict[str, float]) -> ActingPolicy:
         @cache
         def trainer() -> tuple[Trainers, RemoteTrainer]:
             trainers = make()
@@ -83,6 +83,6 @@ def by_trainer(name: str, make: Callable[[], Trainers]) -> Acting:
             finally:
                 trainers.close()
 
-        return Policy(act, lambda shape: (), save=save)
+        return ActingPolicy(act, lambda shape: (), save=save)
 
     return Acting(Named(), policy)

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 @dataclass
-class Member:
+class TrainedMember:
     """A member as it is between two intervals."""
 
     trainer: RemoteTrainer
@@ -98,7 +98,7 @@ class ForeignShard:
         self._notes: SimpleQueue[str] = SimpleQueue()  # of other threads
         self._said: set[int] = set()  # rows of which it is told why they diverged
         self._processes: list[TrainerProcess] = []
-        self._members: list[Member] = []
+        self._members: list[TrainedMember] = []
         self._generation, self._over = 0, False
         self._fitness, self._deviation = np.full((2, len(self.uid)), np.nan)
         self._counted = np.zeros(len(self.uid), np.int64)
@@ -116,7 +116,7 @@ class ForeignShard:
             values = {name: float(hyper[name][row]) for name in names}
             seed = words(derive((self._setup.seed,), 0, "init", uid), 1)[0]
             process = self._processes[row % len(self._processes)]
-            self._members.append(Member(RemoteTrainer(process, uid, values, seed)))
+            self._members.append(TrainedMember(RemoteTrainer(process, uid, values, seed)))
         for member, arrays in zip(self._members, learned or (), strict=False):
             member.trainer.state = TrainerState(arrays, {}, {})
 

@@ -17,7 +17,7 @@ from shoal.core.types import Hyper, Learner, Member, Population, PyTree
 from shoal.environments.registry import Environment
 from shoal.members.compiled import Compiled, CompiledShard, acting_alike, play
 from shoal.members.rollouts.device import DeviceRollouts
-from shoal.members.rollouts.episodes import Outcome, no_outcome, of_levels, summarise
+from shoal.members.rollouts.episodes import EpisodeSums, no_episodes, of_levels, summarise
 from shoal.members.rollouts.host import HostRollouts
 from shoal.members.shard import EPISODES, Setup
 
@@ -74,7 +74,7 @@ class LivingShard(CompiledShard):
         self._snapshot = jax.jit(tree.take)
         self._renew = layout.program(partial(_renewed, kind.learner), True, True, True, False, True, True)
         self._programs += (self._inherit, self._renew)
-        self._outcome = no_outcome(np, len(uid))
+        self._outcome = no_episodes(np, len(uid))
 
     def begin(self, hyper: dict[str, np.ndarray], learned: Sequence[PyTree] | None = None) -> None:
         """See `Shard.begin`; what training needs is compiled ahead."""
@@ -209,7 +209,7 @@ class LivingShard(CompiledShard):
             self._begin_episodes(generation + 1)
 
 
-def _of_training(outcome: Outcome) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _of_training(outcome: EpisodeSums) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Fitness, deviation and number of the interval's training episodes [N]; NaN where none ended."""
     n = np.asarray(outcome.episodes, np.float64)
     fitness = np.where(n > 0, np.asarray(outcome.mean, np.float64), np.nan)

@@ -15,7 +15,7 @@ from shoal.core.evolution import Cards
 from shoal.records.jsonl import each_line
 
 if TYPE_CHECKING:
-    from shoal.core.evolution import Best
+    from shoal.core.evolution import ChampionSoFar
 
 
 class Rows(NamedTuple):
@@ -42,13 +42,13 @@ class Generation:
     metrics: dict[str, np.ndarray]  # [N] each
     steps: int  # environment steps of all members so far
     evaluation_steps: int
-    best: Best
+    champion: ChampionSoFar
     timing: dict[str, float]
 
     @cached_property
     def rows(self) -> Rows:
         """What the files of the run are to hold of it."""
-        cards, parents, best = self.cards, self.parents, self.best
+        cards, parents, champion = self.cards, self.parents, self.champion
         columns = _plain(
             {
                 "uid": cards.uid,
@@ -76,7 +76,11 @@ class Generation:
             "steps": self.steps,
             "evaluation_steps": self.evaluation_steps,
             "fitness": {name: float(kind(fitness)) if len(fitness) else None for name, kind in kinds.items()},
-            "champion": {"uid": best.uid, "generation": best.generation, "fitness": finite_or_none(best.fitness)},
+            "champion": {
+                "uid": champion.uid,
+                "generation": champion.generation,
+                "fitness": finite_or_none(champion.fitness),
+            },
             "copies": int(self.copied.sum()),
             "members": _plain(self.metrics),
             "timing": self.timing,

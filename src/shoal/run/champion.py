@@ -15,7 +15,7 @@ import numpy as np
 from shoal.core.arrays import as_tree
 from shoal.core.atomic import Damaged, Staging
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Best, Cards
+from shoal.core.evolution import ChampionSoFar
 from shoal.core.schema import build
 from shoal.core.spec import ActionSpace, Continuous, Discrete, Leaf, MultiDiscrete, Spec, each, told
 from shoal.core.types import PyTree
@@ -23,17 +23,11 @@ from shoal.experiment.experiment import Experiment
 from shoal.experiment.make import acting_of
 from shoal.experiment.rules import INT32
 from shoal.experiment.trust import open_run
-from shoal.members.acting import Policy
+from shoal.members.acting import ActingPolicy
 from shoal.run import checkpoint
 from shoal.run.members import read_members
 
 KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Discrete, MultiDiscrete, Continuous)}
-
-
-def best_at(cards: Cards, row: int, learned: PyTree) -> Best:
-    """The member at a row of the cards, with what it has learned."""
-    hyper = {name: float(x[row]) for name, x in cards.hyper.items()}
-    return Best(learned, int(cards.uid[row]), int(cards.generation[row]), float(cards.fitness[row]), hyper)
 
 
 class Champion:
@@ -43,7 +37,7 @@ class Champion:
     observations of its environment, where these are known.
     """
 
-    def __init__(self, policy: Policy, spec: Spec | None, best: Best, experiment: Experiment):
+    def __init__(self, policy: ActingPolicy, spec: Spec | None, best: ChampionSoFar, experiment: Experiment):
         self.spec, self.experiment, self.policy, self.learned = spec, experiment, policy, best.learned
         self.obs = None if spec is None else spec.obs
         if isinstance(self.obs, dict):
@@ -107,7 +101,7 @@ def _kinds(obs: Any) -> Any:
     return f"{type(obs).__name__}{inside}"
 
 
-def save(folder: Path, best: Best, spec: Spec | None, staging: Staging) -> None:
+def save(folder: Path, best: ChampionSoFar, spec: Spec | None, staging: Staging) -> None:
     """Write the champion's weights and manifest. spec: of its environment, where that is known."""
     manifest = best.about()
     if spec is not None:
@@ -126,7 +120,7 @@ def load_champion(run: str | Path, trust_code: bool = False, **given: Any) -> Ch
     experiment, folder = open_run(run, trust_code, **given), run / "champion"
     try:
         arrays, manifest = checkpoint.read_arrays(folder, run)
-        best = best_of(manifest, f"{folder}: ")
+        best = champion_told(manifest, f"{folder}: ")
         spec = _spec(folder, manifest.get("spec"))
         acting = acting_of(experiment, spec)
         learned = checkpoint.restore(folder, arrays, acting.learned)
@@ -154,17 +148,17 @@ def load_members(run: str | Path, trust_code: bool = False) -> list[Champion]:
         Champion(
             champion.policy,
             champion.spec,
-            Best(learned[i], uid, saved.generation, np.nan, {k: float(x[i]) for k, x in saved.hyper.items()}),
+            ChampionSoFar(learned[i], uid, saved.generation, np.nan, {k: float(x[i]) for k, x in saved.hyper.items()}),
             champion.experiment,
         )
         for i, uid in enumerate(saved.uid)
     ]
 
 
-def best_of(told: Any, place: str) -> Best:
-    """What `Best.about` told, without the weights. Raises BadInput, with `place` in front, where it is not that."""
+def champion_told(told: Any, place: str) -> ChampionSoFar:
+    """What `ChampionSoFar.about` told, without the weights. Raises BadInput, with `place` in front, where it is not that."""
     names = ("uid", "generation", "fitness", "hyper")
-    return build(Best, {name: told.get(name) for name in names} if isinstance(told, dict) else told, place)
+    return build(ChampionSoFar, {name: told.get(name) for name in names} if isinstance(told, dict) else told, place)
 
 
 def _spec(folder: Path, data: Any) -> Spec | None:

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Best, Seed
+from shoal.core.evolution import ChampionSoFar, Seed
 from shoal.core.interrupts import Failed, Interrupted, on_signal
 from shoal.core.keys import derive
 from shoal.core.yaml_text import plain
 from shoal.distributed.processes import Processes
-from shoal.distributed.synchronous import Evolved, Shared
+from shoal.distributed.synchronous import Evolved, Known
 from shoal.environments.guard import callbacks_blamed
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import blame, load
@@ -29,7 +29,6 @@ from shoal.experiment.trust import open_run
 from shoal.members.rollouts.episodes import statistics, with_interval
 from shoal.records.generation import Generation
 from shoal.records.recorder import Recorder, Start
-from shoal.run.champion import best_at
 from shoal.run.control import Control
 from shoal.run.result import Result, summarise
 from shoal.run.rundir import Totals
@@ -163,7 +162,7 @@ def _generations(c: Context, state: State, saver: ThreadPoolExecutor) -> dict[st
             stop = shared.stop and state.done < c.experiment.generations
             if saving is not None:
                 _wait(c, saving)
-            saving = _save(c, state, saver, evolved, state.best is not before.best, stop or enough)
+            saving = _save(c, state, saver, evolved, state.champion is not before.champion, stop or enough)
             if stop:
                 raise Interrupted(c.files.path, agreed=True, leading=c.leading)
             if enough:
@@ -178,7 +177,7 @@ def _generations(c: Context, state: State, saver: ThreadPoolExecutor) -> dict[st
     return summary
 
 
-def _live(c: Context, state: State, generation: int) -> tuple[State, Shared, Evolved, Generation]:
+def _live(c: Context, state: State, generation: int) -> tuple[State, Known, Evolved, Generation]:
     """One generation of all members: train, evaluate, share, decide, adopt; and what there is to record of it."""
     times = [time.perf_counter()]
     c.control.enter(generation, "train")
@@ -190,18 +189,20 @@ def _live(c: Context, state: State, generation: int) -> tuple[State, Shared, Evo
     times.append(time.perf_counter())
     c.control.enter(generation, "evolve")
     shared = c.members.share(metrics, c.control.stop)
-    champion = state.best.beaten_by(shared.cards)
+    new = state.champion.beaten_by(shared.cards)
     decide = partial(c.resolved.evolver.decide, c.key(generation, "decide"), state.evolution)
-    evolved = c.members.evolve(shared, decide, champion)
+    evolved = c.members.evolve(shared, decide, new)
     times.append(time.perf_counter())
     c.control.last_seconds, c.control.last_generation = times[1] - times[0], times[-1] - times[0]
-    best = state.best if champion is None else best_at(shared.cards, champion, evolved.champion)
+    champion = state.champion
+    if new is not None:
+        champion = ChampionSoFar.crowned(shared.cards, new, evolved.champion)
     steps = int(shared.cards.steps.sum())
-    after = state._replace(done=generation + 1, evolution=evolved.evolution, best=best, steps=steps)
+    after = state._replace(done=generation + 1, evolution=evolved.evolution, champion=champion, steps=steps)
     return after, shared, evolved, _event(c, after, shared, evolved, times, steps - state.steps)
 
 
-def _event(c: Context, state: State, shared: Shared, evolved: Evolved, times: list[float], steps: int) -> Generation:
+def _event(c: Context, state: State, shared: Known, evolved: Evolved, times: list[float], steps: int) -> Generation:
     """What there is to record of a generation; `steps`: those that were made in it."""
     phases = dict(zip(("train", "evaluate", "evolve"), np.diff(times).tolist(), strict=True))
     explored = np.zeros(len(shared.cards.uid), bool)
@@ -217,7 +218,7 @@ def _event(c: Context, state: State, shared: Shared, evolved: Evolved, times: li
         metrics=shared.metrics | common,
         steps=state.steps,
         evaluation_steps=shared.evaluation_steps,
-        best=state.best,
+        champion=state.champion,
         timing={"seconds": _elapsed(c, state), **phases, "steps_per_second": steps / (times[-1] - times[0])},
     )
 
@@ -241,13 +242,13 @@ def _save(c: Context, state: State, saver: ThreadPoolExecutor, evolved: Evolved,
     generation, every = state.done - 1, c.experiment.checkpoint.every
     due = last or state.done % every == 0 or state.done == c.experiment.generations
     parts = to_save(c, state) if due else {}
-    totals = Totals(_elapsed(c, state), state.steps, state.best.about() if state.best.generation >= 0 else None)
+    totals = Totals(_elapsed(c, state), state.steps, state.champion.about() if state.champion.generation >= 0 else None)
     manifest = asdict(totals) if c.leading else None
     all_parts = 1 + (c.experiment.shards or 1)
-    best = state.best if improved and c.leading else None
+    champion = state.champion if improved and c.leading else None
 
     def write() -> None:
-        c.files.save(generation, parts, manifest, all_parts, best, c.resolved.kind.spec)
+        c.files.save(generation, parts, manifest, all_parts, champion, c.resolved.kind.spec)
         if parts:
             evolved.publish()
 
@@ -265,22 +266,24 @@ def _wait(c: Context, saving: Future) -> None:
 
 def _test_champion(c: Context, state: State) -> dict[str, Any]:
     """The champion plays fresh episodes; then everything that result.json holds."""
-    best = state.best
+    champion = state.champion
     shared = c.members.share({}, False)
     tested: dict[str, Any] = {}
-    if best.learned is not None and c.leading:
+    if champion.learned is not None and c.leading:
         c.control.enter(state.done - 1, "champion")
-        tested = _tested(c, best)
+        tested = _tested(c, champion)
     compiling, seconds = c.shard.compile_seconds, _elapsed(c, state)
-    return summarise(c.resolved, shared.cards, best, state.done, tested, shared.evaluation_steps, seconds, compiling)
+    return summarise(
+        c.resolved, shared.cards, champion, state.done, tested, shared.evaluation_steps, seconds, compiling
+    )
 
 
-def _tested(c: Context, best: Best) -> dict[str, Any]:
+def _tested(c: Context, champion: ChampionSoFar) -> dict[str, Any]:
     """What result.json says of the champion's new episodes; where there are levels, of those of each purpose."""
     e, key = c.experiment, derive((c.experiment.seed,), "champion")
 
     def play(key: Seed, levels: str) -> dict[str, Any]:
-        return statistics(c.shard.test(best.learned, best.hyper, key, e.final_episodes, levels))
+        return statistics(c.shard.test(champion.learned, champion.hyper, key, e.final_episodes, levels))
 
     if e.levels is None:
         return {"evaluation": play(key, "test")}

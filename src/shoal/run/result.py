@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal.core.evolution import Best, Cards
+from shoal.core.evolution import Cards, ChampionSoFar
 from shoal.experiment.resolve import Resolved
 from shoal.records.generation import finite_or_none
 from shoal.records.recorder import about_method
@@ -35,7 +35,7 @@ class Result:
 def summarise(
     resolved: Resolved,
     cards: Cards,
-    best: Best,
+    champion: ChampionSoFar,
     done: int,
     tested: dict[str, Any],
     evaluation_steps: int,
@@ -47,12 +47,12 @@ def summarise(
     done: generations so far. tested: what the champion's fresh episodes say of it; empty where there is none.
     """
     experiment, method = resolved.experiment, about_method(resolved)
-    champion = {
-        "uid": best.uid,
-        "generation": best.generation,
-        "selection_fitness": best.fitness,
+    told = {
+        "uid": champion.uid,
+        "generation": champion.generation,
+        "selection_fitness": champion.fitness,
         **tested,
-        "hyper": best.hyper,
+        "hyper": champion.hyper,
     }
     return {
         "status": "done" if done == experiment.generations else "stopped",
@@ -64,7 +64,7 @@ def summarise(
         "generations": done,
         "seed": experiment.seed,
         "fitness": {str(u): finite_or_none(f) for u, f in zip(cards.uid, cards.fitness, strict=True)},
-        "champion": champion if tested else None,
+        "champion": told if tested else None,
         "environment_steps": int(cards.steps.sum()),
         "evaluation_steps": evaluation_steps,
         "seconds": seconds,

@@ -11,7 +11,7 @@ from typing import Any
 
 from shoal.core.atomic import FILE, FOLDER, Staging, check_kind
 from shoal.core.errors import BadField
-from shoal.core.evolution import Best
+from shoal.core.evolution import ChampionSoFar
 from shoal.core.interrupts import to_resume
 from shoal.core.schema import build
 from shoal.core.spec import Spec
@@ -86,13 +86,15 @@ class RunDirectory:
             self.discard()
             raise BadField("run_dir", f"{self.path} cannot be written: {error.strerror}") from error
 
-    def reopen(self, experiment: Experiment, method: dict[str, Any], first: int, best: Best, spec: Spec | None) -> None:
+    def reopen(
+        self, experiment: Experiment, method: dict[str, Any], first: int, champion: ChampionSoFar, spec: Spec | None
+    ) -> None:
         """Cut everything back to what was known before generation `first`."""
         self._staging.open()
         self._staging.remove(self.path / "result.json")
         self.write_experiment(experiment, method)
-        if best.learned is not None:  # the one on disk may be younger than the checkpoint, or half replaced
-            champions.save(self.path / "champion", best, spec, self._staging)
+        if champion.learned is not None:  # the one on disk may be younger than the checkpoint, or half replaced
+            champions.save(self.path / "champion", champion, spec, self._staging)
         self._open_lines(before=first)
 
     def save(
@@ -101,12 +103,12 @@ class RunDirectory:
         parts: dict[str, PyTree],
         manifest: dict[str, Any] | None,
         all_parts: int,
-        best: Best | None,
+        champion: ChampionSoFar | None,
         spec: Spec | None,
     ) -> None:
         """Write a new champion, and parts of the state after a generation, if there are any; see `Checkpoints.save`."""
-        if best is not None:
-            champions.save(self.path / "champion", best, spec, self._staging)
+        if champion is not None:
+            champions.save(self.path / "champion", champion, spec, self._staging)
         if parts:
             if manifest is not None:
                 self.lineage.sync()

@@ -14,7 +14,7 @@ import numpy as np
 
 from shoal.core.atomic import Staging
 from shoal.core.errors import BadField, BadInput
-from shoal.core.evolution import Best, Seed
+from shoal.core.evolution import ChampionSoFar, Seed
 from shoal.core.interrupts import Failed
 from shoal.core.keys import derive
 from shoal.core.types import PyTree
@@ -26,7 +26,7 @@ from shoal.experiment.resolve import Resolved, resolve
 from shoal.members.devices import prepare
 from shoal.members.shard import Shard
 from shoal.records.recorder import about_method
-from shoal.run.champion import best_of
+from shoal.run.champion import champion_told
 from shoal.run.checkpoint import to_host
 from shoal.run.control import Control
 from shoal.run.lock import Lock
@@ -70,7 +70,7 @@ class State(NamedTuple):
 
     done: int  # generations
     evolution: PyTree  # of the evolver
-    best: Best = Best()
+    champion: ChampionSoFar = ChampionSoFar()
     steps: int = 0  # environment steps of all members
     earlier: float = 0.0  # seconds of this run before it was resumed
 
@@ -161,7 +161,7 @@ def restore(c: Context) -> State:
     c.processes.exchange.broadcast("read")
     if c.leading:
         try:
-            c.files.reopen(c.experiment, about_method(c.resolved), state.done, state.best, c.resolved.kind.spec)
+            c.files.reopen(c.experiment, about_method(c.resolved), state.done, state.champion, c.resolved.kind.spec)
             _tell(c, origin)
         except OSError as error:
             raise Failed(c.files.path, error) from error
@@ -195,13 +195,13 @@ def _load(c: Context, generation: int, first: State) -> State:
     if done > generations or (done == generations and (run_dir / "result.json").exists()):
         raise BadInput(f"{run_dir} has done {done} generations; give it more of them with --generations")
     totals = read_totals(manifest, f"{run_dir}: ")
-    best = Best()
+    champion = ChampionSoFar()
     if totals.champion is not None:
-        best = replace(best_of(totals.champion, f"{run_dir}: "), learned=parts["run"]["champion"])
+        champion = replace(champion_told(totals.champion, f"{run_dir}: "), learned=parts["run"]["champion"])
     c.shard.restore(parts, manifest["generation"])
     if not c.resolved.kind.resumes_exactly:
         c.control.note("host environments cannot be saved: the run goes on with fresh episodes")
-    return State(done, parts["run"]["evolution"], best, totals.steps, totals.seconds)
+    return State(done, parts["run"]["evolution"], champion, totals.steps, totals.seconds)
 
 
 def to_save(c: Context, state: State, template: bool = False) -> dict[str, PyTree]:
@@ -211,6 +211,6 @@ def to_save(c: Context, state: State, template: bool = False) -> dict[str, PyTre
     if c.leading or template:
         learned = c.resolved.kind.acting.learned
         if not template:  # the champion's arrays are its own: whoever writes them may wait for them
-            learned = state.best.learned if state.best.generation >= 0 else c.shard.snapshot(0)[0]
+            learned = state.champion.learned if state.champion.generation >= 0 else c.shard.snapshot(0)[0]
         parts["run"] = {"champion": learned, "evolution": keep(state.evolution)}
     return parts

@@ -22,7 +22,7 @@ from shoal.environments.spaces import to_bounds
 from shoal.members.devices import Layout
 from shoal.members.rollouts.device_episodes import DeviceEpisodes
 from shoal.members.rollouts.episodes import (
-    Outcome,
+    EpisodeSums,
     Progress,
     add_metrics,
     advance,
@@ -32,8 +32,8 @@ from shoal.members.rollouts.episodes import (
     forget,
     mean_metrics,
     merge,
+    no_episodes,
     no_metrics,
-    no_outcome,
 )
 
 
@@ -85,7 +85,7 @@ class DeviceRollouts(DeviceEpisodes):
 
     def train(
         self, population: Population, uid: np.ndarray, key: jax.Array, iterations: int, chunk: int, pause: Callable
-    ) -> tuple[Population, dict[str, np.ndarray], Outcome, Outcome]:
+    ) -> tuple[Population, dict[str, np.ndarray], EpisodeSums, EpisodeSums]:
         """`iterations` times a rollout and an update, `chunk` of them per call of the compiled program.
 
         `pause` is called with each call's result and the iterations done; it may wait, show progress, or raise.
@@ -114,7 +114,7 @@ class DeviceRollouts(DeviceEpisodes):
             shapes = jax.eval_shape(self._iterate, population, world, uid, key, jnp.int32(0))[2]
             self._metrics = list(shapes)
         metrics = place(no_metrics(np, self._metrics, len(uid)))
-        outcome, who = place(no_outcome(np, len(uid))), (place(uid), population.hyper, population.knobs)
+        outcome, who = place(no_episodes(np, len(uid))), (place(uid), population.hyper, population.knobs)
         members = (population.members, population.shared)
         return members, world, metrics, outcome, who, place(key, members=False), np.int32(0), np.int32(0)
 
@@ -123,12 +123,12 @@ class DeviceRollouts(DeviceEpisodes):
         members: tuple[PyTree, PyTree],
         world: World,
         metrics: dict[str, jax.Array],
-        outcome: Outcome,
+        outcome: EpisodeSums,
         who: tuple[jax.Array, PyTree, PyTree],
         key: jax.Array,
         first: jax.Array,
         count: jax.Array,
-    ) -> tuple[Any, World, dict[str, jax.Array], Outcome]:
+    ) -> tuple[Any, World, dict[str, jax.Array], EpisodeSums]:
         uid, hyper, knobs = who
 
         def iteration(i: jax.Array, state: tuple) -> tuple:

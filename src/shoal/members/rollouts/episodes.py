@@ -13,7 +13,7 @@ from shoal.core import tree
 from shoal.core.types import PyTree, Rollout
 
 
-class Outcome(NamedTuple):
+class EpisodeSums(NamedTuple):
     """Episodes of N members, summed up: how many, mean return, sum of squared deviations, mean length; each [N]."""
 
     episodes: Any
@@ -33,10 +33,10 @@ class Progress(NamedTuple):
     counts: Any
 
 
-def no_outcome(xp: Any, members: int) -> Outcome:
+def no_episodes(xp: Any, members: int) -> EpisodeSums:
     """No episodes; `xp` is NumPy or jax.numpy."""
     zeros = xp.zeros(members, np.float32)
-    return Outcome(zeros, zeros, zeros, zeros)
+    return EpisodeSums(zeros, zeros, zeros, zeros)
 
 
 def begin(xp: Any, members: int, environments: int) -> Progress:
@@ -75,7 +75,7 @@ def broken(rollout: Rollout) -> jax.Array:
     return jnp.isnan(rollout.reward).mean((1, 2), dtype=jnp.float32)
 
 
-def merge(xp: Any, outcome: Outcome, value: Any, length: Any, counted: Any) -> Outcome:
+def merge(xp: Any, outcome: EpisodeSums, value: Any, length: Any, counted: Any) -> EpisodeSums:
     """Add the finished episodes [T, N, B] that `counted` marks (Chan et al. 1979: exact for any split of the episodes)."""
     mask = counted.astype(np.float32)
     n = mask.sum((0, 2))
@@ -85,7 +85,7 @@ def merge(xp: Any, outcome: Outcome, value: Any, length: Any, counted: Any) -> O
     lengths = xp.where(counted, length, np.float32(0)).sum((0, 2)) / divisor
     total = xp.maximum(outcome.episodes + n, np.float32(1))
     delta = mean - outcome.mean
-    return Outcome(
+    return EpisodeSums(
         outcome.episodes + n,
         outcome.mean + delta * n / total,
         outcome.squares + squares + delta * delta * outcome.episodes * n / total,

@@ -24,7 +24,7 @@ from shoal.environments.objective import Told
 from shoal.environments.spaces import to_bounds
 from shoal.members.devices import OF_POPULATION, Layout, Program
 from shoal.members.rollouts.episodes import (
-    Outcome,
+    EpisodeSums,
     add_metrics,
     advance,
     begin,
@@ -33,8 +33,8 @@ from shoal.members.rollouts.episodes import (
     forget,
     mean_metrics,
     merge,
+    no_episodes,
     no_metrics,
-    no_outcome,
 )
 
 
@@ -196,7 +196,7 @@ class HostRollouts(HostEpisodes):
     @np.errstate(over="ignore", invalid="ignore")  # returns too large for float32 become infinite
     def train(
         self, population: Population, uid: np.ndarray, key: jax.Array, iterations: int, chunk: int, pause: Callable
-    ) -> tuple[Population, dict[str, np.ndarray], Outcome, Outcome]:
+    ) -> tuple[Population, dict[str, np.ndarray], EpisodeSums, EpisodeSums]:
         """`iterations` times a rollout and an update; see `DeviceRollouts.train`. `pause` is called after each update.
 
         An off-policy agent acts with the weights before the last update, so that environments step while the device
@@ -205,7 +205,7 @@ class HostRollouts(HostEpisodes):
         place, hyper, off_policy = self._layout.place, population.hyper, self._learner.agent.off_policy
         who = place(uid)
         self._turn(population.knobs)
-        returned = measured = no_outcome(np, len(uid))
+        returned = measured = no_episodes(np, len(uid))
         metrics = None
         sums: dict[str, Any] = {}
         (learned, memory, own), shared = population.members, population.shared
