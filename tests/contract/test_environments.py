@@ -23,7 +23,7 @@ from shoal.core.errors import BadInput
 from shoal.core.spec import Continuous, Discrete, Leaf, MultiDiscrete
 from shoal.core.types import TimeStep
 from shoal.environments import registry
-from shoal.environments.device import DeviceEnvironment, auto_reset, turned
+from shoal.environments.device import DeviceEnvironment, auto_reset, with_values
 from shoal.environments.host import HostEnvironment
 from shoal.environments.registry import Environment
 from shoal.environments.spaces import to_bounds
@@ -582,7 +582,7 @@ def test_brax():
 
     @jax.jit
     def step_under(gravity, key, state):
-        return auto_reset(turned(environment, {"gravity": gravity}), key, state, jnp.zeros(1), start)
+        return auto_reset(with_values(environment, {"gravity": gravity}), key, state, jnp.zeros(1), start)
 
     step = partial(step_under, jnp.float32(environment.knobs["gravity"]))
     state, obs = jax.jit(environment.reset)(jax.random.key(0))

@@ -23,7 +23,7 @@ from shoal.core.evolution import Decision
 from shoal.core.keys import jax_key, stream
 from shoal.core.spec import Discrete, Spec
 from shoal.environments import registry
-from shoal.environments.device import DeviceEnvironment, turned
+from shoal.environments.device import DeviceEnvironment, with_values
 from shoal.environments.levels import Levels, Span, at_levels, level_key
 from shoal.environments.randomised import with_spreads
 from shoal.experiment.experiment import Experiment
@@ -89,7 +89,7 @@ def test_the_state_of_an_environment_is_no_knob(monkeypatch: pytest.MonkeyPatch)
     environment = registry.make("gym:Worn-v0", {})
     assert dict(environment.knobs) == {"grip": 0.5}
     vector = environment.open(2, None)
-    vector.turn({"grip": np.array([1.0, 2.0])})
+    vector.set_knobs({"grip": np.array([1.0, 2.0])})
     vector.reset([0, 1])
     for _ in range(30):  # beyond the end of an episode
         assert vector.step(np.zeros(2, np.int32))[0].reward.tolist() == [1, 2]
@@ -109,7 +109,7 @@ def start(request: pytest.FixtureRequest) -> Iterator[Start]:
     usual = parts.evolver.init((0,), np.arange(4))[1]
 
     def train(gravity: list[float]) -> Any:
-        parts.shard.begin(usual | {"env.g": np.float32(gravity)}, train=False)
+        parts.shard.begin(usual | {"env.g": np.float32(gravity)})
         metrics = parts.shard.train(0, 4, 4)
         return jax.device_get(parts.shard.population.members), metrics["episode/return"]
 
@@ -173,7 +173,7 @@ def test_the_new_value_is_the_one_that_counts() -> None:
     """One step with twelve instead of ten, by hand; and back in the environment as it is."""
     usual = registry.make("gymnax:Pendulum-v1", {})
     state = usual.reset(jax.random.key(0))[0]
-    for environment, gravity in ((turned(usual, {"g": jnp.float32(12)}), 12.0), (usual, 10.0)):
+    for environment, gravity in ((with_values(usual, {"g": jnp.float32(12)}), 12.0), (usual, 10.0)):
         after, _, reward, *_ = environment.step(jax.random.key(1), state, jnp.ones(1))
         expected = swing(float(state.theta), float(state.theta_dot), 1.0, gravity)
         np.testing.assert_allclose([after.theta, after.theta_dot, reward], expected, rtol=1e-5)
@@ -215,7 +215,7 @@ def weighed(g: float = 10.0, effort: float = 0.001, length: int = EPISODE) -> De
     usual = registry.make("gymnax:Pendulum-v1", {"max_steps_in_episode": length})
 
     def step(key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, ...]:
-        state, obs, reward, *ends = turned(usual, {"g": g}).step(key, state, action)
+        state, obs, reward, *ends = with_values(usual, {"g": g}).step(key, state, action)
         return state, obs, reward - (effort - 0.001) * action[0] ** 2, *ends
 
     return DeviceEnvironment(usual.spec, usual.reset, step)
@@ -262,7 +262,7 @@ def test_every_episode_draws_its_own() -> None:
     @jax.vmap
     def play(key: jax.Array) -> Any:
         def episode(knobs: dict[str, Any]) -> jax.Array:
-            own = turned(environment, {name: jnp.float32(x) for name, x in knobs.items()})
+            own = with_values(environment, {name: jnp.float32(x) for name, x in knobs.items()})
             state, _ = own.reset(key)
             rewards = []
             for _ in range(3):
@@ -283,7 +283,7 @@ def test_knobs_reach_levels_that_an_environment_names_itself() -> None:
     """Both the value and its spread."""
     usual = with_spreads(registry.make("test_knobs:numbered", {}))
     for knobs, low, high in (({"wind": 7, "wind.spread": 1}, 6, 8), ({"wind": 7}, 7, 7)):
-        environment = at_levels(turned(usual, {name: jnp.float32(x) for name, x in knobs.items()}), Span(2, 4))
+        environment = at_levels(with_values(usual, {name: jnp.float32(x) for name, x in knobs.items()}), Span(2, 4))
         state, start = jax.vmap(environment.reset)(jax.random.split(jax.random.key(0), 20))
         wind = np.asarray(jax.vmap(environment.step, (None, 0, None))(jax.random.key(1), state, jnp.int32(0))[2])
         assert set(np.asarray(start[:, 0]).tolist()) == {2, 3}

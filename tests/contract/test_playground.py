@@ -14,7 +14,7 @@ from support.tiny import same
 from shoal.core.errors import BadInput
 from shoal.core.spec import Continuous, Spec
 from shoal.environments import registry
-from shoal.environments.device import auto_reset, quiet, turned
+from shoal.environments.device import auto_reset, quiet, with_values
 
 pytest.importorskip("mujoco_playground")
 with quiet():
@@ -39,7 +39,7 @@ def test_cartpole_moves_as_in_mujoco_and_ends_at_its_time_limit() -> None:
 
     @jax.jit
     def play(gravity: jax.Array, mass: jax.Array) -> Any:
-        own = turned(environment, {"gravity": gravity, "mass": mass})
+        own = with_values(environment, {"gravity": gravity, "mass": mass})
         first, start = (own.reset(jax.random.key(i)) for i in range(2))
 
         def step(state: Any, action: jax.Array) -> Any:

@@ -20,7 +20,7 @@ from shoal.rl.networks import (
     Features,
     MultiCategorical,
     Normal,
-    Policy,
+    PolicyHead,
     SquashedNormal,
     categorical,
     check_hidden,
@@ -131,7 +131,7 @@ def test_mlp():
     ],
 )
 def test_policy_begins_nearly_indifferent(space, kind):
-    policy = Policy(space, (8,))
+    policy = PolicyHead(space, (8,))
     x = jnp.ones((5, 4))
     distribution = policy.apply(policy.init(jax.random.key(0), x), x)
     assert isinstance(distribution, kind)
@@ -141,7 +141,7 @@ def test_policy_begins_nearly_indifferent(space, kind):
 
 
 def test_multi_discrete_policy_splits_its_outputs_by_choice():
-    policy = Policy(MultiDiscrete((2, 3, 1)), ())
+    policy = PolicyHead(MultiDiscrete((2, 3, 1)), ())
     x = jnp.ones((1, 1))
     params = {"params": {"MLP_0": {"Dense_0": {"kernel": jnp.zeros((1, 6)), "bias": jnp.arange(6, dtype=jnp.float32)}}}}
     parts = policy.apply(params, x).parts

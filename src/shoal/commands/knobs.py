@@ -14,7 +14,7 @@ from shoal.commands.checks import Finding, doubt, fine
 from shoal.core.evolution import Range
 from shoal.core.knobs import split
 from shoal.core.spec import ActionSpace, Continuous
-from shoal.environments.device import DeviceEnvironment, turned
+from shoal.environments.device import DeviceEnvironment, with_values
 from shoal.environments.host import HostEnvironment
 from shoal.environments.spaces import to_bounds
 from shoal.experiment.resolve import Resolved
@@ -50,7 +50,7 @@ def _unread(environment: DeviceEnvironment, values: dict[str, float]) -> list[st
     """The knobs that are not read when a device environment is reset and makes a step."""
 
     def once(knobs: dict[str, jax.Array], key: jax.Array) -> Any:
-        own, space = turned(environment, knobs), environment.spec.action
+        own, space = with_values(environment, knobs), environment.spec.action
         action = to_bounds(space, jnp.zeros(space.shape, space.dtype))
         return own.step(key, own.reset(key)[0], action)
 
@@ -67,7 +67,7 @@ def _idle(environment: HostEnvironment, values: dict[str, float]) -> list[str]:
     def matters(name: str) -> bool:
         rng = np.random.default_rng(0)
         with closing(environment.open(2, None)) as copies:
-            copies.turn({name: np.array([usual[name], values[name]])})
+            copies.set_knobs({name: np.array([usual[name], values[name]])})
             differs = _differ(copies.reset([0, 0]))
             for _ in range(STEPS):
                 one = np.asarray(to_bounds(space, _drawn(space, rng)[None]))

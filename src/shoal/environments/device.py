@@ -52,7 +52,7 @@ class DeviceEnvironment(NamedTuple):
     info: Callable[[PyTree], Mapping[str, Any]] | None = None
 
 
-def turned(environment: DeviceEnvironment, knobs: Mapping[str, Any]) -> DeviceEnvironment:
+def with_values(environment: DeviceEnvironment, knobs: Mapping[str, Any]) -> DeviceEnvironment:
     """The same environment with these values of its knobs, which may be traced."""
     if not knobs:
         return environment

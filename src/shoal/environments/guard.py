@@ -121,9 +121,9 @@ class _Vector:
             with blamed("env", f"{self._env} failed at rest"):
                 rest(copies)
 
-    def turn(self, knobs: dict[str, np.ndarray]) -> None:
+    def set_knobs(self, knobs: dict[str, np.ndarray]) -> None:
         with blamed("env", f"{self._env} does not take other values of {', '.join(knobs)}"):
-            self._vector.turn(knobs)
+            self._vector.set_knobs(knobs)
 
     def close(self) -> None:
         self._vector.close()

@@ -249,7 +249,7 @@ class _Gymnasium(Pool):
     def rest(self, copies: np.ndarray) -> None:
         self._envs.set_attr("resting", copies.tolist())
 
-    def turn(self, knobs: dict[str, np.ndarray]) -> None:
+    def set_knobs(self, knobs: dict[str, np.ndarray]) -> None:
         for name, values in knobs.items():
             self._envs.set_attr(self._attributes[name], values.tolist())
 

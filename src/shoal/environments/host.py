@@ -26,7 +26,7 @@ class Vector(Protocol):
     def rest(self, copies: np.ndarray) -> None:
         """Nobody looks at these copies, bool [n], before the next reset: they need not step, where that can be helped."""
 
-    def turn(self, knobs: dict[str, np.ndarray]) -> None:
+    def set_knobs(self, knobs: dict[str, np.ndarray]) -> None:
         """Set knobs, [n] each: every copy's own values. Called only where the environment says that it has these."""
 
     def close(self) -> None: ...
@@ -95,7 +95,7 @@ class Pool:
     def rest(self, copies: np.ndarray) -> None:
         """A library that cannot leave out some copies steps them all."""
 
-    def turn(self, knobs: dict[str, np.ndarray]) -> None:
+    def set_knobs(self, knobs: dict[str, np.ndarray]) -> None:
         """Numbers that cannot be reached are called no knobs."""
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from shoal.core.keys import stream
 from shoal.core.types import PyTree
-from shoal.environments.device import DeviceEnvironment, turned
+from shoal.environments.device import DeviceEnvironment, with_values
 from shoal.environments.levels import Span, at_levels
 
 SPREAD = ".spread"
@@ -28,7 +28,7 @@ def with_spreads(environment: DeviceEnvironment) -> DeviceEnvironment:
     def with_knobs(values: Mapping[str, Any]) -> DeviceEnvironment:
         spreads = {name.removesuffix(SPREAD): x for name, x in values.items() if name.endswith(SPREAD)}
         centres = {name: x for name, x in values.items() if not name.endswith(SPREAD)}
-        return _drawing(environment, centres, spreads) if spreads else turned(environment, centres)
+        return _drawing(environment, centres, spreads) if spreads else with_values(environment, centres)
 
     return environment._replace(knobs=knobs, with_knobs=with_knobs) if environment.knobs else environment
 
@@ -37,7 +37,7 @@ def _drawing(environment: DeviceEnvironment, centres: dict[str, Any], spreads: d
     """The environment with these values, some of which every reset draws anew."""
 
     def valued(drawn: dict[str, Any]) -> DeviceEnvironment:
-        return turned(environment, {**centres, **drawn})
+        return with_values(environment, {**centres, **drawn})
 
     def reset(key: jax.Array) -> tuple[PyTree, jax.Array]:
         chances = jax.random.uniform(stream(key, "knobs"), (len(spreads),), jnp.float32, -1, 1)
@@ -53,7 +53,7 @@ def _drawing(environment: DeviceEnvironment, centres: dict[str, Any], spreads: d
 
     def within(first: Any, end: Any) -> DeviceEnvironment:
         def placed(values: Mapping[str, Any]) -> DeviceEnvironment:
-            return at_levels(turned(environment, values), Span(first, end))
+            return at_levels(with_values(environment, values), Span(first, end))
 
         return _drawing(environment._replace(with_knobs=placed), centres, spreads)
 

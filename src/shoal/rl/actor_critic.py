@@ -13,7 +13,7 @@ from shoal.core import tree
 from shoal.core.errors import BadField, check_least
 from shoal.core.keys import stream
 from shoal.rl.initialisers import orthogonal
-from shoal.rl.networks import MLP, Distribution, Policy, Precision, check_hidden, make_network
+from shoal.rl.networks import MLP, Distribution, PolicyHead, Precision, check_hidden, make_network
 from shoal.rl.observations import View, Views
 from shoal.rl.steps import bounded
 
@@ -64,7 +64,7 @@ class ActorCritic:
         self._views = [actor] if config.shared and alike else [actor, critic]
         self._networks = [make_network(config.network, view.spec, config.precision) for view in self._views]
         self._cell = nn.OptimizedLSTMCell(config.recurrent, recurrent_kernel_init=orthogonal(1.0))
-        self._policy = Policy(spec.action, config.layers, config.activation, precision=config.precision)
+        self._policy = PolicyHead(spec.action, config.layers, config.activation, precision=config.precision)
         self._critic = MLP(config.layers, 1, config.activation, precision=config.precision)
 
     def init(self, key: jax.Array) -> dict[str, Any]:

@@ -248,7 +248,7 @@ def choice(space: Discrete | MultiDiscrete, logits: jax.Array) -> Categorical | 
     return MultiCategorical(tuple(categorical(part) for part in jnp.split(logits, splits, -1)))
 
 
-class Policy(nn.Module):
+class PolicyHead(nn.Module):
     """An MLP that gives a distribution over the actions of a space: [..., I] -> Distribution."""
 
     space: ActionSpace

@@ -15,7 +15,7 @@ from shoal.core import tree
 from shoal.core.evolution import Seed
 from shoal.core.keys import at, environment_keys, jax_key, member_keys, stream
 from shoal.core.types import Learner, Population, PyTree, Rollout, TimeStep
-from shoal.environments.device import DeviceEnvironment, auto_reset, turned
+from shoal.environments.device import DeviceEnvironment, auto_reset, with_values
 from shoal.environments.levels import at_levels
 from shoal.environments.measurement import Measurement
 from shoal.environments.spaces import to_bounds
@@ -198,7 +198,7 @@ class DeviceRollouts(DeviceEpisodes):
         """`function` of an environment and its arguments, in all environments that members train in: (arguments [N, B])."""
 
         def of_member(knobs: PyTree, *arguments: PyTree) -> PyTree:
-            environment = turned(self._environment, knobs)
+            environment = with_values(self._environment, knobs)
             environment = (
                 at_levels(environment, levels["train"]) if (levels := self._measurement.levels) else environment
             )

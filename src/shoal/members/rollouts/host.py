@@ -236,7 +236,7 @@ class HostRollouts(HostEpisodes):
         if knobs:
             assert self._training is not None
             copies = self._learner.agent.environments
-            self._training.turn({name: np.repeat(np.asarray(x), copies) for name, x in knobs.items()})
+            self._training.set_knobs({name: np.repeat(np.asarray(x), copies) for name, x in knobs.items()})
 
     def _collect(self, acting: tuple, uid: jax.Array, key: jax.Array) -> tuple[Rollout, list[np.ndarray]]:
         assert self._training is not None
