@@ -27,8 +27,7 @@ from shoal.records.recorder import Recorder, Start
 from shoal.records.screen import Screen, styled
 from shoal.records.tensorboard import TensorBoard
 from shoal.run.loop import resume, train
-from shoal.study.places import NotOurs, begun
-from shoal.study.results import FILE, RunOutcome, is_study, read_outcome, stranded
+from shoal.study.results import FILE, NotOurs, RunOutcome, begun, is_study, read_outcome, stranded
 from shoal.study.sequences import FRESH, put_together
 from shoal.study.study_file import RunKey, Study, Trial, budgets, dump, read, trials
 

@@ -1,10 +1,11 @@
-"""What the runs of a study have come to: scores and curves, as tables."""
+"""What lies in the places of the runs of a study: whether it is theirs, and what they have come to, as tables."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,10 @@ import numpy as np
 from shoal.core.atomic import parse_json, write_file
 from shoal.core.errors import BadInput
 from shoal.core.visible import write_csv
+from shoal.core.yaml_text import read_yaml
+from shoal.experiment.experiment import Experiment
+from shoal.experiment.files import differences, dump, from_dict, of_run
+from shoal.experiment.resolve import resolve
 from shoal.records.jsonl import read_lines, read_text
 from shoal.report.generalisation import PURPOSES
 from shoal.report.lineage import count, number
@@ -27,6 +32,8 @@ COLUMNS = (
     *("environment_steps", "evaluation_steps", "seconds", "status"),
     *PURPOSES,  # what the champion returned on levels of each, where there are levels
 )
+FREE = ("run_dir", "checkpoint", "processes")  # fields on which nothing depends that a run comes to
+ADVICE = "move it away, or name a free place with --workspace"
 
 
 class RunOutcome(NamedTuple):
@@ -95,6 +102,39 @@ def held(curve: np.ndarray, steps: np.ndarray) -> np.ndarray:
         return np.full(len(steps), np.nan)
     last = np.searchsorted(curve[:, 0], steps, side="right") - 1
     return np.where(last >= 0, curve[np.maximum(last, 0), 1], np.nan)
+
+
+class NotOurs(BadInput):
+    """What lies there is not the run that the study would make."""
+
+
+def begun(run: Path, wanted: Experiment) -> bool:
+    """Whether a run has begun in its place. Raises NotOurs where it is of another experiment than is wanted there."""
+    if not (run / "experiment.yaml").is_file():
+        if (run / "result.json").exists():
+            raise NotOurs(f"{run} holds a result and no experiment, which no run of the study leaves; {ADVICE}")
+        return False
+    found = of_run(run)
+    known = _resolved(dump(replace(wanted, seed=0, start=None, run_dir=None)))
+    wanted = replace(known, seed=wanted.seed, start=_end(wanted.start))
+    differing = differences(wanted, replace(found, start=_end(found.start)))
+    if names := [name for name in differing if name.partition(".")[0] not in FREE]:
+        problem = f"{run} is another run than the study would make there, as it differs in {', '.join(names)}"
+        raise NotOurs(f"{problem}; {ADVICE}")
+    return True
+
+
+@cache
+def _resolved(text: str) -> Experiment:
+    """An experiment with all its defaults, as the file of its run has it."""
+    resolved = resolve(from_dict(read_yaml(text)))
+    resolved.kind.close()
+    return resolved.experiment
+
+
+def _end(start: str | None) -> str | None:
+    """ARM/SEED/NUMBER of a run of the study that another begins with: seen from here the study may have another path."""
+    return None if start is None else "/".join(Path(start).parts[-3:])
 
 
 def is_study(path: Path) -> bool:
