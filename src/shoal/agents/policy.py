@@ -90,7 +90,7 @@ def policy(spec: Spec, **settings: Any) -> Agent:
     """
     config = build(Config, settings, "config.")
     check_hidden(config.layers, config.activation)
-    check_least(0, config, "recurrent")
+    check_least(0, config, "recurrent", within="config.")
     view = View(spec, "config.actor", config.actor, spec.actor)
     network = Network(make_network(config.network, view.spec, config.precision), spec.action, config)
 

@@ -123,7 +123,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
     Raises BadInput where the settings do not fit together.
     """
     config = build(Config, settings, "config.")
-    check_least(1, config, "environments", "rollout", "minibatches")
+    check_least(1, config, "environments", "rollout", "minibatches", within="config.")
     networks = ActorCritic(stacked(spec, config.frame_stack), config)
     steps = config.rollout * config.environments
     rows = config.environments if config.recurrent else steps  # which minibatches divide among them

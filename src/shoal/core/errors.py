@@ -82,11 +82,11 @@ def unknown(field: str, name: str, known: Iterable[str]) -> BadField:
     return BadField(field, "does not exist", f"did you mean {' or '.join(near)}?" if near else there, name=name)
 
 
-def check_least(least: float, values: object, *names: str) -> None:
-    """Raises BadInput for the first of these fields of `config` that is below its least value."""
+def check_least(least: float, values: object, *names: str, within: str = "") -> None:
+    """Raise BadField about the first of these attributes that is less. within: the path of the object, with its dot."""
     for name in names:
-        if getattr(values, name) < least:
-            raise BadField(f"config.{name}", f"must be at least {least}", value=getattr(values, name))
+        if (value := getattr(values, name)) < least:
+            raise BadField(f"{within}{name}", f"must be at least {least}", value=value)
 
 
 def check_names(field: str, names: Iterable[str], known: Iterable[str]) -> None:

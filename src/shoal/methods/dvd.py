@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from shoal.core.errors import BadField
+from shoal.core.errors import BadField, check_least
 from shoal.core.evolution import Cards, Decision, Evolver, Number, Range, Seed
 from shoal.core.keys import derive, draws, member_keys
 from shoal.core.types import Agent, Learner, Member, Population, Rollout
-from shoal.methods.method import AGENTS, Method, at_least, same_for_all
+from shoal.methods.method import AGENTS, Method, same_for_all
 
 if TYPE_CHECKING:
     import jax
@@ -62,7 +62,7 @@ class Dvd(Method):
     chosen: ClassVar[dict[str, str]] = {"diversity": "arms"}
 
     def __post_init__(self) -> None:
-        at_least(1, self, "probes", "redraw")
+        check_least(1, self, "probes", "redraw")
         if not self.arms or not all(0 <= arm <= 1 for arm in self.arms):
             raise BadField("arms", "needs numbers, each within 0 and 1", value=list(self.arms))
 

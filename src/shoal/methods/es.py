@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from shoal.core.errors import BadField
+from shoal.core.errors import BadField, check_least
 from shoal.core.evolution import Cards, Evolver, Number, Range, Recombination, Seed, declared
 from shoal.core.types import Agent, Hyper, Member, Population, PyTree, Rollout, SearchLearner
-from shoal.methods.method import Method, at_least, same_for_all
+from shoal.methods.method import Method, same_for_all
 
 if TYPE_CHECKING:
     import jax
@@ -78,8 +78,8 @@ class Es(Method):
         for name in ("sigma_decay", "learning_rate_decay"):
             if not 0 < (factor := getattr(self, name)) <= 1:
                 raise BadField(name, "must lie within (0, 1]", value=f"{factor:g}")
-        at_least(0, self, "sigma_end", "learning_rate_end")
-        at_least(1, self, "chunk")
+        check_least(0, self, "sigma_end", "learning_rate_end")
+        check_least(1, self, "chunk")
 
     def learner(self, agent: Agent, population: int) -> SearchLearner:
         """Only `learned.params` of the agent are perturbed."""

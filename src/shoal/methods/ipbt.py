@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from shoal.core.errors import BadField
+from shoal.core.errors import BadField, check_least
 from shoal.core.evolution import Cards, Decision, Evolver, Init, Range, Seed
 from shoal.core.keys import derive, draws
 from shoal.methods.explore import Resample
-from shoal.methods.method import at_least
 from shoal.methods.pb2 import UNKNOWN, WHOLE, Pb2, explorer, located, observed
 from shoal.methods.pbt import inherit
 
@@ -59,7 +58,7 @@ class Ipbt(Pb2):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(1, self, "patience")
+        check_least(1, self, "patience")
 
     def fit(self, agent: Tunable, population: int) -> None:
         super().fit(agent, population)

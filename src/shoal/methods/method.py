@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -83,13 +83,6 @@ class Method(ABC):
     def explanation(self, population: int) -> str:
         """What happened between generations, in a sentence or two for readers of the report who do not know the method."""
         return ""
-
-
-def at_least(lowest: float, method: Any, *options: str) -> None:
-    """Raise BadInput where a method has less than that as one of its options."""
-    for name in options:
-        if (value := getattr(method, name)) < lowest:
-            raise BadField(name, f"must be at least {lowest:g}", value=value)
 
 
 def same_for_all(values: dict[str, float], members: int) -> dict[str, np.ndarray]:

@@ -26,10 +26,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from shoal.core.errors import BadField
+from shoal.core.errors import BadField, check_least
 from shoal.core.evolution import Cards, Decision, Evolver, Explore, Init, Range, Seed
 from shoal.core.keys import derive, draws
-from shoal.methods.method import at_least
 from shoal.methods.pbt import Pbt, inherit
 from shoal.methods.process import fitted, highest_bound
 from shoal.methods.ranges import places, values_at
@@ -67,7 +66,7 @@ class Pb2(Pbt):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(2, self, "rows")
+        check_least(2, self, "rows")
 
     def beginning(self, space: dict[str, Range], start: dict[str, float]) -> Init:
         if self.rows <= len(space):

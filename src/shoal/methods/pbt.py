@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from shoal.core.errors import BadField
+from shoal.core.errors import BadField, check_least
 from shoal.core.evolution import Cards, Decision, Evolver, Explore, Init, Range, Seed, Select
 from shoal.core.keys import derive
 from shoal.core.user_code import call_own
-from shoal.methods.method import at_least
 from shoal.methods.seeds import Seeds
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ class Pbt(Copying):
     title: ClassVar[str] = "population-based training"
 
     def __post_init__(self) -> None:
-        at_least(0, self, "start_after")
+        check_least(0, self, "start_after")
 
     def fit(self, agent: Tunable, population: int) -> None:
         if population < (needs := getattr(self.select, "needs", 1)):

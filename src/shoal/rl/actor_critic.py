@@ -52,7 +52,7 @@ class ActorCritic:
     def __init__(self, spec: Spec, config: NetworkConfig):
         """Raises BadInput where the fields do not fit."""
         check_hidden(config.layers, config.activation)
-        check_least(0, config, "recurrent")
+        check_least(0, config, "recurrent", within="config.")
         self.spec, self._config = spec, config
         actor = View(spec, "config.actor", config.actor, spec.actor)
         critic = View(spec, "config.critic", config.critic, spec.critic)

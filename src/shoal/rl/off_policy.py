@@ -51,9 +51,9 @@ class OffPolicy:
 
 def check(config: OffPolicy) -> None:
     """Raise BadInput where the settings do not fit together."""
-    check_least(1, config, "environments", "rollout", "capacity", "batch", "updates_per_step")
+    check_least(1, config, "environments", "rollout", "capacity", "batch", "updates_per_step", within="config.")
     check_hidden(config.layers, config.activation)
-    check_least(0, config, "warm_up")
+    check_least(0, config, "warm_up", within="config.")
     if config.warm_up > config.capacity:
         raise BadField("config.warm_up", f"does not fit into config.capacity = {config.capacity}", value=config.warm_up)
 
