@@ -43,9 +43,9 @@ REPLACED, REFUSED, CRASHED = 7, 8, 9
 lease.BEAT, lease.PATIENCE = 0.05, 0.5
 
 
-def state(uid: float, generation: float, fitness: float) -> np.ndarray:
+def state(uid: float, generation: float, fitness: float) -> bytes:
     seed = int(uid), int(generation), int(fitness * 2**53)
-    return np.random.default_rng(seed).integers(0, 256, SIZE, np.uint8)
+    return np.random.default_rng(seed).bytes(SIZE)
 
 
 def puppet(path: Path, name: str) -> None:
@@ -67,7 +67,7 @@ def puppet(path: Path, name: str) -> None:
         fitness = np.array([draw.random() for _ in uid])
         own = np.stack([uid, np.full(MEMBERS, generation), fitness], 1).astype(np.float64)
         parents = own.copy()
-        for card in space.visible(generation, COLUMNS, SIZE):
+        for card in space.visible(generation, COLUMNS):
             assert card.generation <= generation, f"{card.worker} is ahead: {card.generation} > {generation}"
             row = draw.randrange(MEMBERS)
             try:
@@ -75,7 +75,7 @@ def puppet(path: Path, name: str) -> None:
             except Lost:
                 counts["lost"] += 1
                 continue
-            assert (found == state(*card.rows[row])).all(), f"a state of {card.worker} is not what its card says"
+            assert found == state(*card.rows[row]), f"a state of {card.worker} is not what its card says"
             parents[draw.randrange(MEMBERS)] = card.rows[row]
             counts["adopted"] += 1
         files.lineage.write([record(*rows) for rows in zip(own, parents, strict=True)])
