@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from common import last_json, table
 
-from shoal.core.evolution import Cards, Evolver, Range
+from shoal.core.evolution import Cards, PureEvolver, Range
 from shoal.experiment.registry import method
 from shoal.methods.ranges import at_bound, places
 
@@ -55,7 +55,7 @@ def _decades(skill: np.ndarray, hyper: dict[str, np.ndarray]) -> np.ndarray:
     return np.log10(hyper["learning_rate"]) - np.log10(2e-3) + skill
 
 
-def live(evolver: Evolver, seed: int, members: int, generations: int, shared: float, noise: bool) -> dict[str, float]:
+def live(evolver: PureEvolver, seed: int, members: int, generations: int, shared: float, noise: bool) -> dict[str, float]:
     """The figures of one population."""
     chance, everybody = np.random.default_rng(seed), np.arange(members)
     spread = np.sqrt(shared / (1 - shared) * (ERROR**2 + (FASTEST / 4) ** 2 / 2))

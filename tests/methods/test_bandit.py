@@ -9,14 +9,14 @@ import pytest
 from scipy import stats
 
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Cards, Evolver
+from shoal.core.evolution import Cards, PureEvolver
 from shoal.methods.dvd import Dvd, thompson
 
 N = 4
 START = {"discount": 0.99, "diversity": 0.3}
 
 
-def bandit(start: dict[str, float], arms: tuple[float, ...] = (0.0, 0.5)) -> Evolver:
+def bandit(start: dict[str, float], arms: tuple[float, ...] = (0.0, 0.5)) -> PureEvolver:
     return Dvd(arms).evolver({}, start, 100)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from shoal.core.evolution import Cards, Evolver, Range
+from shoal.core.evolution import Cards, PureEvolver, Range
 from shoal.methods.explore import Perturb
 from shoal.methods.pb2 import Pb2, around, gains, resized
 from shoal.methods.process import FORGETTING, LENGTHS, NOISES, Process, fitted, highest_bound
@@ -138,11 +138,11 @@ def cards(fitness: list[float], generation: int, hyper: dict[str, Any], uid: np.
     return Cards(uid, whole + generation, steps, np.array(fitness, float), np.full(n, NAN), whole + 1, values)
 
 
-def pb2(space: dict[str, Range], rows: int) -> Evolver:
+def pb2(space: dict[str, Range], rows: int) -> PureEvolver:
     return Pb2(select=Truncation(), explore=Perturb(), rows=rows).evolver(space, {}, 100)
 
 
-def evolver(rows: int = 16) -> Evolver:
+def evolver(rows: int = 16) -> PureEvolver:
     return pb2(SPACE, rows)
 
 

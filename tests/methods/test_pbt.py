@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Cards, Evolver, Explore, Range, Select, Selection
+from shoal.core.evolution import Cards, Explore, PureEvolver, Range, Select, Selection
 from shoal.methods import explore, select
 from shoal.methods.pbt import Pbt
 from shoal.methods.seeds import Seeds
@@ -17,13 +17,13 @@ SPACE = {
 START = {"learning_rate": 3e-4, "clip": 0.2, "discount": 0.99, "epochs": 2.0}
 
 
-def keep(space: dict[str, Range], start: dict[str, float]) -> Evolver:
+def keep(space: dict[str, Range], start: dict[str, float]) -> PureEvolver:
     return Seeds().evolver(space, start, 100)
 
 
 def pbt(
     select: Select, explore: Explore, space: dict[str, Range], start: dict[str, float], start_after: int = 0
-) -> Evolver:
+) -> PureEvolver:
     return Pbt(select=select, explore=explore, start_after=start_after).evolver(space, start, 100)
 
 

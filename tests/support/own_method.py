@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from shoal.core.evolution import Decision, Evolver, Recombination
+from shoal.core.evolution import Decision, PureEvolver, Recombination
 from shoal.core.types import Member, Population, SearchLearner
 from shoal.methods.method import Method
 from shoal.methods.seeds import Seeds
@@ -58,7 +58,7 @@ class Nearby(Method):
             chunk=8,
         )
 
-    def evolver(self, space: Any, start: dict[str, float], generations: int) -> Evolver:
+    def evolver(self, space: Any, start: dict[str, float], generations: int) -> PureEvolver:
         def init(key: Any, uid: np.ndarray) -> Any:
             return (), {name: np.full(len(uid), x, np.float32) for name, x in start.items()}
 
@@ -66,7 +66,7 @@ class Nearby(Method):
             best = np.argmax(np.nan_to_num(cards.fitness, nan=-np.inf))
             return state, Recombination((np.arange(len(cards.uid)) == best).astype(np.float32), dict(cards.hyper))
 
-        return Evolver(init, decide)
+        return PureEvolver(init, decide)
 
     def explanation(self, population: int) -> str:
         return f"The best of all {population} became the next mean."
@@ -75,18 +75,20 @@ class Nearby(Method):
 class DrawnButCopying(Nearby):
     """Its evolver decides about parents, which members that are drawn do not have."""
 
-    def evolver(self, *arguments: Any) -> Evolver:
+    def evolver(self, *arguments: Any) -> PureEvolver:
         init, _ = super().evolver(*arguments)
-        return Evolver(init, lambda key, state, cards, mine: (state, Decision(mine, dict(cards.hyper))))
+        return PureEvolver(init, lambda key, state, cards, mine: (state, Decision(mine, dict(cards.hyper))))
 
 
 class LivingButWeighing(Seeds):
     """Its evolver weighs members for a mean, which members that live on do not have."""
 
-    def evolver(self, *arguments: Any) -> Evolver:
+    def evolver(self, *arguments: Any) -> PureEvolver:
         init, _ = super().evolver(*arguments)
         even = np.float32(0.25)
-        return Evolver(init, lambda key, state, cards, mine: (state, Recombination(even + 0 * mine, dict(cards.hyper))))
+        return PureEvolver(
+            init, lambda key, state, cards, mine: (state, Recombination(even + 0 * mine, dict(cards.hyper)))
+        )
 
 
 class NotDrawn(Nearby):

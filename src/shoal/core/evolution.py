@@ -190,8 +190,8 @@ Init = Callable[[Seed, np.ndarray], tuple[Any, dict[str, np.ndarray]]]
 Decide = Callable[[Seed, Any, Cards, np.ndarray], tuple[Any, Decision | Recombination]]
 
 
-class Evolver(NamedTuple):
-    """The decisions between generations. They depend on cards, never on agents."""
+class PureEvolver(NamedTuple):
+    """The decisions between generations, as pure functions. They depend on cards, never on agents."""
 
     init: Init
     decide: Decide

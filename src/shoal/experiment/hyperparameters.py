@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from shoal.core.errors import BadField, unknown
-from shoal.core.evolution import Evolver
+from shoal.core.evolution import PureEvolver
 from shoal.core.knobs import PREFIX, joined, split, usual
 from shoal.core.types import Tunable
 from shoal.environments.envpool import twin
@@ -47,7 +47,7 @@ def with_numbers(e: Experiment, method: Method, agent: Tunable, knobs: Mapping[s
     return replace(e, space=space, hyper=hyper)
 
 
-def check_knobs(e: Experiment, method: Method, evolver: Evolver, knobs: Mapping[str, float]) -> None:
+def check_knobs(e: Experiment, method: Method, evolver: PureEvolver, knobs: Mapping[str, float]) -> None:
     """Raise BadInput where a method sets knobs that the environment lacks, or that its members would not train with."""
     _, first = evolver.init((e.seed,), np.zeros(1, np.int64))
     for name in split(first)[1]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.core.errors import BadField
-from shoal.core.evolution import Evolver
+from shoal.core.evolution import PureEvolver
 from shoal.core.knobs import usual
 from shoal.environments.measurement import Measurement
 from shoal.experiment.experiment import Experiment
@@ -32,7 +32,7 @@ class Resolved(NamedTuple):
     experiment: Experiment  # every default filled in; `space` holds ranges
     method: Method
     kind: Kind  # of its members
-    evolver: Evolver
+    evolver: PureEvolver
     iterations: int
     steps: int | None
 

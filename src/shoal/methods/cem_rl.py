@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from shoal.core.errors import BadField
-from shoal.core.evolution import Cards, Evolver, Number, Range, Recombination, Seed
+from shoal.core.evolution import Cards, Number, PureEvolver, Range, Recombination, Seed
 from shoal.core.keys import member_keys
 from shoal.core.types import Agent, Member, Population, Rollout, SearchLearner
 from shoal.methods.method import AGENTS, Method, same_for_all
@@ -223,7 +223,7 @@ class CemRl(Method):
         )
         return learner._replace(improve=improve, updates=updates, watches=True, watch=watch) if trained else learner
 
-    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> Evolver:
+    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> PureEvolver:
         """The cross-entropy method: weights by the logarithm of the rank; hyperparameters do not change."""
 
         def init(key: Seed, uid: np.ndarray) -> tuple[tuple[()], dict[str, np.ndarray]]:
@@ -237,7 +237,7 @@ class CemRl(Method):
             metrics = {"elites/return": float((weights * returns).sum()) if weights.any() else np.nan}
             return state, Recombination(weights, hyper, metrics)
 
-        return Evolver(init, decide)
+        return PureEvolver(init, decide)
 
     def explanation(self, population: int) -> str:
         trained = self._trained(population)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from shoal.core.errors import BadField, check_least
-from shoal.core.evolution import Cards, Decision, Evolver, Number, Range, Seed
+from shoal.core.evolution import Cards, Decision, Number, PureEvolver, Range, Seed
 from shoal.core.keys import derive, draws, member_keys
 from shoal.core.types import Agent, Learner, Member, Population, Rollout
 from shoal.methods.method import AGENTS, Method, same_for_all
@@ -161,7 +161,7 @@ class Dvd(Method):
         one = shared_critic.actor_of(agent, hyper_of)._replace(cut=lambda member: member)
         return independent(one)._replace(init=init, update=update, together=True)
 
-    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> Evolver:
+    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> PureEvolver:
         """Thompson sampling of `hyper.diversity` (section 4), equal for all: an arm wins when the best fitness rises."""
 
         def hyper(state: State, like: dict[str, np.ndarray], members: int) -> dict[str, np.ndarray]:
@@ -188,7 +188,7 @@ class Dvd(Method):
             values = {name: x[mine] for name, x in cards.hyper.items()}
             return state, Decision(mine, hyper(state, values, len(mine)))
 
-        return Evolver(init, decide)
+        return PureEvolver(init, decide)
 
     def explanation(self, population: int) -> str:
         return (

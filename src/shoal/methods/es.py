@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from shoal.core.errors import BadField, check_least
-from shoal.core.evolution import Cards, Evolver, Number, Range, Recombination, Seed, declared
+from shoal.core.evolution import Cards, Number, PureEvolver, Range, Recombination, Seed, declared
 from shoal.core.types import Agent, Hyper, Member, Population, PyTree, Rollout, SearchLearner
 from shoal.methods.method import Method, same_for_all
 
@@ -180,7 +180,7 @@ class Es(Method):
         )
         return learner._replace(watches=True, watch=watch) if normalises else learner
 
-    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> Evolver:
+    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> PureEvolver:
         """Weights by centred ranks."""
         limits = declared(EsHyper)
 
@@ -198,7 +198,7 @@ class Es(Method):
                 hyper["episode_cap"] = np.full(len(mine), np.ceil(STRETCH * (steps - state) / episodes), np.float32)
             return np.array(steps), Recombination(centred_ranks(cards.fitness), hyper)
 
-        return Evolver(init, decide)
+        return PureEvolver(init, decide)
 
     def explanation(self, population: int) -> str:
         return (

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from shoal.core.errors import BadField, check_least
-from shoal.core.evolution import Cards, Decision, Evolver, Init, Range, Seed
+from shoal.core.evolution import Cards, Decision, Init, PureEvolver, Range, Seed
 from shoal.core.keys import derive, draws
 from shoal.methods.explore import Resample
 from shoal.methods.pb2 import UNKNOWN, WHOLE, Pb2, explorer, located, observed
@@ -84,7 +84,7 @@ class Ipbt(Pb2):
 
         return init
 
-    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> Evolver:
+    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> PureEvolver:
         def decide(key: Seed, state: State, cards: Cards, mine: np.ndarray) -> tuple[State, Decision]:
             order = np.argsort(cards.uid)
             cards, row, everybody = cards.take(order), np.argsort(order)[mine], np.arange(len(order))
@@ -110,7 +110,7 @@ class Ipbt(Pb2):
             metrics = {**own, **UNKNOWN, "pb2/side": float(state["side"]), **decision.metrics}
             return state, decision.part(row, order[decision.parents[row]])._replace(metrics=metrics)
 
-        return Evolver(self.beginning(space, start), decide)
+        return PureEvolver(self.beginning(space, start), decide)
 
     def _stalled(self, state: State) -> bool:
         """Whether the best fitness no longer rises; not while there are too few to say, which are NaN."""

@@ -12,7 +12,7 @@ import numpy as np
 from shoal.core.errors import BadField
 
 if TYPE_CHECKING:
-    from shoal.core.evolution import Evolver, Range
+    from shoal.core.evolution import PureEvolver, Range
     from shoal.core.types import Agent, Learner, SearchLearner, Tunable
 
 AGENTS = {name: f"shoal.agents.{name}:{name}" for name in ("ppo", "td3", "sac", "dqn")}
@@ -72,7 +72,7 @@ class Method(ABC):
         return independent(agent)
 
     @abstractmethod
-    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> Evolver:
+    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> PureEvolver:
         """The evolver, which decides between generations. space: what is tuned; start: the values of all else;
         generations: how many the run has."""
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from shoal.core.errors import BadField
-from shoal.core.evolution import Cards, Decision, Evolver, Range, Seed
+from shoal.core.evolution import Cards, Decision, PureEvolver, Range, Seed
 from shoal.core.keys import derive, draws
 from shoal.methods.explore import Perturb
 from shoal.methods.pbt import Copying, inherit
@@ -54,7 +54,7 @@ class MfPbt(Copying):
             problem = f"its {len(self.periods)} sub-populations need at least {least} members, and better twice as many"
             raise BadField("population", problem, "or give fewer method.periods", value=population)
 
-    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> Evolver:
+    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> PureEvolver:
         """A member with fitness that is not finite copies in every generation: the best of its sub-population, or of all."""
 
         def decide(key: Seed, state: Any, cards: Cards, mine: np.ndarray) -> tuple[Any, Decision]:
@@ -66,7 +66,7 @@ class MfPbt(Copying):
             evolving = sum(done % period == 0 for period in self.periods)
             return state, Decision(parents[mine], hyper, {"mf_pbt/evolving": evolving, "mf_pbt/migrants": migrants})
 
-        return Evolver(self.beginning(space, start), decide)
+        return PureEvolver(self.beginning(space, start), decide)
 
     def _decided(self, key: Seed, cards: Cards, done: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """After so many rounds, for all M members: whose weights and whose hyperparameters each goes on with, int64 [M], and

@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from shoal.core.errors import BadField, check_least
-from shoal.core.evolution import Cards, Decision, Evolver, Explore, Init, Range, Seed
+from shoal.core.evolution import Cards, Decision, Explore, Init, PureEvolver, Range, Seed
 from shoal.core.keys import derive, draws
 from shoal.methods.pbt import Pbt, inherit
 from shoal.methods.process import fitted, highest_bound
@@ -86,11 +86,11 @@ class Pb2(Pbt):
 
         return init
 
-    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> Evolver:
+    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> PureEvolver:
         def decide(key: Seed, state: State, cards: Cards, mine: np.ndarray) -> tuple[State, Decision]:
             return self.copied(key, observed(state, space, cards, mine), space, cards, mine)
 
-        return Evolver(self.beginning(space, start), decide)
+        return PureEvolver(self.beginning(space, start), decide)
 
     def copied(
         self, key: Seed, state: State, space: dict[str, Range], cards: Cards, mine: np.ndarray, who: Any = True

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from shoal.core.errors import BadField, check_least
-from shoal.core.evolution import Cards, Decision, Evolver, Explore, Init, Range, Seed, Select
+from shoal.core.evolution import Cards, Decision, Explore, Init, PureEvolver, Range, Seed, Select
 from shoal.core.keys import derive
 from shoal.core.user_code import call_own
 from shoal.methods.seeds import Seeds
@@ -58,12 +58,12 @@ class Pbt(Copying):
                 value=population,
             )
 
-    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> Evolver:
+    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> PureEvolver:
         def decide(key: Seed, state: Any, cards: Cards, mine: np.ndarray) -> tuple[Any, Decision]:
             parents, explores = self.selected(key, cards, mine)
             return state, Decision(parents, inherit(self.explore, key, cards, mine, parents, explores, space))
 
-        return Evolver(self.beginning(space, start), decide)
+        return PureEvolver(self.beginning(space, start), decide)
 
     def selected(self, key: Seed, cards: Cards, mine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Parents int64 [N], and which members explore, bool [N]; before `start_after` steps neither, except that a member

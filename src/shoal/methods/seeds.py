@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from shoal.core.errors import BadField, unknown
-from shoal.core.evolution import Cards, Decision, Evolver, FirstValues, Init, Range, Seed
+from shoal.core.evolution import Cards, Decision, FirstValues, Init, PureEvolver, Range, Seed
 from shoal.core.keys import derive, draws
 from shoal.core.knobs import split
 from shoal.methods.method import Method, check_limits, same_for_all
@@ -44,11 +44,11 @@ class Seeds(Method):
 
         return init
 
-    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> Evolver:
+    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> PureEvolver:
         def decide(key: Seed, state: Any, cards: Cards, mine: np.ndarray) -> tuple[Any, Decision]:
             return state, Decision(mine, {name: x[mine] for name, x in cards.hyper.items()})
 
-        return Evolver(self.beginning(space, start), decide)
+        return PureEvolver(self.beginning(space, start), decide)
 
     def explanation(self, population: int) -> str:
         return (
@@ -80,14 +80,14 @@ class Schedule(Method):
                     raise unknown(f"method.rows.{i}", name, agent.hyper._fields)
                 check_limits(agent, f"method.rows.{i}.{name}", name, value)
 
-    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> Evolver:
+    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> PureEvolver:
         def values(generation: int, members: int) -> dict[str, np.ndarray]:
             return same_for_all(start | self.rows[min(generation, len(self.rows) - 1)], members)
 
         def decide(key: Seed, state: Any, cards: Cards, mine: np.ndarray) -> tuple[Any, Decision]:
             return state, Decision(mine, values(int(cards.generation.max()) + 1, len(mine)))
 
-        return Evolver(lambda key, uid: ((), values(0, len(uid))), decide)
+        return PureEvolver(lambda key, uid: ((), values(0, len(uid))), decide)
 
     def explanation(self, population: int) -> str:
         return "Each member learned for itself; all of them followed the same schedule of hyperparameters."
