@@ -289,7 +289,7 @@ def method(name: str, **options: Any) -> dict[str, Any]:
         (ES | {"space": {"sigma": [0.1, 0.2]}}, "space: method es tunes nothing; give hyperparameters fixed values"),
         (CEM | {"space": {"tau": [0.1, 0.2]}}, "space: method cem_rl tunes nothing; give hyperparameters fixed values"),
         (DVD | {"space": {"tau": [0.1, 0.2]}}, "space: method dvd tunes nothing; give hyperparameters fixed values"),
-        ({"schedule": [{"tau": 0.1}], "space": {"tau": [0.1, 0.2]}}, "method.rows.0: 'tau' does not exist"),
+        ({"schedule": [{"tau": 0.1}]}, "method.rows.0: 'tau' does not exist"),
         ({"schedule": [{}], "space": {"discount": [0.1, 0.2]}}, "space: method schedule tunes nothing"),
         (method("schedule"), "method.rows: needs the hyperparameters of at least one generation"),
         (method("pbt", start_after=-1), "method.start_after = -1: must be at least 0"),

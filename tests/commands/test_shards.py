@@ -133,7 +133,7 @@ def test_two_shards_and_four_resume_exactly(four: Path, tmp_path: Path) -> None:
         ({"exchange": {"workspace": "x"}}, "exchange.workspace = x: goes with exchange: directory"),
         ({"exchange": {"worker": "a"}}, "exchange.worker = a: goes with exchange: directory"),
         ({"exchange": {"transfer": "collective"}}, "exchange.transfer = collective: goes with exchange: mpi"),
-        ({"exchange": "directory"}, "exchange.name = directory: needs a workspace"),
+        ({"exchange": "directory"}, "exchange = directory: needs a workspace"),
         (
             {"exchange": {"name": "directory", "workspace": "w"}},
             "run_dir.*: the run of a worker lies in its workspace",

@@ -358,7 +358,7 @@ BAD: list[tuple[str, int, str]] = [
     (
         "seed: 1\nexchange: directory",
         2,
-        "exchange.name = directory: needs a workspace, the directory that workers share",
+        "exchange = directory: needs a workspace, the directory that workers share",
     ),
     ("seed: 1\nselect: keep", 2, "select: is an option of the method; write method: {name: pbt, select: ...}"),
     of_pbt("select: tournement", 1, "method.select: 'tournement' does not exist; did you mean tournament?"),

@@ -494,7 +494,7 @@ def test_a_trainer_is_known_by_what_it_builds_on_in_other_modules(
         ({"method": "cem_rl"}, "method = cem_rl: its members are agents of Shoal's own, and support.trainers:Sound is"),
         ({"method": "dvd"}, "method = dvd: its members are agents of Shoal's own, and support.trainers:Sound is"),
         ({"fitness": Fitness(actions="sampled")}, "fitness.actions = sampled: trainers"),
-        ({"fitness": Fitness(objective="score")}, "fitness.objective: trainers"),
+        ({"fitness": Fitness(objective="score")}, "fitness.objective = score: trainers"),
         ({"fitness": Fitness(step_limit=500)}, "fitness.step_limit = 500: trainers play their own episodes"),
         ({"hyper": {"rte": 0.1}}, "hyper: 'rte' does not exist; did you mean rate"),
         ({"space": {"momentum": [0.5, 2.0]}}, r"space.momentum.high = 2: must lie within \[0, 1\]"),

@@ -20,8 +20,6 @@ from shoal.methods.ranges import nearest
 def with_numbers(e: Experiment, method: Method, agent: Tunable, knobs: Mapping[str, float]) -> Experiment:
     """Fill in what the agent supplies: its default hyperparameters and ranges. Raises BadInput."""
     known, name = usual(agent, knobs), e.method_name
-    if e.space and not method.tunes:
-        raise BadField("space", f"method {name} tunes nothing", "give hyperparameters fixed values under hyper")
     for place, names in (("hyper", e.hyper), ("space", e.space or {})):
         for x in names:
             if x not in known:

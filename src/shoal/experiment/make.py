@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 from dataclasses import asdict, replace
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 import jax
@@ -27,7 +26,7 @@ from shoal.environments.measurement import Measurement
 from shoal.environments.objective import Objective, in_info
 from shoal.environments.randomised import with_spreads
 from shoal.environments.registry import Environment
-from shoal.experiment.experiment import Experiment, Fitness
+from shoal.experiment.experiment import Experiment
 from shoal.experiment.registry import OBJECT, import_object, name_of, objective
 from shoal.experiment.registry import method as method_of
 from shoal.experiment.rules import INT32
@@ -41,19 +40,6 @@ from shoal.methods.method import Method
 from shoal.trainers.process import Recipe
 from shoal.trainers.trainers import Trainers, is_trainer, own_folders
 
-# What trainers do as they do it: fields, with the only value that they may have, what is wrong with another, and advice.
-OF_TRAINERS = (
-    ("fitness.actions", "greedy", "trainers are measured with their likeliest actions", ""),
-    ("fitness.objective", None, "trainers are measured by their returns", ""),
-    ("levels", None, "trainers have environments of their own, with levels that Shoal cannot choose", ""),
-    (
-        "fitness.step_limit",
-        Fitness.step_limit,
-        "trainers play their own episodes, and end them where they choose",
-        "leave it out",
-    ),
-)
-
 
 def make_kind(e: Experiment, method: Method) -> tuple[Experiment, Kind]:
     """The kind of member that an experiment's agent and method make; and the experiment with full names and structure.
@@ -62,7 +48,6 @@ def make_kind(e: Experiment, method: Method) -> tuple[Experiment, Kind]:
     """
     copies_memory = method.memory == "copy"
     if is_trainer(e.agent, e.python):
-        _check_trainer(e, method)
         made = Foreign(str(e.agent), partial(make_trainers, e), copies_memory)
         try:
             method.fit(made.tunable, e.population)
@@ -87,18 +72,6 @@ def acting_of(e: Experiment, spec: Spec | None) -> Acting:
     if spec is None:
         raise Damaged("this is no champion")
     return by_agent(make_learner(e, spec, method_of(e.method))[1].agent, spec.action)
-
-
-def _check_trainer(e: Experiment, method: Method) -> None:
-    """Raise BadInput where an experiment asks for what trainers cannot do."""
-    if not method.trainers:
-        problem = f"its members are agents of Shoal's own, and {e.agent} is a trainer"
-        allowed = ", ".join(name for name, made in METHODS.items() if made().trainers)
-        raise BadField("method", problem, f"write {allowed}", value=e.method_name)
-    for name, usual, problem, advice in OF_TRAINERS:
-        value = attrgetter(name)(e)
-        if value != usual:
-            raise BadField(name, problem, advice, value=value if isinstance(value, (str, int)) else None)
 
 
 def make_environment(experiment: Experiment) -> tuple[Experiment, Environment]:

@@ -14,7 +14,7 @@ from shoal.environments.measurement import Measurement
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.hyperparameters import check_knobs, with_numbers
 from shoal.experiment.make import make_kind, measurement_of
-from shoal.experiment.rules import check
+from shoal.experiment.rules import OF_KIND, check, refuse
 from shoal.members.kind import Kind
 from shoal.members.shard import Setup
 from shoal.methods.method import Method
@@ -70,7 +70,7 @@ def resolve(experiment: Experiment, processes: int = 1) -> Resolved:
     method = check(experiment)
     experiment, kind = make_kind(_with_shards(experiment, method, processes), method)
     try:
-        _check_parts(experiment, method, kind)
+        refuse(OF_KIND, experiment, method, kind)
         experiment = with_numbers(_with_episodes(experiment, kind.episodes), method, kind.tunable, kind.knobs)
         evolver = method.evolver(experiment.space or {}, experiment.hyper, experiment.generations)
         check_knobs(experiment, method, evolver, kind.knobs)
@@ -101,26 +101,3 @@ def _with_shards(e: Experiment, method: Method, processes: int) -> Experiment:
     if e.population % count:
         raise BadField("population", f"must be a multiple of its {count} shards", value=e.population)
     return replace(e, shards=count)
-
-
-def _check_parts(e: Experiment, method: Method, kind: Kind) -> None:
-    """Raise BadInput where shards, exchange or fitness do not go with the way in which members learn."""
-    name, shards = e.method_name, e.shards or 1
-    if e.start is not None and kind.together and not method.drawn:
-        problem = f"with method {name} members share a critic, which would begin anew and lead them astray"
-        raise BadField("start", problem, value=e.start)
-    if e.exchange.name == "directory" and not method.workers:
-        problem = f"method {name} decides for a whole population, which workers of a directory are not"
-        raise BadField("exchange", problem, "one process or mpi", value="directory")
-    if shards > 1 and kind.together:
-        raise BadField("shards", f"with method {name} members share a critic: it needs one shard", value=e.shards)
-    if kind.side_by_side == 2 and e.population % (2 * shards):
-        many = ", two for each shard" if shards > 1 else ""
-        advice = f"it must be a multiple of {2 * shards}{many}"
-        raise BadField("population", f"method {name} perturbs in mirrored pairs", advice, value=e.population)
-    if method.drawn and e.exchange.name == "directory" and not method.shares_evaluation:
-        problem = f"with method {name} members share a critic: they need one process"
-        raise BadField("exchange", problem, value="directory")
-    if method.drawn and e.fitness.source == "training":
-        problem = f"with method {name} members train in their evaluations alone"
-        raise BadField("fitness.source", problem, value="training")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from shoal.core.errors import BadField
 from shoal.core.schema import explained
-from shoal.experiment.experiment import Experiment
+from shoal.experiment.experiment import ExchangeSettings, Experiment
 from shoal.experiment.registry import method
+from shoal.methods import METHODS
 from shoal.methods.method import Method
 from shoal.methods.ranges import validate
 from shoal.trainers.trainers import is_trainer
@@ -34,11 +35,12 @@ PATHS = ("run_dir", "exchange.workspace", "start")
 class Rule(NamedTuple):
     """A combination of fields that is refused.
 
-    field: the one that is said to be wrong. broken: whether it is; problem: what is, with `{e}` for the experiment
+    field: the one that is said to be wrong. broken: whether it is, of the experiment, its method and, in `OF_KIND`, the
+    kind of its members; problem: what is, and advice: what to do, both with `{e}` for the experiment
     """
 
     field: str
-    broken: Callable[[Experiment], Any]
+    broken: Callable[..., Any]
     problem: str
     advice: str = ""
 
@@ -46,43 +48,116 @@ class Rule(NamedTuple):
 def _beside(field: str, other: str, there: Callable[[Experiment], bool]) -> Rule:
     """A field that means something only beside another one."""
     value = attrgetter(field)
-    return Rule(field, lambda e: value(e) != value(Experiment()) and not there(e), f"goes with {other}")
+    return Rule(field, lambda e, m: value(e) != value(Experiment()) and not there(e), f"goes with {other}")
 
 
 def _trained(e: Experiment) -> bool:
     return is_trainer(e.agent, e.python)
 
 
+def _not_of_trainers(field: str, problem: str, advice: str = "") -> Rule:
+    """A field that trainers decide for themselves."""
+    value = attrgetter(field)
+    return Rule(field, lambda e, m: _trained(e) and value(e) != value(Experiment()), problem, advice)
+
+
+def _worker(e: Experiment) -> bool:
+    return e.exchange.name == "directory"
+
+
 RULES = (
     Rule(
         "shards",
-        lambda e: e.shards is not None and (e.shards < 1 or e.population % e.shards),
+        lambda e, m: e.shards is not None and (e.shards < 1 or e.population % e.shards),
         "must be at least 1 and divide population = {e.population}",
     ),
     _beside("exchange.transfer", "exchange: mpi", lambda e: e.exchange.name == "mpi"),
-    _beside("exchange.workspace", "exchange: directory", lambda e: e.exchange.name == "directory"),
-    _beside("exchange.worker", "exchange: directory", lambda e: e.exchange.name == "directory"),
+    _beside("exchange.workspace", "exchange: directory", _worker),
+    _beside("exchange.worker", "exchange: directory", _worker),
     Rule(
-        "exchange.name",
-        lambda e: e.exchange.name == "directory" and e.exchange.workspace is None,
+        "exchange",
+        lambda e, m: _worker(e) and e.exchange.workspace is None,
         "needs a workspace, the directory that workers share",
-        "write exchange: {name: directory, workspace: ...}",
+        "write exchange: {{name: directory, workspace: ...}}",
+    ),
+    Rule(
+        "exchange",
+        lambda e, m: _worker(e) and not m.workers,
+        "method {e.method_name} decides for a whole population, which workers of a directory are not",
+        "one process or mpi",
+    ),
+    Rule(
+        "exchange",
+        lambda e, m: _worker(e) and m.drawn and not m.shares_evaluation,
+        "with method {e.method_name} members share a critic: they need one process",
     ),
     Rule(
         "run_dir",
-        lambda e: e.exchange.name == "directory" and e.run_dir is not None,
+        lambda e, m: _worker(e) and e.run_dir is not None,
         "the run of a worker lies in its workspace",
         "leave run_dir out",
     ),
     Rule(
         "fitness.source",
-        lambda e: e.levels is not None and e.fitness.source == "training",
+        lambda e, m: e.levels is not None and e.fitness.source == "training",
         "training is on the levels of train alone: write evaluation",
     ),
+    Rule(
+        "fitness.source",
+        lambda e, m: m.drawn and e.fitness.source == "training",
+        "with method {e.method_name} members train in their evaluations alone",
+    ),
     _beside("fitness.levels", "levels", lambda e: e.levels is not None),
+    Rule(
+        "space",
+        lambda e, m: e.space and not m.tunes,
+        "method {e.method_name} tunes nothing",
+        "give hyperparameters fixed values under hyper",
+    ),
     _beside("python", "trainers, such as agent: sb3:PPO", _trained),
     _beside("processes", "trainers, such as agent: sb3:PPO", _trained),
+    Rule(
+        "method",
+        lambda e, m: _trained(e) and not m.trainers,
+        "its members are agents of Shoal's own, and {e.agent} is a trainer",
+        f"write {', '.join(name for name, made in METHODS.items() if made().trainers)}",
+    ),
+    _not_of_trainers("fitness.actions", "trainers are measured with their likeliest actions"),
+    _not_of_trainers("fitness.objective", "trainers are measured by their returns"),
+    _not_of_trainers("levels", "trainers have environments of their own, with levels that Shoal cannot choose"),
+    _not_of_trainers(
+        "fitness.step_limit", "trainers play their own episodes, and end them where they choose", "leave it out"
+    ),
 )
+# Those that the kind of the members decides, when every default is filled in.
+OF_KIND = (
+    Rule(
+        "start",
+        lambda e, m, kind: e.start is not None and kind.together and not m.drawn,
+        "with method {e.method_name} members share a critic, which would begin anew and lead them astray",
+    ),
+    Rule(
+        "shards",
+        lambda e, m, kind: e.shards > 1 and kind.together,
+        "with method {e.method_name} members share a critic: it needs one shard",
+    ),
+    Rule(
+        "population",
+        lambda e, m, kind: kind.side_by_side == 2 and e.population % (2 * e.shards),
+        "method {e.method_name} perturbs in mirrored pairs",
+        "it must be a multiple of 2 x {e.shards} shards",
+    ),
+)
+
+
+def refuse(rules: Iterable[Rule], e: Experiment, *facts: Any) -> None:
+    """Raise BadInput for the first rule that is broken."""
+    for rule in rules:
+        if rule.broken(e, *facts):
+            value = e.method_name if rule.field == "method" else attrgetter(rule.field)(e)
+            value = value.name if isinstance(value, ExchangeSettings) else value
+            shown = value if isinstance(value, (str, int)) else None
+            raise BadField(rule.field, rule.problem.format(e=e), rule.advice.format(e=e), value=shown)
 
 
 def check(e: Experiment) -> Method:
@@ -101,11 +176,8 @@ def check(e: Experiment) -> Method:
             raise BadField(name, problem, "rename what is not", value=f"{path!r}")
     if e.levels is not None:
         e.levels.spans()
-    for rule in RULES:
-        if rule.broken(e):
-            value = attrgetter(rule.field)(e)
-            shown = value if isinstance(value, (str, int)) else None
-            raise BadField(rule.field, rule.problem.format(e=e), rule.advice, value=shown)
+    made = method(e.method)
+    refuse(RULES, e, made)
     for name, number in e.hyper.items():
         if not math.isfinite(number):
             raise BadField(f"hyper.{name}", "must be a finite number", value=number)
@@ -114,4 +186,4 @@ def check(e: Experiment) -> Method:
             raise BadField(f"hyper.{name}", "a hyperparameter is either fixed or tuned", advice)
     for name, r in (e.space or {}).items():
         validate(name, r)
-    return method(e.method)
+    return made
