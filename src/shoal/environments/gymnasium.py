@@ -220,27 +220,25 @@ class _Gymnasium(Pool):
             self._envs = vector.AsyncVectorEnv([make] * n, copy=False, autoreset_mode=same_step, context=start)
         self._dtypes, self.objective, self._attributes = spec.obs_dtype, objective, attributes
         self._action_dtype = self._envs.single_action_space.dtype
-        self._obs: PyTree = None  # after the automatic resets of the last step
-        self._done = np.zeros(n, bool)
 
     def reset(self, seeds: list[int]) -> PyTree:
         return self._typed(self._envs.reset(seed=seeds)[0])
 
     def move(self, action: np.ndarray) -> Moved:
         obs, reward, terminated, truncated, info = self._envs.step(action.astype(self._action_dtype))
-        obs = self._obs = self._typed(obs)
-        done = self._done = terminated | truncated
+        final = obs = self._typed(obs)
+        done = terminated | truncated
         if done.any():
             ended, last = np.flatnonzero(done), info["final_obs"][done]
-            obs = each(lambda x, *of: put(x, ended, of), obs, *last)
-        return Moved(obs, reward, terminated, truncated, lambda i: info_at(info["final_info"] if done[i] else info, i))
+            final = each(lambda x, *of: put(x, ended, of), obs, *last)
+        infos = lambda i: info_at(info["final_info"] if done[i] else info, i)  # noqa: E731
+        return Moved(final, reward, terminated, truncated, infos, begun=obs)
 
     def again(self, copies: np.ndarray) -> PyTree:
-        """Most have begun already; those that go on with numbers that are not finite might never end."""
-        lost = np.zeros_like(self._done)
-        lost[copies] = ~self._done[copies]
-        obs = self._typed(self._envs.reset(options={"reset_mask": lost})[0]) if lost.any() else self._obs
-        return each(lambda x: x[copies], obs)
+        """Of those that go on with numbers that are not finite, and might never end."""
+        mask = np.zeros(self._envs.num_envs, bool)
+        mask[copies] = True
+        return each(lambda x: x[copies], self._typed(self._envs.reset(options={"reset_mask": mask})[0]))
 
     def _typed(self, obs: PyTree) -> PyTree:
         """Copies of what gymnasium has, which it changes in place."""

@@ -59,6 +59,7 @@ class Moved(NamedTuple):
     terminated: np.ndarray
     truncated: np.ndarray
     info: Callable[[int], dict[str, Any]]  # that of one copy
+    begun: PyTree = None  # where the library itself has reset those: what to act on next
 
 
 class Pool:
@@ -83,13 +84,15 @@ class Pool:
 
     @np.errstate(over="ignore")  # numbers too large for float32 become infinite, which is handled here
     def step(self, action: np.ndarray) -> tuple[TimeStep, Told | None]:
-        final, reward, terminated, truncated, info = self.move(action)
+        final, reward, terminated, truncated, info, begun = self.move(action)
         reward = reward.astype(np.float32)
         lost = _broken(final, reward)
         reward[lost] = np.nan
-        obs, ended = final, np.flatnonzero(terminated | truncated | lost)
-        if len(ended):
-            obs = each(lambda x, first: put(x, ended, first), final, self.again(ended))
+        done = terminated | truncated
+        obs, waiting = (final, done | lost) if begun is None else (begun, lost & ~done)
+        if waiting.any():
+            rows = np.flatnonzero(waiting)
+            obs = each(lambda x, first: put(x, rows, first), obs, self.again(rows))
         return TimeStep(obs, reward, terminated, truncated | lost, final), teller(self.objective, info)
 
     def rest(self, copies: np.ndarray) -> None:
