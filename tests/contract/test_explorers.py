@@ -5,7 +5,7 @@ import pytest
 
 from shoal.core.evolution import Range
 from shoal.core.keys import draws
-from shoal.methods.explore import EXPLORERS, Gaussian, Keep, Mutate, Perturb
+from shoal.methods.explore import EXPLORERS, Gaussian, KeepValues, Mutate, Perturb
 from shoal.methods.ranges import sample
 
 VARIANTS = {
@@ -81,7 +81,7 @@ def test_nothing_sticks_to_a_bound(explorer, end):
         hyper = explorer((4, generation), hyper, SPACE, UID)
         for name in SPACE:
             freed[name] |= hyper[name] != start[name]
-    expected = not isinstance(explorer, Keep)
+    expected = not isinstance(explorer, KeepValues)
     assert {name: bool(moved.all()) for name, moved in freed.items()} == dict.fromkeys(SPACE, expected)
 
 
@@ -97,7 +97,7 @@ def test_whole_numbers_and_choices_move_every_time(named):
 
 
 def test_whole_numbers_visit_all_their_values(explorer):
-    if not isinstance(explorer, Keep):
+    if not isinstance(explorer, KeepValues):
         hyper, seen = at_the(0), {name: set() for name in DISCRETE}
         for generation in range(80):
             hyper = explorer((4, generation), hyper, SPACE, UID)
@@ -139,7 +139,7 @@ def test_children_of_one_parent_part(explorer):
     hyper, uid = {name: np.ones(60, np.float32) for name in space}, np.arange(60)
     new = explorer((4, 0), hyper, space, uid)
     later = explorer((4, 1), hyper, space, uid)
-    same = isinstance(explorer, Keep)
+    same = isinstance(explorer, KeepValues)
     assert (len(set(new["a"].tolist())) == 1) == same
     assert (new["a"].tolist() == new["b"].tolist()) == same
     assert (new["a"].tolist() == later["a"].tolist()) == same

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from shoal.core.evolution import Cards, Selection
-from shoal.methods.select import SELECTORS, Keep, Threshold, Truncation
+from shoal.methods.select import SELECTORS, KeepWeights, Threshold, Truncation
 
 NAN, INF = float("nan"), float("inf")
 VARIANTS = {
@@ -12,7 +12,7 @@ VARIANTS = {
     "truncation_half": Truncation(0.5, 0.5),
     "truncation_above": Truncation(0.4, donors="above"),
     "threshold_zero": Threshold(0.0, 0.0),
-    "keep_explore": Keep(explore=True),
+    "keep_explore": KeepWeights(explore=True),
 }
 MIXED = [3.0, NAN, -2.0, INF, 3.0, 7.5, -INF, 0.0, 7.5, -40.0, 1.0]
 
@@ -117,13 +117,13 @@ def test_where_nobody_is_finite_everybody_keeps(selector):
     for n in (1, 2, 5):
         selection = everyone(selector, make([NAN, INF, -INF, NAN, NAN][:n]))
         assert selection.parents.tolist() == list(range(n))
-        assert selection.explore.tolist() == [selector == Keep(explore=True)] * n
+        assert selection.explore.tolist() == [selector == KeepWeights(explore=True)] * n
 
 
 def test_a_member_alone_keeps(selector):
     selection = everyone(selector, make([1.0]))
     assert selection.parents.tolist() == [0]
-    assert selection.explore.tolist() == [selector == Keep(explore=True)]
+    assert selection.explore.tolist() == [selector == KeepWeights(explore=True)]
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 9, 32])

@@ -6,7 +6,7 @@ from scipy import stats
 
 from shoal.core.errors import BadInput
 from shoal.core.evolution import Range
-from shoal.methods.explore import Gaussian, Keep, Mutate, Perturb, Resample
+from shoal.methods.explore import Gaussian, KeepValues, Mutate, Perturb, Resample
 
 N = 4000
 UID = np.arange(N)
@@ -124,7 +124,7 @@ def test_gaussian_is_clipped():
 
 
 def test_keep():
-    assert np.all(explored(Keep(), WIDE, 0.123) == np.float32(0.123))
+    assert np.all(explored(KeepValues(), WIDE, 0.123) == np.float32(0.123))
 
 
 @pytest.mark.parametrize(

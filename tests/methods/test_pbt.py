@@ -81,7 +81,7 @@ def test_children_explore_what_their_parents_have():
 
 def test_without_exploration_children_have_exactly_the_parents_values():
     cards = population()
-    decision = decide(pbt(select.WinnerTakesAll(), explore.Keep(), SPACE, START), cards)
+    decision = decide(pbt(select.WinnerTakesAll(), explore.KeepValues(), SPACE, START), cards)
     for name, x in decision.hyper.items():
         assert x.tobytes() == np.full(8, cards.hyper[name][7]).tobytes()
 
@@ -93,7 +93,7 @@ def test_copies_are_of_what_the_cards_show():
         return Selection(np.array([0, 0, 1])[mine], np.array([False, True, True])[mine])
 
     cards = population(range(3))
-    decision = decide(pbt(chain, explore.Keep(), SPACE, START), cards)
+    decision = decide(pbt(chain, explore.KeepValues(), SPACE, START), cards)
     assert decision.hyper["discount"].tolist() == cards.hyper["discount"][[0, 0, 1]].tolist()
 
 
@@ -134,7 +134,7 @@ def test_start_after_counts_the_steps_of_each_member():
     decision = decide(pbt(select.WinnerTakesAll(), explore.Perturb(), SPACE, START, start_after=5000), cards)
     assert decision.parents.tolist() == [0, 3, 3, 3]
     assert decision.hyper["discount"][0] == cards.hyper["discount"][0]
-    everybody = pbt(select.Keep(explore=True), explore.Resample(), SPACE, START, start_after=5000)
+    everybody = pbt(select.KeepWeights(explore=True), explore.Resample(), SPACE, START, start_after=5000)
     changed = decide(everybody, cards).hyper["discount"] != cards.hyper["discount"]
     assert changed.tolist() == [False, True, True, False]
 
@@ -174,7 +174,7 @@ def test_errors_come_at_construction():
     ],
 )
 def test_a_selector_that_gives_no_choice(chosen):
-    evolver = pbt(lambda key, cards, mine: chosen, explore.Keep(), SPACE, START)
+    evolver = pbt(lambda key, cards, mine: chosen, explore.KeepValues(), SPACE, START)
     with pytest.raises(BadInput, match=r"^method.select: "):
         decide(evolver, population(range(4)))
 
@@ -182,4 +182,4 @@ def test_a_selector_that_gives_no_choice(chosen):
 @pytest.mark.parametrize("changed", [None, {}, {"x": np.ones(1), "y": np.ones(1)}])
 def test_an_explorer_that_gives_no_hyperparameters(changed):
     with pytest.raises(BadInput, match="it must give a dict of all hyperparameters"):
-        pbt(select.Keep(), lambda key, hyper, space, uid: changed, {}, {"x": 1.0})
+        pbt(select.KeepWeights(), lambda key, hyper, space, uid: changed, {}, {"x": 1.0})

@@ -9,7 +9,7 @@ from scipy import stats
 
 from shoal.core.errors import BadInput
 from shoal.core.evolution import Cards
-from shoal.methods.select import Keep, Threshold, Tournament, Truncation, TTest, WinnerTakesAll
+from shoal.methods.select import KeepWeights, Threshold, Tournament, Truncation, TTest, WinnerTakesAll
 
 NAN, INF = float("nan"), float("inf")
 
@@ -262,8 +262,8 @@ def test_t_test_of_a_whole_population_agrees_with_scipy():
 
 
 def test_keep():
-    assert decide(Keep(), make([1, NAN, 3])) == ([0, 1, 2], [False] * 3)
-    assert decide(Keep(explore=True), make([1, NAN, 3])) == ([0, 1, 2], [True] * 3)
+    assert decide(KeepWeights(), make([1, NAN, 3])) == ([0, 1, 2], [False] * 3)
+    assert decide(KeepWeights(explore=True), make([1, NAN, 3])) == ([0, 1, 2], [True] * 3)
 
 
 @pytest.mark.parametrize(

@@ -191,7 +191,7 @@ def evolution(resolved: Resolved) -> Iterator[Finding]:
     if not method.copies:
         yield fine("selection", f"method {e.method_name}: no member copies another")
         return
-    if isinstance(select, selectors.Keep):
+    if isinstance(select, selectors.KeepWeights):
         way = "every member explores in place" if select.explore else "every member goes its own way: a control"
         yield fine("selection", f"no member copies another; {way}")
         return
@@ -253,8 +253,8 @@ def hyperparameters(resolved: Resolved) -> Iterator[Finding]:
         return
     fixed = ", ".join(f"{name} {value:g}" for name, value in e.hyper.items()) or "nothing"
     yield fine("tuned", f"{', '.join(space)}; fixed: {fixed}")
-    keeps = isinstance(explore, explorers.Keep)
-    if keeps and not isinstance(getattr(method, "select", None), selectors.Keep):
+    keeps = isinstance(explore, explorers.KeepValues)
+    if keeps and not isinstance(getattr(method, "select", None), selectors.KeepWeights):
         yield doubt("exploration", "explore: keep copies values as they were drawn at the start, and finds no new")
     for name, r in space.items():
         default = float(resolved.usual[name])

@@ -45,12 +45,12 @@ class Arm(NamedTuple):
     members: int = 2
 
 
-GAUSSIAN, KEEP, DUEL = explore.Gaussian(0.1), explore.Keep(), select.Tournament()
+GAUSSIAN, KEEP, DUEL = explore.Gaussian(0.1), explore.KeepValues(), select.Tournament()
 ARMS = {
     "pbt": Arm("PBT", Pbt(select=DUEL, explore=GAUSSIAN)),
-    "explore": Arm("Explore only", Pbt(select=select.Keep(explore=True), explore=GAUSSIAN)),
+    "explore": Arm("Explore only", Pbt(select=select.KeepWeights(explore=True), explore=GAUSSIAN)),
     "exploit": Arm("Exploit only", Pbt(select=DUEL, explore=KEEP), inherit=False),
-    "grid": Arm("Grid search", Pbt(select=select.Keep(), explore=KEEP)),
+    "grid": Arm("Grid search", Pbt(select=select.KeepWeights(), explore=KEEP)),
     "exploit_hyper": Arm("Exploit only, copying h too", Pbt(select=DUEL, explore=KEEP)),
     "pb2": Arm("PB2", Pb2(select=DUEL, explore=GAUSSIAN, rows=8)),
     "pbt_8": Arm("PBT, eight members", Pbt(select=select.Truncation(), explore=GAUSSIAN), members=8),

@@ -82,7 +82,7 @@ RULES = (
     ),
     Rule(
         "exchange",
-        lambda e, m: _worker(e) and not m.workers,
+        lambda e, m: _worker(e) and m.renews,
         "method {e.method_name} decides for a whole population, which workers of a directory are not",
         "one process or mpi",
     ),

@@ -129,7 +129,7 @@ class Gaussian(Explorer):
 
 
 @dataclass(frozen=True)
-class Keep(Explorer):
+class KeepValues(Explorer):
     """Changes nothing: children inherit hyperparameters as they are."""
 
     def change(self, name: str, r: Range, x: np.ndarray, u: np.ndarray) -> np.ndarray:
@@ -141,7 +141,7 @@ EXPLORERS: dict[str, type[Explorer]] = {
     "resample": Resample,
     "mutate": Mutate,
     "gaussian": Gaussian,
-    "keep": Keep,
+    "keep": KeepValues,
 }
 
 

@@ -32,7 +32,7 @@ class Method(ABC):
     own_agents: whether it also trains agents of the user's own
     drawn: whether members are drawn anew around a mean in every generation: its learner is then a SearchLearner
     copies: whether members copy one another
-    renews: whether members may begin anew with shares of their weights: all are then decided about together
+    renews: whether members may begin anew with shares of their weights: all are then decided about together, by no worker
     tunes: whether members may differ in hyperparameters
     chosen: hyperparameters that it sets by itself, each with the option that says how
     tells: the metrics that its decisions record, each with what it is in plain words, for the report
@@ -51,11 +51,6 @@ class Method(ABC):
     tells: ClassVar[dict[str, str]] = {}
     shares_evaluation: ClassVar[bool] = False
     memory = "own"
-
-    @property
-    def workers(self) -> bool:
-        """Whether workers of a shared directory may each decide for their own members."""
-        return not self.renews
 
     @property
     def trainers(self) -> bool:

@@ -3,7 +3,7 @@
 What holds for all of them:
 
 - Members with NaN or infinite fitness rank last, never become parents, and copy a member with finite fitness. Where no
-  fitness is finite, all members keep weights and hyperparameters. (`Keep` does not look at fitness, and where nobody
+  fitness is finite, all members keep weights and hyperparameters. (`KeepWeights` does not look at fitness, and where nobody
   donates nobody copies.)
 - Members of equal fitness are ranked at random, so that they sometimes copy. The best is never overwritten.
 - A member's random numbers depend only on the key and its uid: every process decides the same, in any order of the
@@ -185,7 +185,7 @@ class TTest(Selector):
 
 
 @dataclass(frozen=True)
-class Keep(Selector):
+class KeepWeights(Selector):
     """No member copies: the control, many independent runs."""
 
     needs: ClassVar[int] = 1
@@ -203,7 +203,7 @@ SELECTORS: dict[str, type[Selector]] = {
     "tournament": Tournament,
     "threshold": Threshold,
     "t_test": TTest,
-    "keep": Keep,
+    "keep": KeepWeights,
 }
 
 
