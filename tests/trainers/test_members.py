@@ -99,8 +99,8 @@ def test_members_begin_with_what_others_have_learned(whole: Path, tmp_path: Path
         train(bandit(run, start=str(start), population=population, generations=1, seed=7))
         begun = [member["parent"] for member in json.loads((run / "start.json").read_text())["members"]]
         assert begun == expected
-        updates = [x["['updates']"] for x in ended.learned]
-        best = load_file(whole / "champion" / "state.safetensors")["['updates']"]
+        updates = [x["updates"] for x in ended.learned]
+        best = load_file(whole / "champion" / "state.safetensors")["updates"]
         expected = [best + 10] * 2 if start != whole else [updates[uid] + 10 for uid in expected]
         assert rows(run / "metrics.jsonl")[0]["members"]["updates"] == expected, "they go on, and count on"
         assert {row["steps"] for row in rows(run / "lineage.jsonl")} == {40}
@@ -208,11 +208,12 @@ def test_replay_memory_is_copied_where_the_experiment_says_so(tmp_path: Path) ->
         seen: list[Any] = []
         apply = ForeignShard.apply
 
-        def watched(self: ForeignShard, decision: Any, arrived: Any, apply: Any = apply, seen: list = seen) -> None:
+        def watched(self: ForeignShard, decision: Any, arrived: Any, apply: Any = apply, seen: list = seen) -> Any:
             before = [m.trainer.state for m in self._members]
-            apply(self, decision, arrived)
+            metrics = apply(self, decision, arrived)
             copied = [(r, p) for r, p in enumerate(decision.parents) if p != r]
             seen += [(before[r], before[p], self._members[r].trainer.state) for r, p in copied]
+            return metrics
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(ForeignShard, "apply", watched)
@@ -353,38 +354,10 @@ def test_the_champion_acts(whole: Path) -> None:
         assert time.monotonic() < end, "nobody asks its process any more"
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "[",
-        "[]",
-        "['w'",
-        "['w']]",
-        "['w']['x']",
-        "[w]",
-        "[1]",
-        "[b'w']",
-        "[{}[0]]",
-        "[1/0]",
-        '["w"]',
-        "['\\d']",
-        "[('a',)]",
-    ],
-)
-def test_a_forged_name_of_an_array_is_told_in_one_line(whole: Path, tmp_path: Path, name: str) -> None:
-    """Of a champion; and a name that is none of a member's, of which its trainer says what it lacks."""
-    shutil.copytree(whole, run := tmp_path / "r")
-    told = read_manifest(run / "champion", run)
-    write_champion(run / "champion", {name: np.zeros(2)}, told)
-    with pytest.raises(BadInput, match="(?s)is no name of an array|was made by another experiment") as caught:
-        load_champion(run, trust_code=True)
-    assert "\n" not in str(caught.value)
-
-
 def test_arrays_that_no_trainer_gave_are_told_in_one_line(whole: Path, tmp_path: Path) -> None:
     for i, (arrays, message) in enumerate(
         (
-            ({"['v']": np.zeros(2)}, f"{SOUND} failed: KeyError: 'w' (trainers.py, line "),
+            ({"['w']": np.zeros(2)}, f"{SOUND} failed: KeyError: 'w' (trainers.py, line "),
             ({}, f"{SOUND} failed: KeyError: 'w' (trainers.py, line "),
         )
     ):
@@ -400,7 +373,7 @@ def test_a_checkpoint_without_what_is_a_members_own_is_refused(whole: Path, tmp_
         told = read_manifest(folder, run)
         (part,) = (name for name in told["parts"] if name.startswith("shard"))
         arrays = load_file(folder / f"{part}.safetensors")
-        data = save({name: x for name, x in arrays.items() if "['own']" not in name})
+        data = save({name: x for name, x in arrays.items() if "/own/" not in name})
         (folder / f"{part}.safetensors").write_bytes(data)
         told["parts"][part] = {"bytes": len(data), "crc32": zlib.crc32(data)}
         (folder / "manifest.json").write_bytes(seal(told))
