@@ -55,7 +55,7 @@ def test_help_teaches_names_and_defaults(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("COLUMNS", "200")
     text = " ".join(shoal("train", "--help").out.replace("│", " ").split())
     assert "by default that of the method: ppo, policy for es, td3 for cem_rl and dvd" in text
-    usual = vars(Pbt()) | vars(Experiment())
+    usual = vars(Pbt()) | vars(Experiment()) | {"method": "pbt"}
     for name in ("env", "method", "population", "generations", "interval", "select", "explore", "seed"):
         help_text = re.search(rf"--{name} [A-Z]+ (.*?) --", text)
         assert help_text, name

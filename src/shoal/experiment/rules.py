@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from shoal.core.errors import BadField
 from shoal.core.schema import explained
-from shoal.experiment.experiment import ExchangeSettings, Experiment
+from shoal.experiment.experiment import OF_EXCHANGE, ExchangeSettings, Experiment
 from shoal.experiment.registry import method
 from shoal.methods import METHODS
 from shoal.methods.method import Method
@@ -61,8 +61,11 @@ def _not_of_trainers(field: str, problem: str, advice: str = "") -> Rule:
     return Rule(field, lambda e, m: _trained(e) and value(e) != value(Experiment()), problem, advice)
 
 
-def _worker(e: Experiment) -> bool:
-    return e.exchange.name == "directory"
+def _exchanged(name: str) -> Callable[[Experiment], bool]:
+    return lambda e: e.exchange.name == name
+
+
+_worker = _exchanged("directory")
 
 
 RULES = (
@@ -71,9 +74,7 @@ RULES = (
         lambda e, m: e.shards is not None and (e.shards < 1 or e.population % e.shards),
         "must be at least 1 and divide population = {e.population}",
     ),
-    _beside("exchange.transfer", "exchange: mpi", lambda e: e.exchange.name == "mpi"),
-    _beside("exchange.workspace", "exchange: directory", _worker),
-    _beside("exchange.worker", "exchange: directory", _worker),
+    *(_beside(f"exchange.{option}", f"exchange: {name}", _exchanged(name)) for option, name in OF_EXCHANGE.items()),
     Rule(
         "exchange",
         lambda e, m: _worker(e) and e.exchange.workspace is None,
