@@ -86,7 +86,8 @@ def check_least(least: float, values: object, *names: str, within: str = "") -> 
     """Raise BadField about the first of these attributes that is less. within: the path of the object, with its dot."""
     for name in names:
         if (value := getattr(values, name)) < least:
-            raise BadField(f"{within}{name}", f"must be at least {least}", value=value)
+            shown = f"{value:g}" if isinstance(value, float) else value
+            raise BadField(f"{within}{name}", f"must be at least {least}", value=shown)
 
 
 def check_names(field: str, names: Iterable[str], known: Iterable[str]) -> None:
