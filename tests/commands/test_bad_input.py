@@ -414,7 +414,7 @@ def test_a_file_that_may_not_be_read_is_not_said_to_be_missing(
 
         return opened
 
-    monkeypatch.setattr(Path, "read_text", forbidding(Path.read_text))
+    monkeypatch.setattr(Path, "open", forbidding(Path.open))
     monkeypatch.setattr(os, "open", forbidding(os.open))
     for command in ("resume", "evaluate", "replay", "play"):
         assert refused(six, command, six) == f"{file}: Permission denied"

@@ -17,10 +17,9 @@ class BadInput(Exception):
     file, line: where that stands, once it is known. Of long values in the message only the ends are shown.
     """
 
-    def __init__(self, problem: str, line: int | None = None):
+    def __init__(self, problem: str, line: int | None = None, file: Path | None = None):
         super().__init__(problem)
-        self.file: Path | None = None
-        self.line = line
+        self.file, self.line = file, line
 
     def __str__(self) -> str:
         line = None if self.line is None else f"line {self.line}"

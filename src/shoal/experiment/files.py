@@ -57,9 +57,9 @@ def text_of(path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> str:
         hint = f"; did you mean {near[0]}?" if near else ""
         if (path / "experiment.yaml").is_file():
             hint = "; it holds a run, with which shoal resume goes on"
-        raise BadInput(f"{path}: {error.strerror}{hint}") from error
+        raise BadInput(f"{error.strerror}{hint}", file=path) from error
     except ValueError as error:
-        raise BadInput(f"{path}: not a text file") from error
+        raise BadInput("not a text file", file=path) from error
 
 
 def of_run(run: Path) -> Experiment:
