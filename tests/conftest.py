@@ -6,9 +6,7 @@ And one set of compiled programs for the many tiny runs of tests.
 import gc
 import os
 import re
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,13 +17,9 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["MPLBACKEND"] = "Agg"
 
 import jax  # noqa: E402
-import numpy as np  # noqa: E402
 import optax  # noqa: E402
+from support.programs import share  # noqa: E402
 
-from shoal.core.knobs import split  # noqa: E402
-from shoal.distributed.processes import Processes  # noqa: E402
-from shoal.experiment.resolve import Resolved  # noqa: E402
-from shoal.members.devices import Program  # noqa: E402
 from shoal.members.kept_programs import keep_whole  # noqa: E402
 
 
@@ -64,31 +58,8 @@ def _bias_correction(*arguments, correct=optax.tree.bias_correction):
 
 optax.tree.bias_correction = _bias_correction
 
-SELECTION = ("name", "select", "explore", "start_after", "rows")  # what no program depends on
-PROGRAMS: dict[tuple[str, ...], Program] = {}
-
 
 @pytest.fixture
 def shared_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs of the same structure share what was compiled: tracing takes most of the time of a tiny run."""
-    build = Processes.shard
-
-    def shard_of(processes: Processes, resolved: Resolved, *arguments: Any) -> Any:
-        whole = build(processes, resolved, *arguments)
-        e = resolved.experiment
-        shards = getattr(whole, "_shards", [whole])
-        size = len(shards[0].uid)
-        options = [(k, v) for k, v in e.method.items() if k not in SELECTION]
-        made: Any = getattr(resolved.kind, "learner", None)
-        learner = made and (made.act.__module__, made.init.__module__), options
-        fitness = replace(e.fitness, levels="validation")
-        shapes = e.agent, e.config, e.population, size, fitness, e.final_episodes, e.levels and e.levels.train
-        knobs = sorted(split(resolved.evolver.init((), np.zeros(1, np.int64))[1])[1])
-        structure = repr((e.env, e.env_options, learner, shapes, knobs))
-        for holder in (part for shard in shards for part in (shard, shard.rollouts)):
-            for name, value in vars(holder).items():
-                if isinstance(value, Program):
-                    setattr(holder, name, PROGRAMS.setdefault((structure, type(holder).__name__, name), value))
-        return whole
-
-    monkeypatch.setattr(Processes, "shard", shard_of)
+    share(monkeypatch)
