@@ -64,7 +64,7 @@ def last_json(command: Sequence[str], **environment: str) -> dict:
     return json.loads(output.strip().splitlines()[-1])
 
 
-def timed_generations(resolved: Any, shard: Any, seconds: float) -> list[tuple[float, float]]:
+def timed_generations(plan: Any, shard: Any, seconds: float) -> list[tuple[float, float]]:
     """Play generations of a run for so long, three at least that count: all that the loop does between two records.
 
     Of each that counts the seconds of training, and of everything.
@@ -73,18 +73,18 @@ def timed_generations(resolved: Any, shard: Any, seconds: float) -> list[tuple[f
     from shoal.distributed.synchronous import Synchronous
 
     times, began = [], 0.0
-    evolution, hyper = resolved.evolver.init((0, 0, 0), shard.uid)
+    evolution, hyper = plan.evolver.init((0, 0, 0), shard.uid)
     shard.begin(hyper)
     crew = Synchronous(Local(), shard)
     while len(times) < COMPILING + 3 or time.perf_counter() - began < seconds:
         if len(times) == COMPILING:
             began = time.perf_counter()
         start, generation = time.perf_counter(), len(times)
-        metrics = shard.train(generation, resolved.iterations, resolved.iterations)
+        metrics = shard.train(generation, plan.iterations, plan.iterations)
         trained = time.perf_counter() - start
         shard.evaluate(generation)
         shared = crew.share(metrics, False)
-        decide = partial(resolved.evolver.decide, (0, generation, 1), evolution)
+        decide = partial(plan.evolver.decide, (0, generation, 1), evolution)
         evolution = crew.evolve(shared, decide, None).evolution
         times.append((trained, time.perf_counter() - start))
     shard.close()

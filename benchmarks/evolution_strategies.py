@@ -42,13 +42,13 @@ PRODUCTS = "32 members [32,1,64] x [32,64,64]"
 
 
 def build(population: int, chunk: int | None = None) -> Any:
-    """A run, resolved, and its shard."""
+    """A run, plan, and its shard."""
     from shoal.experiment.experiment import Experiment, Fitness
-    from shoal.experiment.resolve import resolve
+    from shoal.experiment.plan import make_plan
     from shoal.members.devices import prepare
 
     prepare()
-    resolved = resolve(
+    plan = make_plan(
         Experiment(
             method={"name": "es"} | ({"chunk": chunk} if chunk else {}),
             env=ENV,
@@ -59,13 +59,13 @@ def build(population: int, chunk: int | None = None) -> Any:
             fitness=Fitness(episodes=1),
         )
     )
-    return resolved, resolved.kind.shard(resolved.members(), resolved.setup)
+    return plan, plan.kind.shard(plan.members(), plan.setup)
 
 
 def measure(population: int, seconds: float, chunk: int | None) -> dict[str, float]:
     """Generations of Shoal, the means of all members measured too; the host waits for all of it."""
-    resolved, shard = build(population, chunk)
-    times = [whole for _, whole in timed_generations(resolved, shard, seconds)]
+    plan, shard = build(population, chunk)
+    times = [whole for _, whole in timed_generations(plan, shard, seconds)]
     steps, made = STEPS * (COMPILING + len(times)), shard.cards().steps
     assert (made == steps).all(), f"members made {made.min()} steps or more, not {steps}"
     return {

@@ -108,11 +108,13 @@ def clocks(agent: str, population: int, iterations: int, warm_up: int) -> list[d
     import numpy as np
 
     from shoal.experiment.files import from_dict
-    from shoal.experiment.resolve import resolve
+    from shoal.experiment.plan import make_plan
     from shoal.members.devices import prepare
 
     prepare()
-    parts = resolve(from_dict({**settings(agent, warm_up), "population": population, "interval": ROLLOUT * iterations}))
+    parts = make_plan(
+        from_dict({**settings(agent, warm_up), "population": population, "interval": ROLLOUT * iterations})
+    )
     shard = parts.kind.shard(parts.members(), parts.setup)
     rollouts = shard.rollouts
     act, step, update = rollouts._act, rollouts._step, rollouts._update

@@ -32,27 +32,27 @@ LAYERS = (4, 64, 64)
 
 
 def build(population: int, **changes):
-    """A run of CartPole with PPO's defaults, but for these changes, resolved, and its shard."""
+    """A run of CartPole with PPO's defaults, but for these changes, plan, and its shard."""
     from shoal.experiment.experiment import Experiment
-    from shoal.experiment.resolve import resolve
+    from shoal.experiment.plan import make_plan
     from shoal.members.devices import prepare
 
     prepare()
-    resolved = resolve(Experiment(env="gymnax:CartPole-v1", population=population, interval=16 * STEPS, **changes))
-    return resolved, resolved.kind.shard(resolved.members(), resolved.setup)
+    plan = make_plan(Experiment(env="gymnax:CartPole-v1", population=population, interval=16 * STEPS, **changes))
+    return plan, plan.kind.shard(plan.members(), plan.setup)
 
 
 @functools.cache
 def measure(population: int, seconds: float) -> dict[str, float]:
     """Steps per second of training alone, and with evaluation, decision and adoption; microseconds per member."""
-    resolved, shard = build(population, method="seeds" if population == 1 else "pbt")
-    train, whole = zip(*timed_generations(resolved, shard, seconds), strict=True)
-    steps = resolved.iterations * STEPS * population
+    plan, shard = build(population, method="seeds" if population == 1 else "pbt")
+    train, whole = zip(*timed_generations(plan, shard, seconds), strict=True)
+    steps = plan.iterations * STEPS * population
     return {
         "train": steps / statistics.median(train),
         "best": steps / min(train),
         "whole": steps / statistics.median(whole),
-        "member": statistics.median(train) / resolved.iterations / population * 1e6,
+        "member": statistics.median(train) / plan.iterations / population * 1e6,
         "compile": shard.compile_seconds,
         "devices": shard.devices,
     }
@@ -121,10 +121,10 @@ def epochs(options: argparse.Namespace) -> None:
     """Members that make as many epochs each, and members that differ."""
     rows, base = [], 0.0
     for name, drawn in (("4 each", {}), ("1 to 7, drawn", {"epochs": {"low": 1, "high": 7, "integer": True}})):
-        resolved, shard = build(options.populations[-1], method="seeds", space=drawn)
-        mean = float(resolved.evolver.init((0, 0, 0), shard.uid)[1]["epochs"].mean())
-        train, _ = zip(*timed_generations(resolved, shard, options.seconds), strict=True)
-        took = statistics.median(train) / resolved.iterations / len(shard.uid) / mean * 1e6
+        plan, shard = build(options.populations[-1], method="seeds", space=drawn)
+        mean = float(plan.evolver.init((0, 0, 0), shard.uid)[1]["epochs"].mean())
+        train, _ = zip(*timed_generations(plan, shard, options.seconds), strict=True)
+        took = statistics.median(train) / plan.iterations / len(shard.uid) / mean * 1e6
         base = base or took
         rows.append([name, f"{mean:.2f}", f"{took:,.0f}", f"{took / base:.2f}"])
     columns = ["epochs", "mean", "µs per member and epoch", "against 4 each"]

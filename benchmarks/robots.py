@@ -27,14 +27,14 @@ PEER = Path(__file__).with_name("baselines") / "brax_ppo.py"
 def cell(options: argparse.Namespace) -> dict[str, float]:
     """Steps per second of a population, aggregate: of training alone, and of all; seconds of compilation, and bytes."""
     from shoal.experiment.experiment import Experiment, Fitness
-    from shoal.experiment.resolve import resolve
+    from shoal.experiment.plan import make_plan
     from shoal.members.devices import prepare
 
     prepare()
     steps = options.environments * options.unroll * options.updates
     config = {"environments": options.environments, "rollout": options.unroll, "minibatches": options.minibatches}
     config |= {"layers": options.layers, "normalise_observations": True}
-    resolved = resolve(
+    plan = make_plan(
         Experiment(
             env=options.env,
             method="seeds" if options.cell == 1 else "pbt",
@@ -45,8 +45,8 @@ def cell(options: argparse.Namespace) -> dict[str, float]:
             fitness=Fitness(episodes=options.episodes),
         )
     )
-    shard = resolved.kind.shard(resolved.members(), resolved.setup)
-    train, whole = zip(*timed_generations(resolved, shard, options.seconds), strict=True)
+    shard = plan.kind.shard(plan.members(), plan.setup)
+    train, whole = zip(*timed_generations(plan, shard, options.seconds), strict=True)
     return {
         "train": options.cell * steps / statistics.median(train),
         "whole": options.cell * steps / statistics.median(whole),

@@ -55,7 +55,9 @@ def _decades(skill: np.ndarray, hyper: dict[str, np.ndarray]) -> np.ndarray:
     return np.log10(hyper["learning_rate"]) - np.log10(2e-3) + skill
 
 
-def live(evolver: PureEvolver, seed: int, members: int, generations: int, shared: float, noise: bool) -> dict[str, float]:
+def live(
+    evolver: PureEvolver, seed: int, members: int, generations: int, shared: float, noise: bool
+) -> dict[str, float]:
     """The figures of one population."""
     chance, everybody = np.random.default_rng(seed), np.arange(members)
     spread = np.sqrt(shared / (1 - shared) * (ERROR**2 + (FASTEST / 4) ** 2 / 2))

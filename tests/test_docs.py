@@ -30,7 +30,7 @@ from shoal.core.yaml_text import parse
 from shoal.environments.levels import Levels
 from shoal.experiment.experiment import Checkpoint, ExchangeSettings, Experiment, Fitness, WeightsAndBiases
 from shoal.experiment.files import from_dict, load
-from shoal.experiment.resolve import resolve
+from shoal.experiment.plan import make_plan
 from shoal.experiment.rules import check
 from shoal.methods import METHODS
 from shoal.methods.es import EsHyper
@@ -201,7 +201,7 @@ def test_yaml_is_an_experiment(block: str, monkeypatch: pytest.MonkeyPatch) -> N
             pytest.skip(
                 "Stable-Baselines3 is not installed here, and SHOAL_SB3_PYTHON names no interpreter that has it"
             )
-        trained = resolve(replace(experiment, python=SB3))
+        trained = make_plan(replace(experiment, python=SB3))
         assert isinstance(trained.learner, Trainers)
         trained.learner.close()
         return

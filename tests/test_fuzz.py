@@ -27,7 +27,7 @@ from shoal.core.evolution import ChampionSoFar
 from shoal.core.interrupts import BAD_INPUT, DONE
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import load
-from shoal.experiment.resolve import resolve
+from shoal.experiment.plan import make_plan
 from shoal.experiment.trust import open_run
 from shoal.report.page import write_report
 from shoal.report.run import print_schedule
@@ -128,9 +128,9 @@ def taken(reader: Callable[..., Any], *arguments: Any) -> Any:
 
 def resolved(experiment: Experiment) -> bool:
     """Whether an experiment names what there is."""
-    made = taken(resolve, experiment)
+    made = taken(make_plan, experiment)
     if made is not None:
-        made.close()
+        made.kind.close()
     return made is not None
 
 
@@ -182,7 +182,7 @@ def schedule(run: Path) -> Any:
 def resume(run: Path) -> Any:
     """All that is read before a run goes on."""
     experiment = open_run(run, trust_code=False)
-    resolve(experiment).kind.close()
+    make_plan(experiment).kind.close()
     files = RunDirectory(run, experiment.checkpoint.keep, Staging(run, "resume"))
     notes: list[str] = []
     state, manifest = files.checkpoints.load(files.checkpoints.newest(notes.append), PARTS)

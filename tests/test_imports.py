@@ -155,7 +155,7 @@ def test_light_imports(statement):
 
 
 def test_training_without_what_it_does_not_use():
-    loaded = modules_after("import shoal.run.loop, shoal.experiment.resolve")
+    loaded = modules_after("import shoal.run.loop, shoal.experiment.plan")
     assert not loaded & {"brax", "mujoco", "matplotlib", "imageio", "gymnax", "gymnasium", "mpi4py"}
 
 

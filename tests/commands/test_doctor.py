@@ -23,7 +23,7 @@ from shoal.commands.checks import Finding
 from shoal.core.evolution import Range, Selection
 from shoal.distributed import directory
 from shoal.experiment.experiment import Checkpoint, Experiment, Fitness
-from shoal.experiment.resolve import resolve
+from shoal.experiment.plan import make_plan
 from shoal.methods.explore import Mutate, Perturb
 
 TINY = {"layers": [4], "rollout": 8, "environments": 2, "minibatches": 1}
@@ -34,7 +34,7 @@ BASE = Experiment(env="CartPole-v1", population=4, generations=5, interval=64, c
 
 def about(check: Callable[..., Any], *more: Any, **changes: Any) -> list[Finding]:
     """What one check says of the base experiment with these changes."""
-    return list(check(resolve(replace(BASE, **of_method(changes))), *more))
+    return list(check(make_plan(replace(BASE, **of_method(changes))), *more))
 
 
 def marked(findings: list[Finding], mark: str) -> str:
@@ -167,7 +167,7 @@ def test_the_rollouts_of_images_are_told() -> None:
 def test_the_checkpoint_is_as_large_as_foretold(tmp_path: Path) -> None:
     experiment = replace(BASE, generations=1, run_dir=str(tmp_path / "run"), final_episodes=1, config={})
     size = sum(part.stat().st_size for part in train(experiment).run_dir.glob("checkpoints/*/*.safetensors"))
-    text = next(text for _, topic, text in checks.storage(resolve(experiment)) if topic == "disk")
+    text = next(text for _, topic, text in checks.storage(make_plan(experiment)) if topic == "disk")
     number, unit = text.split("checkpoints of ")[1].split()[:2]
     foretold = float(number) * {"kB": 1e3, "MB": 1e6}[unit]
     assert 0.8 * size < foretold < 1.2 * size

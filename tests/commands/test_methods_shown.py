@@ -108,9 +108,9 @@ def displayed(method: str, metrics: dict[str, float], generation: int = 0) -> st
     console = Screen(file=StringIO(), force_terminal=True, width=100, color_system=None)
     display = Display(console)
     experiment = tiny(method=method, generations=3)
-    resolved = SimpleNamespace(experiment=experiment, steps=64, method=registry.method(method))
+    plan = SimpleNamespace(experiment=experiment, steps=64, method=registry.method(method))
     values = {name: np.array([value]) for name, value in metrics.items()}
-    display.start(Start(resolved, 1, Path("somewhere"), 0))  # type: ignore[arg-type]
+    display.start(Start(plan, 1, Path("somewhere"), 0))  # type: ignore[arg-type]
     display.generation(ended(generation, np.array([7.0]), values, {"diversity": np.array([0.5])}))
     display.finish(None)
     return re.sub(r"\x1b\[[?\d;]*\w", "", console.file.getvalue())  # type: ignore[attr-defined]

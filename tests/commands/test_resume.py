@@ -277,7 +277,7 @@ def test_runs_that_name_no_place_take_one_each(tmp_path: Path, monkeypatch: pyte
     """Also where both of them have found the same one to be free."""
     monkeypatch.chdir(tmp_path)
     find, stale = beginning._free_place, ["runs/CartPole-v1-ppo-0"]
-    monkeypatch.setattr(beginning, "_free_place", lambda resolved: stale.pop() if stale else find(resolved))
+    monkeypatch.setattr(beginning, "_free_place", lambda plan: stale.pop() if stale else find(plan))
     other = Meanwhile(["train", "--quiet", *settings()])
     stale *= 2
     assert train(tiny(), [other]).run_dir == Path("runs/CartPole-v1-ppo-0")

@@ -28,7 +28,7 @@ from shoal.core.errors import BadField
 from shoal.distributed.directory import probe
 from shoal.distributed.lease import Lease
 from shoal.experiment.files import dump
-from shoal.experiment.resolve import resolve
+from shoal.experiment.plan import make_plan
 from shoal.records.screen import Output
 from shoal.run import control
 
@@ -113,7 +113,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch
 
 def test_a_run_of_another_experiment_is_not_the_studys(tmp_path: Path) -> None:
     """Neither is it counted, nor does it go on; what it names is not imported, and it stays as it is."""
-    made = resolve(tiny()).experiment  # as the study would
+    made = make_plan(tiny()).experiment  # as the study would
     path, run = file(tmp_path, arms={"pbt": {}}), forged(tmp_path / "out/runs/pbt/0")
     loud(tmp_path / "evil", heard := tmp_path / "heard")
     (run / "checkpoints/00000000").mkdir(parents=True)

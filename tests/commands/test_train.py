@@ -221,7 +221,7 @@ def test_a_run_goes_on_when_nobody_reads(tmp_path: Path, capfd: pytest.CaptureFi
 
 def test_an_interval_is_rounded_up_and_that_is_said(tmp_path: Path) -> None:
     parts, console = build_run(tiny(interval=65)), Screen(file=StringIO(), width=200)
-    Display(console).start(Start(parts.resolved, 2, tmp_path, 0))
+    Display(console).start(Start(parts.plan, 2, tmp_path, 0))
     assert "2 generations of 96 steps each" in console.file.getvalue()  # type: ignore[attr-defined]
     assert "interval 65 is rounded up to 96: whole rollouts" in console.file.getvalue()  # type: ignore[attr-defined]
     assert (parts.steps, parts.iterations) == (96, 3)
@@ -232,7 +232,7 @@ def test_live_view() -> None:
     console = Screen(file=StringIO(), force_terminal=True, width=100, color_system=None)
     display = Display(console)
 
-    class Resolved:
+    class Plan:
         experiment, steps = tiny(generations=3), 64
         method = Pbt()
 
@@ -243,7 +243,7 @@ def test_live_view() -> None:
         parents = type("Cards", (), {"uid": np.array([1, 1, 1, 3])})
         copied, metrics = np.array([True, False, True, False]), {"steps/broken": np.float32([0, 0.1, 0, 1e-6])}
 
-    display.start(Start(Resolved(), 2, Path("somewhere"), 0))  # type: ignore[arg-type]
+    display.start(Start(Plan(), 2, Path("somewhere"), 0))  # type: ignore[arg-type]
     display.progress(0, "train", 0.5)
     display.generation(Event())  # type: ignore[arg-type]
     display.generation(Event())  # type: ignore[arg-type]

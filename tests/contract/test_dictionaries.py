@@ -30,7 +30,7 @@ from shoal.environments import registry
 from shoal.environments.guard import guarded
 from shoal.environments.host import HostEnvironment
 from shoal.environments.measurement import Measurement
-from shoal.experiment.resolve import resolve
+from shoal.experiment.plan import make_plan
 from shoal.methods.dvd import Dvd
 from shoal.rl.independent import independent
 from shoal.run.champion import load_champion
@@ -243,8 +243,8 @@ CONFIG = {"layers": [8], "rollout": 16, "environments": 2} | REPLAY
 
 
 def test_what_is_seen_is_told() -> None:
-    resolved = resolve(tiny(env=in_parts, agent="td3", config=CONFIG | ASYMMETRIC))
-    (found,) = checks.observations(resolved)
+    plan = make_plan(tiny(env=in_parts, agent="td3", config=CONFIG | ASYMMETRIC))
+    (found,) = checks.observations(plan)
     whole = "state (2,) float32, privileged_state (1,) float32, bytes (2, 2) uint8"
     assert (found.mark, found.text) == ("✓", f"{whole}; policies see state")
     with pytest.raises(BadInput, match=re.escape(f"its observations are no grid, but {whole}")):

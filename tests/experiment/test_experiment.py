@@ -20,7 +20,7 @@ from shoal.core.yaml_text import plain, read_yaml
 from shoal.experiment import registry
 from shoal.experiment.experiment import Checkpoint, ExchangeSettings, Experiment, Fitness, WeightsAndBiases
 from shoal.experiment.files import assign, blame, dump, from_dict, load, of_run, to_dict
-from shoal.experiment.resolve import resolve
+from shoal.experiment.plan import make_plan
 from shoal.methods.explore import EXPLORERS, Explorer, Gaussian, Mutate, Perturb
 from shoal.methods.pbt import Pbt
 from shoal.methods.seeds import Schedule
@@ -172,9 +172,9 @@ def test_numbers_without_a_dot(tmp_path: Path) -> None:
 )
 def test_members_play_more_episodes_where_that_costs_no_time(fields: dict, episodes: int) -> None:
     """On the device, unless an episode of each is all that members ever do."""
-    resolved = resolve(from_dict({"env": "CartPole-v1", "population": 4} | fields))
-    assert resolved.measurement.episodes == resolved.experiment.fitness.episodes == episodes
-    resolved.kind.close()
+    plan = make_plan(from_dict({"env": "CartPole-v1", "population": 4} | fields))
+    assert plan.measurement.episodes == plan.experiment.fitness.episodes == episodes
+    plan.kind.close()
 
 
 @pytest.mark.parametrize(
@@ -207,12 +207,12 @@ def test_flags_may_come_in_any_order() -> None:
 
 def test_resolved_experiment_is_the_same_run() -> None:
     """What a run writes holds every default, and resolves to itself."""
-    resolved = build_run(tiny()).experiment
-    again = build_run(from_dict(read_yaml(dump(resolved)))).experiment
-    assert dump(again) == dump(resolved)
-    assert resolved.env == "gymnax:CartPole-v1"
-    assert resolved.hyper.keys() | resolved.space.keys() == set(build_run(tiny()).agent.hyper._fields)  # type: ignore[union-attr]
-    assert resolved.config["activation"] == "tanh"
+    plan = build_run(tiny()).experiment
+    again = build_run(from_dict(read_yaml(dump(plan)))).experiment
+    assert dump(again) == dump(plan)
+    assert plan.env == "gymnax:CartPole-v1"
+    assert plan.hyper.keys() | plan.space.keys() == set(build_run(tiny()).agent.hyper._fields)  # type: ignore[union-attr]
+    assert plan.config["activation"] == "tanh"
 
 
 # --------------------------------------------------------------------------------------- flags
@@ -461,7 +461,7 @@ def test_errors_of_building_name_them_too(tmp_path: Path, text: str, line: int, 
 
 def test_an_environment_that_is_made_already() -> None:
     with pytest.raises(BadInput, match="^env: is a CartPoleEnv that is made already.*; give its class, or a function"):
-        resolve(tiny(env=CartPoleEnv()))
+        make_plan(tiny(env=CartPoleEnv()))
 
 
 def test_flags_are_not_blamed_on_the_file(tmp_path: Path) -> None:
@@ -507,8 +507,8 @@ def test_empty_file_is_the_usual_experiment(tmp_path: Path) -> None:
 
 def test_default_run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    resolved = resolve(tiny())
-    given = resolved._replace(experiment=replace(resolved.experiment, env="gym:ALE/Pong-v5", seed=3))
+    plan = make_plan(tiny())
+    given = plan._replace(experiment=replace(plan.experiment, env="gym:ALE/Pong-v5", seed=3))
     assert start._free_place(given) == Path("runs/ALE-Pong-v5-ppo-3")
     (tmp_path / "runs/ALE-Pong-v5-ppo-3").mkdir(parents=True)
     assert start._free_place(given) == Path("runs/ALE-Pong-v5-ppo-3-2")

@@ -9,7 +9,7 @@ from support.runs import tiny
 
 from shoal.environments.measurement import Measurement
 from shoal.experiment.experiment import Fitness
-from shoal.experiment.resolve import resolve
+from shoal.experiment.plan import make_plan
 from shoal.members.foreign import ForeignShard
 from shoal.members.shard import Setup
 
@@ -18,7 +18,7 @@ SUPPORT = str(Path(__file__).parents[1] / "support")
 
 def shard_of(monkeypatch, place: Path, name: str = "Sound", **options) -> ForeignShard:
     monkeypatch.syspath_prepend(SUPPORT)
-    kind = resolve(tiny(agent=f"trainers:{name}", env="", config={}, fitness=Fitness())).kind
+    kind = make_plan(tiny(agent=f"trainers:{name}", env="", config={}, fitness=Fitness())).kind
     return kind.shard([np.arange(2)], Setup(0, Measurement(), 8, logs=lambda: place, **options))
 
 

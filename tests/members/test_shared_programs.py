@@ -11,7 +11,7 @@ from support.runs import CONFIG, SETTINGS, tiny
 
 from shoal.agents.ppo import Config
 from shoal.experiment.experiment import Fitness
-from shoal.experiment.resolve import resolve
+from shoal.experiment.plan import make_plan
 
 OTHERS = {
     "layers": [9],
@@ -27,10 +27,10 @@ NO_PROGRAM = ("network", "actor", "critic")  # of one's own; of observations tha
 
 def keys(**changes: Any) -> dict[str, Any]:
     """Of the programs of a tiny run, by their names."""
-    resolved = resolve(tiny(**changes))
+    plan = make_plan(tiny(**changes))
     with pytest.MonkeyPatch.context() as patch:
         share(patch)
-        shard = resolved.kind.shard(resolved.members(), resolved.setup)
+        shard = plan.kind.shard(plan.members(), plan.setup)
     holders = (shard, shard.rollouts)
     return {n: x._key for holder in holders for n, x in vars(holder).items() if isinstance(x, SharedProgram)}
 

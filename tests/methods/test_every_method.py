@@ -19,8 +19,8 @@ from shoal.agents.policy import policy
 from shoal.agents.td3 import td3
 from shoal.core.evolution import Cards, Decision, Range, Recombination
 from shoal.core.types import SearchLearner
+from shoal.experiment.plan import make_plan
 from shoal.experiment.registry import method
-from shoal.experiment.resolve import resolve
 from shoal.methods import METHODS
 from shoal.methods.method import Method
 
@@ -175,7 +175,7 @@ def test_where_members_begin(name: str) -> None:
         e = tiny(
             method={"name": name, "first_values": value} | USUAL.get(name, {}), space=space, population=16, hyper={}
         )
-        first[value] = resolve(e).evolver.init((0, 0), np.arange(16))[1]
+        first[value] = make_plan(e).evolver.init((0, 0), np.arange(16))[1]
     there = {"learning_rate": np.float32(3e-4), "discount": np.float32(0.9), "epochs": 2}
     usual = {value: np.stack([first[value][x] == there[x] for x in there]) for value in first}
     assert not usual["range"][:2].any() and usual["range"][2].all() and usual["usual"].all()

@@ -21,8 +21,8 @@ from shoal.records.screen import Screen
 def test_the_bar_never_runs_backwards() -> None:
     """Through two generations and the last test."""
     display = Display(Screen(file=StringIO(), width=100))
-    resolved: Any = SimpleNamespace(experiment=tiny(), method=Pbt(), steps=64)
-    display.start(Start(resolved, 1, Path("somewhere"), 0))
+    plan: Any = SimpleNamespace(experiment=tiny(), method=Pbt(), steps=64)
+    display.start(Start(plan, 1, Path("somewhere"), 0))
     seen = []
 
     def share() -> float:
@@ -47,8 +47,8 @@ def test_the_time_left_falls_and_fits_into_a_narrow_terminal(monkeypatch: pytest
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
     console = Screen(file=StringIO(), width=60)
     display = Display(console)
-    resolved: Any = SimpleNamespace(experiment=tiny(generations=5), method=Pbt(), steps=64)
-    display.start(Start(resolved, 1, Path("somewhere"), 0))
+    plan: Any = SimpleNamespace(experiment=tiny(generations=5), method=Pbt(), steps=64)
+    display.start(Start(plan, 1, Path("somewhere"), 0))
     told = []
 
     def show(seconds: float, phase: str) -> None:

@@ -18,7 +18,7 @@ import shoal
 from shoal import BadInput, Generation, Recorder, Spec, evaluate, load_run, resume, train
 from shoal.core.atomic import seal, unseal
 from shoal.core.evolution import Cards, ChampionSoFar
-from shoal.experiment.resolve import resolve
+from shoal.experiment.plan import make_plan
 from shoal.run.result import summarise
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
@@ -91,7 +91,7 @@ def test_a_result_names_parts_as_files_do() -> None:
     """Not by where they lie in memory, which differs from run to run."""
     nothing = np.zeros(2)
     cards = Cards(np.arange(2), nothing, nothing, nothing, nothing, nothing, {})
-    summary = summarise(resolve(tiny(env=in_parts)), cards, ChampionSoFar(), 1, {}, 0, 0.0, 0.0)
+    summary = summarise(make_plan(tiny(env=in_parts)), cards, ChampionSoFar(), 1, {}, 0, 0.0, 0.0)
     assert (summary["env"], summary["agent"]) == ("support.parts:in_parts", "ppo")
 
 

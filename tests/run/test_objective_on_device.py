@@ -18,7 +18,7 @@ from shoal.core.spec import Continuous, Spec
 from shoal.environments import registry
 from shoal.environments.device import DeviceEnvironment
 from shoal.experiment.experiment import Fitness
-from shoal.experiment.resolve import resolve
+from shoal.experiment.plan import make_plan
 from shoal.run.loop import train
 
 LENGTH, STEP = 5, 0.25
@@ -81,7 +81,7 @@ def test_an_evolution_strategy_climbs_by_it(tmp_path: Path) -> None:
 )
 def test_what_cannot_be(fitness: Fitness, said: str) -> None:
     with pytest.raises(BadInput, match="fitness.objective") as refused:
-        resolve(tiny(env=climb, fitness=fitness))
+        make_plan(tiny(env=climb, fitness=fitness))
     assert said in str(refused.value)
 
 
@@ -101,4 +101,4 @@ def test_brax_tells_its_metrics() -> None:
     for _ in range(3):
         state = step(jax.random.key(1), state, jnp.ones(3))[0]
     np.testing.assert_allclose(environment.info(state)["x_position"], state[0].pipeline_state.x.pos[0, 0], rtol=1e-6)
-    resolve(tiny(env="brax:hopper", fitness=Fitness(objective="x_position"), config={}))
+    make_plan(tiny(env="brax:hopper", fitness=Fitness(objective="x_position"), config={}))

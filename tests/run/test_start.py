@@ -22,7 +22,7 @@ from shoal.core.errors import BadInput
 from shoal.distributed.processes import Processes
 from shoal.environments.levels import Levels
 from shoal.experiment.experiment import Experiment
-from shoal.experiment.resolve import resolve
+from shoal.experiment.plan import make_plan
 from shoal.run.control import Control
 from shoal.run.loop import resume, train
 from shoal.run.origin import read_origin
@@ -185,7 +185,7 @@ def test_what_does_not_fit_is_told(
 ) -> None:
     monkeypatch.chdir(first.parent)
     with pytest.raises(BadInput, match=f"^start.*{said}") as error:
-        read_origin(resolve(after(first, **changes)))
+        read_origin(make_plan(after(first, **changes)))
     assert len(str(error.value).splitlines()) == 1
 
 
@@ -212,13 +212,13 @@ def test_nobody_is_measured_on_levels_that_it_has_learned(
     with (first / "experiment.yaml").open("a") as file:
         file.write(f"{LEVELS}\n")
     levels = Levels(**{"train": (0, 5), "validation": (10, 15), "test": (20, 30)} | changes)
-    resolved = resolve(after(first, start=str(first / part), levels=levels))
+    plan = make_plan(after(first, start=str(first / part), levels=levels))
     if not said:
-        assert read_origin(resolved) is not None
-        assert [x.topic for x in beginning(resolved)] == ["start"]
+        assert read_origin(plan) is not None
+        assert [x.topic for x in beginning(plan)] == ["start"]
         return
     with pytest.raises(BadInput, match=f"^{said}") as error:
-        read_origin(resolved)
+        read_origin(plan)
     assert len(str(error.value).splitlines()) == 1
 
 
@@ -231,23 +231,23 @@ def test_nor_on_those_of_a_run_before(first: Path, tmp_path: Path, between: str)
             file.write(f"{added}\n")
     levels = Levels(train=(0, 5), validation=(60, 65), test=(5, 15))
     with pytest.raises(BadInput, match=rf"levels.test = \[5, 15\]: has levels that {first} trained on, \[0, 10\]"):
-        read_origin(resolve(after(second, levels=levels)))
+        read_origin(make_plan(after(second, levels=levels)))
     shutil.rmtree(first)
-    assert read_origin(resolve(after(second, levels=levels))) is not None  # nobody knows any more
+    assert read_origin(make_plan(after(second, levels=levels))) is not None  # nobody knows any more
 
 
 def test_the_doctor_doubts_levels_that_were_all_trained_on(first: Path) -> None:
     for part in ("", "champion"):
-        _, found = beginning(resolve(after(first, start=str(first / part), levels=Levels())))
+        _, found = beginning(make_plan(after(first, start=str(first / part), levels=Levels())))
         assert (found.mark, found.topic) == ("!", "levels") and "had no levels" in found.text
 
 
 def test_the_doctor_says_with_what_a_run_begins(first: Path) -> None:
-    (found,) = beginning(resolve(after(first)))
+    (found,) = beginning(make_plan(after(first)))
     assert (found.mark, found.text) == ("✓", f"with what {first} had learned after generation 1")
-    (found,) = beginning(resolve(after(first, start="nowhere")))
+    (found,) = beginning(make_plan(after(first, start="nowhere")))
     assert found.mark == "✗" and "there is no run" in found.text
-    assert list(beginning(resolve(tiny()))) == []
+    assert list(beginning(make_plan(tiny()))) == []
 
 
 def test_the_flag(first: Path) -> None:
@@ -260,4 +260,4 @@ def test_a_damaged_run_is_told(first: Path) -> None:
     for path in (first / "checkpoints").rglob("shard-0000.safetensors"):
         path.write_bytes(b"nothing")
     with pytest.raises(BadInput, match=r"^start.*no whole checkpoint"):
-        read_origin(resolve(after(first)))
+        read_origin(make_plan(after(first)))

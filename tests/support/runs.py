@@ -22,7 +22,7 @@ from shoal.core.atomic import Staging
 from shoal.core.evolution import Cards, ChampionSoFar
 from shoal.distributed.processes import Processes
 from shoal.experiment.experiment import Checkpoint, Experiment, Fitness
-from shoal.experiment.resolve import resolve
+from shoal.experiment.plan import make_plan
 from shoal.records.generation import Generation
 from shoal.records.recorder import Recorder
 
@@ -67,11 +67,11 @@ def of_method(changes: dict[str, Any]) -> dict[str, Any]:
 
 def build_run(experiment: Experiment) -> Any:
     """All that an experiment names, and the shard of its members."""
-    resolved = resolve(experiment)
+    plan = make_plan(experiment)
     with Processes(experiment, lambda: None, lambda message: None) as processes:
-        shard = processes.shard(resolved, lambda result, done: None)
-    parts = {name: getattr(resolved.kind, name, None) for name in ("agent", "learner", "environment")}
-    return SimpleNamespace(**resolved._asdict(), **parts, resolved=resolved, shard=shard)
+        shard = processes.shard(plan, lambda result, done: None)
+    parts = {name: getattr(plan.kind, name, None) for name in ("agent", "learner", "environment")}
+    return SimpleNamespace(**plan._asdict(), **parts, plan=plan, shard=shard)
 
 
 def flags(run_dir: Path, *more: str, **changes: Any) -> list[str]:

@@ -32,7 +32,7 @@ from shoal.core.errors import BadInput
 from shoal.core.evolution import Range
 from shoal.core.interrupts import Failed, Interrupted
 from shoal.experiment.experiment import Experiment, Fitness
-from shoal.experiment.resolve import resolve
+from shoal.experiment.plan import make_plan
 from shoal.members.foreign import ForeignShard
 from shoal.records.generation import Generation
 from shoal.records.recorder import Recorder
@@ -532,17 +532,17 @@ def test_what_cannot_be(changes: dict[str, Any], message: str, tmp_path: Path) -
 )
 def test_what_a_trainer_cannot_say_of_itself(about: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInput, match=f"^{message}") as caught:
-        resolve(bandit(None, agent="support.trainers:Told", config=about))
+        make_plan(bandit(None, agent="support.trainers:Told", config=about))
     assert "\n" not in str(caught.value) and not servers()
 
 
 def test_what_a_trainer_can_say_of_itself(tmp_path: Path) -> None:
     """Ranges as in a file, and no limits."""
     about = {"space": {"rate": [1e-3, 1, "log"], "momentum": [0, 0.95]}, "limits": None}
-    resolved = resolve(bandit(None, agent="support.trainers:Told", config=about))
-    resolved.kind.close()
-    assert resolved.experiment.space == {"rate": Range(1e-3, 1.0, "log"), "momentum": Range(0.0, 0.95)}
-    assert resolved.kind.tunable.limits == {}
+    plan = make_plan(bandit(None, agent="support.trainers:Told", config=about))
+    plan.kind.close()
+    assert plan.experiment.space == {"rate": Range(1e-3, 1.0, "log"), "momentum": Range(0.0, 0.95)}
+    assert plan.kind.tunable.limits == {}
 
 
 def test_errors_of_a_trainer_end_a_command_with_one_line(tmp_path: Path) -> None:

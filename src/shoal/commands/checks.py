@@ -19,7 +19,7 @@ from shoal.core.evolution import Cards, Decision, Explore, Range, Select
 from shoal.core.spec import told
 from shoal.core.visible import readable
 from shoal.distributed.directory import is_kept, probe
-from shoal.experiment.resolve import Resolved
+from shoal.experiment.plan import Plan
 from shoal.members.devices import free_memory
 from shoal.methods import explore as explorers
 from shoal.methods import select as selectors
@@ -48,28 +48,28 @@ problem = partial(Finding, "✗")  # in the way of the run
 # ------------------------------------------------------------------------------------------ the machine
 
 
-def size(resolved: Resolved) -> Iterator[Finding]:
+def size(plan: Plan) -> Iterator[Finding]:
     """How much there is to do, and whether the interval is what was written."""
-    e, steps = resolved.experiment, resolved.steps
+    e, steps = plan.experiment, plan.steps
     what, generations = f"{e.population} × {e.agent} on {e.env}", many(e.generations, "generation")
-    if steps is None:
-        episodes = many(resolved.measurement.episodes, "episode")
+    if not steps:
+        episodes = many(plan.measurement.episodes, "episode")
         yield fine("size", f"{what} by {e.method_name}, {generations} of {episodes} each")
         return
     total = e.population * e.generations * steps
     yield fine("size", f"{what}, {generations} of {steps:,} steps each, {total:,} steps in all")
     if steps != e.interval:
         say = doubt if steps > 1.25 * e.interval else fine
-        rollout = steps // resolved.iterations
+        rollout = steps // plan.iterations
         yield say("interval", f"{e.interval:,} is rounded up to {steps:,}: whole rollouts of {rollout:,} steps")
 
 
-def beginning(resolved: Resolved) -> Iterator[Finding]:
+def beginning(plan: Plan) -> Iterator[Finding]:
     """What members begin with, where that is not nothing."""
     try:
-        if origin := read_origin(resolved):
+        if origin := read_origin(plan):
             yield fine("start", f"with what {origin.run} had learned after generation {origin.generation}")
-            e = resolved.experiment
+            e = plan.experiment
             if e.levels is not None and experiment_behind(str(e.start)).levels is None:
                 text = "that run had no levels, and has drawn from all: validation and test are not new to its members"
                 yield doubt("levels", text)
@@ -77,9 +77,9 @@ def beginning(resolved: Resolved) -> Iterator[Finding]:
         yield problem("start", str(error))
 
 
-def devices(resolved: Resolved) -> Iterator[Finding]:
+def devices(plan: Plan) -> Iterator[Finding]:
     """How the members are spread."""
-    n, used, kind = resolved.experiment.population, resolved.kind.devices(resolved.members()), resolved.kind.compiled
+    n, used, kind = plan.experiment.population, plan.kind.devices(plan.members()), plan.kind.compiled
     if kind is None:
         yield fine("trainers", f"{many(n, 'member')}; processes: {used}")
         return
@@ -92,30 +92,30 @@ def devices(resolved: Resolved) -> Iterator[Finding]:
         full = math.ceil(n / present) * present
         yield doubt("devices", f"{text}: {n} does not divide over more; a population of {full} would use them all")
     if not kind.on_device:
-        copies = kind.copies(n, used, resolved.measurement.episodes)
+        copies = kind.copies(n, used, plan.measurement.episodes)
         yield fine("environment", f"{copies} copies step outside the device: expect most of the time to go there")
 
 
-def observations(resolved: Resolved) -> Iterator[Finding]:
+def observations(plan: Plan) -> Iterator[Finding]:
     """What there is to see, and what policies see of it."""
-    if (kind := resolved.kind.compiled) is None:
+    if (kind := plan.kind.compiled) is None:
         return  # theirs
     sees = kind.agent.sees
     part = f"; policies see {', '.join(sees)}" if sees else ""
     yield fine("observations", f"{told(kind.spec.obs)}{part}")
 
 
-def place(resolved: Resolved) -> Iterator[Finding]:
+def place(plan: Plan) -> Iterator[Finding]:
     """Whether the run can be written where it is to be; of a workspace, see `processes`."""
-    if resolved.experiment.exchange.name != "directory" and not os.access(folder := _folder(resolved), os.W_OK):
+    if plan.experiment.exchange.name != "directory" and not os.access(folder := _folder(plan), os.W_OK):
         yield problem("run_dir", f"{folder} cannot be written, where the run is to be")
 
 
-def storage(resolved: Resolved) -> Iterator[Finding]:
+def storage(plan: Plan) -> Iterator[Finding]:
     """Memory and disk."""
-    if (kind := resolved.kind.compiled) is None:
+    if (kind := plan.kind.compiled) is None:
         return  # theirs, which nobody knows beforehand
-    e, spec, agent = resolved.experiment, kind.spec, kind.agent
+    e, spec, agent = plan.experiment, kind.spec, kind.agent
     n, copies = e.population, agent.environments
     members, replay = kind.memory(n)
     state = members + n * copies * kind.world()
@@ -131,12 +131,12 @@ def storage(resolved: Resolved) -> Iterator[Finding]:
     need = (e.checkpoint.keep + 1) * checkpoint + e.generations * n * 1000  # the lines of the records
     kept = f"{many(e.checkpoint.keep, 'checkpoint')} of {readable(checkpoint)}"
     text = f"about {readable(need)} for {kept} and the records"
-    yield _fits("disk", text, need, shutil.disk_usage(_folder(resolved)).free)
+    yield _fits("disk", text, need, shutil.disk_usage(_folder(plan)).free)
 
 
-def processes(resolved: Resolved) -> Iterator[Finding]:
+def processes(plan: Plan) -> Iterator[Finding]:
     """Whether the processes of the run will see one another."""
-    e = resolved.experiment
+    e = plan.experiment
     if e.exchange.name == "mpi":
         from shoal.distributed.mpi import library
 
@@ -154,16 +154,16 @@ def processes(resolved: Resolved) -> Iterator[Finding]:
     elif e.exchange.name == "directory":
         for works, text in probe(Path(e.exchange.workspace or "")):
             yield (fine if works else problem)("workspace", text)
-        members, replay = resolved.kind.memory(e.population)
-        members -= replay if resolved.method.memory == "own" else 0
+        members, replay = plan.kind.memory(e.population)
+        members -= replay if plan.method.memory == "own" else 0
         kept = sum(is_kept(g, e.generations - 1, e.checkpoint.keep) for g in range(e.generations))
         text = f"a worker publishes {readable(members)} per generation and keeps up to {kept} of them there"
         yield fine("workspace", text)
 
 
-def _folder(resolved: Resolved) -> Path:
+def _folder(plan: Plan) -> Path:
     """The one that is there already, in which the run is to be."""
-    folder = Path(resolved.experiment.run_dir or "runs").absolute()
+    folder = Path(plan.experiment.run_dir or "runs").absolute()
     while not folder.exists():
         folder = folder.parent
     return folder
@@ -179,9 +179,9 @@ def _fits(topic: str, text: str, need: float, free: float | None) -> Finding:
 # ---------------------------------------------------------------------------------------------- evolution
 
 
-def evolution(resolved: Resolved) -> Iterator[Finding]:
+def evolution(plan: Plan) -> Iterator[Finding]:
     """Who will copy whom, how often, and whether it comes to that at all."""
-    e, method = resolved.experiment, resolved.method
+    e, method = plan.experiment, plan.method
     n, generations = e.population, many(e.generations, "generation")
     select = getattr(method, "select", None)  # of some methods; others decide in their evolver
     if isinstance(method, Schedule):
@@ -195,9 +195,9 @@ def evolution(resolved: Resolved) -> Iterator[Finding]:
         way = "every member explores in place" if select.explore else "every member goes its own way: a control"
         yield fine("selection", f"no member copies another; {way}")
         return
-    episodes = resolved.measurement.episodes if e.fitness.source == "evaluation" else 10
+    episodes = plan.measurement.episodes if e.fitness.source == "evaluation" else 10
     try:
-        counts, safe = _rehearse(resolved, select, episodes)
+        counts, safe = _rehearse(plan, select, episodes)
     except Exception as error:  # a selector of one's own
         yield problem("selection", f"it failed on invented cards: {type(error).__name__}: {error}")
         return
@@ -211,7 +211,7 @@ def evolution(resolved: Resolved) -> Iterator[Finding]:
     if not safe:
         yield doubt("selection", "the best member can be overwritten (the champion is saved, but lost to the run)")
     start_after = getattr(method, "start_after", 0)
-    first = max(1, math.ceil(start_after / (resolved.steps or 1)))
+    first = max(1, math.ceil(start_after / (plan.steps or 1)))
     if e.generations == 1:
         yield doubt("evolution", "never takes effect: there is no second generation")
     elif e.generations <= first:
@@ -221,11 +221,11 @@ def evolution(resolved: Resolved) -> Iterator[Finding]:
         yield fine("evolution", f"{times}, first after generation {first} of {e.generations}")
 
 
-def _rehearse(resolved: Resolved, select: Select | None, episodes: int) -> tuple[list[int], bool]:
+def _rehearse(plan: Plan, select: Select | None, episodes: int) -> tuple[list[int], bool]:
     """How many members copy when all of them clearly differ, and whether the best one never does."""
-    n, evolver, counts, safe = resolved.experiment.population, resolved.evolver, [], True
-    rows, steps = np.arange(n), np.full(n, resolved.steps or 1)
-    hyper = {name: np.full(n, x, np.float32) for name, x in resolved.kind.tunable.hyper._asdict().items()}
+    n, evolver, counts, safe = plan.experiment.population, plan.evolver, [], True
+    rows, steps = np.arange(n), np.full(n, plan.steps or 1)
+    hyper = {name: np.full(n, x, np.float32) for name, x in plan.kind.tunable.hyper._asdict().items()}
     deviation, played = np.full(n, 0.01 if episodes > 1 else np.nan), np.full(n, episodes)
     state, _ = evolver.init((0,), rows)
     for i in range(REHEARSALS):
@@ -242,12 +242,12 @@ def _rehearse(resolved: Resolved, select: Select | None, episodes: int) -> tuple
     return counts, safe
 
 
-def hyperparameters(resolved: Resolved) -> Iterator[Finding]:
+def hyperparameters(plan: Plan) -> Iterator[Finding]:
     """What is tuned, and whether the ranges let it."""
-    e, method = resolved.experiment, resolved.method
+    e, method = plan.experiment, plan.method
     if not method.tunes:
         return
-    space, explore = e.space or {}, getattr(method, "explore", None)
+    space, explore = plan.space, getattr(method, "explore", None)
     if not space:
         yield doubt("tuned", "nothing: space is empty, so that members differ by luck alone")
         return
@@ -257,7 +257,7 @@ def hyperparameters(resolved: Resolved) -> Iterator[Finding]:
     if keeps and not isinstance(getattr(method, "select", None), selectors.KeepWeights):
         yield doubt("exploration", "explore: keep copies values as they were drawn at the start, and finds no new")
     for name, r in space.items():
-        default = float(resolved.usual[name])
+        default = float(plan.usual[name])
         if r.start is not None and at_bound(r, np.array([r.start]))[0]:
             yield doubt(name, f"start = {r.start:g} lies at a bound: half of all perturbations come back from it")
         if r.low is not None and r.high is not None and not r.low <= default <= r.high:

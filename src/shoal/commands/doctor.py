@@ -22,7 +22,7 @@ from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed, Interrupted
 from shoal.experiment.experiment import Experiment, alone
 from shoal.experiment.make import recipe_of
-from shoal.experiment.resolve import Resolved, resolve
+from shoal.experiment.plan import Plan, make_plan
 from shoal.members.devices import prepare
 from shoal.records.generation import Generation
 from shoal.records.jsonl import read_lines
@@ -53,7 +53,7 @@ def examine(experiment: Experiment, arguments: Sequence[str], console: Screen) -
     arguments: those of `shoal train` that lead to it.
     """
     prepare()
-    resolved = resolve(experiment)
+    plan = make_plan(experiment)
     found: list[Finding] = []
 
     def tell(findings: Iterable[Finding]) -> None:
@@ -67,23 +67,23 @@ def examine(experiment: Experiment, arguments: Sequence[str], console: Screen) -
             found.append(finding)
 
     for check in CHECKS:
-        tell(check(resolved))
-    resolved.kind.close()
+        tell(check(plan))
+    plan.kind.close()
     if not any(f.mark == "✗" and f.topic == "memory" for f in found):  # what does not fit is not tried
-        if resolved.kind.compiled is None:
+        if plan.kind.compiled is None:
             with console.status("the trainer: does it keep what a member needs?"):
-                tell(try_trainer(resolved, {*(resolved.experiment.space or ()), *experiment.hyper}))
+                tell(try_trainer(plan, {*plan.space, *experiment.hyper}))
         with console.status("a dry run of two short generations"):
-            tell(list(dry_run(resolved)))
+            tell(list(dry_run(plan)))
     problems, doubts = (sum(f.mark == mark for f in found) for mark in "✗!")
     verdict = f"{problems} in the way of the run" if problems else f"it can be run: shoal train {shlex.join(arguments)}"
     console.print(f"{verdict}{f'; {doubts} worth a thought' if doubts else ''}", soft_wrap=True)
     return not problems
 
 
-def try_trainer(resolved: Resolved, names: Collection[str]) -> Iterator[Finding]:
+def try_trainer(plan: Plan, names: Collection[str]) -> Iterator[Finding]:
     """The quick part of the conformance kit (`shoal.testing`): do the hyperparameters of these names have an effect?"""
-    e = resolved.experiment
+    e = plan.experiment
     trainee = Trainee(recipe_of(e), e.python or sys.executable, min(e.interval, MOST), only=names)
     with closing(trainee):
         for check in QUICK:
@@ -105,12 +105,12 @@ class _Watch(Recorder):
         self.events.append(event)
 
 
-def dry_run(resolved: Resolved) -> Iterator[Finding]:
+def dry_run(plan: Plan) -> Iterator[Finding]:
     """Two short generations of the whole run, in a directory that is thrown away."""
-    e, watch, method = resolved.experiment, _Watch(), resolved.experiment.method
+    e, watch, method = plan.experiment, _Watch(), plan.experiment.method
     at_once = method | {"start_after": 0} if "start_after" in method else method
-    kind, rollouts = resolved.kind.compiled, min(resolved.iterations, ROLLOUTS)
-    interval = rollouts * resolved.steps // resolved.iterations if resolved.steps else e.interval
+    kind, rollouts = plan.kind.compiled, min(plan.iterations, ROLLOUTS)
+    interval = rollouts * plan.steps // plan.iterations if plan.steps else e.interval
     with tempfile.TemporaryDirectory(prefix="shoal-doctor-") as folder:
         short = replace(
             alone(e, e.shards),
@@ -136,29 +136,29 @@ def dry_run(resolved: Resolved) -> Iterator[Finding]:
         made, seconds = watch.events[0].steps, timings[1]["seconds"]
         yield fine("time", f"two intervals of {made:,} steps took {seconds:.0f} s, their processes' start included")
         return
-    yield _speed(resolved, rollouts, timings)
-    if not resolved.method.drawn:
-        yield from _noise(resolved, rollouts, kind.agent.rollout, watch.events[-1])
-    yield from rewards(resolved, watch.events[-1].metrics)
+    yield _speed(plan, rollouts, timings)
+    if not plan.method.drawn:
+        yield from _noise(plan, rollouts, kind.agent.rollout, watch.events[-1])
+    yield from rewards(plan, watch.events[-1].metrics)
 
 
-def _speed(resolved: Resolved, rollouts: int, timings: list[dict[str, float]]) -> Finding:
-    e, (first, second) = resolved.experiment, timings
+def _speed(plan: Plan, rollouts: int, timings: list[dict[str, float]]) -> Finding:
+    e, (first, second) = plan.experiment, timings
     phases = ("train", "evaluate", "evolve")
     compiling = max(sum(first[p] - second[p] for p in phases), 0.0)
-    training = second["train"] * (resolved.iterations / rollouts if resolved.steps else 1)
+    training = second["train"] * (plan.iterations / rollouts if plan.steps else 1)
     generation = training + second["evaluate"] + min(first["evolve"], second["evolve"]) + second["record"]
-    rounds = math.ceil(e.final_episodes / (e.population * resolved.measurement.episodes))
+    rounds = math.ceil(e.final_episodes / (e.population * plan.measurement.episodes))
     total = compiling + generation * e.generations + rounds * second["evaluate"]
     text = f"{duration(compiling)} to compile, then about {duration(generation)} for a generation"
     return fine("time", f"{text}, {training / generation:.0%} of it training; the whole run about {duration(total)}")
 
 
-def _noise(resolved: Resolved, rollouts: int, rollout: int, event: Generation) -> Iterator[Finding]:
+def _noise(plan: Plan, rollouts: int, rollout: int, event: Generation) -> Iterator[Finding]:
     """Whether fitness can be measured, and how well."""
-    e, cards = resolved.experiment, event.cards
+    e, cards = plan.experiment, event.cards
     fitness = cards.fitness[np.isfinite(cards.fitness)]
-    n, whole = len(fitness), resolved.iterations * rollout
+    n, whole = len(fitness), plan.iterations * rollout
     lengths = event.metrics["episode/length"]
     length = float(np.nanmax(lengths)) if np.isfinite(lengths).any() else math.inf
     if e.fitness.source == "training" and length > whole / 10:
@@ -190,12 +190,12 @@ def _noise(resolved: Resolved, rollouts: int, rollout: int, event: Generation) -
         )
 
 
-def rewards(resolved: Resolved, metrics: Mapping[str, np.ndarray]) -> Iterator[Finding]:
+def rewards(plan: Plan, metrics: Mapping[str, np.ndarray]) -> Iterator[Finding]:
     """Whether the critic has large rewards to learn, where the agent could bring them to their usual size.
 
     metrics: `episode/return` and `episode/length` of each member's training, NaN where no episode ended
     """
-    if resolved.experiment.config.get("normalise_rewards") is not False:
+    if plan.experiment.config.get("normalise_rewards") is not False:
         return
     sizes = np.abs(metrics["episode/return"]) / metrics["episode/length"]
     sizes = sizes[np.isfinite(sizes)]

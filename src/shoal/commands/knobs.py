@@ -17,15 +17,15 @@ from shoal.core.spec import ActionSpace, Continuous
 from shoal.environments.device import DeviceEnvironment, with_values
 from shoal.environments.host import HostEnvironment
 from shoal.environments.spaces import to_bounds
-from shoal.experiment.resolve import Resolved
+from shoal.experiment.plan import Plan
 
 STEPS = 200  # by chance, in which a knob of a host environment should make a difference
 
 
-def effects(resolved: Resolved) -> Iterator[Finding]:
+def effects(plan: Plan) -> Iterator[Finding]:
     """Which of the knobs that an experiment tunes or sets have an effect on the environment that members train in."""
-    e, kind = resolved.experiment, resolved.kind.compiled
-    given = split({**e.hyper, **(e.space or {})})[1]
+    e, kind = plan.experiment, plan.kind.compiled
+    given = split({**e.hyper, **plan.space})[1]
     if kind is None or not given:
         return
     environment = kind.environment

@@ -10,8 +10,8 @@ from typing import Any
 from shoal.core.errors import BadInput
 from shoal.experiment.experiment import Experiment, alone
 from shoal.experiment.files import blame, load, of_run
+from shoal.experiment.plan import make_plan
 from shoal.experiment.registry import method
-from shoal.experiment.resolve import resolve
 from shoal.experiment.trust import open_run
 from shoal.members.devices import prepare
 from shoal.methods import METHODS
@@ -92,10 +92,10 @@ def _for_another(
 ) -> list[dict[str, float]]:
     """The schedule that one experiment found, for the agent of another one. Raises BadInput where that has none of it."""
     prepare()
-    resolved = resolve(replace(alone(trained), method="seeds", space={}))
-    resolved.kind.close()
-    known, agent = resolved.usual, resolved.experiment.agent_name
-    source, target = (LIVE.get(str(e.agent_name).partition(":")[0], {}) for e in (found, resolved.experiment))
+    plan = make_plan(replace(alone(trained), method="seeds", space={}))
+    plan.kind.close()
+    known, agent = plan.usual, plan.experiment.agent_name
+    source, target = (LIVE.get(str(e.agent_name).partition(":")[0], {}) for e in (found, plan.experiment))
     left_out = [name for name in rows[0] if not translate({name: 1.0}, source, known, target)]
     if len(left_out) == len(rows[0]):
         raise BadInput(f"{run} has no schedule for {agent}: nothing there is like {', '.join(left_out)}")

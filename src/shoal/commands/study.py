@@ -171,7 +171,7 @@ class _Board(Recorder):
             self._console.print(f"{' '.join(other_key.parts)}: {why}", soft_wrap=True)
 
     def start(self, event: Start) -> None:
-        self._total, self._part = event.resolved.experiment.generations, 0
+        self._total, self._part = event.plan.experiment.generations, 0
         if self._parts > 1:
             self._part = int(event.run_dir.name)
 

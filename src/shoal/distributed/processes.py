@@ -21,7 +21,7 @@ from shoal.distributed.returns import Returns
 from shoal.distributed.synchronous import Synchronous
 from shoal.experiment.experiment import ExchangeSettings, Experiment
 from shoal.experiment.files import differences, dump, of_run
-from shoal.experiment.resolve import Resolved
+from shoal.experiment.plan import Plan
 from shoal.members.shard import Pause, Shard
 
 # What each worker of a directory decides for itself; all else must be equal.
@@ -66,17 +66,17 @@ class Processes:
             if self._workspace is not None:
                 self._workspace.leave()
 
-    def join(self, resolved: Resolved) -> Resolved:
+    def join(self, plan: Plan) -> Plan:
         """Agree with the others on the experiment; a worker gets its name. Raises BadInput where they train another."""
-        e = resolved.experiment
+        e = plan.experiment
         if e.exchange.name != "directory":
             text = dump(e)
             if self.exchange.broadcast(text) != text:
                 raise BadField(
                     "exchange", "the processes were started with different experiments", value=e.exchange.name
                 )
-            return resolved
-        self._shares_evaluation = resolved.method.shares_evaluation
+            return plan
+        self._shares_evaluation = plan.method.shares_evaluation
         space = Workspace(
             Path(e.exchange.workspace or ""), e.checkpoint.keep, self._attend, self._note, e.checkpoint.every
         )
@@ -88,7 +88,7 @@ class Processes:
         here = ExchangeSettings(e.exchange.name)
         common = replace(e, exchange=here, **{name: getattr(usual, name) for name in own})
         space.settle(dump(common), lambda path: differences(common, of_run(path.parent)))
-        return resolved._replace(experiment=replace(e, exchange=replace(e.exchange, worker=space.name)))
+        return plan._replace(experiment=replace(e, exchange=replace(e.exchange, worker=space.name)))
 
     @property
     def leading(self) -> bool:
@@ -105,23 +105,23 @@ class Processes:
         """Where a worker makes its files, for as long as it has its name."""
         return self._workspace.staging if self._workspace else None
 
-    def shard(self, resolved: Resolved, pause: Pause, place: Callable[[], Path] = Path) -> Shard:
+    def shard(self, plan: Plan, pause: Pause, place: Callable[[], Path] = Path) -> Shard:
         """The members of this process. pause: see `Setup`. place: gives the run directory, for the logs of trainers."""
-        setup = resolved.setup._replace(pause=pause, note=self._note, logs=lambda: place() / "trainers")
+        setup = plan.setup._replace(pause=pause, note=self._note, logs=lambda: place() / "trainers")
         if self._workspace is not None and self._shares_evaluation:
             returns = Returns(self._workspace.path / "returns", self._workspace.slot, self._attend)
             setup = setup._replace(returns=returns)
-        return resolved.kind.shard(self.uids(resolved), setup)
+        return plan.kind.shard(self.uids(plan), setup)
 
-    def uids(self, resolved: Resolved) -> list[np.ndarray]:
+    def uids(self, plan: Plan) -> list[np.ndarray]:
         """Those of the members of this process, by shard."""
-        return resolved.members(self.exchange.rank, self.exchange.size, self.first_uid)
+        return plan.members(self.exchange.rank, self.exchange.size, self.first_uid)
 
-    def members(self, resolved: Resolved, shard: Shard) -> Synchronous | Worker:
+    def members(self, plan: Plan, shard: Shard) -> Synchronous | Worker:
         """The members of this process among all."""
         if self._workspace is None or self._shares_evaluation:
-            return Synchronous(self.exchange, shard, resolved.kind.snapshot)
-        return Worker(self._workspace, shard, resolved.kind.snapshot)
+            return Synchronous(self.exchange, shard, plan.kind.snapshot)
+        return Worker(self._workspace, shard, plan.kind.snapshot)
 
     def check_past(self, first: int, uid: np.ndarray) -> None:
         """Raise BadInput where these members cannot go on at generation `first`, for others know more of them."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from shoal.core.errors import BadField, unknown
-from shoal.core.evolution import PureEvolver
+from shoal.core.evolution import PureEvolver, Range
 from shoal.core.knobs import PREFIX, joined, split, usual
 from shoal.core.types import Tunable
 from shoal.environments.envpool import twin
@@ -17,8 +17,13 @@ from shoal.methods.method import Method, check_limits
 from shoal.methods.ranges import nearest
 
 
-def with_numbers(e: Experiment, method: Method, agent: Tunable, knobs: Mapping[str, float]) -> Experiment:
-    """Fill in what the agent supplies: its default hyperparameters and ranges. Raises BadInput."""
+def with_numbers(
+    e: Experiment, method: Method, agent: Tunable, knobs: Mapping[str, float]
+) -> tuple[Experiment, dict[str, Range]]:
+    """Fill in what the agent supplies: its default hyperparameters and ranges; the latter also by themselves.
+
+    Raises BadInput.
+    """
     known, name = usual(agent, knobs), e.method_name
     for place, names in (("hyper", e.hyper), ("space", e.space or {})):
         for x in names:
@@ -42,7 +47,7 @@ def with_numbers(e: Experiment, method: Method, agent: Tunable, knobs: Mapping[s
         space = {x: replace(r, start=begins[x]) if r.start is None else r for x, r in space.items()}
     given = agent.hyper._asdict() | e.hyper
     hyper = {x: float(v) for x, v in given.items() if x not in space and x not in method.chosen}
-    return replace(e, space=space, hyper=hyper)
+    return replace(e, space=space, hyper=hyper), space
 
 
 def check_knobs(e: Experiment, method: Method, evolver: PureEvolver, knobs: Mapping[str, float]) -> None:

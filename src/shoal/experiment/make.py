@@ -124,7 +124,7 @@ def _check_objective(wanted: Objective, source: str, environment: DeviceEnvironm
 def measurement_of(e: Experiment) -> Measurement:
     """How the members of an experiment are measured. Raises BadInput."""
     f, levels = e.fitness, {} if e.levels is None else e.levels.spans()
-    assert f.episodes is not None, "a resolved experiment says how many"
+    assert f.episodes is not None, "a plan says how many"
     greedy = f.actions == "greedy"
     return Measurement(f.source, f.episodes, greedy, f.step_limit, objective(f.objective), levels, f.levels)
 

@@ -50,9 +50,9 @@ class Drawn(Compiled):
         """Of the mean, which has no memory."""
         return self.learner.mean(population), ()
 
-    def interval(self, steps: int, generations: int, population: int) -> tuple[int, int | None]:
+    def interval(self, steps: int, generations: int, population: int) -> tuple[int, int]:
         """Whole episodes."""
-        return SHOWN, None
+        return SHOWN, 0
 
     def copies(self, members: int, devices: int, episodes: int) -> int:
         return min(members + 1, self.learner.chunk * devices) * episodes

@@ -58,7 +58,7 @@ class Foreign:
         self.acting, self.copies_memory = by_trainer(name, make), copies_memory
         self.snapshot = Named(), Named()
 
-    def interval(self, steps: int, generations: int, population: int) -> tuple[int, int | None]:
+    def interval(self, steps: int, generations: int, population: int) -> tuple[int, int]:
         """One call of each trainer."""
         return 1, steps
 

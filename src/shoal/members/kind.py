@@ -61,8 +61,8 @@ class Kind(Protocol):
     @property
     def side_by_side(self) -> int: ...
 
-    def interval(self, steps: int, generations: int, population: int) -> tuple[int, int | None]:
-        """The parts of an interval of so many `steps` of a member, and how many it has in truth; None where whole episodes
+    def interval(self, steps: int, generations: int, population: int) -> tuple[int, int]:
+        """The parts of an interval of so many `steps` of a member, and how many it has in truth; 0 where whole episodes
         make one. Raises BadInput where nothing would be learned."""
 
     def devices(self, uids: Sequence[np.ndarray]) -> int:

@@ -38,7 +38,7 @@ class Living(Compiled):
         members = tree.take(population.members, 0)
         return members.learned, members.memory if self.copies_memory else ()
 
-    def interval(self, steps: int, generations: int, population: int) -> tuple[int, int | None]:
+    def interval(self, steps: int, generations: int, population: int) -> tuple[int, int]:
         """Whole rollouts."""
         agent, together = self.agent, self.together
         iterations = -(-steps // (agent.rollout * agent.environments))

@@ -45,8 +45,8 @@ class Display(Recorder):
         self._told: set[str] = set()
 
     def start(self, event: Start) -> None:
-        resolved, run_dir, generation = event.resolved, event.run_dir, event.generation
-        e, method = resolved.experiment, resolved.method
+        plan, run_dir, generation = event.plan, event.run_dir, event.generation
+        e, method = plan.experiment, plan.method
         self._total, self._done = e.generations, generation
         self._first, self._began = generation, time.monotonic()
         name = e.method_name
@@ -55,7 +55,7 @@ class Display(Recorder):
         self._columns = dict(DRAWN) if method.drawn else FITNESS | copies | chosen
         where = f"{event.devices} device{'s' * (event.devices > 1)}"
         how = "" if name == Experiment().method_name else f" by {name}"
-        number, unit = (resolved.steps, "step") if resolved.steps else (resolved.measurement.episodes, "episode")
+        number, unit = (plan.steps, "step") if plan.steps else (plan.measurement.episodes, "episode")
         size = f"{number:,} {unit}{'s' * (number > 1)} each"
         self._say(
             styled(
@@ -63,8 +63,8 @@ class Display(Recorder):
                 f"{e.generations} generation{'s' * (e.generations > 1)} of {size}, {where} → {run_dir}",
             )
         )
-        if resolved.steps and resolved.steps != e.interval:
-            self._say(f"interval {e.interval:,} is rounded up to {resolved.steps:,}: whole rollouts", "dim")
+        if plan.steps and plan.steps != e.interval:
+            self._say(f"interval {e.interval:,} is rounded up to {plan.steps:,}: whole rollouts", "dim")
         if e.levels is not None:
             other = "train" if e.fitness.levels == "validation" else "validation"
             self._columns[other] = partial(_on_levels, other)

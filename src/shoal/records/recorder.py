@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from shoal.experiment.resolve import Resolved
+    from shoal.experiment.plan import Plan
     from shoal.records.generation import Generation
 
 
@@ -17,7 +17,7 @@ TRAITS = ("drawn", "copies", "tunes", "shares_evaluation")  # of the method, by 
 class Start(NamedTuple):
     """A run begins, or goes on."""
 
-    resolved: Resolved  # its experiment, and all that this names
+    plan: Plan  # its experiment, and all that this names
     devices: int  # on which the members of this process are
     run_dir: Path
     generation: int  # the first one to come
@@ -44,13 +44,13 @@ class Recorder:
         """The run is over: with its result, or None when it was stopped or failed."""
 
 
-def about_method(resolved: Resolved) -> dict[str, Any]:
+def about_method(plan: Plan) -> dict[str, Any]:
     """What readers of the records need to know of the method, which they do not import."""
-    method = resolved.method
+    method = plan.method
     return {
-        "name": resolved.experiment.method_name,
+        "name": plan.experiment.method_name,
         "title": method.title,
         "traits": {name: getattr(method, name) for name in TRAITS},
-        "explanation": method.explanation(resolved.experiment.population),
+        "explanation": method.explanation(plan.experiment.population),
         "tells": dict(method.tells),
     }

@@ -30,7 +30,7 @@ class TensorBoard(Recorder):
     """
 
     def start(self, event: Start) -> None:
-        self._run_dir, self._method, self._note = event.run_dir, event.resolved.method, event.note
+        self._run_dir, self._method, self._note = event.run_dir, event.plan.method, event.note
         self._folder = event.run_dir / "tensorboard"
         self._error: Exception | None = None
         self._told = False

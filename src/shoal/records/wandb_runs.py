@@ -40,7 +40,7 @@ class WandbRuns(Recorder):
         self._runs: dict[str, Any] = {}
 
     def start(self, event: Start) -> None:
-        self._resolved, self._run_dir = event.resolved, event.run_dir
+        self._resolved, self._run_dir = event.plan, event.run_dir
         self._ids = self._known(event)
         self._run(POPULATION)  # what is wrong with it shows before anything is trained
 

@@ -104,7 +104,7 @@ def _sections(run_data: RunData) -> Iterator[Section]:
     for shown, name, heading, intro, draw in sections:
         if shown:
             yield name, heading, intro, draw(run_data) if len(run.lineage.generations) else waiting
-    settings = "All settings of this run, as they were resolved: enough to repeat it."
+    settings = "All settings of this run, as they were plan: enough to repeat it."
     if run.workers:
         settings = f"The settings of worker {run.workers[0].name}; each has its own in its run directory."
     missing = '<p class="empty">experiment.yaml is missing.</p>'

@@ -1,4 +1,4 @@
-"""The loop: train, evaluate, share, decide, adopt, record, save. There is one."""
+"""The loop: train, evaluate, share, decide, apply, record, save. There is one."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def _generations(c: Context, state: State, saver: ThreadPoolExecutor) -> dict[st
     """The loop, and what result.json says of it."""
     saving: Future | None = None
     for recorder in c.control.recorders:
-        recorder.start(Start(c.resolved, c.devices, c.files.path, state.done, c.control.note))
+        recorder.start(Start(c.plan, c.devices, c.files.path, state.done, c.control.note))
     try:
         for generation in range(state.done, c.experiment.generations):
             before, (state, shared, evolved, event) = state, _live(c, state, generation)
@@ -178,11 +178,11 @@ def _generations(c: Context, state: State, saver: ThreadPoolExecutor) -> dict[st
 
 
 def _live(c: Context, state: State, generation: int) -> tuple[State, Known, Evolved, Generation]:
-    """One generation of all members: train, evaluate, share, decide, adopt; and what there is to record of it."""
+    """One generation of all members: train, evaluate, share, decide, apply; and what there is to record of it."""
     times = [time.perf_counter()]
     c.control.enter(generation, "train")
     c.control.attend()  # before anything is compiled
-    metrics = c.shard.train(generation, c.resolved.iterations, c.control.chunk)
+    metrics = c.shard.train(generation, c.plan.iterations, c.control.chunk)
     times.append(time.perf_counter())
     c.control.enter(generation, "evaluate")
     metrics |= c.shard.evaluate(generation)
@@ -190,7 +190,7 @@ def _live(c: Context, state: State, generation: int) -> tuple[State, Known, Evol
     c.control.enter(generation, "evolve")
     shared = c.members.share(metrics, c.control.stop)
     new = state.champion.beaten_by(shared.cards)
-    decide = partial(c.resolved.evolver.decide, c.key(generation, "decide"), state.evolution)
+    decide = partial(c.plan.evolver.decide, c.key(generation, "decide"), state.evolution)
     evolved = c.members.evolve(shared, decide, new)
     times.append(time.perf_counter())
     c.control.last_seconds, c.control.last_generation = times[1] - times[0], times[-1] - times[0]
@@ -244,11 +244,11 @@ def _save(c: Context, state: State, saver: ThreadPoolExecutor, evolved: Evolved,
     parts = to_save(c, state) if due else {}
     totals = Totals(_elapsed(c, state), state.steps, state.champion.about() if state.champion.generation >= 0 else None)
     manifest = asdict(totals) if c.leading else None
-    all_parts = 1 + (c.experiment.shards or 1)
+    all_parts = 1 + c.plan.shards
     champion = state.champion if improved and c.leading else None
 
     def write() -> None:
-        c.files.save(generation, parts, manifest, all_parts, champion, c.resolved.kind.spec)
+        c.files.save(generation, parts, manifest, all_parts, champion, c.plan.kind.spec)
         if parts:
             evolved.publish()
 
@@ -273,9 +273,7 @@ def _test_champion(c: Context, state: State) -> dict[str, Any]:
         c.control.enter(state.done - 1, "champion")
         tested = _tested(c, champion)
     compiling, seconds = c.shard.compile_seconds, _elapsed(c, state)
-    return summarise(
-        c.resolved, shared.cards, champion, state.done, tested, shared.evaluation_steps, seconds, compiling
-    )
+    return summarise(c.plan, shared.cards, champion, state.done, tested, shared.evaluation_steps, seconds, compiling)
 
 
 def _tested(c: Context, champion: ChampionSoFar) -> dict[str, Any]:

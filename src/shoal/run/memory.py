@@ -6,16 +6,16 @@ import jax
 
 from shoal.core.errors import BadField
 from shoal.core.visible import readable
-from shoal.experiment.resolve import Resolved
+from shoal.experiment.plan import Plan
 from shoal.members.devices import free_memory
 
 COPIES_TO_SAVE = 3  # of the state in memory: the one at work, one that waits to be written, one as a file
 
 
-def check_memory(resolved: Resolved) -> None:
+def check_memory(plan: Plan) -> None:
     """Raise BadInput where the population does not fit into the memory of the devices."""
-    population, free = resolved.experiment.population, free_memory()
-    state, replay = resolved.kind.memory(population)
+    population, free = plan.experiment.population, free_memory()
+    state, replay = plan.kind.memory(population)
     need = state * (COPIES_TO_SAVE if jax.default_backend() == "cpu" else 1)
     if free is not None and need > free:
         advice = "lower config.capacity or population" if replay > state / 2 else "lower population or config.layers"

@@ -13,7 +13,7 @@ from shoal.core.errors import BadField, BadInput
 from shoal.core.types import PyTree
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import of_run
-from shoal.experiment.resolve import Resolved
+from shoal.experiment.plan import Plan
 from shoal.run import checkpoint
 from shoal.run.members import read_members
 
@@ -37,9 +37,9 @@ class Origin(NamedTuple):
         return {"run": self.run, "generation": self.generation, "members": members}
 
 
-def read_origin(resolved: Resolved) -> Origin | None:
+def read_origin(plan: Plan) -> Origin | None:
     """What an experiment's members begin with, if it says so. Raises BadInput where there is nothing that fits."""
-    e = resolved.experiment
+    e = plan.experiment
     if e.start is None:
         return None
     path = Path(e.start)
@@ -47,7 +47,7 @@ def read_origin(resolved: Resolved) -> Origin | None:
         for place, begin in (("experiment.yaml", _population), (checkpoint.MANIFEST, _champion)):
             if (path / place).is_file():
                 _check_levels(e)
-                return begin(resolved, path)
+                return begin(plan, path)
     except (Damaged, BadInput) as error:
         raise error if isinstance(error, BadField) else BadField("start", str(error), value=e.start) from error
     raise BadField("start", "there is no run, and no champion of one", "write RUN or RUN/champion", value=e.start)
@@ -82,10 +82,10 @@ def _check_levels(e: Experiment) -> None:
         start = before.start
 
 
-def _population(resolved: Resolved, run: Path) -> Origin:
+def _population(plan: Plan, run: Path) -> Origin:
     """Each member begins where the one in its place has ended, with its hyperparameters; of more members, the fittest."""
-    e, earlier = resolved.experiment, of_run(run)
-    if resolved.method.drawn:
+    e, earlier = plan.experiment, of_run(run)
+    if plan.method.drawn:
         problem = f"method {e.method_name} draws its members around a mean, which begins as one policy"
         raise BadField("start", problem, f"write {run / 'champion'}", value=e.start)
     if earlier.population < e.population:
@@ -94,25 +94,25 @@ def _population(resolved: Resolved, run: Path) -> Origin:
     saved = read_members(run)
     fitness = np.where(np.isfinite(saved.fitness), saved.fitness, -np.inf)
     rows = np.sort(np.argsort(-fitness, kind="stable")[: e.population])
-    hyper = resolved.nearest({name: x[rows] for name, x in saved.hyper.items() if name in (earlier.space or {})})
-    learned = _fitting(resolved, run, [saved.learned[row] for row in rows])
+    hyper = plan.nearest({name: x[rows] for name, x in saved.hyper.items() if name in (earlier.space or {})})
+    learned = _fitting(plan, run, [saved.learned[row] for row in rows])
     return Origin(learned, hyper, str(run), saved.generation, [saved.uid[row] for row in rows])
 
 
-def _champion(resolved: Resolved, folder: Path) -> Origin:
+def _champion(plan: Plan, folder: Path) -> Origin:
     """All members, or the mean, begin with what it had learned; hyperparameters differ, as those of new members do."""
     arrays, manifest = checkpoint.read_arrays(folder, folder)
     uid, generation = manifest.get("uid"), manifest.get("generation")
     if type(uid) is not int or type(generation) is not int:
         raise Damaged(f"{folder}: this is no champion")
-    n, (learned,) = resolved.experiment.population, _fitting(resolved, folder.parent, [arrays])
+    n, (learned,) = plan.experiment.population, _fitting(plan, folder.parent, [arrays])
     return Origin([learned] * n, {}, str(folder), generation, [uid] * n)
 
 
-def _fitting(resolved: Resolved, run: Path, learned: list[Arrays]) -> list[PyTree]:
+def _fitting(plan: Plan, run: Path, learned: list[Arrays]) -> list[PyTree]:
     """What members of another run had learned, as those of this one have it. Raises Damaged where it does not fit, and
     BadInput where trainers differ; what a trainer's arrays must be, it knows itself."""
-    e, like = resolved.experiment, resolved.kind.acting.learned
+    e, like = plan.experiment, plan.kind.acting.learned
     if isinstance(like, Named) and (there := of_run(run).agent_name) != e.agent_name:
         raise BadField("start", f"{there} has learned there, and {e.agent_name} learns here", value=e.start)
     return [as_tree(arrays, like) for arrays in learned]

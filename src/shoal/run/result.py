@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core.evolution import Cards, ChampionSoFar
-from shoal.experiment.resolve import Resolved
+from shoal.experiment.plan import Plan
 from shoal.records.generation import finite_or_none
 from shoal.records.recorder import about_method
 from shoal.run.champion import Champion, load_champion
@@ -33,7 +33,7 @@ class Result:
 
 
 def summarise(
-    resolved: Resolved,
+    plan: Plan,
     cards: Cards,
     champion: ChampionSoFar,
     done: int,
@@ -46,7 +46,7 @@ def summarise(
 
     done: generations so far. tested: what the champion's fresh episodes say of it; empty where there is none.
     """
-    experiment, method = resolved.experiment, about_method(resolved)
+    experiment, method = plan.experiment, about_method(plan)
     told = {
         "uid": champion.uid,
         "generation": champion.generation,

@@ -22,7 +22,7 @@ from shoal.distributed.asynchronous import Worker
 from shoal.distributed.processes import Processes
 from shoal.distributed.synchronous import Synchronous
 from shoal.experiment.experiment import Experiment
-from shoal.experiment.resolve import Resolved, resolve
+from shoal.experiment.plan import Plan, make_plan
 from shoal.members.devices import prepare
 from shoal.members.shard import Shard
 from shoal.records.recorder import about_method
@@ -39,7 +39,7 @@ from shoal.run.rundir import RunDirectory, read_totals
 class Context:
     """What stays from the first generation of a run to its last."""
 
-    resolved: Resolved
+    plan: Plan
     processes: Processes
     shard: Shard  # the members of this process
     members: Synchronous | Worker  # the same among those of all processes
@@ -49,7 +49,7 @@ class Context:
 
     @property
     def experiment(self) -> Experiment:
-        return self.resolved.experiment
+        return self.plan.experiment
 
     @property
     def leading(self) -> bool:
@@ -59,7 +59,7 @@ class Context:
     @property
     def devices(self) -> int:
         """On which the members of this process are."""
-        return self.resolved.kind.devices(self.processes.uids(self.resolved))
+        return self.plan.kind.devices(self.processes.uids(self.plan))
 
     def key(self, generation: int, purpose: str) -> Seed:
         return derive((self.experiment.seed,), generation, purpose)
@@ -84,29 +84,29 @@ def enter(experiment: Experiment, control: Control, processes: Processes, held: 
     control.lead(processes.leading)
     exchange = processes.exchange
     prepare(exchange.neighbour, exchange.sharer)
-    resolved = resolve(experiment, exchange.size)
-    held.callback(resolved.kind.close)
-    resolved = processes.join(resolved)
-    control.iterations = resolved.iterations
-    shard = processes.shard(resolved, control.pause, lambda: control.run_dir or Path())
+    plan = make_plan(experiment, exchange.size)
+    held.callback(plan.kind.close)
+    plan = processes.join(plan)
+    control.iterations = plan.iterations
+    shard = processes.shard(plan, control.pause, lambda: control.run_dir or Path())
     held.callback(shard.close)
-    members = processes.members(resolved, shard)
-    run_dir = processes.run_dir or (_take_place(resolved, control, held) if processes.leading else "")
+    members = processes.members(plan, shard)
+    run_dir = processes.run_dir or (_take_place(plan, control, held) if processes.leading else "")
     place, attempt = exchange.broadcast(f"{run_dir}\n{uuid.uuid4().hex[:8]}").rsplit("\n", 1)
     control.run_dir = path = Path(place)
     if processes.run_dir is None:  # else its workspace and name say it
-        resolved = resolved._replace(experiment=replace(resolved.experiment, run_dir=place))
-    files = RunDirectory(path, resolved.experiment.checkpoint.keep, processes.staging or Staging(path, attempt))
+        plan = plan._replace(experiment=replace(plan.experiment, run_dir=place))
+    files = RunDirectory(path, plan.experiment.checkpoint.keep, processes.staging or Staging(path, attempt))
     if processes.leading:
         held.callback(files.close)
-    return Context(resolved, processes, shard, members, files, control, began)
+    return Context(plan, processes, shard, members, files, control, began)
 
 
-def _take_place(resolved: Resolved, control: Control, held: ExitStack) -> Path:
+def _take_place(plan: Plan, control: Control, held: ExitStack) -> Path:
     """Keep other processes out of the run's directory: the one that was asked for, or the next free one."""
-    asked = resolved.experiment.run_dir
+    asked = plan.experiment.run_dir
     while True:
-        path = Path(asked or _free_place(resolved))
+        path = Path(asked or _free_place(plan))
         try:
             lock = Lock(path, control.note, exist_ok=asked is not None)
         except OSError as error:
@@ -117,12 +117,12 @@ def _take_place(resolved: Resolved, control: Control, held: ExitStack) -> Path:
         return path
 
 
-def _free_place(resolved: Resolved) -> Path:
+def _free_place(plan: Plan) -> Path:
     """runs/ENVIRONMENT-AGENT-SEED, with a number behind it when that is taken; METHOD where it tunes nothing."""
-    e = resolved.experiment
+    e = plan.experiment
     env = e.env_name.partition(":")[2] or str(e.env)
     agent = Path(str(e.agent_name).split(":")[-1]).name.removesuffix(".yaml")  # rl_games:FILE has a path
-    who = agent if resolved.method.tunes else e.method_name
+    who = agent if plan.method.tunes else e.method_name
     base = Path("runs") / f"{env.replace('/', '-')}-{who}-{e.seed}"
     path, number = base, 2
     while path.exists():
@@ -133,13 +133,13 @@ def _free_place(resolved: Resolved) -> Path:
 def begin(c: Context) -> State:
     """A new run directory and a first population. Raises BadInput."""
     if c.leading:
-        c.files.check_free(c.resolved.kind.memory(c.experiment.population)[0] * (c.experiment.checkpoint.keep + 2))
-    check_memory(c.resolved)
+        c.files.check_free(c.plan.kind.memory(c.experiment.population)[0] * (c.experiment.checkpoint.keep + 2))
+    check_memory(c.plan)
     c.processes.check_past(0, c.shard.uid)
-    origin = read_origin(c.resolved)
+    origin = read_origin(c.plan)
     state = _first(c, origin)
     if c.leading:
-        c.files.create(c.experiment, about_method(c.resolved))
+        c.files.create(c.experiment, about_method(c.plan))
         _tell(c, origin)
     c.processes.exchange.broadcast("ready")
     return state
@@ -151,7 +151,7 @@ def restore(c: Context) -> State:
     if c.leading and c.files.checkpoints.generations():
         newest = str(c.files.checkpoints.newest(c.control.note))
     newest = c.processes.exchange.broadcast(newest)
-    origin = None if newest else read_origin(c.resolved)
+    origin = None if newest else read_origin(c.plan)
     state = _first(c, origin)
     if newest:
         state = _load(c, int(newest), state)
@@ -161,7 +161,7 @@ def restore(c: Context) -> State:
     c.processes.exchange.broadcast("read")
     if c.leading:
         try:
-            c.files.reopen(c.experiment, about_method(c.resolved), state.done, state.champion, c.resolved.kind.spec)
+            c.files.reopen(c.experiment, about_method(c.plan), state.done, state.champion, c.plan.kind.spec)
             _tell(c, origin)
         except OSError as error:
             raise Failed(c.files.path, error) from error
@@ -179,7 +179,7 @@ def _first(c: Context, origin: Origin | None) -> State:
     """Members that have not trained, with what they begin with."""
     first = c.processes.first_uid
     uid = first + np.arange(c.experiment.population)
-    evolution, hyper = c.resolved.evolver.init(c.key(0, "hyper"), uid)
+    evolution, hyper = c.plan.evolver.init(c.key(0, "hyper"), uid)
     hyper |= {} if origin is None else origin.hyper
     rows = c.shard.uid - first
     learned = None if origin is None else [origin.learned[row] for row in rows]
@@ -199,7 +199,7 @@ def _load(c: Context, generation: int, first: State) -> State:
     if totals.champion is not None:
         champion = replace(champion_told(totals.champion, f"{run_dir}: "), learned=parts["run"]["champion"])
     c.shard.restore(parts, manifest["generation"])
-    if not c.resolved.kind.resumes_exactly:
+    if not c.plan.kind.resumes_exactly:
         c.control.note("host environments cannot be saved: the run goes on with fresh episodes")
     return State(done, parts["run"]["evolution"], champion, totals.steps, totals.seconds)
 
@@ -209,7 +209,7 @@ def to_save(c: Context, state: State, template: bool = False) -> dict[str, PyTre
     keep = (lambda tree: tree) if template else to_host
     parts = keep(c.shard.state())
     if c.leading or template:
-        learned = c.resolved.kind.acting.learned
+        learned = c.plan.kind.acting.learned
         if not template:  # the champion's arrays are its own: whoever writes them may wait for them
             learned = state.champion.learned if state.champion.generation >= 0 else c.shard.snapshot(0)[0]
         parts["run"] = {"champion": learned, "evolution": keep(state.evolution)}

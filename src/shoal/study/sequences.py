@@ -18,7 +18,7 @@ from shoal.core.user_code import call_own, import_from
 from shoal.core.yaml_text import plain
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import of_run
-from shoal.experiment.resolve import resolve
+from shoal.experiment.plan import make_plan
 from shoal.records.jsonl import read_lines, read_text
 from shoal.report.lineage import number
 
@@ -39,9 +39,9 @@ class RunSequence(ABC):
     def parts(self, e: Experiment) -> list[Experiment]:
         """The runs, as far as they are known before any is made. Raises BadInput."""
         shares = self.shares(e)
-        resolved = resolve(e)
-        resolved.kind.close()
-        alone = replace(e, method="seeds", space=resolved.experiment.space or {})
+        plan = make_plan(e)
+        plan.kind.close()
+        alone = replace(e, method="seeds", space=plan.space)
         seeds = itertools.count(e.seed, FRESH)
         return [
             replace(alone, population=n, generations=g, seed=seed) for (n, g), seed in zip(shares, seeds, strict=False)

@@ -1,4 +1,4 @@
-"""From an experiment to what it names: method, environment, agent and learner, evolver. Once per run."""
+"""From an experiment to the plan of a run: all that it names, made; once per run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.core.errors import BadField
-from shoal.core.evolution import PureEvolver
+from shoal.core.evolution import PureEvolver, Range
 from shoal.core.knobs import usual
 from shoal.environments.measurement import Measurement
 from shoal.experiment.experiment import Experiment
@@ -23,28 +23,28 @@ from shoal.methods.ranges import nearest
 PARTS = 8  # at most, of a population that several processes measure together
 
 
-class Resolved(NamedTuple):
-    """An experiment, and all that it names.
+class Plan(NamedTuple):
+    """What a run follows: an experiment with every default filled in, and all that it names.
 
-    iterations: parts that make an interval. steps: those of a member in it; None where whole episodes make one.
+    space: what is tuned
+    iterations: parts that make an interval
+    steps: those of a member in it; 0 where whole episodes make one
     """
 
-    experiment: Experiment  # every default filled in; `space` holds ranges
+    experiment: Experiment
     method: Method
     kind: Kind  # of its members
+    measurement: Measurement  # of theirs
     evolver: PureEvolver
+    space: dict[str, Range]
+    shards: int
     iterations: int
-    steps: int | None
-
-    @property
-    def measurement(self) -> Measurement:
-        """How the members are measured."""
-        return measurement_of(self.experiment)
+    steps: int
 
     @property
     def setup(self) -> Setup:
         """What the shards of the members are made with."""
-        return Setup(self.experiment.seed, self.measurement, self.steps or 0)
+        return Setup(self.experiment.seed, self.measurement, self.steps)
 
     @property
     def usual(self) -> dict[str, float]:
@@ -53,51 +53,45 @@ class Resolved(NamedTuple):
 
     def nearest(self, hyper: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Of hyperparameters [N] those that are tuned here, each value as near as its range allows."""
-        space = self.experiment.space or {}
-        return {name: nearest(space[name], x) for name, x in hyper.items() if name in space}
+        return {name: nearest(self.space[name], x) for name, x in hyper.items() if name in self.space}
 
     def members(self, process: int = 0, processes: int = 1, first: int = 0) -> list[np.ndarray]:
         """The uids of each shard of a process, int64 [n] each; those of the population begin at `first`."""
-        every = first + np.arange(self.experiment.population).reshape(self.experiment.shards or 1, -1)
+        every = first + np.arange(self.experiment.population).reshape(self.shards, -1)
         return list(np.array_split(every, processes)[process])
 
 
-def resolve(experiment: Experiment, processes: int = 1) -> Resolved:
+def make_plan(experiment: Experiment, processes: int = 1) -> Plan:
     """Check an experiment, and make what it names; nothing is written. Raises BadInput.
 
     processes: how many share the shards of one population.
     """
     method = check(experiment)
-    experiment, kind = make_kind(_with_shards(experiment, method, processes), method)
+    shards = _shards(experiment, method, processes)
+    e, kind = make_kind(replace(experiment, shards=shards), method)
     try:
-        refuse(OF_KIND, experiment, method, kind)
-        experiment = with_numbers(_with_episodes(experiment, kind.episodes), method, kind.tunable, kind.knobs)
-        evolver = method.evolver(experiment.space or {}, experiment.hyper, experiment.generations)
-        check_knobs(experiment, method, evolver, kind.knobs)
-        interval = kind.interval(experiment.interval, experiment.generations, experiment.population)
+        refuse(OF_KIND, e, method, kind)
+        if e.fitness.episodes is None:
+            e = replace(e, fitness=replace(e.fitness, episodes=kind.episodes))
+        e, space = with_numbers(e, method, kind.tunable, kind.knobs)
+        evolver = method.evolver(space, e.hyper, e.generations)
+        check_knobs(e, method, evolver, kind.knobs)
+        interval = kind.interval(e.interval, e.generations, e.population)
     except BaseException:
         kind.close()
         raise
-    return Resolved(experiment, method, kind, evolver, *interval)
+    return Plan(e, method, kind, measurement_of(e), evolver, space, shards, *interval)
 
 
-def _with_episodes(e: Experiment, usual: int) -> Experiment:
-    return e if e.fitness.episodes is not None else replace(e, fitness=replace(e.fitness, episodes=usual))
-
-
-# ------------------------------------------------------------------------------------- shards, intervals
-
-
-def _with_shards(e: Experiment, method: Method, processes: int) -> Experiment:
-    """Fill in how many shards there are. Raises BadInput where there are not enough."""
+def _shards(e: Experiment, method: Method, processes: int) -> int:
+    """How many shards there are. Raises BadInput where there are not enough."""
     shards = e.shards
     if shards is None and e.exchange.name == "directory" and method.shares_evaluation:  # pairs stay whole
         shards = max(n for n in range(1, PARTS + 1) if e.population % (2 * n) == 0 or n == 1)
     count = shards or processes
     if count < processes:
-        raise BadField(
-            "shards", f"each of the {processes} processes needs one", "start fewer, or raise shards", value=count
-        )
+        problem = f"each of the {processes} processes needs one"
+        raise BadField("shards", problem, "start fewer, or raise shards", value=count)
     if e.population % count:
         raise BadField("population", f"must be a multiple of its {count} shards", value=e.population)
-    return replace(e, shards=count)
+    return count
