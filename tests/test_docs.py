@@ -407,3 +407,13 @@ def test_shares_of_pairs_have_their_intervals(name: str) -> None:
         known.append([100 * float(x) for x in (improvement(one, other), *ends)])
     for _, *told in (share for share in SHARES if share[0] == name):
         assert any(np.allclose(told, found, atol=0.51) for found in known), told
+
+
+def test_what_the_architecture_says_is_somewhere_is_there() -> None:
+    """Of the table "where is": every file, and every name in brackets in the file before it."""
+    table = TEXTS["docs/architecture.md"].partition("| where is |")[2].partition("\n\n")[0]
+    named = re.findall(r"`(\w[\w/]*\.py)`(?: \((`\w+`(?:, `\w+`)*)\))?", table)
+    assert len(named) > 25
+    for file, names in named:
+        text = (ROOT / "src/shoal" / file).read_text()
+        assert [name for name in re.findall(r"\w+", names) if not re.search(rf"\b{name}\b", text)] == [], file

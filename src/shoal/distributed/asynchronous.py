@@ -14,7 +14,7 @@ from shoal.core.evolution import Cards, Decision
 from shoal.core.types import PyTree
 from shoal.distributed.directory import Lost, Published, Workspace
 from shoal.distributed.rows import columns, from_rows, sound, to_rows
-from shoal.distributed.synchronous import Decide, Evolved, Known
+from shoal.distributed.synchronous import Decide, Evolved, KnownMembers
 from shoal.members.shard import Shard
 
 
@@ -27,12 +27,12 @@ class Worker:
     def __init__(self, workspace: Workspace, shard: Shard, like: PyTree):
         self._workspace, self._shard, self._like = workspace, shard, like
 
-    def share(self, metrics: dict[str, np.ndarray], stop: bool) -> Known:
+    def share(self, metrics: dict[str, np.ndarray], stop: bool) -> KnownMembers:
         """What was measured of this worker's members."""
         cards = self._shard.cards()
-        return Known(cards, *self._shard.individuals(cards, metrics), self._shard.evaluation_steps, stop)
+        return KnownMembers(cards, *self._shard.individuals(cards, metrics), self._shard.evaluation_steps, stop)
 
-    def evolve(self, shared: Known, decide: Decide, champion: int | None) -> Evolved:
+    def evolve(self, shared: KnownMembers, decide: Decide, champion: int | None) -> Evolved:
         """Decide for these members among all that are no further than they are.
 
         Where the state of a chosen parent is gone, or is not what its card says, the decision is taken again without it.

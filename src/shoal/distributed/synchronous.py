@@ -19,7 +19,7 @@ from shoal.members.shard import Shard
 Decide = Callable[[Cards, np.ndarray], tuple[PyTree, Decision | Recombination]]
 
 
-class Known(NamedTuple):
+class KnownMembers(NamedTuple):
     """What is known of the members that are decided for; rows in the order of the processes."""
 
     members: Cards
@@ -50,7 +50,7 @@ class Synchronous:
         self._mine = np.flatnonzero(self._owner == exchange.rank)
         self._starts = np.cumsum(counts) - counts
 
-    def share(self, metrics: dict[str, np.ndarray], stop: bool) -> Known:
+    def share(self, metrics: dict[str, np.ndarray], stop: bool) -> KnownMembers:
         """Cards and metrics of all members."""
         cards = self._shard.cards()
         unknown = np.full(len(cards.uid), np.nan, np.float32)
@@ -58,7 +58,7 @@ class Synchronous:
         rows = self._exchange.gather(to_rows(cards, metrics, [float(self._shard.evaluation_steps), float(stop)]))
         members, metrics, extra = from_rows(rows, cards, metrics)
         steps, stop = int(extra[self._starts, 0].sum()), bool(extra[:, 1].any())
-        return Known(members, *self._shard.individuals(members, metrics), steps, stop)
+        return KnownMembers(members, *self._shard.individuals(members, metrics), steps, stop)
 
     def _names_of_all(self, metrics: Iterable[str]) -> list[str]:
         """The names of the metrics that any process has: trainers do not all report the same."""
@@ -66,7 +66,7 @@ class Synchronous:
         told = self._exchange.gather(np.frombuffer(lines, np.uint8)[:, None].astype(np.float64))
         return list(dict.fromkeys(map(json.loads, told.astype(np.uint8).tobytes().splitlines())))
 
-    def evolve(self, shared: Known, decide: Decide, champion: int | None) -> Evolved:
+    def evolve(self, shared: KnownMembers, decide: Decide, champion: int | None) -> Evolved:
         """Decide for all members, in every process alike.
 
         champion: the row of a new one. Process 0 gets what it has learned, all others None.

@@ -21,7 +21,7 @@ from shoal.core.interrupts import Failed, Interrupted, on_signal
 from shoal.core.keys import derive
 from shoal.core.yaml_text import plain
 from shoal.distributed.processes import Processes
-from shoal.distributed.synchronous import Evolved, Known
+from shoal.distributed.synchronous import Evolved, KnownMembers
 from shoal.environments.guard import callbacks_blamed
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import blame, load
@@ -177,7 +177,7 @@ def _generations(c: Context, state: State, saver: ThreadPoolExecutor) -> dict[st
     return summary
 
 
-def _live(c: Context, state: State, generation: int) -> tuple[State, Known, Evolved, Generation]:
+def _live(c: Context, state: State, generation: int) -> tuple[State, KnownMembers, Evolved, Generation]:
     """One generation of all members: train, evaluate, share, decide, apply; and what there is to record of it."""
     times = [time.perf_counter()]
     c.control.enter(generation, "train")
@@ -202,7 +202,7 @@ def _live(c: Context, state: State, generation: int) -> tuple[State, Known, Evol
     return after, shared, evolved, _event(c, after, shared, evolved, times, steps - state.steps)
 
 
-def _event(c: Context, state: State, shared: Known, evolved: Evolved, times: list[float], steps: int) -> Generation:
+def _event(c: Context, state: State, shared: KnownMembers, evolved: Evolved, times: list[float], steps: int) -> Generation:
     """What there is to record of a generation; `steps`: those that were made in it."""
     phases = dict(zip(("train", "evaluate", "evolve"), np.diff(times).tolist(), strict=True))
     explored = np.zeros(len(shared.cards.uid), bool)
