@@ -19,7 +19,7 @@ import gymnasium
 import jax
 import numpy as np
 import pytest
-from support.runs import SETTINGS, build_run, curves, flags, record, rows, same_run, shoal, start, tiny
+from support.runs import SETTINGS, build_run, curves, ended, flags, record, rows, same_run, shoal, start, tiny
 from test_bad_input import Points
 
 from shoal.cli import main
@@ -236,17 +236,13 @@ def test_live_view() -> None:
         experiment, steps = tiny(generations=3), 64
         method = Pbt()
 
-    class Event:
-        generation, timing = 0, {"steps_per_second": 12345.6}
-        fitness, episodes = np.array([1.5, 9.0, np.nan, 4.0]), np.full(4, 2)
-        cards = type("Cards", (), {"fitness": fitness, "uid": np.arange(4), "episodes": episodes})
-        parents = type("Cards", (), {"uid": np.array([1, 1, 1, 3])})
-        copied, metrics = np.array([True, False, True, False]), {"steps/broken": np.float32([0, 0.1, 0, 1e-6])}
-
+    broken = {"steps/broken": np.float32([0, 0.1, 0, 1e-6])}
+    alone = ended(0, np.array([1.5, 9.0, np.nan, 4.0]), broken)
+    event = replace(alone, parents=alone.cards.take(np.array([1, 1, 1, 3])), timing={"steps_per_second": 12345.6})
     display.start(Start(Plan(), 2, Path("somewhere"), 0))  # type: ignore[arg-type]
     display.progress(0, "train", 0.5)
-    display.generation(Event())  # type: ignore[arg-type]
-    display.generation(Event())  # type: ignore[arg-type]
+    display.generation(event)
+    display.generation(event)
     display.progress(1, "evaluate", 0.0)
     display.note("take note")
     display.finish(None)

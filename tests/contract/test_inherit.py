@@ -363,7 +363,7 @@ def test_sums_of_rewards_end_with_the_environments_that_gave_them() -> None:
     shard.begin({k: np.asarray(v) for k, v in hyper_of("ppo", agent, N)._asdict().items()})
     members = shard.population.members
     shard.population = shard.population._replace(members=members._replace(own=members.own + 1))
-    shard.resumes_exactly = False
+    shard.rollouts.resumes_exactly = False
     shard.restore(shard.state(), 0)
     after = shard.population.members
     assert not np.asarray(after.own).any() and same(after.learned, members.learned)
@@ -387,7 +387,7 @@ def test_no_transition_leads_to_the_steps_of_another_episode(how: str) -> None:
     if how == "copied":
         shard.apply(Decision(np.array([1, 1, 2, 3]), hyper), {})
     else:
-        shard.resumes_exactly = False
+        shard.rollouts.resumes_exactly = False
         shard.restore(shard.state(), 0)
     shard.train(1, iterations=1, chunk=1)
     row = 0 if how == "copied" else 1

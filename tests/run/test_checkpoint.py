@@ -204,7 +204,7 @@ def test_foreign_data_under_a_matching_manifest(saved: Path) -> None:
     """What no checksum can tell: another file, vouched for."""
     data = b"PK\x03\x04 something else"
     (saved / DATA).write_bytes(data)
-    manifest = {"bytes": len(data), "crc32": zlib.crc32(data)}
+    manifest = {"bytes": len(data), "crc32": zlib.crc32(data), "format": checkpoint.FORMAT}
     manifest["manifest_crc32"] = zlib.crc32(json.dumps(manifest, sort_keys=True).encode())
     (saved / MANIFEST).write_text(json.dumps(manifest))
     assert "cannot be read" in damaged(saved)

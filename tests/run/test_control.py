@@ -59,7 +59,7 @@ def test_what_is_left_decides(clock: list[float], elapsed: float, abandon: bool)
     assert (held.stop, held.abandon) == (True, abandon)
 
 
-@pytest.mark.parametrize("part", ["resolve", "RunDirectory"])
+@pytest.mark.parametrize("part", ["make_plan", "RunDirectory"])
 def test_before_there_is_anything_to_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     """Before the run has a place, and before there is anything in it."""
     made = getattr(beginning, part)
@@ -67,7 +67,7 @@ def test_before_there_is_anything_to_resume(tmp_path: Path, monkeypatch: pytest.
     def stopped(*arguments: Any) -> Any:
         signal.raise_signal(signal.SIGTERM)
         monkeypatch.setattr(beginning, "check_memory", lambda plan: heard[0].attend())
-        if part == "resolve":
+        if part == "make_plan":
             heard[0].attend()
         return made(*arguments)
 

@@ -48,7 +48,7 @@ def test_everything_has_its_home() -> None:
             "fitness.source: 'trainng' does not exist; did you mean training",
         ),
         ({"fitness": {"epsodes": 2}}, "fitness: 'epsodes' does not exist; did you mean episodes"),
-        ({"exchange": "lokal"}, "exchange: 'lokal' does not exist; did you mean local"),
+        ({"exchange": "lokal"}, "exchange.name: 'lokal' does not exist; did you mean local"),
         ({"interval": 512.5}, "interval = 512.5: must be a whole number"),
         ({"population": "4"}, "population = '4': must be a whole number"),
         ({"seed": None}, "seed = None: must be a whole number"),

@@ -202,7 +202,7 @@ class LivingShard(CompiledShard):
         population = state["rest"]["population"]
         members = population.members._replace(learned=state["learned"])
         self._restore(state, population._replace(members=members), generation)
-        if isinstance(self.rollouts, DeviceRollouts):
+        if self.rollouts.resumes_exactly:
             self.rollouts.restore(self._layout.place(state["rest"]["rollouts"]))
         else:
             self.population = self._with(self._agent.cut(self.population.members))
