@@ -240,6 +240,8 @@ def as_written(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, tuple):
         return str(list(value))
+    if isinstance(value, dict) and "name" in value:  # whose options stand beside it
+        return str(value["name"])
     return str(value) if isinstance(value, (int, float, str)) else ""
 
 
