@@ -33,12 +33,12 @@ class BadField(BadInput):
     field:   its dotted path, such as `config.layers`; "" is the experiment itself
     problem: what is wrong with it
     advice:  what to do instead, where the problem does not say it
-    value:   what it has, as it is to be shown
+    value:   what it has, as it is to be shown; of a long one the ends
     name:    which name in it is wrong, where it is one
     """
 
     def __init__(self, field: str, problem: str, advice: str = "", *, value: object = None, name: str | None = None):
-        shown = "" if value is None else f" = {value}"
+        shown = "" if value is None else f" = {_ends(str(value), 200)}"
         which = "" if name is None else f"{name!r} "
         super().__init__(f"{field or 'the experiment'}{shown}: {which}{problem}{f'; {advice}' if advice else ''}")
         self.field, self.problem, self.advice, self.value, self.name = field, problem, advice, value, name
