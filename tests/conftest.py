@@ -22,6 +22,8 @@ from support.programs import share  # noqa: E402
 
 from shoal.members.kept_programs import keep_whole  # noqa: E402
 
+pytest_plugins = ["support.messages"]
+
 
 def pytest_configure(config: pytest.Config) -> None:
     jax.config.update("jax_numpy_dtype_promotion", "strict")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+from support.messages import Said, shown
 from support.runs import build_run, tiny
 
 from shoal.core.errors import BadField, BadInput
@@ -134,7 +134,7 @@ def test_options_of_components() -> None:
     assert explorer_of(chosen) == Perturb(factors=(0.5, 2.0))
 
 
-def test_components_of_ones_own() -> None:
+def test_components_of_ones_own(said: Said) -> None:
     here = __name__
     assert selector_of(tiny(select=f"{here}:Mine")) == Mine()
     assert selector_of(tiny(select={"name": f"{here}:Mine", "count": 3})) == Mine(3)
@@ -142,10 +142,12 @@ def test_components_of_ones_own() -> None:
     assert selector_of(tiny(select=my_selection)) is my_selection
     for given in (Mine(3), my_selection):
         assert selector_of(from_dict(read_yaml(dump(tiny(select=given))))) == given
-    with pytest.raises(BadInput, match=r"method.select: .*:Mine does not take \{'cuont': 3\}"):
+    with pytest.raises(BadInput) as error:
         selector_of(tiny(select={"name": f"{here}:Mine", "cuont": 3}))
-    with pytest.raises(BadInput, match="method.select: nowhere:x cannot be imported"):
+    said(error.value)
+    with pytest.raises(BadInput) as error:
         selector_of(tiny(select="nowhere:x"))
+    said(error.value)
 
 
 @pytest.mark.parametrize("text", ["[1e-5, 1e-2, log]", "{low: 1e-5, high: 1e-2, scale: log}", "[1.0e-5, 0.01, log]"])
@@ -271,40 +273,33 @@ def test_set_reaches_into_a_range() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "text", "message"),
+    ("path", "text"),
     [
-        ("populaton", "3", "the experiment: 'populaton' does not exist; did you mean population?"),
-        ("fitness.episode", "3", "fitness: 'episode' does not exist; did you mean episodes?"),
-        ("env.name", "x", "env.name: env has no fields"),
-        ("population.x", "1", "population.x: population has no fields"),
-        ("population", "x", "population = 'x': must be a whole number"),
+        ("populaton", "3"),
+        ("fitness.episode", "3"),
+        ("env.name", "x"),
+        ("population.x", "1"),
+        ("population", "x"),
     ],
+    ids=shown,
 )
-def test_set_refuses(path: str, text: str, message: str) -> None:
-    with pytest.raises(BadInput, match=re.escape(message)):
+def test_set_refuses(path: str, text: str, said: Said) -> None:
+    with pytest.raises(BadInput) as error:
         assign(Experiment(), {path: read_yaml(text)})
+    said(error.value)
 
 
 # --------------------------------------------------------------------------------------- errors
 
 
-def of_pbt(text: str, line: int, message: str) -> tuple[str, int, str]:
+def of_pbt(text: str, line: int) -> tuple[str, int]:
     """A case of an option of the method."""
-    return f"method:\n  name: pbt\n{textwrap.indent(text, '  ')}", line + 2, message
+    return f"method:\n  name: pbt\n{textwrap.indent(text, '  ')}", line + 2
 
 
-# Names that lead to nothing of use, and what is said of them.
-NO_OBJECTS = [
-    ("..x:y", "'..x:y' cannot be imported: write module:name"),
-    ("':y'", "':y' cannot be imported: write module:name"),
-    ("os:system", "os:system is none: what goes here is called with (key, "),
-    ("sys:exit", "sys:exit is none"),
-    ("builtins:int", "builtins:int is none"),
-    ("broken_syntax:x", "broken_syntax:x cannot be imported: "),
-    ("broken_exit:x", "broken_exit:x cannot be imported: SystemExit: 3 (broken_exit.py, line 2)"),
-    ("broken_error:x", "broken_error:x cannot be imported: ZeroDivisionError: division by zero (broken_error.py, line"),
-    ("broken_error:Never", "broken_error:Never cannot be imported: ZeroDivisionError"),
-]
+# Names that lead to nothing of use.
+NO_OBJECTS = ("..x:y", "':y'", "os:system", "sys:exit", "builtins:int")
+NO_OBJECTS += ("broken_syntax:x", "broken_exit:x", "broken_error:x", "broken_error:Never")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -319,149 +314,130 @@ def broken_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-# (file, line, what the message must hold)
-BAD: list[tuple[str, int, str]] = [
-    ("env: CartPole-v1\npopulaton: 4", 2, "'populaton' does not exist; did you mean population?"),
-    ("population: four", 1, "population = 'four': must be a whole number"),
-    ("\n\npopulation: 0", 3, "population = 0: must be at least 1"),
-    ("generations: 0", 1, "generations = 0: must be at least 1"),
-    ("interval: 0", 1, "interval = 0: must be at least 1"),
-    of_pbt("start_after: -1", 1, "start_after = -1: must be at least 0"),
-    ("seed: -1", 1, "seed = -1: must be at least 0"),
-    ("seed: 2147483648", 1, "seed = 2147483648: must be at most 2147483647"),
-    ("population: 1000000000000", 1, "population = 1000000000000: must be at most 1000000"),
-    ("generations: 1e8", 1, "generations = 100000000: must be at most 99999999"),
-    ("fitness:\n  episodes: 1e12", 2, "fitness.episodes = 1000000000000: must be at most 2147483647"),
-    ("checkpoint:\n  keep: 1e18", 2, "must be at most 2147483647"),
-    ("population: 1\ninterval: !!int x", 2, "'x' is no int"),
-    ("population: 1\ninterval: " + "9" * 5000, 2, "is no int"),
-    ('seed: 1\nrun_dir: "a\\0b"', 2, "text with a character that no file can hold"),
-    ("env: 2020-99-99\npopulation: 0", 2, "population = 0: must be at least 1"),
-    *(of_pbt(f"select: {name}", 1, f"method.select: {told}") for name, told in NO_OBJECTS),
-    *(of_pbt(f"explore: {{name: {name}}}", 1, f"method.explore: {told}") for name, told in NO_OBJECTS),
-    ("method: os:system", 1, "method: os:system is none: what goes here is a subclass of"),
-    of_pbt("select: {name: os:getcwd, x: 3}", 1, "method.select: os:getcwd does not take {'x': 3}"),
-    ("final_episodes: 0", 1, "final_episodes = 0"),
-    ("fitness:\n  episodes: 0", 2, "fitness.episodes = 0: must be at least 1"),
-    ("fitness:\n  step_limit: 0", 2, "fitness.step_limit = 0"),
-    ("fitness:\n  source: trainig", 2, "fitness.source: 'trainig' does not exist; did you mean training?"),
-    ("checkpoint:\n  keep: 0", 2, "checkpoint.keep = 0: must be at least 1"),
-    ("checkpoint:\n  every: 0", 2, "checkpoint.every = 0"),
-    (
-        "seed: 1\nworkspace: x",
-        2,
-        "workspace: is an option of the exchange; write exchange: {name: directory, workspace: ",
-    ),
-    ("exchange: mpi\ntransfer: collective", 2, "of the exchange; write exchange: {name: mpi, transfer: ...}"),
-    ("exchange: lokal", 1, "exchange.name: 'lokal' does not exist; did you mean local?"),
-    ("exchange:\n  name: mpi\n  worker: a", 3, "exchange.worker = a: goes with exchange: directory"),
-    (
-        "seed: 1\nexchange: directory",
-        2,
-        "exchange = directory: needs a workspace, the directory that workers share",
-    ),
-    ("seed: 1\nselect: keep", 2, "select: is an option of the method; write method: {name: pbt, select: ...}"),
-    of_pbt("select: tournement", 1, "method.select: 'tournement' does not exist; did you mean tournament?"),
-    of_pbt("select:\n  name: truncaton", 1, "method.select: 'truncaton' does not exist; did you mean truncation?"),
-    of_pbt("select:\n  bottom: 0.2", 1, "method.select: needs a name"),
-    of_pbt(
-        "select:\n  name: truncation\n  botom: 0.2", 3, "method.select: 'botom' does not exist; did you mean bottom"
-    ),
-    of_pbt("select:\n  name: truncation\n  bottom: 2", 3, "bottom = 2.0"),
-    of_pbt("select:\n  name: truncation\n  donors: topp", 3, "'topp' does not exist; did you mean top?"),
-    of_pbt("select: [truncation]", 1, "method.select = ['truncation']: write one of truncation"),
-    of_pbt("explore: pertub", 1, "method.explore: 'pertub' does not exist; did you mean perturb?"),
-    of_pbt("explore:\n  name: perturb\n  factors: [1]", 3, "factors = (1.0,)"),
+# (file, line)
+BAD: list[tuple[str, int]] = [
+    ("env: CartPole-v1\npopulaton: 4", 2),
+    ("population: four", 1),
+    ("\n\npopulation: 0", 3),
+    ("generations: 0", 1),
+    ("interval: 0", 1),
+    of_pbt("start_after: -1", 1),
+    ("seed: -1", 1),
+    ("seed: 2147483648", 1),
+    ("population: 1000000000000", 1),
+    ("generations: 1e8", 1),
+    ("fitness:\n  episodes: 1e12", 2),
+    ("checkpoint:\n  keep: 1e18", 2),
+    ("population: 1\ninterval: !!int x", 2),
+    ("population: 1\ninterval: " + "9" * 5000, 2),
+    ('seed: 1\nrun_dir: "a\\0b"', 2),
+    ("env: 2020-99-99\npopulation: 0", 2),
+    *(of_pbt(f"select: {name}", 1) for name in NO_OBJECTS),
+    *(of_pbt(f"explore: {{name: {name}}}", 1) for name in NO_OBJECTS),
+    ("method: os:system", 1),
+    of_pbt("select: {name: os:getcwd, x: 3}", 1),
+    ("final_episodes: 0", 1),
+    ("fitness:\n  episodes: 0", 2),
+    ("fitness:\n  step_limit: 0", 2),
+    ("fitness:\n  source: trainig", 2),
+    ("checkpoint:\n  keep: 0", 2),
+    ("checkpoint:\n  every: 0", 2),
+    ("seed: 1\nworkspace: x", 2),
+    ("exchange: mpi\ntransfer: collective", 2),
+    ("exchange: lokal", 1),
+    ("exchange:\n  name: mpi\n  worker: a", 3),
+    ("seed: 1\nexchange: directory", 2),
+    ("seed: 1\nselect: keep", 2),
+    of_pbt("select: tournement", 1),
+    of_pbt("select:\n  name: truncaton", 1),
+    of_pbt("select:\n  bottom: 0.2", 1),
+    of_pbt("select:\n  name: truncation\n  botom: 0.2", 3),
+    of_pbt("select:\n  name: truncation\n  bottom: 2", 3),
+    of_pbt("select:\n  name: truncation\n  donors: topp", 3),
+    of_pbt("select: [truncation]", 1),
+    of_pbt("explore: pertub", 1),
+    of_pbt("explore:\n  name: perturb\n  factors: [1]", 3),
     of_pbt(
         "explore:\n  name: mutate\n  change_range: [1, 2, 3]",
         3,
-        "method.explore.change_range = [1, 2, 3]: must be a list of 2",
     ),
-    ("hyper:\n  discount: high", 2, "hyper.discount = 'high': must be a number"),
-    ("hyper:\n  discount: .nan", 2, "hyper.discount = nan: must be a finite number"),
-    ("space:\n  discount: [0.9, 0.8]", 2, "low = 0.9 must be below high = 0.8"),
-    ("space:\n  learning_rate: [0, 1, log]", 2, "space.learning_rate: a log scale needs low > 0, not 0"),
-    (
-        "space:\n  learning_rate:\n    low: 1e-5\n    high: 1e-2\n    scale: lg",
-        5,
-        "'lg' does not exist; did you mean log?",
-    ),
-    ("space:\n  discount: 0.9", 2, "write [low, high], [low, high, scale] or a mapping"),
-    ("space:\n  discount: [0.9]", 2, "write [low, high]"),
-    ("space:\n  epochs: {low: 1.5, high: 4, integer: true}", 2, "must be whole numbers"),
-    ("hyper:\n  discount: 0.9\nspace:\n  discount: [0.8, 0.9]", 2, "either fixed or tuned"),
-    ("run_dir: 5", 1, "run_dir = 5: must be text"),
-    ("env: a\nconfig: [1]", 2, "config = [1]: must be a mapping"),
-    ("config: {layers: [8]}\nenv: x: y", 2, "not valid YAML"),
+    ("hyper:\n  discount: high", 2),
+    ("hyper:\n  discount: .nan", 2),
+    ("space:\n  discount: [0.9, 0.8]", 2),
+    ("space:\n  learning_rate: [0, 1, log]", 2),
+    ("space:\n  learning_rate:\n    low: 1e-5\n    high: 1e-2\n    scale: lg", 5),
+    ("space:\n  discount: 0.9", 2),
+    ("space:\n  discount: [0.9]", 2),
+    ("space:\n  epochs: {low: 1.5, high: 4, integer: true}", 2),
+    ("hyper:\n  discount: 0.9\nspace:\n  discount: [0.8, 0.9]", 2),
+    ("run_dir: 5", 1),
+    ("env: a\nconfig: [1]", 2),
+    ("config: {layers: [8]}\nenv: x: y", 2),
 ]
 
 
-@pytest.mark.parametrize(("text", "line", "message"), BAD, ids=[text.replace("\n", " ") for text, _, _ in BAD])
-def test_every_error_names_file_line_and_field(tmp_path: Path, text: str, line: int, message: str) -> None:
+@pytest.mark.parametrize(("text", "line"), BAD, ids=[shown(text) for text, _ in BAD])
+def test_every_error_names_file_line_and_field(tmp_path: Path, text: str, line: int, said: Said) -> None:
     path = written(tmp_path, text)
     with pytest.raises(BadInput) as error:
         load(path)
     assert str(error.value).startswith(f"{path}, line {line}: ")
-    assert message in str(error.value)
     assert str(error.value).count(str(path)) == 1
-    assert "\n" not in str(error.value)
+    said(error.value)
 
 
 # What only building the parts of a run can find; the file is then named by whoever builds.
-BUILT: list[tuple[str, int, str]] = [
-    ("env: CartPol-v1", 1, "env: 'CartPol-v1' does not exist; did you mean gymnax:CartPole-v1"),
-    ("env: gymnx:CartPole-v1", 1, "env: there is no suite 'gymnx', and no module of this name in"),
-    ("env: gym:CartPol-v1", 1, "env: 'gym:CartPol-v1' does not exist; did you mean gym:CartPole-v1"),
-    ("env: shoal.commands.toy:nothing", 1, "env: shoal.commands.toy:nothing cannot be imported"),
-    ("env: shoal.core.keys:words\nenv_options:\n  key: [1]", 2, "env_options: shoal.core.keys:words does not take"),
-    ("env: builtins:dict", 1, "env: builtins:dict gives a dict; it must give a DeviceEnvironment, a HostEnv"),
-    ("env_options:\n  max_steps_in_episode: 1000000000000", 2, "max_steps_in_episode = 1000000000000: must lie within"),
-    ("env_options:\n  gravty: 1", 2, "env_options: 'gravty' does not exist; did you mean gravity?"),
-    ("agent: pp", 1, "agent: 'pp' does not exist; did you mean ppo?"),
-    ("agent: 3", 1, "agent = 3: write one of ppo"),
-    ("agent: shoal.nothing:x", 1, "agent: shoal.nothing:x cannot be imported"),
-    ("agent: ..x:y", 1, "agent: '..x:y' cannot be imported: write module:name"),
-    ("agent: os:system", 1, "agent: os:system failed: TypeError: "),
-    ("agent: sys:exit", 1, "agent: sys:exit failed: SystemExit: "),
-    ("agent: builtins:repr", 1, "agent: builtins:repr gives a str; it must give an Agent"),
-    ("env: broken_syntax:x", 1, "env: broken_syntax:x cannot be imported: "),
-    ("env: broken_exit.inner:x", 1, "env: broken_exit.inner:x cannot be imported: SystemExit: 3"),
-    ("env: sys:exit\nenv_options: {}", 2, "env_options: sys:exit failed: SystemExit"),
-    ("env: ..x:y", 1, "env: there is no suite '..x'"),
-    of_pbt("explore: os.path:join", 1, "method.explore: join failed: TypeError: "),
-    of_pbt("explore: builtins:isinstance", 1, "method.explore: "),
-    ("config:\n  rollout: 1e12", 2, "config.rollout = 1000000000000: must be at most 2147483647"),
-    ("config:\n  layers: [8, 1e18]", 2, "must be at most 2147483647"),
-    ("hyper:\n  lerning_rate: 1e-4", 2, "hyper: 'lerning_rate' does not exist; did you mean learning_rate"),
-    ("space:\n  discout: [0.8, 0.9]", 2, "space: 'discout' does not exist; did you mean discount?"),
-    (
-        "method:\n  name: schedule\n  rows:\n  - discount: 0.9\n  - discout: 0.9",
-        5,
-        "'discout' does not exist; did you mean discount?",
-    ),
-    ("config:\n  layer: [8]", 2, "config: 'layer' does not exist; did you mean layers?"),
-    ("config:\n  layers: [0]", 2, "config.layers = [0]"),
-    ("config:\n  rollout: 0", 2, "config.rollout = 0: must be at least 1"),
-    ("config:\n  environments: 3\n  minibatches: 5", 3, "config.minibatches = 5: does not divide"),
-    ("config:\n  activation: tahn", 2, "'tahn' does not exist; did you mean tanh?"),
-    ("fitness:\n  objective: a.b", 2, "fitness.objective: gymnax:CartPole-v1 has no info"),
-    of_pbt("explore:\n  name: mutate\n  rules: {discout: mutate_float}", 3, "'discout' does not exist; did you mean"),
-    ("interval: 1e15", 1, "interval = 1000000000000000: must be less than"),
+BUILT: list[tuple[str, int]] = [
+    ("env: CartPol-v1", 1),
+    ("env: gymnx:CartPole-v1", 1),
+    ("env: gym:CartPol-v1", 1),
+    ("env: shoal.commands.toy:nothing", 1),
+    ("env: shoal.core.keys:words\nenv_options:\n  key: [1]", 2),
+    ("env: builtins:dict", 1),
+    ("env_options:\n  max_steps_in_episode: 1000000000000", 2),
+    ("env_options:\n  gravty: 1", 2),
+    ("agent: pp", 1),
+    ("agent: 3", 1),
+    ("agent: shoal.nothing:x", 1),
+    ("agent: ..x:y", 1),
+    ("agent: os:system", 1),
+    ("agent: sys:exit", 1),
+    ("agent: builtins:repr", 1),
+    ("env: broken_syntax:x", 1),
+    ("env: broken_exit.inner:x", 1),
+    ("env: sys:exit\nenv_options: {}", 2),
+    ("env: ..x:y", 1),
+    of_pbt("explore: os.path:join", 1),
+    of_pbt("explore: builtins:isinstance", 1),
+    ("config:\n  rollout: 1e12", 2),
+    ("config:\n  layers: [8, 1e18]", 2),
+    ("hyper:\n  lerning_rate: 1e-4", 2),
+    ("space:\n  discout: [0.8, 0.9]", 2),
+    ("method:\n  name: schedule\n  rows:\n  - discount: 0.9\n  - discout: 0.9", 5),
+    ("config:\n  layer: [8]", 2),
+    ("config:\n  layers: [0]", 2),
+    ("config:\n  rollout: 0", 2),
+    ("config:\n  environments: 3\n  minibatches: 5", 3),
+    ("config:\n  activation: tahn", 2),
+    ("fitness:\n  objective: a.b", 2),
+    of_pbt("explore:\n  name: mutate\n  rules: {discout: mutate_float}", 3),
+    ("interval: 1e15", 1),
 ]
 
 
-@pytest.mark.parametrize(("text", "line", "message"), BUILT, ids=[text.replace("\n", " ") for text, _, _ in BUILT])
-def test_errors_of_building_name_them_too(tmp_path: Path, text: str, line: int, message: str) -> None:
+@pytest.mark.parametrize(("text", "line"), BUILT, ids=[shown(text) for text, _ in BUILT])
+def test_errors_of_building_name_them_too(tmp_path: Path, text: str, line: int, said: Said) -> None:
     path = written(tmp_path, text)
     with pytest.raises(BadInput) as error, blame(path):
         build_run(load(path))
     assert str(error.value).startswith(f"{path}, line {line}: ")
-    assert message in str(error.value)
+    said(error.value)
 
 
-def test_an_environment_that_is_made_already() -> None:
-    with pytest.raises(BadInput, match="^env: is a CartPoleEnv that is made already.*; give its class, or a function"):
+def test_an_environment_that_is_made_already(said: Said) -> None:
+    with pytest.raises(BadInput) as error:
         make_plan(tiny(env=CartPoleEnv()))
+    said(error.value)
 
 
 def test_flags_are_not_blamed_on_the_file(tmp_path: Path) -> None:
@@ -477,28 +453,33 @@ def test_flags_are_not_blamed_on_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    "content",
     [
-        (b"\xff\xfe\x00", "not a text file"),
-        (b"- a\n- b", "the experiment: must be a mapping"),
-        (b"3", "must be a mapping"),
+        b"\xff\xfe\x00",
+        b"- a\n- b",
+        b"3",
     ],
+    ids=shown,
 )
-def test_foreign_files(tmp_path: Path, content: bytes, message: str) -> None:
+def test_foreign_files(tmp_path: Path, content: bytes, said: Said) -> None:
     path = tmp_path / "e.yaml"
     path.write_bytes(content)
-    with pytest.raises(BadInput, match=message):
+    with pytest.raises(BadInput) as error:
         load(path)
+    said(error.value)
 
 
-def test_missing_file_names_its_neighbour(tmp_path: Path) -> None:
+def test_missing_file_names_its_neighbour(tmp_path: Path, said: Said) -> None:
     written(tmp_path, "").rename(tmp_path / "cartpole.yaml")
-    with pytest.raises(BadInput, match=r"carpole\.yaml: No such file or directory; did you mean cartpole\.yaml\?"):
+    with pytest.raises(BadInput) as error:
         load(tmp_path / "carpole.yaml")
-    with pytest.raises(BadInput, match=r"No such file or directory$"):
+    said(error.value)
+    with pytest.raises(BadInput) as error:
         load(tmp_path / "no" / "where.yaml")
-    with pytest.raises(BadInput, match="Is a directory"):
+    said(error.value)
+    with pytest.raises(BadInput) as error:
         load(tmp_path)
+    said(error.value)
 
 
 def test_empty_file_is_the_usual_experiment(tmp_path: Path) -> None:
@@ -516,10 +497,11 @@ def test_default_run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert start._free_place(given._replace(experiment=task)) == Path("runs/ALE-Pong-v5-pong-3")
 
 
-def test_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_extra(monkeypatch: pytest.MonkeyPatch, said: Said) -> None:
     from shoal.environments import registry
 
     monkeypatch.setattr(registry, "installed", lambda suite: suite != "brax")
     for env in ("brax:ant", "ant"):
-        with pytest.raises(BadInput, match=r"^env: .* needs the package brax: pip install 'shoal\[brax\]'$"):
+        with pytest.raises(BadInput) as error:
             build_run(tiny(env=env))
+        said(error.value)
