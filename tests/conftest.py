@@ -1,6 +1,6 @@
 """Strict JAX for every test: no silent promotion of dtypes or ranks, two devices; warnings are errors (pyproject).
 
-And one set of compiled programs for the many tiny runs of tests.
+And one set of compiled programs for the many tiny runs of tests, and how many examples a property is tried on.
 """
 
 import gc
@@ -16,13 +16,28 @@ if "xla_force_host_platform_device_count" not in _FLAGS:
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["MPLBACKEND"] = "Agg"
 
+import hypothesis  # noqa: E402
 import jax  # noqa: E402
 import optax  # noqa: E402
+from hypothesis.configuration import set_hypothesis_home_dir  # noqa: E402
 from support.programs import share  # noqa: E402
 
 from shoal.members.kept_programs import keep_whole  # noqa: E402
 
 pytest_plugins = ["support.messages"]
+
+# The same examples in each test run, few of them; `examples` of support/cases.py takes more in `make learn`. An example may
+# compile a program, which is slow the first time.
+hypothesis.settings.register_profile(
+    "shoal",
+    max_examples=25,
+    stateful_step_count=20,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("shoal")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -35,6 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
         jax.config.update(f"jax_{name}", value)
         os.environ[f"JAX_{name.upper()}"] = str(value)
     keep_whole(None)
+    set_hypothesis_home_dir(config.cache.mkdir("hypothesis"))
     gc.set_threshold(
         50_000, 20, 50
     )  # what JAX has traced stays: looking through it again and again takes a tenth of the time

@@ -2,6 +2,9 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.strategies import CHOICES, INTEGERS, RANGES, SEEDS
 
 from shoal.core.evolution import Range
 from shoal.core.keys import draws
@@ -16,6 +19,7 @@ VARIANTS = {
     "gaussian_wide": Gaussian(3.0),
 }
 ALWAYS = ("perturb_always", "mutate_always", "gaussian", "gaussian_wide")  # nothing stays as it was
+SPACES = st.dictionaries(st.sampled_from("abcdef"), RANGES, min_size=1)
 SPACE = {
     "linear": Range(0.0, 1.0),
     "signed": Range(-3.0, 2.0),
@@ -33,18 +37,18 @@ DISCRETE = [name for name, r in SPACE.items() if r.integer or r.choices]
 UID = np.arange(50, 62)
 
 
-@pytest.fixture(params=VARIANTS.items(), ids=VARIANTS.keys())
+@pytest.fixture(scope="module", params=VARIANTS.items(), ids=VARIANTS.keys())
 def named(request):
     return request.param
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def explorer(named):
     return named[1]
 
 
-def inherited(uid=UID) -> dict[str, np.ndarray]:
-    return {name: sample(r, draws((9, i), uid, 1)[:, 0]) for i, (name, r) in enumerate(SPACE.items())}
+def inherited(uid=UID, space=SPACE) -> dict[str, np.ndarray]:
+    return {name: sample(r, draws((9, i), uid, 1)[:, 0]) for i, (name, r) in enumerate(space.items())}
 
 
 def at_the(end: int) -> dict[str, np.ndarray]:
@@ -53,8 +57,8 @@ def at_the(end: int) -> dict[str, np.ndarray]:
     return {name: np.full(len(UID), x, np.float32) for name, x in ends.items()}
 
 
-def assert_valid(hyper: dict[str, np.ndarray]) -> None:
-    for name, r in SPACE.items():
+def assert_valid(hyper: dict[str, np.ndarray], space: dict[str, Range]) -> None:
+    for name, r in space.items():
         x = hyper[name]
         assert x.dtype == np.float32
         if r.choices:
@@ -65,12 +69,17 @@ def assert_valid(hyper: dict[str, np.ndarray]) -> None:
             assert np.all(x == np.rint(x))
 
 
-def test_values_stay_in_their_range_over_many_generations(explorer):
-    hyper = inherited()
-    for generation in range(60):
-        hyper = explorer((4, generation), hyper, SPACE, UID)
-        assert list(hyper) == list(SPACE)
-        assert_valid(hyper)
+@given(SPACES, SEEDS)
+def test_values_stay_in_their_range(explorer, space, seed):
+    """From one generation to the next, and those of the parent are left as they were."""
+    hyper = inherited(space=space)
+    for generation in range(3):
+        before = {name: x.tobytes() for name, x in hyper.items()}
+        new = explorer((seed, generation), hyper, space, UID)
+        assert list(new) == list(space)
+        assert_valid(new, space)
+        assert before == {name: x.tobytes() for name, x in hyper.items()}
+        hyper = new
 
 
 @pytest.mark.parametrize("end", [0, -1])
@@ -85,15 +94,14 @@ def test_nothing_sticks_to_a_bound(explorer, end):
     assert {name: bool(moved.all()) for name, moved in freed.items()} == dict.fromkeys(SPACE, expected)
 
 
-def test_whole_numbers_and_choices_move_every_time(named):
+@given(st.dictionaries(st.sampled_from("abcdef"), INTEGERS | CHOICES, min_size=1), SEEDS)
+def test_whole_numbers_and_choices_move_every_time(named, space, seed):
     name, explorer = named
     if name in ALWAYS:
-        hyper = inherited()
-        for generation in range(30):
-            new = explorer((4, generation), hyper, SPACE, UID)
-            for which in DISCRETE:
-                assert np.all(new[which] != hyper[which]), which
-            hyper = new
+        hyper = inherited(space=space)
+        new = explorer((seed, 0), hyper, space, UID)
+        for which, r in space.items():
+            assert np.all(new[which] != hyper[which]), r
 
 
 def test_whole_numbers_visit_all_their_values(explorer):
@@ -116,21 +124,14 @@ def test_only_the_space_is_explored(explorer):
         assert new[name].tobytes() == hyper[name].tobytes()
 
 
-def test_what_was_inherited_is_left_as_it_was(explorer):
-    hyper, space = inherited(), dict(SPACE)
-    explorer((4, 0), hyper, space, UID)
-    assert all(hyper[name].tobytes() == x.tobytes() for name, x in inherited().items())
-    assert space == SPACE
-
-
-def test_draws_depend_on_key_name_and_uid_alone(explorer):
-    hyper = inherited()
-    everybody = explorer((4, 0), hyper, SPACE, UID)
-    rows = np.array([7, 2, 11])
-    some = explorer((4, 0), {n: hyper[n][rows] for n in reversed(SPACE)}, SPACE, UID[rows])
-    alone = explorer((4, 0), {"log": hyper["log"]}, {"log": SPACE["log"]}, UID)
-    assert all(some[name].tolist() == everybody[name][rows].tolist() for name in SPACE)
-    assert alone["log"].tolist() == everybody["log"].tolist()
+@given(SPACES, st.lists(st.integers(0, len(UID) - 1), min_size=1, unique=True), SEEDS)
+def test_draws_depend_on_key_name_and_uid_alone(explorer, space, rows, seed):
+    hyper, name = inherited(space=space), min(space)
+    everybody = explorer((seed, 0), hyper, space, UID)
+    some = explorer((seed, 0), {n: hyper[n][rows] for n in reversed(space)}, space, UID[rows])
+    alone = explorer((seed, 0), {name: hyper[name]}, {name: space[name]}, UID)
+    assert all(some[name].tolist() == everybody[name][rows].tolist() for name in space)
+    assert alone[name].tolist() == everybody[name].tolist()
 
 
 def test_children_of_one_parent_part(explorer):

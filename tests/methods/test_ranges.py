@@ -2,7 +2,10 @@
 
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from scipy import stats
+from support.strategies import CHOICES, INTEGERS, RANGES, REALS
 
 from shoal.core.errors import BadInput
 from shoal.core.evolution import Range
@@ -14,7 +17,8 @@ DISCOUNT = Range(0.9, 0.999, "one_minus_log")
 WHOLE = Range(1, 5, integer=True)
 ORDERED = Range(choices=(32, 64, 128, 256), ordered=True)
 UNORDERED = Range(choices=(0.1, 0.5, 0.7))
-EVERY = (LINEAR, LOG, DISCOUNT, WHOLE, Range(1, 100, "log", integer=True), ORDERED, UNORDERED)
+UNIFORM = st.floats(0, 1, exclude_max=True)
+VALUES, FACTORS = st.floats(-1e30, 1e30), st.floats(1e-6, 1e6)
 
 
 def uniform(n: int, seed: int = 0) -> np.ndarray:
@@ -25,9 +29,14 @@ def moved(r: Range, x: list[float], factor: float | list[float], u: float = 0.0)
     return perturb(r, np.array(x, np.float32), np.broadcast_to(factor, len(x)), np.full(len(x), u)).tolist()
 
 
-@pytest.mark.parametrize("r", EVERY)
-def test_good_ranges_are_accepted(r):
-    validate("x", r)
+def holds(r: Range, x: np.ndarray) -> None:
+    """Assert that values are float32 numbers that the range allows."""
+    assert x.dtype == np.float32
+    if r.choices:
+        assert np.isin(x, np.float32(r.choices)).all()
+    else:
+        assert np.all((x.astype(np.float64) >= r.low) & (x.astype(np.float64) <= r.high))
+        assert not r.integer or np.all(x == np.rint(x))
 
 
 @pytest.mark.parametrize(
@@ -97,20 +106,30 @@ def test_log_scaled_whole_numbers_follow_their_logarithm():
     assert [np.mean(x == k) for k in range(1, 9)] == pytest.approx(expected, abs=0.012)
 
 
-@pytest.mark.parametrize("r", EVERY)
-def test_the_extremes_of_the_draw_are_valid(r):
+@given(RANGES)
+def test_the_extremes_of_the_draw_are_the_bounds(r):
+    validate("x", r)
     ends = sample(r, np.array([0.0, np.nextafter(1.0, 0.0)]))
+    holds(r, ends)
     allowed = [r.low, r.high] if r.choices is None else [r.choices[0], r.choices[-1]]
-    assert ends == pytest.approx(np.float32(allowed))
-    assert ends.dtype == np.float32
+    np.testing.assert_allclose(ends, np.float32(allowed), rtol=1e-6, atol=1e-6 * (allowed[1] - allowed[0]))
 
 
-@pytest.mark.parametrize(
-    "r", [Range(0.1, 0.9), Range(0.7, 0.9999, "one_minus_log"), Range(3e-5, 3e-3, "log"), Range(0.0, 1 - 1e-12)]
-)
-def test_float32_does_not_round_out_of_bounds(r):
-    for x in (sample(r, np.array([0.0, np.nextafter(1.0, 0.0)])), nearest(r, np.array([r.low, r.high, -9.0, 9.0]))):
-        assert np.all((x.astype(np.float64) >= r.low) & (x.astype(np.float64) <= r.high))
+@given(RANGES, UNIFORM, VALUES, FACTORS, st.floats(-2, 2))
+def test_whatever_happens_a_value_stays_in_its_range(r, u, x, factor, step):
+    """Float32 numbers too, which would round out of it."""
+    u, near = np.array([u]), nearest(r, np.array([x]))
+    for new in (sample(r, u), near, perturb(r, near, np.array([factor]), u), shift(r, near, np.array([step]), u)):
+        holds(r, new)
+
+
+@given(RANGES, VALUES)
+def test_the_nearest_value_is_the_nearest(r, x):
+    (found,) = nearest(r, np.array([x]))
+    others = r.choices or np.clip([round(x) if r.integer else x], r.low, r.high)
+    distance, rounding = min(abs(other - x) for other in others), 1e-37 + 1e-6 * max(abs(other) for other in others)
+    np.testing.assert_allclose(abs(found.astype(float) - x), distance, rtol=1e-6, atol=rounding)
+    assert nearest(r, np.array([found])) == found
 
 
 def test_nearest():
@@ -133,6 +152,16 @@ def test_reflection_at_the_bounds():
     assert moved(Range(1.0, 2.0), [1.5], 100.0) == pytest.approx([2.0])  # 150 is reflected 149 times
 
 
+@given(REALS, UNIFORM, FACTORS)
+def test_a_factor_is_one_of_x_or_of_1_minus_x(r, u, factor):
+    """Where that leads to a value of the range, and x is not near to 0."""
+    x = sample(r, np.array([u]))
+    wanted = 1 - (1 - x.astype(float)) * factor if r.scale == "one_minus_log" else x.astype(float) * factor
+    assume(r.low <= wanted <= r.high and (r.scale != "linear" or abs(x) >= (r.high - r.low) / 20))
+    width = 0 if r.scale == "log" else max(abs(r.low), abs(r.high))
+    np.testing.assert_allclose(perturb(r, x, np.array([factor]), x), wanted, rtol=1e-6, atol=1e-6 * width)
+
+
 def test_zero_is_not_absorbing():
     assert moved(Range(0.0, 1.0), [0.0, 0.0], [1.2, 0.8]) == pytest.approx([0.01, 0.01])
     assert moved(Range(-1.0, 1.0), [0.0, 0.0], [1.2, 0.8]) == pytest.approx([0.02, -0.02])
@@ -145,6 +174,23 @@ def test_whole_numbers_always_move():
     assert moved(WHOLE, [5], 1.2) == [4]  # reflected
     assert moved(Range(1, 1000, "log", integer=True), [1, 1000, 100], [0.8, 1.2, 1.2]) == [2, 833, 120]
     assert moved(Range(0, 1, integer=True), [0, 0, 1, 1], [0.8, 1.2, 0.8, 1.2]) == [1, 1, 0, 0]
+
+
+@given(INTEGERS | CHOICES, UNIFORM, FACTORS, st.floats(-2, 2))
+def test_whole_numbers_and_choices_always_move(r, u, factor, step):
+    assume(factor != 1 and step != 0)
+    u = np.array([u])
+    x = sample(r, u)
+    assert perturb(r, x, np.array([factor]), u) != x
+    assert shift(r, x, np.array([step]), u) != x
+
+
+@given(CHOICES, st.data(), FACTORS)
+def test_ordered_choices_move_to_a_neighbour_and_turn_round_at_the_ends(r, data, factor):
+    assume(r.ordered and factor != 1)
+    i, last = data.draw(st.integers(0, len(r.choices) - 1)), len(r.choices) - 1
+    expected = (1 if i == 0 else i - 1) if factor < 1 else (last - 1 if i == last else i + 1)
+    assert moved(r, [r.choices[i]], factor) == [np.float32(r.choices[expected])]
 
 
 def test_ordered_choices_move_to_a_neighbour():
@@ -182,11 +228,12 @@ def test_at_bound():
     assert not at_bound(UNORDERED, np.float32([0.1, 0.7])).any()
 
 
-@pytest.mark.parametrize("r", EVERY)
-def test_places_and_back(r):
+@given(RANGES, st.lists(UNIFORM, min_size=1))
+def test_places_and_back(r, u):
     """Every value has a place within [0, 1], from which it comes back; the ends of the range are those of the scale."""
-    x = sample(r, uniform(200))
-    np.testing.assert_allclose(values_at(r, places(r, x)), x, rtol=1e-6, atol=1e-6)
+    x = sample(r, np.array(u))
+    width = 0 if r.choices or r.scale == "log" else r.high - r.low
+    np.testing.assert_allclose(values_at(r, places(r, x)), x, rtol=1e-6, atol=1e-6 * width)
     assert ((places(r, x) >= 0) & (places(r, x) <= 1)).all()
     ends = np.array([r.choices[0], r.choices[-1]] if r.choices else [r.low, r.high])
     np.testing.assert_allclose(places(r, ends), [0, 1], atol=1e-4)

@@ -1,11 +1,13 @@
 """Each selector against hand-made cases, brute force and scipy."""
 
 import statistics
-from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from scipy import stats
+from support.strategies import SEEDS
 
 from shoal.core.errors import BadInput
 from shoal.core.evolution import Cards
@@ -59,19 +61,17 @@ def test_truncation_counts_by_hand(n, replaced):
     assert all(parent >= n - replaced for parent in parents[:replaced])
 
 
-@pytest.mark.parametrize(
-    "fractions", [("1/4", "1/4"), ("1/5", "1/5"), ("1/2", "1/2"), ("2/5", "3/5"), ("9/10", "1/10")]
+@given(
+    st.fractions(0, 1, max_denominator=20), st.fractions(0, 1, max_denominator=20), st.integers(2, 101), st.randoms()
 )
-def test_truncation_counts_by_brute_force(fractions):
-    bottom, top = map(Fraction, fractions)
-    for n in (*range(2, 24), 100, 101):
-        fitness = np.random.default_rng(n).permutation(n)
-        order = np.argsort(fitness).tolist()  # distinct and finite, so argsort is right here
-        replaced = max(1, bottom.numerator * n // bottom.denominator)
-        donors = min(max(1, top.numerator * n // top.denominator), n - replaced)
-        parents, _ = decide(Truncation(float(bottom), float(top)), make(fitness))
-        assert {i for i in range(n) if parents[i] != i} == set(order[:replaced])
-        assert {parents[i] for i in order[:replaced]} <= set(order[n - donors :])
+def test_truncation_counts_by_brute_force(bottom, top, n, chance):
+    assume(0 < bottom < 1 and 0 < top < 1 and bottom + top <= 1)
+    order = chance.sample(range(n), n)  # from the worst to the best
+    replaced = max(1, bottom.numerator * n // bottom.denominator)
+    donors = min(max(1, top.numerator * n // top.denominator), n - replaced)
+    parents, _ = decide(Truncation(float(bottom), float(top)), make(np.argsort(order)))
+    assert {i for i in range(n) if parents[i] != i} == set(order[:replaced])
+    assert {parents[i] for i in order[:replaced]} <= set(order[n - donors :])
 
 
 def test_a_fraction_that_floats_cannot_hold_is_not_rounded_down():
@@ -157,24 +157,19 @@ def test_threshold_by_hand():
     assert decide(Threshold(0.5, 2.0), cards)[1] == [False] * 5  # strictly below
 
 
-def test_threshold_by_brute_force():
-    for seed in range(40):
-        generator = np.random.default_rng(seed)
-        fitness = generator.normal(-50, 10, generator.integers(2, 12)).round(1)
-        fitness[generator.random(len(fitness)) < 0.2] = NAN
-        known = [f for f in fitness if f == f]
-        if not known:
-            continue
-        margin = max(0.8 * statistics.pstdev(known), 2.0)
-        low, high = statistics.fmean(known) - margin, statistics.fmean(known) + margin
-        parents, explore = decide(Threshold(0.8, 2.0), make(fitness), seed)
-        leaders = {i for i, f in enumerate(fitness) if f > high}
-        for i, f in enumerate(fitness):
-            assert explore[i] == (not f >= low)
-            allowed = (
-                (leaders or ({i} if f == f else {j for j, g in enumerate(fitness) if g == g})) if explore[i] else {i}
-            )
-            assert parents[i] in allowed
+@given(st.lists(st.integers(-800, -200).map(lambda x: x / 10) | st.just(NAN), min_size=2, max_size=12), SEEDS)
+def test_threshold_by_brute_force(fitness, seed):
+    known = [f for f in fitness if f == f]
+    assume(known)
+    margin = max(0.8 * statistics.pstdev(known), 2.0)
+    low, high = statistics.fmean(known) - margin, statistics.fmean(known) + margin
+    assume(all(min(abs(f - low), abs(f - high)) > 1e-9 for f in known))  # where the last bit decides, either is right
+    parents, explore = decide(Threshold(0.8, 2.0), make(fitness), seed)
+    leaders = {i for i, f in enumerate(fitness) if f > high}
+    for i, f in enumerate(fitness):
+        assert explore[i] == (not f >= low)
+        allowed = (leaders or ({i} if f == f else {j for j, g in enumerate(fitness) if g == g})) if explore[i] else {i}
+        assert parents[i] in allowed
 
 
 def test_threshold_with_nobody_above_explores_in_place():
@@ -191,21 +186,18 @@ def test_threshold_zero_leaves_equal_members_alone():
 # ---------------------------------------------------------------------------------------------- t-test
 
 
-def test_t_test_agrees_with_scipy():
-    generator = np.random.default_rng(1)
-    verdicts = []
-    for seed in range(60):
-        returns = generator.normal([[0.0], [1.0]], generator.uniform(0.3, 3.0, (2, 1)), (2, 10))
-        returns[0, 7:] = NAN
-        returns[1, : generator.integers(0, 8)] = NAN
-        cards = measured(returns)
-        worse, better = np.argsort(cards.fitness)
-        pvalue = stats.ttest_ind(*returns, equal_var=False, nan_policy="omit").pvalue
-        parents, explore = decide(TTest(p=0.1), cards, seed)
-        assert parents[better] == better
-        assert explore[worse] == (parents[worse] == better) == (pvalue < 0.1)
-        verdicts.append(explore[worse])
-    assert 10 < sum(verdicts) < 50
+EPISODES = st.lists(st.integers(-400, 400).map(lambda x: x / 100), min_size=2, max_size=10)
+
+
+@given(EPISODES, EPISODES, SEEDS)
+def test_t_test_agrees_with_scipy(one, other, seed):
+    assume(len({*one}) > 1 and len({*other}) > 1 and statistics.fmean(one) != statistics.fmean(other))
+    cards = measured([one, other])
+    worse, better = np.argsort(cards.fitness)
+    pvalue = stats.ttest_ind(one, other, equal_var=False).pvalue
+    parents, explore = decide(TTest(p=0.1), cards, seed)
+    assert parents[better] == better
+    assert explore[worse] == (parents[worse] == better) == (pvalue < 0.1)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,11 @@ def every_slow(cases: Iterable[Any], first: int) -> list[Any]:
     return [case if i < first else _slow(case) for i, case in enumerate(cases)]
 
 
+def examples(few: int, many: int) -> Any:
+    """So many of a property, which takes them as its argument: few in `make test`."""
+    return pytest.mark.parametrize("examples", [few, _slow(many)])
+
+
 def _slow(case: Any) -> Any:
     values = case if isinstance(case, (tuple, list)) else (case,)
     return pytest.param(*values, marks=pytest.mark.slow)
