@@ -9,14 +9,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from scipy import stats
-from support.tiny import same
+from support.cases import examples
 
 from shoal.core.spec import Continuous, Discrete, Spec
 from shoal.core.types import Rollout
 from shoal.rl import replay_memory as ring
 
-A = 2  # components of an action
+ENDS = {"none": (False, False), "terminated": (True, False), "truncated": (False, True), "both": (True, True)}
+KINDS = (*ENDS, "left out")
+STORE, SAMPLE = jax.jit(ring.store), jax.jit(ring.sample, static_argnums=(2, 3, 5))
 
 
 class Step(NamedTuple):
@@ -29,123 +34,187 @@ class Step(NamedTuple):
     terminated: bool
     truncated: bool
 
+    @property
+    def ends(self) -> bool:
+        return self.terminated or self.truncated
+
+
+class Transition(NamedTuple):
+    """What is drawn: numbers of observations, the last of `frames`; None where nobody asks what follows."""
+
+    obs: list[int]
+    action: Any
+    reward: float
+    next_obs: list[int] | None
+    bootstrap: float
+
 
 class Life:
-    """A memory, and beside it the last steps of each environment as lists; a share `lost` of them is left out.
+    """A memory, and beside it the last steps of each environment as lists.
 
     A step begins with what followed the one before it, unless that ended an episode. `room`: for observations.
     """
 
-    def __init__(
-        self,
-        slots: int,
-        environments: int,
-        length: int,
-        ends: float = 0.2,
-        dtype: str = "float32",
-        lost: float = 0.0,
-        room: int = 0,
-    ):
-        self.memory = ring.empty(Spec((2,), dtype, Continuous((-1.0,) * A, (1.0,) * A)), slots, environments, room)
+    def __init__(self, slots: int, environments: int, length: int, dtype: str = "float32", room: int = 0):
+        self.memory = ring.empty(Spec((2,), dtype, Continuous((-1.0,) * 2, (1.0,) * 2)), slots, environments, room)
         self.past = [deque(maxlen=slots) for _ in range(environments)]  # type: ignore[var-annotated]
-        self.length, self.ends, self.dtype, self.lost = length, ends, dtype, lost
-        self.rng, self.time = np.random.default_rng(slots + 10 * environments), 0
+        self.shape, self.dtype, self.time, self.owner = (length, environments), dtype, 0, 0
 
-    def live(self, rollouts: int) -> Life:
+    def add(self, kinds: np.ndarray, owner: int = 0) -> None:
+        """One rollout, of steps of these kinds [T, B]."""
+        if owner != self.owner:
+            self.cut(*self.past)
+        self.owner, number = owner, self.time * self.shape[1] + np.arange(kinds.size).reshape(self.shape)
+        rows = [[self._step(i, kind) for i, kind in zip(*row, strict=True)] for row in zip(number, kinds, strict=True)]
+        for row, stay in zip(rows, kinds != "left out", strict=True):
+            for steps, step, stays in zip(self.past, row, stay, strict=True):
+                if stays:
+                    steps.append(step)
+                else:
+                    self.cut(steps)  # nothing follows it
+        self.time += self.shape[0]
+        columns = [np.array([[step[i] for step in row] for row in rows]) for i in range(6)]
+        obs, next_obs = (numbered(columns[i]).astype(self.dtype) for i in (0, 3))
+        reward = np.where(kinds == "left out", np.nan, columns[2]).astype(np.float32)
+        rollout = Rollout(obs, columns[1], reward, next_obs, columns[4], columns[5], {"not": np.zeros(3)})
+        self.memory = STORE(self.memory, rollout, kinds != "left out", jnp.uint32(owner))
+
+    def live(self, rollouts: int, seed: int = 1, ends: float = 0.2, lost: float = 0.0) -> Life:
+        """So many rollouts by chance."""
+        rng = np.random.default_rng(seed)
         for _ in range(rollouts):
-            rows = [[self._step(b, t) for b in range(len(self.past))] for t in range(self.length)]
-            kept = self.rng.random((self.length, len(self.past))) >= self.lost
-            for row, those in zip(rows, kept, strict=True):
-                for steps, step, stays in zip(self.past, row, those, strict=True):
-                    if stays:
-                        steps.append(step)
-                    elif steps:
-                        steps[-1] = steps[-1]._replace(truncated=True)  # nothing follows it
-            self.time += self.length
-            columns = [np.array([[step[i] for step in row] for row in rows]) for i in range(6)]
-            obs, next_obs = ((numbered(columns[i]) % 251).astype(self.dtype) for i in (0, 3))
-            action, reward = columns[1].astype(np.float32), np.where(kept, columns[2], np.nan).astype(np.float32)
-            rollout = Rollout(obs, action, reward, next_obs, columns[4], columns[5], {"not": np.zeros(3)})
-            self.memory = jax.jit(ring.store)(self.memory, rollout, kept, self.memory.owner)
+            self.add(rng.choice(KINDS, self.shape, p=[1 - ends - lost, ends / 2, ends / 2, 0, lost]))
         return self
 
-    def _step(self, environment: int, t: int) -> Step:
-        number, draw = (self.time + t) * len(self.past) + environment, self.rng.random(2) < self.ends / 2
-        action, reward = self.rng.normal(size=A), self.rng.normal()
-        after = number + (1000 if draw.any() else len(self.past))
-        return Step(number, action, float(np.float32(reward)), after, bool(draw[0]), bool(draw[1]))
+    def cut(self, *environments: deque[Step]) -> None:
+        for steps in environments:
+            if steps:
+                steps[-1] = steps[-1]._replace(truncated=True)
+
+    def _step(self, number: int, kind: str) -> Step:
+        action, reward = np.float32([1 / (1 + number), number]), float(np.float32((number % 17) / 3 - 2))
+        terminated, truncated = ENDS.get(kind, (False, False))
+        after = number + (1000 if terminated or truncated else self.shape[1])
+        return Step(int(number), action, reward, int(after), terminated, truncated)
 
     def draw(self, count: int, n: int = 1, discount: float = 0.9, seed: int = 0, frames: int = 1) -> ring.Batch:
-        batch = ring.sample(self.memory, jax.random.key(seed), (4, count // 4), n, jnp.float32(discount), frames)
+        batch = SAMPLE(self.memory, jax.random.key(seed), (4, count // 4), n, jnp.float32(discount), frames)
         assert batch.obs.shape == (4, count // 4, 2 * frames) and batch.reward.shape == (4, count // 4)
         return jax.tree.map(lambda x: np.asarray(x).reshape(count, *x.shape[2:]), batch)
 
-    def starts(self, n: int) -> list[tuple[list[Step], int]]:
-        """Every environment's steps and each place in them from which n steps are known, and what is observed there."""
-        return [(list(steps), i) for steps in self.past for i in range(self.gone(list(steps)), len(steps) - n + 1)]
+    def known(self, n: int, discount: float = 0.9, frames: int = 1) -> list[Transition]:
+        """Every transition of n steps that can be drawn, by its definition."""
+        return [
+            self._transition(list(steps), i, n, discount, frames)
+            for steps in self.past
+            for i in range(self._first(list(steps), frames), len(steps) - n + 1)
+        ]
+
+    def _first(self, steps: list[Step], frames: int) -> int:
+        """The first step of which all that is seen is there."""
+        gone = self.gone(steps)
+        return gone + (frames - 1 if gone or len(steps) == len(self.memory.steps.reward) else 0)
 
     def gone(self, steps: list[Step]) -> int:
         """How many of the oldest steps have lost the observation that they begin with: each place holds one, the newest is
         that of what follows the newest step."""
-        ages = [1]
+        ages, (length, environments) = [1], self.shape
         for step, following in zip(steps[-2::-1], steps[:0:-1], strict=True):
-            left_out = following.obs > step.obs + len(self.past) and following.obs // len(self.past) % self.length
+            left_out = following.obs > step.obs + environments and following.obs // environments % length
             ages.append(ages[-1] + 1 + bool(left_out or (step.next_obs != following.obs and not step.terminated)))
         return sum(age >= len(self.memory.obs) for age in ages[: len(steps)])
 
-    def transition(self, steps: list[Step], i: int, n: int, discount: float) -> tuple[Any, ...]:
-        """What an n-step transition is, by its definition: reward, last observation, weight of its value."""
-        total, factor = 0.0, 1.0
-        for step in steps[i : i + n]:
-            total, factor = total + factor * step.reward, factor * discount
-            if step.terminated:
-                return total, step.next_obs, 0.0
-            if step.truncated:
-                break
-        return total, step.next_obs, factor
+    def _transition(self, steps: list[Step], i: int, n: int, discount: float, frames: int) -> Transition:
+        last = next((k for k in range(i, i + n) if steps[k].ends), i + n - 1)
+        reward = sum(discount**k * step.reward for k, step in enumerate(steps[i : last + 1]))
+        now, end = _seen(steps, i, frames), steps[last]
+        if end.terminated:
+            return Transition(now, steps[i].action, reward, None, 0.0)
+        after = [*_seen(steps, last, frames)[1:], end.next_obs]
+        return Transition(now, steps[i].action, reward, after, discount ** (last - i + 1))
+
+
+def _seen(steps: list[Step], i: int, frames: int) -> list[int]:
+    """The numbers of the last observations of the episode that step i belongs to; before the first one, that one."""
+    first = next((k for k in range(i, 0, -1) if steps[k - 1].ends), 0)
+    return [steps[max(i - k, first)].obs for k in range(frames - 1, -1, -1)]
 
 
 def numbered(number: Any) -> np.ndarray:
-    """An observation [..., 2] that tells its number."""
-    return np.stack([number, np.asarray(number) // 7], -1)
+    """An observation [..., 2] that tells its number, in a byte each."""
+    return np.stack([number, np.asarray(number) // 7], -1) % 251
 
 
 def numbers(obs: np.ndarray) -> np.ndarray:
-    return obs[..., 0].astype(int)
+    return obs[..., -2].astype(int)
 
 
-# ------------------------------------------------------------------------------------------------- storing
+# Slots, environments, steps of a rollout; rollouts fill the ring exactly or not, or are longer; images; room to spare.
+SHAPES = [(8, 2, 4), (5, 3, 1), (6, 1, 4, "uint8"), (3, 2, 6), (6, 2, 4, "float32", 12)]
+DRAWS = st.sampled_from([(1, 1), (3, 1), (2, 3)])  # steps, frames
 
 
-@pytest.mark.parametrize("lost", [0.0, 0.4])
-@pytest.mark.parametrize(("slots", "length", "environments"), [(6, 2, 3), (6, 3, 1), (4, 4, 2), (5, 1, 2), (3, 6, 2)])
-def test_the_ring_holds_the_last_steps(slots, length, environments, lost):
-    """Across several turns; the count stops at the number of slots, the position goes on in circles. So they do where some
-    are left out, and where more come at once than there is room for."""
-    life = Life(slots, environments, length, lost=lost)
-    known = np.zeros(environments, int)
-    for _ in range(2 * slots // length + 1):
-        memory = jax.tree.map(np.asarray, life.live(1).memory)
-        steps, position, filled = memory.steps, memory.position, memory.filled
-        np.testing.assert_array_equal(filled, [len(past) for past in life.past])
-        assert lost or (position == life.time % slots).all()
-        assert (filled >= known).all() and not np.isnan(steps.reward).any()
-        known = filled
-        for b, past in enumerate(life.past):
+class Ring(RuleBasedStateMachine):
+    """Rollouts of any steps, in lives of one member or another, and transitions drawn whenever one likes."""
+
+    @initialize(shape=st.sampled_from(SHAPES))
+    def begin(self, shape: Any) -> None:
+        self.life, self.filled = Life(*shape), 0
+
+    @rule(data=st.data(), owner=st.sampled_from((0, 0, 0, 1)))
+    def rollout(self, data: st.DataObject, owner: int) -> None:
+        size = int(np.prod(self.life.shape))
+        kinds = data.draw(st.lists(st.sampled_from(("none", "none", *KINDS)), min_size=size, max_size=size))
+        self.life.add(np.array(kinds).reshape(self.life.shape), owner)
+
+    @rule(how=DRAWS, discount=st.sampled_from((0.0, 0.5, 0.9, 1.0)), seed=st.integers(0, 2**31 - 1))
+    def draw(self, how: tuple[int, int], discount: float, seed: int) -> None:
+        """Each transition by its definition: ends cut it short, and so does a step that was left out; the newest steps never
+        go on with the oldest. Nothing that is stored knows of the discount."""
+        n, frames = how
+        known = {numbered(one.obs[-1])[0]: one for one in self.life.known(n, discount, frames)}
+        assert ring.starts(self.life.memory, n, frames).sum() == len(known)
+        if not known:
+            return
+        batch = self.life.draw(64, n, discount, seed, frames)
+        expected = [known[number] for number in numbers(batch.obs)]
+        followed = [one.next_obs is not None for one in expected]
+        after = [numbered(one.next_obs) for one in expected if one.next_obs is not None]
+        np.testing.assert_array_equal(batch.obs, [numbered(one.obs).ravel() for one in expected])
+        np.testing.assert_array_equal(batch.next_obs[followed], np.reshape(after, (-1, 2 * frames)))
+        np.testing.assert_array_equal(batch.action, [one.action for one in expected])
+        np.testing.assert_allclose(batch.reward, [one.reward for one in expected], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(batch.bootstrap, [one.bootstrap for one in expected], rtol=1e-6)
+
+    @invariant()
+    def the_last_steps_are_there(self) -> None:
+        """The count stops at the number of slots, the position goes on in circles."""
+        memory, slots = jax.tree.map(np.asarray, self.life.memory), len(self.life.memory.steps.reward)
+        steps = memory.steps
+        np.testing.assert_array_equal(memory.filled, [len(past) for past in self.life.past])
+        assert memory.filled.sum() >= self.filled and not np.isnan(steps.reward).any()
+        self.filled = memory.filled.sum()
+        for b, past in enumerate(self.life.past):
+            whole = len(past) - self.life.gone(list(past))
             for age, expected in enumerate(reversed(past), 1):
-                slot = (position[b] - age) % slots
-                obs = [memory.obs[(steps.number[slot, b] + k) % len(memory.obs), b] for k in (0, 1)]
-                if age <= len(past) - life.gone(list(past)):
-                    np.testing.assert_array_equal(obs[0], numbered(expected.obs) % 251)
-                    assert expected.terminated or (obs[1] == numbered(expected.next_obs) % 251).all()
-                np.testing.assert_array_equal(steps.action[slot, b], expected.action.astype(np.float32))
+                slot = (memory.position[b] - age) % slots
+                obs = [memory.obs[(steps.number[slot, b] + k) % len(memory.obs), b].tolist() for k in (0, 1)]
+                if age <= whole:
+                    assert obs[0] == numbered(expected.obs).tolist()
+                    assert expected.terminated or obs[1] == numbered(expected.next_obs).tolist()
+                assert steps.action[slot, b].tolist() == expected.action.tolist()
                 assert steps.reward[slot, b] == np.float32(expected.reward)
                 assert (steps.terminated[slot, b], steps.truncated[slot, b]) == expected[4:]
 
 
+@examples(25, 500)
+def test_the_ring_is_the_lists_of_the_last_steps(examples: int) -> None:
+    run_state_machine_as_test(Ring, settings=settings(max_examples=examples))
+
+
 def test_observations_and_actions_keep_their_types():
     """Images take a byte per pixel; nothing else of them is remembered."""
-    life = Life(4, 2, 2, dtype="uint8").live(3)
+    life = Life(4, 2, 2, "uint8").live(3)
     steps, batch = life.memory.steps, life.draw(8)
     assert life.memory.obs.dtype == batch.obs.dtype == batch.next_obs.dtype == np.uint8
     assert steps.terminated.dtype == steps.truncated.dtype == bool
@@ -155,16 +224,13 @@ def test_observations_and_actions_keep_their_types():
     assert memory.obs.nbytes == 11 * 2 * 84 * 84 * 4
 
 
-# ------------------------------------------------------------------------------------------------- drawing
-
-
 @pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize("lost", [0.0, 0.4])
 @pytest.mark.parametrize("rollouts", [2, 3, 5], ids=["half full", "full", "overwritten"])
 def test_every_step_that_is_stored_is_drawn_as_often(rollouts, lost, n):
     """And no other, such as an empty slot; of the last n - 1 steps it is not known how they go on."""
-    life = Life(9, 2, 3, lost=lost).live(rollouts)
-    expected = sorted(steps[i].obs for steps, i in life.starts(n))
+    life = Life(9, 2, 3).live(rollouts, lost=lost)
+    expected = sorted(one.obs[-1] for one in life.known(n))
     assert len(expected) >= (2 if lost else 8)
     drawn, counts = np.unique(numbers(life.draw(20_000, n).obs), return_counts=True)
     np.testing.assert_array_equal(drawn, expected)
@@ -174,104 +240,9 @@ def test_every_step_that_is_stored_is_drawn_as_often(rollouts, lost, n):
 @pytest.mark.slow
 def test_draws_are_independent():
     """Place and environment, one transition and the next, one batch and the next."""
-    life = Life(4, 3, 2, ends=0).live(2)
+    life = Life(4, 3, 2).live(2, ends=0)
     first = numbers(life.draw(20_000).obs)
     pairs = np.unique(first[:-1] * 12 + first[1:], return_counts=True)[1]
     assert len(pairs) == 144 and stats.chisquare(pairs).pvalue > 1e-3
     np.testing.assert_array_equal(first, numbers(life.draw(20_000).obs))
     assert 0.05 < (first == numbers(life.draw(20_000, seed=1).obs)).mean() < 0.12
-
-
-LIVES = [(8, 4, 1), (8, 4, 2), (8, 4, 5), (6, 2, 7), (3, 3, 4)]
-
-
-@pytest.mark.parametrize(("slots", "length", "rollouts"), LIVES)
-@pytest.mark.parametrize(("n", "lost"), [(1, 0.0), (2, 0.0), (3, 0.0), (3, 0.3)])
-def test_transitions_of_n_steps(n, lost, slots, length, rollouts):
-    """Each of them by its definition: ends cut it short, and so does a step that was left out; the newest steps never go on
-    with the oldest."""
-    life = Life(slots, 2, length, ends=0.4, lost=lost).live(rollouts)
-    for discount in (0.9, 0.5):
-        batch = life.draw(400, n, discount)
-        known = {
-            steps[i].obs: (steps[i].action, *life.transition(steps, i, n, discount)) for steps, i in life.starts(n)
-        }
-        assert set(numbers(batch.obs)) == set(known)
-        for number, *got in zip(numbers(batch.obs), *batch[1:], strict=True):
-            action, reward, next_obs, weight = known[number]
-            np.testing.assert_array_equal(got[0], action.astype(np.float32))
-            np.testing.assert_allclose(got[1], reward, rtol=1e-5, atol=1e-6)
-            np.testing.assert_allclose(got[3], weight, rtol=1e-6)
-            if weight:
-                np.testing.assert_array_equal(got[2], numbered(next_obs) % 251)
-
-
-@pytest.mark.parametrize(("slots", "length", "rollouts"), LIVES)
-@pytest.mark.parametrize(("n", "lost"), [(1, 0.0), (2, 0.3)])
-def test_stacked_frames(n, lost, slots, length, rollouts):
-    """Each step with the last three observations of its episode; before the first one, that one. What has been overwritten
-    belongs to no transition."""
-    frames = 3
-    life = Life(slots, 2, length, ends=0.4, lost=lost).live(rollouts)
-    known = {}
-    for steps, i in life.starts(n):
-        gone = life.gone(steps)
-        if (gone or len(steps) == slots) and i < gone + frames - 1:
-            continue
-        last = next((k for k in range(i, i + n) if steps[k].terminated or steps[k].truncated), i + n - 1)
-        after = None if steps[last].terminated else [*seen(steps, last, frames)[1:], steps[last].next_obs]
-        known[steps[i].obs] = seen(steps, i, frames), after
-    assert known or frames + n > slots + 1
-    if not known:
-        return
-    batch = life.draw(400, n, frames=frames)
-    assert set(numbers(batch.obs[:, -2:])) == set(known)
-    for now, after in zip(batch.obs, batch.next_obs, strict=True):
-        before, expected = known[int(now[-2])]
-        np.testing.assert_array_equal(now, np.concatenate([numbered(number) for number in before]))
-        if expected:
-            np.testing.assert_array_equal(after, np.concatenate([numbered(number) % 251 for number in expected]))
-
-
-def seen(steps: list[Step], i: int, frames: int) -> list[int]:
-    """The numbers of the last observations of the episode that step i belongs to."""
-    first = next((k for k in range(i, 0, -1) if steps[k - 1].terminated or steps[k - 1].truncated), 0)
-    return [steps[max(i - k, first)].obs for k in range(frames - 1, -1, -1)]
-
-
-def test_the_cases_above_hold_every_kind_of_end():
-    """A termination and a truncation, at the first step and at a later one, and none at all."""
-    met = set()
-    for slots, length, rollouts in LIVES:
-        for steps, i in Life(slots, 2, length, ends=0.4).live(rollouts).starts(3):
-            ends = [(min(k, 1), s.terminated) for k, s in enumerate(steps[i : i + 3]) if s.terminated or s.truncated]
-            met.add(ends[0] if ends else None)
-    assert met == {None, (0, True), (0, False), (1, True), (1, False)}
-
-
-@pytest.mark.slow
-def test_both_ends_at_once_are_a_termination():
-    life = Life(2, 1, 2, ends=0).live(1)
-    both = jnp.ones((2, 1), bool)
-    life.memory = life.memory._replace(steps=life.memory.steps._replace(terminated=both, truncated=both))
-    np.testing.assert_array_equal(life.draw(40, 2).bootstrap, 0)
-
-
-def test_a_discount_of_zero():
-    life = Life(6, 1, 3, ends=0.5).live(2)
-    batch = life.draw(40, 3, discount=0.0)
-    first = {step.obs: step.reward for step in life.past[0]}
-    np.testing.assert_array_equal(batch.reward, [np.float32(first[number]) for number in numbers(batch.obs)])
-    np.testing.assert_array_equal(batch.bootstrap, 0)
-
-
-def test_another_discount_holds_for_old_steps():
-    """What is stored does not know of it."""
-    life = Life(6, 2, 3, ends=0).live(2)
-    low, high = life.draw(100, 2, 0.5), life.draw(100, 2, 1.0)
-    assert same((low.obs, low.next_obs), (high.obs, high.next_obs))
-    np.testing.assert_array_equal(low.bootstrap, 0.25)
-    np.testing.assert_array_equal(high.bootstrap, 1)
-    rewards = {step.obs: step.reward for past in life.past for step in past}
-    second = np.array([rewards[number + 2] for number in numbers(low.obs)])  # two environments: the next but one
-    np.testing.assert_allclose(high.reward - low.reward, second / 2, rtol=1e-4, atol=1e-6)
