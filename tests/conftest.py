@@ -65,7 +65,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         _, _, case = item.name.partition("[")
         place = item.path.relative_to(Path(__file__).parent).as_posix()
-        if place.startswith(THOROUGH) and OTHERS.search(case):
+        cheap = "said" in getattr(item, "fixturenames", ())  # a refusal, whatever its case names
+        if place.startswith(THOROUGH) and OTHERS.search(case) and not cheap:
             item.add_marker(pytest.mark.slow)
 
 

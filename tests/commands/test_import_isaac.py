@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 import pytest
+from support.messages import shown
 
 from shoal import cli
 from shoal.commands.flags import IsaacFlags
@@ -156,24 +157,24 @@ def test_an_agent_under_its_name(file):
 
 
 BAD = [
-    (["agent.pbt.num_polices=4"], "pbt: 'num_polices' does not exist; did you mean num_policies?"),
-    (["agent.pbt.mutation.agent.params.config.lr=mutate_float"], "pbt.mutation.agent.params.config.lr: cannot change"),
-    (["agent.pbt.mutation.agent.params.config.gamma=mutate"], "gamma = mutate: is neither mutate_float nor"),
-    (["agent.params.config.gamma=1.0"], "mutate_discount changes 1 - x, and gamma is 1"),
-    (["agent.params.config.gamma=high"], "params.config: a hyperparameter is no number"),
-    (["agent.pbt.change_range=[2, 1]"], "method.explore.change_range = (2.0, 1.0): must be two numbers"),
-    (["agent.pbt.num_policies=1"], "pbt.num_policies = 1: must be at least 2"),
-    (["--workers", "4"], "--workers = 4: must divide num_policies = 6 into groups of at least 2"),
-    (["num_policies=4"], "num_policies=4: write agent.NAME=VALUE"),
-    (["agent.pbt=4", "agent.pbt.num_policies=4"], "agent.pbt.num_policies=4: pbt has a value already"),
-    (["agent.seed=7"], "agent: 'seed' does not exist; choose from params, pbt"),
-    (["agent.paramz.config.gamma=0.9"], "agent: 'paramz' does not exist; did you mean params?"),
-    (["agent.params=3"], "params: must be a mapping"),
-    (["agent.pbt=3"], "pbt: must be a mapping"),
-    (["agent.params.algo=x"], "params.algo: must be a mapping"),
-    (["agent.pbt.mutation.agent.params.config.gamma=[1]"], "gamma = [1]: is neither mutate_float nor"),
-    (["agent.pbt.interval_steps=.inf"], "pbt.interval_steps = inf: must be a whole number"),
-    (["agent.pbt.num_policies=[4"], "agent.pbt.num_policies=[4: line 1: not valid YAML"),
+    ["agent.pbt.num_polices=4"],
+    ["agent.pbt.mutation.agent.params.config.lr=mutate_float"],
+    ["agent.pbt.mutation.agent.params.config.gamma=mutate"],
+    ["agent.params.config.gamma=1.0"],
+    ["agent.params.config.gamma=high"],
+    ["agent.pbt.change_range=[2, 1]"],
+    ["agent.pbt.num_policies=1"],
+    ["--workers", "4"],
+    ["num_policies=4"],
+    ["agent.pbt=4", "agent.pbt.num_policies=4"],
+    ["agent.seed=7"],
+    ["agent.paramz.config.gamma=0.9"],
+    ["agent.params=3"],
+    ["agent.pbt=3"],
+    ["agent.params.algo=x"],
+    ["agent.pbt.mutation.agent.params.config.gamma=[1]"],
+    ["agent.pbt.interval_steps=.inf"],
+    ["agent.pbt.num_policies=[4"],
 ]
 
 
@@ -221,36 +222,34 @@ def test_every_flag_has_its_place_or_a_reason_why_it_is_left_out(file):
         assert translate(file, task="T", flags=flags) == usual
 
 
-@pytest.mark.parametrize("overrides, message", BAD)
-def test_bad_input_gets_one_line(file, capsys, overrides, message):
+@pytest.mark.parametrize("overrides", BAD, ids=shown)
+def test_bad_input_gets_one_line(file, capsys, overrides, said):
     with pytest.raises(SystemExit) as stop:
         cli.main(["import", "isaac", str(file), *overrides])
-    said = capsys.readouterr()
-    assert stop.value.code == 2 and not said.out
-    assert message in said.err and said.err.count("\n") == 1
+    told = capsys.readouterr()
+    assert stop.value.code == 2 and not told.out
+    said(told.err)
 
 
 @pytest.mark.parametrize(
-    "text, message",
+    "text",
     [
-        ("pbt: {}", "agent.yaml: it has no `params`"),
-        ("[]", "agent.yaml: it has no `params`"),
-        ("params: [", "agent.yaml, line 1: not valid YAML"),
-        ("params: {}\npbt: 3", "pbt: must be a mapping"),
-        ("params: {}", "pbt.mutation: names no hyperparameters"),
-        ("params: {algo: x}\npbt: {mutation: {a: b}}", "agent.yaml, line 1: params.algo: must be a mapping"),
-        ("params: {config: x}\npbt: {mutation: {a: b}}", "agent.yaml, line 1: params.config: must be a mapping"),
-        (
-            "params:\n  env: 3\npbt: {mutation: {agent.params.config.gamma: mutate_discount}}",
-            "line 2: params.env: must",
-        ),
+        "pbt: {}",
+        "[]",
+        "params: [",
+        "params: {}\npbt: 3",
+        "params: {}",
+        "params: {algo: x}\npbt: {mutation: {a: b}}",
+        "params: {config: x}\npbt: {mutation: {a: b}}",
+        "params:\n  env: 3\npbt: {mutation: {agent.params.config.gamma: mutate_discount}}",
     ],
+    ids=shown,
 )
-def test_bad_files(file, text, message):
+def test_bad_files(file, text, said):
     file.write_text(text)
     with pytest.raises(BadInput) as caught:
         translate(file)
-    assert message in str(caught.value)
+    said(caught.value)
 
 
 def test_the_command_writes(file, tmp_path, capsys):

@@ -23,6 +23,7 @@ import jax
 import numpy as np
 import pytest
 from support.cases import others_slow
+from support.messages import Said, shown
 from support.probes import match
 from support.runs import COMMAND, at_work, build_run, tiny
 
@@ -196,9 +197,10 @@ def test_a_browser_draws_bodies_of_brax(run_of: Callable[..., Path], tmp_path: P
     assert told["opt"]["timestep"] == pytest.approx(0.02)  # of a step, which is four of the physics
 
 
-def test_pages_are_for_bodies_of_brax(run_of: Callable[..., Path], tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="gymnax:CartPole-v1 cannot be shown on a page"):
+def test_pages_are_for_bodies_of_brax(run_of: Callable[..., Path], tmp_path: Path, said: Said) -> None:
+    with pytest.raises(BadInput) as error:
         play.film(run_of("gymnax:CartPole-v1"), tmp_path / "champion.html")
+    said(error.value)
     assert not (tmp_path / "champion.html").exists()
 
 
@@ -229,11 +231,13 @@ def test_where_pictures_stand() -> None:
     assert play.side_by_side([np.zeros((1000, 1500, 3), np.uint8)] * 4).shape[1] <= play.WIDEST
 
 
-def test_a_population_of_which_nothing_is_saved(run_of: Callable[..., Path], tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="no whole checkpoint"):
+def test_a_population_of_which_nothing_is_saved(run_of: Callable[..., Path], tmp_path: Path, said: Said) -> None:
+    with pytest.raises(BadInput) as error:
         play.film(run_of("gymnax:CartPole-v1"), tmp_path / "film.mp4", population=True)
-    with pytest.raises(BadInput, match="a page shows one body"):
+    said(error.value)
+    with pytest.raises(BadInput) as error:
         play.film(tmp_path / "run", tmp_path / "film.html", population=True)
+    said(error.value)
 
 
 def test_the_same_seed_gives_the_same_episodes(run_of: Callable[..., Path], tmp_path: Path) -> None:
@@ -242,18 +246,18 @@ def test_the_same_seed_gives_the_same_episodes(run_of: Callable[..., Path], tmp_
     assert same[0] == same[1] != same[2]
 
 
-@pytest.mark.parametrize(
-    ("video", "episodes", "words"), [("film.avi", 1, "must end in .mp4 or .gif"), ("film.mp4", 0, "--episodes 0")]
-)
-def test_what_cannot_be_asked_for(video: str, episodes: int, words: str, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=words):
+@pytest.mark.parametrize(("video", "episodes"), [("film.avi", 1), ("film.mp4", 0)], ids=shown)
+def test_what_cannot_be_asked_for(video: str, episodes: int, said: Said, tmp_path: Path) -> None:
+    with pytest.raises(BadInput) as error:
         play.film(tmp_path, tmp_path / video, episodes, 0)
+    said(error.value)
 
 
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: Said) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(BadInput, match=r"pip install 'shoal\[video\]'"):
+    with pytest.raises(BadInput) as error:
         play.film(tmp_path, tmp_path / "film.mp4", 1, 0)
+    said(error.value)
 
 
 @pytest.mark.slow
@@ -294,14 +298,15 @@ def test_a_class_of_ones_own_draws_itself() -> None:
 
 
 @pytest.mark.parametrize("env", [match, host_environment])
-def test_what_cannot_be_drawn(env: Any, run_of: Callable[..., Path], tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="cannot be filmed"):
+def test_what_cannot_be_drawn(env: Any, run_of: Callable[..., Path], tmp_path: Path, said: Said) -> None:
+    with pytest.raises(BadInput) as error:
         play.film(run_of(env), tmp_path / "film.mp4", 1, 0, trust_code=True)
+    said(error.value)
     assert not (tmp_path / "film.mp4").exists()
 
 
 def test_a_machine_that_cannot_draw(
-    run_of: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_of: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Said
 ) -> None:
     from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
@@ -309,8 +314,9 @@ def test_a_machine_that_cannot_draw(
         raise RuntimeError("no OpenGL")
 
     monkeypatch.setattr(CartPoleEnv, "render", fail)
-    with pytest.raises(BadInput, match="no picture can be drawn: no OpenGL"):
+    with pytest.raises(BadInput) as error:
         play.film(run_of("gymnax:CartPole-v1"), tmp_path / "film.mp4", 1, 0)
+    said(error.value)
 
 
 @pytest.mark.parametrize(
@@ -329,34 +335,36 @@ def test_what_can_be_a_picture(drawn: np.ndarray, expected: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("drawn", "words"),
+    "drawn",
     [
-        (None, "gives nothing, and must"),
-        ([np.zeros((2, 3, 3), np.uint8)], "gives a list, and must"),
-        (np.zeros((2, 3, 3)), "gives float64, and must"),
-        (np.full((2, 3, 3), 256), "gives numbers from 256 to 256, and must"),
-        (np.full((2, 3, 3), -1), "gives numbers from -1 to -1, and must"),
-        (np.zeros((3, 2, 7), np.uint8), r"gives an array \[3, 2, 7\], and must"),
-        (np.zeros((0, 2, 3), np.uint8), r"gives an array \[0, 2, 3\], and must"),
-        (np.uint8(3), r"gives an array \[\], and must"),
+        None,
+        [np.zeros((2, 3, 3), np.uint8)],
+        np.zeros((2, 3, 3)),
+        np.full((2, 3, 3), 256),
+        np.full((2, 3, 3), -1),
+        np.zeros((3, 2, 7), np.uint8),
+        np.zeros((0, 2, 3), np.uint8),
+        np.uint8(3),
     ],
+    ids=["nothing", "list", "float64", "256", "-1", "seven colours", "no rows", "a number"],
 )
-def test_what_is_no_picture(drawn: Any, words: str) -> None:
-    with pytest.raises(BadInput, match=f"cannot be filmed: its render {words}") as caught:
+def test_what_is_no_picture(drawn: Any, said: Said) -> None:
+    with pytest.raises(BadInput) as caught:
         renderers.picture_of(SimpleNamespace(render=lambda: drawn))
-    assert "\n" not in str(caught.value)
+    said(caught.value)
 
 
 @pytest.mark.parametrize("name", ["film.gif", "film.mp4"])
-def test_pictures_that_change_their_size(name: str, tmp_path: Path) -> None:
+def test_pictures_that_change_their_size(name: str, tmp_path: Path, said: Said) -> None:
     pictures = [np.zeros((height, 16, 3), np.uint8) for height in (16, 32)]
-    words = "its pictures have 16 x 16 and 16 x 32 pixels"
-    with pytest.raises(BadInput, match=words), play._film(tmp_path / name, 10.0) as append:
+    with pytest.raises(BadInput) as error, play._film(tmp_path / name, 10.0) as append:
         for picture in pictures:
             append(picture)
+    said(error.value)
     assert not list(tmp_path.iterdir())
-    with pytest.raises(BadInput, match=words):
+    with pytest.raises(BadInput) as error:
         play.side_by_side(pictures)
+    said(error.value)
 
 
 def test_a_policy_forgets_between_episodes(

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from support.ancestry import check_ancestry
+from support.messages import Said, shown
 from support.runs import COMMAND, flags, mpiexec, record, same_run, settings, shoal, tiny
 from support.runs import rows as lines
 
@@ -126,23 +127,22 @@ def test_two_shards_and_four_resume_exactly(four: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes",
     [
-        ({"shards": 3}, "shards = 3: must be at least 1 and divide population = 4"),
-        ({"shards": 0}, "shards = 0: must be at least 1"),
-        ({"exchange": {"workspace": "x"}}, "exchange.workspace = x: goes with exchange: directory"),
-        ({"exchange": {"worker": "a"}}, "exchange.worker = a: goes with exchange: directory"),
-        ({"exchange": {"transfer": "collective"}}, "exchange.transfer = collective: goes with exchange: mpi"),
-        ({"exchange": "directory"}, "exchange = directory: needs a workspace"),
-        (
-            {"exchange": {"name": "directory", "workspace": "w"}},
-            "run_dir.*: the run of a worker lies in its workspace",
-        ),
+        {"shards": 3},
+        {"shards": 0},
+        {"exchange": {"workspace": "x"}},
+        {"exchange": {"worker": "a"}},
+        {"exchange": {"transfer": "collective"}},
+        {"exchange": "directory"},
+        {"exchange": {"name": "directory", "workspace": "w"}},
     ],
+    ids=shown,
 )
-def test_bad_layouts(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(BadInput, match=message):
+def test_bad_layouts(tmp_path: Path, changes: dict[str, Any], said: Said) -> None:
+    with pytest.raises(BadInput) as error:
         train(tiny(tmp_path / "run", **changes))
+    said(error.value)
     assert not list(tmp_path.iterdir())
 
 
@@ -281,33 +281,22 @@ def test_mpi_moves_the_same_mean(perturbed: Path, tmp_path: Path, ranks: int) ->
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes",
     [
-        (
-            ES | {"population": 6, "shards": 2},
-            "population = 6: method es perturbs in mirrored pairs; it must be a multiple of",
-        ),
-        (
-            ES | {"population": 5, "shards": 1},
-            "population = 5: method es perturbs in mirrored pairs; it must be a multiple of",
-        ),
-        (PENDULUM | {"method": "cem_rl", "shards": 2}, "shards = 2: with method cem_rl members share a critic"),
-        (PENDULUM | {"method": "dvd", "shards": 2}, "shards = 2: with method dvd members share a critic"),
-        (
-            PENDULUM | {"method": "cem_rl", "exchange": "directory"},
-            "exchange = directory: with method cem_rl members share a critic: they need one process",
-        ),
-        (
-            {"method": "ipbt", "exchange": "directory"},
-            "exchange = directory: method ipbt decides for a whole population",
-        ),
+        ES | {"population": 6, "shards": 2},
+        ES | {"population": 5, "shards": 1},
+        PENDULUM | {"method": "cem_rl", "shards": 2},
+        PENDULUM | {"method": "dvd", "shards": 2},
+        PENDULUM | {"method": "cem_rl", "exchange": "directory"},
+        {"method": "ipbt", "exchange": "directory"},
     ],
+    ids=shown,
 )
-def test_layouts_that_methods_do_not_have(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_layouts_that_methods_do_not_have(tmp_path: Path, changes: dict[str, Any], said: Said) -> None:
     place = ["--workspace", tmp_path / "w"] if "exchange" in changes else ["--run-dir", tmp_path / "r"]
     done = shoal("train", *place, "--quiet", *settings(**changes))
     assert (done.code, done.out) == (2, "")
-    assert done.err.startswith(f"shoal: {message}") and done.err.count("\n") == 1
+    said(done.err)
     assert not list(tmp_path.rglob("*.yaml"))
 
 
@@ -344,13 +333,12 @@ def test_a_worker_that_comes_back_goes_on(tmp_path: Path) -> None:
     same_run(tmp_path / "one" / "workers" / "a", tmp_path / "other" / "workers" / "a")
 
 
-def test_a_directory_of_another_experiment(tmp_path: Path) -> None:
+def test_a_directory_of_another_experiment(tmp_path: Path, said: Said) -> None:
     worker(tmp_path, "a", generations=1)
     before = sorted(p for p in tmp_path.rglob("*"))
-    with pytest.raises(
-        BadInput, match=r"belongs to another experiment, which differs in interval, method.select; compare"
-    ):
+    with pytest.raises(BadInput) as error:
         worker(tmp_path, None, select="keep", interval=128)
+    said(error.value)
     assert sorted(p for p in tmp_path.rglob("*")) == before
     worker(tmp_path, "b", generations=1)
 
@@ -369,7 +357,7 @@ def test_one_command_for_every_worker(tmp_path: Path) -> None:
     assert shoal("report", tmp_path / "workers" / "left", "--watch").code == 2
 
 
-def test_a_full_disk_stops_a_worker_that_can_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_stops_a_worker_that_can_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Said) -> None:
     worker(tmp_path / "whole", "a")
     publish = Workspace.publish
 
@@ -380,10 +368,9 @@ def test_a_full_disk_stops_a_worker_that_can_go_on(tmp_path: Path, monkeypatch: 
 
     with monkeypatch.context() as patch:
         patch.setattr(Workspace, "publish", full)
-        with pytest.raises(
-            Failed, match="No space left on device: somewhere; when that is mended, go on with: shoal resume"
-        ):
+        with pytest.raises(Failed) as error:
             worker(tmp_path / "space", "a")
+        said(error.value)
     assert not list((tmp_path / "space" / "leases").iterdir())
     resume(tmp_path / "space" / "workers" / "a")
     same_run(tmp_path / "space" / "workers" / "a", tmp_path / "whole" / "workers" / "a")
@@ -420,14 +407,13 @@ def test_nobody_copies_what_may_still_be_lost(tmp_path: Path, monkeypatch: pytes
     assert check_ancestry(tmp_path) > 0
 
 
-def test_a_worker_whose_past_is_lost(tmp_path: Path) -> None:
+def test_a_worker_whose_past_is_lost(tmp_path: Path, said: Said) -> None:
     """Others may have copied what it would live again."""
     worker(tmp_path, "a", generations=1)
     shutil.rmtree(tmp_path / "workers" / "a")
-    with pytest.raises(
-        BadInput, match=r"^exchange.worker = a: others may have copied its generation 0, .* go on under another name"
-    ):
+    with pytest.raises(BadInput) as error:
         worker(tmp_path, "a")
+    said(error.value)
     assert not list((tmp_path / "workers").iterdir()) and not list((tmp_path / "leases").iterdir())
 
 
@@ -444,12 +430,11 @@ def test_a_worker_is_resumed_from_wherever_it_is_seen(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("place", ["copy", "workers/a", "space/workers/b", "space/a"])
-def test_a_copy_of_a_worker_is_none(tmp_path: Path, place: str) -> None:
+def test_a_copy_of_a_worker_is_none(tmp_path: Path, place: str, said: Said) -> None:
     path = worker(tmp_path / "space", "a", generations=1).run_dir
     shutil.copytree(path, tmp_path / place)
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(
-        BadInput, match=r"is the run of worker a, which goes on only where it lies in WORKSPACE/workers/a"
-    ):
+    with pytest.raises(BadInput) as error:
         resume(tmp_path / place, generations=2)
+    said(error.value)
     assert sorted(tmp_path.rglob("*")) == before

@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+from support.messages import shown
 
 from shoal.commands import toy
 from shoal.core.errors import BadInput
@@ -98,12 +99,11 @@ def test_main_prints_every_arm_and_saves_the_figure(tmp_path, capsys):
     assert (tmp_path / "toy.png").exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "seeds", "words"), [("toy.gif", 1, r"\.png"), ("toy", 1, r"\.png"), ("a.png", 0, "--seeds 0")]
-)
-def test_bad_flags(tmp_path, name, seeds, words):
-    with pytest.raises(BadInput, match=words):
+@pytest.mark.parametrize(("name", "seeds"), [("toy.gif", 1), ("toy", 1), ("a.png", 0)], ids=shown)
+def test_bad_flags(tmp_path, name, seeds, said):
+    with pytest.raises(BadInput) as error:
         toy.main(tmp_path / name, seeds, Screen())
+    said(error.value)
     assert not list(tmp_path.iterdir())
 
 

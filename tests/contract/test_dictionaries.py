@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.messages import Said
 from support.parts import ASYMMETRIC, DTYPES, SHAPES, in_parts
 from support.runs import same_run, shoal, tiny
 from support.shards import living
@@ -187,7 +188,7 @@ def test_keys_of_one_array(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------------------- environments
 
 
-def test_a_device_environment_gives_what_its_spec_says() -> None:
+def test_a_device_environment_gives_what_its_spec_says(said: Said) -> None:
     environment = in_parts()
     others = {
         "lacks bytes": lambda obs: {"state": obs["state"], "privileged_state": obs["privileged_state"]},
@@ -199,10 +200,12 @@ def test_a_device_environment_gives_what_its_spec_says() -> None:
             state, obs = environment.reset(key)
             return state, odd(obs)
 
-        with pytest.raises(BadInput, match=r"gives the observation .* at reset; its spec says state \(2,\) float32"):
+        with pytest.raises(BadInput) as error:
             jax.eval_shape(guarded(environment._replace(reset=reset), "x").reset, jax.random.key(0))
-    with pytest.raises(BadInput, match="lacks observations"):
+        said(error.value)
+    with pytest.raises(BadInput) as error:
         guarded(environment._replace(spec=Spec(SHAPES, DTYPES, environment.spec.action, actor=("stat",))), "x")
+    said(error.value)
 
 
 @pytest.fixture

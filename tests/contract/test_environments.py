@@ -17,6 +17,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from scipy import stats
 from support import probes
 from support.cases import others_slow
+from support.messages import shown
 from support.tiny import leaves, same
 
 from shoal.core.errors import BadInput
@@ -414,37 +415,41 @@ def test_objective_that_is_a_function(score):
 
 
 @pytest.mark.parametrize(
-    ("function", "problem"),
-    [(lambda info: info["nothing"], "failed: KeyError: 'nothing'"), (lambda info: "x", "is not one number")],
+    "function",
+    [lambda info: info["nothing"], lambda info: "x"],
+    ids=["fails", "gives text"],
 )
-def test_objective_that_is_no_good_function(score, function, problem):
+def test_objective_that_is_no_good_function(score, function, said):
     vector = score.open(1, function)
     vector.reset([1])
     _, told = vector.step(np.zeros((1, 2), np.int32))
-    with pytest.raises(BadInput, match=rf"fitness\.objective = .*lambda.*: {problem}"):
+    with pytest.raises(BadInput) as error:
         told(np.ones(1, bool))
+    said(error.value)
     vector.close()
 
 
 @pytest.mark.parametrize(
-    ("objective", "hint"),
+    "objective",
     [
-        ("score.pints", "points"),
-        ("scores", "score"),
-        ("score.points.x", "no 'x'"),
-        ("score.rarely", "no 'rarely'"),
-        ("score", "not one number"),
-        ("score.name", "not one number"),
-        ("score.pair", "not one number"),
+        "score.pints",
+        "scores",
+        "score.points.x",
+        "score.rarely",
+        "score",
+        "score.name",
+        "score.pair",
     ],
+    ids=shown,
 )
-def test_objective_that_is_not_there(score, objective, hint):
+def test_objective_that_is_not_there(score, objective, said):
     vector = score.open(3, objective)
     vector.reset([4, 3, 13])
-    with pytest.raises(BadInput, match=rf"fitness\.objective = {objective}.*{hint}"):
+    with pytest.raises(BadInput) as error:
         for _ in range(3):
             step, told = vector.step(np.zeros((3, 2), np.int32))
             told(step.terminated)
+    said(error.value)
     vector.close()
 
 
@@ -598,12 +603,13 @@ def test_brax():
     assert ends == [(False, False), (False, False), (False, True), (False, False)]
 
 
-def test_atari_is_an_extra(monkeypatch):
+def test_atari_is_an_extra(monkeypatch, said):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ale_py" else True)
     monkeypatch.setattr(registry, "names", lambda suite: [])
     for env in ("gym:ALE/Pong-v5", "ALE/Pong-v5"):
-        with pytest.raises(BadInput, match=r"needs the package ale-py: pip install 'shoal\[atari\]'"):
+        with pytest.raises(BadInput) as error:
             registry.resolve(env)
+        said(error.value)
 
 
 def test_bare_names_take_the_fastest_suite():
@@ -614,35 +620,37 @@ def test_bare_names_take_the_fastest_suite():
 
 
 @pytest.mark.parametrize(
-    ("env", "options", "message"),
+    ("env", "options"),
     [
-        ("Cartpole-v1", {}, "'Cartpole-v1' does not exist; did you mean gymnax:CartPole-v1"),
-        ("gymnax:Cartpole", {}, "did you mean gymnax:CartPole-v1"),
-        ("gym:LunarLander-v2", {}, "did you mean gym:LunarLander-v3"),
-        ("brax:Ant", {}, "did you mean brax:ant"),
-        ("atari:Pong", {}, "no suite 'atari'.*gymnax, brax, jumanji, playground, gym"),
-        ("", {}, "does not exist"),
-        (PROBES + "mtch", {}, "has no.*'mtch'|no attribute 'mtch'"),
-        (PROBES + "match", {"actions": "discret"}, "did you mean discrete"),
-        (PROBES + "recall", {"delay": 0}, "env_options.delay = 0: must be at least 1"),
-        ("gymnax:CartPole-v1", {"max_steps": 3}, "did you mean max_steps_in_episode"),
-        ("gymnax:CartPole-v1", {"max_steps_in_episode": "many"}, "does not accept env_options.*many"),
-        ("gymnax:CartPole-v1", {"max_steps_in_episode": 2**31}, "max_steps_in_episode = 2147483648: must lie within"),
-        ("gymnax:CartPole-v1", {"max_steps_in_episode": 0}, "max_steps_in_episode = 0: must be at least 1"),
-        ("gymnax:CartPole-v1", {"gravity": -(2**40)}, "env_options.gravity = -1099511627776: must lie within"),
-        ("gymnax:Pendulum-v1", {"m": 0}, "does not accept env_options {'m': 0}: ZeroDivisionError"),
-        ("brax:reacher", {"episode_length": 10**12}, "env_options.episode_length = 1000000000000: must lie within"),
-        ("brax:reacher", {"episode_length": 0}, "env_options.episode_length = 0: must be at least 1"),
-        (PROBES + "match", {"function": 1}, "does not take {'function': 1}"),
-        ("gym:CartPole-v1", {"lenght": 3}, "lenght"),
-        ("gym:CartPole-v1", {"max_episode_steps": -2}, "max_episode_steps"),
-        ("gym:CartPole-v1", {"vectorization": "fast"}, "sync or async"),
-        ("gym:no_such_module:Env-v0", {}, "no_such_module"),
+        ("Cartpole-v1", {}),
+        ("gymnax:Cartpole", {}),
+        ("gym:LunarLander-v2", {}),
+        ("brax:Ant", {}),
+        ("atari:Pong", {}),
+        ("", {}),
+        (PROBES + "mtch", {}),
+        (PROBES + "match", {"actions": "discret"}),
+        (PROBES + "recall", {"delay": 0}),
+        ("gymnax:CartPole-v1", {"max_steps": 3}),
+        ("gymnax:CartPole-v1", {"max_steps_in_episode": "many"}),
+        ("gymnax:CartPole-v1", {"max_steps_in_episode": 2**31}),
+        ("gymnax:CartPole-v1", {"max_steps_in_episode": 0}),
+        ("gymnax:CartPole-v1", {"gravity": -(2**40)}),
+        ("gymnax:Pendulum-v1", {"m": 0}),
+        ("brax:reacher", {"episode_length": 10**12}),
+        ("brax:reacher", {"episode_length": 0}),
+        (PROBES + "match", {"function": 1}),
+        ("gym:CartPole-v1", {"lenght": 3}),
+        ("gym:CartPole-v1", {"max_episode_steps": -2}),
+        ("gym:CartPole-v1", {"vectorization": "fast"}),
+        ("gym:no_such_module:Env-v0", {}),
     ],
+    ids=shown,
 )
-def test_bad_input(env, options, message):
-    with pytest.raises(BadInput, match=message):
+def test_bad_input(env, options, said):
+    with pytest.raises(BadInput) as error:
         open_environment(env, **options)
+    said(error.value)
 
 
 def test_moved_environments_are_not_listed():

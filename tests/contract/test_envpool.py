@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from support.cases import others_slow
+from support.messages import shown
 from support.tiny import same
 
 from shoal.core.errors import BadInput
@@ -170,67 +171,55 @@ def test_modes_of_procgen():
 
 @installed
 @pytest.mark.parametrize(
-    ("env", "options", "message"),
+    ("env", "options"),
     [
-        ("envpool:bigfihs", {}, "did you mean envpool:bigfish"),
-        (
-            "envpool:bigfish",
-            {"distribution_mode": "eazy"},
-            "distribution_mode = 'eazy': envpool:bigfish has easy, hard",
-        ),
-        ("envpool:bigfish", {"num_levels": 200}, r"env_options.num_levels: .*levels: \{train"),
-        ("envpool:bigfish", {"max_episode_steps": 9}, "env_options.max_episode_steps: would not end an episode"),
-        (
-            "envpool:bigfish",
-            {"center_agnet": True},
-            "env_options: 'center_agnet' does not exist; did you mean center_agent",
-        ),
-        ("envpool:bigfish", {"num_envs": 3}, "'num_envs' does not exist"),
-        (
-            "envpool:BigfishEasy-v0",
-            EASY,
-            "env_options.distribution_mode = 'easy': must be of the kind of its default, 0",
-        ),
-        (
-            "envpool:HalfCheetah-v5",
-            {"frame_skip": "many"},
-            "frame_skip = 'many': must be of the kind of its default, 5",
-        ),
-        ("envpool:Pong-v5", {"episodic_life": True}, "measured too; gym:ALE/NAME-v5 has episodic_life and reward_cl"),
-        ("envpool:Pong-v5", {"reward_clip": True}, "env_options.reward_clip: would count when members are measured"),
-        ("Reacher-v5", {"vectorization": "sync"}, r"'vectorization' does not .*\(gym:Reacher-v5 has others\)$"),
-        ("envpool:CheetahRun-v1", {"vectorization": "sync"}, r"'vectorization' does not [^(]*$"),
-        ("envpool:Go9x9-v1", {}, "is for several players at once"),
-        ("envpool:Basic-v1", {}, "has actions without bounds"),
+        ("envpool:bigfihs", {}),
+        ("envpool:bigfish", {"distribution_mode": "eazy"}),
+        ("envpool:bigfish", {"num_levels": 200}),
+        ("envpool:bigfish", {"max_episode_steps": 9}),
+        ("envpool:bigfish", {"center_agnet": True}),
+        ("envpool:bigfish", {"num_envs": 3}),
+        ("envpool:BigfishEasy-v0", EASY),
+        ("envpool:HalfCheetah-v5", {"frame_skip": "many"}),
+        ("envpool:Pong-v5", {"episodic_life": True}),
+        ("envpool:Pong-v5", {"reward_clip": True}),
+        ("Reacher-v5", {"vectorization": "sync"}),
+        ("envpool:CheetahRun-v1", {"vectorization": "sync"}),
+        ("envpool:Go9x9-v1", {}),
+        ("envpool:Basic-v1", {}),
     ],
+    ids=shown,
 )
-def test_bad_input(env, options, message):
-    with pytest.raises(BadInput, match=message):
+def test_bad_input(env, options, said):
+    with pytest.raises(BadInput) as error:
         opened(env, **options)
+    said(error.value)
 
 
 @installed
-def test_who_has_levels_where_envpool_has_none():
-    for env, advice in (("Hopper-v5", "; gym:Hopper-v5 has them"), ("envpool:CheetahRun-v1", "")):
-        full = registry.resolve(env)
-        with pytest.raises(BadInput, match=f"^levels: {full} has none{advice}$"):
+def test_who_has_levels_where_envpool_has_none(said):
+    for env in ("Hopper-v5", "envpool:CheetahRun-v1"):
+        with pytest.raises(BadInput) as error:
             make_environment(Experiment(env=env, levels=Levels()))
+        said(error.value)
 
 
 @installed
-def test_qt_is_missing(monkeypatch):
+def test_qt_is_missing(monkeypatch, said):
     monkeypatch.setattr(ours, "_without_qt", lambda: "libQt5Core.so.5: no such file")
-    with pytest.raises(BadInput, match=r"env: envpool:bigfish needs Qt 5 \(libQt5Core.*; pip install PyQt5-Qt5, or"):
+    with pytest.raises(BadInput) as error:
         opened("envpool:bigfish")
+    said(error.value)
     opened("envpool:Hopper-v5")
 
 
-def test_envpool_is_an_extra(monkeypatch):
+def test_envpool_is_an_extra(monkeypatch, said):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "envpool" else find(name))
     for env in ("envpool:bigfish", "bigfish", "Starpilot"):
-        with pytest.raises(BadInput, match=rf"env: {env} needs the package envpool: pip install 'shoal\[envpool\]'"):
+        with pytest.raises(BadInput) as error:
             registry.resolve(env)
+        said(error.value)
     assert registry.resolve("HalfCheetah-v5") == "gym:HalfCheetah-v5"
 
 

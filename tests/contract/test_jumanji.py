@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.messages import Said, shown
 from support.tiny import same
 
 from shoal.core.errors import BadInput
@@ -83,19 +84,21 @@ def test_snake() -> None:
 
 
 @pytest.mark.parametrize(
-    ("env", "options", "message"),
+    ("env", "options"),
     [
-        ("jumanji:Maze-v1", {}, "did you mean jumanji:Maze-v0"),
-        ("jumanji:TSP-v1", {}, "does not exist"),
-        ("jumanji:Maze-v0", {"rows": 3}, "did you mean num_rows"),
-        ("jumanji:Snake-v1", {"time_limit": 0}, "env_options.time_limit = 0: must be at least 1"),
-        pytest.param("jumanji:Maze-v0", {"num_rows": "many"}, "does not accept env_options", marks=pytest.mark.slow),
+        ("jumanji:Maze-v1", {}),
+        ("jumanji:TSP-v1", {}),
+        ("jumanji:Maze-v0", {"rows": 3}),
+        ("jumanji:Snake-v1", {"time_limit": 0}),
+        pytest.param("jumanji:Maze-v0", {"num_rows": "many"}, marks=pytest.mark.slow),
     ],
+    ids=shown,
 )
-def test_what_is_refused(env: str, options: dict[str, Any], message: str) -> None:
+def test_what_is_refused(env: str, options: dict[str, Any], said: Said) -> None:
     pytest.importorskip("jumanji")
-    with pytest.raises(BadInput, match=message):
+    with pytest.raises(BadInput) as error:
         registry.make(registry.resolve(env), options)
+    said(error.value)
 
 
 def test_a_bare_name_finds_it() -> None:

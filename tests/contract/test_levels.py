@@ -8,6 +8,7 @@ import gymnasium
 import jax
 import numpy as np
 import pytest
+from support.messages import Said, shown
 from support.numbered import on_host
 from support.tiny import walk
 
@@ -37,18 +38,20 @@ def test_numbers_lie_behind_pairs_and_one_another(given: dict[str, Any], found: 
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    "given",
     [
-        ({"train": [0, 10], "test": [9, 20]}, r"levels.train = \[0, 10\]: has levels of test = \[9, 20\]"),
-        ({"validation": [3, 4], "test": [3, 4]}, "levels.validation = .*has levels of test"),
-        *(({"train": x}, "levels.train = .*are no levels") for x in ([4, 4], [5, 4], [-1, 4], 0, -3, "many", True)),
-        *(({"train": x}, "levels.train = .*are no levels") for x in ([1], [1, 2, 3], [0, 1.5], None, float("inf"))),
-        ({"train": [0, 2**31 + 1]}, r"levels.train: ends at 2147483649, and level numbers stay below 2\*\*31"),
+        {"train": [0, 10], "test": [9, 20]},
+        {"validation": [3, 4], "test": [3, 4]},
+        *({"train": x} for x in ([4, 4], [5, 4], [-1, 4], 0, -3, "many", True)),
+        *({"train": x} for x in ([1], [1, 2, 3], [0, 1.5], None, float("inf"))),
+        {"train": [0, 2**31 + 1]},
     ],
+    ids=shown,
 )
-def test_what_are_no_levels(given: dict[str, Any], told: str) -> None:
-    with pytest.raises(BadInput, match=told):
+def test_what_are_no_levels(given: dict[str, Any], said: Said) -> None:
+    with pytest.raises(BadInput) as error:
         Levels(**given).spans()
+    said(error.value)
 
 
 def test_levels_on_the_device() -> None:

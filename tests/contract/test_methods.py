@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from support.cases import others_slow
 from support.joint import OTHER
+from support.messages import Said, shown
 from support.runs import CONFIG, Signals, build_run, record, rows, same_run, shoal, tiny
 from support.tiny import LIVE, leaves, member, same, walk
 
@@ -194,16 +195,18 @@ def test_a_draw_depends_on_its_uid_alone(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    "name",
     [
-        ("DrawnButCopying", "its evolver decides whom members copy, but its learner draws them anew"),
-        ("LivingButWeighing", "its evolver weighs members for a mean"),
-        ("NotDrawn", "it says drawn = False; its learner must be a Learner"),
+        "DrawnButCopying",
+        "LivingButWeighing",
+        "NotDrawn",
     ],
+    ids=shown,
 )
-def test_halves_that_do_not_fit(name: str, message: str, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=message):
+def test_halves_that_do_not_fit(name: str, said: Said, tmp_path: Path) -> None:
+    with pytest.raises(BadInput) as error:
         train(tiny(tmp_path / "r", method=f"support.own_method:{name}", config={"layers": [8]}))
+    said(error.value)
 
 
 # ------------------------------------------------------------------------------------------- divergence

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
+from support.messages import Said, shown
 
 from shoal.core.errors import BadField, BadInput, unknown
 from shoal.core.schema import build, descriptions
@@ -61,39 +62,41 @@ def test_takes_values_where_nothing_is_lost(given: dict[str, Any], expected: Out
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    "given",
     [
-        ({"coutn": 1}, "the experiment: 'coutn' does not exist; did you mean count?"),
-        ({"inner": {"sise": 1}}, "inner: 'sise' does not exist; did you mean size?"),
-        ({"count": 1.5}, "count = 1.5: must be a whole number"),
-        ({"count": True}, "count = True: must be a whole number"),
-        ({"count": "many"}, "count = 'many': must be a whole number"),
-        ({"count": float("inf")}, "count = inf: must be a whole number"),
-        ({"rate": "fast"}, "rate = 'fast': must be a number"),
-        ({"rate": False}, "rate = False: must be a number"),
-        ({"rate": float("nan")}, "rate = nan: must be a finite number"),
-        ({"name": 5}, "name = 5: must be text"),
-        ({"on": 1}, "on = 1: must be true or false"),
-        ({"kind": "gren"}, "kind: 'gren' does not exist; did you mean green?"),
-        ({"widths": 8}, "widths = 8: must be a list"),
-        ({"widths": [8, "a"]}, "widths.1 = 'a': must be a whole number"),
-        ({"pair": [1, 2, 3]}, "pair = [1, 2, 3]: must be a list of 2"),
-        ({"rules": {"a": "b"}}, "rules.a = 'b': must be a number"),
-        ({"rules": [1]}, "rules = [1]: must be a mapping"),
-        ({"table": [{"a": "b"}]}, "table.0.a = 'b': must be a number"),
-        ({"inner": 5}, "inner: must be a mapping of fields to values"),
-        ([1], "the experiment: must be a mapping of fields to values"),
+        {"coutn": 1},
+        {"inner": {"sise": 1}},
+        {"count": 1.5},
+        {"count": True},
+        {"count": "many"},
+        {"count": float("inf")},
+        {"rate": "fast"},
+        {"rate": False},
+        {"rate": float("nan")},
+        {"name": 5},
+        {"on": 1},
+        {"kind": "gren"},
+        {"widths": 8},
+        {"widths": [8, "a"]},
+        {"pair": [1, 2, 3]},
+        {"rules": {"a": "b"}},
+        {"rules": [1]},
+        {"table": [{"a": "b"}]},
+        {"inner": 5},
+        [1],
     ],
+    ids=shown,
 )
-def test_says_what_is_wrong_and_where(given: Any, message: str) -> None:
+def test_says_what_is_wrong_and_where(given: Any, said: Said) -> None:
     with pytest.raises(BadInput) as error:
         build(Outer, given, "")
-    assert str(error.value) == message
+    said(error.value)
 
 
-def test_prefix_names_the_place() -> None:
-    with pytest.raises(BadInput, match=r"^config\.inner: 'x' does not exist"):
+def test_prefix_names_the_place(said: Said) -> None:
+    with pytest.raises(BadInput) as error:
         build(Outer, {"inner": {"x": 1}}, "config.")
+    said(error.value)
 
 
 # Ten times the one before, twelve times over.
@@ -156,44 +159,44 @@ def test_parse_of_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text",
     [
-        ("a: 1\nb: [1", "line 2: not valid YAML"),
-        ("a: 1\n\tb: 2", "line 2: not valid YAML"),
-        ("a: b: c", "line 1: not valid YAML"),
-        ("a: \x00", "not valid YAML"),
-        ("a: !!python/object:os.system x", "line 1: not valid YAML"),
-        ("a: 1\nb: 2\na: 3", "line 3: a is given twice, in lines 1 and 3"),
-        ("s:\n  a: 1\n  a: 1", "line 3: s.a is given twice, in lines 2 and 3"),
-        ("a: &a [*a]", "line 1: not valid YAML: its aliases repeat too much"),
-        ("&a {<<: *a}", "line 1: not valid YAML: its aliases repeat too much"),
-        ("x: 1\ny: " + "[" * 100_000, "line 2: not valid YAML: more than 50 levels deep"),
-        ("{a: " * 100_000, "line 1: not valid YAML: more than 50 levels deep"),
-        ("- " * 100_000, "line 1: not valid YAML: more than 50 levels deep"),
-        (BOMB, "line 1: not valid YAML: its aliases repeat too much"),
-        ("a: 1\nb: !!int x", "line 2: not valid YAML: 'x' is no int"),
-        ("a: !!int ''", "line 1: not valid YAML: '' is no int"),
-        ("a: !!bool x", "line 1: not valid YAML: 'x' is no bool"),
-        ("a: !!float 1:x", "line 1: not valid YAML: '1:x' is no float"),
-        ("a: 0x_", "line 1: not valid YAML: '0x_' is no int"),
-        ("a: 1\nb: " + "9" * 5000, f"line 2: not valid YAML: '{'9' * 39} is no int"),
-        ("a: 0x" + "f" * 5000, "line 1: not valid YAML: a whole number is beyond 64 bits"),
-        ("a: 9223372036854775808", "line 1: not valid YAML: a whole number is beyond 64 bits"),
-        ("a: !!timestamp x", "line 1: not valid YAML: !!timestamp is not plain data"),
-        ("a: !!set {x}", "line 1: not valid YAML: !!set is not plain data"),
-        ("a: !x b", "line 1: not valid YAML: !x is not plain data"),
-        ('a: 1\nb: "x\\0"', "line 2: not valid YAML: text with a character that no file can hold"),
-        ('"\\ud800": 1', "line 1: not valid YAML: text with a character that no file can hold"),
-        ("? [a]\n: b", "line 1: not valid YAML: a name must be text"),
-        ("a: <<", "line 1: not valid YAML"),
-        ("<<: 3", "line 1: not valid YAML"),
+        "a: 1\nb: [1",
+        "a: 1\n\tb: 2",
+        "a: b: c",
+        "a: \x00",
+        "a: !!python/object:os.system x",
+        "a: 1\nb: 2\na: 3",
+        "s:\n  a: 1\n  a: 1",
+        "a: &a [*a]",
+        "&a {<<: *a}",
+        "x: 1\ny: " + "[" * 100_000,
+        "{a: " * 100_000,
+        "- " * 100_000,
+        BOMB,
+        "a: 1\nb: !!int x",
+        "a: !!int ''",
+        "a: !!bool x",
+        "a: !!float 1:x",
+        "a: 0x_",
+        "a: 1\nb: " + "9" * 5000,
+        "a: 0x" + "f" * 5000,
+        "a: 9223372036854775808",
+        "a: !!timestamp x",
+        "a: !!set {x}",
+        "a: !x b",
+        'a: 1\nb: "x\\0"',
+        '"\\ud800": 1',
+        "? [a]\n: b",
+        "a: <<",
+        "<<: 3",
     ],
+    ids=shown,
 )
-def test_parse_refuses(text: str, message: str) -> None:
+def test_parse_refuses(text: str, said: Said) -> None:
     with pytest.raises(BadInput) as error:
         parse(text)
-    assert str(error.value).startswith(message)
-    assert "\n" not in str(error.value)
+    said(error.value)
 
 
 @pytest.mark.parametrize(

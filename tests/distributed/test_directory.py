@@ -121,34 +121,39 @@ def test_many_at_once(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", ".a", "a b", "x" * 65, "-a"])
-def test_names_that_are_none(tmp_path, name):
-    with pytest.raises(BadInput, match=r"^exchange.worker = "):
+def test_names_that_are_none(tmp_path, name, said):
+    with pytest.raises(BadInput) as error:
         Seen(tmp_path, name)
+    said(error.value)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_directory_that_cannot_be_used(tmp_path):
+def test_a_directory_that_cannot_be_used(tmp_path, said):
     (tmp_path / "file").touch()
-    with pytest.raises(BadInput, match=r"^exchange.workspace: .*file cannot be used: Not a directory"):
+    with pytest.raises(BadInput) as error:
         Seen(tmp_path / "file")
+    said(error.value)
 
 
-def test_a_read_only_directory(tmp_path, monkeypatch):
+def test_a_read_only_directory(tmp_path, monkeypatch, said):
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 
     monkeypatch.setattr(Path, "mkdir", refuse)
-    with pytest.raises(BadInput, match="cannot be used: Read-only file system"):
+    with pytest.raises(BadInput) as error:
         Seen(tmp_path)
+    said(error.value)
 
 
 # ---------------------------------------------------------------------------------------------------- leases
 
 
-def test_a_name_is_one_workers(join):
+def test_a_name_is_one_workers(join, said):
     join("a")
-    with pytest.raises(BadInput, match=rf"^exchange.worker = a: it is at work, as process {os.getpid()} on "):
+    with pytest.raises(BadInput) as error:
         join("a")
+    assert f"process {os.getpid()} on " in str(error.value)
+    said(error.value)
     join("b")
 
 
@@ -196,7 +201,7 @@ def test_the_lease_of_another_machine_is_watched(join, clock, tmp_path):
     assert file.read_text().startswith(socket.gethostname())
 
 
-def test_a_worker_elsewhere_that_is_alive(tmp_path, clock):
+def test_a_worker_elsewhere_that_is_alive(tmp_path, clock, said):
     """It renews its lease once, shortly before that would be void."""
     (tmp_path / "leases").mkdir()
     file = tmp_path / "leases" / "a"
@@ -206,8 +211,9 @@ def test_a_worker_elsewhere_that_is_alive(tmp_path, clock):
         if clock.now > 0.5:
             os.utime(file, (1, 1))
 
-    with pytest.raises(BadInput, match="it is at work, as process 77 on elsewhere"):
+    with pytest.raises(BadInput) as error:
         Workspace(tmp_path, 2, beat, lambda message: None).join("a")
+    said(error.value)
     assert file.read_text() == "elsewhere 77 123"
 
 
@@ -341,15 +347,14 @@ def test_what_is_published_now_and_then_stays_as_long(tmp_path, every):
         seen.space.leave()
 
 
-def test_what_was_published_is_not_lived_again(join):
+def test_what_was_published_is_not_lived_again(join, said):
     """Others may have copied it. Whatever else lies there under this name counts for nothing."""
     worker, uid = join("a"), np.arange(N)
     worker.publish(4)
     worker.space.check_past(5, uid)
-    with pytest.raises(
-        BadInput, match=r"^exchange.worker = a: .* its generation 4, .* end before generation 3; go on under"
-    ):
+    with pytest.raises(BadInput) as error:
         worker.space.check_past(3, uid)
+    said(error.value)
     worker.space.check_past(3, uid + N)
 
 
@@ -490,16 +495,15 @@ def test_what_a_killed_writer_left(join, tmp_path):
 # ------------------------------------------------------------------------------------------- the experiment
 
 
-def test_all_train_the_same(join, tmp_path):
+def test_all_train_the_same(join, tmp_path, said):
     a, b = join("a"), join("b")
     asked: list[str] = []
     a.space.settle("one", lambda path: pytest.fail("nobody was there before"))
     b.space.settle("one, too", lambda path: asked.append(path.read_text()) or [])  # type: ignore[func-returns-value]
     assert asked == ["one"]
-    with pytest.raises(
-        BadInput, match=r"belongs to another experiment, which differs in seed, hyper\.discount; compare "
-    ):
+    with pytest.raises(BadInput) as error:
         b.space.settle("two", lambda path: ["seed", "hyper.discount"])
+    said(error.value)
     assert (tmp_path / "experiment.yaml").read_text() == "one"
 
 
@@ -533,11 +537,12 @@ def test_a_worker_lives_on_among_slots_that_cannot_be_read(join, tmp_path, make)
     join("a" * 2).publish(0)
 
 
-def test_no_number_left(join, tmp_path):
+def test_no_number_left(join, tmp_path, said):
     join("a")
     (tmp_path / "slots" / "9999").write_text("z")
-    with pytest.raises(BadInput, match="has no number left"):
+    with pytest.raises(BadInput) as error:
         join("b")
+    said(error.value)
 
 
 @pytest.mark.usefixtures("clock")
@@ -625,8 +630,9 @@ def test_numbers_that_are_no_cards(column, value):
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
-def test_an_experiment_that_is_no_file(join, tmp_path, make):
+def test_an_experiment_that_is_no_file(join, tmp_path, make, said):
     a = join("a")
     make(tmp_path / "experiment.yaml")
-    with pytest.raises(BadInput, match=r"^exchange.workspace: .*experiment\.yaml is no file$"):
+    with pytest.raises(BadInput) as error:
         a.space.settle("one", lambda path: pytest.fail("it cannot be read"))
+    said(error.value)

@@ -24,6 +24,7 @@ from support.joint import (
     normal,
     rollout,
 )
+from support.messages import shown
 from support.reference import plain
 from support.tiny import member, same
 
@@ -155,14 +156,14 @@ def test_members_begin_apart():
     assert not same(*[jax.tree.map(lambda x, i=i: x[i], policy) for i in (0, 1)])
 
 
-@pytest.mark.parametrize(
-    ("options", "members", "message"), [({}, 1, "population = 1"), ({"probes": 0}, 3, "probes = 0")]
-)
-def test_bad_settings_of_dvd(options, members, message):
-    with pytest.raises(BadInput, match=message):
+@pytest.mark.parametrize(("options", "members"), [({}, 1), ({"probes": 0}, 3)], ids=shown)
+def test_bad_settings_of_dvd(options, members, said):
+    with pytest.raises(BadInput) as error:
         Dvd(**options).fit(td3(SPEC, **SETTINGS), members)
+    said(error.value)
 
 
-def test_dvd_of_other_agents():
-    with pytest.raises(BadInput, match="agent: td3"):
+def test_dvd_of_other_agents(said):
+    with pytest.raises(BadInput) as error:
         Dvd().learner(sac(SPEC, **SETTINGS), 3)
+    said(error.value)

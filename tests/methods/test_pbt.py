@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.messages import shown
 
 from shoal.core.errors import BadInput
 from shoal.core.evolution import Cards, Explore, PureEvolver, Range, Select, Selection
@@ -153,11 +154,13 @@ def test_keep_is_the_control():
     assert all(x.tobytes() == cards.hyper[name].tobytes() for name, x in decision.hyper.items())
 
 
-def test_errors_come_at_construction():
-    with pytest.raises(BadInput, match=r"space\.discount"):
+def test_errors_come_at_construction(said):
+    with pytest.raises(BadInput) as error:
         pbt(select.Tournament(), explore.Perturb(), {"discount": Range(0.9, 1.0, "one_minus_log")}, {})
-    with pytest.raises(BadInput, match=r"rules.*'discout'.*did you mean discount"):
+    said(error.value)
+    with pytest.raises(BadInput) as error:
         pbt(select.Tournament(), explore.Mutate(rules={"discout": "mutate_float"}), SPACE, START)
+    said(error.value)
 
 
 @pytest.mark.parametrize(
@@ -172,14 +175,17 @@ def test_errors_come_at_construction():
         (np.arange(4.0), np.zeros(4, bool)),
         (np.arange(4), np.zeros(4)),
     ],
+    ids=shown,
 )
-def test_a_selector_that_gives_no_choice(chosen):
+def test_a_selector_that_gives_no_choice(chosen, said):
     evolver = pbt(lambda key, cards, mine: chosen, explore.KeepValues(), SPACE, START)
-    with pytest.raises(BadInput, match=r"^method.select: "):
+    with pytest.raises(BadInput) as error:
         decide(evolver, population(range(4)))
+    said(error.value)
 
 
-@pytest.mark.parametrize("changed", [None, {}, {"x": np.ones(1), "y": np.ones(1)}])
-def test_an_explorer_that_gives_no_hyperparameters(changed):
-    with pytest.raises(BadInput, match="it must give a dict of all hyperparameters"):
+@pytest.mark.parametrize("changed", [None, {}, {"x": np.ones(1), "y": np.ones(1)}], ids=shown)
+def test_an_explorer_that_gives_no_hyperparameters(changed, said):
+    with pytest.raises(BadInput) as error:
         pbt(select.KeepWeights(), lambda key, hyper, space, uid: changed, {}, {"x": 1.0})
+    said(error.value)

@@ -40,43 +40,44 @@ def holds(r: Range, x: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize(
-    ("r", "words"),
+    "r",
     [
-        (Range(), "give both bounds"),
-        (Range(low=1.0), "give both bounds"),
-        (Range(2.0, 1.0), "low = 2 must be below high = 1"),
-        (Range(1.0, 1.0), "below"),
-        (Range(float("nan"), 1.0), "finite"),
-        (Range(0.0, float("nan")), "below"),
-        (Range(0.0, float("inf")), "finite"),
-        (Range(0.0, 1e39), "finite float32"),
-        (Range(1.0, 1.0 + 1e-9), "float32"),
-        (Range(0.0, 1.0, "log"), "log scale needs low > 0"),
-        (Range(-1.0, 1.0, "log"), "log scale needs low > 0"),
-        (Range(0.9, 1.0, "one_minus_log"), "high < 1"),
-        (Range(-0.1, 0.9, "one_minus_log"), "0 <= low"),
-        (Range(0.0, 1.0, "cubic"), "linear, log, one_minus_log"),
-        (Range(0.5, 3, integer=True), "whole numbers"),
-        (Range(1, 3.5, integer=True), "whole numbers"),
-        (Range(0, 2**30, integer=True), "whole numbers"),
-        (Range(0.0, 1.0, ordered=True), "ordered"),
-        (Range(choices=()), "at least two"),
-        (Range(choices=(1.0,)), "at least two"),
-        (Range(choices=(1.0, 1.0)), "different"),
-        (Range(choices=(1.0, float("nan"))), "float32"),
-        (Range(choices=(1.0, 1e39)), "float32"),
-        (Range(0.0, 1.0, choices=(1.0, 2.0)), "not both"),
-        (Range(choices=(1.0, 2.0), scale="log"), "neither a scale"),
-        (Range(0.0, 1.0, start=1.5), "start = 1.5 lies outside"),
-        (Range(0.0, 1.0, start=float("nan")), "outside"),
-        (Range(1, 5, integer=True, start=2.5), "whole number"),
-        (Range(choices=(1.0, 2.0), start=3.0), "not one of the choices"),
+        Range(),
+        Range(low=1.0),
+        Range(2.0, 1.0),
+        Range(1.0, 1.0),
+        Range(float("nan"), 1.0),
+        Range(0.0, float("nan")),
+        Range(0.0, float("inf")),
+        Range(0.0, 1e39),
+        Range(1.0, 1.0 + 1e-9),
+        Range(0.0, 1.0, "log"),
+        Range(-1.0, 1.0, "log"),
+        Range(0.9, 1.0, "one_minus_log"),
+        Range(-0.1, 0.9, "one_minus_log"),
+        Range(0.0, 1.0, "cubic"),
+        Range(0.5, 3, integer=True),
+        Range(1, 3.5, integer=True),
+        Range(0, 2**30, integer=True),
+        Range(0.0, 1.0, ordered=True),
+        Range(choices=()),
+        Range(choices=(1.0,)),
+        Range(choices=(1.0, 1.0)),
+        Range(choices=(1.0, float("nan"))),
+        Range(choices=(1.0, 1e39)),
+        Range(0.0, 1.0, choices=(1.0, 2.0)),
+        Range(choices=(1.0, 2.0), scale="log"),
+        Range(0.0, 1.0, start=1.5),
+        Range(0.0, 1.0, start=float("nan")),
+        Range(1, 5, integer=True, start=2.5),
+        Range(choices=(1.0, 2.0), start=3.0),
     ],
+    ids=repr,
 )
-def test_bad_ranges_are_refused(r, words):
-    with pytest.raises(BadInput, match=r"^space\.learning_rate: ") as refusal:
+def test_bad_ranges_are_refused(r, said):
+    with pytest.raises(BadInput) as refusal:
         validate("learning_rate", r)
-    assert words in str(refusal.value)
+    said(refusal.value)
 
 
 def test_the_prior_is_uniform_in_the_own_scale():

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from support.messages import Said, shown
 from support.runs import CONFIG, at_work, build_run, shoal, tiny
 
 from shoal.core.errors import BadInput
@@ -152,28 +153,34 @@ def test_continuous_actions_reach_and_keep_the_bounds(tmp_path: Path) -> None:
     assert set(actions[:, 1].tolist()) <= {0.0, 10.0}
 
 
-def test_observations_of_another_shape(tmp_path: Path) -> None:
+def test_observations_of_another_shape(tmp_path: Path, said: Said) -> None:
     champion_of(tmp_path, Spec((4,), "float32", Discrete(2)))
     champion = load_champion(tmp_path)
     for obs in (np.zeros(3), np.zeros((2, 3)), np.zeros(()), np.zeros((4, 1))):
-        with pytest.raises(BadInput, match=r"this champion takes \(4,\), or a batch of them"):
+        with pytest.raises(BadInput) as error:
             champion.act(obs)
+        said(error.value)
 
 
-@pytest.mark.parametrize("obs", [(np.zeros(3), 1), [np.zeros(2), np.zeros(3)], "text", None, {"a": 1}, object()])
-def test_observations_that_are_no_arrays(tmp_path: Path, obs: Any) -> None:
+@pytest.mark.parametrize(
+    "obs", [(np.zeros(3), 1), [np.zeros(2), np.zeros(3)], "text", None, {"a": 1}, object()], ids=shown
+)
+def test_observations_that_are_no_arrays(tmp_path: Path, obs: Any, said: Said) -> None:
     """Such as those of a Tuple space, which is no space of an environment here; alone, and in a dictionary."""
     champion_of(tmp_path / "array", Spec((4,), "float32", Discrete(2)))
     champion = load_champion(tmp_path / "array")
-    with pytest.raises(BadInput, match=r"obs (is|has the shape) .*; this champion takes \(4,\)"):
+    with pytest.raises(BadInput) as error:
         champion.act(obs)
+    said(error.value)
     spec = Spec({"a": (4,), "b": (2,)}, "float32", Discrete(2))
     champion_of(tmp_path / "dictionary", spec)
     champion = load_champion(tmp_path / "dictionary")
-    with pytest.raises(BadInput, match=r"obs (is|has the shape) .*; this champion takes"):
+    with pytest.raises(BadInput) as error:
         champion.act({"a": obs, "b": np.zeros(2)})
-    with pytest.raises(BadInput, match="obs has no (a, b|b)"):
+    said(error.value)
+    with pytest.raises(BadInput) as error:
         champion.act(obs)
+    said(error.value)
 
 
 def test_the_best_with_the_lowest_fitness_there_is(tmp_path: Path) -> None:
@@ -181,10 +188,11 @@ def test_the_best_with_the_lowest_fitness_there_is(tmp_path: Path) -> None:
     assert load_champion(tmp_path).fitness == -1e300
 
 
-def test_no_champion_yet(tmp_path: Path) -> None:
+def test_no_champion_yet(tmp_path: Path, said: Said) -> None:
     (tmp_path / "experiment.yaml").write_text(dump(tiny()))
-    with pytest.raises(BadInput, match="holds no champion yet"):
+    with pytest.raises(BadInput) as error:
         load_champion(tmp_path)
+    said(error.value)
 
 
 @pytest.mark.parametrize("when", [(champions, "champion_told"), (checkpoint, "_read_data")], ids=["after", "between"])
@@ -212,30 +220,34 @@ def test_a_champion_that_is_replaced_while_it_is_read(
 
 @pytest.mark.parametrize("name", ["manifest.json", "state.safetensors"])
 @pytest.mark.parametrize("content", [None, b"", b"{}", b"\xff\x00"])
-def test_damaged_champion(tmp_path: Path, name: str, content: bytes | None) -> None:
+def test_damaged_champion(tmp_path: Path, name: str, content: bytes | None, said: Said) -> None:
     champion_of(tmp_path, Spec((4,), "float32", Discrete(2)))
     path = tmp_path / "champion" / name
     path.unlink() if content is None else path.write_bytes(content)
-    with pytest.raises(BadInput, match="champion"):
+    with pytest.raises(BadInput) as error:
         load_champion(tmp_path)
+    said(error.value)
 
 
-def test_champion_of_another_experiment(tmp_path: Path) -> None:
+def test_champion_of_another_experiment(tmp_path: Path, said: Said) -> None:
     champion_of(tmp_path, Spec((4,), "float32", Discrete(2)))
     (tmp_path / "experiment.yaml").write_text(dump(tiny(config={"layers": [16]})))
-    with pytest.raises(BadInput, match="made by another experiment"):
+    with pytest.raises(BadInput) as error:
         load_champion(tmp_path)
+    said(error.value)
     (tmp_path / "experiment.yaml").unlink()
-    with pytest.raises(BadInput, match=r"holds no run: there is no experiment\.yaml in it"):
+    with pytest.raises(BadInput) as error:
         load_champion(tmp_path)
+    said(error.value)
 
 
-def test_a_checkpoint_is_no_champion(tmp_path: Path) -> None:
+def test_a_checkpoint_is_no_champion(tmp_path: Path, said: Said) -> None:
     champion_of(tmp_path, Spec((4,), "float32", Discrete(2)))
     with at_work(tmp_path) as staging:
         checkpoint.write(tmp_path / "champion", {"x": np.zeros(1)}, {"generation": 3}, staging)
-    with pytest.raises(BadInput, match="champion"):
+    with pytest.raises(BadInput) as error:
         load_champion(tmp_path)
+    said(error.value)
 
 
 def test_what_builds_in_a_run_builds_from_its_files(tmp_path: Path) -> None:
@@ -246,7 +258,7 @@ def test_what_builds_in_a_run_builds_from_its_files(tmp_path: Path) -> None:
         assert load_champion(tmp_path).spec == parts.environment.spec
 
 
-def test_no_code_of_an_agent_is_imported(tmp_path: Path) -> None:
+def test_no_code_of_an_agent_is_imported(tmp_path: Path, said: Said) -> None:
     """By no command and no function, for as long as nobody says that the run is trusted."""
     run = tmp_path / "run"
     champion_of(run, Spec((4,), "float32", Discrete(2)), agent="shoal.agents.policy:policy", config={"layers": [4]})
@@ -257,23 +269,28 @@ def test_no_code_of_an_agent_is_imported(tmp_path: Path) -> None:
         assert told.err.startswith(f"shoal: {refused}") and "add --trust-code" in told.err
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
     for load in (load_champion, lambda run: load_run(run).champion):
-        with pytest.raises(BadInput, match=f"^{refused}"):
+        with pytest.raises(BadInput) as error:
             load(run)
+        said(error.value)
     assert load_champion(run, trust_code=True).uid == load_run(run, trust_code=True).champion.uid == 2
     other: dict[str, dict[str, Any]] = {
         "config.network": {"config": CONFIG | {"network": "mine:network"}},
         "method": {"method": {"name": "mine:Method"}},
     }
-    for place, changes in other.items():
+    for changes in other.values():
         (run / "experiment.yaml").write_text(dump(tiny(**changes)))
-        with pytest.raises(BadInput, match=f"^{place} = mine:.*: the run names code"):
+        with pytest.raises(BadInput) as error:
             load_champion(run)
+        said(error.value)
 
 
-@pytest.mark.parametrize("config", [{"imports": ["mine"]}, {"policy_kwargs": {"activation_fn": "mine:Function"}}])
-def test_no_code_of_a_trainer_is_imported(tmp_path: Path, config: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "config", [{"imports": ["mine"]}, {"policy_kwargs": {"activation_fn": "mine:Function"}}], ids=shown
+)
+def test_no_code_of_a_trainer_is_imported(tmp_path: Path, config: dict[str, Any], said: Said) -> None:
     """Its champion acts through a trainer, which would import what the run names."""
     champion_of(tmp_path, Spec((2,), "float32", Discrete(2)))
     (tmp_path / "experiment.yaml").write_text(f"agent: sb3:PPO\nenv: gym:CartPole-v1\nconfig: {json.dumps(config)}\n")
-    with pytest.raises(BadInput, match=f"config.{next(iter(config))} = .*: the run names code"):
+    with pytest.raises(BadInput) as error:
         load_champion(tmp_path)
+    said(error.value)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save
+from support.messages import Said, shown
 from support.runs import CONFIG, flags, rows, same_run, shoal, tiny
 
 from shoal.commands import retrain
@@ -169,69 +170,67 @@ def test_it_is_a_run_of_its_own_that_needs_the_first_no_more(first: Path, monkey
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    "changes",
     [
-        ({"population": 8}, "has a population of 4, and this one is of 8; take at most as many, or write .*champion"),
-        ({"config": CONFIG | {"layers": [4]}}, r"is float32 \[8\] there, and float32 \[4\] in this run"),
-        ({"start": "first/champion"} | SAC, "champion: .* is missing there, and float32"),
-        ({"start": "nowhere"}, "no run, and no champion of one; write RUN or RUN/champion"),
-        ({"method": "es", "agent": "policy", "config": {}}, "draws its members around a mean.* write .*first/champion"),
-        ({"method": "dvd", "env": "Pendulum-v1", "config": {}}, "with method dvd members share a critic"),
+        {"population": 8},
+        {"config": CONFIG | {"layers": [4]}},
+        {"start": "first/champion"} | SAC,
+        {"start": "nowhere"},
+        {"method": "es", "agent": "policy", "config": {}},
+        {"method": "dvd", "env": "Pendulum-v1", "config": {}},
     ],
     ids=["population", "widths", "agent", "nowhere", "es", "dvd"],
 )
 def test_what_does_not_fit_is_told(
-    first: Path, changes: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+    first: Path, changes: dict[str, Any], said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(first.parent)
-    with pytest.raises(BadInput, match=f"^start.*{said}") as error:
+    with pytest.raises(BadInput) as error:
         read_origin(make_plan(after(first, **changes)))
-    assert len(str(error.value).splitlines()) == 1
+    said(error.value)
 
 
 LEVELS = "levels: {train: [0, 10], validation: [10, 20], test: [20, 30]}"
 
 
 @pytest.mark.parametrize(
-    ("part", "changes", "said"),
+    ("part", "changes", "good"),
     [
-        ("", {"train": (10, 20), "validation": (20, 30), "test": (30, 40)}, ""),
-        ("champion", {}, ""),
-        ("", {"validation": (9, 12)}, r"levels.validation = \[9, 12\]: has levels that .* trained on, \[0, 10\]"),
-        (
-            "champion",
-            {"train": (10, 20), "validation": (20, 30), "test": (0, 5)},
-            r"levels.test = \[0, 5\]: .* trained on",
-        ),
-        ("", {"test": (19, 30)}, r"levels.test = \[19, 30\]: .* measured its members on, \[10, 20\]"),
+        ("", {"train": (10, 20), "validation": (20, 30), "test": (30, 40)}, True),
+        ("champion", {}, True),
+        ("", {"validation": (9, 12)}, False),
+        ("champion", {"train": (10, 20), "validation": (20, 30), "test": (0, 5)}, False),
+        ("", {"test": (19, 30)}, False),
     ],
+    ids=shown,
 )
 def test_nobody_is_measured_on_levels_that_it_has_learned(
-    first: Path, part: str, changes: dict[str, Any], said: str
+    first: Path, part: str, changes: dict[str, Any], good: bool, said: Said
 ) -> None:
     with (first / "experiment.yaml").open("a") as file:
         file.write(f"{LEVELS}\n")
     levels = Levels(**{"train": (0, 5), "validation": (10, 15), "test": (20, 30)} | changes)
     plan = make_plan(after(first, start=str(first / part), levels=levels))
-    if not said:
+    if good:
         assert read_origin(plan) is not None
         assert [x.topic for x in beginning(plan)] == ["start"]
         return
-    with pytest.raises(BadInput, match=f"^{said}") as error:
+    with pytest.raises(BadInput) as error:
         read_origin(plan)
-    assert len(str(error.value).splitlines()) == 1
+    said(error.value)
 
 
 @pytest.mark.parametrize("between", [LEVELS.replace("0, 10", "40, 50").replace("10, 20", "50, 60"), ""])
-def test_nor_on_those_of_a_run_before(first: Path, tmp_path: Path, between: str) -> None:
+def test_nor_on_those_of_a_run_before(first: Path, tmp_path: Path, between: str, said: Said) -> None:
     second = tmp_path / "second"
     shutil.copytree(first, second)
     for run, added in ((first, LEVELS), (second, f"{between}\nstart: {first}")):
         with (run / "experiment.yaml").open("a") as file:
             file.write(f"{added}\n")
     levels = Levels(train=(0, 5), validation=(60, 65), test=(5, 15))
-    with pytest.raises(BadInput, match=rf"levels.test = \[5, 15\]: has levels that {first} trained on, \[0, 10\]"):
+    with pytest.raises(BadInput) as error:
         read_origin(make_plan(after(second, levels=levels)))
+    said(error.value)
     shutil.rmtree(first)
     assert read_origin(make_plan(after(second, levels=levels))) is not None  # nobody knows any more
 
@@ -256,8 +255,9 @@ def test_the_flag(first: Path) -> None:
     assert not (first.parent / "second").exists()
 
 
-def test_a_damaged_run_is_told(first: Path) -> None:
+def test_a_damaged_run_is_told(first: Path, said: Said) -> None:
     for path in (first / "checkpoints").rglob("shard-0000.safetensors"):
         path.write_bytes(b"nothing")
-    with pytest.raises(BadInput, match=r"^start.*no whole checkpoint"):
+    with pytest.raises(BadInput) as error:
         read_origin(make_plan(after(first)))
+    said(error.value)

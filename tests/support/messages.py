@@ -1,8 +1,9 @@
 """What tests pin of messages, in one file: `tests/messages.txt` has them under the test and the case that said them.
 
-A test asks for the fixture `said` and calls it with each message, which must be the next one of its case in the file.
-Of what varies the file says `...`, which stands for any text, and `TMP` for the directory of the test. After rewording,
-`pytest --update-messages` writes anew what the tests that pass have said, and drops what no test says any more.
+A test asks for the fixture `said` and calls it with each message, which must be the next one of its case in the file. There
+`TMP` stands for a directory of tests, `x.py, line ...` for any line, and `...`, once it is written by hand, for any text.
+After rewording, `pytest --update-messages` runs the tests with this fixture, writes anew what those that pass have said, and
+drops what no test says any more.
 """
 
 from __future__ import annotations
@@ -12,8 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from shoal.core.errors import shortened
 
 TESTS = Path(__file__).parents[1]
 FILE = TESTS / "messages.txt"
@@ -25,7 +24,8 @@ def shown(value: object) -> str | None:
     """The id of a case that says what is given, on one line."""
     if not isinstance(value, (str, dict, list, tuple)):
         return None
-    return shortened(re.sub(r" at 0x\w+", "", " ".join(str(value).split())))
+    text = re.sub(r" at 0x\w+", "", " ".join(str(value).split()))
+    return text if len(text) <= 200 else f"{text[:150]} ... {text[-45:]}"
 
 
 def read() -> dict[Key, list[str]]:
@@ -73,7 +73,7 @@ class Book:
     def rewrite(self) -> None:
         """The file anew, in the order of the tests."""
         old = self.left_over()
-        now = {key: lines for key, lines in (self.messages | self.heard).items() if key not in old}
+        now = {key: lines for key, lines in (self.messages | self.heard).items() if lines and key not in old}
         keys = [*self.collected, *now] if self._files else [*now, *self.collected]
         order = {key: i for i, key in enumerate(dict.fromkeys(keys))}
         write({key: now[key] for key in sorted(now, key=lambda key: (_file(key), order[key]))})
@@ -90,7 +90,8 @@ class Said:
         self._pinned, self._heard = book.messages.get(key, []), list[str]()
 
     def __call__(self, message: object) -> None:
-        heard = re.sub(self._place, "TMP", str(message))
+        heard = re.sub(self._place, "TMP", str(message)).removesuffix("\n")
+        heard = re.sub(r"(?<=\.py, line )\d+", "...", heard)
         assert "\n" not in heard
         said_before = len(self._heard)
         pinned = self._pinned[said_before] if said_before < len(self._pinned) else None
@@ -112,8 +113,8 @@ def _file(key: Key) -> str:
 
 
 def _key(item: pytest.Item) -> Key:
-    test, _, case = item.nodeid.partition("[")
-    return test.removeprefix("tests/"), case.removesuffix("]")
+    test, several, case = item.nodeid.partition("[")
+    return test.removeprefix("tests/"), case.removesuffix("]") or (several and "''")
 
 
 @pytest.fixture
@@ -137,7 +138,10 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
     whole = not config.getoption("lf", False) and not any("::" in argument for argument in config.args)
-    config.stash[BOOK].collect(items, whole)
+    book = config.stash[BOOK]
+    book.collect(items, whole)
+    if book.update:
+        items[:] = [item for item in items if "said" in getattr(item, "fixturenames", ())]
 
 
 @pytest.hookimpl(wrapper=True)
