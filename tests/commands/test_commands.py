@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from support.messages import Said, shown
 from support.runs import CONFIG, flags, record, rows, same_run, shoal, start, tiny
 
 from shoal import cli
@@ -83,19 +84,21 @@ def test_help_imports_little(given: list[str], more: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    "given",
     [
-        ([], "Expected one of {train, resume,"),
-        (["trian"], "shoal: command: 'trian' does not exist; did you mean train?"),
-        (["--quiet", "train"], "Unrecognized options: --quiet"),
-        (["train", "--popluation", "4"], "Perhaps you meant: --population N"),
-        (["train", "a", "b"], "For full helptext, run shoal train --help"),
+        [],
+        ["trian"],
+        ["--quiet", "train"],
+        ["train", "--popluation", "4"],
+        ["train", "a", "b"],
     ],
+    ids=shown,
 )
-def test_what_no_command_takes(given: list[str], message: str) -> None:
+def test_what_no_command_takes(given: list[str], said: Said) -> None:
     outcome = shoal(*given)
     assert (outcome.code, outcome.out) == (2, "")
-    assert message in " ".join(outcome.err.replace("│", " ").split())
+    words = outcome.err.replace("│", " ").split()
+    said(" ".join(word for word in words if word.strip("-─")))
 
 
 SETTABLE: dict[str, tuple[str, Any]] = {  # what is given, and what the field then is

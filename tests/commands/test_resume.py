@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.cases import others_slow
+from support.messages import Said
 from support.runs import Signals, curves, flags, record, rows, same_run, settings, shoal, start, tiny
 
 from shoal.records.recorder import Recorder
@@ -55,17 +56,18 @@ def test_raised_generations_equal_a_longer_run(six: Path, tmp_path: Path) -> Non
     same_run(six, tmp_path / "r")
 
 
-def test_what_may_change_in_a_run(tmp_path: Path) -> None:
+def test_what_may_change_in_a_run(tmp_path: Path, said: Said) -> None:
     assert shoal(*flags(tmp_path / "r", "--quiet", generations=1)).code == 0
     given = ["generations=3", "final_episodes=3", "checkpoint.keep=1", "checkpoint.every=2"]
     assert shoal("resume", tmp_path / "r", "--quiet", "--set", *given).code == 0
     assert generations(tmp_path / "r") == [2]
     assert json.loads((tmp_path / "r/result.json").read_text())["champion"]["evaluation"]["episodes"] == 3
     refused = shoal("resume", tmp_path / "r", "--set", "population=8")
-    assert refused.code == 2 and "population: a run goes on as it was begun; may change: generations," in refused.err
-    assert len(refused.err.splitlines()) == 1
+    assert refused.code == 2
+    said(refused.err)
     refused = shoal("resume", tmp_path / "r", "--set", "generatons=8")
-    assert refused.code == 2 and "did you mean generations?" in refused.err
+    assert refused.code == 2
+    said(refused.err)
 
 
 def test_the_comparison_would_notice(six: Path, tmp_path: Path) -> None:
@@ -425,7 +427,7 @@ def test_a_damaged_checkpoint_falls_back(six: Path, tmp_path: Path, how: str) ->
     same_run(six, run)
 
 
-def test_nothing_whole_to_go_on_from(tmp_path: Path) -> None:
+def test_nothing_whole_to_go_on_from(tmp_path: Path, said: Said) -> None:
     run = tmp_path / "r"
     stop(run, Signals(1, "evolve"))
     for generation in (0, 1):
@@ -433,7 +435,7 @@ def test_nothing_whole_to_go_on_from(tmp_path: Path) -> None:
     before = (run / "lineage.jsonl").read_bytes()
     outcome = shoal("resume", run)
     assert outcome.code == 2
-    assert "holds no whole checkpoint to resume from" in outcome.err
+    said(outcome.err)
     assert (run / "lineage.jsonl").read_bytes() == before
 
 
@@ -498,19 +500,15 @@ def same_curves(whole: Path, run: Path) -> None:
 # --------------------------------------------------------------------------------------- refusals
 
 
-def test_nothing_to_resume(six: Path, tmp_path: Path) -> None:
-    for run, message in (
-        (tmp_path, f"{tmp_path} holds no run: there is no experiment.yaml in it"),
-        (tmp_path / "nowhere", "no such directory"),
-        (six, f"{six} has done 6 generations; give it more of them with --generations"),
-    ):
+def test_nothing_to_resume(six: Path, tmp_path: Path, said: Said) -> None:
+    for run in (tmp_path, tmp_path / "nowhere", six):
         outcome = shoal("resume", run)
         assert (outcome.code, outcome.out) == (2, "")
-        assert message in outcome.err
+        said(outcome.err)
     for given in ("0", "3", "6"):
         outcome = shoal("resume", six, "--generations", given)
         assert outcome.code == 2
-        assert ("at least 1" if given == "0" else "has done 6 generations") in outcome.err
+        said(outcome.err)
     assert (six / "result.json").exists()
 
 

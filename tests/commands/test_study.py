@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import yaml
 from support.forged import forged, loud
+from support.messages import Said
 from support.runs import SETTINGS, Signals, shoal, start, tiny
 from support.runs import rows as lines
 
@@ -73,16 +74,17 @@ def test_a_study(tmp_path: Path) -> None:
     assert other.code == 2 and "holds another study than" in other.err
 
 
-def test_tasks_that_have_runs_stay_as_they_are(tmp_path: Path) -> None:
+def test_tasks_that_have_runs_stay_as_they_are(tmp_path: Path, said: Said) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "study.yaml").write_text(file(tmp_path, tasks={"a": {"env": "Acrobot-v1"}}).read_text())
     (out / "runs/a/pbt/0").mkdir(parents=True)
     other = shoal("study", file(tmp_path, tasks={"a": {"env": "CartPole-v1"}}), "--workspace", out)
-    assert other.code == 2 and "holds another study than" in other.err
+    assert other.code == 2
+    said(other.err)
 
 
-def test_arms_that_have_runs_stay_as_they_are(tmp_path: Path) -> None:
+def test_arms_that_have_runs_stay_as_they_are(tmp_path: Path, said: Said) -> None:
     """They may not be left out either: else they could come back as others."""
     out = tmp_path / "out"
     out.mkdir()
@@ -91,7 +93,8 @@ def test_arms_that_have_runs_stay_as_they_are(tmp_path: Path) -> None:
     (study,) = [yaml.safe_load((out / "study.yaml").read_text())]
     for arms in ({**study["arms"], "pbt": {"method": "seeds"}}, {"control": study["arms"]["control"]}):
         refused = shoal("study", file(tmp_path, arms=arms), "--workspace", out)
-        assert refused.code == 2 and "it has runs of pbt that the file does not describe" in refused.err, refused.err
+        assert refused.code == 2
+        said(refused.err)
         assert yaml.safe_load((out / "study.yaml").read_text()) == study
 
 
@@ -111,7 +114,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch
     assert began(run) == before and len(rows(tmp_path / "out")) == 1
 
 
-def test_a_run_of_another_experiment_is_not_the_studys(tmp_path: Path) -> None:
+def test_a_run_of_another_experiment_is_not_the_studys(tmp_path: Path, said: Said) -> None:
     """Neither is it counted, nor does it go on; what it names is not imported, and it stays as it is."""
     made = make_plan(tiny()).experiment  # as the study would
     path, run = file(tmp_path, arms={"pbt": {}}), forged(tmp_path / "out/runs/pbt/0")
@@ -119,20 +122,18 @@ def test_a_run_of_another_experiment_is_not_the_studys(tmp_path: Path) -> None:
     (run / "checkpoints/00000000").mkdir(parents=True)
     sys.path.append(str(tmp_path))
     try:
-        for fields, differing in (
-            ({"env": "evil.x:f"}, "env"),
-            ({"python": "evil"}, "python"),
-            ({"interval": 63}, "interval"),
-            ({"config": made.config | {"layers": [9]}}, "config.layers"),
-            ({"seed": 1}, "seed"),
+        for fields in (
+            {"env": "evil.x:f"},
+            {"python": "evil"},
+            {"interval": 63},
+            {"config": made.config | {"layers": [9]}},
+            {"seed": 1},
         ):
             (run / "experiment.yaml").write_text(dump(replace(made, **fields)))
             before = sorted(tmp_path.rglob("*"))
             told = shoal("study", path, "--workspace", tmp_path / "out")
-            refused = (
-                f"shoal: {run} is another run than the study would make there, as it differs in {differing}; move it"
-            )
-            assert (told.code, told.out, told.err.count("\n")) == (2, "", 1) and told.err.startswith(refused), told
+            assert (told.code, told.out) == (2, ""), told
+            said(told.err)
             assert set(tmp_path.rglob("*")) - set(before) <= {tmp_path / "out/study.yaml"} and not heard.exists()
     finally:
         sys.path.remove(str(tmp_path))
@@ -192,7 +193,7 @@ def test_a_run_that_fails_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP])
 def test_a_place_without_hard_links_is_said_to_be_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: Said
 ) -> None:
     def link(*arguments: Any) -> None:
         raise OSError(number, os.strerror(number), *arguments)
@@ -200,19 +201,17 @@ def test_a_place_without_hard_links_is_said_to_be_none(
     monkeypatch.setattr(os, "link", link)
     (tmp_path / "study.yaml").write_text(yaml.safe_dump({"base": SETTINGS, "arms": {"a": {}}, "seeds": 1}))
     told = shoal("study", tmp_path / "study.yaml", "--workspace", tmp_path / "place", "--quiet")
-    assert (told.code, told.err.count("\n")) == (2, 1)
-    assert f"{tmp_path}/place/leases lies on a file system without hard links" in told.err
+    assert told.code == 2
+    said(told.err)
     ((works, why),) = [found for found in probe(tmp_path) if not found[0]]
     assert "without hard links" in why
 
 
-def test_refusals_are_one_line(tmp_path: Path) -> None:
-    for path, message in (
-        (tmp_path / "nothing.yaml", "No such file"),
-        (file(tmp_path, arms={"pbt": {}, "x": {"generations": 3}}), "equally many steps"),
-    ):
+def test_refusals_are_one_line(tmp_path: Path, said: Said) -> None:
+    for path in (tmp_path / "nothing.yaml", file(tmp_path, arms={"pbt": {}, "x": {"generations": 3}})):
         outcome = shoal("study", path)
-        assert outcome.code == 2 and message in outcome.err and outcome.err.count("\n") == 1
+        assert outcome.code == 2
+        said(outcome.err)
 
 
 BANDIT = {"env": "none", "agent": "support.trainers:Sound", "population": 4, "generations": 6, "interval": 40}

@@ -23,6 +23,7 @@ import pytest
 from safetensors.numpy import load_file, save
 from support.ancestry import check_ancestry
 from support.cases import others_slow
+from support.messages import Said, shown
 from support.runs import COMMAND, mpiexec, rows, same_run, shoal
 from support.trainers import Sound
 
@@ -458,53 +459,49 @@ def test_a_trainer_is_known_by_what_it_builds_on_in_other_modules(
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes",
     [
-        (
-            {"method": "es"},
-            "method = es: .*support.trainers:Sound is a trainer; write pbt, mf_pbt, pb2, seeds, schedule$",
-        ),
-        ({"method": "cem_rl"}, "method = cem_rl: its members are agents of Shoal's own, and support.trainers:Sound is"),
-        ({"method": "dvd"}, "method = dvd: its members are agents of Shoal's own, and support.trainers:Sound is"),
-        ({"fitness": Fitness(actions="sampled")}, "fitness.actions = sampled: trainers"),
-        ({"fitness": Fitness(objective="score")}, "fitness.objective = score: trainers"),
-        ({"fitness": Fitness(step_limit=500)}, "fitness.step_limit = 500: trainers play their own episodes"),
-        ({"hyper": {"rte": 0.1}}, "hyper: 'rte' does not exist; did you mean rate"),
-        ({"space": {"momentum": [0.5, 2.0]}}, r"space.momentum.high = 2: must lie within \[0, 1\]"),
-        ({"config": {"arms": 1}}, "config.*arms = 1"),
-        ({"config": {"weapons": 1}}, "config.*weapons"),
-        ({"python": "/nowhere/python"}, "python = /nowhere/python: cannot be started"),
-        ({"agent": "sb3:PPO", "python": "/bin/true"}, "python = /bin/true: does not start"),
-        (
-            {"agent": "support.trainers:Stillborn"},
-            r"agent: [\s\S]*ended with exit code 7[\s\S]*these are my last words",
-        ),
-        ({"agent": "ppo", "env": "CartPole-v1"}, "processes: goes with trainers"),
-        ({"processes": {"count": 0}}, "processes.count = 0: must be at least 1"),
+        {"method": "es"},
+        {"method": "cem_rl"},
+        {"method": "dvd"},
+        {"fitness": Fitness(actions="sampled")},
+        {"fitness": Fitness(objective="score")},
+        {"fitness": Fitness(step_limit=500)},
+        {"hyper": {"rte": 0.1}},
+        {"space": {"momentum": [0.5, 2.0]}},
+        {"config": {"arms": 1}},
+        {"config": {"weapons": 1}},
+        {"python": "/nowhere/python"},
+        {"agent": "sb3:PPO", "python": "/bin/true"},
+        {"agent": "support.trainers:Stillborn"},
+        {"agent": "ppo", "env": "CartPole-v1"},
+        {"processes": {"count": 0}},
     ],
+    ids=shown,
 )
-def test_what_cannot_be(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_what_cannot_be(changes: dict[str, Any], said: Said, tmp_path: Path) -> None:
     from shoal.core.schema import build
 
-    with pytest.raises(BadInput, match=f"^{message}"):
+    with pytest.raises(BadInput) as error:
         if isinstance(changes.get("processes"), dict):
             changes = {"processes": build(TrainerProcesses, changes["processes"], "processes.")}
         train(bandit(tmp_path / "r", **changes))
+    said(error.value)
     assert not (tmp_path / "r").exists() and not servers()
 
 
 @pytest.mark.parametrize(
-    ("about", "message"),
+    "about",
     [
-        ({"hyper": {"lambda": 0.9}}, "agent: its hyper has 'lambda', and a name must be letters"),
-        ({"hyper": {"rate": "fast"}}, "agent: its hyper has rate = 'fast', which must be a number"),
-        ({"hyper": [3]}, r"agent: its hyper is \[3\], which must be a mapping of names to numbers"),
-        ({"limits": {"rate": 3}}, r"agent: its limits are {'rate': 3}, and they must be {name: \(lowest, highest\)}"),
-        ({"limits": [3]}, r"agent: its limits are \[3\], and they must be"),
-        ({"space": {"speed": [0.0, 1.0]}}, "agent.space: 'speed' does not exist; did you mean greed"),
-        ({"space": 3}, "agent: its space is 3, which must be a mapping of names to ranges"),
+        {"hyper": {"lambda": 0.9}},
+        {"hyper": {"rate": "fast"}},
+        {"hyper": [3]},
+        {"limits": {"rate": 3}},
+        {"limits": [3]},
+        {"space": {"speed": [0.0, 1.0]}},
+        {"space": 3},
         *(
-            ({"spec": spec}, r"agent: its spec cannot be read: .*; it must be such as \{\"obs_shape\": \[4\]")
+            {"spec": spec}
             for spec in (
                 "text",
                 3,
@@ -525,15 +522,17 @@ def test_what_cannot_be(changes: dict[str, Any], message: str, tmp_path: Path) -
                 {"obs_shape": [2], "obs_dtype": "object", "action": {"kind": "discrete", "n": 2}},
             )
         ),
-        ({"space": {"rate": 3}}, "agent.space.rate: must be a mapping"),
-        ({"space": {"rate": [1e-3]}}, "agent.space.rate: must be a mapping"),
-        ({"space": {"rate": [1e-3, 1, "lag"]}}, "agent.space.rate.scale: 'lag' does not exist; did you mean log"),
+        {"space": {"rate": 3}},
+        {"space": {"rate": [1e-3]}},
+        {"space": {"rate": [1e-3, 1, "lag"]}},
     ],
+    ids=shown,
 )
-def test_what_a_trainer_cannot_say_of_itself(about: dict[str, Any], message: str) -> None:
-    with pytest.raises(BadInput, match=f"^{message}") as caught:
+def test_what_a_trainer_cannot_say_of_itself(about: dict[str, Any], said: Said) -> None:
+    with pytest.raises(BadInput) as caught:
         make_plan(bandit(None, agent="support.trainers:Told", config=about))
-    assert "\n" not in str(caught.value) and not servers()
+    said(caught.value)
+    assert not servers()
 
 
 def test_what_a_trainer_can_say_of_itself(tmp_path: Path) -> None:

@@ -129,41 +129,41 @@ def test_gpus():
 # ------------------------------------------------------------------------------------- what goes wrong
 
 
-def test_a_process_that_is_killed_costs_one_call(start):
+def test_a_process_that_is_killed_costs_one_call(start, said):
     process = start()
     trained, undisturbed = member(process), member(process, uid=1)
     for seed in (2, 3):
         undisturbed.train(seed, 10)
     trained.train(2, 10)
     os.kill(process.pid, signal.SIGKILL)
-    with pytest.raises(Died, match=r"the process of trainers:Sound was ended by SIGKILL"):
+    with pytest.raises(Died) as error:
         trained.train(3, 10)
+    said(error.value)
     assert process.pid is None
     trained.train(3, 10)
     assert trained.state.learned["w"].tobytes() == undisturbed.state.learned["w"].tobytes()
 
 
-def test_a_crash_shows_the_end_of_the_log(start, tmp_path):
+def test_a_crash_shows_the_end_of_the_log(start, tmp_path, said):
     (tmp_path / "log").write_text("of an earlier run\n")
     with pytest.raises(Died) as caught:
         member(start("Crashing")).train(2, 10)
-    assert (
-        str(caught.value)
-        == "the process of trainers:Crashing ended with exit code 3; its log ends with: about to crash / now"
-    )
+    said(caught.value)
     assert (tmp_path / "log").read_text() == "of an earlier run\nabout to crash\nnow\n"
 
 
-def test_a_signal_without_a_name(start):
-    with pytest.raises(Died, match=r"the process of support\.wrong_trainers:Killed was ended by signal 40$"):
+def test_a_signal_without_a_name(start, said):
+    with pytest.raises(Died) as error:
         member(start(trainer="support.wrong_trainers:Killed")).train(2, 10)
+    said(error.value)
 
 
-def test_what_is_no_answer_ends_the_process(start):
+def test_what_is_no_answer_ends_the_process(start, said):
     process = start(trainer="support.wrong_trainers:Talkative")
     one = member(process)
-    with pytest.raises(Died, match=r"wrote into the connection to Shoal what is no answer \(a header of \d+ bytes\)"):
+    with pytest.raises(Died) as error:
         one.train(2, 10)
+    said(error.value)
     assert process.pid is None and one.state is None
     assert one.evaluate([1]).shape == (1,)  # by the next process
 
@@ -183,22 +183,21 @@ def test_silence(start, tmp_path, monkeypatch):
     assert trained.evaluate([1]).shape == (1,)  # by the next process
 
 
-def test_an_error_of_the_trainer(start, tmp_path):
+def test_an_error_of_the_trainer(start, tmp_path, said):
     process = start("Failing")
     trained = member(process)
     with pytest.raises(Raised) as caught:
         trained.train(2, 10)
-    assert str(caught.value).startswith(
-        "trainers:Failing failed: RuntimeError: the simulator is gone (trainers.py, line "
-    )
+    said(caught.value)
     assert (tmp_path / "log").read_text().startswith("Traceback (most") and trained.state is None
     pid = process.pid
     assert trained.train(2, 10).report.steps == 12 and process.pid == pid
 
 
-def test_a_state_that_cannot_be_sent(start):
-    with pytest.raises(Raised, match=r"get_state returned learned\['name'\] = array.*not an array of plain numbers"):
+def test_a_state_that_cannot_be_sent(start, said):
+    with pytest.raises(Raised) as error:
         member(start("Wordy")).train(2, 10)
+    said(error.value)
 
 
 def test_kill_ends_a_call(start):

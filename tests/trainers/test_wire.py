@@ -76,10 +76,12 @@ def test_more_than_the_socket_holds(pair):
         np.zeros(2, ">f4"),
         np.zeros(2, "M8[s]"),
     ],
+    ids=lambda x: str(x.dtype),
 )
-def test_what_has_no_plain_numbers_is_not_sent(pair, x):
-    with pytest.raises(TypeError, match="weights is an array of .*, which is not of plain numbers"):
+def test_what_has_no_plain_numbers_is_not_sent(pair, x, said):
+    with pytest.raises(TypeError) as error:
         wire.send(pair[0], {}, {"fine": np.zeros(2), "weights": x})
+    said(error.value)
     wire.send(pair[0], {"next": 1}, {})
     assert wire.receive(pair[1])[0] == {"next": 1}
 
