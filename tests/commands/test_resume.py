@@ -130,13 +130,13 @@ def test_stopped_before_the_first_checkpoint(six: Path, tmp_path: Path, under_wa
 @pytest.mark.slow
 def test_stopped_before_anything_is_written(six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal while the parts are made leaves a run that can be resumed, as any other does."""
-    resolve = beginning.resolve
+    make = beginning.make_plan
 
-    def stopped_resolving(*arguments: Any) -> Any:
+    def stopped_planning(*arguments: Any) -> Any:
         signal.raise_signal(signal.SIGTERM)
-        return resolve(*arguments)
+        return make(*arguments)
 
-    monkeypatch.setattr(beginning, "resolve", stopped_resolving)
+    monkeypatch.setattr(beginning, "make_plan", stopped_planning)
     outcome = shoal(*flags(tmp_path / "r", generations=6))
     assert (outcome.code, outcome.err) == (3, "")
     assert f"shoal resume {tmp_path / 'r'}" in outcome.out

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from shards import living
+from support.shards import living
 from support.tiny import hyper_of, leaves, make_agent, walk
 
 from shoal.core.evolution import Decision
