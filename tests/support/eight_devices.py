@@ -10,11 +10,12 @@ from typing import Any
 
 import jax
 import numpy as np
-from support.shards import living
 from support.tiny import hyper_of, leaves, make_agent, walk
 
 from shoal.core.evolution import Decision
 from shoal.environments.measurement import Measurement
+from shoal.members.living import Living, LivingShard
+from shoal.members.shard import Setup
 from shoal.rl.independent import independent
 
 N = 8
@@ -29,8 +30,9 @@ def lived(name: str) -> list[np.ndarray]:
     """Two intervals, and between them copies from one device to another."""
     actions, settings = CASES[name]
     agent = make_agent(name, actions, **settings)
-    shard = living(walk(actions), independent(agent), np.arange(N), 0, Measurement("training"))
-    assert shard.devices == len(jax.devices())
+    kind = Living(walk(actions), independent(agent))
+    assert kind.devices([np.arange(N)]) == len(jax.devices())
+    shard = LivingShard(kind, np.arange(N), Setup(0, Measurement("training")))
     hyper = hyper_of(name, agent, N)._asdict()
     rate = next(name for name in hyper if "learning_rate" in name)
     hyper[rate] = hyper[rate] * np.linspace(0.5, 1, N, dtype=np.float32)
