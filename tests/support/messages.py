@@ -61,7 +61,7 @@ class Book:
 
     def collect(self, items: list[pytest.Item], whole: bool) -> None:
         """whole: whether of each file all tests are here."""
-        self.collected = [_key(item) for item in items if "said" in getattr(item, "fixturenames", ())]
+        self.collected = [_key(item) for item in items if _says(item)]
         self._files = {_file(_key(item)) for item in items} if whole else set()
 
     def left_over(self) -> list[Key]:
@@ -108,6 +108,10 @@ class Said:
             assert self._pinned == self._heard, "not all is said any more; pytest --update-messages drops it"
 
 
+def _says(item: pytest.Item) -> bool:
+    return "said" in getattr(item, "fixturenames", ())
+
+
 def _file(key: Key) -> str:
     return key[0].partition("::")[0]
 
@@ -141,7 +145,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Confi
     book = config.stash[BOOK]
     book.collect(items, whole)
     if book.update:
-        items[:] = [item for item in items if "said" in getattr(item, "fixturenames", ())]
+        config.hook.pytest_deselected(items=[item for item in items if not _says(item)])
+        items[:] = filter(_says, items)
 
 
 @pytest.hookimpl(wrapper=True)

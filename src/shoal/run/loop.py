@@ -202,7 +202,9 @@ def _live(c: Context, state: State, generation: int) -> tuple[State, KnownMember
     return after, shared, evolved, _event(c, after, shared, evolved, times, steps - state.steps)
 
 
-def _event(c: Context, state: State, shared: KnownMembers, evolved: Evolved, times: list[float], steps: int) -> Generation:
+def _event(
+    c: Context, state: State, shared: KnownMembers, evolved: Evolved, times: list[float], steps: int
+) -> Generation:
     """What there is to record of a generation; `steps`: those that were made in it."""
     phases = dict(zip(("train", "evaluate", "evolve"), np.diff(times).tolist(), strict=True))
     explored = np.zeros(len(shared.cards.uid), bool)
