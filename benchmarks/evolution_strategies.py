@@ -42,7 +42,7 @@ PRODUCTS = "32 members [32,1,64] x [32,64,64]"
 
 
 def build(population: int, chunk: int | None = None) -> Any:
-    """A run, plan, and its shard."""
+    """The plan of a run, and its shard."""
     from shoal.experiment.experiment import Experiment, Fitness
     from shoal.experiment.plan import make_plan
     from shoal.members.devices import prepare
@@ -72,7 +72,7 @@ def measure(population: int, seconds: float, chunk: int | None) -> dict[str, flo
         "population": population,
         "generations_per_second": 1 / statistics.median(times),
         "best": 1 / min(times),
-        "devices": shard.devices,
+        "devices": plan.kind.devices(plan.members()),
     }
 
 

@@ -42,6 +42,7 @@ def rank_main(population: int, size: int, generations: int) -> None:
     uid = np.arange(population)
     mine, owner = uid[rank * each : (rank + 1) * each], uid // each
     states = {int(u): np.random.default_rng(int(u)).integers(0, 255, size, np.uint8) for u in mine}
+    packed = {uid: state.tobytes() for uid, state in states.items()}
     space = {f"h{i}": Range(0.1, 10.0, "log") for i in range(HYPER)}
     evolver = Pbt(select=Truncation(), explore=Perturb()).evolver(space, {}, 0)
     evolution, hyper = evolver.init((0,), uid)
@@ -61,7 +62,7 @@ def rank_main(population: int, size: int, generations: int) -> None:
         _, decision = evolver.decide((generation,), evolution, every, uid)
         decided = time.perf_counter()
         wanted = routes(decision.parents, owner, None)
-        exchange.move(wanted, lambda row: states[row], size)
+        exchange.move(wanted, {r.row: packed[r.row] for r in wanted if r.source == rank})
         done = time.perf_counter()
         children = int((decision.parents != uid).sum())
         return {

@@ -32,7 +32,7 @@ LAYERS = (4, 64, 64)
 
 
 def build(population: int, **changes):
-    """A run of CartPole with PPO's defaults, but for these changes, plan, and its shard."""
+    """The plan of a run of CartPole with PPO's defaults, but for these changes, and its shard."""
     from shoal.experiment.experiment import Experiment
     from shoal.experiment.plan import make_plan
     from shoal.members.devices import prepare
@@ -54,7 +54,7 @@ def measure(population: int, seconds: float) -> dict[str, float]:
         "whole": steps / statistics.median(whole),
         "member": statistics.median(train) / plan.iterations / population * 1e6,
         "compile": shard.compile_seconds,
-        "devices": shard.devices,
+        "devices": plan.kind.devices(plan.members()),
     }
 
 
