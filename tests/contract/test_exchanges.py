@@ -11,16 +11,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.cases import others_slow
 from support.runs import mpiexec
+from support.strategies import populations
 from support.stub_shard import LIKE, POPULATION, StubShard, decide, expected, hyper_of, key_of, renewed, state_of
+from support.tiny import same
 
 from shoal.core.errors import BadInput
 from shoal.core.evolution import Cards, Recombination
 from shoal.distributed.asynchronous import Worker
 from shoal.distributed.directory import Workspace
 from shoal.distributed.local import Local
-from shoal.distributed.rows import columns, from_rows, routes, to_rows
+from shoal.distributed.rows import columns, from_rows, routes, to_json, to_rows
 from shoal.distributed.synchronous import Synchronous
 
 EVERYBODY = np.arange(POPULATION)
@@ -222,23 +226,18 @@ def test_members_that_are_there_twice_count_once(shore: Shore) -> None:
 # ----------------------------------------------------------------------------------------------------- rows
 
 
-def test_rows_hold_every_number_exactly() -> None:
-    cards = (
-        StubShard(EVERYBODY).cards()._replace(uid=EVERYBODY + 2**52, fitness=np.r_[np.nan, -np.inf, np.ones(10) / 3])
-    )
-    metrics = {"z": np.float32(EVERYBODY) / 3, "a": np.full(POPULATION, np.nan, np.float32)}
-    rows = to_rows(cards, metrics, [7.0, 0.0])
-    back, seen, extra = from_rows(rows, cards, metrics)
-    for name in ("uid", "generation", "steps", "fitness", "deviation", "episodes"):
-        np.testing.assert_array_equal(getattr(back, name), getattr(cards, name))
-        assert getattr(back, name).dtype == getattr(cards, name).dtype
+@given(populations(), st.lists(st.floats(), max_size=3), st.data())
+def test_rows_hold_every_number_exactly(cards: Cards, extra: list[float], data: st.DataObject) -> None:
+    n = len(cards.uid)
+    numbers = st.lists(st.floats(width=32), min_size=n, max_size=n).map(np.float32)
+    cards = cards._replace(uid=cards.uid + 2**52, hyper=data.draw(st.dictionaries(st.text(), numbers)))
+    metrics = data.draw(st.dictionaries(st.text(), numbers))
+    rows = to_rows(cards, metrics, extra)
+    back, seen, more = from_rows(np.array(json.loads(json.dumps(to_json(rows))), float), cards, metrics)
+    assert same(back, cards) and same(seen, metrics)
     assert list(back.hyper) == list(cards.hyper) and list(seen) == list(metrics)
-    for name, values in cards.hyper.items():
-        assert back.hyper[name].tobytes() == values.tobytes()
-    for name, values in metrics.items():
-        assert seen[name].tobytes() == values.tobytes()
-    assert extra.tolist() == [[7.0, 0.0]] * POPULATION
-    assert rows.shape[1] == len(columns(cards)) + 4 and rows.itemsize * rows.shape[1] < 200
+    np.testing.assert_array_equal(more, [extra] * n if extra else [])
+    assert rows.shape == (n, len(columns(cards)) + len(metrics) + len(extra))
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+from hypothesis import given
+from hypothesis import strategies as st
 from support.messages import Said, shown
 from support.runs import build_run, tiny
+from support.strategies import RANGES
 
 from shoal.core.errors import BadField, BadInput
 from shoal.core.evolution import Cards, Range, Selection
@@ -102,6 +105,39 @@ def test_file_round_trip(tmp_path: Path, experiment: Experiment) -> None:
     assert explorer_of(back) == explorer_of(experiment)
 
 
+SHARES = st.floats(0, 1, exclude_min=True, exclude_max=True)
+COUNTS = st.integers(1, 1000)
+TUNED = st.dictionaries(st.sampled_from(("learning_rate", "discount", "entropy_coefficient")), RANGES)
+METHODS = st.builds(
+    Pbt,
+    select=st.builds(Threshold, SHARES, SHARES) | st.builds(Truncation, st.floats(0.1, 0.5), st.floats(0.1, 0.5)),
+    explore=st.builds(Gaussian, SHARES) | st.builds(Perturb, st.tuples(SHARES, SHARES), SHARES),
+    start_after=COUNTS,
+    memory=st.sampled_from(("own", "copy")),
+)
+
+
+@given(
+    st.builds(
+        Experiment,
+        method=METHODS,
+        population=COUNTS,
+        interval=COUNTS,
+        exchange=st.builds(ExchangeSettings, st.just("directory"), workspace=st.text("a: '1e5", min_size=1)),
+        run_dir=st.none() | st.text("a: '\n#1e5", min_size=1),
+        fitness=st.builds(Fitness, episodes=st.none() | COUNTS, actions=st.sampled_from(("greedy", "sampled"))),
+        checkpoint=st.builds(Checkpoint, COUNTS, COUNTS),
+        hyper=st.dictionaries(st.sampled_from(("clip_range", "env.gravity")), st.floats(-1e30, 1e30)),
+        space=st.none() | TUNED,
+        config=st.dictionaries(st.sampled_from(("layers", "rollout")), COUNTS | st.lists(COUNTS) | st.text("a1e5")),
+    )
+)
+def test_what_is_dumped_is_read(said: Experiment) -> None:
+    back = from_dict(read_yaml(dump(said)))
+    assert registry.method(back.method) == registry.method(said.method)
+    assert replace(back, method=said.method) == said and dump(back) == dump(said)
+
+
 def test_everything_says_more_than_the_defaults() -> None:
     usual = Experiment()
     same = [f.name for f in fields(Experiment) if getattr(usual, f.name) == getattr(EVERYTHING, f.name)]
@@ -140,8 +176,8 @@ def test_components_of_ones_own(said: Said) -> None:
     assert selector_of(tiny(select={"name": f"{here}:Mine", "count": 3})) == Mine(3)
     assert selector_of(tiny(select=f"{here}:my_selection")) is my_selection
     assert selector_of(tiny(select=my_selection)) is my_selection
-    for given in (Mine(3), my_selection):
-        assert selector_of(from_dict(read_yaml(dump(tiny(select=given))))) == given
+    for chosen in (Mine(3), my_selection):
+        assert selector_of(from_dict(read_yaml(dump(tiny(select=chosen))))) == chosen
     with pytest.raises(BadInput) as error:
         selector_of(tiny(select={"name": f"{here}:Mine", "cuont": 3}))
     said(error.value)
