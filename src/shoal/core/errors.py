@@ -7,8 +7,10 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-# What can be long in a message: quoted text, lists, mappings, and words that are no paths.
-LONG = re.compile(r"""(?<!\w)'[^']{99,}'(?!\w)|(?<!\w)"[^"]{99,}"(?!\w)|[\[{][^\]}]{99,}[\]}]|[^\s/]{99,}""")
+# What can be long in a message: quoted text that is no part of a command, lists, mappings, and words that are no paths.
+LONG = re.compile(
+    r"""(?<!\w)(?<!shoal resume )'[^']{99,}'(?!\w)|(?<!\w)"[^"]{99,}"(?!\w)|[\[{][^\]}]{99,}[\]}]|[^\s/]{99,}"""
+)
 
 
 class BadInput(Exception):
