@@ -202,8 +202,8 @@ def test_yaml_is_an_experiment(block: str, monkeypatch: pytest.MonkeyPatch) -> N
                 "Stable-Baselines3 is not installed here, and SHOAL_SB3_PYTHON names no interpreter that has it"
             )
         trained = make_plan(replace(experiment, python=SB3))
-        assert isinstance(trained.learner, Trainers)
-        trained.learner.close()
+        assert isinstance(trained.kind.tunable, Trainers)
+        trained.kind.close()
         return
     build_run(experiment).shard.close()
 

@@ -29,7 +29,7 @@ def test_rates_and_discounts_take_effect(tmp_path: Path, name: str, package: str
     if subprocess.run([PYTHON, "-c", FIND, "stable_baselines3", package]).returncode:
         pytest.skip(f"{PYTHON} lacks Stable-Baselines3 or {package}; SHOAL_SB3_PYTHON may name another interpreter")
     experiment = load(EXPERIMENTS / f"{name}.yaml")
-    trainers = make_plan(replace(experiment, python=PYTHON, config=experiment.config | SMALL)).learner
+    trainers = make_plan(replace(experiment, python=PYTHON, config=experiment.config | SMALL)).kind.tunable
     assert isinstance(trainers, Trainers)
     try:
         (process,) = trainers.open(1, tmp_path)
