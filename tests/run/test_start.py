@@ -261,3 +261,35 @@ def test_a_damaged_run_is_told(first: Path, said: Said) -> None:
     with pytest.raises(BadInput) as error:
         read_origin(make_plan(after(first)))
     said(error.value)
+
+
+def change_nothing(arrays: Arrays) -> Arrays:
+    return arrays
+
+
+FORGED = {
+    "a shard without a number": ("shard-x", change_nothing),
+    "no shard": ("other", change_nothing),
+    "fitness that is one number": ("shard-0000", lambda arrays: arrays | {"fitness": np.array(1.0)}),
+    "fitness of fewer": ("shard-0000", lambda arrays: arrays | {"fitness": np.zeros(3)}),
+    "weights of fewer": (
+        "shard-0000",
+        lambda arrays: {n: x[:2] if n in learned(arrays) else x for n, x in arrays.items()},
+    ),
+    "weights that are numbers": ("shard-0000", lambda arrays: arrays | {f"{LEARNED}x": np.array(1.0)}),
+    "no values": ("shard-0000", lambda arrays: {n: x for n, x in arrays.items() if not n.startswith(HYPER)}),
+}
+
+
+@pytest.mark.parametrize("how", FORGED)
+def test_members_that_cannot_be_are_told_in_one_line(first: Path, how: str) -> None:
+    """Of a checkpoint whose manifest vouches for them, as anybody's can."""
+    name, change = FORGED[how]
+    folder = max((first / "checkpoints").iterdir())
+    manifest = json.loads((folder / "manifest.json").read_text())
+    data = save(change(load_file(folder / "shard-0000.safetensors")))
+    (folder / f"{name}.safetensors").write_bytes(data)
+    manifest["parts"] = {"run": manifest["parts"]["run"], name: {"bytes": len(data), "crc32": zlib.crc32(data)}}
+    (folder / "manifest.json").write_bytes(seal({k: v for k, v in manifest.items() if k != "manifest_crc32"}))
+    with pytest.raises(BadInput, match=r"^start = [^\n]*$"):
+        train(after(first))

@@ -126,10 +126,11 @@ def _parts(folder: Path, manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _read_arrays(folder: Path, name: str, about: dict[str, Any], within: Path) -> Arrays:
     """The arrays in such a file, by name. Raises Damaged."""
+    data = _read_data(folder, name, about, within)
     try:
-        return arrays_in(_read_data(folder, name, about, within))
+        return arrays_in(data)
     except Damaged as error:
-        raise error if str(error).startswith(f"{folder}") else Damaged(f"{folder}: {error}") from error
+        raise Damaged(f"{folder}: {error}") from error
 
 
 def restore(folder: Path, arrays: Arrays, like: PyTree) -> PyTree:
@@ -217,7 +218,9 @@ class Checkpoints:
         folder = self._folder / f"{generation:08d}"
         try:
             told = _parts(folder, read_manifest(folder, self._run))
-            shards = sorted(name for name in told if name.startswith(SHARD))
+            shards = sorted(name for name in told if re.fullmatch(rf"{SHARD}[0-9]+", name))
+            if not shards:
+                raise Damaged(f"{folder}: its manifest names no shard")
             return {name: _read_arrays(folder, f"{name}.safetensors", told[name], self._run) for name in shards}
         except Damaged as error:
             raise BadInput(str(error)) from error

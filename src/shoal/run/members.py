@@ -9,6 +9,7 @@ import numpy as np
 
 from shoal.core.arrays import Arrays, within
 from shoal.core.atomic import Damaged, Staging
+from shoal.members.shard import SHARD
 from shoal.run.checkpoint import Checkpoints
 
 
@@ -27,26 +28,32 @@ def read_members(run: Path) -> Saved:
     """The members of a run, of whatever kind. Raises BadInput, and Damaged where they are not saved."""
     checkpoints = Checkpoints(run / "checkpoints", 1, Staging(run, "unused"))
     generation, shards = checkpoints.newest_arrays()  # by name in order, all of one size
-    learned: list[Arrays] = []
-    for arrays in shards.values():
-        count = len(arrays.get("fitness", ()))
-        together, each = within(arrays, "learned"), within(arrays, "each")
-        names = sorted({name.partition("/")[0] for name in each})  # by uid
-        learned += [within(each, name) for name in names] or (
-            [{name: x[i] for name, x in together.items()} for i in range(count if together else 0)]
-        )
-    names = [name for name in next(iter(shards.values())) if name.startswith("hyper/")]
-    hyper = {name.removeprefix("hyper/"): _joined(shards, name) for name in names}
-    fitness = _joined(shards, "fitness")
-    if not hyper or len(learned) != len(fitness):
+    first, arrays = next(iter(shards.items()))
+    hyper = {name: _of_all(shards, f"hyper/{name}") for name in within(arrays, "hyper")}
+    fitness = _of_all(shards, "fitness")
+    learned = [of_one for arrays in shards.values() for of_one in _learned(arrays)]
+    if not hyper or not learned:
         raise Damaged(f"{run}: what its members have learned is not saved: they are drawn anew")
-    start = int(next(iter(shards)).rpartition("-")[2]) * len(fitness) // len(shards)
+    if {len(fitness), len(learned)} != {len(x) for x in hyper.values()}:
+        raise Damaged(f"{run}: its checkpoint does not say of as many members what they are and what they have learned")
+    start = int(first.removeprefix(SHARD)) * len(fitness) // len(shards)
     return Saved(generation, list(range(start, start + len(fitness))), learned, hyper, fitness)
 
 
-def _joined(shards: dict[str, Arrays], name: str) -> np.ndarray:
-    """What all shards have under a name, one below the other. Raises Damaged."""
-    try:
-        return np.concatenate([arrays[name] for arrays in shards.values()])
-    except (KeyError, ValueError) as error:
-        raise Damaged(f"the checkpoint does not hold {name} of every member") from error
+def _learned(arrays: Arrays) -> list[Arrays]:
+    """What each member of a shard has learned. Raises Damaged."""
+    if each := within(arrays, "each"):
+        return [within(each, uid) for uid in sorted({name.partition("/")[0] for name in each})]
+    together = within(arrays, "learned")
+    counts = {len(x) if x.ndim else -1 for x in together.values()}
+    if len(counts) > 1 or -1 in counts:
+        raise Damaged("the checkpoint has learned weights of more members here than there")
+    return [{name: x[i] for name, x in together.items()} for i in range(max(counts, default=0))]
+
+
+def _of_all(shards: dict[str, Arrays], name: str) -> np.ndarray:
+    """What the members [N] of all shards have under a name. Raises Damaged."""
+    parts = [arrays[name] for arrays in shards.values() if name in arrays and arrays[name].ndim == 1]
+    if len(parts) < len(shards):
+        raise Damaged(f"the checkpoint does not hold {name} of every member")
+    return np.concatenate(parts)
