@@ -75,7 +75,7 @@ def timed_generations(plan: Any, shard: Any, seconds: float) -> list[tuple[float
     times, began = [], 0.0
     evolution, hyper = plan.evolver.init((0, 0, 0), shard.uid)
     shard.begin(hyper)
-    crew = Synchronous(Local(), shard, plan.kind.snapshot)
+    crew = Synchronous(Local(), plan.kind, shard)
     while len(times) < COMPILING + 3 or time.perf_counter() - began < seconds:
         if len(times) == COMPILING:
             began = time.perf_counter()

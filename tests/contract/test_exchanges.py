@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from support.cases import others_slow
 from support.runs import mpiexec
 from support.strategies import populations
-from support.stub_shard import LIKE, POPULATION, StubShard, decide, expected, hyper_of, key_of, renewed, state_of
+from support.stub_shard import KIND, POPULATION, StubShard, decide, expected, hyper_of, key_of, renewed, state_of
 from support.tiny import same
 
 from shoal.core.errors import BadInput
@@ -69,7 +69,7 @@ def test_mpi(tmp_path: Path, count: int, transfer: str) -> None:
 
 def test_local() -> None:
     shard = StubShard(EVERYBODY)
-    crew = Synchronous(Local(), shard, LIKE)
+    crew = Synchronous(Local(), KIND, shard)
     shared = crew.share({"loss": EVERYBODY / 9}, False)
     assert shared.cards.uid.tolist() == EVERYBODY.tolist() and not shared.stop
     evolved = crew.evolve(shared, decide, 3)
@@ -90,7 +90,7 @@ def weigh(cards: Cards, mine: np.ndarray) -> Any:
 def test_weights_of_members_around_a_mean(champion: int | None) -> None:
     """They reach the shard, with new hyperparameters; nobody copies, and what was known of both is recorded."""
     shard = StubShard(EVERYBODY)
-    crew = Synchronous(Local(), shard, LIKE)
+    crew = Synchronous(Local(), KIND, shard)
     evolved = crew.evolve(crew.share({}, False), weigh, champion)
     assert shard.recombined == np.linspace(0, 1, POPULATION, dtype=np.float32).tolist()
     assert shard.hyper["rate"].tolist() == (2 * hyper_of(EVERYBODY)["rate"]).tolist()
@@ -113,7 +113,7 @@ class Shore:
         space.join(None)
         self.spaces.append(space)
         shard = StubShard(3 * space.slot + np.arange(3), generation)
-        return Worker(space, shard, LIKE), shard
+        return Worker(space, KIND, shard), shard
 
 
 @pytest.fixture

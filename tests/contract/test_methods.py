@@ -102,7 +102,7 @@ class Case:
         shard = shard.sibling(self.uid)
         shard.begin(self.hyper | {k: np.broadcast_to(np.float32(v), len(self.uid)) for k, v in (changed or {}).items()})
         shard.population = touch(shard.population)
-        crew, evolution, shared = Synchronous(Local(), shard, self.parts.kind.snapshot), self.evolution, None
+        crew, evolution, shared = Synchronous(Local(), self.parts.kind, shard), self.evolution, None
         for generation in range(generations):
             metrics = shard.train(generation, self.parts.iterations, self.parts.iterations)
             shard.evaluate(generation)

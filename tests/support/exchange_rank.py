@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from stub_shard import LIKE, POPULATION, StubShard, decide, key_of
+from stub_shard import KIND, POPULATION, StubShard, decide, key_of
 
 from shoal.distributed.mpi import Mpi
 from shoal.distributed.synchronous import Synchronous
@@ -17,7 +17,7 @@ def main(transfer: str, folder: Path) -> None:
     exchange = Mpi(transfer, lambda: None)
     uid = np.array_split(np.arange(POPULATION), exchange.size)[exchange.rank]
     shard = StubShard(uid)
-    crew = Synchronous(exchange, shard, LIKE)
+    crew = Synchronous(exchange, KIND, shard)
     last = exchange.rank == exchange.size - 1
     reported = "other" if last and exchange.rank else "loss"  # a trainer may report what the first one does not know
     shared = crew.share({reported: np.float32(uid) / 9}, stop=last)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,7 @@ class StubShard:
         return {}
 
 
-LIKE = state_of(0)
+KIND: Any = SimpleNamespace(snapshot=state_of(0))
 
 
 def decide(cards: Cards, mine: np.ndarray) -> tuple[str, Decision]:

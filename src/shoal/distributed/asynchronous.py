@@ -15,17 +15,15 @@ from shoal.core.types import PyTree
 from shoal.distributed.directory import Lost, Published, Workspace
 from shoal.distributed.rows import columns, from_rows, sound, to_rows
 from shoal.distributed.synchronous import Decide, Evolved, KnownMembers
+from shoal.members.kind import Kind
 from shoal.members.shard import Shard
 
 
 class Worker:
-    """A shard that decides for itself alone, with all others that can be seen; it never waits.
+    """A shard that decides for itself alone, with all others that can be seen; it never waits."""
 
-    like: shapes and dtypes of a snapshot
-    """
-
-    def __init__(self, workspace: Workspace, shard: Shard, like: PyTree):
-        self._workspace, self._shard, self._like = workspace, shard, like
+    def __init__(self, workspace: Workspace, kind: Kind, shard: Shard):
+        self._workspace, self._kind, self._shard = workspace, kind, shard
 
     def share(self, metrics: dict[str, np.ndarray], stop: bool) -> KnownMembers:
         """What was measured of this worker's members."""
@@ -67,7 +65,7 @@ class Worker:
         """What a member of another worker has learned. Raises Lost, and the card is no longer visible."""
         data = self._workspace.read(card, row)
         try:
-            return unpack(data, self._like)
+            return unpack(data, self._kind.snapshot)
         except Damaged as error:
             self._workspace.reject(card, f"{error}")
             raise Lost(card.worker) from error

@@ -120,8 +120,8 @@ class Processes:
     def members(self, plan: Plan, shard: Shard) -> Synchronous | Worker:
         """The members of this process among all."""
         if self._workspace is None or self._shares_evaluation:
-            return Synchronous(self.exchange, shard, plan.kind.snapshot)
-        return Worker(self._workspace, shard, plan.kind.snapshot)
+            return Synchronous(self.exchange, plan.kind, shard)
+        return Worker(self._workspace, plan.kind, shard)
 
     def check_past(self, first: int, uid: np.ndarray) -> None:
         """Raise BadInput where these members cannot go on at generation `first`, for others know more of them."""

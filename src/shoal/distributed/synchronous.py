@@ -13,6 +13,7 @@ from shoal.core.evolution import Cards, Decision, Recombination
 from shoal.core.types import PyTree
 from shoal.distributed.exchange import Exchange
 from shoal.distributed.rows import from_rows, routes, to_rows
+from shoal.members.kind import Kind
 from shoal.members.shard import Shard
 
 # (visible cards, rows to decide for) -> (state of the evolver, decision)
@@ -41,10 +42,10 @@ class Evolved(NamedTuple):
 
 
 class Synchronous:
-    """The shards of all processes, of which this one has `shard`. like: shapes and dtypes of a snapshot."""
+    """The shards of all processes, of which this one has `shard`, of members of a kind."""
 
-    def __init__(self, exchange: Exchange, shard: Shard, like: PyTree):
-        self._exchange, self._shard, self._like = exchange, shard, like
+    def __init__(self, exchange: Exchange, kind: Kind, shard: Shard):
+        self._exchange, self._kind, self._shard = exchange, kind, shard
         counts = exchange.gather(np.array([[len(shard.uid)]], np.float64))[:, 0].astype(np.int64)
         self._owner = np.repeat(np.arange(exchange.size), counts)
         self._mine = np.flatnonzero(self._owner == exchange.rank)
@@ -88,7 +89,7 @@ class Synchronous:
         first = int(self._starts[rank])
         leaving = {r.row: pack(self._shard.snapshot(r.row - first)) for r in wanted if r.source == rank}
         arrived = self._exchange.move(wanted, leaving)
-        states = {row: unpack(data, self._like) for row, data in arrived.items()}
+        states = {row: unpack(data, self._kind.snapshot) for row, data in arrived.items()}
         learned = None
         if champion is not None and rank == 0:
             here = self._owner[champion] == 0

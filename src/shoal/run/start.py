@@ -209,8 +209,9 @@ def to_save(c: Context, state: State, template: bool = False) -> dict[str, PyTre
     keep = (lambda tree: tree) if template else to_host
     parts = keep(c.shard.state())
     if c.leading or template:
-        learned = c.plan.kind.acting.learned
-        if not template:  # the champion's arrays are its own: whoever writes them may wait for them
+        if template:
+            learned = c.plan.kind.acting.learned
+        else:  # the champion's arrays are its own: whoever writes them may wait for them
             learned = state.champion.learned if state.champion.generation >= 0 else c.shard.snapshot(0)[0]
         parts["run"] = {"champion": learned, "evolution": keep(state.evolution)}
     return parts
