@@ -21,7 +21,7 @@ from shoal.experiment.files import differences, dump, from_dict, of_run
 from shoal.experiment.plan import make_plan
 from shoal.records.jsonl import read_lines, read_text
 from shoal.report.generalisation import PURPOSES
-from shoal.report.lineage import count, number
+from shoal.report.lineage import count, inner, number
 from shoal.report.run import mapping
 from shoal.study.study_file import RunKey, Study, read
 
@@ -174,8 +174,8 @@ def read_outcome(path: Path, key: RunKey) -> RunOutcome | None:
     result = mapping(parse_json, read_text(run / "result.json"))
     if not result:
         return None
-    champion = _inner(result, "champion")
-    tested, fitness = _inner(champion, "evaluation"), [number(x) for x in _inner(result, "fitness").values()]
+    champion = inner(result, "champion")
+    tested, fitness = inner(champion, "evaluation"), [number(x) for x in inner(result, "fitness").values()]
     score = number(tested.get("mean"))
     row = {
         **key._asdict(),
@@ -188,9 +188,9 @@ def read_outcome(path: Path, key: RunKey) -> RunOutcome | None:
         "seconds": seconds if (seconds := number(result.get("seconds"))) >= 0 else np.nan,
         "status": status if isinstance(status := result.get("status"), str) else None,
     }
-    on_levels = {name: number(_inner(_inner(champion, "levels"), name).get("mean")) for name in PURPOSES}
+    on_levels = {name: number(inner(champion, "levels", name).get("mean")) for name in PURPOSES}
     lines = [line for line in read_lines(run / "metrics.jsonl") if count(line.get("steps")) >= 0]
-    points = [(number(line.get("steps")), number(_inner(line, "fitness").get("best"))) for line in lines]
+    points = [(number(line.get("steps")), number(inner(line, "fitness").get("best"))) for line in lines]
     curve, none = np.array(points, float).reshape(-1, 2), np.empty((0, 3))
     if not np.isfinite(list(on_levels.values())).any():
         return RunOutcome(score, row, curve, {}, none)
@@ -200,7 +200,7 @@ def read_outcome(path: Path, key: RunKey) -> RunOutcome | None:
 
 def _middle(line: dict[str, Any], levels: str) -> float:
     """What the middle member returned on levels, in a line of metrics.jsonl; NaN where it is not known."""
-    values = _inner(line, "members").get(f"levels/{levels}")
+    values = inner(line, "members").get(f"levels/{levels}")
     known = [x for x in map(number, values if isinstance(values, list) else []) if x == x]
     return float(np.median(known)) if known else np.nan
 
@@ -218,9 +218,3 @@ def write_runs(results: Results) -> Path:
 def _whole(value: Any) -> int | None:
     """A number of things, as tables hold it; None for anything else."""
     return value if type(value) is int and count(value) == value else None
-
-
-def _inner(data: dict[str, Any], name: str) -> dict[str, Any]:
-    """A mapping in a mapping; an empty one where it is not there."""
-    inner = data.get(name)
-    return inner if isinstance(inner, dict) else {}
