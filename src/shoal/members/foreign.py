@@ -117,8 +117,9 @@ class ForeignShard:
             seed = words(derive((self._setup.seed,), 0, "init", uid), 1)[0]
             process = self._processes[row % len(self._processes)]
             self._members.append(TrainedMember(RemoteTrainer(process, uid, values, seed)))
-        for member, arrays in zip(self._members, learned or (), strict=False):
-            member.trainer.state = TrainerState(arrays, {}, {})
+        if learned is not None:
+            for member, arrays in zip(self._members, learned, strict=True):
+                member.trainer.state = TrainerState(arrays, {}, {})
 
     def train(self, generation: int, iterations: int, chunk: int) -> dict[str, np.ndarray]:
         """One interval. Returns metrics [N]: those that trainers report, NaN where one does not."""
@@ -176,8 +177,7 @@ class ForeignShard:
     def snapshot(self, row: int) -> PyTree:
         """What a child copies of this member: arrays by name, learned ones and those of a memory that is copied too."""
         state = self._members[row].trainer.state
-        if state is None:
-            return Named(), Named()
+        assert state is not None, "members copy one another after they have trained"
         return dict(state.learned), dict(state.memory) if self._copy_memory else {}
 
     def apply(self, decision: Decision | Recombination, arrived: Mapping[int, PyTree]) -> dict[str, float]:
