@@ -637,6 +637,7 @@ def test_bare_names_take_the_fastest_suite():
         ("gymnax:CartPole-v1", {"max_steps_in_episode": 0}),
         ("gymnax:CartPole-v1", {"gravity": -(2**40)}),
         ("gymnax:Pendulum-v1", {"m": 0}),
+        ("gymnax:Pendulum-v1", {"g": None}),
         ("brax:reacher", {"episode_length": 10**12}),
         ("brax:reacher", {"episode_length": 0}),
         (PROBES + "match", {"function": 1}),

@@ -42,7 +42,7 @@ def gymnax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
 
     with accepted(f"gymnax:{name}", options):
         space = _gymnax_space(env.action_space(params), name)
-    knobs = {name: float(getattr(params, name)) for name in numbers}
+        knobs = {name: float(getattr(params, name)) for name in numbers}
     changed = lambda params, values: params.replace(**values)  # noqa: E731
     return adapted(f"gymnax:{name}", options, params, reset, step, space, knobs, changed)
 
