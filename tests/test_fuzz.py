@@ -1,21 +1,22 @@
-"""Files that went wrong in thousands of ways, the same ones in each test run: they are taken, or refused in one line."""
+"""Files that went wrong in thousands of ways, drawn by hypothesis: they are taken, or refused in one line."""
 
 from __future__ import annotations
 
 import json
-import random
 import re
 import zlib
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from io import StringIO
-from itertools import cycle
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
-from support.cases import every_slow
+from hypothesis import assume, given, note, settings
+from hypothesis import strategies as st
+from support.cases import examples
 from support.mutations import at_most, mutated_bytes, mutated_json, mutated_text, replaced, restored
 from support.runs import build_run, shoal
 from support.synthetic_run import write_run
@@ -25,7 +26,6 @@ from shoal.core.atomic import Staging, seal
 from shoal.core.errors import BadInput
 from shoal.core.evolution import ChampionSoFar
 from shoal.core.interrupts import BAD_INPUT, DONE
-from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import load
 from shoal.experiment.plan import make_plan
 from shoal.experiment.trust import open_run
@@ -126,36 +126,54 @@ def taken(reader: Callable[..., Any], *arguments: Any) -> Any:
         return None
 
 
-def resolved(experiment: Experiment) -> bool:
-    """Whether an experiment names what there is."""
-    made = taken(make_plan, experiment)
-    if made is not None:
-        made.kind.close()
-    return made is not None
+def each(examples: int, cases: st.SearchStrategy, check: Callable[[Any], Any]) -> int:
+    """Of how many examples a check, which holds for all of them, is also true."""
+    found = 0
+
+    @settings(max_examples=examples)
+    @given(cases)
+    def checked(case: Any) -> None:
+        nonlocal found
+        found += bool(check(case))
+
+    checked()
+    return found
 
 
-@pytest.mark.parametrize("batch", every_slow(range(10), 3))
-def test_mutated_experiments(tmp_path: Path, batch: int) -> None:
-    """They are read, what is read is resolved, and of some the members are made."""
-    path, built, whole = tmp_path / "e.yaml", 0, 0
-    for case in range(200):
-        draw = random.Random(200 * batch + case)
-        path.write_bytes(mutated_text(draw, draw.choice(EXPERIMENTS)))
+def mutations_of(texts: list[str]) -> st.SearchStrategy[bytes]:
+    return st.builds(mutated_text, st.randoms(), st.sampled_from(texts))
+
+
+@examples(400, 2000)
+def test_mutated_experiments(tmp_path: Path, examples: int) -> None:
+    """They are read, and what is read is planned."""
+
+    def planned(data: bytes) -> bool:
+        (path := tmp_path / "e.yaml").write_bytes(data)
+        plan = (experiment := taken(load, path)) and taken(make_plan, experiment)
+        if plan:
+            plan.kind.close()
+        return plan is not None
+
+    assert each(examples, mutations_of(EXPERIMENTS), planned)
+
+
+@examples(6, 20)
+def test_members_of_mutated_experiments(tmp_path: Path, examples: int) -> None:
+    def built(data: bytes) -> bool:
+        (path := tmp_path / "e.yaml").write_bytes(data)
         experiment = taken(load, path)
-        if experiment is None:
-            continue
-        whole += resolved(experiment)
-        if built < 2:
-            parts = taken(build_run, experiment)
-            if parts is not None:
-                parts.shard.close()
-            built += 1
-    assert built and whole
+        assume(experiment is not None)
+        parts = taken(build_run, experiment)
+        if parts is not None:
+            parts.shard.close()
+        return parts is not None
+
+    assert each(examples, mutations_of(EXPERIMENTS), built)
 
 
 # ----------------------------------------------------------------------------------------------- runs
 
-FORMATS = cycle(("csv", "yaml", "json"))
 CHAMPION, STATE = "champion/state.safetensors", "checkpoints/00000002/run.safetensors"
 
 
@@ -174,9 +192,10 @@ def report(run: Path) -> Any:
 
 
 def schedule(run: Path) -> Any:
-    """In all formats, one after another."""
-    print_schedule(run, next(FORMATS), out := StringIO())
-    return out.getvalue().encode()
+    for form in ("csv", "yaml", "json"):
+        print_schedule(run, form, out := StringIO())
+        out.getvalue().encode()
+    return form
 
 
 def resume(run: Path) -> Any:
@@ -210,13 +229,13 @@ READERS = {
 }
 
 
-def mutate(draw: random.Random, run: Path, name: str) -> None:
+def mutate(draw: Random, run: Path, name: str) -> None:
     """Change a file of a run; what has checksums gets right ones, half of the time."""
     path = run / name
-    forged, kind = draw.random() < 0.5, draw.random()
-    if kind < 0.1:
+    forged, kind = draw.choice((False, True)), draw.randrange(10)
+    if kind == 9:
         replaced(draw, path)
-    elif kind < 0.3 or name.endswith((".yaml", ".txt")):
+    elif kind > 6 or name.endswith((".yaml", ".txt")):
         data = path.read_bytes()
         path.write_bytes(mutated_text(draw, data.decode()) if name.endswith("yaml") else mutated_bytes(draw, data))
     elif name.endswith(".jsonl"):
@@ -239,25 +258,28 @@ def mutate(draw: random.Random, run: Path, name: str) -> None:
         about = manifest["parts"][path.stem] if "parts" in manifest else manifest
         about |= {"bytes": path.stat().st_size, "crc32": zlib.crc32(path.read_bytes())}
         (path.parent / "manifest.json").write_bytes(seal(manifest))
+    if path.is_file():
+        note(repr(path.read_bytes()))
 
 
-def _mutated_arrays(draw: random.Random, data: bytes) -> bytes:
+def _mutated_arrays(draw: Random, data: bytes) -> bytes:
     """A safetensors file whose header says something else."""
     size = int.from_bytes(data[:8], "little")
     header = json.dumps(mutated_json(draw, json.loads(data[8 : 8 + size]))).encode()
     return draw.choice((len(header), size, 0, 2**63)).to_bytes(8, "little") + header + data[8 + size :]
 
 
-@pytest.mark.parametrize(("name", "first"), every_slow([(name, 25 * n) for n in range(4) for name in READERS], 2))
-def test_mutated_runs(run: Path, name: str, first: int) -> None:
+@examples(6, 100)
+@pytest.mark.parametrize("name", READERS)
+def test_mutated_runs(run: Path, name: str, examples: int) -> None:
     """What has checksums is not always taken; a report shows what it can."""
-    refused = 0
-    for case in range(first, first + 25):
+
+    def refused(draw: Random) -> bool:
         with restored(run):
-            mutate(random.Random(case), run, name)
-            for reader in READERS[name]:
-                refused += taken(reader, run) is None
-    assert refused or "/" not in name
+            mutate(draw, run, name)
+            return None in [taken(reader, run) for reader in READERS[name]]
+
+    assert each(examples, st.randoms(), refused) or "/" not in name
 
 
 # ---------------------------------------------------------------------------------------------- studies
@@ -301,14 +323,13 @@ def plan(path: Path) -> Any:
     return len(planned)
 
 
-@pytest.mark.parametrize("batch", every_slow(range(8), 1))
-def test_mutated_study_files(tmp_path: Path, batch: int) -> None:
-    path, planned = tmp_path / "s.yaml", 0
-    for case in range(100):
-        draw = random.Random(100 * batch + case)
-        path.write_bytes(mutated_text(draw, draw.choice(STUDIES)))
-        planned += taken(plan, path) is not None
-    assert planned or batch  # of the first hundred, at least one is a study still
+@examples(100, 800)
+def test_mutated_study_files(tmp_path: Path, examples: int) -> None:
+    def planned(data: bytes) -> bool:
+        (path := tmp_path / "s.yaml").write_bytes(data)
+        return taken(plan, path) is not None
+
+    assert each(examples, mutations_of(STUDIES), planned)
 
 
 @pytest.fixture(scope="module")
@@ -326,16 +347,18 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 OF_STUDY = ("study.yaml", "failures/b/2.txt", "runs/a/0/result.json", "runs/b/1/metrics.jsonl")
 
 
-@pytest.mark.parametrize(("name", "first"), every_slow([(name, 25 * n) for n in range(4) for name in OF_STUDY], 1))
-def test_mutated_studies(study: Path, name: str, first: int) -> None:
+@examples(10, 100)
+@pytest.mark.parametrize("name", OF_STUDY)
+def test_mutated_studies(study: Path, name: str, examples: int) -> None:
     """Their page and table are written, and the command says where."""
-    shown = 0
-    for case in range(first, first + 25):
+
+    def shown(draw: Random) -> bool:
         with restored(study):
-            mutate(random.Random(case), study, name)
+            mutate(draw, study, name)
             with at_most(SECONDS):
                 outcome = shoal("report", study)
             assert outcome.code in (DONE, BAD_INPUT), outcome.err
             assert not re.search(r"[^\n -~]", re.sub(r"[^\0-\x7f]", "", outcome.out + outcome.err))
-            shown += outcome.code == DONE
-    assert shown
+            return outcome.code == DONE
+
+    assert each(examples, st.randoms(), shown)
