@@ -166,15 +166,17 @@ def test_a_shared_network_learns_from_both_losses():
     assert (np.abs(steps[False]) > 1e-4).any(1).all()
 
 
-def test_unfitting_minibatches():
-    with pytest.raises(BadInput, match=r"minibatches = 5: does not divide the 24 steps"):
+def test_unfitting_minibatches(said):
+    with pytest.raises(BadInput) as error:
         linear("discrete", minibatches=5)
+    said(error.value)
 
 
-def test_minibatches_of_one_step():
+def test_minibatches_of_one_step(said):
     """Its advantage is its own mean: normalised it is 0, and nothing would be learned."""
-    with pytest.raises(BadInput, match=r"minibatches = 24: a minibatch of one step .* nothing is learned"):
+    with pytest.raises(BadInput) as error:
         linear("discrete", minibatches=24)
+    said(error.value)
     ppo(
         Spec((2,), "float32", SPACES["discrete"]), environments=B, rollout=T, minibatches=24, normalise_advantages=False
     )

@@ -72,11 +72,11 @@ def test_it_learns_with_what_it_acted_with(odd):
     assert metrics["policy/clipped"] == 0 and np.isfinite(flat(end.learned.params)).all()
 
 
-def test_unfitting_settings():
+def test_unfitting_settings(said):
     spec = Spec((2,), "float32", SPACES["discrete"])
-    with pytest.raises(
-        BadInput, match=r"minibatches = 3: does not divide the 4 environments, each of which stays whole"
-    ):
+    with pytest.raises(BadInput) as error:
         ppo(spec, recurrent=UNITS, environments=4, rollout=6, minibatches=3)
-    with pytest.raises(BadInput, match=r"config.recurrent = -1: must be at least 0"):
+    said(error.value)
+    with pytest.raises(BadInput) as error:
         ppo(spec, recurrent=-1)
+    said(error.value)

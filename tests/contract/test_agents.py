@@ -281,7 +281,7 @@ def test_members_begin_apart(case):
 def test_observations_of_any_shape(name, actions, shape, dtype):
     """By shapes alone. One that an agent does not take it refuses at once: images whose frames would be stacked astray."""
     if name in REMEMBERING and len(shape) == 3:
-        with pytest.raises(BadInput, match="config.frame_stack = 2: makes images .* in which another axis than before"):
+        with pytest.raises(BadInput, match="config.frame_stack"):
             make_agent(name, actions, shape, dtype)
         return
     agent = make_agent(name, actions, shape, dtype)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from support.cases import others_slow
+from support.messages import Said
 from support.runs import flags, shoal
 from support.tiny import walk
 
@@ -225,14 +226,15 @@ def test_of_ones_own(tmp_path: Path, ill: str) -> None:
     assert told.startswith(OF_ONES_OWN[ill]), told
 
 
-def test_copies_that_cannot_rest_play_on() -> None:
+def test_copies_that_cannot_rest_play_on(said: Said) -> None:
     """And where they can, but fail, the environment is named."""
     env = f"{HERE}:own"
     vector = guarded(own("vector step"), env).open(2, None)
     vector.rest(np.array([True, False]))
     vector._vector.rest = lambda copies: vector._vector.fail("vector step")
-    with pytest.raises(BadInput, match=f"^env: {env} failed at rest: ZeroDivisionError: of my own"):
+    with pytest.raises(BadInput) as error:
         vector.rest(np.array([True, False]))
+    said(error.value)
 
 
 @pytest.mark.slow

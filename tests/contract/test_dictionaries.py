@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -156,27 +155,20 @@ def test_actors_that_share_their_critics() -> None:
     assert start == end and set(start.shared.memory.obs) == set(SHAPES)
 
 
-BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "unknown": (
-        {"actor": ["stat"]},
-        "config.actor: 'stat' is no key of the observations; there are state (2,) float32, privileged_state (1,) float32, "
-        "bytes (2, 2) uint8",
-    ),
-    "twice": ({"critic": ["state", "state"]}, "config.critic: 'state' is there twice"),
-    "shared": (
-        ASYMMETRIC | {"recurrent": 4},
-        "config.shared = True: policy and critic cannot have a network in common",
-    ),
-    "frames": ({"frame_stack": 2}, "config.frame_stack: observations here are dictionaries"),
-    "image": ({"network": "impala"}, "takes images of at least 8 x 8, not observations (7,)"),
+BAD: dict[str, dict[str, Any]] = {
+    "unknown": {"actor": ["stat"]},
+    "twice": {"critic": ["state", "state"]},
+    "shared": ASYMMETRIC | {"recurrent": 4},
+    "frames": {"frame_stack": 2},
+    "image": {"network": "impala"},
 }
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_bad_input(what: str) -> None:
-    settings, message = BAD[what]
-    with pytest.raises(BadInput, match=re.escape(message)):
-        agent_of("ppo", **settings)
+def test_bad_input(what: str, said: Said) -> None:
+    with pytest.raises(BadInput) as error:
+        agent_of("ppo", **BAD[what])
+    said(error.value)
 
 
 def test_keys_of_one_array(tmp_path: Path) -> None:
@@ -245,13 +237,14 @@ def test_dictionaries_of_gymnasium(rooms: HostEnvironment) -> None:
 CONFIG = {"layers": [8], "rollout": 16, "environments": 2} | REPLAY
 
 
-def test_what_is_seen_is_told() -> None:
+def test_what_is_seen_is_told(said: Said) -> None:
     plan = make_plan(tiny(env=in_parts, agent="td3", config=CONFIG | ASYMMETRIC))
     (found,) = checks.observations(plan)
     whole = "state (2,) float32, privileged_state (1,) float32, bytes (2, 2) uint8"
     assert (found.mark, found.text) == ("✓", f"{whole}; policies see state")
-    with pytest.raises(BadInput, match=re.escape(f"its observations are no grid, but {whole}")):
+    with pytest.raises(BadInput) as error:
         open_rendered("support.parts:in_parts", {}, None)
+    said(error.value)
     seen = replace(in_parts().spec, actor=("state",), critic=("privileged_state",))
     assert described("parts", in_parts()._replace(spec=seen))[0] == (
         f"parts shows {whole}; actor sees state; critic sees privileged_state"
@@ -292,12 +285,14 @@ def test_a_run_goes_on_and_its_champion_acts(tmp_path: Path, shared_programs: No
 
 
 @pytest.mark.slow
-def test_a_run_on_the_host(rooms: HostEnvironment, tmp_path: Path) -> None:
+def test_a_run_on_the_host(rooms: HostEnvironment, tmp_path: Path, said: Said) -> None:
     views = {"actor": ["place"], "critic": ["place", "room"]}
     config = CONFIG | views
     result = train(tiny(tmp_path / "r", env="gym:shoal-test/Rooms-v0", agent="td3", config=config, generations=1))
     assert result.champion.act({"place": np.zeros((4, 2))}).shape == (4, 1)
-    with pytest.raises(BadInput, match=r"obs has no place; this champion takes a dictionary with place \(2,\) float32"):
+    with pytest.raises(BadInput) as error:
         result.champion.act({"room": np.zeros(3)})
-    with pytest.raises(BadInput, match=r"obs has the shape \{'place': \(3,\)\}; this champion takes"):
+    said(error.value)
+    with pytest.raises(BadInput) as error:
         result.champion.act({"place": np.zeros(3)})
+    said(error.value)

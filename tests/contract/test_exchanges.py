@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.cases import others_slow
+from support.messages import Said
 from support.runs import mpiexec
 from support.strategies import populations
 from support.stub_shard import KIND, POPULATION, StubShard, decide, expected, hyper_of, key_of, renewed, state_of
@@ -155,10 +156,11 @@ def test_workers_of_a_directory(shore: Shore) -> None:
     assert not shore.notes
 
 
-def test_workers_have_no_mean_together(shore: Shore) -> None:
+def test_workers_have_no_mean_together(shore: Shore, said: Said) -> None:
     worker, _ = shore.worker()
-    with pytest.raises(BadInput, match="its evolver weighs members for a mean, which workers do not share"):
+    with pytest.raises(BadInput) as error:
         go(worker, decide=weigh)
+    said(error.value)
 
 
 def keep(cards: Any, mine: np.ndarray) -> Any:

@@ -111,18 +111,20 @@ def test_levels_of_gymnasium_are_its_seeds() -> None:
         ("gym:CliffWalking-v1", False),
     ],
 )
-def test_environments_that_always_begin_alike_have_none(env: str, has: bool) -> None:
+def test_environments_that_always_begin_alike_have_none(env: str, has: bool, said: Said) -> None:
     environment = registry.make(env, {})
     if has:
         return check_levels(environment, env, SPANS)
-    with pytest.raises(BadInput, match=f"^levels: every episode of {env} begins alike, so that it has no levels$"):
+    with pytest.raises(BadInput) as error:
         check_levels(environment, env, SPANS)
+    said(error.value)
 
 
-def test_a_host_environment_may_have_none() -> None:
+def test_a_host_environment_may_have_none(said: Said) -> None:
     environment = registry.make("gym:CartPole-v1", {})._replace(at_levels=None)
-    with pytest.raises(BadInput, match="^levels: mine:env has none$"):
+    with pytest.raises(BadInput) as error:
         check_levels(environment, "mine:env", SPANS)
+    said(error.value)
 
 
 def test_an_environment_is_asked_for_the_levels_of_the_experiment_alone() -> None:

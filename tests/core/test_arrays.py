@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy
+from support.messages import Said
 from support.tiny import same
 
 from shoal.core.arrays import Named, arrays_in, pack, unpack, within
@@ -42,17 +43,11 @@ def test_arrays_whose_names_are_not_known_come_back_under_them(one: dict[str, An
     assert same(unpack(pack(list(one.values())), list(one.values())), list(one.values()))
 
 
-@pytest.mark.parametrize(
-    ("like", "said"),
-    [
-        ({"a": jnp.zeros(3)}, "a is float32 \\[2\\] there, and float32 \\[3\\] in this run"),
-        ({"b": jnp.zeros(2)}, "b is missing there"),
-        ({}, "a is there, and not in this run"),
-    ],
-)
-def test_what_does_not_fit_is_named(like: Any, said: str) -> None:
-    with pytest.raises(Damaged, match=said):
+@pytest.mark.parametrize("like", [{"a": jnp.zeros(3)}, {"b": jnp.zeros(2)}, {}], ids=["other", "missing", "more"])
+def test_what_does_not_fit_is_named(like: Any, said: Said) -> None:
+    with pytest.raises(Damaged) as error:
         unpack(pack({"a": np.zeros(2, np.float32)}), like)
+    said(error.value)
 
 
 @pytest.mark.parametrize("cut", [0, 7, 60])

@@ -235,7 +235,7 @@ def test_a_field_knows_its_line(error: BadField, message: str, line: int | None)
     assert error.line_in(parse(text)[1]) == line
 
 
-def test_call_tells_wrong_options_from_errors_inside() -> None:
+def test_call_tells_wrong_options_from_errors_inside(said: Said) -> None:
     def wants(a: int, b: int = 2) -> int:
         return a + b
 
@@ -243,8 +243,9 @@ def test_call_tells_wrong_options_from_errors_inside() -> None:
         raise TypeError("inside")
 
     assert call("agent", "it", wants, 1, b=3) == 4
-    with pytest.raises(BadInput, match=r"agent: it does not take \{'c': 3\}: got an unexpected keyword argument 'c'"):
+    with pytest.raises(BadInput) as error:
         call("agent", "it", wants, 1, c=3)
+    said(error.value)
     with pytest.raises(TypeError, match="inside"):
         call("agent", "it", fails, 1)
 

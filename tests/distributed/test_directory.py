@@ -257,15 +257,16 @@ def test_a_lease_that_cannot_be_read_is_not_another_workers(join, monkeypatch, n
     assert worker.visible() == []
 
 
-def test_a_worker_that_was_taken_for_dead_stops(join, tmp_path):
+def test_a_worker_that_was_taken_for_dead_stops(join, tmp_path, said):
     """It was paused for long, and somebody else goes on in its name."""
     paused = join("a")
     paused.publish(0)
     (tmp_path / "leases" / "a").rename(tmp_path / "leases" / ".a.aside")
     (tmp_path / "leases" / "a").write_text("elsewhere 1 123")
     Staging(tmp_path / "published" / "a", "other").open()
-    with pytest.raises(OSError, match="another process has taken over as worker a"):
+    with pytest.raises(OSError) as error:
         paused.visible()
+    said(error.value)
     with pytest.raises(FileNotFoundError):
         paused.publish(1)
     assert published(tmp_path, "a") == ["00000000.json", "00000000.states"]

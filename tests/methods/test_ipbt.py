@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from support.messages import Said
 
 from shoal.core.errors import BadInput
 from shoal.core.evolution import Cards, Decision, Range
@@ -163,9 +164,10 @@ def test_half_of_the_hyperparameters_are_what_promises_most() -> None:
     assert len(set(rate.tolist())) > 4
 
 
-def test_an_agent_must_name_its_weights() -> None:
-    with pytest.raises(BadInput, match="ipbt mixes weights with fresh ones, and this agent does not say which"):
+def test_an_agent_must_name_its_weights(said: Said) -> None:
+    with pytest.raises(BadInput) as error:
         Ipbt(select=SELECT).fit(SimpleNamespace(weights=()), 8)
+    said(error.value)
 
 
 @pytest.mark.parametrize("spoilt", [(7, 3), tuple(range(8))])

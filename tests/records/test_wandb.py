@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.messages import Said
 from support.runs import Signals, curves, flags, rows, shoal, tiny
 
 from shoal.core.errors import BadInput
@@ -106,12 +107,14 @@ def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert not (tmp_path / "run").exists()
 
 
-def test_what_keeps_it_out_is_told(tmp_path: Path, opened: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_keeps_it_out_is_told(
+    tmp_path: Path, opened: list[Run], monkeypatch: pytest.MonkeyPatch, said: Said
+) -> None:
     def refuse(**options: Any) -> None:
         raise RuntimeError("No API key configured")
 
     monkeypatch.setattr(sys.modules["wandb"], "init", refuse)
-    with pytest.raises(BadInput, match=r"^wandb: RuntimeError: No API key .*mode: offline") as error:
+    with pytest.raises(BadInput) as error:
         train(tiny(tmp_path / "run", wandb=WeightsAndBiases()))
-    assert len(str(error.value).splitlines()) == 1
+    said(error.value)
     assert not (tmp_path / "run").exists()

@@ -78,21 +78,22 @@ def test_stacks_lie_along_the_channels(shape, axis):
     assert stacked(one, 1) == one
 
 
-def test_a_stack_keeps_its_channels_where_they_are():
+def test_a_stack_keeps_its_channels_where_they_are(said):
     """Otherwise convolutions would run over another axis."""
     one = Spec((10, 8, 3), "uint8", Discrete(2))
     assert stacked(one, 3).obs_shape == (10, 8, 9)
-    with pytest.raises(
-        BadInput, match=r"^config.frame_stack = 4: makes images \(10, 8, 12\) of \(10, 8, 3\), in which"
-    ):
+    with pytest.raises(BadInput) as error:
         stacked(one, 4)
+    said(error.value)
 
 
 @pytest.mark.parametrize(("name", "settings"), [("ppo", {}), ("dqn", {"n_step": 2, "capacity": 16})])
-def test_unfitting_stacks(name, settings):
-    with pytest.raises(BadInput, match=r"config.frame_stack = 0: must be at least 1"):
+def test_unfitting_stacks(name, settings, said):
+    with pytest.raises(BadInput) as error:
         make_agent(name, frame_stack=0, **settings)
+    said(error.value)
     if name == "dqn":
         make_agent(name, frame_stack=7, **settings)
-        with pytest.raises(BadInput, match=r"config.frame_stack = 8: does not fit into the 8 steps of an environment"):
+        with pytest.raises(BadInput) as error:
             make_agent(name, frame_stack=8, **settings)
+        said(error.value)

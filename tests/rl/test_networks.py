@@ -149,9 +149,10 @@ def test_multi_discrete_policy_splits_its_outputs_by_choice():
         np.testing.assert_allclose(np.exp(part.logits), probabilities(np.float32(logits)), rtol=1e-5)
 
 
-def test_unknown_activation():
-    with pytest.raises(BadInput, match="'rely'.*relu"):
+def test_unknown_activation(said):
+    with pytest.raises(BadInput) as error:
         check_hidden((), "rely")
+    said(error.value)
 
 
 # --------------------------------------------------------------------------------------- squashed Gaussian
@@ -282,9 +283,10 @@ def test_images_that_the_convolutions_do_not_take(shape):
     make_network("mlp", images(shape))
 
 
-def test_unknown_network():
-    with pytest.raises(BadInput, match="config.network: 'nature_cn' does not exist; did you mean nature_cnn?"):
+def test_unknown_network(said):
+    with pytest.raises(BadInput) as error:
         make_network("nature_cn", images((84, 84, 4)))
+    said(error.value)
 
 
 def sums(spec: Spec) -> nn.Module:
@@ -293,21 +295,16 @@ def sums(spec: Spec) -> nn.Module:
     return nn.Sequential([lambda obs: obs.astype(jnp.float32).sum(axes)[..., None]])
 
 
-def test_a_network_of_ones_own(monkeypatch):
+def test_a_network_of_ones_own(monkeypatch, said):
     """The factory, or its name; what gives something else is refused."""
     monkeypatch.setitem(sys.modules, "mine", types.SimpleNamespace(sums=sums))
     obs = np.ones((3, 5, 2), np.uint8)
     for network in (sums, "mine:sums"):
         assert make_network(network, images((5, 2))).apply({}, obs).tolist() == [[10]] * 3
-    unfit = {
-        5: "write mlp, minatar, nature_cnn, impala or",
-        lambda spec: 3: "gives a int",
-        "mine:none": "cannot be imported",
-    }
-    unfit |= {lambda spec: nn.Sequential([jnp.sum]): r"must give an array \[2, features\]"}
-    for network, told in unfit.items():
-        with pytest.raises(BadInput, match=f"config.network.*{told}"):
+    for network in (5, lambda spec: 3, "mine:none", lambda spec: nn.Sequential([jnp.sum])):
+        with pytest.raises(BadInput) as error:
             make_network(network, images((5, 2)))
+        said(error.value)
 
 
 def test_what_is_held_within_bounds_can_come_back():

@@ -118,13 +118,14 @@ def dense(spec: Spec) -> nn.Module:
 
 
 @pytest.mark.slow
-def test_a_network_of_ones_own(tmp_path: Path) -> None:
+def test_a_network_of_ones_own(tmp_path: Path, said: Said) -> None:
     """The file names it, so that a run goes on where that name is trusted, or the network given again."""
     config = CONFIG | {"network": dense}
     train(tiny(tmp_path / "run", config=config, generations=1))
     assert load_run(tmp_path / "run").experiment.config["network"] == f"{__name__}:dense"
-    with pytest.raises(BadInput, match="config.network = .*:dense: the run names code"):
+    with pytest.raises(BadInput) as error:
         resume(tmp_path / "run", generations=2)
+    said(error.value)
     result = resume(tmp_path / "run", generations=2, config=config)
     assert result.champion.act(np.zeros(4)) in (0, 1)
 

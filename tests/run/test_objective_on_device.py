@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.cases import others_slow
+from support.messages import Said
 from support.runs import rows, tiny
 
 from shoal.commands.envs import described
@@ -70,19 +71,19 @@ def test_an_evolution_strategy_climbs_by_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fitness", "said"),
+    "fitness",
     [
-        (Fitness(objective="way.hight"), "way.hight: the info of an episode's end has no 'hight', only: height, steps"),
-        (Fitness(objective="way"), "way: is not one number"),
-        (Fitness(objective="pair"), "pair: is not one number"),
-        (Fitness(objective=lambda info: info["nothing"]), "failed: KeyError: 'nothing'"),
-        (Fitness(objective="way.height", source="training"), "write fitness.source: evaluation"),
+        Fitness(objective="way.hight"),
+        Fitness(objective="way"),
+        Fitness(objective="pair"),
+        Fitness(objective=lambda info: info["nothing"]),
+        Fitness(objective="way.height", source="training"),
     ],
 )
-def test_what_cannot_be(fitness: Fitness, said: str) -> None:
-    with pytest.raises(BadInput, match="fitness.objective") as refused:
+def test_what_cannot_be(fitness: Fitness, said: Said) -> None:
+    with pytest.raises(BadInput) as refused:
         make_plan(tiny(env=climb, fitness=fitness))
-    assert said in str(refused.value)
+    said(refused.value)
 
 
 def test_the_info_is_listed() -> None:

@@ -86,7 +86,7 @@ def test_a_run_has_all_that_others_have(whole: Path) -> None:
     assert sorted(p.name for p in (whole / "trainers").iterdir()) == ["0.log", "1.log"]
 
 
-def test_members_begin_with_what_others_have_learned(whole: Path, tmp_path: Path) -> None:
+def test_members_begin_with_what_others_have_learned(whole: Path, tmp_path: Path, said: Said) -> None:
     """A population of as many; of the fittest; and one of a champion."""
     ended, last = read_members(whole), rows(whole / "lineage.jsonl")[-4:]
     fittest = sorted(sorted(range(4), key=lambda uid: -last[uid]["fitness"])[:2])
@@ -105,8 +105,9 @@ def test_members_begin_with_what_others_have_learned(whole: Path, tmp_path: Path
         expected = [best + 10] * 2 if start != whole else [updates[uid] + 10 for uid in expected]
         assert rows(run / "metrics.jsonl")[0]["members"]["updates"] == expected, "they go on, and count on"
         assert {row["steps"] for row in rows(run / "lineage.jsonl")} == {40}
-    with pytest.raises(BadInput, match="^start.*Sound has learned there, and .*Rough learns here"):
+    with pytest.raises(BadInput) as error:
         train(bandit(tmp_path / "other", start=str(whole), agent="support.trainers:Rough"))
+    said(error.value)
 
 
 def test_no_seed_of_a_champions_test_has_selected_anybody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -407,14 +408,17 @@ def test_code_that_a_run_names_is_not_run_unasked(whole: Path) -> None:
     assert refused.code == 2 and "--trust-code" in refused.err and refused.err.count("\n") == 1
 
 
-def test_nor_the_code_of_the_environment_that_a_champion_of_a_trainer_makes(whole: Path, tmp_path: Path) -> None:
+def test_nor_the_code_of_the_environment_that_a_champion_of_a_trainer_makes(
+    whole: Path, tmp_path: Path, said: Said
+) -> None:
     shutil.copytree(whole / "champion", tmp_path / "champion")
     told = (whole / "experiment.yaml").read_text()
     assert told.count(SOUND) == told.count("env: none") == 1
     told = told.replace(SOUND, "sb3:PPO").replace("env: none", "env: gym:mine:World-v0")
     (tmp_path / "experiment.yaml").write_text(told)
-    with pytest.raises(BadInput, match=r"env = .*gym:mine:World-v0.*: the run names code"):
+    with pytest.raises(BadInput) as error:
         load_champion(tmp_path)
+    said(error.value)
 
 
 def test_a_trainer_is_known_without_importing_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -583,10 +587,13 @@ def test_the_exit_code_of_a_run_whose_trainer_fails(tmp_path: Path, at_once: lis
     assert len(rows(tmp_path / "r" / "lineage.jsonl")) == 2
 
 
-def test_the_log_of_a_refused_experiment_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_of_a_refused_experiment_does_not_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Said
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with pytest.raises(BadInput, match="^hyper: 'rte' does not exist"):
+    with pytest.raises(BadInput) as error:
         train(bandit(tmp_path / "r", hyper={"rte": 0.1}))
+    said(error.value)
     assert not list(tmp_path.iterdir())
 
 
