@@ -35,7 +35,7 @@ def populations(
 NUMBERS = st.sampled_from([-3.0, 0.0, 0.1, 0.9, 1.0, 7.0]) | st.floats(-1e30, 1e30)
 POSITIVE = st.sampled_from([1e-5, 0.1, 1.0, 100.0]) | st.floats(1e-30, 1e30)
 SHARES = st.sampled_from([0.0, 0.5, 0.9, 0.99, 0.9999]) | st.floats(0, 0.99999)
-WHOLE = st.integers(-100, 100) | st.integers(-(2**24), 2**24)
+WHOLE = (st.integers(-100, 100) | st.integers(-(2**24), 2**24)).map(float)  # as a file gives them
 
 
 def _bounds(values: st.SearchStrategy, scale: str = "linear", integer: bool = False) -> st.SearchStrategy:
@@ -56,6 +56,6 @@ CHOICES = st.builds(
     st.lists(NUMBERS, min_size=2, max_size=6, unique_by=np.float32),
     st.booleans(),
 )
-INTEGERS = (_bounds(WHOLE, integer=True) | _bounds(st.integers(1, 2**24), "log", integer=True)).filter(_valid)
+INTEGERS = (_bounds(WHOLE, integer=True) | _bounds(WHOLE.filter(lambda x: x > 0), "log", integer=True)).filter(_valid)
 REALS = (_bounds(NUMBERS) | _bounds(POSITIVE, "log") | _bounds(SHARES, "one_minus_log")).filter(_valid)
 RANGES = REALS | INTEGERS | CHOICES
