@@ -97,3 +97,12 @@ def test_by_default_it_is_cut_into_whole_pairs(tmp_path: Path) -> None:
     assert outcome.code == 0
     assert len(list((tmp_path / "returns" / "00000000").glob("*.json"))) == 6
     assert json.loads((tmp_path / "workers" / "0" / "result.json").read_text())["method"] == "es"
+
+
+def test_members_of_ones_own_method_are_measured_together_too(tmp_path: Path) -> None:
+    given = settings(**RUN | {"method": "support.own_method:Nearby", "generations": 2, "config": {"layers": [8]}})
+    assert shoal("train", *given, "--run-dir", tmp_path / "alone", "--quiet").code == 0
+    assert (
+        shoal("train", *given, "--exchange", "directory", "--workspace", tmp_path, "--worker", "a", "--quiet").code == 0
+    )
+    same_policy(tmp_path / "workers" / "a", tmp_path / "alone")

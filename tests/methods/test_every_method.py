@@ -109,7 +109,9 @@ def test_the_order_of_cards_does_not_matter(name: str) -> None:
         assert same((one.by_uid(), one.state), (other.by_uid(), other.state))
 
 
-@pytest.mark.parametrize("name", [name for name, kind in METHODS.items() if not kind.renews and not kind.drawn])
+@pytest.mark.parametrize(
+    "name", [name for name, kind in METHODS.items() if not kind.renews and name not in ("es", "cem_rl")]
+)
 def test_a_worker_decides_for_its_own_members_alone(name: str) -> None:
     """The second of two that share a directory, whichever rows its members have among all that are seen. What has no state
     decides as it would for all."""

@@ -21,7 +21,7 @@ from shoal.records.screen import Screen
 def test_the_bar_never_runs_backwards() -> None:
     """Through two generations and the last test."""
     display = Display(Screen(file=StringIO(), width=100))
-    plan: Any = SimpleNamespace(experiment=tiny(), method=Pbt(), steps=64)
+    plan: Any = SimpleNamespace(experiment=tiny(), method=Pbt(), kind=SimpleNamespace(drawn=False), steps=64)
     display.start(Start(plan, 1, Path("somewhere"), 0))
     seen = []
 
@@ -47,7 +47,9 @@ def test_the_time_left_falls_and_fits_into_a_narrow_terminal(monkeypatch: pytest
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
     console = Screen(file=StringIO(), width=60)
     display = Display(console)
-    plan: Any = SimpleNamespace(experiment=tiny(generations=5), method=Pbt(), steps=64)
+    plan: Any = SimpleNamespace(
+        experiment=tiny(generations=5), method=Pbt(), kind=SimpleNamespace(drawn=False), steps=64
+    )
     display.start(Start(plan, 1, Path("somewhere"), 0))
     told = []
 

@@ -26,8 +26,6 @@ class Nearby(Method):
     """Random search: the best of the members that are drawn around the mean is the next mean."""
 
     agents: ClassVar[dict[str, str]] = {"policy": "shoal.agents.policy:policy"}
-    own_agents: ClassVar[bool] = False
-    drawn: ClassVar[bool] = True
     title: ClassVar[str] = "a search nearby"
 
     def learner(self, agent: Any, population: int) -> SearchLearner:
@@ -89,9 +87,3 @@ class LivingButWeighing(Seeds):
         return PureEvolver(
             init, lambda key, state, cards, mine: (state, Recombination(even + 0 * mine, dict(cards.hyper)))
         )
-
-
-class NotDrawn(Nearby):
-    """It says that its members live on, and draws them."""
-
-    drawn: ClassVar[bool] = False

@@ -137,7 +137,7 @@ def dry_run(plan: Plan) -> Iterator[Finding]:
         yield fine("time", f"two intervals of {made:,} steps took {seconds:.0f} s, their processes' start included")
         return
     yield _speed(plan, rollouts, timings)
-    if not plan.method.drawn:
+    if not plan.kind.drawn:
         yield from _noise(plan, rollouts, kind.agent.rollout, watch.events[-1])
     yield from rewards(plan, watch.events[-1].metrics)
 

@@ -76,7 +76,7 @@ class Processes:
                     "exchange", "the processes were started with different experiments", value=e.exchange.name
                 )
             return plan
-        self._shares_evaluation = plan.method.shares_evaluation
+        self._shares_evaluation = plan.kind.drawn
         space = Workspace(
             Path(e.exchange.workspace or ""), e.checkpoint.keep, self._attend, self._note, e.checkpoint.every
         )

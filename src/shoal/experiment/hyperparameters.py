@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -10,21 +10,20 @@ import numpy as np
 from shoal.core.errors import BadField, unknown
 from shoal.core.evolution import PureEvolver, Range
 from shoal.core.knobs import PREFIX, joined, split, usual
-from shoal.core.types import Tunable
 from shoal.environments.envpool import twin
 from shoal.experiment.experiment import Experiment
+from shoal.members.kind import Kind
 from shoal.methods.method import Method, check_limits
 from shoal.methods.ranges import nearest
 
 
-def with_numbers(
-    e: Experiment, method: Method, agent: Tunable, knobs: Mapping[str, float]
-) -> tuple[Experiment, dict[str, Range]]:
+def with_numbers(e: Experiment, method: Method, kind: Kind) -> tuple[Experiment, dict[str, Range]]:
     """Fill in what the agent supplies: its default hyperparameters and ranges; the latter also by themselves.
 
     Raises BadInput.
     """
-    known, name = usual(agent, knobs), e.method_name
+    agent, name = kind.tunable, e.method_name
+    known = usual(agent, kind.knobs)
     for place, names in (("hyper", e.hyper), ("space", e.space or {})):
         for x in names:
             if x not in known:
@@ -50,16 +49,16 @@ def with_numbers(
     return replace(e, space=space, hyper=hyper), space
 
 
-def check_knobs(e: Experiment, method: Method, evolver: PureEvolver, knobs: Mapping[str, float]) -> None:
+def check_knobs(e: Experiment, kind: Kind, evolver: PureEvolver) -> None:
     """Raise BadInput where a method sets knobs that the environment lacks, or that its members would not train with."""
     _, first = evolver.init((e.seed,), np.zeros(1, np.int64))
     for name in split(first)[1]:
-        if name not in knobs:
-            raise _unknown_name("method", f"{PREFIX}{name}", joined({}, knobs), e.env_name)
+        if name not in kind.knobs:
+            raise _unknown_name("method", f"{PREFIX}{name}", joined({}, kind.knobs), e.env_name)
         if e.fitness.source == "training":
             problem = f"training episodes differ from member to member, by {PREFIX}{name}"
             raise BadField("fitness.source", problem, "write evaluation", value="training")
-        if method.drawn:
+        if kind.drawn:
             problem = f"method {e.method_name} learns from the episodes that measure its members"
             raise BadField("hyper", problem, "their environments stay as they are", name=f"{PREFIX}{name}")
 

@@ -137,13 +137,7 @@ def make_learner(experiment: Experiment, spec: Spec, method: Method) -> tuple[Ex
     agent = next(iter(method.agents)) if experiment.agent is None else experiment.agent
     experiment, made = _make_agent(replace(experiment, agent=agent), spec, method)
     method.fit(made, experiment.population)
-    learner = method.learner(made, experiment.population)
-    if isinstance(learner, SearchLearner) != method.drawn:
-        kind, name = SearchLearner if method.drawn else Learner, experiment.method_name
-        raise BadField(
-            "method", f"it says drawn = {method.drawn}", f"its learner must be a {kind.__name__}", value=name
-        )
-    return experiment, learner
+    return experiment, method.learner(made, experiment.population)
 
 
 def _make_agent(e: Experiment, spec: Spec, method: Method) -> tuple[Experiment, Agent]:
@@ -155,12 +149,12 @@ def _make_agent(e: Experiment, spec: Spec, method: Method) -> tuple[Experiment, 
         try:
             return e, call("config", e.agent, getattr(home, factory), spec, **e.config)
         except BadField as error:
-            if method.own_agents or error.field != "agent":
+            if len(method.agents) > 1 or error.field != "agent":
                 raise  # else there is no other agent to take, whatever it advises
             raise BadField("method", f"{e.agent} {error.problem}", value=e.method_name) from error
-    if callable(e.agent) and method.own_agents:
+    if callable(e.agent):
         return e, call("config", "the agent", e.agent, spec, **e.config)
-    if not (isinstance(e.agent, str) and ":" in e.agent and method.own_agents):
+    if not (isinstance(e.agent, str) and ":" in e.agent):
         raise _no_agent(e, method)
     made = call_own("agent", e.agent, import_object(e.agent, "agent"), spec, **e.config)
     if not isinstance(made, Agent):
@@ -170,15 +164,14 @@ def _make_agent(e: Experiment, spec: Spec, method: Method) -> tuple[Experiment, 
 
 def _no_agent(e: Experiment, method: Method) -> BadField:
     """What is wrong with an agent that the method cannot train."""
-    own = ", or module:factory of your own" if method.own_agents else ""
+    known = f"{', '.join(method.agents)}, or module:factory of your own"
     if not isinstance(e.agent, str):
-        return BadField("agent", f"write one of {', '.join(method.agents)}{own}", value=f"{e.agent!r}")
+        return BadField("agent", f"write one of {known}", value=f"{e.agent!r}")
     others = [other for other, kind in METHODS.items() if e.agent in kind.agents]
-    if not others and ":" not in e.agent:
+    if not others:
         return unknown("agent", e.agent, method.agents)
-    advice = f"; {e.agent} goes with method {' or '.join(others)}" if others else ""
-    there = f"method {e.method_name} trains {', '.join(method.agents)}{own}{advice}"
-    return BadField("agent", there, value=e.agent)
+    advice = f"{e.agent} goes with method {' or '.join(others)}"
+    return BadField("agent", f"method {e.method_name} trains {known}", advice, value=e.agent)
 
 
 def _structure(kind: type, given: dict[str, Any]) -> dict[str, Any]:

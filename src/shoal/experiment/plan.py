@@ -67,15 +67,16 @@ def make_plan(experiment: Experiment, processes: int = 1) -> Plan:
     processes: how many share the shards of one population.
     """
     method = check(experiment)
-    shards = _shards(experiment, method, processes)
-    e, kind = make_kind(replace(experiment, shards=shards), method)
+    e, kind = make_kind(experiment, method)
     try:
+        shards = _shards(e, kind, processes)
+        e = replace(e, shards=shards)
         refuse(OF_KIND, e, method, kind)
         if e.fitness.episodes is None:
             e = replace(e, fitness=replace(e.fitness, episodes=kind.episodes))
-        e, space = with_numbers(e, method, kind.tunable, kind.knobs)
+        e, space = with_numbers(e, method, kind)
         evolver = method.evolver(space, e.hyper, e.generations)
-        check_knobs(e, method, evolver, kind.knobs)
+        check_knobs(e, kind, evolver)
         interval = kind.interval(e.interval, e.generations, e.population)
     except BaseException:
         kind.close()
@@ -83,10 +84,10 @@ def make_plan(experiment: Experiment, processes: int = 1) -> Plan:
     return Plan(e, method, kind, measurement_of(e), evolver, space, shards, *interval)
 
 
-def _shards(e: Experiment, method: Method, processes: int) -> int:
+def _shards(e: Experiment, kind: Kind, processes: int) -> int:
     """How many shards there are. Raises BadInput where there are not enough."""
     shards = e.shards
-    if shards is None and e.exchange.name == "directory" and method.shares_evaluation:  # pairs stay whole
+    if shards is None and e.exchange.name == "directory" and kind.drawn:  # pairs stay whole
         shards = max(n for n in range(1, PARTS + 1) if e.population % (2 * n) == 0 or n == 1)
     count = shards or processes
     if count < processes:

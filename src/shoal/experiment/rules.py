@@ -88,11 +88,6 @@ RULES = (
         "one process or mpi",
     ),
     Rule(
-        "exchange",
-        lambda e, m: _worker(e) and m.drawn and not m.shares_evaluation,
-        "with method {e.method_name} members share a critic: they need one process",
-    ),
-    Rule(
         "run_dir",
         lambda e, m: _worker(e) and e.run_dir is not None,
         "the run of a worker lies in its workspace",
@@ -102,11 +97,6 @@ RULES = (
         "fitness.source",
         lambda e, m: e.levels is not None and e.fitness.source == "training",
         "training is on the levels of train alone: write evaluation",
-    ),
-    Rule(
-        "fitness.source",
-        lambda e, m: m.drawn and e.fitness.source == "training",
-        "with method {e.method_name} members train in their evaluations alone",
     ),
     _beside("fitness.levels", "levels", lambda e: e.levels is not None),
     Rule(
@@ -133,8 +123,18 @@ RULES = (
 # Those that the kind of the members decides, when every default is filled in.
 OF_KIND = (
     Rule(
+        "exchange",
+        lambda e, m, kind: _worker(e) and kind.drawn and kind.together,
+        "with method {e.method_name} members share a critic: they need one process",
+    ),
+    Rule(
+        "fitness.source",
+        lambda e, m, kind: kind.drawn and e.fitness.source == "training",
+        "with method {e.method_name} members train in their evaluations alone",
+    ),
+    Rule(
         "start",
-        lambda e, m, kind: e.start is not None and kind.together and not m.drawn,
+        lambda e, m, kind: e.start is not None and kind.together and not kind.drawn,
         "with method {e.method_name} members share a critic, which would begin anew and lead them astray",
     ),
     Rule(

@@ -31,7 +31,7 @@ from shoal.rl.independent import independent
 class Compiled(ABC):
     """A learner of members and their environment; see `Kind`. copies_memory: children copy replay memory too."""
 
-    episodes, side_by_side = EPISODES, 1
+    episodes, side_by_side, drawn = EPISODES, 1, False
 
     def __init__(self, environment: Environment, learner: Learner | SearchLearner, copies_memory: bool = False):
         self.environment, self.copies_memory = environment, copies_memory

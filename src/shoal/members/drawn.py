@@ -41,6 +41,8 @@ class OfMean(NamedTuple):
 class Drawn(Compiled):
     """Members that are drawn anew in every generation, around one policy: the mean."""
 
+    drawn = True
+
     def __init__(self, environment: Environment, learner: SearchLearner, copies_memory: bool = False):
         super().__init__(environment, learner, copies_memory)
         self.learner = learner

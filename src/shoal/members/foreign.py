@@ -49,7 +49,7 @@ class Foreign:
     """
 
     resumes_exactly, episodes, compiled = True, EPISODES, None
-    together, side_by_side = False, 1
+    drawn, together, side_by_side = False, False, 1
 
     def __init__(self, name: str, make: Callable[[], Trainers], copies_memory: bool = False):
         """name: that the user knows the trainers by. make: starts them, and raises BadInput where there are none."""

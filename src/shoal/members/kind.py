@@ -27,6 +27,7 @@ class Kind(Protocol):
     compiled: itself, where it is compiled, with an agent and an environment; None where Shoal does not see them
     resumes_exactly: whether a run that continues from a state equals one that never stopped
     episodes: that measure a member, where the experiment does not say how many
+    drawn: members are drawn anew around a mean in every generation, instead of living on
     together: members learn from one another, so that all must be on one device
     side_by_side: the number of consecutive members that must be on the same device
     """
@@ -54,6 +55,9 @@ class Kind(Protocol):
 
     @property
     def episodes(self) -> int: ...
+
+    @property
+    def drawn(self) -> bool: ...
 
     @property
     def together(self) -> bool: ...

@@ -67,8 +67,6 @@ class CemRl(Method):
     """sample members in pairs, on opposite sides of the mean"""
 
     agents: ClassVar[dict[str, str]] = {"td3": AGENTS["td3"]}
-    own_agents: ClassVar[bool] = False
-    drawn: ClassVar[bool] = True
     title: ClassVar[str] = "CEM-RL"
 
     def __post_init__(self) -> None:

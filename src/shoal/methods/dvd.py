@@ -57,7 +57,6 @@ class Dvd(Method):
     """updates after which new states are sampled"""
 
     agents: ClassVar[dict[str, str]] = {"td3": AGENTS["td3"]}
-    own_agents: ClassVar[bool] = False
     title: ClassVar[str] = "DvD"
     chosen: ClassVar[dict[str, str]] = {"diversity": "arms"}
 

@@ -70,9 +70,7 @@ class Es(Method):
     """members that a device measures at a time; memory depends on this, not on the population"""
 
     agents: ClassVar[dict[str, str]] = {"policy": "shoal.agents.policy:policy"}
-    drawn: ClassVar[bool] = True
     title: ClassVar[str] = "evolution strategies"
-    shares_evaluation: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for name in ("sigma_decay", "learning_rate_decay"):

@@ -28,28 +28,22 @@ class Method(ABC):
     What a run knows of a method:
 
     title: its name in plain words, for the report of a run
-    agents: the agents that it trains, name to `module:factory`; the first is the default
-    own_agents: whether it also trains agents of the user's own
-    drawn: whether members are drawn anew around a mean in every generation: its learner is then a SearchLearner
+    agents: the agents that it trains by name, each with its `module:factory`; the first is the default
     copies: whether members copy one another
     renews: whether members may begin anew with shares of their weights: all are then decided about together, by no worker
     tunes: whether members may differ in hyperparameters
     chosen: hyperparameters that it sets by itself, each with the option that says how
     tells: the metrics that its decisions record, each with what it is in plain words, for the report
-    shares_evaluation: whether workers of a shared directory measure one population together, instead of having one each
     memory: replay memory of a child: its own, or a copy of its parent's
     """
 
     title: ClassVar[str] = ""
     agents: ClassVar[dict[str, str]] = AGENTS
-    own_agents: ClassVar[bool] = True
-    drawn: ClassVar[bool] = False
     copies: ClassVar[bool] = False
     renews: ClassVar[bool] = False
     tunes: ClassVar[bool] = False
     chosen: ClassVar[dict[str, str]] = {}
     tells: ClassVar[dict[str, str]] = {}
-    shares_evaluation: ClassVar[bool] = False
     memory = "own"
 
     @property
@@ -61,7 +55,7 @@ class Method(ABC):
         """Raise BadInput where its options do not fit the agent or the population."""
 
     def learner(self, agent: Agent, population: int) -> Learner | SearchLearner:
-        """The learner of the members."""
+        """The learner of the members. Where it is a SearchLearner, they are drawn anew around a mean in every generation."""
         from shoal.rl.independent import independent
 
         return independent(agent)

@@ -52,7 +52,7 @@ class Display(Recorder):
         name = e.method_name
         copies: dict[str, Column] = {"copies": _copies} if method.copies else {}
         chosen = {name: _hyper(name) for name in method.chosen}
-        self._columns = dict(DRAWN) if method.drawn else FITNESS | copies | chosen
+        self._columns = dict(DRAWN) if plan.kind.drawn else FITNESS | copies | chosen
         where = f"{event.devices} device{'s' * (event.devices > 1)}"
         how = "" if name == Experiment().method_name else f" by {name}"
         number, unit = (plan.steps, "step") if plan.steps else (plan.measurement.episodes, "episode")
@@ -72,7 +72,7 @@ class Display(Recorder):
                 f"fitness is measured on {e.fitness.levels} levels; {other}: what the best returns on those of {other}",
                 "dim",
             )
-        if method.drawn:
+        if plan.kind.drawn:
             self._say(
                 f"mean: return of the policy that members are drawn around; rank: its place among these "
                 f"{e.population}, 1 where none is better; lowest, average, highest: their returns",

@@ -11,9 +11,6 @@ if TYPE_CHECKING:
     from shoal.records.generation import Generation
 
 
-TRAITS = ("drawn", "copies", "tunes", "shares_evaluation")  # of the method, by which its records are read
-
-
 class Start(NamedTuple):
     """A run begins, or goes on."""
 
@@ -46,11 +43,12 @@ class Recorder:
 
 def about_method(plan: Plan) -> dict[str, Any]:
     """What readers of the records need to know of the method, which they do not import."""
-    method = plan.method
+    method, kind = plan.method, plan.kind
+    traits = {"drawn": kind.drawn, "copies": method.copies, "tunes": method.tunes}
     return {
         "name": plan.experiment.method_name,
         "title": method.title,
-        "traits": {name: getattr(method, name) for name in TRAITS},
+        "traits": traits | {"shares_evaluation": kind.drawn and not kind.together},
         "explanation": method.explanation(plan.experiment.population),
         "tells": dict(method.tells),
     }

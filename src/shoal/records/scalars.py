@@ -8,6 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from shoal.experiment.plan import Plan
     from shoal.methods.method import Method
     from shoal.records.generation import Rows
 
@@ -24,11 +25,11 @@ class Scalar(NamedTuple):
     member: int | None = None
 
 
-def scalars(rows: Rows, method: Method) -> Iterator[Scalar]:
+def scalars(rows: Rows, plan: Plan) -> Iterator[Scalar]:
     """The points of one generation."""
     yield Scalar("population/steps_per_second", rows.metrics["timing"]["steps_per_second"])
     yield Scalar("champion/fitness", _number(rows.metrics["champion"]["fitness"]))
-    yield from _of_drawn(rows) if method.drawn else _of_members(rows, method)
+    yield from _of_drawn(rows) if plan.kind.drawn else _of_members(rows, plan.method)
 
 
 def _of_members(rows: Rows, method: Method) -> Iterator[Scalar]:

@@ -30,7 +30,7 @@ class TensorBoard(Recorder):
     """
 
     def start(self, event: Start) -> None:
-        self._run_dir, self._method, self._note = event.run_dir, event.plan.method, event.note
+        self._run_dir, self._plan, self._note = event.run_dir, event.plan, event.note
         self._folder = event.run_dir / "tensorboard"
         self._error: Exception | None = None
         self._told = False
@@ -82,7 +82,7 @@ class TensorBoard(Recorder):
             remove(path)
 
     def _write(self, rows: Rows) -> None:
-        for name, value, member in scalars(rows, self._method):
+        for name, value, member in scalars(rows, self._plan):
             self._writer.add_scalar(name if member is None else f"{name}/member{member}", value, rows.step)
         self._writer.flush()  # or a kill would take minutes of it along
 

@@ -46,7 +46,7 @@ class WandbRuns(Recorder):
 
     def generation(self, event: Generation) -> None:
         points: dict[str, dict[str, float]] = {}
-        for name, value, member in scalars(event.rows, self._resolved.method):
+        for name, value, member in scalars(event.rows, self._resolved):
             if not math.isnan(value):
                 run, name = self._place(name, member)
                 points.setdefault(run, {})[name] = value
