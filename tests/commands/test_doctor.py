@@ -148,7 +148,7 @@ def test_too_little_memory_and_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "free_memory", lambda: 10)
     monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 10}))
     assert [f.mark for f in about(checks.storage)] == ["✗", "✗"]
-    marks = [checks._fits("disk", "some", 100, free).mark for free in (99, 150, 250, None)]
+    marks = [checks.fits("disk", "some", 100, free).mark for free in (99, 150, 250, None)]
     assert marks == ["✗", "!", "✓", "✓"]
 
 
@@ -257,14 +257,14 @@ def test_what_is_tuned_and_what_is_fixed() -> None:
     ],
 )
 def test_ranges_in_strides(explore: Any, r: Range, strides: float) -> None:
-    assert checks._strides(r, explore) == pytest.approx(strides)
+    assert checks.strides(r, explore) == pytest.approx(strides)
 
 
 def test_values_that_exploration_cannot_leave() -> None:
     def doubling(key: Any, hyper: Any, space: Any, uid: Any) -> Any:
         return {name: x * 2 for name, x in hyper.items()}
 
-    found = list(checks._unmoved({"epochs": Range(0, 3, integer=True)}, doubling))
+    found = list(checks.unmoved({"epochs": Range(0, 3, integer=True)}, doubling))
     assert [text for _, _, text in found] == ["exploration cannot leave 0"]
 
 

@@ -124,7 +124,7 @@ def test_the_device_environment_itself_is_filmed(run_of: Callable[..., Path], tm
 
 
 def test_gymnasium_draws_the_state_of_its_twin() -> None:
-    renderer = renderers._twin("CartPole-v1", {})
+    renderer = renderers.RENDERERS["gymnax"]("CartPole-v1", {})
     state = type("State", (), {"x": 2.0, "x_dot": 0.0, "theta": 0.0, "theta_dot": 0.0})
     right = renderer.render(state, np.zeros(4)).astype(int)
     state.x = -2.0
@@ -173,7 +173,7 @@ def test_robots_of_playground_are_drawn_as_they_stand() -> None:
     import mujoco
 
     try:
-        renderer = renderers._playground("CartpoleBalance", {})
+        renderer = renderers.RENDERERS["playground"]("CartpoleBalance", {})
     except BadInput:
         pytest.skip("this machine cannot draw without a screen")
     data = mujoco.MjData(robot("CartpoleBalance", {}).mj_model)
@@ -358,7 +358,7 @@ def test_what_is_no_picture(drawn: Any, said: Said) -> None:
 @pytest.mark.parametrize("name", ["film.gif", "film.mp4"])
 def test_pictures_that_change_their_size(name: str, tmp_path: Path, said: Said) -> None:
     pictures = [np.zeros((height, 16, 3), np.uint8) for height in (16, 32)]
-    with pytest.raises(BadInput) as error, play._film(tmp_path / name, 10.0) as append:
+    with pytest.raises(BadInput) as error, play.film_file(tmp_path / name, 10.0) as append:
         for picture in pictures:
             append(picture)
     said(error.value)

@@ -229,9 +229,10 @@ def test_of_ones_own(tmp_path: Path, ill: str) -> None:
 def test_copies_that_cannot_rest_play_on(said: Said) -> None:
     """And where they can, but fail, the environment is named."""
     env = f"{HERE}:own"
-    vector = guarded(own("vector step"), env).open(2, None)
+    made = OwnVector("vector step", 2)
+    vector = guarded(own("vector step")._replace(open=lambda n, objective: made), env).open(2, None)
     vector.rest(np.array([True, False]))
-    vector._vector.rest = lambda copies: vector._vector.fail("vector step")
+    made.rest = lambda copies: made.fail("vector step")  # type: ignore[attr-defined]
     with pytest.raises(BadInput) as error:
         vector.rest(np.array([True, False]))
     said(error.value)

@@ -21,7 +21,7 @@ from support.tiny import member, same
 
 from shoal.commands.retrain import replay
 from shoal.core.evolution import Decision
-from shoal.core.keys import jax_key, stream
+from shoal.core.keys import derive, jax_key, stream
 from shoal.core.spec import Discrete, Spec
 from shoal.environments import registry
 from shoal.environments.device import DeviceEnvironment, with_values
@@ -102,6 +102,7 @@ class Start(NamedTuple):
 
     shard: Any
     train: Callable[[list[float]], Any]
+    agent: Any
 
 
 @pytest.fixture(scope="module", params=SHORT)
@@ -114,7 +115,7 @@ def start(request: pytest.FixtureRequest) -> Iterator[Start]:
         metrics = parts.shard.train(0, 4, 4)
         return jax.device_get(parts.shard.population.members), metrics["episode/return"]
 
-    yield Start(parts.shard, train)
+    yield Start(parts.shard, train, parts.agent)
     parts.shard.close()
 
 
@@ -145,8 +146,8 @@ def test_fitness_is_measured_in_the_environment_as_it_is(start: Start) -> None:
     shard = start.shard
     shard.evaluate(0)
     measured = shard.cards().fitness
-    population, agent = shard.population, shard._agent
-    keys = jax.random.split(jax_key(shard._key(0, "evaluate")), 2)
+    population, agent = shard.population, start.agent
+    keys = jax.random.split(jax_key(derive((0,), 0, "evaluate")), 2)
     for row in range(4):
         learned, returns = member(population.members.learned, row), []
         for key in stream(keys, "reset"):

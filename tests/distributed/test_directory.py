@@ -171,7 +171,7 @@ def test_a_name_that_was_given_back(join, tmp_path):
 
 def test_the_lease_of_a_process_of_this_machine_that_is_gone(join, tmp_path):
     """SIGKILL leaves the lease behind; nobody has to wait for it."""
-    left_behind(tmp_path / "leases" / "a", lease._realm())
+    left_behind(tmp_path / "leases" / "a", lease.realm_here())
     assert not join("a").notes
 
 
@@ -187,8 +187,8 @@ def left_behind(file: Path, realm: str) -> None:
 def test_a_process_that_cannot_be_seen_from_here_is_watched(join, clock, tmp_path, monkeypatch, theirs):
     """Containers may share the name of their machine; a process id says nothing of who is alive in another one."""
     if theirs == "nobody can tell":
-        monkeypatch.setattr(lease, "_realm", lambda: lease.UNKNOWN)
-    boot, _, namespace = lease._realm().partition(":")
+        monkeypatch.setattr(lease, "realm_here", lambda: lease.UNKNOWN)
+    boot, _, namespace = lease.realm_here().partition(":")
     realms = {"another container": f"{boot}:{namespace}0", "another start": f"0{boot}:{namespace}"}
     left_behind(tmp_path / "leases" / "a", realms.get(theirs, lease.UNKNOWN))
     worker = join("a")

@@ -526,11 +526,11 @@ def test_default_run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.chdir(tmp_path)
     plan = make_plan(tiny())
     given = plan._replace(experiment=replace(plan.experiment, env="gym:ALE/Pong-v5", seed=3))
-    assert start._free_place(given) == Path("runs/ALE-Pong-v5-ppo-3")
+    assert start.free_place(given) == Path("runs/ALE-Pong-v5-ppo-3")
     (tmp_path / "runs/ALE-Pong-v5-ppo-3").mkdir(parents=True)
-    assert start._free_place(given) == Path("runs/ALE-Pong-v5-ppo-3-2")
+    assert start.free_place(given) == Path("runs/ALE-Pong-v5-ppo-3-2")
     task = replace(given.experiment, agent="rl_games:tasks/pong.yaml")
-    assert start._free_place(given._replace(experiment=task)) == Path("runs/ALE-Pong-v5-pong-3")
+    assert start.free_place(given._replace(experiment=task)) == Path("runs/ALE-Pong-v5-pong-3")
 
 
 def test_missing_extra(monkeypatch: pytest.MonkeyPatch, said: Said) -> None:

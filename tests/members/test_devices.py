@@ -214,7 +214,7 @@ def test_each_process_takes_a_gpu_of_its_own(monkeypatch, tmp_path, visible, exp
 def test_jax_that_has_begun_with_one_device_is_warned_of(monkeypatch, tmp_path):
     machine = Machine(monkeypatch, tmp_path, cores=4)
     begun = "import jax, warnings; jax.devices(); warnings.simplefilter('error')\n"
-    code = begun + "from shoal.members import devices; devices._own_cores = lambda *_: 4; devices.prepare()"
+    code = begun + "from shoal.members import devices; devices.usable_cores = lambda: [0, 1, 2, 3]; devices.prepare()"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"XLA_FLAGS": ""}
     )

@@ -78,11 +78,10 @@ def test_what_was_not_used_for_longest_makes_room(tmp_path: Path) -> None:
 
 
 def test_a_bound_of_the_users_is_left_to_jax(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_programs, "_open", lambda path: path)
-    assert isinstance(kept_programs._opened(str(tmp_path), None)[0], Entries)
-    assert kept_programs._opened("gs://somewhere", None) == "gs://somewhere"
+    opened = compilation_cache.get_file_cache  # as the tests have set it: `keep_whole`
+    assert isinstance(opened(str(tmp_path))[0], Entries)
     jax.config.update("jax_compilation_cache_max_size", 10)
     try:
-        assert kept_programs._opened(str(tmp_path), None) == str(tmp_path)
+        assert not isinstance(opened(str(tmp_path))[0], Entries)
     finally:
         jax.config.update("jax_compilation_cache_max_size", -1)

@@ -32,7 +32,7 @@ def keys(**changes: Any) -> dict[str, Any]:
         share(patch)
         shard = plan.kind.shard(plan.members(), plan.setup)
     holders = (shard, shard.rollouts)
-    return {n: x._key for holder in holders for n, x in vars(holder).items() if isinstance(x, SharedProgram)}
+    return {n: x.key for holder in holders for n, x in vars(holder).items() if isinstance(x, SharedProgram)}
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ def test_the_bar_never_runs_backwards() -> None:
 
     def share() -> float:
         with (console := Screen(file=StringIO(), width=100)).capture() as shown:
-            console.print(display._view())
+            console.print(display.view())
         return float(shown.get().split("%")[0].split()[-1])
 
     for generation in range(2):
@@ -58,7 +58,7 @@ def test_the_time_left_falls_and_fits_into_a_narrow_terminal(monkeypatch: pytest
         now = seconds
         display.progress(1, phase, 0.1)
         with console.capture() as shown:
-            console.print(display._view())
+            console.print(display.view())
         told.append(shown.get().splitlines()[-1].partition("% ")[2].strip())
 
     show(50, "train")

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from support.runs import Signals, curves, flags, shoal, tiny
 
+from shoal.records import tensorboard
 from shoal.records.tensorboard import TensorBoard
 from shoal.run.loop import resume, train
 
@@ -23,7 +24,7 @@ def test_what_keeps_it_from_writing_is_told_once(tmp_path: Path, monkeypatch: py
     def full(*arguments: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(TensorBoard, "_write", full)
+    monkeypatch.setattr(tensorboard, "scalars", full)
     assert train(tiny(run, generations=3), [heard, TensorBoard()]).summary["status"] == "done"
     assert heard.notes == ["no more curves are written: No space left on device"]
     outcome = shoal(*flags(tmp_path / "other", "--quiet"))
@@ -33,19 +34,19 @@ def test_what_keeps_it_from_writing_is_told_once(tmp_path: Path, monkeypatch: py
 
 def test_after_an_error_there_are_no_gaps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What came after it is written on resume, in order."""
-    run, write, calls = tmp_path / "run", TensorBoard._write, []
+    run, points, calls = tmp_path / "run", tensorboard.scalars, []
 
-    def hiccup(*arguments: Any) -> None:
+    def hiccup(*arguments: Any) -> Any:
         calls.append(arguments)
         if len(calls) == 2:
             raise ValueError("only once")
-        write(*arguments)
+        return points(*arguments)
 
-    monkeypatch.setattr(TensorBoard, "_write", hiccup)
+    monkeypatch.setattr(tensorboard, "scalars", hiccup)
     heard = Signals(9, "never")
     train(tiny(run, generations=3), [heard, TensorBoard()])
     assert len(calls) == 2 and heard.notes[0].startswith("no more curves are written: ValueError: only once")
-    monkeypatch.setattr(TensorBoard, "_write", write)
+    monkeypatch.setattr(tensorboard, "scalars", points)
     resume(run, generations=4, recorders=[TensorBoard()])
     assert [step for step, _ in curves(run)["fitness/member0"]] == [64, 128, 192, 256]
 

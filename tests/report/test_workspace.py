@@ -214,4 +214,4 @@ def test_a_worker_whose_files_say_nothing_of_use(tmp_path: Path, name: str, text
         write_run(tmp_path / "workers" / worker, population=4, generations=3)
     (tmp_path / "workers" / "a" / name).write_text(text)
     assert write_report(tmp_path).read_text().startswith("<!")
-    Screen(file=StringIO()).print(workspace._view(tmp_path))
+    Screen(file=StringIO()).print(workspace.view(tmp_path))

@@ -17,13 +17,13 @@ from shoal.rl import batching
 from shoal.rl.batching import in_parts, per_member, repeat, when
 from shoal.rl.independent import independent
 
-FORMS = {"one by one": True, "batched": False}
+FORMS = {"one by one": "cpu", "batched": "gpu"}
 SIZES = (1, 2, 3, 5, 8, 9)
 
 
 @pytest.fixture(params=FORMS)
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(batching, "_one_by_one", lambda: FORMS[request.param])
+    monkeypatch.setattr(jax, "default_backend", lambda: FORMS[request.param])
     return request.param
 
 
@@ -52,12 +52,6 @@ def lifted(function: Callable) -> Callable:
         return nothing, function(*arguments)
 
     return jax.jit(jax.vmap(lambda *arguments: per_member(stateless)((), *arguments)[1]))
-
-
-def test_where_members_go_one_by_one(monkeypatch):
-    for backend, expected in (("cpu", True), ("gpu", False), ("tpu", False)):
-        monkeypatch.setattr(jax, "default_backend", lambda backend=backend: backend)
-        assert batching._one_by_one() is expected
 
 
 def test_per_member(form):
@@ -304,4 +298,4 @@ def test_sums_over_parts_of_a_batch(form: str, images: int, rows: int, parts: in
     found = jax.jit(in_parts(sums, rows))(weights, batch)
     np.testing.assert_allclose(found["value"], (batch @ weights).sum(), atol=1e-5)
     np.testing.assert_allclose(found["square"], (batch**2).sum(0), rtol=1e-5)
-    assert set(sizes) == {images // parts if FORMS[form] else images}
+    assert set(sizes) == {images // parts if form == "one by one" else images}

@@ -101,7 +101,7 @@ def share(patch: pytest.MonkeyPatch) -> None:
     ) -> Any:
         made = make(layout, function, *members, out=out, donate=donate)
         key = make.__name__, fingerprint(function), repr((members, out, donate)), layout.devices
-        return SharedProgram(made._function, made._mesh, key)
+        return SharedProgram(made.function, made.mesh, key)
 
     patch.setattr(Layout, "program", lambda layout, *given, **options: keyed(program, layout, *given, **options))
     patch.setattr(Layout, "gather", lambda layout, *given, **options: keyed(gather, layout, *given, **options))
@@ -114,13 +114,13 @@ class SharedProgram(Program):
 
     def __init__(self, function: Any, mesh: Any, key: Any):
         super().__init__(function, mesh)
-        self._key = key
+        self.key = key
 
     def _same(self, arguments: Any) -> Program:
         leaves, structure = jax.tree.flatten(arguments)
         shapes = tuple((np.shape(x), str(getattr(x, "dtype", type(x)))) for x in leaves)
-        own = Program(self._function, self._mesh)
-        return self.programs.setdefault((self._key, str(structure), shapes), own)
+        own = Program(self.function, self.mesh)
+        return self.programs.setdefault((self.key, str(structure), shapes), own)
 
     def compile(self, *arguments: Any) -> None:
         program = self._same(arguments)

@@ -126,12 +126,12 @@ def storage(plan: Plan) -> Iterator[Finding]:
     need = max(changing, COPIES_TO_SAVE * members)
     own = f", their replay memories ({readable(replay)})" if replay else ""
     text = f"about {readable(need)} for members{own} and rollouts ({readable(rollout)} of each member)"
-    yield _fits("memory", text, need, free_memory())
+    yield fits("memory", text, need, free_memory())
     checkpoint = state + members // n  # the champion
     need = (e.checkpoint.keep + 1) * checkpoint + e.generations * n * 1000  # the lines of the records
     kept = f"{many(e.checkpoint.keep, 'checkpoint')} of {readable(checkpoint)}"
     text = f"about {readable(need)} for {kept} and the records"
-    yield _fits("disk", text, need, shutil.disk_usage(_folder(plan)).free)
+    yield fits("disk", text, need, shutil.disk_usage(_folder(plan)).free)
 
 
 def processes(plan: Plan) -> Iterator[Finding]:
@@ -169,7 +169,7 @@ def _folder(plan: Plan) -> Path:
     return folder
 
 
-def _fits(topic: str, text: str, need: float, free: float | None) -> Finding:
+def fits(topic: str, text: str, need: float, free: float | None) -> Finding:
     if free is None:
         return fine(topic, text)
     say = problem if need > free else doubt if need > free / 2 else fine
@@ -262,13 +262,13 @@ def hyperparameters(plan: Plan) -> Iterator[Finding]:
             yield doubt(name, f"start = {r.start:g} lies at a bound: half of all perturbations come back from it")
         if r.low is not None and r.high is not None and not r.low <= default <= r.high:
             yield doubt(name, f"the usual value {default:g} lies outside [{r.low:g}, {r.high:g}]")
-        if explore is not None and _strides(r, explore) < 1:
+        if explore is not None and strides(r, explore) < 1:
             yield doubt(name, f"[{r.low:g}, {r.high:g}] is narrower than one perturbation: values jump about")
     if explore is not None and not keeps:
-        yield from _unmoved(space, explore)
+        yield from unmoved(space, explore)
 
 
-def _unmoved(space: dict[str, Range], explore: Explore) -> Iterator[Finding]:
+def unmoved(space: dict[str, Range], explore: Explore) -> Iterator[Finding]:
     """Which values exploration leaves where they are, however often it is asked."""
     uid = np.arange(16)
     hyper = {name: sample(r, uid / len(uid)) for name, r in space.items()}
@@ -281,7 +281,7 @@ def _unmoved(space: dict[str, Range], explore: Explore) -> Iterator[Finding]:
             yield doubt(name, f"exploration cannot leave {x[moves == 0][0]:g}")
 
 
-def _strides(r: Range, explore: Explore) -> float:
+def strides(r: Range, explore: Explore) -> float:
     """The width of a range in units of the largest perturbation."""
     if r.low is None or r.high is None:
         return math.inf

@@ -120,7 +120,7 @@ def _writer(video: Path, environment: Rendered) -> Iterator[Callable[[Any], None
     try:
         video.parent.mkdir(parents=True, exist_ok=True)
         if environment.page is None:
-            with _film(video, environment.rate) as append:
+            with film_file(video, environment.rate) as append:
                 yield append
         else:
             states: list[Any] = []
@@ -131,7 +131,7 @@ def _writer(video: Path, environment: Rendered) -> Iterator[Callable[[Any], None
 
 
 @contextmanager
-def _film(video: Path, rate: float) -> Iterator[Callable[[np.ndarray], None]]:
+def film_file(video: Path, rate: float) -> Iterator[Callable[[np.ndarray], None]]:
     import imageio.v2 as imageio
 
     suffix = video.suffix.lower()

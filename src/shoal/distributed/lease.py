@@ -35,7 +35,7 @@ class Lease:
     def __init__(self, path: Path, pause: Callable[[], None], note: Callable[[str], None]):
         """Raises BadInput when another process works under this name. `pause` and `note`: see `Workspace`."""
         self._path = path
-        self._mine = f"{socket.gethostname()} {os.getpid()} {_realm()} {uuid.uuid4().hex}"
+        self._mine = f"{socket.gethostname()} {os.getpid()} {realm_here()} {uuid.uuid4().hex}"
         while not create_file(path, self._mine.encode()):
             self._break(pause, note)
         self._file = open_descriptor(
@@ -67,7 +67,7 @@ class Lease:
         """Remove the lease of a process that has ended. Raises BadInput when it has not."""
         holder = read_or_nothing(self._path)
         host, pid, realm = (*holder.split(), "", "", "")[:3]
-        if not (realm == _realm() != UNKNOWN and re.fullmatch("[0-9]{1,9}", pid) and not _alive(int(pid))):
+        if not (realm == realm_here() != UNKNOWN and re.fullmatch("[0-9]{1,9}", pid) and not _alive(int(pid))):
             note(f"worker {self._path.name} may be at work on {host or 'another machine'}: watching for {PATIENCE:g} s")
             before, began = self._moved(), time.monotonic()
             while time.monotonic() - began < PATIENCE and before is not None:
@@ -103,7 +103,7 @@ class Lease:
                 os.utime(self._file)
 
 
-def _realm() -> str:
+def realm_here() -> str:
     """Where a process id means what it means here: this start of this machine, and this namespace of process ids.
 
     The name of the machine does not tell that: containers may share it, and see nothing of one another's processes.

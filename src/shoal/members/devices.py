@@ -86,11 +86,11 @@ class Layout:
         devices = jax.devices()
         groups = members // side_by_side
         count = 1 if together else max(d for d in range(1, len(devices) + 1) if groups % d == 0)
-        self._mesh = Mesh(np.array(devices[:count]), (AXIS,))
+        self.mesh = Mesh(np.array(devices[:count]), (AXIS,))
 
     @property
     def devices(self) -> int:
-        return self._mesh.size
+        return self.mesh.size
 
     def place(self, tree: PyTree, members: PyTree = True) -> PyTree:
         """Put a tree on the devices: each member's leaves on its own, or all of it on every device."""
@@ -112,17 +112,17 @@ class Layout:
         """
         if self.devices > 1:
             specs = jax.tree.map(_spec, (members, out))
-            function = jax.shard_map(function, mesh=self._mesh, in_specs=specs[0], out_specs=specs[1], check_vma=False)
+            function = jax.shard_map(function, mesh=self.mesh, in_specs=specs[0], out_specs=specs[1], check_vma=False)
         return self.gather(function, *members, out=out, donate=donate)
 
     def gather(self, function: Callable, *members: PyTree, out: PyTree = True, donate: tuple[int, ...] = ()) -> Program:
         """Compile a function that moves data between members, and so between devices."""
         shardings, result = self._shardings(members), self._shardings(out)
         jitted = jax.jit(function, in_shardings=shardings, out_shardings=result, donate_argnums=donate)
-        return Program(jitted, self._mesh)
+        return Program(jitted, self.mesh)
 
     def _shardings(self, members: PyTree) -> PyTree:
-        return jax.tree.map(lambda m: NamedSharding(self._mesh, _spec(m)), members)
+        return jax.tree.map(lambda m: NamedSharding(self.mesh, _spec(m)), members)
 
 
 def _spec(members: bool) -> PartitionSpec:
@@ -133,7 +133,7 @@ class Program:
     """A jitted function, traced and compiled once, at its first call; other shapes are an error, not a retrace."""
 
     def __init__(self, function: Any, mesh: Mesh):
-        self._function, self._mesh = function, mesh
+        self.function, self.mesh = function, mesh
         self._compiled: Any = None
         self._lock = threading.Lock()
         self.compiling = (0.0, 0.0)  # from when to when, on the clock of time.perf_counter
@@ -143,8 +143,8 @@ class Program:
         with self._lock:
             if self._compiled is None:
                 start = time.perf_counter()
-                with jax.set_mesh(self._mesh):
-                    self._compiled = self._function.lower(*arguments).compile()
+                with jax.set_mesh(self.mesh):
+                    self._compiled = self.function.lower(*arguments).compile()
                 self.compiling = (start, time.perf_counter())
 
     def __call__(self, *arguments: PyTree) -> Any:

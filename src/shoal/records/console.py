@@ -79,7 +79,7 @@ class Display(Recorder):
                 "dim",
             )
         if not self._quiet and self._console.is_terminal:
-            self._live = Live(self._view(), console=self._console, refresh_per_second=8, transient=False)
+            self._live = Live(self.view(), console=self._console, refresh_per_second=8, transient=False)
             self._live.start()
 
     def progress(self, generation: int, phase: str, fraction: float) -> None:
@@ -88,7 +88,7 @@ class Display(Recorder):
         # Training is what takes the time: once it is done, its share of the bar stays until the generation ends.
         self._fraction = {"train": fraction, "champion": 0.0}.get(phase, 1.0)
         if self._live is not None:
-            self._live.update(self._view())
+            self._live.update(self.view())
 
     def generation(self, event: Generation) -> None:
         self._done, self._fraction, self._ended = event.generation + 1, 0.0, time.monotonic()
@@ -101,7 +101,7 @@ class Display(Recorder):
         )
         self._rows = [*self._rows[-ROWS + 1 :], row]
         if self._live is not None:
-            self._live.update(self._view())
+            self._live.update(self.view())
         else:
             told = {**dict(zip(self._headings(), row, strict=True)), "left": _clock(self._left())}
             self._say("  ".join(f"{name} {value}" for name, value in told.items()))
@@ -119,10 +119,10 @@ class Display(Recorder):
     def finish(self, result: dict[str, Any] | None) -> None:
         if self._live is not None:
             self._phase = ""
-            self._live.update(self._view())
+            self._live.update(self.view())
             self._live.stop()
 
-    def _view(self) -> Group:
+    def view(self) -> Group:
         table = Table(box=None, pad_edge=False, header_style="dim")
         for name in self._headings():
             if name == "copies":

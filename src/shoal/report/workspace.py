@@ -69,17 +69,17 @@ def watch_workspace(path: Path, console: Screen) -> None:
     if not is_workspace(path):
         raise BadInput(f"{path} is not a workspace that workers share; --watch has nothing to show")
     try:
-        with interruptible() as attend, Live(_view(path), console=console, refresh_per_second=4) as live:
+        with interruptible() as attend, Live(view(path), console=console, refresh_per_second=4) as live:
             while True:
                 for _ in range(40):
                     attend()
                     time.sleep(GLANCE / 40)
-                live.update(_view(path))
+                live.update(view(path))
     except KeyboardInterrupt:
         console.print()
 
 
-def _view(path: Path) -> Table:
+def view(path: Path) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim", title=str(path), title_justify="left")
     for name in ("worker", "generation", "best", "median", "worst", "copies", "of others", "steps/s", "state"):
         table.add_column(name, justify="left" if name in ("worker", "state") else "right", no_wrap=True)

@@ -106,7 +106,7 @@ def _take_place(plan: Plan, control: Control, held: ExitStack) -> Path:
     """Keep other processes out of the run's directory: the one that was asked for, or the next free one."""
     asked = plan.experiment.run_dir
     while True:
-        path = Path(asked or _free_place(plan))
+        path = Path(asked or free_place(plan))
         try:
             lock = Lock(path, control.note, exist_ok=asked is not None)
         except OSError as error:
@@ -117,7 +117,7 @@ def _take_place(plan: Plan, control: Control, held: ExitStack) -> Path:
         return path
 
 
-def _free_place(plan: Plan) -> Path:
+def free_place(plan: Plan) -> Path:
     """runs/ENVIRONMENT-AGENT-SEED, with a number behind it when that is taken; METHOD where it tunes nothing."""
     e = plan.experiment
     env = e.env_name.partition(":")[2] or str(e.env)
