@@ -27,7 +27,7 @@ from shoal.core.errors import BadInput
 from shoal.core.evolution import ChampionSoFar
 from shoal.core.interrupts import BAD_INPUT, DONE
 from shoal.experiment.files import load
-from shoal.experiment.plan import make_plan
+from shoal.experiment.plan import planned
 from shoal.experiment.trust import open_run
 from shoal.report.page import write_report
 from shoal.report.run import print_schedule
@@ -148,14 +148,12 @@ def mutations_of(texts: list[str]) -> st.SearchStrategy[bytes]:
 def test_mutated_experiments(tmp_path: Path, examples: int) -> None:
     """They are read, and what is read is planned."""
 
-    def planned(data: bytes) -> bool:
+    def whole(data: bytes) -> bool:
         (path := tmp_path / "e.yaml").write_bytes(data)
-        plan = (experiment := taken(load, path)) and taken(make_plan, experiment)
-        if plan:
-            plan.kind.close()
-        return plan is not None
+        experiment = taken(load, path)
+        return experiment is not None and taken(planned, experiment) is not None
 
-    assert each(examples, mutations_of(EXPERIMENTS), planned)
+    assert each(examples, mutations_of(EXPERIMENTS), whole)
 
 
 @examples(6, 20)
@@ -201,7 +199,7 @@ def schedule(run: Path) -> Any:
 def resume(run: Path) -> Any:
     """All that is read before a run goes on."""
     experiment = open_run(run, trust_code=False)
-    make_plan(experiment).kind.close()
+    planned(experiment)
     files = RunDirectory(run, experiment.checkpoint.keep, Staging(run, "resume"))
     notes: list[str] = []
     state, manifest = files.checkpoints.load(files.checkpoints.newest(notes.append), PARTS)

@@ -67,7 +67,7 @@ def mutated_text(draw: Random, text: str) -> bytes:
     for _ in range(draw.choice((1, 1, 2, 3))):
         text = draw.choice((_line, _line, _value, _value, _value, _name, _nest, _alias))(draw, text)
     data = text.encode("utf-8", "surrogatepass")
-    return data if draw.randrange(5) else mutated_bytes(draw, data)
+    return data if draw.randrange(5) < 4 else mutated_bytes(draw, data)
 
 
 def mutated_bytes(draw: Random, data: bytes) -> bytes:
@@ -157,12 +157,12 @@ def _line(draw: Random, text: str) -> str:
     lines = text.split("\n")
     i, j = draw.randrange(len(lines)), draw.randrange(len(lines))
     kind = draw.randrange(6)
-    if kind == 0:
-        lines.insert(j, lines[i])
-    elif kind == 1:
-        del lines[i]
-    elif kind == 2:
+    if kind == 0:  # the simplest: as it was
         lines[i], lines[j] = lines[j], lines[i]
+    elif kind == 1:
+        lines.insert(j, lines[i])
+    elif kind == 2:
+        del lines[i]
     elif kind == 3:
         lines[i] = draw.choice((" ", "  ", "\t", "- ", "# ")) + lines[i]
     elif kind == 4:

@@ -13,7 +13,7 @@ import pytest
 
 from shoal.commands import doctor
 from shoal.experiment.experiment import Experiment
-from shoal.experiment.plan import make_plan
+from shoal.experiment.plan import planned
 from shoal.testing import TrainerContract, checks
 from shoal.testing.trainee import Trainee
 from shoal.trainers.process import Recipe
@@ -116,15 +116,13 @@ def test_what_is_broken_is_found(name):
     ],
 )
 def test_the_doctor_tries_what_an_experiment_changes(name: str, names: set[str], says: str) -> None:
-    plan = make_plan(Experiment(env="none", agent=f"support.trainers:{name}", population=2, interval=40))
-    plan.kind.close()
+    plan = planned(Experiment(env="none", agent=f"support.trainers:{name}", population=2, interval=40))
     (finding,) = doctor.try_trainer(plan, names)
     assert re.match(says, f"{finding.mark} {finding.text}"), finding
 
 
 def test_the_doctor_tells_what_a_trainer_raises_in_the_dry_run() -> None:
-    plan = make_plan(Experiment(env="none", agent="support.trainers:Failing", population=2, interval=40))
-    plan.kind.close()
+    plan = planned(Experiment(env="none", agent="support.trainers:Failing", population=2, interval=40))
     (finding,) = doctor.dry_run(plan)
     assert finding.mark == "✗" and "the simulator is gone" in finding.text, finding
 

@@ -44,15 +44,13 @@ def evaluate(
             raise unknown("--levels", levels, known_levels)
     e = champion.experiment
     _, kind = make_kind(e, method(e.method))
-    try:
+    with closing(kind):
         if kind.spec != champion.spec or not champion.hyper.keys() <= usual(kind.tunable, kind.knobs).keys():
             raise BadInput(f"{run}: its champion was trained by another experiment than its experiment.yaml states")
         measurement = replace(measurement_of(e), episodes=min(episodes, 64))
         with closing(kind.tester(Setup(e.seed, measurement))) as tester, callbacks_blamed(e.env_name):
             key = derive((e.seed,), "evaluate", seed)
             returns = tester.test(champion.learned, champion.hyper, key, episodes, levels or "test")
-    finally:
-        kind.close()
     finite = returns[np.isfinite(returns)]
     if not len(finite):
         raise BadInput(f"{run}: no episode has a return, for rewards or observations of its environment are not finite")

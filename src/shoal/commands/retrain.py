@@ -10,7 +10,7 @@ from typing import Any
 from shoal.core.errors import BadInput
 from shoal.experiment.experiment import Experiment, alone
 from shoal.experiment.files import blame, load, of_run
-from shoal.experiment.plan import make_plan
+from shoal.experiment.plan import planned
 from shoal.experiment.registry import method
 from shoal.experiment.trust import open_run
 from shoal.members.devices import prepare
@@ -92,8 +92,7 @@ def _for_another(
 ) -> list[dict[str, float]]:
     """The schedule that one experiment found, for the agent of another one. Raises BadInput where that has none of it."""
     prepare()
-    plan = make_plan(replace(alone(trained), method="seeds", space={}))
-    plan.kind.close()
+    plan = planned(replace(alone(trained), method="seeds", space={}))
     known, agent = plan.usual, plan.experiment.agent_name
     source, target = (LIVE.get(str(e.agent_name).partition(":")[0], {}) for e in (found, plan.experiment))
     left_out = [name for name in rows[0] if not translate({name: 1.0}, source, known, target)]

@@ -84,6 +84,13 @@ def make_plan(experiment: Experiment, processes: int = 1) -> Plan:
     return Plan(e, method, kind, measurement_of(e), evolver, space, shards, *interval)
 
 
+def planned(experiment: Experiment) -> Plan:
+    """The plan of a run that does not begin here: no process of its trainers is left. Raises BadInput."""
+    plan = make_plan(experiment)
+    plan.kind.close()
+    return plan
+
+
 def _shards(e: Experiment, kind: Kind, processes: int) -> int:
     """How many shards there are. Raises BadInput where there are not enough."""
     shards = e.shards

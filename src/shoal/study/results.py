@@ -18,7 +18,7 @@ from shoal.core.visible import write_csv
 from shoal.core.yaml_text import read_yaml
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import differences, dump, from_dict, of_run
-from shoal.experiment.plan import make_plan
+from shoal.experiment.plan import planned
 from shoal.records.jsonl import read_lines, read_text
 from shoal.report.generalisation import PURPOSES
 from shoal.report.lineage import count, inner, number
@@ -127,9 +127,7 @@ def begun(run: Path, wanted: Experiment) -> bool:
 @cache
 def _resolved(text: str) -> Experiment:
     """An experiment with all its defaults, as the file of its run has it."""
-    plan = make_plan(from_dict(read_yaml(text)))
-    plan.kind.close()
-    return plan.experiment
+    return planned(from_dict(read_yaml(text))).experiment
 
 
 def _end(start: str | None) -> str | None:

@@ -18,7 +18,7 @@ from shoal.core.user_code import call_own, import_from
 from shoal.core.yaml_text import plain
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import of_run
-from shoal.experiment.plan import make_plan
+from shoal.experiment.plan import planned
 from shoal.records.jsonl import read_lines, read_text
 from shoal.report.lineage import number
 
@@ -39,9 +39,7 @@ class RunSequence(ABC):
     def parts(self, e: Experiment) -> list[Experiment]:
         """The runs, as far as they are known before any is made. Raises BadInput."""
         shares = self.shares(e)
-        plan = make_plan(e)
-        plan.kind.close()
-        alone = replace(e, method="seeds", space=plan.space)
+        alone = replace(e, method="seeds", space=planned(e).space)
         seeds = itertools.count(e.seed, FRESH)
         return [
             replace(alone, population=n, generations=g, seed=seed) for (n, g), seed in zip(shares, seeds, strict=False)

@@ -15,7 +15,7 @@ from shoal.core.schema import as_given, build, convert
 from shoal.core.yaml_text import read_yaml, write_yaml
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import blame, from_dict, text_of
-from shoal.experiment.plan import make_plan
+from shoal.experiment.plan import planned
 from shoal.study.sequences import MOST, RunSequence, sequence_of
 
 FORBIDDEN = ("seed", "run_dir", "exchange")  # the study itself sets them
@@ -219,9 +219,7 @@ def _budget(study: Study, task: str, arm: str) -> float:
     with _within(f"arms.{arm}"):
         parts = [experiment] if sequence is None else sequence.parts(experiment)
         for part, alike in groupby(replace(part, seed=experiment.seed) for part in parts):
-            plan = make_plan(part)
-            plan.kind.close()
-            steps = plan.steps or math.nan
+            steps = planned(part).steps or math.nan
             total += steps * part.generations * part.population * len(list(alike))
     return total
 
