@@ -131,6 +131,21 @@ def test_a_network_of_ones_own(tmp_path: Path, said: Said) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("ranks", "wrong"), [(1, {"population": 0}), (2, {"population": 0}), (1, {"env": "CartPol-v1"})]
+)
+def test_what_cannot_be_trained_is_raised_by_every_rank(ranks: int, wrong: dict[str, Any]) -> None:
+    """A program goes on after it, and MPI does not end it."""
+    pytest.importorskip("mpi4py")
+    code = (
+        "from shoal import Experiment, train; from shoal.core.errors import BadInput\n"
+        f"try: train(Experiment(exchange='mpi', **{wrong}))\nexcept BadInput: print(1)"
+    )
+    done = subprocess.run(mpiexec(ranks, sys.executable, "-c", code), capture_output=True, text=True, timeout=120)
+    assert "".join(done.stdout.split()) == "1" * ranks, done.stderr
+
+
+@pytest.mark.slow
 def test_all_ranks_of_mpi_stop_together(tmp_path: Path) -> None:
     pytest.importorskip("mpi4py")
     support = Path(__file__).parents[1]

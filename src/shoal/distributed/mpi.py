@@ -103,6 +103,8 @@ class Mpi:
 
     def fail(self, message: str, code: int) -> None:
         """End every rank, so that none waits for one that has failed."""
+        if self.size == 1:
+            return
         if self.rank:
             time.sleep(1)  # where all ranks fail, only the first message is printed
         print(f"rank {self.rank} of {self.size}: {message}", file=sys.stderr, flush=True)

@@ -25,6 +25,7 @@ from shoal.distributed.synchronous import Evolved, KnownMembers
 from shoal.environments.guard import callbacks_blamed
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import blame, load
+from shoal.experiment.rules import check
 from shoal.experiment.trust import open_run
 from shoal.members.rollouts.episodes import statistics, with_interval
 from shoal.records.generation import Generation
@@ -100,6 +101,7 @@ def _run(
 ) -> Result:
     """One run in one process, open to signals; in the end everything is given back."""
     control = Control([*recorders, *_display(progress), *_asked(experiment)])
+    check(experiment)  # before MPI is there, which an error ends for good
     with (
         on_signal(control.interrupt),
         Processes(experiment, control.attend, control.note) as processes,
