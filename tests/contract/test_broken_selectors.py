@@ -36,7 +36,7 @@ class Crooked:
 
 
 SELECTED = {
-    "raise": "Crooked failed: ZeroDivisionError: of my own (test_broken_selectors.py, line ",
+    "raise": f"{HERE}:Crooked failed: ZeroDivisionError: of my own (test_broken_selectors.py, line ",
     "none": "it gave a NoneType; it must give a Selection",
     "too few": "of 4 members each needs a parent among the 4 rows of the cards",
 }
@@ -63,7 +63,7 @@ def nothing(key: Seed, hyper: dict[str, np.ndarray], space: dict[str, Range], ui
 
 
 EXPLORED = {
-    "explorer": "explorer failed: ZeroDivisionError: of my own (test_broken_selectors.py, line ",
+    "explorer": f"{HERE}:explorer failed: ZeroDivisionError: of my own (test_broken_selectors.py, line ",
     "short": "of 3 members each needs one number as its ",
     "words": "of 3 members each needs one number as its ",
     "nothing": "it gave a dict; it must give a dict of all hyperparameters",
@@ -100,7 +100,7 @@ def test_an_explorer(tmp_path: Path, name: str) -> None:
 
 
 def test_in_python_what_was_raised_is_the_cause(tmp_path: Path) -> None:
-    with pytest.raises(Failed, match="method.select: Crooked failed") as failed:
+    with pytest.raises(Failed, match=f"method.select: {HERE}:Crooked failed") as failed:
         train(tiny(tmp_path / "r", select=Crooked("raise", since=1)))
     assert isinstance(failed.value.__cause__, BadInput)
     cause = failed.value.__cause__.__cause__

@@ -186,7 +186,7 @@ def evolution(plan: Plan) -> Iterator[Finding]:
     select = getattr(method, "select", None)  # of some methods; others decide in their evolver
     if isinstance(method, Schedule):
         rows = many(len(method.rows), "generation")
-        yield fine("schedule", f"{rows} of hyperparameters are followed; no member copies or explores")
+        yield fine("schedule", f"the hyperparameters of {rows} are followed; no member copies or explores")
         return
     if not method.copies:
         yield fine("selection", f"method {e.method_name}: no member copies another")

@@ -60,7 +60,7 @@ def _agree(study: Study, path: Path, file: Path) -> None:
     for task, arm in product(before.all_tasks, before.arms):
         now, then = ((s.base, s.arms.get(arm), s.tasks.get(task)) for s in (study, before))
         if now != then and any((path / key.place).exists() for key in before.runs(task, arm)):
-            what = f"it has runs of {' '.join(filter(None, (task, arm)))} that the file does not describe"
+            what = f"it has runs of arm {arm}{task and f' on task {task}'} that the file does not describe"
             raise BadInput(f"{path} holds another study than {file}: {what}; name a free place with --workspace")
     try:
         path.mkdir(parents=True, exist_ok=True)

@@ -102,7 +102,7 @@ def check_names(field: str, names: Iterable[str], known: Iterable[str]) -> None:
 def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     """The known names most like `name`, best first, whatever their case; none that is much less like it than the best."""
     lower = {k.lower(): k for k in known}
-    found = difflib.get_close_matches(name.lower(), lower, count, 0.5)
+    found = difflib.get_close_matches(name.lower(), lower, count, 0.6)
     likeness = [difflib.SequenceMatcher(None, k, name.lower()).ratio() for k in found]
     return [lower[k] for k, x in zip(found, likeness, strict=True) if x > 0.8 * likeness[0]]
 

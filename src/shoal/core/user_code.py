@@ -50,7 +50,8 @@ def one_line(error: BaseException) -> str:
     here = place.filename == __file__  # raised by what has no lines of its own
     if isinstance(error, (ImportError, SyntaxError)) or (here and isinstance(error, AttributeError)):
         return text
-    return f"{type(error).__name__}: {text}{'' if here else f' ({Path(place.filename).name}, line {place.lineno})'}"
+    kind = type(error).__name__
+    return f"{kind}{text and f': {text}'}{'' if here else f' ({Path(place.filename).name}, line {place.lineno})'}"
 
 
 def call(field: str, what: str, function: Callable, /, *arguments: Any, **options: Any) -> Any:

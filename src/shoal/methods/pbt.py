@@ -130,4 +130,5 @@ def _explored(
 
 
 def _name(part: Select | Explore) -> str:
-    return str(getattr(part, "__qualname__", type(part).__qualname__))
+    kind: Any = part if hasattr(part, "__qualname__") else type(part)
+    return f"{kind.__module__}:{kind.__qualname__}"
