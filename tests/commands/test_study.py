@@ -273,6 +273,31 @@ def test_arms_that_are_sequences_of_runs(tmp_path: Path, monkeypatch: pytest.Mon
     assert times and [began(run) for run in Path().glob("runs/*/0/*") if run.is_dir()] == times
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("base", "arms"),
+    [
+        (SETTINGS, {"pbt": {}, "single": {"population": 1, "method": "seeds"}, "again": {"replay": "pbt"}}),
+        (BANDIT, SEQUENCES),
+    ],
+    ids=["runs", "sequences"],
+)
+@pytest.mark.usefixtures("shared_programs")
+def test_every_arm_ends_with_its_budget(tmp_path: Path, base: dict, arms: dict) -> None:
+    budget, path = 3000, file(tmp_path, base=base | {"budget": 3000}, arms=arms)
+    done = shoal("study", path, "--workspace", tmp_path / "out")
+    assert done.code == 0 and "steps of a run, training + evaluation: " in done.out, done.out + done.err
+    for row in rows(tmp_path / "out"):
+        run = tmp_path / "out/runs" / row["arm"] / row["seed"]
+        last = max(run.glob("[0-9]"), default=run)  # of a sequence
+        *_, before, end = [{"steps": 0, "evaluation_steps": 0}, *lines(last / "metrics.jsonl")]
+        generation = sum(end[name] - before[name] for name in ("steps", "evaluation_steps"))
+        assert budget <= int(row["all_steps"]) < budget + generation
+    before = rows(tmp_path / "out"), sorted((tmp_path / "out/runs").rglob("*"))
+    assert shoal("study", path, "--workspace", tmp_path / "out", "--quiet").code == 0
+    assert (rows(tmp_path / "out"), sorted((tmp_path / "out/runs").rglob("*"))) == before
+
+
 def test_an_optimiser_that_fails_is_told(tmp_path: Path) -> None:
     messages = {
         "Mute": "ask.optimiser: support.optimisers:Mute failed: NotImplementedError",

@@ -5,13 +5,12 @@ from __future__ import annotations
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 from support.runs import ended, tiny
 
-from shoal.methods.pbt import Pbt
+from shoal.experiment.plan import make_plan
 from shoal.records import console as module
 from shoal.records.console import Display
 from shoal.records.recorder import Start
@@ -21,8 +20,7 @@ from shoal.records.screen import Screen
 def test_the_bar_never_runs_backwards() -> None:
     """Through two generations and the last test."""
     display = Display(Screen(file=StringIO(), width=100))
-    plan: Any = SimpleNamespace(experiment=tiny(), method=Pbt(), kind=SimpleNamespace(drawn=False), steps=64)
-    display.start(Start(plan, 1, Path("somewhere"), 0))
+    display.start(Start(make_plan(tiny()), 1, Path("somewhere"), 0))
     seen = []
 
     def share() -> float:
@@ -47,10 +45,7 @@ def test_the_time_left_falls_and_fits_into_a_narrow_terminal(monkeypatch: pytest
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
     console = Screen(file=StringIO(), width=60)
     display = Display(console)
-    plan: Any = SimpleNamespace(
-        experiment=tiny(generations=5), method=Pbt(), kind=SimpleNamespace(drawn=False), steps=64
-    )
-    display.start(Start(plan, 1, Path("somewhere"), 0))
+    display.start(Start(make_plan(tiny(generations=5)), 1, Path("somewhere"), 0))
     told = []
 
     def show(seconds: float, phase: str) -> None:

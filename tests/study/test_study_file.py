@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,8 @@ def test_what_is_refused_when_it_is_read(tmp_path: Path, fields: dict, said: Sai
         {"arms": {"x": {"halving": 2, "population": 1}}},
         {"arms": {"x": {"ask": ASK | {"runs": 5}}}},
         {"arms": {"x": {"ask": ASK, "space": {}}}},
+        {"arms": ARMS | {"x": {"budget": 1000}}},
+        {"arms": {"a": {"budget": 1000}, "b": {"budget": 1011}}},
     ],
     ids=shown,
 )
@@ -126,6 +129,28 @@ def test_what_is_refused_when_it_is_planned(tmp_path: Path, fields: dict, said: 
         trials(study)
         budgets(study)
     said(error.value)
+
+
+def test_budgets_of_all_steps(tmp_path: Path) -> None:
+    """They are alike whatever the generations, of methods whose intervals are episodes too; sequences share them."""
+    arms = ARMS | {"es": {"method": "es"}, "long": {"generations": 9}}
+    arms |= {"halving": {"halving": 2}, "asked": {"ask": ASK | {"runs": 3}}, "again": {"replay": "pbt"}}
+    study = read(file(tmp_path, base={"population": 4, "budget": 6000}, arms=arms))
+    assert set(budgets(study).values()) == {6000}
+    trial = {t.key.arm: t for t in trials(study)}
+    for arm, parts in {
+        "halving": [(4, 2000), (2, 4000), (1, 6000)],
+        "asked": [(1, 2000), (1, 4000), (1, 6000)],
+    }.items():
+        planned = trial[arm].sequence.parts(trial[arm].experiment)
+        assert [(p.population, p.budget) for p in planned] == parts, "of each with those before it"
+    place = tmp_path / "runs"
+    given = trial["halving"].sequence.runs(trial["halving"].experiment, place)
+    for k, (budget, spent) in enumerate([(2000, 2500), (1500, 3600), (1, 40)]):  # the first two spend too much
+        run, part = next(given)
+        assert (run, part.budget) == (place / str(k), budget)
+        run.mkdir(parents=True)
+        (run / "result.json").write_text(json.dumps({"environment_steps": spent - 30, "evaluation_steps": 30}))
 
 
 def test_unlike_budgets_where_they_are_wanted(tmp_path: Path) -> None:

@@ -102,6 +102,41 @@ def test_runs_without_any_fitness_have_no_curve(tmp_path: Path) -> None:
     assert "In no run did a member have a finite fitness." in render(read_results(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [
+        ([(900, 100), (900, 109), (600, 404)], "All arms cost the same"),
+        (
+            [(900, 100), (900, 250), (900, 211)],
+            "low 15%, alike 0 11% more steps than high, evaluation included, although they train for equally many.",
+        ),
+        (
+            [(900, 100), (1400, 100), (900, 100)],
+            "low 50% more steps than high, evaluation included, and do not train for equally many.",
+        ),
+    ],
+)
+def test_what_arms_cost(tmp_path: Path, steps: list[tuple[int, int]], words: str) -> None:
+    """Of each run in the table, of each arm on the page; an arm of which nothing is told is left out."""
+    arms = ["high", "low", "alike 0", "alike 1"]
+    page(tmp_path, arms)
+    for arm, (training, evaluation) in zip(arms, steps, strict=False):
+        for seed in range(10):
+            at = tmp_path / "runs" / arm / str(seed) / "result.json"
+            own = {"environment_steps": training + (-1) ** seed, "evaluation_steps": evaluation - (-1) ** seed}
+            at.write_text(json.dumps(json.loads(at.read_text()) | own))
+    results = read_results(tmp_path)
+    shown = told_in(render(results), "cost")
+    assert words in shown and "|alike 1|" not in shown
+    for arm, (training, evaluation) in zip(arms, steps, strict=False):
+        assert f"|{arm}||||{training:,}||{evaluation:,}||{training + evaluation:,}|" in shown
+    head = render(results).split("<section")[0]
+    assert ("do not cost the same" in head) == ("do not cost the same" in shown) == ("more" in words)
+    with write_runs(results).open(newline="") as text:
+        rows = [row for row in csv.DictReader(text) if row["arm"] == "low"]
+    assert {row["all_steps"] for row in rows} == {str(sum(steps[1]))}
+
+
 def told_in(shown: str, section: str) -> str:
     """The words of a section."""
     return re.sub(r"<[^>]*>", "|", shown[shown.index(f'<section id="{section}"') :].split("</section>")[0])

@@ -52,12 +52,16 @@ def size(plan: Plan) -> Iterator[Finding]:
     """How much there is to do, and whether the interval is what was written."""
     e, steps = plan.experiment, plan.steps
     what, generations = f"{e.population} × {e.agent} on {e.env}", many(e.generations, "generation")
+    if e.budget is not None:
+        generations = f"at most {generations}"
     if not steps:
         episodes = many(plan.measurement.episodes, "episode")
         yield fine("size", f"{what} by {e.method_name}, {generations} of {episodes} each")
         return
-    total = e.population * e.generations * steps
-    yield fine("size", f"{what}, {generations} of {steps:,} steps each, {total:,} steps in all")
+    total = f"{e.population * e.generations * steps:,} steps in all"
+    if e.budget is not None:
+        total = f"{e.budget:,} steps in all, those of evaluations included"
+    yield fine("size", f"{what}, {generations} of {steps:,} steps each, {total}")
     if steps != e.interval:
         say = doubt if steps > 1.25 * e.interval else fine
         rollout = steps // plan.iterations
@@ -128,7 +132,9 @@ def storage(plan: Plan) -> Iterator[Finding]:
     text = f"about {readable(need)} for members{own} and rollouts ({readable(rollout)} of each member)"
     yield fits("memory", text, need, free_memory())
     checkpoint = state + members // n  # the champion
-    need = (e.checkpoint.keep + 1) * checkpoint + e.generations * n * 1000  # the lines of the records
+    need = (e.checkpoint.keep + 1) * checkpoint + e.generations * (
+        1 if plan.kind.drawn else n
+    ) * 1000  # the records' lines
     kept = f"{many(e.checkpoint.keep, 'checkpoint')} of {readable(checkpoint)}"
     text = f"about {readable(need)} for {kept} and the records"
     yield fits("disk", text, need, shutil.disk_usage(_folder(plan)).free)

@@ -115,6 +115,7 @@ def dry_run(plan: Plan) -> Iterator[Finding]:
         short = replace(
             alone(e, e.shards),
             generations=2,
+            budget=None,
             interval=interval if kind else 1,  # of trainers the shortest that they have
             method=at_once,
             final_episodes=1,
@@ -150,8 +151,9 @@ def _speed(plan: Plan, rollouts: int, timings: list[dict[str, float]]) -> Findin
     generation = training + second["evaluate"] + min(first["evolve"], second["evolve"]) + second["record"]
     rounds = math.ceil(e.final_episodes / (e.population * plan.measurement.episodes))
     total = compiling + generation * e.generations + rounds * second["evaluate"]
+    most = "about" if e.budget is None else "at most"
     text = f"{duration(compiling)} to compile, then about {duration(generation)} for a generation"
-    return fine("time", f"{text}, {training / generation:.0%} of it training; the whole run about {duration(total)}")
+    return fine("time", f"{text}, {training / generation:.0%} of it training; the whole run {most} {duration(total)}")
 
 
 def _noise(plan: Plan, rollouts: int, rollout: int, event: Generation) -> Iterator[Finding]:

@@ -151,7 +151,8 @@ def _tell(result: Result, screen: Screen) -> int:
         test = champion["evaluation"]
         told = styled(
             *("champion: ", (scored(test), "bold"), f" on {test['episodes']} fresh episodes "),
-            f"({champion['selection_fitness']:.4g} when selected); {summary['environment_steps']:,} steps in "
+            f"({champion['selection_fitness']:.4g} when selected); {summary['environment_steps']:,} steps "
+            f"and {summary['evaluation_steps']:,} of evaluation in "
             f"{summary['seconds']:.0f} s, {summary['compile_seconds']:.0f} s of them compiling",
         )
         screen.print(told, soft_wrap=True)

@@ -102,6 +102,7 @@ class Flags:
     population: Annotated[Whole, _of("population", "N")] = None
     generations: Annotated[Whole, _of("generations", "N")] = None
     interval: Annotated[Whole, _of("interval", "STEPS")] = None
+    budget: Annotated[Whole, _of("budget", "STEPS")] = None
     select: Annotated[str | None, _of("select", "NAME")] = None
     explore: Annotated[str | None, _of("explore", "NAME")] = None
     seed: Annotated[Whole, _of("seed", "N")] = None

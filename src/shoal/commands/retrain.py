@@ -39,6 +39,7 @@ def follower(
     run_dir: str | None = None,
     population: int = 1,
     generations: int | None = None,
+    budget: int | None = None,
     seed: int | None = None,
     trust_code: bool = False,
     note: Callable[[str], None] = lambda message: None,
@@ -49,6 +50,7 @@ def follower(
 
     file: an experiment whose agent and environment take the place of the run's; the intervals are those of the run
     generations: as many as the schedule has, where not given; more go on with its last values
+    budget: in place of them, as that of an experiment
     trust_code: import what the run names, where it is not Shoal's. note: hears what the user should know
     """
     experiment = open_run(run, trust_code) if file is None else of_run(run)
@@ -79,6 +81,7 @@ def follower(
         alone(trained),
         population=population,
         generations=len(rows) if generations is None else generations,
+        budget=budget,
         interval=experiment.interval,
         method={"name": "schedule", "rows": rows},
         space={},

@@ -8,6 +8,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from rich.live import Live
 from rich.table import Table
@@ -136,7 +137,7 @@ class _Board(Recorder):
         self.failed: set[RunKey] = set()
         self._key: RunKey | None = None
         self._lease: Lease | None = None
-        self._share, self._total = 0.0, 1
+        self._share = 0.0
         self._part, self._parts = 0, 1  # of a run that is a sequence of runs
         self._done: dict[RunKey, RunOutcome] = {}
 
@@ -147,7 +148,7 @@ class _Board(Recorder):
     def begin(self, trial: Trial, lease: Lease) -> None:
         """A run begins, under a lease that must hold."""
         self._key, self._lease, self._share = trial.key, lease, 0.0
-        self._parts = 1 if trial.sequence is None else len(trial.sequence.shares(trial.experiment))
+        self._parts = 1 if trial.sequence is None else len(trial.sequence.parts(trial.experiment))
         with suppress(OSError):
             (self._path / trial.key.failure).unlink()
 
@@ -171,14 +172,15 @@ class _Board(Recorder):
             self._console.print(f"{' '.join(other_key.parts)}: {why}", soft_wrap=True)
 
     def start(self, event: Start) -> None:
-        self._total, self._part = event.plan.experiment.generations, 0
+        self._plan, self._part = event.plan, 0
         if self._parts > 1:
             self._part = int(event.run_dir.name)
 
     def generation(self, event: Generation) -> None:
         if self._lease is not None:
             self._lease.check()
-        self._share = (self._part + (event.generation + 1) / self._total) / self._parts
+        share = self._plan.progress(event.generation + 1, event.steps + event.evaluation_steps)
+        self._share = (self._part + min(share, 1.0)) / self._parts
 
     def done(self, trial: Trial) -> bool:
         """Whether a run is done, by this process or another one. Raises NotOurs."""
@@ -200,8 +202,8 @@ class _Board(Recorder):
         elif trial.replays is not None:
             source, seed = self._path / trial.replays.place, e.seed + FRESH
             # What the source names may be imported: it is the study's, and done.
-            alone = follower(source, population=e.population, generations=e.generations, seed=seed, trust_code=True)
-            yield run, alone
+            how: dict[str, Any] = {name: getattr(e, name) for name in ("population", "generations", "budget")}
+            yield run, follower(source, seed=seed, trust_code=True, **how)
         else:
             yield run, e
 

@@ -12,7 +12,7 @@ from shoal.experiment.registry import in_full, in_short, name_of
 from shoal.trainers.trainers import TrainerProcesses
 
 CHANGEABLE = (  # in a run
-    *("generations", "final_episodes", "checkpoint.every", "checkpoint.keep", "exchange.transfer", "python"),
+    *("generations", "budget", "final_episodes", "checkpoint.every", "checkpoint.keep", "exchange.transfer", "python"),
     *(f"processes.{option.name}" for option in fields(TrainerProcesses)),
 )
 
@@ -104,6 +104,9 @@ class Experiment:
     """how often the population trains, is measured and evolves"""
     interval: int = 8192
     """environment steps of each member per generation, rounded up to whole rollouts"""
+    budget: int | None = None
+    """in place of `generations`: the run ends with the generation in which the steps of all members, those that measure them
+    included, have come to so many"""
     shards: int | None = None
     """groups of members that train together, one after another in each process; by default one per process"""
     exchange: ExchangeSettings = field(default_factory=ExchangeSettings)

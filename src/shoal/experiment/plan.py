@@ -14,7 +14,7 @@ from shoal.environments.measurement import Measurement
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.hyperparameters import check_knobs, with_numbers
 from shoal.experiment.make import make_kind, measurement_of
-from shoal.experiment.rules import OF_KIND, check, refuse
+from shoal.experiment.rules import LIMITS, OF_KIND, check, refuse
 from shoal.members.kind import Kind
 from shoal.members.shard import Setup
 from shoal.methods.method import Method
@@ -60,6 +60,11 @@ class Plan(NamedTuple):
         every = first + np.arange(self.experiment.population).reshape(self.shards, -1)
         return list(np.array_split(every, processes)[process])
 
+    def progress(self, generations: int, steps: int) -> float:
+        """How much of the run is done after so many generations and steps, those of evaluations included; 1: all of it."""
+        e = self.experiment
+        return max(generations / e.generations, 0.0 if e.budget is None else steps / e.budget)
+
 
 def make_plan(experiment: Experiment, processes: int = 1) -> Plan:
     """Check an experiment, and make what it names; nothing is written. Raises BadInput.
@@ -74,6 +79,8 @@ def make_plan(experiment: Experiment, processes: int = 1) -> Plan:
         refuse(OF_KIND, e, method, kind)
         if e.fitness.episodes is None:
             e = replace(e, fitness=replace(e.fitness, episodes=kind.episodes))
+        if e.budget is not None:
+            e = replace(e, generations=_enough(e, e.budget, kind))
         e, space = with_numbers(e, method, kind)
         evolver = method.evolver(space, e.hyper, e.generations)
         check_knobs(e, kind, evolver)
@@ -89,6 +96,12 @@ def planned(experiment: Experiment) -> Plan:
     plan = make_plan(experiment)
     plan.kind.close()
     return plan
+
+
+def _enough(e: Experiment, budget: int, kind: Kind) -> int:
+    """Generations, after which training alone has come to a budget: of whole episodes, were they of one step."""
+    least = e.population * ((e.fitness.episodes or 1) if kind.drawn else e.interval)
+    return min(-(-budget // least), LIMITS["generations"][1])
 
 
 def _shards(e: Experiment, kind: Kind, processes: int) -> int:

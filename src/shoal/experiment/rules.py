@@ -22,6 +22,7 @@ LIMITS = {
     "population": (1, 1_000_000),
     "generations": (1, 99_999_999),
     "interval": (1, INT64),
+    "budget": (1, INT64),
     "seed": (0, INT32),
     "final_episodes": (1, INT32),
     "fitness.episodes": (1, INT32),
@@ -86,6 +87,12 @@ RULES = (
         lambda e, m: _worker(e) and m.renews,
         "method {e.method_name} decides for a whole population, which workers of a directory are not",
         "one process or mpi",
+    ),
+    Rule(
+        "budget",
+        lambda e, m: _worker(e) and e.budget is not None,
+        "workers of a directory do not know what others have spent",
+        "give each its generations",
     ),
     Rule(
         "run_dir",

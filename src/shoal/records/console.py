@@ -47,7 +47,7 @@ class Display(Recorder):
     def start(self, event: Start) -> None:
         plan, run_dir, generation = event.plan, event.run_dir, event.generation
         e, method = plan.experiment, plan.method
-        self._total, self._done = e.generations, generation
+        self._plan, self._total, self._done = plan, e.generations, generation
         self._first, self._began = generation, time.monotonic()
         name = e.method_name
         copies: dict[str, Column] = {"copies": _copies} if method.copies else {}
@@ -57,10 +57,13 @@ class Display(Recorder):
         how = "" if name == Experiment().method_name else f" by {name}"
         number, unit = (plan.steps, "step") if plan.steps else (plan.measurement.episodes, "episode")
         size = f"{number:,} {unit}{'s' * (number > 1)} each"
+        many = f"{e.generations} generation{'s' * (e.generations > 1)}"
+        if e.budget is not None:
+            many = f"{e.budget:,} steps, those of evaluations included, in at most {many}"
         self._say(
             styled(
                 *((f"{e.population} × {e.agent}{how}", "bold"), " on ", (str(e.env), "bold"), ", "),
-                f"{e.generations} generation{'s' * (e.generations > 1)} of {size}, {where} → {run_dir}",
+                f"{many} of {size}, {where} → {run_dir}",
             )
         )
         if plan.steps and plan.steps != e.interval:
@@ -92,6 +95,8 @@ class Display(Recorder):
 
     def generation(self, event: Generation) -> None:
         self._done, self._fraction, self._ended = event.generation + 1, 0.0, time.monotonic()
+        progress = self._plan.progress(self._done, event.steps + event.evaluation_steps)
+        self._total = max(self._done, math.ceil(self._done / progress - 1e-6))  # of a budget, as it looks so far
         if DETERMINANT in event.metrics:
             self._columns["determinant"] = _metric(DETERMINANT)
         row = (

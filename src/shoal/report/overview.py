@@ -35,6 +35,8 @@ def overview(run: Run) -> str:
     seconds = number(result.get("seconds", inner(latest, "timing").get("seconds")))
     tests = count(result.get("evaluation_steps", latest.get("evaluation_steps")))
     compiling = number(result.get("compile_seconds"))
+    budget = count(run.experiment.get("budget"))
+    plans = f"until {short(budget)} steps, with tests" if budget > 0 else f"of {text(planned)} planned"
     members = f"member{'s' * (run.population != 1)}{', drawn anew each time' * drawn}"
     members += f" of {many(len(run.workers), 'worker')}" if run.workers else ""
     took = ["of the worker that took longest"] if len(run.workers) > 1 else []
@@ -42,7 +44,11 @@ def overview(run: Run) -> str:
     tested = f"and {short(tests)} for tests{' of the mean' * drawn}" if tests > 0 else "all members together"
     facts = tiles(
         ("Population", text(run.population), members),
-        ("Generations", text(float(done)), f"of {text(planned)} planned" if planned > done else _came_about(run)),
+        (
+            "Generations",
+            text(float(done)),
+            plans if planned > done and result.get("status") != "done" else _came_about(run),
+        ),
         ("Environment steps", short(steps), tested),
         ("Time", duration(seconds), ", ".join(took)),
     )

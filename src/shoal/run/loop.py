@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.core.errors import BadInput
+from shoal.core.errors import BadField, BadInput
 from shoal.core.evolution import ChampionSoFar, Seed
 from shoal.core.interrupts import Failed, Interrupted, on_signal
 from shoal.core.keys import derive
@@ -75,6 +75,8 @@ def resume(
     file = Path(run_dir) / "experiment.yaml"
     experiment = open_run(file.parent, trust_code, **given | {"run_dir": str(run_dir)})
     if generations is not None:
+        if experiment.budget is not None:
+            raise BadField("generations", f"{run_dir} ends with its budget", "give it another one with --set budget=N")
         experiment = replace(experiment, generations=generations)
     if experiment.exchange.name == "directory":
         there = replace(experiment.exchange, workspace=str(_workspace_of(experiment, file.parent)))
@@ -158,10 +160,10 @@ def _generations(c: Context, state: State, saver: ThreadPoolExecutor) -> dict[st
     for recorder in c.control.recorders:
         recorder.start(Start(c.plan, c.devices, c.files.path, state.done, c.control.note))
     try:
-        for generation in range(state.done, c.experiment.generations):
-            before, (state, shared, evolved, event) = state, _live(c, state, generation)
+        while not state.over(c.plan):
+            before, (state, shared, evolved, event) = state, _live(c, state, state.done)
             enough = _record(c, event)
-            stop = shared.stop and state.done < c.experiment.generations
+            stop = shared.stop and not state.over(c.plan)
             if saving is not None:
                 _wait(c, saving)
             saving = _save(c, state, saver, evolved, state.champion is not before.champion, stop or enough)
@@ -200,7 +202,13 @@ def _live(c: Context, state: State, generation: int) -> tuple[State, KnownMember
     if new is not None:
         champion = ChampionSoFar.crowned(shared.cards, new, evolved.champion)
     steps = int(shared.cards.steps.sum())
-    after = state._replace(done=generation + 1, evolution=evolved.evolution, champion=champion, steps=steps)
+    after = state._replace(
+        done=generation + 1,
+        evolution=evolved.evolution,
+        champion=champion,
+        steps=steps,
+        evaluation_steps=shared.evaluation_steps,
+    )
     return after, shared, evolved, _event(c, after, shared, evolved, times, steps - state.steps)
 
 
@@ -221,7 +229,7 @@ def _event(
         explored=explored,
         metrics=shared.metrics | common,
         steps=state.steps,
-        evaluation_steps=shared.evaluation_steps,
+        evaluation_steps=state.evaluation_steps,
         champion=state.champion,
         timing={"seconds": _elapsed(c, state), **phases, "steps_per_second": steps / (times[-1] - times[0])},
     )
@@ -244,7 +252,7 @@ def _save(c: Context, state: State, saver: ThreadPoolExecutor, evolved: Evolved,
     """Write a checkpoint where one is due, and then show the generation to others, in a thread: who is stopped in
     between does not go back behind what others have seen."""
     generation, every = state.done - 1, c.experiment.checkpoint.every
-    due = last or state.done % every == 0 or state.done == c.experiment.generations
+    due = last or state.done % every == 0 or state.over(c.plan)
     parts = to_save(c, state) if due else {}
     totals = Totals(_elapsed(c, state), state.steps, state.champion.about() if state.champion.generation >= 0 else None)
     manifest = asdict(totals) if c.leading else None

@@ -46,7 +46,7 @@ def summarise(
 
     done: generations so far. tested: what the champion's fresh episodes say of it; empty where there is none.
     """
-    experiment, method = plan.experiment, about_method(plan)
+    experiment, method, steps = plan.experiment, about_method(plan), int(cards.steps.sum())
     told = {
         "uid": champion.uid,
         "generation": champion.generation,
@@ -55,7 +55,7 @@ def summarise(
         "hyper": champion.hyper,
     }
     return {
-        "status": "done" if done == experiment.generations else "stopped",
+        "status": "done" if plan.progress(done, steps + evaluation_steps) >= 1 else "stopped",
         "env": experiment.env_name,
         "method": method["name"],
         "traits": method["traits"],
@@ -65,7 +65,7 @@ def summarise(
         "seed": experiment.seed,
         "fitness": {str(u): finite_or_none(f) for u, f in zip(cards.uid, cards.fitness, strict=True)},
         "champion": told if tested else None,
-        "environment_steps": int(cards.steps.sum()),
+        "environment_steps": steps,
         "evaluation_steps": evaluation_steps,
         "seconds": seconds,
         "compile_seconds": compile_seconds,

@@ -72,7 +72,12 @@ class State(NamedTuple):
     evolution: PyTree  # of the evolver
     champion: ChampionSoFar = ChampionSoFar()
     steps: int = 0  # environment steps of all members
+    evaluation_steps: int = 0  # those that only measured them
     earlier: float = 0.0  # seconds of this run before it was resumed
+
+    def over(self, plan: Plan) -> bool:
+        """Whether the run has come to its end."""
+        return plan.progress(self.done, self.steps + self.evaluation_steps) >= 1
 
 
 def enter(experiment: Experiment, control: Control, processes: Processes, held: ExitStack) -> Context:
@@ -191,17 +196,21 @@ def _load(c: Context, generation: int, first: State) -> State:
     """The state after a generation, from its checkpoint."""
     run_dir = c.files.path
     parts, manifest = c.files.checkpoints.load(generation, to_save(c, first, template=True))
-    done, generations = manifest["generation"] + 1, c.experiment.generations
-    if done > generations or (done == generations and (run_dir / "result.json").exists()):
-        raise BadInput(f"{run_dir} has done {done} generations; give it more of them with --generations")
     totals = read_totals(manifest, f"{run_dir}: ")
     champion = ChampionSoFar()
     if totals.champion is not None:
         champion = replace(champion_told(totals.champion, f"{run_dir}: "), learned=parts["run"]["champion"])
     c.shard.restore(parts, manifest["generation"])
+    done, tested = manifest["generation"] + 1, c.members.share({}, False).evaluation_steps
+    over = c.plan.progress(done, totals.steps + tested) >= 1
+    if done > c.experiment.generations or (over and (run_dir / "result.json").exists()):
+        more, budget = "more of them with --generations", c.experiment.budget
+        if budget is not None:
+            more = f"a larger budget than {budget:,} with --set budget=N"
+        raise BadInput(f"{run_dir} has done {done} generations; give it {more}")
     if not c.plan.kind.resumes_exactly:
         c.control.note("host environments cannot be saved: the run goes on with fresh episodes")
-    return State(done, parts["run"]["evolution"], champion, totals.steps, totals.seconds)
+    return State(done, parts["run"]["evolution"], champion, totals.steps, tested, totals.seconds)
 
 
 def to_save(c: Context, state: State, template: bool = False) -> dict[str, PyTree]:

@@ -21,6 +21,7 @@ from shoal.report.overview import tiles
 from shoal.report.page import document
 from shoal.report.words import many, text
 from shoal.study import statistics
+from shoal.study.cost import costs, unlike
 from shoal.study.figures import IntervalRow, curves, levels, looks_of, profile, rows_drawn
 from shoal.study.results import FILE, Results, read_results, write_runs
 
@@ -117,6 +118,8 @@ def _header(c: Comparison, name: str) -> str:
     if not told:
         told = "No two arms are told apart." if c.pairs else "There are too few runs to compare arms."
     notice = f'<p class="notice">{escape(_missing(c))} <a href="#runs">Which and why</a>.</p>' if failed else ""
+    if unequal := " ".join(unlike(costs(results))):
+        notice += f'<p class="notice">{escape(unequal)} <a href="#cost">How many</a>.</p>'
     return (
         f'<p class="eyebrow">Report of a study <span class="status {state.split()[-1]}">{state}</span></p>'
         f'<h1>{escape(name)}</h1>{notice}<p class="abstract">{escape(told)}</p>{facts}'
@@ -141,6 +144,7 @@ def _sections(c: Comparison) -> Iterator[tuple[str, str, str, str]]:
         of_scores += f" With fewer than {FEW} seeds it is too narrow."
     yield "scores", "Scores", of_scores, _scores(c)
     yield "pairs", "Who is better", "Every arm against every other, corrected for their number.", _pairs(c)
+    yield "cost", "Cost", "Environment steps of a run, without its champion’s last test.", _cost(c.results)
     drawn = "".join(curves(c.results, task) for task in c.results.study.all_tasks)
     yield "curves", "Curves", "How fast each arm learned.", drawn
     if any(o.on_levels for o in c.results.outcomes.values()):
@@ -216,12 +220,22 @@ def _against(c: Comparison) -> str:
     return charts.heat(np.abs(2 * chances - 1), names, numbers, told, "Chances of arms against each other.", words)
 
 
+def _cost(results: Results) -> str:
+    if not (found := costs(results)):
+        return '<p class="empty">No run tells it.</p>'
+    title, heads = "What each arm cost", ["arm", "task", "training steps", "evaluation steps", "all steps"]
+    rows = [[x.arm, x.task, *(f"{steps:,.0f}" for steps in (x.training, x.evaluation, x.all))] for x in found]
+    finding = " ".join(unlike(found)) or "All arms cost the same, evaluation included."
+    reading = "Means over the runs that are done. Evaluation measures members in each generation, and is not free."
+    return figure(title, finding, reading, charts.table(heads, rows, title))
+
+
 def _runs(results: Results) -> str:
-    heads = ["arm", "task", "seed", "score", "± error", "when selected", "training steps", "seconds"]
+    heads = ["arm", "task", "seed", "score", "± error", "when selected", "training steps", "all steps", "seconds"]
     rows = [
         [
             o.row["arm"], o.row["task"], o.row["seed"], o.score, o.row["standard_error"], o.row["selection_fitness"],
-            f"{o.row['environment_steps'] or 0:,}", f"{o.row['seconds'] or 0:.0f}",
+            f"{o.row['environment_steps'] or 0:,}", f"{o.row['all_steps'] or 0:,}", f"{o.row['seconds'] or 0:.0f}",
         ]
         for o in results.outcomes.values()
     ]  # fmt: skip

@@ -23,13 +23,14 @@ from shoal.records.jsonl import read_lines, read_text
 from shoal.report.generalisation import PURPOSES
 from shoal.report.lineage import count, inner, number
 from shoal.report.run import mapping
+from shoal.study.sequences import STEPS
 from shoal.study.study_file import RunKey, Study, read
 
 FILE = "study.yaml"
 KNOWN, NEW = list(PURPOSES)[:2]  # levels on which members are measured in every generation
 COLUMNS = (
     *("task", "arm", "seed", "score", "standard_error", "episodes", "selection_fitness", "population_median"),
-    *("environment_steps", "evaluation_steps", "seconds", "status"),
+    *(*STEPS, "all_steps", "seconds", "status"),
     *PURPOSES,  # what the champion returned on levels of each, where there are levels
 )
 FREE = ("run_dir", "checkpoint", "processes")  # fields on which nothing depends that a run comes to
@@ -175,6 +176,8 @@ def read_outcome(path: Path, key: RunKey) -> RunOutcome | None:
     champion = inner(result, "champion")
     tested, fitness = inner(champion, "evaluation"), [number(x) for x in inner(result, "fitness").values()]
     score = number(tested.get("mean"))
+    steps = {name: _whole(result.get(name)) for name in STEPS}
+    told = [count for count in steps.values() if count is not None]
     row = {
         **key._asdict(),
         "score": score,
@@ -182,7 +185,8 @@ def read_outcome(path: Path, key: RunKey) -> RunOutcome | None:
         "episodes": _whole(tested.get("episodes")),
         "selection_fitness": number(champion.get("selection_fitness")),
         "population_median": float(np.nanmedian(fitness)) if np.isfinite(fitness).any() else np.nan,
-        **{name: _whole(result.get(name)) for name in ("environment_steps", "evaluation_steps")},
+        **steps,
+        "all_steps": sum(told) if len(told) == len(STEPS) else None,
         "seconds": seconds if (seconds := number(result.get("seconds"))) >= 0 else np.nan,
         "status": status if isinstance(status := result.get("status"), str) else None,
     }

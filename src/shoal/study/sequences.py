@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from abc import ABC, abstractmethod
@@ -23,27 +22,28 @@ from shoal.records.jsonl import read_lines, read_text
 from shoal.report.lineage import number
 
 MOST = 10_000  # runs of an arm, or of a sequence: each is planned before the first is made
+STEPS = ("environment_steps", "evaluation_steps")  # of result.json: those of training, and those that measured members
 FRESH = 1_000_000  # added to the seed from run to run, so that no two use the same
 
 
 class RunSequence(ABC):
-    """How runs, one after another, spend the budget of an experiment: its population times its generations.
+    """How runs, one after another, spend what an experiment has: its population times its generations, or its budget.
 
     Members learn alone, from the ranges that the experiment tunes: where it names none, those that its method would.
     """
 
     @abstractmethod
     def shares(self, e: Experiment) -> list[tuple[int, int]]:
-        """The members and the generations of each run. Raises BadInput."""
+        """The members and the generations of each run; a budget, which all share alike, decides these. Raises BadInput."""
 
     def parts(self, e: Experiment) -> list[Experiment]:
-        """The runs, as far as they are known before any is made. Raises BadInput."""
+        """The runs, as far as they are known before any is made; budgets are of a run and all before it. Raises BadInput."""
         shares = self.shares(e)
-        alone = replace(e, method="seeds", space=planned(e).space)
-        seeds = itertools.count(e.seed, FRESH)
-        return [
-            replace(alone, population=n, generations=g, seed=seed) for (n, g), seed in zip(shares, seeds, strict=False)
-        ]
+        alone, made = replace(e, method="seeds", space=planned(e).space), []
+        for k, (n, g) in enumerate(shares):
+            budget = None if e.budget is None else e.budget * (k + 1) // len(shares)
+            made.append(replace(alone, population=n, generations=g, budget=budget, seed=e.seed + k * FRESH))
+        return made
 
     @abstractmethod
     def runs(self, e: Experiment, place: Path) -> Iterator[tuple[Path, Experiment]]:
@@ -82,7 +82,7 @@ class Halving(RunSequence):
     def runs(self, e: Experiment, place: Path) -> Iterator[tuple[Path, Experiment]]:
         start = e.start
         for k, part in enumerate(self.parts(e)):
-            yield place / str(k), replace(part, start=start)
+            yield place / str(k), _with_the_rest(replace(part, start=start), place, k)
             start = str(place / str(k))  # the fittest go on
 
     def shares(self, e: Experiment) -> list[tuple[int, int]]:
@@ -92,6 +92,8 @@ class Halving(RunSequence):
         sizes = [population]
         while sizes[-1] > 1:
             sizes.append(max(1, sizes[-1] // self.factor))
+        if e.budget is not None:
+            return [(n, 1) for n in sizes]
         if generations < len(sizes):
             problem = f"{population} members make {len(sizes)} rungs, each of which needs a share of them"
             raise BadField("generations", problem, f"take at least {len(sizes)}", value=generations)
@@ -119,6 +121,8 @@ class Ask(RunSequence):
             raise BadField("ask.runs", f"must be 1 to {MOST:,}", value=self.trials)
 
     def shares(self, e: Experiment) -> list[tuple[int, int]]:
+        if e.budget is not None:
+            return [(1, 1)] * self.trials
         generations, left = divmod(e.population * e.generations, self.trials)
         if left or not generations:
             problem = f"must divide population x generations = {e.population * e.generations}"
@@ -143,11 +147,19 @@ class Ask(RunSequence):
             if (run / "experiment.yaml").is_file() and not asked.items() <= of_run(run).hyper.items():
                 problem = f"it asks for other values than those with which {run} began"
                 raise BadField("ask.optimiser", problem, "let it draw from the seed that it is given")
-            yield run, replace(part, space={}, hyper=e.hyper | asked)
+            yield run, _with_the_rest(replace(part, space={}, hyper=e.hyper | asked), place, k)
             self._own(optimiser.tell, hyper, _fitness(_result(run)))
 
     def _own(self, function: Any, *arguments: Any) -> Any:
         return call_own("ask.optimiser", self.optimiser, function, *arguments)
+
+
+def _with_the_rest(part: Experiment, place: Path, k: int) -> Experiment:
+    """The k-th of the runs in a place, with what those before it have left of the budget, if there is one."""
+    if part.budget is None:
+        return part
+    spent = sum(sum(_result(place / str(before))[name] for name in STEPS) for before in range(k))
+    return replace(part, budget=max(1, part.budget - spent))
 
 
 def put_together(place: Path, runs: list[Path]) -> None:
@@ -163,7 +175,7 @@ def put_together(place: Path, runs: list[Path]) -> None:
         steps += result["environment_steps"]
     fitness = [-math.inf if math.isnan(f) else f for f in map(_fitness, results)]
     best = max(range(len(runs)), key=lambda k: (fitness[k], k))
-    sums = ("environment_steps", "evaluation_steps", "seconds", "compile_seconds")
+    sums = (*STEPS, "seconds", "compile_seconds")
     whole = results[best] | {name: sum(result[name] for result in results) for name in sums}
     write_file(place / "metrics.jsonl", "".join(f"{json.dumps(line)}\n" for line in lines).encode())
     write_file(place / "result.json", json.dumps(whole | {"run": runs[best].name}, indent=1).encode())

@@ -196,32 +196,38 @@ def _merged(values: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
 
 
 def budgets(study: Study) -> dict[tuple[str, str], float]:
-    """Training steps of all members of a run, by task and arm; NaN where whole episodes make an interval.
+    """Steps of all members of a run, by task and arm: its budget, or those of training where it has generations; NaN where
+    whole episodes make an interval. What is known before any run: how many steps measure members is not.
 
     Raises BadInput, which names the arm, where one cannot be trained, or where arms of a task have unlike budgets.
     """
     found: dict[tuple[str, str], float] = {}
     for task in study.all_tasks:
         told = {arm: _budget(study, task, arm) for arm in study.arms}
-        found |= {(task, arm): steps for arm, steps in told.items()}
-        known = [steps for steps in told.values() if steps == steps]
-        if study.unequal or (len(known) == len(told) and max(known) <= min(known) * (1 + ALIKE)):
+        found |= {(task, arm): steps for arm, (steps, _) in told.items()}
+        known = [steps for steps, _ in told.values() if steps == steps]
+        kinds = len({whole for _, whole in told.values()})
+        if study.unequal or (kinds == 1 and len(known) == len(told) and max(known) <= min(known) * (1 + ALIKE)):
             continue
-        steps = ", ".join(f"{arm} {f'{n:,}' if n == n else 'by episodes'}" for arm, n in told.items())
+        ways = {
+            arm: f"{n:,}{' in all' * (whole and kinds > 1)}" if n == n else "by episodes"
+            for arm, (n, whole) in told.items()
+        }
+        steps = ", ".join(f"{arm} {way}" for arm, way in ways.items())
         raise BadField("arms", f"they do not train for equally many steps ({steps})", "mend it, or write unequal: true")
     return found
 
 
-def _budget(study: Study, task: str, arm: str) -> float:
-    """That of an arm on a task."""
+def _budget(study: Study, task: str, arm: str) -> tuple[float, bool]:
+    """That of an arm on a task, and whether it is one of all steps."""
     experiment, sequence = experiment_of(study, task, arm), sequence_of(study.arms[arm])
     total: float = 0  # a whole number where it is known
     with _within(f"arms.{arm}"):
         parts = [experiment] if sequence is None else sequence.parts(experiment)
-        for part, alike in groupby(replace(part, seed=experiment.seed) for part in parts):
+        for part, alike in groupby(replace(p, seed=experiment.seed, budget=experiment.budget) for p in parts):
             steps = planned(part).steps or math.nan
             total += steps * part.generations * part.population * len(list(alike))
-    return total
+    return (total, False) if experiment.budget is None else (experiment.budget, True)
 
 
 @contextmanager

@@ -1,0 +1,65 @@
+"""What the arms of a study cost: environment steps of training, and those that measured members."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.study.results import Results
+from shoal.study.study_file import ALIKE
+
+
+class Cost(NamedTuple):
+    """Steps of a run of an arm on a task, in the mean over those that are done; without the champion's last test."""
+
+    task: str
+    arm: str
+    training: float
+    evaluation: float
+
+    @property
+    def all(self) -> float:
+        return self.training + self.evaluation
+
+
+def costs(results: Results) -> list[Cost]:
+    """Those of all arms on all tasks, in the order of the file; without those that have no run which tells it."""
+    found = []
+    for task in results.study.all_tasks:
+        for arm in results.study.arms:
+            rows = [o.row for o in results.of(task, arm) if o.row["all_steps"]]
+            if rows:
+                means = [np.mean([row[name] for row in rows]) for name in ("environment_steps", "evaluation_steps")]
+                found.append(Cost(task, arm, *map(float, means)))
+    return found
+
+
+def told(found: list[Cost]) -> list[str]:
+    """A line for each task."""
+    lines = []
+    for task, mine in _by_task(found).items():
+        each = (f"{x.arm} {x.training:,.0f} + {x.evaluation:,.0f} = {x.all:,.0f}" for x in mine)
+        lines.append(f"steps of a run{f' on {task}' if task else ''}, training + evaluation: {', '.join(each)}")
+    return lines
+
+
+def unlike(found: list[Cost]) -> list[str]:
+    """A sentence for each task on which arms cost more than the cheapest, evaluation included."""
+    sentences = []
+    for task, mine in _by_task(found).items():
+        least = min(mine, key=lambda cost: cost.all)
+        more = [cost for cost in mine if cost.all > least.all * (1 + ALIKE)]
+        if more:
+            each = ", ".join(f"{cost.arm} {cost.all / least.all - 1:.0%}" for cost in more)
+            equal = max(cost.training for cost in mine) <= min(cost.training for cost in mine) * (1 + ALIKE)
+            although = "although they train for equally many" if equal else "and do not train for equally many"
+            where = f" on {task}" if task else ""
+            sentences.append(
+                f"Arms do not cost the same{where}: {each} more steps than {least.arm}, evaluation included, {although}."
+            )
+    return sentences
+
+
+def _by_task(found: list[Cost]) -> dict[str, list[Cost]]:
+    return {task: [cost for cost in found if cost.task == task] for task in dict.fromkeys(cost.task for cost in found)}
