@@ -281,7 +281,7 @@ def test_killed_processes_cost_intervals_and_no_bits(tmp_path: Path, times: int)
     changes = {"generations": 4, "interval": 2000} if times < 10 else {"generations": 40, "interval": 1500}
     train(bandit(tmp_path / "whole", **changes))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shoal.members.foreign.ATTEMPTS", 20)  # more than chance brings about
+        patch.setattr("shoal.trainers.jobs.ATTEMPTS", 20)  # more than chance brings about
         train(bandit(tmp_path / "r", **changes), [killer := Killer(times, 3 if times < 10 else 7)])
     assert 1 <= killer.heard <= len(killer.killed)
     same_run(tmp_path / "whole", tmp_path / "r")

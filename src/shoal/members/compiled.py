@@ -23,7 +23,7 @@ from shoal.members.acting import Acting, by_agent
 from shoal.members.devices import OF_POPULATION, Layout, Program, covered
 from shoal.members.in_turn import InTurn
 from shoal.members.rollouts.device_episodes import DeviceEpisodes
-from shoal.members.rollouts.host import HostEpisodes
+from shoal.members.rollouts.host_episodes import HostEpisodes
 from shoal.members.shard import EPISODES, Pause, Setup, Shard, Tester, part_name
 from shoal.rl.independent import independent
 

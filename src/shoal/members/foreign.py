@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
-from queue import SimpleQueue
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -20,15 +19,13 @@ from shoal.core.types import PyTree
 from shoal.members.acting import by_trainer
 from shoal.members.rollouts.episodes import summarise
 from shoal.members.shard import EPISODES, Setup, Shard, Tester, part_name
-from shoal.trainers.process import Died, Raised, TrainerProcess
+from shoal.trainers.jobs import side_by_side
+from shoal.trainers.process import TrainerProcess
 from shoal.trainers.remote import RemoteTrainer, Trained
 from shoal.trainers.trainer import TrainerState
 from shoal.trainers.trainers import Trainers
 
-LOOK = 0.05  # seconds between two looks at what goes on meanwhile: Ctrl-C, the display
-ATTEMPTS = 3  # of a call, in a row, whose process dies
 TESTER = -1  # in place of a uid: the trainer that tests champions
-T = TypeVar("T")
 
 
 @dataclass
@@ -95,11 +92,10 @@ class ForeignShard:
         self.uid = np.concatenate(uids)
         self._trainers, self._copy_memory = kind.trainers, kind.copies_memory
         self._groups, self._setup, self._measurement = uids, setup, setup.measurement
-        self._notes: SimpleQueue[str] = SimpleQueue()  # of other threads
         self._said: set[int] = set()  # rows of which it is told why they diverged
         self._processes: list[TrainerProcess] = []
         self._members: list[TrainedMember] = []
-        self._generation, self._over = 0, False
+        self._generation = 0
         self._fitness, self._deviation = np.full((2, len(self.uid)), np.nan)
         self._counted = np.zeros(len(self.uid), np.int64)
 
@@ -111,6 +107,7 @@ class ForeignShard:
     def begin(self, hyper: dict[str, np.ndarray], learned: Sequence[PyTree] | None = None) -> None:
         """See `Shard.begin`; members are made when they are first used."""
         self._processes = self._trainers.open(len(self.uid), self._setup.logs())
+        self._all = partial(side_by_side, self._processes, self._setup.pause, self._setup.note)
         names = self._trainers.hyper._fields
         for row, uid in enumerate(self.uid.tolist()):
             values = {name: float(hyper[name][row]) for name in names}
@@ -130,7 +127,7 @@ class ForeignShard:
             return self._members[row].trainer.train(words(key, 1)[0], self._setup.steps)
 
         table = []
-        for row, (member, done) in enumerate(zip(self._members, self._all(interval), strict=True)):
+        for row, (member, done) in enumerate(zip(self._members, self._all(interval, len(self.uid)), strict=True)):
             if done.diverged and row not in self._said:
                 self._said.add(row)
                 self._setup.note(f"member {self.uid[row]} has diverged: {done.diverged}")
@@ -146,7 +143,7 @@ class ForeignShard:
             returns = [np.array(member.returns, np.float64) for member in self._members]
         else:
             seeds = words(derive((self._setup.seed,), generation, "evaluate"), self._measurement.episodes)
-            returns = self._all(lambda row: self._members[row].trainer.evaluate(seeds))
+            returns = self._all(lambda row: self._members[row].trainer.evaluate(seeds), len(self.uid))
             for member in self._members:
                 member.evaluation_steps += member.trainer.evaluation_steps
         for row, (member, x) in enumerate(zip(self._members, returns, strict=True)):
@@ -256,49 +253,6 @@ class ForeignShard:
         self._trainers.close()
         for process in self._processes:
             process.end()
-
-    def _all(self, job: Callable[[int], T], count: int | None = None) -> list[T]:
-        """The results of a job for every member, those of one process one after another. Raises BadInput."""
-        n, processes = len(self.uid) if count is None else count, len(self._processes)
-        results: dict[int, T] = {}
-
-        def turns(first: int) -> None:
-            for row in range(first, n, processes):
-                results[row] = self._persist(job, row)
-
-        with ThreadPoolExecutor(processes) as pool:
-            running = {pool.submit(turns, i) for i in range(processes)}
-            try:
-                while running:
-                    # Rarely enough to leave the cores to the processes.
-                    done, running = wait(running, LOOK, FIRST_COMPLETED)
-                    for future in done:
-                        future.result()
-                    while not self._notes.empty():
-                        self._setup.note(self._notes.get())
-                    self._setup.pause((), len(results) / n)
-            except BaseException:
-                self._over = True
-                while running:  # no thread may wait for a process, nor start it again
-                    for process in self._processes:
-                        process.kill()
-                    running = wait(running, LOOK).not_done
-                raise
-        return [results[row] for row in range(n)]
-
-    def _persist(self, job: Callable[[int], T], row: int) -> T:
-        """The result of a job; where its process dies, of the next attempt. Raises BadInput after some in a row."""
-        attempt = 1
-        while True:
-            try:
-                return job(row)
-            except Died as error:
-                if self._over or attempt == ATTEMPTS:
-                    raise BadField("agent", f"{error} (in {attempt} attempts)") from error
-                self._notes.put(f"{error.how}; it is started again, and its interval repeated")
-                attempt += 1
-            except Raised as error:
-                raise BadField("agent", f"{error}") from error
 
 
 def _of_episodes(returns: Sequence[float]) -> dict[str, float]:

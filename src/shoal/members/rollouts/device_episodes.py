@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,28 +17,20 @@ from shoal.environments.measurement import Measurement
 from shoal.environments.objective import in_info
 from shoal.environments.spaces import to_bounds
 from shoal.members.devices import OF_POPULATION, Layout, Program
+from shoal.members.rollouts.episodes import Episodes
 
 
-class DeviceEpisodes:
+class DeviceEpisodes(Episodes):
     """Whole episodes of N members in device environments, without learning."""
 
     resumes_exactly = True
 
     def __init__(
-        self,
-        environment: DeviceEnvironment,
-        learner: Learner | SearchLearner,
-        layout: Layout,
-        measurement: Measurement,
+        self, environment: DeviceEnvironment, learner: Learner | SearchLearner, layout: Layout, measurement: Measurement
     ):
-        self._environment, self._learner, self._layout = environment, learner, layout
-        self._measurement = measurement
+        super().__init__(environment, learner, layout, measurement)
         self._test = layout.program(self._evaluate_members, OF_POPULATION, True, False, False)
         self.programs: tuple[Program, ...] = (self._test,)
-
-    def sibling(self) -> Self:
-        """The same of other members, with the same programs."""
-        return copy.copy(self)
 
     def evaluate(
         self, population: Population, keys: jax.Array, levels: str, pause: Callable
@@ -121,13 +112,3 @@ class DeviceEpisodes:
 
         now = jnp.where(jnp.isnan(reward), jnp.nan, jax.vmap(jax.vmap(told))(state))
         return jnp.where(alive, now, total)
-
-    def state(self) -> PyTree:
-        """What a checkpoint needs of it: nothing, as every evaluation begins new episodes."""
-        return ()
-
-    def restore(self, state: PyTree) -> None:
-        """Continue from a `state`."""
-
-    def close(self) -> None:
-        """There is nothing to close."""

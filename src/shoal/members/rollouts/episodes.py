@@ -1,16 +1,19 @@
-"""Statistics of episodes: returns and lengths of a generation's training episodes."""
+"""Episodes: statistics of those that members train in, and what all whole ones without learning have in common."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from shoal.core import tree
-from shoal.core.types import PyTree, Rollout
+from shoal.core.types import Learner, PyTree, Rollout, SearchLearner
+from shoal.environments.measurement import Measurement
+from shoal.members.devices import Layout
 
 
 class EpisodeSums(NamedTuple):
@@ -149,3 +152,26 @@ def with_interval(told: dict[str, Any]) -> dict[str, Any]:
     error = told["standard_error"]
     interval = None if error is None else [told["mean"] - 1.96 * error, told["mean"] + 1.96 * error]
     return told | {"interval": interval}
+
+
+class Episodes:
+    """Whole episodes of N members, without learning: what those on the device and on the host have in common."""
+
+    def __init__(self, environment: Any, learner: Learner | SearchLearner, layout: Layout, measurement: Measurement):
+        self._environment, self._learner, self._layout = environment, learner, layout
+        self._measurement = measurement
+
+    def sibling(self) -> Self:
+        """The same of other members, with the same programs, and on the host with simulators of their own."""
+        return copy.copy(self)
+
+    def state(self) -> PyTree:
+        """What a checkpoint needs of it: nothing, as every evaluation begins new episodes, and simulators on the host cannot
+        be saved."""
+        return ()
+
+    def restore(self, state: PyTree) -> None:
+        """Continue from a `state`."""
+
+    def close(self) -> None:
+        """Close the simulators, where there are some."""

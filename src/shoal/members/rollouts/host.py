@@ -1,11 +1,10 @@
-"""Host environments: whole episodes, and rollouts that learn as they go.
+"""Host environments: rollouts that learn as they go.
 
 All environments of a population are one flat vector that steps on the host; acting and learning is on the device.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -15,14 +14,11 @@ import numpy as np
 
 from shoal.core import tree
 from shoal.core.evolution import Seed
-from shoal.core.keys import at, derive, member_keys, stream, words
-from shoal.core.types import Learner, Member, Population, PyTree, Rollout, SearchLearner
+from shoal.core.keys import derive, member_keys, stream, words
+from shoal.core.types import Learner, Member, Population, PyTree, Rollout
 from shoal.environments.host import HostEnvironment, Vector
-from shoal.environments.levels import at_levels
 from shoal.environments.measurement import Measurement
-from shoal.environments.objective import Told
-from shoal.environments.spaces import to_bounds
-from shoal.members.devices import OF_POPULATION, Layout, Program
+from shoal.members.devices import Layout
 from shoal.members.rollouts.episodes import (
     EpisodeSums,
     add_metrics,
@@ -36,121 +32,7 @@ from shoal.members.rollouts.episodes import (
     no_episodes,
     no_metrics,
 )
-
-
-class HostEpisodes:
-    """Whole episodes of N members in host environments, without learning; one policy call for all of them per step."""
-
-    resumes_exactly = False
-
-    def __init__(
-        self,
-        environment: HostEnvironment,
-        learner: Learner | SearchLearner,
-        layout: Layout,
-        measurement: Measurement,
-    ):
-        self._environment, self._learner, self._layout = environment, learner, layout
-        self._measurement = measurement
-        self._play_members = self._greedy_members if measurement.greedy else self._sample_members
-        self._test = layout.program(self._play_members, OF_POPULATION, True, True, True, False)
-        self._testing: dict[str, tuple[Vector, int]] = {}  # by purpose of the levels: the copies, and how many
-        self.programs: tuple[Program, ...] = (self._test,)
-
-    def sibling(self) -> Self:
-        """The same of other members, with the same programs and with simulators of their own."""
-        other = copy.copy(self)
-        other._testing = {}
-        return other
-
-    def evaluate(
-        self, population: Population, keys: jax.Array, levels: str, pause: Callable
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """See `DeviceEpisodes.evaluate`."""
-        return self._play(self._test, population, keys, self._measurement.step_limit, levels, lambda *_: None, pause)
-
-    @np.errstate(over="ignore", invalid="ignore")
-    def _play(
-        self,
-        act: Program,
-        population: Population,
-        keys: jax.Array,
-        limit: int,
-        levels: str,
-        watch: Callable,
-        pause: Callable,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns and lengths [N, E] of whole episodes with keys [N, E]; `watch` gets every step, and which are alive."""
-        place, shape = self._layout.place, keys.shape
-        vector = self._copies(levels, keys.size)
-        seeds, act_keys = _seeds_and_act_keys(keys)
-        obs = _arranged(vector.reset(np.asarray(seeds).tolist()), shape)
-        carry = jax.tree.map(np.asarray, self._learner.agent.carry(shape))
-        progress, alive = begin(np, *shape), np.ones(shape, bool)
-        returns, lengths = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
-        population, act_keys = place(population, OF_POPULATION), place(act_keys)
-        for t in range(limit):
-            turn = place(np.int32(t), members=False)
-            action, carry = jax.tree.map(np.asarray, act(population, place(obs), place(carry), act_keys, turn))
-            step, told = self._step(vector, action)
-            reward, terminated, truncated = (x.reshape(shape) for x in (step.reward, step.terminated, step.truncated))
-            done = terminated | truncated
-            final_obs = _arranged(step.final_obs, shape)
-            watch(Rollout(obs, action, reward, final_obs, terminated, truncated, ()), alive)
-            progress, total, length, _ = advance(np, progress, reward, done)
-            value = _worth(told, total, reward, alive & (done | (t == limit - 1)))
-            returns, lengths = np.where(alive, value, returns), np.where(alive, length, lengths)
-            alive &= ~done
-            obs = _arranged(step.obs, shape)
-            pause(None, 0)
-            if not alive.any():
-                break
-            if done.any():
-                vector.rest(~alive.reshape(-1))
-        return returns, lengths
-
-    def _copies(self, levels: str, count: int) -> Vector:
-        """Copies that only measure, at the levels of a purpose where there are levels."""
-        purpose = levels if self._measurement.levels else ""
-        if purpose in self._testing and self._testing[purpose][1] != count:
-            self._testing.pop(purpose)[0].close()
-        if purpose not in self._testing:
-            measured = self._environment.measured or self._environment
-            self._testing[purpose] = self._open(measured, levels, count), count
-        return self._testing[purpose][0]
-
-    def _open(self, environment: HostEnvironment, levels: str, count: int) -> Vector:
-        environment = (
-            at_levels(environment, self._measurement.levels[levels]) if self._measurement.levels else environment
-        )
-        return environment.open(count, self._measurement.objective)
-
-    def _greedy_members(
-        self, population: Population, obs: PyTree, carry: PyTree, keys: jax.Array, turn: jax.Array
-    ) -> Any:
-        return self._learner.greedy(population, obs, carry)
-
-    def _sample_members(
-        self, population: Population, obs: PyTree, carry: PyTree, keys: jax.Array, turn: jax.Array
-    ) -> Any:
-        return self._learner.act(population, obs, carry, at(keys, turn))[:2]
-
-    def _step(self, vector: Vector, action: np.ndarray) -> tuple[Any, Told | None]:
-        flat = action.reshape(-1, *action.shape[2:])
-        return vector.step(to_bounds(self._environment.spec.action, flat))
-
-    def state(self) -> PyTree:
-        """Nothing: simulators on the host cannot be saved, so a resumed run begins new episodes."""
-        return ()
-
-    def restore(self, state: PyTree) -> None:
-        """See `state`."""
-
-    def close(self) -> None:
-        """Close the simulators."""
-        for vector, _ in self._testing.values():
-            vector.close()
-        self._testing = {}
+from shoal.members.rollouts.host_episodes import HostEpisodes, arranged, worth
 
 
 class HostRollouts(HostEpisodes):
@@ -189,7 +71,7 @@ class HostRollouts(HostEpisodes):
         self._training = self._training or self._open(self._environment, "train", shape[0] * shape[1])
         self._turn(knobs)
         seeds = [seed for u in uid for seed in words(derive(key, int(u)), shape[1])]
-        self._obs = _arranged(self._training.reset(seeds), shape)
+        self._obs = arranged(self._training.reset(seeds), shape)
         self._carry = self._fresh = jax.tree.map(np.asarray, self._learner.agent.carry(shape))
         self._progress = begin(np, *shape)
 
@@ -251,15 +133,15 @@ class HostRollouts(HostEpisodes):
             done = terminated | truncated
             reward = step.reward.reshape(shape)
             self._progress, total, length, counted = advance(np, self._progress, reward, done)
-            ends.append((total, _worth(told, total, reward, done), length, counted))
-            final_obs = _arranged(step.final_obs, shape)
+            ends.append((total, worth(told, total, reward, done), length, counted))
+            final_obs = arranged(step.final_obs, shape)
             taken = Rollout(self._obs, action, reward, (), terminated, truncated, extras)
             if self._value is None:
                 steps.append(taken._replace(next_obs=final_obs))
             else:
                 needed = (truncated | (t == agent.rollout - 1)) & ~terminated
                 steps.append(taken._replace(next_value=self._values(acting, final_obs, carry, needed)))
-            self._obs = _arranged(step.obs, shape)
+            self._obs = arranged(step.obs, shape)
             self._carry = self._restart(carry, done)
         rollout = jax.tree.map(lambda *x: np.stack(x, 1), *steps)
         return rollout._replace(carry=before), [np.stack(x) for x in zip(*ends, strict=True)]
@@ -309,20 +191,3 @@ class HostRollouts(HostEpisodes):
         if self._training is not None:
             self._training.close()
         super().close()
-
-
-def _arranged(obs: PyTree, shape: tuple[int, ...]) -> PyTree:
-    """Observations of all copies by member and copy: leaves [N * B, ...] -> [*shape, ...]."""
-    return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), obs)
-
-
-def _worth(told: Told | None, total: np.ndarray, reward: np.ndarray, over: np.ndarray) -> np.ndarray:
-    """What the episodes [N, B] are worth that are `over`: their return, or the objective; NaN where they were broken."""
-    return total if told is None else told((over & ~np.isnan(reward)).reshape(-1)).reshape(over.shape)
-
-
-@jax.jit
-def _seeds_and_act_keys(keys: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """For episodes with keys [N, E]: a seed for each reset [N * E], and a key for the actions of each member [N]."""
-    bits = jax.vmap(jax.random.bits)(stream(keys, "reset").reshape(-1))
-    return (bits >> 1).astype(jnp.int32), stream(keys[:, 0], "act")

@@ -17,7 +17,7 @@ from shoal.environments.levels import Span
 from shoal.environments.measurement import Measurement
 from shoal.members.devices import OF_POPULATION, Layout
 from shoal.members.rollouts.device_episodes import DeviceEpisodes
-from shoal.members.rollouts.host import HostEpisodes
+from shoal.members.rollouts.host_episodes import HostEpisodes
 
 
 class DeviceSearch(DeviceEpisodes):

@@ -1,0 +1,141 @@
+"""Host environments: whole episodes without learning.
+
+All environments of a population are one flat vector that steps on the host; acting is on the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shoal.core.keys import at, stream
+from shoal.core.types import Learner, Population, PyTree, Rollout, SearchLearner
+from shoal.environments.host import HostEnvironment, Vector
+from shoal.environments.levels import at_levels
+from shoal.environments.measurement import Measurement
+from shoal.environments.objective import Told
+from shoal.environments.spaces import to_bounds
+from shoal.members.devices import OF_POPULATION, Layout, Program
+from shoal.members.rollouts.episodes import Episodes, advance, begin
+
+
+class HostEpisodes(Episodes):
+    """Whole episodes of N members in host environments, without learning; one policy call for all of them per step."""
+
+    resumes_exactly = False
+
+    def __init__(
+        self, environment: HostEnvironment, learner: Learner | SearchLearner, layout: Layout, measurement: Measurement
+    ):
+        super().__init__(environment, learner, layout, measurement)
+        self._play_members = self._greedy_members if measurement.greedy else self._sample_members
+        self._test = layout.program(self._play_members, OF_POPULATION, True, True, True, False)
+        self._testing: dict[str, tuple[Vector, int]] = {}  # by purpose of the levels: the copies, and how many
+        self.programs: tuple[Program, ...] = (self._test,)
+
+    def sibling(self) -> Self:
+        other = super().sibling()
+        other._testing = {}
+        return other
+
+    def evaluate(
+        self, population: Population, keys: jax.Array, levels: str, pause: Callable
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """See `DeviceEpisodes.evaluate`."""
+        return self._play(self._test, population, keys, self._measurement.step_limit, levels, lambda *_: None, pause)
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def _play(
+        self,
+        act: Program,
+        population: Population,
+        keys: jax.Array,
+        limit: int,
+        levels: str,
+        watch: Callable,
+        pause: Callable,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns and lengths [N, E] of whole episodes with keys [N, E]; `watch` gets every step, and which are alive."""
+        place, shape = self._layout.place, keys.shape
+        vector = self._copies(levels, keys.size)
+        seeds, act_keys = _seeds_and_act_keys(keys)
+        obs = arranged(vector.reset(np.asarray(seeds).tolist()), shape)
+        carry = jax.tree.map(np.asarray, self._learner.agent.carry(shape))
+        progress, alive = begin(np, *shape), np.ones(shape, bool)
+        returns, lengths = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+        population, act_keys = place(population, OF_POPULATION), place(act_keys)
+        for t in range(limit):
+            turn = place(np.int32(t), members=False)
+            action, carry = jax.tree.map(np.asarray, act(population, place(obs), place(carry), act_keys, turn))
+            step, told = self._step(vector, action)
+            reward, terminated, truncated = (x.reshape(shape) for x in (step.reward, step.terminated, step.truncated))
+            done = terminated | truncated
+            final_obs = arranged(step.final_obs, shape)
+            watch(Rollout(obs, action, reward, final_obs, terminated, truncated, ()), alive)
+            progress, total, length, _ = advance(np, progress, reward, done)
+            value = worth(told, total, reward, alive & (done | (t == limit - 1)))
+            returns, lengths = np.where(alive, value, returns), np.where(alive, length, lengths)
+            alive &= ~done
+            obs = arranged(step.obs, shape)
+            pause(None, 0)
+            if not alive.any():
+                break
+            if done.any():
+                vector.rest(~alive.reshape(-1))
+        return returns, lengths
+
+    def _copies(self, levels: str, count: int) -> Vector:
+        """Copies that only measure, at the levels of a purpose where there are levels."""
+        purpose = levels if self._measurement.levels else ""
+        if purpose in self._testing and self._testing[purpose][1] != count:
+            self._testing.pop(purpose)[0].close()
+        if purpose not in self._testing:
+            measured = self._environment.measured or self._environment
+            self._testing[purpose] = self._open(measured, levels, count), count
+        return self._testing[purpose][0]
+
+    def _open(self, environment: HostEnvironment, levels: str, count: int) -> Vector:
+        environment = (
+            at_levels(environment, self._measurement.levels[levels]) if self._measurement.levels else environment
+        )
+        return environment.open(count, self._measurement.objective)
+
+    def _greedy_members(
+        self, population: Population, obs: PyTree, carry: PyTree, keys: jax.Array, turn: jax.Array
+    ) -> Any:
+        return self._learner.greedy(population, obs, carry)
+
+    def _sample_members(
+        self, population: Population, obs: PyTree, carry: PyTree, keys: jax.Array, turn: jax.Array
+    ) -> Any:
+        return self._learner.act(population, obs, carry, at(keys, turn))[:2]
+
+    def _step(self, vector: Vector, action: np.ndarray) -> tuple[Any, Told | None]:
+        flat = action.reshape(-1, *action.shape[2:])
+        return vector.step(to_bounds(self._environment.spec.action, flat))
+
+    def close(self) -> None:
+        for vector, _ in self._testing.values():
+            vector.close()
+        self._testing = {}
+
+
+def arranged(obs: PyTree, shape: tuple[int, ...]) -> PyTree:
+    """Observations of all copies by member and copy: leaves [N * B, ...] -> [*shape, ...]."""
+    return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), obs)
+
+
+def worth(told: Told | None, total: np.ndarray, reward: np.ndarray, over: np.ndarray) -> np.ndarray:
+    """What the episodes [N, B] are worth that are `over`: their return, or the objective; NaN where they were broken."""
+    return total if told is None else told((over & ~np.isnan(reward)).reshape(-1)).reshape(over.shape)
+
+
+@jax.jit
+def _seeds_and_act_keys(keys: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """For episodes with keys [N, E]: a seed for each reset [N * E], and a key for the actions of each member [N]."""
+    bits = jax.vmap(jax.random.bits)(stream(keys, "reset").reshape(-1))
+    return (bits >> 1).astype(jnp.int32), stream(keys[:, 0], "act")
