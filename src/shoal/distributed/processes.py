@@ -38,7 +38,6 @@ class Processes:
     def __init__(self, experiment: Experiment, attend: Callable[[], None], note: Callable[[str], None]):
         self.exchange: Exchange = Local()  # of the processes that are in step
         self._workspace: Workspace | None = None
-        self._shares_evaluation = False
         self.first_uid = 0  # of this process's members; populations that workers have each to themselves follow
         self._attend, self._note = attend, note
         if experiment.exchange.name == "mpi":
@@ -76,15 +75,14 @@ class Processes:
                     "exchange", "the processes were started with different experiments", value=e.exchange.name
                 )
             return plan
-        self._shares_evaluation = plan.kind.drawn
         space = Workspace(
             Path(e.exchange.workspace or ""), e.checkpoint.keep, self._attend, self._note, e.checkpoint.every
         )
         self._workspace = space
         space.join(e.exchange.worker)
-        self.first_uid = 0 if self._shares_evaluation else space.slot * e.population
+        self.first_uid = 0 if plan.kind.drawn else space.slot * e.population
         usual = Experiment()
-        own = [name for name in OWN if not (self._shares_evaluation and name == "shards")]
+        own = [name for name in OWN if not (plan.kind.drawn and name == "shards")]
         here = ExchangeSettings(e.exchange.name)
         common = replace(e, exchange=here, **{name: getattr(usual, name) for name in own})
         space.settle(dump(common), lambda path: differences(common, of_run(path.parent)))
@@ -108,7 +106,7 @@ class Processes:
     def shard(self, plan: Plan, pause: Pause, place: Callable[[], Path] = Path) -> Shard:
         """The members of this process. pause: see `Setup`. place: gives the run directory, for the logs of trainers."""
         setup = plan.setup._replace(pause=pause, note=self._note, logs=lambda: place() / "trainers")
-        if self._workspace is not None and self._shares_evaluation:
+        if self._workspace is not None and plan.kind.drawn:  # all measure one population
             returns = Returns(self._workspace.path / "returns", self._workspace.slot, self._attend)
             setup = setup._replace(returns=returns)
         return plan.kind.shard(self.uids(plan), setup)
@@ -119,7 +117,7 @@ class Processes:
 
     def members(self, plan: Plan, shard: Shard) -> Synchronous | Worker:
         """The members of this process among all."""
-        if self._workspace is None or self._shares_evaluation:
+        if self._workspace is None or plan.kind.drawn:
             return Synchronous(self.exchange, plan.kind, shard)
         return Worker(self._workspace, plan.kind, shard)
 

@@ -51,7 +51,8 @@ class Foreign:
     def __init__(self, name: str, make: Callable[[], Trainers], copies_memory: bool = False):
         """name: that the user knows the trainers by. make: starts them, and raises BadInput where there are none."""
         self.trainers = make()
-        self.tunable, self.spec, self.knobs = self.trainers, self.trainers.spec, dict[str, float]()
+        self.tunable, self.spec = self.trainers, self.trainers.spec
+        self.knobs: Mapping[str, float] = {}
         self.acting, self.copies_memory = by_trainer(name, make), copies_memory
         self.snapshot = Named(), Named()
 

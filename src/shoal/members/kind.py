@@ -32,11 +32,15 @@ class Kind(Protocol):
     side_by_side: the number of consecutive members that must be on the same device
     """
 
-    @property
-    def tunable(self) -> Tunable: ...
+    knobs: Mapping[str, float]
+    resumes_exactly: bool
+    episodes: int
+    drawn: bool
+    together: bool
+    side_by_side: int
 
     @property
-    def knobs(self) -> Mapping[str, float]: ...
+    def tunable(self) -> Tunable: ...
 
     @property
     def spec(self) -> Spec | None: ...
@@ -49,21 +53,6 @@ class Kind(Protocol):
 
     @property
     def compiled(self) -> Compiled | None: ...
-
-    @property
-    def resumes_exactly(self) -> bool: ...
-
-    @property
-    def episodes(self) -> int: ...
-
-    @property
-    def drawn(self) -> bool: ...
-
-    @property
-    def together(self) -> bool: ...
-
-    @property
-    def side_by_side(self) -> int: ...
 
     def interval(self, steps: int, generations: int, population: int) -> tuple[int, int]:
         """The parts of an interval of so many `steps` of a member, and how many it has in truth; 0 where whole episodes
