@@ -21,7 +21,7 @@ NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 KINDS = {stat.S_IFREG: FILE, stat.S_IFDIR: FOLDER, stat.S_IFLNK: "a link"}
 
 
-class Damaged(Exception):
+class Damaged(BadInput):
     """A file that is incomplete, missing, corrupted or not of Shoal; the message says which."""
 
 

@@ -125,8 +125,10 @@ def load_champion(run: str | Path, trust_code: bool = False, **given: Any) -> Ch
         acting = acting_of(experiment, spec)
         learned = checkpoint.restore(folder, arrays, acting.learned)
     except Damaged as error:
-        none = f"{run} holds no champion yet: no generation has ended with a member that has a fitness"
-        raise BadInput(str(error) if os.path.lexists(folder) else none) from error
+        if os.path.lexists(folder):
+            raise
+        problem = "holds no champion yet: no generation has ended with a member that has a fitness"
+        raise BadInput(f"{run} {problem}") from error
     policy = acting.policy(learned, best.hyper)
     return Champion(policy, spec, replace(best, learned=learned), experiment)
 
@@ -139,11 +141,8 @@ def load_members(run: str | Path, trust_code: bool = False) -> list[Champion]:
     champion = load_champion(run, trust_code)
     if champion.policy.save is not None:
         raise BadInput(f"{run}: its members are those of trainers, of which only the champion acts")
-    try:
-        saved = read_members(Path(run))
-        learned = [as_tree(arrays, champion.learned) for arrays in saved.learned]
-    except Damaged as error:
-        raise BadInput(str(error)) from error
+    saved = read_members(Path(run))
+    learned = [as_tree(arrays, champion.learned) for arrays in saved.learned]
     return [
         Champion(
             champion.policy,

@@ -61,7 +61,7 @@ def write(folder: Path, tree: PyTree, manifest: dict[str, Any], staging: Staging
 
 
 def read_manifest(folder: Path, within: Path) -> dict[str, Any]:
-    """The manifest of a checkpoint or champion of the run `within`. Raises Damaged; BadInput for another format."""
+    """The manifest of a checkpoint or champion of the run `within`. Raises Damaged, and BadInput for another format."""
     manifest = unseal(folder / MANIFEST, within)
     if manifest.get("format") != FORMAT:
         raise BadInput(f"{folder}: another version of Shoal has written it, and this one cannot read it")
@@ -88,7 +88,7 @@ def _settled(read: Callable[[], T], seen: Callable[[], Any]) -> T:
         before = seen()
         try:
             return read()
-        except (Damaged, BadInput):
+        except BadInput:
             time.sleep(MOMENT)
             if seen() == before:
                 raise
@@ -216,26 +216,20 @@ class Checkpoints:
     def _arrays(self, generation: int) -> dict[str, Arrays]:
         """Those of the shards of a generation. Raises BadInput."""
         folder = self._folder / f"{generation:08d}"
-        try:
-            told = _parts(folder, read_manifest(folder, self._run))
-            shards = sorted(name for name in told if re.fullmatch(rf"{SHARD}[0-9]+", name))
-            if not shards:
-                raise Damaged(f"{folder}: its manifest names no shard")
-            return {name: _read_arrays(folder, f"{name}.safetensors", told[name], self._run) for name in shards}
-        except Damaged as error:
-            raise BadInput(str(error)) from error
+        told = _parts(folder, read_manifest(folder, self._run))
+        shards = sorted(name for name in told if re.fullmatch(rf"{SHARD}[0-9]+", name))
+        if not shards:
+            raise Damaged(f"{folder}: its manifest names no shard")
+        return {name: _read_arrays(folder, f"{name}.safetensors", told[name], self._run) for name in shards}
 
     def load(self, generation: int, like: dict[str, PyTree]) -> tuple[dict[str, PyTree], dict[str, Any]]:
         """The parts that `like` names, and the manifest. Raises BadInput where they are another experiment's."""
         folder = self._folder / f"{generation:08d}"
-        try:
-            manifest, parts = read_manifest(folder, self._run), {}
-            told = _parts(folder, manifest)
-            for name, tree in like.items():
-                about = told.get(name)
-                if about is None:
-                    raise Damaged(f"{folder}: it has no part {name}: it was made by another experiment")
-                parts[name] = restore(folder, _read_arrays(folder, f"{name}.safetensors", about, self._run), tree)
-        except Damaged as error:
-            raise BadInput(str(error)) from error
+        manifest, parts = read_manifest(folder, self._run), {}
+        told = _parts(folder, manifest)
+        for name, tree in like.items():
+            about = told.get(name)
+            if about is None:
+                raise Damaged(f"{folder}: it has no part {name}: it was made by another experiment")
+            parts[name] = restore(folder, _read_arrays(folder, f"{name}.safetensors", about, self._run), tree)
         return parts, manifest

@@ -48,7 +48,7 @@ def read_origin(plan: Plan) -> Origin | None:
             if (path / place).is_file():
                 _check_levels(e)
                 return begin(plan, path)
-    except (Damaged, BadInput) as error:
+    except BadInput as error:
         raise error if isinstance(error, BadField) else BadField("start", str(error), value=e.start) from error
     raise BadField("start", "there is no run, and no champion of one", "write RUN or RUN/champion", value=e.start)
 
