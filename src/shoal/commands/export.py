@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from shoal.core.errors import BadInput
+from shoal.core.errors import BadInput, about
 from shoal.core.spec import Continuous
 from shoal.run.champion import Champion, load_champion
 
@@ -28,7 +28,7 @@ def export(run: Path, file: Path, trust_code: bool = False) -> list[str]:
         champion.experiment = measured.experiment
     if not file.parent.is_dir():
         raise BadInput(f"{file} cannot be written: there is no folder {file.parent}")
-    try:
+    with about(str(file)):
         if file.suffix == ".onnx":
             return [_as_onnx(champion, file, measured)]
         if file.suffix == ".npz":
@@ -36,8 +36,6 @@ def export(run: Path, file: Path, trust_code: bool = False) -> list[str]:
 
             write_npz(champion, file)
             return [str(file)]
-    except BadInput as error:
-        raise BadInput(f"{file}: {error}") from error
     raise BadInput(f"{file}: the file must end in .onnx, which other programs run, or .npz, the arrays alone")
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import Positional, UseAppendAction, arg
 from tyro.constructors import PrimitiveConstructorSpec
 
-from shoal.core.errors import BadInput, shortened
+from shoal.core.errors import BadInput, about, shortened
 
 if TYPE_CHECKING:
     from shoal.experiment.experiment import Experiment
@@ -142,10 +142,8 @@ def assignments(set: Sequence[str]) -> dict[str, Any]:
         path, equals, value = assignment.partition("=")
         if not equals:
             raise BadInput(f"--set {assignment}: write FIELD=VALUE, such as --set hyper.discount=0.95")
-        try:
+        with about(f"--set {assignment}"):
             given[path] = read_yaml(value)
-        except BadInput as error:
-            raise BadInput(f"--set {assignment}: {error}") from error
     return given
 
 

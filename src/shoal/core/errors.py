@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 # What can be long in a message: quoted text that is no part of a command, lists, mappings, and words that are no paths.
@@ -61,6 +62,17 @@ class BadField(BadInput):
         while path and path not in lines:
             path = path.rpartition(".")[0]
         return lines.get(path)
+
+
+@contextmanager
+def about(prefix: str) -> Iterator[None]:
+    """Errors inside name what they are about."""
+    try:
+        yield
+    except BadField as error:
+        raise error.within(prefix) from error
+    except BadInput as error:
+        raise BadInput(f"{prefix}: {error}") from error
 
 
 def no_run(path: Path) -> BadInput:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shoal.core.errors import BadField, BadInput, unknown
+from shoal.core.errors import BadField, about, unknown
 from shoal.core.schema import as_given, build, convert
 from shoal.core.yaml_text import read_yaml, write_yaml
 from shoal.experiment.experiment import Experiment
@@ -137,7 +136,7 @@ def _check(study: Study) -> None:
             if name in entry:
                 raise BadField(f"{prefix}.{name}", "the study sets it for each run")
     for arm, changes in study.arms.items():
-        with _within(f"arms.{arm}"):
+        with about(f"arms.{arm}"):
             _check_arm(study, changes)
     for task in study.tasks:
         study.scale(task)
@@ -181,7 +180,7 @@ def experiment_of(study: Study, task: str, arm: str) -> Experiment:
     values: dict[str, Any] = {}
     for prefix, changed in changes.items():
         values = _merged(values, changed)
-        with _within(prefix):
+        with about(prefix):
             experiment = from_dict(values)
     return experiment
 
@@ -222,20 +221,9 @@ def _budget(study: Study, task: str, arm: str) -> tuple[float, bool]:
     """That of an arm on a task, and whether it is one of all steps."""
     experiment, sequence = experiment_of(study, task, arm), sequence_of(study.arms[arm])
     total: float = 0  # a whole number where it is known
-    with _within(f"arms.{arm}"):
+    with about(f"arms.{arm}"):
         parts = [experiment] if sequence is None else sequence.parts(experiment)
         for part, alike in groupby(replace(p, seed=experiment.seed, budget=experiment.budget) for p in parts):
             steps = planned(part).steps or math.nan
             total += steps * part.generations * part.population * len(list(alike))
     return (total, False) if experiment.budget is None else (experiment.budget, True)
-
-
-@contextmanager
-def _within(prefix: str) -> Iterator[None]:
-    """Errors inside name what they are about."""
-    try:
-        yield
-    except BadField as error:
-        raise error.within(prefix) from error
-    except BadInput as error:
-        raise BadInput(f"{prefix}: {error}") from error
