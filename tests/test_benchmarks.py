@@ -37,6 +37,7 @@ CASES = {
     "exchange": "--ranks 2 --populations 8 --networks mlp --generations 1",
     "host_environments": f"--only Hopper-v5 gym:Hopper-v5 --repeats 1 {BRIEFLY}",
     "foreign": "--trainer trainers:Sound --members 2 --intervals 2 --steps 8",
+    "looks": "--studies 2 --looks 4 8 --naive",
     "off_policy_training": "--agents td3 --populations 2 --repeats 1 --interval 50 --generations 1 --rollouts 1 "
     "--warm-up 50",
     "pixels": f"--networks nature_cnn --populations 1 --environments 2 --rollout 8 --repeats 1 {BRIEFLY}",

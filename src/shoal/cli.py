@@ -203,6 +203,7 @@ def study(
     takes what nobody has taken.
     """
     from shoal.commands.study import conduct
+    from shoal.study.compare import seeds_told
     from shoal.study.cost import costs, told, unlike
     from shoal.study.page import write_page
     from shoal.study.results import read_results
@@ -218,8 +219,9 @@ def study(
         return INTERRUPTED
     except Failed as error:  # the disk is full
         return say(f"{error.reason}; when that is mended, {again}", FAILED)
-    found = costs(read_results(path))
-    for line in (*([] if quiet else told(found)), *unlike(found)):
+    results = read_results(path)
+    found = costs(results)
+    for line in filter(None, (*([] if quiet else [seeds_told(results), *told(found)]), *unlike(found))):
         screen.print(line, soft_wrap=True)
     screen.print(f"look at it: open {in_shell(write_page(path))}", soft_wrap=True)
     return FAILED if failed else DONE

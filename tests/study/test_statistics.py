@@ -14,8 +14,13 @@ from shoal.study.statistics import (
     improvement_interval,
     interquartile_mean,
     interval,
+    least_difference,
+    least_p,
+    p_of_looks,
     p_value,
     profile,
+    seeds_needed,
+    shares,
 )
 
 
@@ -137,3 +142,36 @@ def test_arms_that_do_not_differ_are_seldom_told_apart() -> None:
         one, other = generator.exponential(size=(2, 5, 2))
         told += p_value(one, other) < 0.05
     assert told / 200 <= 0.09  # 0.05 and three deviations
+
+
+def test_looks_divide_the_error_as_seeds_come() -> None:
+    assert shares([5, 10, 20]) == [0.25, 0.25, 0.5] and shares([7]) == [1.0]
+    scores = np.arange(10.0)[:, None]
+    early, late = (scores[5:], scores[:5]), (scores[::2], scores[1::2])  # the most extreme of 252 ways, and none
+    assert p_of_looks([early, late], [0.25, 0.75]) == pytest.approx(2 / 252 / 0.25), "what was told apart stays"
+    assert p_of_looks([late, early], [0.25, 0.75]) == pytest.approx(2 / 252 / 0.75)
+    assert p_of_looks([late, late], [0.5, 0.5]) == 1
+
+
+@pytest.mark.parametrize("level", [0.05, 0.05 / 6])
+def test_seeds_needed_against_simulated_studies_and_scipy(level: float) -> None:
+    """Of one task: four of five studies of so many seeds tell arms apart; those of fewer do not."""
+    draw, needed = np.random.default_rng(0), seeds_needed(np.array([1.0]), level)
+    assert needed is not None
+
+    def told(seeds: int) -> float:
+        one, other = draw.normal(1, 1, (2000, seeds)), draw.normal(0, 1, (2000, seeds))
+        return float((stats.mannwhitneyu(one, other, axis=1).pvalue < level).mean())
+
+    assert 0.77 < told(needed) < 0.87 and told(needed - 5) < 0.77
+    assert 0.9 < least_difference(needed, 1, level) <= 1.0
+    assert seeds_needed(np.zeros(3), level) is None
+
+
+def test_few_seeds_tell_nothing_apart() -> None:
+    for seeds, tasks in ((3, 1), (5, 1), (2, 2)):
+        one, other = np.full((seeds, tasks), 1.0), np.full((seeds, tasks), 0.0)
+        spread = np.arange(seeds)[:, None] * 0.01
+        assert p_value(one + spread, other + spread) == pytest.approx(least_p(seeds, seeds, tasks))
+    assert least_difference(5, 1, 0.05) == np.inf and least_difference(6, 1, 0.05) < np.inf
+    assert seeds_needed(np.array([np.inf]), 0.05) == 6

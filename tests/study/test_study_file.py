@@ -97,6 +97,10 @@ def test_sequences_cost_what_other_arms_cost(tmp_path: Path) -> None:
         {"tasks": {"a": {}, "b": {}}},
         {"tasks": {"a": {"scale": [1, 0]}}},
         {"arm": {}},
+        {"looks": [1, 2]},
+        {"looks": [2, 3]},
+        {"pairs": [["pbt", "contrl"]]},
+        {"pairs": [["pbt", "control"], ["control", "pbt"]]},
     ],
     ids=shown,
 )

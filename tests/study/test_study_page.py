@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from scipy.stats import norm
 
+from shoal.study.compare import Comparison, seeds_told, stopped
 from shoal.study.page import render
 from shoal.study.results import read_results, write_runs
 
@@ -83,6 +85,64 @@ def test_few_arms_are_a_table(tmp_path: Path) -> None:
     shown = page(tmp_path, ["low", "high"])
     assert 'class="heat"' not in shown and "high is better than low" in shown
     assert "1 of 1 pair is told apart." in shown and "At the end high is ahead: 34.5." in shown
+
+
+def looks(path: Path, arms: list[str], **fields: object) -> None:
+    """A study of ten seeds, of which there are looks after five and all."""
+    page(path, arms)
+    study = yaml.safe_load((path / "study.yaml").read_text())
+    (path / "study.yaml").write_text(yaml.safe_dump(study | {"looks": [5, 10]} | fields, sort_keys=False))
+
+
+def undo(path: Path, arm: str, seeds: range) -> None:
+    for seed in seeds:
+        (path / "runs" / arm / str(seed) / "result.json").unlink()
+
+
+def test_arms_are_compared_at_looks_alone(tmp_path: Path) -> None:
+    """The second half of the error is for the second look; what is done in between changes nothing."""
+    looks(tmp_path, ["low", "high", "alike 0"], pairs=[["low", "high"], ["high", "alike 0"]])
+    undo(tmp_path, "low", range(4, 10))
+    assert compared(tmp_path) == {} and stopped(read_results(tmp_path)) is None, "the first is to come"
+    write(tmp_path, "low/4", 4)
+    least = 2 / math.comb(10, 5)
+    for seed, score in ((None, None), (5, 100.0), (6, 100.0)):
+        if seed is not None:
+            write(tmp_path, f"low/{seed}", score)
+        assert compared(tmp_path) == pytest.approx({("low", "high"): 4 * least, ("high", "alike 0"): 4 * least})
+        assert stopped(read_results(tmp_path)) == 5
+    shown = render(read_results(tmp_path))
+    assert "|5|of at most 10|" in re.sub("<[^>]*>", "|", shown) and "finished" in shown
+    assert "after 5, 10 seeds and never in between, the last time after 5 seeds" in shown
+
+
+def test_it_goes_on_until_all_that_is_asked_is_told_apart(tmp_path: Path) -> None:
+    looks(tmp_path, ["low", "high", "alike 0", "alike 1"])
+    assert stopped(read_results(tmp_path)) is None
+    found = compared(tmp_path)
+    assert found["alike 0", "alike 1"] == 1
+    assert found["low", "high"] == pytest.approx(6 * 2 * 2 / math.comb(20, 10)), "the better of the two looks"
+    looks(tmp_path, ["low", "high", "alike 0", "alike 1"], pairs=[["low", "alike 1"]])
+    assert stopped(read_results(tmp_path)) == 5
+
+
+def compared(path: Path) -> dict[tuple[str, str], float]:
+    return {(pair.one, pair.other): pair.p for pair in Comparison(read_results(path)).pairs}
+
+
+def test_how_many_seeds_it_takes(tmp_path: Path) -> None:
+    """Two arms whose runs spread alike: the formula of Noether by hand, for a difference of 5 % of the scale."""
+    study = {"base": {"env": "a"}, "arms": {"a": {}, "b": {}}, "seeds": 6, "tasks": {"x": {"scale": [0, 200]}}}
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
+    told = seeds_told(read_results(tmp_path))
+    assert "6 seeds of each arm tell apart" in told and "not known before arms have two runs" in told
+    for arm, shift in (("a", 0), ("b", 60)):
+        for seed, score in enumerate((0, 10, 20)):
+            write(tmp_path, f"x/{arm}/{seed}", score + shift)  # a deviation of 10: as much as is to be told
+    ahead = norm.cdf(1 / math.sqrt(2)) - 0.5
+    needed = math.ceil((norm.ppf(0.975) + norm.ppf(0.8)) ** 2 / (6 * ahead**2))
+    assert f"For 5% of the scale it takes about {needed} seeds" in seeds_told(read_results(tmp_path))
+    assert seeds_told(read_results(tmp_path)) in told_in(render(read_results(tmp_path)), "pairs")
 
 
 def test_nobody_is_ahead_of_an_equal(tmp_path: Path) -> None:

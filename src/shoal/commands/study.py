@@ -28,7 +28,8 @@ from shoal.records.recorder import Recorder, Start
 from shoal.records.screen import Screen, styled
 from shoal.records.tensorboard import TensorBoard
 from shoal.run.loop import resume, train
-from shoal.study.results import FILE, NotOurs, RunOutcome, begun, is_study, read_outcome, stranded
+from shoal.study.compare import seeds_told, stopped
+from shoal.study.results import FILE, NotOurs, RunOutcome, begun, is_study, read_outcome, read_results, stranded
 from shoal.study.sequences import FRESH, put_together
 from shoal.study.study_file import RunKey, Study, Trial, budgets, dump, read, trials
 
@@ -45,6 +46,8 @@ def conduct(file: Path, workspace: Path | None, console: Screen, quiet: bool = F
         planned = trials(study)
         budgets(study)
     _agree(study, path, file)
+    if not quiet and (seeds := seeds_told(read_results(path))):
+        console.print(seeds, soft_wrap=True)
     board = _Board(study, path, planned, console, quiet)
     for trial in planned:
         board.whole(trial)  # what is in the way shows before anything is trained
@@ -63,6 +66,9 @@ def _agree(study: Study, path: Path, file: Path) -> None:
         if now != then and any((path / key.place).exists() for key in before.runs(task, arm)):
             what = f"it has runs of arm {arm}{task and f' on task {task}'} that the file does not describe"
             raise BadInput(f"{path} holds another study than {file}: {what}; name a free place with --workspace")
+    plans = [(s.looks, s.pairs, s.looks and s.seeds) for s in (study, before)]
+    if plans[0] != plans[1] and any(path.glob("runs/*")):
+        raise BadInput(f"{path} has runs, and {file} has other looks or pairs: these are fixed before the first run")
     try:
         path.mkdir(parents=True, exist_ok=True)
         for name in ("leases", "failures"):
@@ -77,7 +83,12 @@ def _do(trial: Trial, path: Path, board: _Board, patient: bool) -> bool:
 
     patient: watch the holder of a lease for as long as it takes to see whether it is alive.
     """
-    if trial.key in board.failed or board.done(trial) or not board.may_begin(trial):
+    if (
+        trial.key in board.failed
+        or board.done(trial)
+        or not board.may_begin(trial)
+        or not board.due(trial.key, patient)
+    ):
         return False
     name = path / "leases" / "-".join(trial.key.parts)
     if name.exists() and not patient:
@@ -140,6 +151,7 @@ class _Board(Recorder):
         self._share = 0.0
         self._part, self._parts = 0, 1  # of a run that is a sequence of runs
         self._done: dict[RunKey, RunOutcome] = {}
+        self._ended: dict[int, bool] = {}  # whether the study ends at a look
 
     def live(self) -> Live:
         """The table, for as long as it is entered."""
@@ -194,6 +206,20 @@ class _Board(Recorder):
         """Whether the run is done whose schedule a trial follows, if it follows one. Raises NotOurs."""
         return trial.replays is None or self.done(self._trials[trial.replays])
 
+    def due(self, key: RunKey, patient: bool = True) -> bool:
+        """Whether no look before a run has ended the study. patient: also while others are at runs before such a look."""
+        over = {*self._done, *self.failed, *stranded(self._study, self.failed)}
+        for n in self._study.looks:
+            if n > key.seed:
+                break
+            if any(other not in over for other in self._trials if other.seed < n):
+                return patient
+            if n not in self._ended:
+                self._ended[n] = (stopped(read_results(self._path)) or n + 1) <= n
+            if self._ended[n]:
+                return False
+        return True
+
     def parts(self, trial: Trial) -> Iterator[tuple[Path, Experiment]]:
         """Where the runs of a trial lie, and their experiments; the next is asked for when one is done. Raises BadInput."""
         run, e = self._path / trial.key.place, trial.experiment
@@ -224,9 +250,10 @@ class _Board(Recorder):
         known = {key: x for key, o in self._done.items() if (x := o.row["seconds"]) == x}
         for keys in self._arms.values():
             usual = [known[key] for key in keys if key in known] or [*known.values()] or [0.0]
-            seconds += sum(usual) / len(usual) * sum(key not in over for key in keys)
+            seconds += sum(usual) / len(usual) * sum(key not in over and self.due(key) for key in keys)
         left = time.strftime("%H:%M:%S", time.gmtime(seconds)) if seconds < 86_400 else f"{seconds / 3600:.0f} hours"
-        return f"{len(self._done)} of {len(self._trials)} runs, {left} left"
+        most = "at most " if self._study.looks else ""
+        return f"{len(self._done)} of {most}{len(self._trials)} runs, {most}{left} left"
 
     def _table(self) -> Table:
         table = Table(box=None, pad_edge=False, header_style="dim", title=self._left(), title_justify="left")

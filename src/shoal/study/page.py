@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator
 from html import escape
-from itertools import combinations
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -20,71 +17,13 @@ from shoal.report.data import figure, folded
 from shoal.report.overview import tiles
 from shoal.report.page import document
 from shoal.report.words import many, text
-from shoal.study import statistics
+from shoal.study.compare import LEVEL, Comparison, seeds_told, stopped
 from shoal.study.cost import costs, unlike
 from shoal.study.figures import IntervalRow, curves, levels, looks_of, profile, rows_drawn
 from shoal.study.results import FILE, Results, read_results, write_runs
 
 LISTED = 6  # pairs that are a table; of more the table is folded behind a map
 FEW = 8  # seeds, below which an interval is too narrow (docs/studies.md)
-LEVEL = 0.05  # of the p-value, after Holm's correction, below which arms are told apart
-
-
-class Pair(NamedTuple):
-    """Two arms compared. chance: that a run of the first scores higher than one of the second, between low and high."""
-
-    one: str
-    other: str
-    chance: float
-    low: float
-    high: float
-    p: float  # corrected for the number of comparisons
-    least: float  # that p could be with so many seeds
-    seeds: int  # of the arm that has fewer
-
-    @property
-    def told(self) -> str:
-        """The comparison in a sentence."""
-        if self.p < LEVEL:
-            better, worse = (self.one, self.other) if self.chance > 0.5 else (self.other, self.one)
-            chance = max(self.chance, 1 - self.chance)
-            return f"{better} is better than {worse}: a run of it scores higher in {chance:.0%} of pairs (p = {self.p:.2g})."
-        return f"{self.one} and {self.other} are not told apart by {many(self.seeds, 'seed')} (p = {self.p:.2g})."
-
-
-class Comparison:
-    """The statistics of a study's results. Arms with fewer than two seeds done are left out.
-
-    scores: by arm [S, K], as they are compared; reached: the same, NaN for runs without a champion
-    without: how many runs of each arm have no champion
-    middles: of each arm with a champion on every task the interquartile mean and the ends of its interval; the highest first
-    ranked: the arms in the order of their middles, then those without
-    pairs: all pairs of arms, in the order of the file
-    """
-
-    def __init__(self, results: Results):
-        self.results = results
-        self.reached = {arm: x for arm in results.study.arms if len(x := results.scores(arm)) > 1}
-        self.scores = {arm: results.counted(arm) for arm in self.reached}
-        self.without = {arm: int(np.isnan(x).sum()) for arm, x in self.reached.items()}
-        whole = [arm for arm, x in self.reached.items() if np.isfinite(x).any(0).all()]
-        middles = {arm: statistics.middle(self.scores[arm]) for arm in whole}
-        self.middles = dict(sorted(middles.items(), key=lambda item: -item[1][0]))
-        self.ranked = [*self.middles, *(arm for arm in self.scores if arm not in self.middles)]
-        self.pairs = _compared(self.scores)
-
-
-def _compared(scores: dict[str, np.ndarray]) -> list[Pair]:
-    arms = list(combinations(scores, 2))
-    raw = np.array([statistics.p_value(scores[a], scores[b]) for a, b in arms])
-    found = []
-    for (a, b), p in zip(arms, statistics.holm(raw).tolist(), strict=True):
-        one, other = scores[a], scores[b]
-        ends = statistics.improvement_interval(one, other, 1 - (1 - statistics.CONFIDENCE) / len(arms))
-        chance, low, high = map(float, (statistics.improvement(one, other), *ends))
-        least = 2 * len(arms) / math.comb(len(one) + len(other), len(one)) ** one.shape[1]
-        found.append(Pair(a, b, chance, low, high, p, least, min(len(one), len(other))))
-    return found
 
 
 def write_page(path: Path) -> Path:
@@ -105,14 +44,15 @@ def render(results: Results) -> str:
 def _header(c: Comparison, name: str) -> str:
     results, study = c.results, c.results.study
     tasks, done, failed = study.all_tasks, len(results.outcomes), len(results.failures)
-    planned = len(study.arms) * len(tasks) * study.seeds
+    seeds = stopped(results) or study.seeds
+    planned = len(study.arms) * len(tasks) * seeds
     made = f"of {planned:,} planned" if done < planned else "all that were planned"
     state = "finished" if done + failed >= planned else "in progress"
     facts = tiles(
         ("Arms", str(len(study.arms)), ", ".join(study.arms)),
         ("Runs", f"{done:,}", f"{made}, {failed:,} failed" if failed else made),
         ("Tasks", str(len(tasks)), ", ".join(filter(None, tasks)) or str(study.base.get("env", ""))),
-        ("Seeds", str(study.seeds), "of each arm"),
+        ("Seeds", str(seeds), f"of at most {study.seeds}" if study.looks else "of each arm"),
     )
     told = " ".join(pair.told for pair in c.pairs if pair.p < LEVEL)
     if not told:
@@ -188,11 +128,12 @@ def _scores(c: Comparison) -> str:
 
 def _pairs(c: Comparison) -> str:
     if not c.pairs:
-        return '<p class="empty">There are no two arms with two runs each yet.</p>'
+        return f'<p class="empty">There are no two arms with two runs each yet. {escape(_looked(c))}</p>'
     title = "Every arm against every other"
     rows = [[p.one, p.other, f"{p.chance:.2f}", f"{p.low:.2f} to {p.high:.2f}", f"{p.p:.2g}", p.told] for p in c.pairs]
     heads = ["arm", "against", "chance to score higher", "95 % interval", "p (Holm)", "in words"]
     apart = sum(p.p < LEVEL for p in c.pairs)
+    told = " ".join(filter(None, (_looked(c), seeds_told(c.results))))
     finding = f"{apart} of {many(len(c.pairs), 'pair')} {'is' if apart == 1 else 'are'} told apart."
     if all(p.least >= LEVEL for p in c.pairs):
         finding += " So few seeds cannot tell any apart, however much they differ."
@@ -200,13 +141,24 @@ def _pairs(c: Comparison) -> str:
         "The chance that a run of the first arm scores higher than one of the second, ties as half: 0.5 is no difference. p "
         "counts all ways to divide the runs between two arms; below 0.05 is told apart. p and the intervals are corrected "
         "for the number of pairs. The intervals hold however scores are distributed, so they are wide where runs are few: "
-        "where one lies beside 0.5, p is below 0.05, but not always the other way round."
+        f"where one lies beside 0.5, p is below 0.05, but not always the other way round. {told}"
     )
     listed = charts.table(heads, rows, "Pairs of arms", "bounds")
     if len(c.pairs) <= LISTED:
         return figure(title, finding, reading, listed)
     reading += " Arms are in the order of their middles, and a cell is the row against the column; ★: told apart."
     return figure(title, finding, reading, _against(c), folded(listed, "Every pair in words"))
+
+
+def _looked(c: Comparison) -> str:
+    """When arms are compared, where that is not always."""
+    if not (looks := c.results.study.looks):
+        return ""
+    after = ", ".join(map(str, looks))
+    last = f"the last time after {many(c.looks[-1], 'seed')}" if c.looks else "which is to come"
+    return (
+        f"Arms are compared after {after} seeds and never in between, {last}; p is corrected for the number of times."
+    )
 
 
 def _against(c: Comparison) -> str:

@@ -6,11 +6,16 @@ seeds anew within each task, and keeps the tasks (section 4.1). Statistics take 
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Sequence
+
 import numpy as np
 from scipy import stats
 
 RESAMPLES, SEED = 5_000, 0
 CONFIDENCE = 0.95
+POWER = 0.8
 CHUNK = 2**23  # numbers that are drawn at a time, which bounds the memory that they need
 
 
@@ -90,6 +95,47 @@ def holm(p: np.ndarray) -> np.ndarray:
     order = np.argsort(p, kind="stable")
     corrected = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
     return np.minimum(corrected, 1.0)[np.argsort(order)]
+
+
+def shares(looks: Sequence[int]) -> list[float]:
+    """How the error of 5 % is divided among looks after so many seeds: as the seeds are that come from one to the next."""
+    return [(n - before) / looks[-1] for before, n in itertools.pairwise([0, *looks])]
+
+
+def p_of_looks(tables: Sequence[tuple[np.ndarray, np.ndarray]], shares: Sequence[float]) -> float:
+    """The p-value of two arms that are compared several times, the runs of one time among those of the next.
+
+    Each counts against its share of the error alone, and the best of them stays. By Bonferroni's inequality that keeps the
+    error, however the times hang together and whenever a study ends.
+    """
+    return min(1.0, *(p_value(one, other) / share for (one, other), share in zip(tables, shares, strict=True)))
+
+
+def least_p(one: int, other: int, tasks: int) -> float:
+    """The least p-value that arms with so many runs on each task can have."""
+    return 2 / math.comb(one + other, one) ** tasks
+
+
+def seeds_needed(differences: np.ndarray, level: float) -> int | None:
+    """Seeds by which two arms are told apart at this level in four of five studies, that differ on each task [K] by so many
+    standard deviations of normal scores (Noether 1987, for the mean of the tasks' statistics); None where none would do."""
+    ahead = stats.norm.cdf(differences / np.sqrt(2)).mean() - 0.5
+    if not ahead > 0:
+        return None
+    needed = math.ceil(_margin(level) ** 2 / (6 * len(differences) * ahead**2))
+    return next(n for n in itertools.count(max(2, needed)) if least_p(n, n, len(differences)) < level)
+
+
+def least_difference(seeds: int, tasks: int, level: float) -> float:
+    """The difference in standard deviations, equal on all tasks, that so many seeds tell apart in four of five studies;
+    infinite where that takes arms whose runs hardly overlap."""
+    ahead = _margin(level) / math.sqrt(6 * tasks * seeds)
+    return math.inf if ahead >= 0.5 else float(np.sqrt(2) * stats.norm.ppf(0.5 + ahead))
+
+
+def _margin(level: float) -> float:
+    """How many standard errors a difference has that is told apart at a level, two-sided, in four of five studies."""
+    return float(stats.norm.ppf(1 - level / 2) + stats.norm.ppf(POWER))
 
 
 def profile(scores: np.ndarray, thresholds: np.ndarray) -> np.ndarray:

@@ -60,6 +60,11 @@ class Study:
     count as 0 and 1"""
     seeds: int = 5
     """runs of each arm: seeds 0, 1, 2, ..."""
+    looks: list[int] = field(default_factory=list)
+    """numbers of seeds, `seeds` the last, after which arms are compared; the study ends at the first at which all pairs are
+    told apart"""
+    pairs: list[tuple[str, str]] = field(default_factory=list)
+    """the pairs of arms that are compared; by default all"""
     unequal: bool = False
     """arms may train for different numbers of steps"""
 
@@ -125,6 +130,17 @@ def _check(study: Study) -> None:
         raise BadField("arms", "a study compares arms: name some", "such as arms: {pbt: {}, control: {method: seeds}}")
     if not 1 <= study.seeds <= MOST:
         raise BadField("seeds", f"must be 1 to {MOST:,}", value=study.seeds)
+    if study.looks and (
+        [*study.looks] != sorted({*study.looks}) or study.looks[0] < 2 or study.looks[-1] != study.seeds
+    ):
+        problem = f"must rise from at least 2 to seeds = {study.seeds}"
+        raise BadField("looks", problem, "such as looks: [5, 10, 20] beside seeds: 20", value=study.looks)
+    for k, pair in enumerate(study.pairs):
+        for arm in pair:
+            if arm not in study.arms:
+                raise unknown(f"pairs.{k}", arm, study.arms)
+        if pair[0] == pair[1] or {*pair} in [{*other} for other in study.pairs[:k]]:
+            raise BadField(f"pairs.{k}", "is of two arms, and named once", value=list(pair))
     entries = {"base": study.base}
     for kind, named in (("arms", study.arms), ("tasks", study.tasks)):
         for name, entry in named.items():

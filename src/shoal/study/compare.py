@@ -1,0 +1,143 @@
+"""Which arms are told apart, by the runs that are done; and how many seeds that takes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.report.words import many
+from shoal.study import statistics
+from shoal.study.results import Results
+from shoal.study.study_file import Study
+
+LEVEL = 0.05  # of the p-value, after Holm's correction, below which arms are told apart
+SMALL = 0.05  # a difference that is worth to be told, as a share of the scale of a task
+
+
+class Pair(NamedTuple):
+    """Two arms compared. chance: that a run of the first scores higher than one of the second, between low and high."""
+
+    one: str
+    other: str
+    chance: float
+    low: float
+    high: float
+    p: float  # corrected for the numbers of comparisons and of looks
+    least: float  # that p could be with so many seeds
+    seeds: int  # of the arm that has fewer
+
+    @property
+    def told(self) -> str:
+        """The comparison in a sentence."""
+        if self.p < LEVEL:
+            better, worse = (self.one, self.other) if self.chance > 0.5 else (self.other, self.one)
+            chance = max(self.chance, 1 - self.chance)
+            return f"{better} is better than {worse}: a run of it scores higher in {chance:.0%} of pairs (p = {self.p:.2g})."
+        return f"{self.one} and {self.other} are not told apart by {many(self.seeds, 'seed')} (p = {self.p:.2g})."
+
+
+class Comparison:
+    """The statistics of a study's results. Arms with fewer than two seeds done are left out.
+
+    scores: by arm [S, K], as they are compared; reached: the same, NaN for runs without a champion
+    without: how many runs of each arm have no champion
+    middles: of each arm with a champion on every task the interquartile mean and the ends of its interval; the highest first
+    ranked: the arms in the order of their middles, then those without
+    pairs: those of arms that are asked about; looks: the numbers of seeds by which they have been compared
+    """
+
+    def __init__(self, results: Results):
+        self.results = results
+        self.reached = {arm: x for arm in results.study.arms if len(x := results.scores(arm)) > 1}
+        self.scores = {arm: results.counted(arm) for arm in self.reached}
+        self.without = {arm: int(np.isnan(x).sum()) for arm, x in self.reached.items()}
+        whole = [arm for arm, x in self.reached.items() if np.isfinite(x).any(0).all()]
+        middles = {arm: statistics.middle(self.scores[arm]) for arm in whole}
+        self.middles = dict(sorted(middles.items(), key=lambda item: -item[1][0]))
+        self.ranked = [*self.middles, *(arm for arm in self.scores if arm not in self.middles)]
+        self.looks = looked(results)
+        self.pairs = compared(results, self.looks)
+
+
+def looked(results: Results) -> list[int]:
+    """After how many seeds arms have been compared so far: those of its looks of which no run is missing.
+
+    A study that names none has one look, at all that is done.
+    """
+    study = results.study
+    if not study.looks:
+        return [study.seeds]
+    over = {*results.outcomes, *results.failures}
+    missing = [
+        key.seed for task in study.all_tasks for arm in study.arms for key in study.runs(task, arm) if key not in over
+    ]
+    return [n for n in study.looks if n <= min(missing, default=n)]
+
+
+def compared(results: Results, looks: list[int]) -> list[Pair]:
+    """The pairs of arms that are asked about, as far as they have two seeds at the first of these looks."""
+    tables = [_scores(results, n) for n in looks]
+    pairs = [pair for pair in asked(results.study) if tables and all(arm in tables[0] for arm in pair)]
+    shares = statistics.shares(results.study.looks or looks)[: len(looks)]
+    raw = [statistics.p_of_looks([(table[a], table[b]) for table in tables], shares) for a, b in pairs]
+    found = []
+    for (a, b), p in zip(pairs, statistics.holm(np.array(raw)).tolist(), strict=True):
+        one, other, times = tables[-1][a], tables[-1][b], len(pairs) / shares[-1]
+        ends = statistics.improvement_interval(one, other, 1 - (1 - statistics.CONFIDENCE) / times)
+        chance, low, high = map(float, (statistics.improvement(one, other), *ends))
+        least = times * statistics.least_p(len(one), len(other), one.shape[1])
+        found.append(Pair(a, b, chance, low, high, p, least, min(len(one), len(other))))
+    return found
+
+
+def asked(study: Study) -> list[tuple[str, str]]:
+    """The pairs of arms that a study asks about: all, where it names none."""
+    return study.pairs or list(combinations(study.arms, 2))
+
+
+def stopped(results: Results) -> int | None:
+    """The look at which all pairs that are asked about were told apart, where the study ends; None where it goes on."""
+    looks = looked(results) if results.study.looks else []
+    for k, n in enumerate(looks):
+        found = compared(results, looks[: k + 1])
+        if len(found) == len(asked(results.study)) and all(pair.p < LEVEL for pair in found):
+            return n
+    return None
+
+
+def _scores(results: Results, seeds: int) -> dict[str, np.ndarray]:
+    """By arm, what the runs of the first seeds count; of arms that have at least two of them."""
+    first = replace(results, outcomes={key: o for key, o in results.outcomes.items() if key.seed < seeds})
+    return {arm: first.counted(arm) for arm in results.study.arms if len(first.seeds(arm)) > 1}
+
+
+def seeds_told(results: Results) -> str:
+    """How many seeds it takes to tell apart what differs by a small part of the scale, from the spread so far."""
+    study = results.study
+    pairs, tasks, share = len(asked(study)), len(study.all_tasks), statistics.shares(study.looks or [study.seeds])[-1]
+    if not pairs:
+        return ""
+    level, tables = LEVEL / pairs * share, list(_scores(results, study.seeds).values())
+    far = statistics.least_difference(study.seeds, tasks, level)
+    can = f"{many(study.seeds, 'seed')} of each arm"
+    if statistics.least_p(study.seeds, study.seeds, tasks) >= level:
+        can += " are too few to tell any apart"
+    elif math.isinf(far):
+        can += " tell only arms apart whose runs hardly overlap"
+    else:
+        can += f" tell apart, in four of five studies, what differs by {far:.2g} times the spread of an arm’s runs"
+    if not tables:
+        return f"{can}; how many {SMALL:.0%} of the scale takes is not known before arms have two runs."
+    spread = np.sqrt(np.mean([table.var(0, ddof=1) for table in tables], 0))
+    size, of = np.ones(tasks), "of the scale"
+    if not any("scale" in task for task in study.tasks.values()):
+        every = np.concatenate(tables)
+        size, of = np.ptp(every, axis=0), "of the way from the worst run so far to the best"
+    with np.errstate(divide="ignore", invalid="ignore"):
+        needed = statistics.seeds_needed(np.nan_to_num(SMALL * size / spread, nan=0.0, posinf=np.inf), level)
+    takes = "no number of seeds" if needed is None else f"about {many(needed, 'seed')}"
+    return f"{can}. For {SMALL:.0%} {of} it takes {takes}, as runs have spread so far."
