@@ -108,6 +108,7 @@ SETTABLE: dict[str, tuple[str, Any]] = {  # what is given, and what the field th
     "population": ("6", 6),
     "generations": ("1e3", 1000),
     "interval": ("4_096", 4096),
+    "budget": ("1e6", 1_000_000),
     "shards": ("2", 2),
     "exchange": ("{name: mpi, transfer: collective}", ExchangeSettings("mpi", "collective")),
     "seed": ("7", 7),

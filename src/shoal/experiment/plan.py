@@ -14,11 +14,12 @@ from shoal.environments.measurement import Measurement
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.hyperparameters import check_knobs, with_numbers
 from shoal.experiment.make import make_kind, measurement_of
-from shoal.experiment.rules import LIMITS, OF_KIND, check, refuse
+from shoal.experiment.rules import LIMITS, OF_KIND, OF_SIZES, check, refuse
 from shoal.members.kind import Kind
 from shoal.members.shard import Setup
 from shoal.methods.method import Method
 from shoal.methods.ranges import nearest
+from shoal.methods.survivors import outliving
 
 PARTS = 8  # at most, of a population that several processes measure together
 
@@ -27,7 +28,8 @@ class Plan(NamedTuple):
     """What a run follows: an experiment with every default filled in, and all that it names.
 
     space: what is tuned
-    iterations: parts that make an interval
+    sizes: int64 [G], how many members train in each generation
+    iterations: parts that make an interval of the whole population
     steps: those of a member in it; 0 where whole episodes make one
     """
 
@@ -38,6 +40,7 @@ class Plan(NamedTuple):
     evolver: PureEvolver
     space: dict[str, Range]
     shards: int
+    sizes: np.ndarray
     iterations: int
     steps: int
 
@@ -55,15 +58,23 @@ class Plan(NamedTuple):
         """Of hyperparameters [N] those that are tuned here, each value as near as its range allows."""
         return {name: nearest(self.space[name], x) for name, x in hyper.items() if name in self.space}
 
-    def members(self, process: int = 0, processes: int = 1, first: int = 0) -> list[np.ndarray]:
+    def members(self, generation: int = 0, process: int = 0, processes: int = 1, first: int = 0) -> list[np.ndarray]:
         """The uids of each shard of a process, int64 [n] each; those of the population begin at `first`."""
-        every = first + np.arange(self.experiment.population).reshape(self.shards, -1)
+        every = first + np.arange(self.size(generation)).reshape(self.shards, -1)
         return list(np.array_split(every, processes)[process])
 
     def progress(self, generations: int, steps: int) -> float:
         """How much of the run is done after so many generations and steps, those of evaluations included; 1: all of it."""
         e = self.experiment
         return max(generations / e.generations, 0.0 if e.budget is None else steps / e.budget)
+
+    def length(self, generation: int) -> int:
+        """The iterations of a generation: fewer members train for longer, so that all together make the same steps."""
+        return self.iterations * self.experiment.population // self.size(generation)
+
+    def size(self, generation: int) -> int:
+        """How many members train in a generation; after the last, those of the last."""
+        return int(self.sizes[min(generation, len(self.sizes) - 1)])
 
 
 def make_plan(experiment: Experiment, processes: int = 1) -> Plan:
@@ -82,13 +93,15 @@ def make_plan(experiment: Experiment, processes: int = 1) -> Plan:
         if e.budget is not None:
             e = replace(e, generations=_enough(e, e.budget, kind))
         e, space = with_numbers(e, method, kind)
-        evolver = method.evolver(space, e.hyper, e.generations)
+        sizes = method.sizes(e.population, e.generations)
+        refuse(OF_SIZES, e, sizes)
+        evolver = outliving(method.evolver(space, e.hyper, e.generations), sizes)
         check_knobs(e, kind, evolver)
         interval = kind.interval(e.interval, e.generations, e.population)
     except BaseException:
         kind.close()
         raise
-    return Plan(e, method, kind, measurement_of(e), evolver, space, shards, *interval)
+    return Plan(e, method, kind, measurement_of(e), evolver, space, shards, sizes, *interval)
 
 
 def planned(experiment: Experiment) -> Plan:

@@ -156,6 +156,30 @@ OF_KIND = (
         "it must be a multiple of 2 x {e.shards} shards",
     ),
 )
+# Those of a population that shrinks, when its sizes are known.
+OF_SIZES = (
+    Rule(
+        "method",
+        lambda e, sizes: sizes[-1] < e.population and e.shards > 1,
+        "survivors are those of one shard, and here are {e.shards}",
+    ),
+    Rule(
+        "method",
+        lambda e, sizes: sizes[-1] < e.population and _worker(e),
+        "survivors are those of one process, and workers of a directory are many",
+    ),
+    Rule(
+        "method",
+        lambda e, sizes: sizes[-1] < e.population and _trained(e),
+        "survivors are agents of Shoal's own, and {e.agent} is a trainer",
+    ),
+    Rule(
+        "budget",
+        lambda e, sizes: sizes[-1] < e.population and e.budget is not None,
+        "a population shrinks at shares of its generations, which a budget does not know beforehand",
+        "give it generations in place of budget",
+    ),
+)
 
 
 def refuse(rules: Iterable[Rule], e: Experiment, *facts: Any) -> None:

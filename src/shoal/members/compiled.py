@@ -214,11 +214,11 @@ class CompiledShard(ABC):
 
     def _restore(self, state: PyTree, population: Population, generation: int) -> None:
         """Everything of a `_state` but the rollouts; `population` is its own, with what members have learned."""
-        own, knobs = placed(self._agent, self._layout, state["hyper"])
+        n, counters = len(self.uid), state["rest"]["counters"]
+        own, knobs = placed(self._agent, self._layout, {name: x[:n] for name, x in state["hyper"].items()})
         population = self._layout.place(population, OF_POPULATION._replace(hyper=(), knobs={}))
         self.population, self._is_on_host = population._replace(hyper=own, knobs=knobs), False
-        counters = state["rest"]["counters"]
-        self._steps, self._fitness, self._generation = counters["steps"], state["fitness"], generation
+        self._steps, self._fitness, self._generation = counters["steps"][:n], state["fitness"][:n], generation
         self.evaluation_steps = int(counters["evaluation_steps"])
 
 

@@ -199,11 +199,11 @@ class LivingShard(CompiledShard):
 
     def restore(self, states: dict[str, PyTree], generation: int) -> None:
         state = states[self.name]
-        population = state["rest"]["population"]
-        members = population.members._replace(learned=state["learned"])
+        population, mine = state["rest"]["population"], partial(jax.tree.map, lambda x: x[: len(self.uid)])
+        members = mine(population.members._replace(learned=state["learned"]))
         self._restore(state, population._replace(members=members), generation)
         if self.rollouts.resumes_exactly:
-            self.rollouts.restore(self._layout.place(state["rest"]["rollouts"]))
+            self.rollouts.restore(self._layout.place(mine(state["rest"]["rollouts"])))
         else:
             self.population = self._with(self._agent.cut(self.population.members))
             self._begin_episodes(generation + 1)

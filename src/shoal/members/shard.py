@@ -123,7 +123,8 @@ class Shard(Tester, Protocol):
         """
 
     def restore(self, states: dict[str, PyTree], generation: int) -> None:
-        """Continue from a `state` that was saved at the end of `generation`."""
+        """Continue from a `state` that was saved at the end of `generation`, of these members or of more, of whom they are
+        the first."""
 
 
 def part_name(uid: np.ndarray) -> str:

@@ -65,6 +65,10 @@ class Method(ABC):
         """The evolver, which decides between generations. space: what is tuned; start: the values of all else;
         generations: how many the run has."""
 
+    def sizes(self, population: int, generations: int) -> np.ndarray:
+        """int64 [G]: how many members train in each generation; never more than in the one before."""
+        return np.full(generations, population)
+
     def space(self, agent: Tunable) -> dict[str, Range]:
         """The hyperparameters that are tuned where the experiment has no `space`."""
         return agent.space if self.copies else {}

@@ -29,7 +29,7 @@ import numpy as np
 from shoal.core.errors import BadField, check_least
 from shoal.core.evolution import Cards, Decision, Explore, Init, PureEvolver, Range, Seed
 from shoal.core.keys import derive, draws
-from shoal.methods.pbt import Pbt, inherit
+from shoal.methods.pbt import Selecting, inherit
 from shoal.methods.process import fitted, highest_bound
 from shoal.methods.ranges import places, values_at
 
@@ -49,7 +49,7 @@ State = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pb2(Pbt):
+class Pb2(Selecting):
     """Population-based bandits: PBT that learns from all its copies which hyperparameters pay. `explore` is what children do
     while there are no more observations than hyperparameters, or none that differ."""
 

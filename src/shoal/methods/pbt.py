@@ -11,14 +11,15 @@ from shoal.core.errors import BadField, check_least
 from shoal.core.evolution import Cards, Decision, Explore, Init, PureEvolver, Range, Seed, Select
 from shoal.core.keys import derive
 from shoal.core.user_code import call_own
-from shoal.methods.seeds import Seeds
+from shoal.methods.seeds import Tuning
+from shoal.methods.survivors import Shrinking
 
 if TYPE_CHECKING:
     from shoal.core.types import Tunable
 
 
 @dataclass(frozen=True, kw_only=True)
-class Copying(Seeds):
+class Copying(Tuning):
     """What the methods whose members copy better ones have in common."""
 
     explore: Any = "perturb"
@@ -36,15 +37,13 @@ class Copying(Seeds):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pbt(Copying):
-    """Population-based training: members copy better ones, and explore hyperparameters."""
+class Selecting(Copying):
+    """What the methods have in common that a selector decides for."""
 
     select: Any = "truncation"
     """who copies whom: truncation, winner_takes_all, tournament, threshold, t_test or keep"""
     start_after: int = 0
     """environment steps of a member before it may copy or explore"""
-
-    title: ClassVar[str] = "population-based training"
 
     def __post_init__(self) -> None:
         check_least(0, self, "start_after")
@@ -57,13 +56,6 @@ class Pbt(Copying):
                 "for a single agent write method: seeds",
                 value=population,
             )
-
-    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> PureEvolver:
-        def decide(key: Seed, state: Any, cards: Cards, mine: np.ndarray) -> tuple[Any, Decision]:
-            parents, explores = self.selected(key, cards, mine)
-            return state, Decision(parents, inherit(self.explore, key, cards, mine, parents, explores, space))
-
-        return PureEvolver(self.beginning(space, start), decide)
 
     def selected(self, key: Seed, cards: Cards, mine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Parents int64 [N], and which members explore, bool [N]; before `start_after` steps neither, except that a member
@@ -83,6 +75,20 @@ class Pbt(Copying):
         finite = np.isfinite(cards.fitness)
         ready = (cards.steps[mine] >= self.start_after) | (~finite[mine] & finite[parents])
         return np.where(ready, parents, mine), explores & ready
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pbt(Selecting, Shrinking):
+    """Population-based training: members copy better ones, and explore hyperparameters."""
+
+    title: ClassVar[str] = "population-based training"
+
+    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> PureEvolver:
+        def decide(key: Seed, state: Any, cards: Cards, mine: np.ndarray) -> tuple[Any, Decision]:
+            parents, explores = self.selected(key, cards, mine)
+            return state, Decision(parents, inherit(self.explore, key, cards, mine, parents, explores, space))
+
+        return PureEvolver(self.beginning(space, start), decide)
 
     def explanation(self, population: int) -> str:
         return (

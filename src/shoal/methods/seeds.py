@@ -13,20 +13,20 @@ from shoal.core.keys import derive, draws
 from shoal.core.knobs import split
 from shoal.methods.method import Method, check_limits, same_for_all
 from shoal.methods.ranges import nearest, sample, validate
+from shoal.methods.survivors import Shrinking
 
 if TYPE_CHECKING:
     from shoal.core.types import Tunable
 
 
-@dataclass(frozen=True)
-class Seeds(Method):
-    """The control: independent members that differ in their seeds and, with a `space`, in hyperparameters."""
+@dataclass(frozen=True, kw_only=True)
+class Tuning(Method):
+    """What the methods have in common whose members differ in hyperparameters."""
 
     first_values: FirstValues = "range"
     """where members begin: range (anywhere in the range of each hyperparameter), usual (at its usual value) or half (half of
     them there)"""
 
-    title: ClassVar[str] = "independent members"
     tunes: ClassVar[bool] = True
 
     def beginning(self, space: dict[str, Range], start: dict[str, float]) -> Init:
@@ -43,6 +43,13 @@ class Seeds(Method):
             return (), hyper
 
         return init
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seeds(Tuning, Shrinking):
+    """The control: independent members that differ in their seeds and, with a `space`, in hyperparameters."""
+
+    title: ClassVar[str] = "independent members"
 
     def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> PureEvolver:
         def decide(key: Seed, state: Any, cards: Cards, mine: np.ndarray) -> tuple[Any, Decision]:

@@ -25,6 +25,7 @@ from shoal.distributed.synchronous import Evolved, KnownMembers
 from shoal.environments.guard import callbacks_blamed
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import blame, load
+from shoal.experiment.registry import method
 from shoal.experiment.rules import check
 from shoal.experiment.trust import open_run
 from shoal.members.rollouts.episodes import statistics, with_interval
@@ -77,12 +78,21 @@ def resume(
     if generations is not None:
         if experiment.budget is not None:
             raise BadField("generations", f"{run_dir} ends with its budget", "give it another one with --set budget=N")
-        experiment = replace(experiment, generations=generations)
+        experiment = _longer(experiment, generations)
     if experiment.exchange.name == "directory":
         there = replace(experiment.exchange, workspace=str(_workspace_of(experiment, file.parent)))
         experiment = replace(experiment, exchange=there, run_dir=None)
     with blame(file, ["generations", "run_dir", "exchange.workspace", "exchange.worker", *given], always=False):
         return _run(experiment, recorders, progress, restore)
+
+
+def _longer(e: Experiment, generations: int) -> Experiment:
+    """The experiment with another number of generations. Raises BadInput where what was done follows from it."""
+    sizes = method(e.method).sizes(e.population, e.generations)
+    if generations != e.generations and sizes[-1] < e.population:
+        problem = f"a population that shrinks does so at its shares of {e.generations}"
+        raise BadField("generations", problem, "they stay as they are", value=generations)
+    return replace(e, generations=generations)
 
 
 def _workspace_of(experiment: Experiment, run_dir: Path) -> Path:
@@ -184,9 +194,10 @@ def _generations(c: Context, state: State, saver: ThreadPoolExecutor) -> dict[st
 def _live(c: Context, state: State, generation: int) -> tuple[State, KnownMembers, Evolved, Generation]:
     """One generation of all members: train, evaluate, share, decide, apply; and what there is to record of it."""
     times = [time.perf_counter()]
+    c.control.iterations = c.plan.length(generation)
     c.control.enter(generation, "train")
     c.control.attend()  # before anything is compiled
-    metrics = c.shard.train(generation, c.plan.iterations, c.control.chunk)
+    metrics = c.shard.train(generation, c.plan.length(generation), c.control.chunk)
     times.append(time.perf_counter())
     c.control.enter(generation, "evaluate")
     metrics |= c.shard.evaluate(generation)
@@ -201,7 +212,7 @@ def _live(c: Context, state: State, generation: int) -> tuple[State, KnownMember
     champion = state.champion
     if new is not None:
         champion = ChampionSoFar.crowned(shared.cards, new, evolved.champion)
-    steps = int(shared.cards.steps.sum())
+    steps = c.ended + int(shared.cards.steps.sum())
     after = state._replace(
         done=generation + 1,
         evolution=evolved.evolution,
@@ -209,7 +220,9 @@ def _live(c: Context, state: State, generation: int) -> tuple[State, KnownMember
         steps=steps,
         evaluation_steps=shared.evaluation_steps,
     )
-    return after, shared, evolved, _event(c, after, shared, evolved, times, steps - state.steps)
+    event = _event(c, after, shared, evolved, times, steps - state.steps)
+    c.outlive(generation + 1)
+    return after, shared, evolved, event
 
 
 def _event(
@@ -284,8 +297,8 @@ def _test_champion(c: Context, state: State) -> dict[str, Any]:
     if champion.learned is not None and c.leading:
         c.control.enter(state.done - 1, "champion")
         tested = _tested(c, champion)
-    compiling, seconds = c.shard.compile_seconds, _elapsed(c, state)
-    return summarise(c.plan, shared.cards, champion, state.done, tested, shared.evaluation_steps, seconds, compiling)
+    totals = state.steps, shared.evaluation_steps, _elapsed(c, state), c.compiled + c.shard.compile_seconds
+    return summarise(c.plan, shared.cards, champion, state.done, tested, *totals)
 
 
 def _tested(c: Context, champion: ChampionSoFar) -> dict[str, Any]:

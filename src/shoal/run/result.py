@@ -38,6 +38,7 @@ def summarise(
     champion: ChampionSoFar,
     done: int,
     tested: dict[str, Any],
+    steps: int,
     evaluation_steps: int,
     seconds: float,
     compile_seconds: float,
@@ -46,7 +47,7 @@ def summarise(
 
     done: generations so far. tested: what the champion's fresh episodes say of it; empty where there is none.
     """
-    experiment, method, steps = plan.experiment, about_method(plan), int(cards.steps.sum())
+    experiment, method = plan.experiment, about_method(plan)
     told = {
         "uid": champion.uid,
         "generation": champion.generation,

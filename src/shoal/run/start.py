@@ -35,17 +35,20 @@ from shoal.run.origin import Origin, read_origin
 from shoal.run.rundir import RunDirectory, read_totals
 
 
-@dataclass(frozen=True)
+@dataclass
 class Context:
-    """What stays from the first generation of a run to its last."""
+    """What stays from the first generation of a run to its last; but fewer members where the population shrinks."""
 
     plan: Plan
     processes: Processes
-    shard: Shard  # the members of this process
-    members: Synchronous | Worker  # the same among those of all processes
+    held: ExitStack  # gives back what is taken, in the end
     files: RunDirectory
     control: Control
     began: float  # on the clock of `time.perf_counter`
+    shard: Shard  # the members of this process
+    members: Synchronous | Worker  # the same among those of all processes
+    ended: int = 0  # environment steps of the members that have ended
+    compiled: float = 0.0  # seconds of compiling for shards of before
 
     @property
     def experiment(self) -> Experiment:
@@ -60,6 +63,26 @@ class Context:
     def devices(self) -> int:
         """On which the members of this process are."""
         return self.plan.kind.devices(self.processes.uids(self.plan))
+
+    def outlive(self, generation: int) -> None:
+        """Go on with the members of a generation alone, which are the first of those that there are, and as they are."""
+        if self.plan.size(generation) == self.plan.size(generation - 1):
+            return
+        before, steps = self.shard, int(self.shard.cards().steps.sum())
+        self.compiled += before.compile_seconds
+        self.take(generation)
+        hyper = before.cards().hyper
+        self.shard.begin({name: x[: len(self.shard.uid)] for name, x in hyper.items()})
+        self.shard.restore(before.state(), generation - 1)
+        self.ended += steps - int(self.shard.cards().steps.sum())
+
+    def take(self, generation: int) -> None:
+        """Make the members of a generation."""
+        self.shard = self.processes.shard(
+            self.plan, generation, self.control.pause, lambda: self.control.run_dir or Path()
+        )
+        self.held.callback(self.shard.close)
+        self.members = self.processes.members(self.plan, self.shard)
 
     def key(self, generation: int, purpose: str) -> Seed:
         return derive((self.experiment.seed,), generation, purpose)
@@ -92,8 +115,7 @@ def enter(experiment: Experiment, control: Control, processes: Processes, held: 
     plan = make_plan(experiment, exchange.size)
     held.callback(plan.kind.close)
     plan = processes.join(plan)
-    control.iterations = plan.iterations
-    shard = processes.shard(plan, control.pause, lambda: control.run_dir or Path())
+    shard = processes.shard(plan, 0, control.pause, lambda: control.run_dir or Path())
     held.callback(shard.close)
     members = processes.members(plan, shard)
     run_dir = processes.run_dir or (_take_place(plan, control, held) if processes.leading else "")
@@ -104,7 +126,7 @@ def enter(experiment: Experiment, control: Control, processes: Processes, held: 
     files = RunDirectory(path, plan.experiment.checkpoint.keep, processes.staging or Staging(path, attempt))
     if processes.leading:
         held.callback(files.close)
-    return Context(plan, processes, shard, members, files, control, began)
+    return Context(plan, processes, held, files, control, began, shard, members)
 
 
 def _take_place(plan: Plan, control: Control, held: ExitStack) -> Path:
@@ -157,6 +179,8 @@ def restore(c: Context) -> State:
         newest = str(c.files.checkpoints.newest(c.control.note))
     newest = c.processes.exchange.broadcast(newest)
     origin = None if newest else read_origin(c.plan)
+    if newest and c.plan.size(int(newest) + 1) != c.plan.size(0):
+        c.take(int(newest) + 1)
     state = _first(c, origin)
     if newest:
         state = _load(c, int(newest), state)
@@ -208,6 +232,8 @@ def _load(c: Context, generation: int, first: State) -> State:
         if budget is not None:
             more = f"a larger budget than {budget:,} with --set budget=N"
         raise BadInput(f"{run_dir} has done {done} generations; give it {more}")
+    if c.plan.size(done) != c.plan.size(0):
+        c.ended = totals.steps - int(c.shard.cards().steps.sum())
     if not c.plan.kind.resumes_exactly:
         c.control.note("host environments cannot be saved: the run goes on with fresh episodes")
     return State(done, parts["run"]["evolution"], champion, totals.steps, tested, totals.seconds)

@@ -1,0 +1,108 @@
+"""A population that shrinks: who lives on, how long they train, and that a stop changes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.cases import others_slow
+from support.messages import Said, shown
+from support.runs import Signals, rows, same_run, tiny
+
+from shoal.core.errors import BadInput
+from shoal.core.evolution import Cards
+from shoal.core.interrupts import Interrupted
+from shoal.methods.seeds import Seeds
+from shoal.methods.survivors import outliving
+from shoal.run.loop import resume, train
+
+pytestmark = pytest.mark.usefixtures("shared_programs")
+REPLAY = {"layers": [8], "rollout": 16, "environments": 2, "capacity": 256, "warm_up": 32, "batch": 8}
+TD3 = {"env": "gymnax:Pendulum-v1", "agent": "td3", "config": REPLAY}
+
+
+def shrinking(path: Path | None, **changes: Any) -> Any:
+    return tiny(path, **{"generations": 5, "method": {"name": "pbt", "survivors": 1}} | changes)
+
+
+@pytest.mark.parametrize(
+    ("population", "generations", "survivors", "sizes"),
+    [
+        (8, 8, 1, [8, 8, 4, 4, 2, 2, 1, 1]),
+        (8, 6, 2, [8, 8, 4, 4, 2, 2]),
+        (6, 4, 2, [6, 6, 3, 2]),
+        (4, 5, None, [4] * 5),
+        (3, 2, 3, [3, 3]),
+    ],
+)
+def test_the_population_halves_at_equal_shares_of_the_run(population, generations, survivors, sizes):
+    assert Seeds(survivors=survivors).sizes(population, generations).tolist() == sizes
+
+
+def test_the_fittest_have_the_first_places_and_the_others_end():
+    """By hand: of six members three live on, the fittest, which are 1, 3 and 5; 3 and 5 take the places of 0 and 2."""
+    fitness = np.array([0.0, 9.0, np.nan, 7.0, 1.0, 8.0])
+    hyper = {"learning_rate": np.arange(6, dtype=np.float32)}
+    n = np.zeros(6, np.int64)
+    cards = Cards(np.arange(6), n, n, fitness, np.zeros(6), n, hyper)
+    evolver = outliving(Seeds(survivors=3).evolver({}, {"learning_rate": 1.0}, 2), np.array([6, 3]))
+    for order in (np.arange(6), np.array([3, 0, 5, 1, 4, 2])):
+        decided = evolver.decide((0, 0), (), cards.take(order), np.arange(6))[1]
+        parents = dict(zip(cards.uid[order].tolist(), cards.uid[order][decided.parents].tolist(), strict=True))
+        assert parents == {0: 3, 1: 1, 2: 5, 3: 3, 4: 4, 5: 5}
+        assert decided.hyper["learning_rate"][np.argsort(order)].tolist() == [3, 1, 5, 3, 4, 5]
+
+
+def made_equal_steps(run: Path, summary: dict[str, Any]) -> None:
+    lines = rows(run / "lineage.jsonl")
+    of_each = [[row["uid"] for row in lines if row["generation"] == g] for g in range(5)]
+    assert [*map(len, of_each)] == [4, 4, 2, 2, 1]
+    steps = [line["steps"] for line in rows(run / "metrics.jsonl")]
+    assert steps == [256, 512, 768, 1024, 1280]
+    assert (summary["environment_steps"], [*summary["fitness"]]) == (1280, ["0"])
+    assert max(row["steps"] for row in lines) == 64 + 64 + 128 + 128 + 256
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [TD3, {"env": "gym:CartPole-v1"}], ids=["memory", "host"])
+def test_fewer_members_make_the_same_steps(tmp_path: Path, changes: dict[str, Any]):
+    made_equal_steps(tmp_path / "run", train(shrinking(tmp_path / "run", **changes)).summary)
+
+
+@pytest.mark.parametrize("stop", others_slow([1, 2, 3], 2))
+def test_a_run_that_is_stopped_where_it_shrinks_goes_on_bit_for_bit(tmp_path: Path, stop: int):
+    with pytest.raises(Interrupted):
+        train(shrinking(tmp_path / "parts"), recorders=[Signals(stop, "train")])
+    resume(tmp_path / "parts")
+    made_equal_steps(tmp_path / "whole", train(shrinking(tmp_path / "whole")).summary)
+    same_run(tmp_path / "whole", tmp_path / "parts")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"method": {"name": "pbt", "survivors": 5}},
+        {"method": {"name": "seeds", "survivors": 0}},
+        {"generations": 2},
+        {"shards": 2},
+        {"budget": 10_000},
+        {"agent": "support.trainers:Sound", "config": {}, "fitness": {}},
+        {"exchange": {"name": "directory", "workspace": "w"}},
+        {"method": {"name": "pb2", "survivors": 1}},
+    ],
+    ids=shown,
+)
+def test_what_cannot_shrink(changes: dict[str, Any], said: Said):
+    with pytest.raises(BadInput) as caught:
+        train(shrinking(None, **changes))
+    said(caught.value)
+
+
+def test_its_generations_stay(tmp_path: Path, said: Said):
+    with pytest.raises(Interrupted):
+        train(shrinking(tmp_path / "run"), recorders=[Signals(1, "train")])
+    with pytest.raises(BadInput) as caught:
+        resume(tmp_path / "run", generations=9)
+    said(caught.value)
