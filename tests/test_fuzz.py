@@ -24,7 +24,6 @@ from support.whole_run import PARTS, SPEC, write_whole_run
 
 from shoal.core.atomic import Staging, seal
 from shoal.core.errors import BadInput
-from shoal.core.evolution import ChampionSoFar
 from shoal.core.interrupts import BAD_INPUT, DONE
 from shoal.experiment.files import load
 from shoal.experiment.plan import planned
@@ -204,11 +203,7 @@ def resume(run: Path) -> Any:
     notes: list[str] = []
     state, manifest = files.checkpoints.load(files.checkpoints.newest(notes.append), PARTS)
     told = read_totals(manifest, "")
-    best = (
-        ChampionSoFar()
-        if told.champion is None
-        else replace(champion_told(told.champion, ""), learned=state["run"]["champion"])
-    )
+    best = replace(champion_told(told.contenders[0], ""), learned=state["run"]["contenders"][0])
     with closing(files):
         files.reopen(experiment, {}, manifest["generation"] + 1, best, SPEC)
     return manifest["generation"]

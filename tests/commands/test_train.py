@@ -13,6 +13,7 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -78,8 +79,10 @@ def test_result(six: Path) -> None:
     last = lineage(six, 5)
     assert result["fitness"] == {str(uid): row["fitness"] for uid, row in last.items()}
     champion = result["champion"]
-    assert set(champion) == {"uid", "generation", "selection_fitness", "evaluation", "hyper"}
+    assert set(champion) == {"uid", "generation", "selection_fitness", "play_off", "evaluation", "hyper"}
     assert set(champion["evaluation"]) == {"mean", "standard_error", "episodes"}
+    assert set(champion["play_off"]) == {"contenders", "mean", "standard_error", "episodes"}
+    assert (champion["play_off"]["contenders"], champion["play_off"]["episodes"]) == (4, 8)
     assert champion["evaluation"]["episodes"] == 8
     assert 8 <= champion["evaluation"]["mean"] <= 60
     assert result["environment_steps"] == 4 * 6 * 64
@@ -87,14 +90,14 @@ def test_result(six: Path) -> None:
     assert 0 < result["seconds"] < 600
 
 
-def test_champion_is_the_best_that_ever_was(six: Path) -> None:
+def test_champion_is_among_the_best_that_ever_were(six: Path) -> None:
+    """Of the four best generations the fittest play for the title."""
     champion = json.loads((six / "result.json").read_text())["champion"]
-    every = rows(six / "lineage.jsonl")
-    best = max(row["fitness"] for row in every)
-    latest = max(row["generation"] for row in every if row["fitness"] == best)
+    best = {g: max(row["fitness"] for row in lineage(six, g).values()) for g in range(6)}
     chosen = lineage(six, champion["generation"])[champion["uid"]]
-    assert (champion["selection_fitness"], champion["generation"]) == (best, latest)
-    assert chosen["fitness"] == best
+    assert (
+        champion["selection_fitness"] == chosen["fitness"] == best[champion["generation"]] >= sorted(best.values())[2]
+    )
     assert chosen["hyper"] == champion["hyper"]
 
 
@@ -234,7 +237,7 @@ def test_live_view() -> None:
 
     class Plan:
         experiment, steps = tiny(generations=3), 64
-        method = Pbt()
+        method, kind = Pbt(), SimpleNamespace(drawn=False)
 
     broken = {"steps/broken": np.float32([0, 0.1, 0, 1e-6])}
     alone = ended(0, np.array([1.5, 9.0, np.nan, 4.0]), broken)

@@ -45,8 +45,9 @@ UNUSUAL: dict[str, dict[str, Any]] = {
     "cem_rl": {"trained": 1, "elites": 3, "variance": 0.1, "noise_end": 1e-4, "noise_decay": 0.5, "mirrored": True},
     "dvd": {"arms": [0.1, 0.2, 0.3], "probes": 3, "redraw": 2},
 }
-# Those that no decision depends on: see test_an_experiment_says_whose_memory_a_child_has and test_where_members_begin.
-BEFORE_AND_BESIDE = {"memory", "first_values"}
+# Those that no decision depends on: see test_an_experiment_says_whose_memory_a_child_has, test_where_members_begin and
+# test_survivors.py.
+BEFORE_AND_BESIDE = {"memory", "first_values", "survivors"}
 
 
 def made(name: str, **options: Any) -> Method:

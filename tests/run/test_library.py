@@ -91,7 +91,7 @@ def test_a_result_names_parts_as_files_do() -> None:
     """Not by where they lie in memory, which differs from run to run."""
     nothing = np.zeros(2)
     cards = Cards(np.arange(2), nothing, nothing, nothing, nothing, nothing, {})
-    summary = summarise(make_plan(tiny(env=in_parts)), cards, ChampionSoFar(), 1, {}, 0, 0.0, 0.0)
+    summary = summarise(make_plan(tiny(env=in_parts)), cards, ChampionSoFar(), 1, {}, 0, 0, 0.0, 0.0)
     assert (summary["env"], summary["agent"]) == ("support.parts:in_parts", "ppo")
 
 

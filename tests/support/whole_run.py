@@ -23,7 +23,7 @@ LEARNED: Any = jax.tree.map(
     lambda x: np.zeros(x.shape, x.dtype),
     jax.eval_shape(lambda: AGENT.init(jax.random.key(0), AGENT.hyper)).learned,
 )
-PARTS = {"run": {"champion": LEARNED, "evolution": ()}, "shard-0000": {"rest": np.arange(4)}}
+PARTS = {"run": {"contenders": [LEARNED], "evolution": ()}, "shard-0000": {"rest": np.arange(4)}}
 
 
 def write_whole_run(path: Path) -> Path:
@@ -35,7 +35,7 @@ def write_whole_run(path: Path) -> Path:
         files = RunDirectory(path, 3, staging)
         files.reopen(tiny(), {}, 3, ChampionSoFar(), SPEC)
         for generation in (1, 2):
-            files.save(generation, PARTS, asdict(Totals(3.5, 512, best.about())), 2, best, SPEC)
+            files.save(generation, PARTS, asdict(Totals(3.5, 512, [best.about()])), 2, best, SPEC)
         files.close()
     (path / "result.json").write_bytes(result)
     return path

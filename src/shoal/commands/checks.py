@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 import jax
 import numpy as np
 
+from shoal.core import tree
 from shoal.core.errors import BadInput
 from shoal.core.evolution import Cards, Decision, Explore, Range, Select
 from shoal.core.spec import told
@@ -131,7 +132,7 @@ def storage(plan: Plan) -> Iterator[Finding]:
     own = f", their replay memories ({readable(replay)})" if replay else ""
     text = f"about {readable(need)} for members{own} and rollouts ({readable(rollout)} of each member)"
     yield fits("memory", text, need, free_memory())
-    checkpoint = state + members // n  # the champion
+    checkpoint = state + e.fitness.play_off * tree.size_in_bytes(kind.snapshot)
     need = (e.checkpoint.keep + 1) * checkpoint + e.generations * (
         1 if plan.kind.drawn else n
     ) * 1000  # the records' lines

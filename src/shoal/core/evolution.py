@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, get_type_hints
 
@@ -117,6 +117,31 @@ class ChampionSoFar:
     def about(self) -> dict[str, Any]:
         """What a manifest says of it."""
         return {"uid": self.uid, "generation": self.generation, "fitness": self.fitness, "hyper": self.hyper}
+
+
+NOBODY = ChampionSoFar()
+
+
+@dataclass(frozen=True)
+class Contenders:
+    """The fittest individuals of different generations so far, the best first, of whom a play-off finds the champion."""
+
+    most: int
+    best: tuple[ChampionSoFar, ...] = ()
+
+    @property
+    def champion(self) -> ChampionSoFar:
+        """The fittest so far."""
+        return self.best[0] if self.best else NOBODY
+
+    def joined_by(self, cards: Cards) -> int | None:
+        """The row of the best of these members if it is one of them from now on, else None."""
+        return (self.best[-1] if len(self.best) == self.most else NOBODY).beaten_by(cards)
+
+    def joined(self, new: ChampionSoFar) -> Contenders:
+        """With a new one; of equal ones the latest is the first."""
+        best = sorted((new, *self.best), key=lambda one: one.fitness, reverse=True)
+        return replace(self, best=tuple(best[: self.most]))
 
 
 class Selection(NamedTuple):

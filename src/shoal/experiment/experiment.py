@@ -36,6 +36,9 @@ class Fitness:
     """steps after which an evaluation stops, for environments that never end"""
     levels: Literal["validation", "train"] = "validation"
     """where there are levels: those that measure the fitness, validation or train"""
+    play_off: int = 4
+    """so many of the fittest, of different generations, play final_episodes new episodes each when the run ends, and the
+    best of them is its champion; 1: the fittest is, as it was measured"""
 
 
 @dataclass(frozen=True)

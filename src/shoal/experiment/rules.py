@@ -27,6 +27,7 @@ LIMITS = {
     "final_episodes": (1, INT32),
     "fitness.episodes": (1, INT32),
     "fitness.step_limit": (1, INT32),
+    "fitness.play_off": (1, 100),
     "checkpoint.every": (1, INT32),
     "checkpoint.keep": (1, INT32),
 }

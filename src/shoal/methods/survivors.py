@@ -1,4 +1,5 @@
-"""Survivors train longer: a population that halves as it learns, at the same steps per generation."""
+"""Survivors train longer: a population that halves as it learns, at the same steps per generation. It is successive halving
+(Jamieson & Talwalkar 2016, arXiv 1502.07943), with the copies and the exploration of the method between the halvings."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ class Shrinking(Method):
     """What the methods have in common whose populations may shrink."""
 
     survivors: int | None = None
-    """the population halves, at equal shares of the run, until so many members are left; by default nobody ends. Their
-    steps go to the others: successive halving (arXiv 1502.07943), with copies where the method makes some"""
+    """the population halves, at equal shares of the run, until so many members are left, which train for longer; by default
+    nobody ends"""
 
     def sizes(self, population: int, generations: int) -> np.ndarray:
         if self.survivors is not None and not 1 <= self.survivors <= population:

@@ -22,7 +22,7 @@ from shoal.core.types import PyTree
 from shoal.members.shard import SHARD
 
 DATA, MANIFEST = "state.safetensors", "manifest.json"
-FORMAT = 2  # of what is written: how arrays are named, and which parts there are
+FORMAT = 3  # of what is written: how arrays are named, and which parts there are
 READINGS = 3  # of what a run that goes on replaces meanwhile
 MOMENT = 0.01  # seconds; longer than the two renames by which a folder is replaced
 T = TypeVar("T")

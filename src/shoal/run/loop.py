@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core.errors import BadField, BadInput
-from shoal.core.evolution import ChampionSoFar, Seed
+from shoal.core.evolution import ChampionSoFar, Contenders, Seed
 from shoal.core.interrupts import Failed, Interrupted, on_signal
 from shoal.core.keys import derive
 from shoal.core.yaml_text import plain
@@ -204,19 +204,19 @@ def _live(c: Context, state: State, generation: int) -> tuple[State, KnownMember
     times.append(time.perf_counter())
     c.control.enter(generation, "evolve")
     shared = c.members.share(metrics, c.control.stop)
-    new = state.champion.beaten_by(shared.cards)
+    new = state.contenders.joined_by(shared.cards)
     decide = partial(c.plan.evolver.decide, c.key(generation, "decide"), state.evolution)
     evolved = c.members.evolve(shared, decide, new)
     times.append(time.perf_counter())
     c.control.last_seconds, c.control.last_generation = times[1] - times[0], times[-1] - times[0]
-    champion = state.champion
+    contenders = state.contenders
     if new is not None:
-        champion = ChampionSoFar.crowned(shared.cards, new, evolved.champion)
+        contenders = contenders.joined(ChampionSoFar.crowned(shared.cards, new, evolved.champion))
     steps = c.ended + int(shared.cards.steps.sum())
     after = state._replace(
         done=generation + 1,
         evolution=evolved.evolution,
-        champion=champion,
+        contenders=contenders,
         steps=steps,
         evaluation_steps=shared.evaluation_steps,
     )
@@ -267,7 +267,7 @@ def _save(c: Context, state: State, saver: ThreadPoolExecutor, evolved: Evolved,
     generation, every = state.done - 1, c.experiment.checkpoint.every
     due = last or state.done % every == 0 or state.over(c.plan)
     parts = to_save(c, state) if due else {}
-    totals = Totals(_elapsed(c, state), state.steps, state.champion.about() if state.champion.generation >= 0 else None)
+    totals = Totals(_elapsed(c, state), state.steps, [one.about() for one in state.contenders.best])
     manifest = asdict(totals) if c.leading else None
     all_parts = 1 + c.plan.shards
     champion = state.champion if improved and c.leading else None
@@ -290,15 +290,30 @@ def _wait(c: Context, saving: Future) -> None:
 
 
 def _test_champion(c: Context, state: State) -> dict[str, Any]:
-    """The champion plays fresh episodes; then everything that result.json holds."""
+    """A play-off finds the champion, which plays fresh episodes; then everything that result.json holds."""
     champion = state.champion
     shared = c.members.share({}, False)
     tested: dict[str, Any] = {}
     if champion.learned is not None and c.leading:
         c.control.enter(state.done - 1, "champion")
-        tested = _tested(c, champion)
+        champion, played = _play_off(c, state.contenders)
+        tested = played | _tested(c, champion)
+        c.files.save(state.done - 1, {}, None, 0, champion, c.plan.kind.spec)
     totals = state.steps, shared.evaluation_steps, _elapsed(c, state), c.compiled + c.shard.compile_seconds
     return summarise(c.plan, shared.cards, champion, state.done, tested, *totals)
+
+
+def _play_off(c: Context, contenders: Contenders) -> tuple[ChampionSoFar, dict[str, Any]]:
+    """The one that does best on new episodes, the same for all, and what result.json says of them: what the fittest of many
+    measurements returned was partly luck. Of equal ones the fittest."""
+    best, e = contenders.best, c.experiment
+    if len(best) == 1:
+        return best[0], {}
+    key, levels = derive((e.seed,), "play-off"), "test" if e.levels is None else e.fitness.levels
+    played = [statistics(c.shard.test(x.learned, x.hyper, key, e.final_episodes, levels)) for x in best]
+    means = [-np.inf if told["mean"] is None else told["mean"] for told in played]
+    first = int(np.argmax(means))
+    return best[first], {"play_off": {"contenders": len(best), **played[first]}}
 
 
 def _tested(c: Context, champion: ChampionSoFar) -> dict[str, Any]:

@@ -35,7 +35,7 @@ class Totals:
 
     seconds: float
     steps: int
-    champion: dict[str, Any] | None
+    contenders: list[dict[str, Any]]
 
 
 def read_totals(manifest: dict[str, Any], place: str) -> Totals:

@@ -14,7 +14,7 @@ import numpy as np
 
 from shoal.core.atomic import Staging
 from shoal.core.errors import BadField, BadInput
-from shoal.core.evolution import ChampionSoFar, Seed
+from shoal.core.evolution import ChampionSoFar, Contenders, Seed
 from shoal.core.interrupts import Failed
 from shoal.core.keys import derive
 from shoal.core.types import PyTree
@@ -93,7 +93,7 @@ class State(NamedTuple):
 
     done: int  # generations
     evolution: PyTree  # of the evolver
-    champion: ChampionSoFar = ChampionSoFar()
+    contenders: Contenders
     steps: int = 0  # environment steps of all members
     evaluation_steps: int = 0  # those that only measured them
     earlier: float = 0.0  # seconds of this run before it was resumed
@@ -101,6 +101,11 @@ class State(NamedTuple):
     def over(self, plan: Plan) -> bool:
         """Whether the run has come to its end."""
         return plan.progress(self.done, self.steps + self.evaluation_steps) >= 1
+
+    @property
+    def champion(self) -> ChampionSoFar:
+        """The fittest so far."""
+        return self.contenders.champion
 
 
 def enter(experiment: Experiment, control: Control, processes: Processes, held: ExitStack) -> Context:
@@ -213,7 +218,7 @@ def _first(c: Context, origin: Origin | None) -> State:
     rows = c.shard.uid - first
     learned = None if origin is None else [origin.learned[row] for row in rows]
     c.shard.begin({name: x[rows] for name, x in hyper.items()}, learned)
-    return State(0, evolution)
+    return State(0, evolution, Contenders(c.experiment.fitness.play_off))
 
 
 def _load(c: Context, generation: int, first: State) -> State:
@@ -221,9 +226,8 @@ def _load(c: Context, generation: int, first: State) -> State:
     run_dir = c.files.path
     parts, manifest = c.files.checkpoints.load(generation, to_save(c, first, template=True))
     totals = read_totals(manifest, f"{run_dir}: ")
-    champion = ChampionSoFar()
-    if totals.champion is not None:
-        champion = replace(champion_told(totals.champion, f"{run_dir}: "), learned=parts["run"]["champion"])
+    told = [champion_told(one, f"{run_dir}: ") for one in totals.contenders]
+    best = [replace(one, learned=learned) for one, learned in zip(told, parts["run"]["contenders"], strict=False)]
     c.shard.restore(parts, manifest["generation"])
     done, tested = manifest["generation"] + 1, c.members.share({}, False).evaluation_steps
     over = c.plan.progress(done, totals.steps + tested) >= 1
@@ -236,7 +240,8 @@ def _load(c: Context, generation: int, first: State) -> State:
         c.ended = totals.steps - int(c.shard.cards().steps.sum())
     if not c.plan.kind.resumes_exactly:
         c.control.note("host environments cannot be saved: the run goes on with fresh episodes")
-    return State(done, parts["run"]["evolution"], champion, totals.steps, tested, totals.seconds)
+    contenders = replace(first.contenders, best=tuple(best))
+    return State(done, parts["run"]["evolution"], contenders, totals.steps, tested, totals.seconds)
 
 
 def to_save(c: Context, state: State, template: bool = False) -> dict[str, PyTree]:
@@ -245,8 +250,9 @@ def to_save(c: Context, state: State, template: bool = False) -> dict[str, PyTre
     parts = keep(c.shard.state())
     if c.leading or template:
         if template:
-            learned = c.plan.kind.acting.learned
-        else:  # the champion's arrays are its own: whoever writes them may wait for them
-            learned = state.champion.learned if state.champion.generation >= 0 else c.shard.snapshot(0)[0]
-        parts["run"] = {"champion": learned, "evolution": keep(state.evolution)}
+            learned = [c.plan.kind.acting.learned]
+        else:  # the arrays of contenders are their own: whoever writes them may wait for them
+            learned = [one.learned for one in state.contenders.best] or [c.shard.snapshot(0)[0]]
+        learned += learned[-1:] * (state.contenders.most - len(learned))
+        parts["run"] = {"contenders": learned, "evolution": keep(state.evolution)}
     return parts
