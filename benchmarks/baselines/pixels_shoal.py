@@ -22,6 +22,7 @@ def measure(cell: dict) -> dict[str, float]:
     n, shape = cell["population"], (cell["population"], cell["rollout"], cell["environments"])
     layers = (512,) if cell["network"] == "nature_cnn" else ()
     settings = {"network": cell["network"], "layers": layers, "activation": "relu", "minibatches": 8}
+    settings["precision"] = cell.get("precision", "float32")
     agent = ppo(
         Spec(tuple(cell["shape"]), "uint8", Discrete(cell["choices"])),
         **settings,

@@ -1,0 +1,259 @@
+"""What one GPU does with Shoal: all that the docs call unmeasured, in one command and within 20 minutes.
+
+Each part is a process of its own, the cheapest first, so that one which fails, or takes long, leaves the others. After each,
+all that is known so far lies in OUT.json and, as a table, in OUT.md. A part that cannot run says why: brax for the robot, an
+interpreter with PyTorch (`--torch`) for the peer of TD3. It needs nothing else but Shoal's core dependencies.
+
+    python benchmarks/gpu.py [--out gpu] [--torch PYTHON] [--only PART ...] [--small]
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from common import last_json, most_memory, timed_generations
+
+HERE = Path(__file__).parent
+REPLAY = {"capacity": 4096, "warm_up": 256}
+# Runs that learn something within a minute, and the same at their smallest size.
+SMOKE: dict[str, dict[str, Any]] = {
+    "ppo": {"env": "gymnax:CartPole-v1", "interval": 16_384},
+    "dqn": {"env": "gymnax:CartPole-v1", "agent": "dqn", "interval": 8_192, "config": REPLAY},
+    "td3": {"env": "gymnax:Pendulum-v1", "agent": "td3", "interval": 4_096, "config": REPLAY},
+    "sac": {"env": "gymnax:Pendulum-v1", "agent": "sac", "interval": 4_096, "config": REPLAY},
+    "es": {"env": "gymnax:CartPole-v1", "method": "es", "population": 64, "generations": 30},
+    "cem_rl": {"env": "gymnax:Pendulum-v1", "method": "cem_rl", "agent": "td3", "generations": 8, "config": REPLAY},
+}
+Row = tuple[str, str]
+
+
+def device(small: bool) -> Iterator[Row]:
+    """Versions, and what there is to compute on."""
+    import jax
+    import numpy as np
+
+    import shoal
+
+    found = jax.devices()[0]
+    memory = (found.memory_stats() or {}).get("bytes_limit")
+    yield "device", f"{found.device_kind}, {len(jax.devices())} of them, platform {found.platform}"
+    yield "memory of one", "not told" if memory is None else f"{memory / 2**30:.1f} GiB"
+    python = ".".join(map(str, sys.version_info[:3]))
+    yield "versions", f"Shoal {shoal.__version__}, JAX {jax.__version__}, NumPy {np.__version__}, Python {python}"
+
+
+def smoke(small: bool) -> Iterator[Row]:
+    """Each kind of learner: whether fitness rises, what is compiled late, and whether two runs are alike."""
+    import jax
+
+    from shoal import Experiment, Recorder, train
+
+    compiled: list[str] = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, *_, **__: compiled.append(event) if event.endswith("backend_compile_duration") else None
+    )
+
+    class Counting(Recorder):
+        """How much had been compiled after each generation."""
+
+        def __init__(self) -> None:
+            self.after: list[int] = []
+
+        def generation(self, event: Any) -> None:
+            self.after.append(len(compiled))
+
+    for name in ("ppo", "es") if small else SMOKE:
+        settings = {"population": 8, "generations": 6} | SMOKE[name]
+        settings |= {"population": 4, "generations": 3, "final_episodes": 4} if small else {}
+        with tempfile.TemporaryDirectory() as folder:
+            runs, counting = [Path(folder) / which for which in ("a", "b")], Counting()
+            for run in runs:
+                counting = Counting()
+                train(Experiment(**settings, run_dir=str(run)), recorders=[counting])
+            alike = len({(run / "lineage.jsonl").read_bytes() for run in runs}) == 1
+            best = [json.loads(line)["fitness"]["best"] for line in (runs[0] / "metrics.jsonl").open()]
+        late = counting.after[-1] - counting.after[1]
+        rises = f"{best[0]:.4g} to {max(best):.4g}"
+        yield name, f"{rises}; compiled after the second generation: {late}; two runs alike: {'yes' if alike else 'NO'}"
+
+
+def ppo(small: bool) -> Iterator[Row]:
+    """PPO's steps per second on CartPole over the size of the population, evaluation and evolution included or not."""
+    for n in (1, 2) if small else (1, 8, 64, 512, 4096):
+        yield (
+            f"{n} members",
+            _speed({"env": "gymnax:CartPole-v1", "population": n, "interval": 512 if small else 8_192}),
+        )
+
+
+def robot(small: bool) -> Iterator[Row]:
+    """PPO on a robot of brax, beside brax's own PPO with the same settings."""
+    env, sizes = ("brax:inverted_pendulum", ["1"]) if small else ("brax:ant", ["1", "8", "64"])
+    options = ["--env", env, "--populations", *sizes, "--peer", sys.executable]
+    options += ["--seconds", "0" if small else "10"]
+    sizes = {"environments": 4, "unroll": 4, "minibatches": 1, "epochs": 1, "updates": 1, "episodes": 1}
+    for name, size in (sizes if small else {"environments": 2048}).items():
+        options += [f"--{name}", str(size)]
+    yield "table", _script("robots.py", *options)
+
+
+def td3(small: bool, torch: str | None = None) -> Iterator[Row]:
+    """An update of TD3 over the size of the population, beside PyTorch one agent after another (fastpbrl's table)."""
+    sizes = ["1", "2"] if small else ["1", "4", "16", "80"]
+    options = ["--agents", "td3", "--populations", *sizes, "--methods", "sequential", "vectorised"]
+    options += ["--steps", "1" if small else "50", "--seconds", "0" if small else "2"]
+    options += ["--calls", "5"] if small else []
+    yield "table", _script("update_step.py", *options, *(["--peer", torch] if torch else []))
+
+
+def pixels(small: bool) -> Iterator[Row]:
+    """PPO with the Nature CNN on images of 84 x 84 x 4, in float32 and in bfloat16: microseconds per image."""
+    cell = {"network": "nature_cnn", "shape": (84, 84, 4), "choices": 15}
+    cell |= (
+        {"environments": 2, "rollout": 8, "seconds": 0} if small else {"environments": 64, "rollout": 32, "seconds": 5}
+    )
+    for n in (1,) if small else (1, 8):
+        for precision in ("float32", "bfloat16"):
+            told = json.dumps(cell | {"population": n, "precision": precision})
+            x = last_json([sys.executable, str(HERE / "baselines" / "pixels_shoal.py"), "--cell", told])
+            yield (
+                f"{n} members, {precision}",
+                f"acting {x['act'] * 1e6:,.2f}, an epoch of updates {x['update'] * 1e6:,.2f}",
+            )
+
+
+def study(small: bool) -> Iterator[Row]:
+    """Thirty seeds of one shape, one after another in one process: what each takes."""
+    seeds = 2 if small else 30
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "seeds.yaml"
+        base = {"env": "gymnax:CartPole-v1", "population": 8, "generations": 3, "interval": 512 if small else 16_384}
+        file.write_text(json.dumps({"base": base, "arms": {"pbt": {}}, "seeds": seeds}))
+        began = time.perf_counter()
+        command = [sys.executable, "-m", "shoal", "study", str(file), "--workspace", str(Path(folder) / "study")]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        took = time.perf_counter() - began
+        results = [json.loads(path.read_text()) for path in Path(folder).rglob("result.json")]
+    first = max(x["seconds"] for x in results)
+    yield (
+        f"{seeds} seeds",
+        f"{took:.0f} s in all; the longest run {first:.1f} s, the shortest {min(x['seconds'] for x in results):.1f}",
+    )
+
+
+def memory(small: bool) -> Iterator[Row]:
+    """The most memory that a population has in use, beside what Shoal reckons its state at."""
+    for n in (2,) if small else (8, 512):
+        plan, shard = _made({"env": "gymnax:CartPole-v1", "population": n, "interval": 512})
+        reckoned = plan.kind.memory(n)[0]
+        timed_generations(plan, shard, 0)
+        yield f"{n} members", f"{most_memory() / 1e6:,.0f} MB in use, their state {reckoned / 1e6:,.1f} MB"
+
+
+def largest(small: bool) -> Iterator[Row]:
+    """The largest population of PPO that trains: it doubles until there is no more memory."""
+    fits, n, most = 0, 4 if small else 4096, 8 if small else 2**20
+    why = f"no more was tried than {most:,}"
+    while n <= most:
+        try:
+            plan, shard = _made({"env": "gymnax:CartPole-v1", "population": n, "interval": 512})
+            timed_generations(plan, shard, 0)
+        except Exception as error:  # memory ends in many ways
+            why = " ".join(str(error).split())[:120]
+            break
+        fits, n = n, 2 * n
+    yield "members", f"{fits:,} ({why})"
+
+
+PARTS: dict[str, Callable[..., Iterator[Row]]] = {
+    part.__name__: part for part in (device, smoke, ppo, memory, pixels, study, td3, robot, largest)
+}
+LIMIT = 300  # seconds of a part
+
+
+def _made(settings: dict[str, Any]) -> tuple[Any, Any]:
+    """The plan of a run, and its shard."""
+    from shoal.experiment.experiment import Experiment
+    from shoal.experiment.plan import make_plan
+    from shoal.members.devices import prepare
+
+    prepare()
+    plan = make_plan(Experiment(**settings, method="seeds" if settings["population"] == 1 else "pbt"))
+    return plan, plan.kind.shard(plan.members(), plan.setup)
+
+
+def _speed(settings: dict[str, Any]) -> str:
+    plan, shard = _made(settings)
+    small = settings["interval"] < 1024
+    train, whole = zip(*timed_generations(plan, shard, 0 if small else 5), strict=True)
+    steps = plan.steps * settings["population"]
+    both = f"{steps / statistics.median(train):,.0f} steps/s, {steps / statistics.median(whole):,.0f} with evaluation"
+    return f"{both}; compiling {shard.compile_seconds:.1f} s"
+
+
+def _script(name: str, *options: str) -> str:
+    """The table that another benchmark prints."""
+    done = subprocess.run([sys.executable, str(HERE / name), *options], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(
+            done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit code {done.returncode}"
+        )
+    return done.stdout.strip()
+
+
+def _markdown(found: dict[str, dict[str, Any]]) -> str:
+    """All that is known so far."""
+    text = ["# Shoal on one GPU", ""]
+    for name, part in found.items():
+        text += [f"## {name}", "", f"{' '.join((PARTS[name].__doc__ or '').split())} ({part['seconds']:.0f} s)", ""]
+        if "failed" in part:
+            text += [f"**It failed**: {part['failed']}", ""]
+        tables = [value for label, value in part["rows"] if label == "table"]
+        text += [line for table in tables for line in ("```text", table, "```", "")]
+        if rows := [row for row in part["rows"] if row[0] != "table"]:
+            text += ["| | |", "|---|---|", *(f"| {label} | {value} |" for label, value in rows), ""]
+    return "\n".join(text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", default="gpu", help="results go to OUT.json and OUT.md (default: %(default)s)")
+    parser.add_argument("--torch", metavar="PYTHON", help="interpreter with PyTorch, for the peer of TD3")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="these parts alone")
+    parser.add_argument("--small", action="store_true", help="every part at its smallest size, to try the script")
+    parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.part:
+        more = {"torch": options.torch} if options.part == "td3" else {}
+        print(json.dumps([list(row) for row in PARTS[options.part](options.small, **more)]))
+        return
+    found: dict[str, dict[str, Any]] = {}
+    for name in options.only:
+        began, part = time.perf_counter(), {"rows": []}
+        command = [sys.executable, __file__, "--part", name, *(["--small"] if options.small else [])]
+        command += ["--torch", options.torch] if options.torch else []
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
+            if done.returncode:
+                part["failed"] = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+            else:
+                part["rows"] = json.loads(done.stdout.strip().splitlines()[-1])
+        except subprocess.TimeoutExpired:
+            part["failed"] = f"it took more than {LIMIT} s"
+        found[name] = part | {"seconds": time.perf_counter() - began}
+        Path(f"{options.out}.json").write_text(json.dumps(found, indent=1))
+        Path(f"{options.out}.md").write_text(_markdown(found))
+        print(_markdown({name: found[name]}).partition("\n")[2].strip(), flush=True)
+    if failed := [name for name, part in found.items() if "failed" in part]:
+        raise SystemExit(f"failed: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()
