@@ -13,7 +13,6 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -27,8 +26,8 @@ from shoal.cli import main
 from shoal.core.evolution import Range
 from shoal.experiment.experiment import Fitness
 from shoal.experiment.files import load
+from shoal.experiment.plan import planned
 from shoal.methods.explore import EXPLORERS
-from shoal.methods.pbt import Pbt
 from shoal.methods.select import SELECTORS, Truncation
 from shoal.records.console import Display
 from shoal.records.generation import Generation
@@ -235,14 +234,10 @@ def test_live_view() -> None:
     console = Screen(file=StringIO(), force_terminal=True, width=100, color_system=None)
     display = Display(console)
 
-    class Plan:
-        experiment, steps = tiny(generations=3), 64
-        method, kind = Pbt(), SimpleNamespace(drawn=False)
-
     broken = {"steps/broken": np.float32([0, 0.1, 0, 1e-6])}
     alone = ended(0, np.array([1.5, 9.0, np.nan, 4.0]), broken)
     event = replace(alone, parents=alone.cards.take(np.array([1, 1, 1, 3])), timing={"steps_per_second": 12345.6})
-    display.start(Start(Plan(), 2, Path("somewhere"), 0))  # type: ignore[arg-type]
+    display.start(Start(planned(tiny(generations=3)), 2, Path("somewhere"), 0))
     display.progress(0, "train", 0.5)
     display.generation(event)
     display.generation(event)

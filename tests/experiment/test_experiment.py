@@ -42,6 +42,7 @@ EVERYTHING = Experiment(
     population=6,
     generations=3,
     interval=100,
+    budget=1_000_000,
     shards=3,
     exchange={"name": "mpi", "transfer": "collective"},  # type: ignore[arg-type]
     seed=7,
