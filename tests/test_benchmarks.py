@@ -33,6 +33,7 @@ BRIEFLY = "--seconds 0"
 
 CASES = {
     "cem_rl": f"--actors 1 --steps 1 --calls 5 {BRIEFLY}",
+    "deciding": "--members 8 --repeats 1",
     "evolution_strategies": f"--populations 2 --command {BRIEFLY}",
     "exchange": "--ranks 2 --populations 8 --networks mlp --generations 1",
     "gpu": "--small --only device ppo memory pixels study td3 largest",

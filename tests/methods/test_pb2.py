@@ -262,9 +262,10 @@ def lived(
 
 
 def test_where_members_diverge_no_child_goes() -> None:
-    """Beyond 0.6 they do, and up to there more is better: without these observations the region would keep its bonus."""
+    """Beyond 0.6 they do, and up to there more is better: without these observations the region would keep its bonus. The two
+    children of a generation may be a little beyond."""
     rates = np.concatenate([lived(seed, lambda rate, _: np.where(rate > 0.6, NAN, rate)) for seed in range(4)])
-    assert (rates > 0.6).mean() <= 0.2 and np.median(rates) > 0.4
+    assert (rates > 0.6).mean() <= 0.25 and np.median(rates) > 0.4
 
 
 def test_what_a_generation_has_in_common_is_no_signal() -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from shoal.core.evolution import Seed
     from shoal.core.types import PyTree
 
+FAR = 1000  # uids that lie this far apart, or farther, are drawn by themselves
+
 
 def derive(key: Seed, *path: int | str) -> Seed:
     """A key of its own for each path of numbers and purposes."""
@@ -24,9 +26,17 @@ def derive(key: Seed, *path: int | str) -> Seed:
 
 
 def draws(key: Seed, uid: np.ndarray, count: int) -> np.ndarray:
-    """Uniform numbers in [0, 1), float64 [len(uid), count]. A member's row depends on (key, its uid) alone."""
-    rows = [np.random.default_rng(_entropy(derive(key, int(u)))).random(count) for u in uid]
-    return np.reshape(rows, (len(uid), count))
+    """Uniform numbers in [0, 1), float64 [len(uid), count]. A member's row depends on (key, count, its uid) alone.
+
+    There is one stream, in which each uid has a place of its own: a generator for each takes a hundred times as long.
+    """
+    rows, order, blocks = np.empty((len(uid), count)), np.argsort(uid), -(-count // 4)  # Philox makes four at a time
+    seed = np.random.SeedSequence(_entropy(derive(key, count)))
+    for near in np.split(order, np.flatnonzero(np.diff(uid[order]) > FAR) + 1) if len(uid) else []:
+        first, last = int(uid[near[0]]), int(uid[near[-1]])
+        stream = np.random.Generator(np.random.Philox(seed).advance(first * blocks))
+        rows[near] = stream.random((last + 1 - first, 4 * blocks))[uid[near] - first, :count]
+    return rows
 
 
 def words(key: Seed, count: int) -> list[int]:

@@ -228,13 +228,11 @@ def _draw(pool: np.ndarray, luck: np.ndarray) -> np.ndarray:
 
 def _opponents(rivals: Rivals) -> np.ndarray:
     """For each member one of the others with finite fitness, uniformly; itself where there is none."""
-    finite = np.flatnonzero(rivals.finite)
-    opponents = np.arange(len(rivals.rank))
-    for i in opponents:
-        others = finite[finite != i]
-        if len(others):
-            opponents[i] = _draw(others, rivals.luck[i])
-    return opponents
+    finite, itself = np.flatnonzero(rivals.finite), np.arange(len(rivals.rank))
+    others = len(finite) - rivals.finite
+    chosen = (rivals.luck * others).astype(int)  # of the finite without itself, which is where as many are before it
+    chosen += rivals.finite & (chosen >= np.cumsum(rivals.finite) - 1)
+    return np.where(others > 0, finite[np.minimum(chosen, len(finite) - 1)], itself)
 
 
 def _copying(parents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
