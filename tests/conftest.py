@@ -6,6 +6,7 @@ And one set of compiled programs for the many tiny runs of tests, and how many e
 import gc
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,8 @@ import hypothesis  # noqa: E402
 import jax  # noqa: E402
 import optax  # noqa: E402
 from hypothesis.configuration import set_hypothesis_home_dir  # noqa: E402
-from support.programs import share  # noqa: E402
 
+from shoal.members import shared_programs as sharing  # noqa: E402
 from shoal.members.kept_programs import keep_whole  # noqa: E402
 
 pytest_plugins = ["support.messages"]
@@ -78,7 +79,12 @@ def _bias_correction(*arguments, correct=optax.tree.bias_correction):
 optax.tree.bias_correction = _bias_correction
 
 
+PROGRAMS: sharing.Kept = []
+
+
 @pytest.fixture
-def shared_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs of the same structure share what was compiled: tracing takes most of the time of a tiny run."""
-    share(monkeypatch)
+def shared_programs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Runs of the same structure share what was compiled, as those of a study do: compiling takes most of a tiny run."""
+    monkeypatch.setattr(sharing, "MOST", 1_000)
+    with sharing.shared_programs(PROGRAMS):
+        yield

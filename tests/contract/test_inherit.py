@@ -34,7 +34,7 @@ class Case:
         self.agent = agent = make_agent(name, actions, **SETTINGS.get(name, {}))
         self.hyper = {k: np.asarray(v) for k, v in hyper_of(name, agent, N)._asdict().items()}
         self.kind = Living(walk(actions), independent(agent), **options)
-        self.shard = LivingShard(self.kind, UID, Setup(0, Measurement(episodes=3)))
+        self.shard = self.kind.first_shard(UID, Setup(0, Measurement(episodes=3)))
 
     def begin(self, **changed: Any) -> LivingShard:
         self.shard.begin(self.hyper | {k: np.float32(v) for k, v in changed.items()})

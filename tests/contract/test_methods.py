@@ -99,7 +99,7 @@ class Case:
     ) -> Lived:
         """Some generations of the whole cycle, or without decisions, from hyperparameters of which some are changed."""
         shard: Any = self.parts.shard
-        shard = shard.sibling(self.uid)
+        shard = shard.sibling(self.uid, self.parts.plan.setup)
         shard.begin(self.hyper | {k: np.broadcast_to(np.float32(v), len(self.uid)) for k, v in (changed or {}).items()})
         shard.population = touch(shard.population)
         crew, evolution, shared = Synchronous(Local(), self.parts.kind, shard), self.evolution, None

@@ -22,6 +22,7 @@ from shoal.environments.measurement import Measurement
 from shoal.members import devices as machine_devices
 from shoal.members import in_turn
 from shoal.members.devices import Layout, covered
+from shoal.members.shard import Setup
 from shoal.rl.independent import independent
 
 
@@ -126,7 +127,7 @@ def test_shards_wait_on_the_host_after_a_resume_too(monkeypatch):
     monkeypatch.setattr(in_turn, "jax", SimpleNamespace(default_backend=lambda: "gpu"))
     agent = make_agent("ppo", layers=(), normalise_observations=False)
     uids = [np.arange(2), np.arange(2, 4)]
-    both = in_turn.InTurn(living(walk(), independent(agent), uids[0], 0, Measurement()), uids, lambda *_: None)
+    both = in_turn.InTurn(living(walk(), independent(agent), uids[0], 0, Measurement()), uids, Setup(0, Measurement()))
     both.begin(hyper_of("ppo", agent, 4)._asdict())
     for _ in range(2):
         state = both.state()

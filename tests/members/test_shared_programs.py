@@ -1,4 +1,4 @@
-"""What tests share of one another is what computes the same: a field that changes a program changes its key."""
+"""What runs share of one another is what computes the same: what changes a program changes the structure."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
-from support.programs import SharedProgram, share
-from support.runs import CONFIG, SETTINGS, tiny
+from support.runs import CONFIG, SETTINGS, build_run, tiny
 
 from shoal.agents.ppo import Config
-from shoal.experiment.experiment import Fitness
-from shoal.experiment.plan import make_plan
+from shoal.core.evolution import Range
+from shoal.experiment.experiment import Checkpoint, Fitness
+from shoal.members import shared_programs as sharing
 
 OTHERS = {
     "layers": [9],
@@ -23,44 +23,80 @@ OTHERS = {
 }
 OTHERS |= {"recurrent": 3, "shared": True, "frame_stack": 2}
 NO_PROGRAM = ("network", "actor", "critic")  # of one's own; of observations that are dictionaries
+SAME: list[dict[str, Any]] = [
+    {"seed": 5},
+    {"generations": 9, "interval": 128},
+    {"hyper": {"discount": 0.5}},
+    {"space": {"learning_rate": Range(1e-4, 1e-2, "log")}},
+    {"checkpoint": Checkpoint(every=2)},
+    {"select": "tournament"},
+    {"method": "seeds"},
+    {"method": "pb2"},
+]
+FITNESS = Fitness(**SETTINGS["fitness"])
+OTHER: list[dict[str, Any]] = [
+    {"env": "Acrobot-v1"},
+    {"env_options": {"max_steps_in_episode": 9}},
+    {"population": 6},
+    {"shards": 2},
+    {"memory": "copy"},
+    {"fitness": replace(FITNESS, actions="sampled")},
+    {"fitness": replace(FITNESS, episodes=3)},
+    {"final_episodes": 9},
+    {"agent": "dqn", "config": {"warm_up": 32}},
+    {"hyper": {"env.gravity": 9.0}},
+]
 
 
-def keys(**changes: Any) -> dict[str, Any]:
-    """Of the programs of a tiny run, by their names."""
-    plan = make_plan(tiny(**changes))
-    with pytest.MonkeyPatch.context() as patch:
-        share(patch)
-        shard = plan.kind.shard(plan.members(), plan.setup)
-    holders = (shard, shard.rollouts)
-    return {n: x.key for holder in holders for n, x in vars(holder).items() if isinstance(x, SharedProgram)}
+def structures(*runs: dict[str, Any]) -> int:
+    """Of how many structures tiny runs with these changes are."""
+    kept: sharing.Kept = []
+    with sharing.shared_programs(kept):
+        for changes in runs:
+            build_run(tiny(**changes))
+    return len(kept)
 
 
-@pytest.fixture(scope="module")
-def usual() -> dict[str, Any]:
-    return keys()
+@pytest.mark.parametrize("same", SAME, ids=str)
+def test_what_no_program_depends_on_is_shared(same: dict[str, Any]) -> None:
+    assert structures({}, same) == 1
 
 
-@pytest.mark.parametrize(
-    "same", [{"seed": 5}, {"select": "tournament"}, {"hyper": {"discount": 0.5}}, {"generations": 9}]
-)
-def test_what_no_program_depends_on_is_shared(usual: dict[str, Any], same: dict[str, Any]) -> None:
-    assert keys(**same) == usual and {"_train", "_test", "_init", "_inherit"} <= usual.keys()
+@pytest.mark.parametrize("other", OTHER, ids=str)
+def test_what_a_program_may_depend_on_is_not(other: dict[str, Any]) -> None:
+    assert structures({}, other, other) == 2
 
 
 @pytest.mark.parametrize("field", [f.name for f in fields(Config) if f.name not in NO_PROGRAM])
-def test_every_field_of_the_structure_is_in_the_key(usual: dict[str, Any], field: str) -> None:
+def test_every_field_of_the_agent_tells_structures_apart(field: str) -> None:
     before = CONFIG.get(field, getattr(Config(), field))
     other = not before if isinstance(before, bool) else OTHERS[field]
-    assert keys(config=CONFIG | {field: other})["_train"] != usual["_train"]
+    assert structures({}, {"config": CONFIG | {field: other}}) == 2
 
 
-@pytest.mark.parametrize(
-    "changes", [{"env": "Acrobot-v1"}, {"population": 6}, {"env_options": {"max_steps_in_episode": 9}}]
-)
-def test_so_are_the_environment_and_how_members_are_measured(usual: dict[str, Any], changes: dict[str, Any]) -> None:
-    if "population" in changes:  # three on each of two devices; the arguments' shapes tell them apart
-        assert keys(**changes) == usual
-        return
-    assert keys(**changes)["_train"] != usual["_train"]
-    sampled = replace(Fitness(**SETTINGS["fitness"]), actions="sampled")
-    assert keys(fitness=sampled)["_test"] != usual["_test"]
+def test_methods_with_a_learner_of_their_own_share_with_themselves_alone() -> None:
+    es: dict[str, Any] = {"config": {}}
+    runs = [{"method": {"name": "es"} | options} | es for options in ({}, {"optimiser": "sgd"})]
+    assert structures(*runs, *({"seed": 1} | run for run in runs)) == 2
+
+
+def test_equal_numbers_of_different_types_are_no_equal_options() -> None:
+    runs = [{"env_options": {"max_steps_in_episode": n}} for n in (1, True, 1.0)]
+    assert structures(*runs) == 3
+
+
+def test_only_so_many_structures_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharing, "MOST", 2)
+    runs = [{"population": n} for n in (2, 4, 6, 8)]
+    assert structures(*runs) == 2
+
+
+def test_nothing_is_shared_beside_and_within_it_is_what_was_there() -> None:
+    outer: sharing.Kept = []
+    build_run(tiny())
+    with sharing.shared_programs(outer):
+        build_run(tiny())
+        with sharing.shared_programs():
+            build_run(tiny(seed=1))
+    build_run(tiny(population=6))
+    assert len(outer) == 1

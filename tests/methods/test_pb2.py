@@ -262,8 +262,9 @@ def lived(
 
 
 def test_where_members_diverge_no_child_goes() -> None:
-    """Beyond 0.6 they do, and up to there more is better: without these observations the region would keep its bonus. The two
-    children of a generation may be a little beyond."""
+    """Beyond 0.6 they do, and up to there more is better: without these observations the region would keep its bonus.
+
+    The two children of a generation may be a little beyond."""
     rates = np.concatenate([lived(seed, lambda rate, _: np.where(rate > 0.6, NAN, rate)) for seed in range(4)])
     assert (rates > 0.6).mean() <= 0.25 and np.median(rates) > 0.4
 

@@ -22,8 +22,8 @@ def living(
     pause: Pause = lambda result, done: None,
     copy_memory: bool = False,
 ) -> LivingShard:
-    return LivingShard(Living(environment, learner, copy_memory), uid, Setup(seed, measurement, pause=pause))
+    return Living(environment, learner, copy_memory).first_shard(uid, Setup(seed, measurement, pause=pause))
 
 
 def drawn(environment: Any, learner: SearchLearner, uid: np.ndarray, seed: int, measurement: Measurement) -> DrawnShard:
-    return DrawnShard(Drawn(environment, learner), uid, Setup(seed, measurement))
+    return Drawn(environment, learner).first_shard(uid, Setup(seed, measurement))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from shoal.core.errors import BadField
 from shoal.core.evolution import PureEvolver, Range
-from shoal.core.knobs import usual
+from shoal.core.knobs import split, usual
 from shoal.environments.measurement import Measurement
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.hyperparameters import check_knobs, with_numbers
@@ -21,6 +21,22 @@ from shoal.methods.method import Method
 from shoal.methods.ranges import nearest
 from shoal.methods.survivors import outliving
 
+NO_PROGRAM = (  # fields of an experiment: hyperparameters and counts are arguments, the others are about files and processes
+    *(
+        "seed",
+        "generations",
+        "interval",
+        "budget",
+        "hyper",
+        "space",
+        "start",
+        "run_dir",
+        "checkpoint",
+        "exchange",
+        "wandb",
+    ),
+    *("python", "processes"),
+)
 PARTS = 8  # at most, of a population that several processes measure together
 
 
@@ -47,7 +63,15 @@ class Plan(NamedTuple):
     @property
     def setup(self) -> Setup:
         """What the shards of the members are made with."""
-        return Setup(self.experiment.seed, self.measurement, self.steps)
+        return Setup(self.experiment.seed, self.measurement, self.steps, structure=self.structure)
+
+    @property
+    def structure(self) -> Any:
+        """All that compiled programs follow from: whatever is not known to be in none of them."""
+        nothing = Experiment()
+        rest = replace(self.experiment, **{name: getattr(nothing, name) for name in ("method", *NO_PROGRAM)})
+        _, first = self.evolver.init((0,), np.zeros(1, np.int64))
+        return rest, self.method.structure, sorted(split(first)[1])
 
     @property
     def usual(self) -> dict[str, float]:

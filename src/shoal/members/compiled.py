@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
@@ -25,6 +26,7 @@ from shoal.members.in_turn import InTurn
 from shoal.members.rollouts.device_episodes import DeviceEpisodes
 from shoal.members.rollouts.host_episodes import HostEpisodes
 from shoal.members.shard import EPISODES, Pause, Setup, Shard, Tester, part_name
+from shoal.members.shared_programs import alike
 from shoal.rl.independent import independent
 
 
@@ -87,11 +89,16 @@ class Compiled(ABC):
 
     def shard(self, uids: Sequence[np.ndarray], setup: Setup) -> Shard:
         first = self.first_shard(uids[0], setup)
-        return InTurn(first, uids, setup.pause) if len(uids) > 1 else first
+        return InTurn(first, uids, setup) if len(uids) > 1 else first
 
-    @abstractmethod
     def first_shard(self, uid: np.ndarray, setup: Setup) -> Any:
         """The shard of the members uid [N]."""
+        blank = alike((setup.structure, len(uid)), lambda: self.blank_shard(uid, setup))
+        return blank.sibling(uid, setup)
+
+    @abstractmethod
+    def blank_shard(self, uid: np.ndarray, setup: Setup) -> Any:
+        """A shard that never gets members, with the programs for N of them."""
 
     def tester(self, setup: Setup) -> Tester:
         return CompiledTester(self, setup)
@@ -114,13 +121,15 @@ class CompiledShard(ABC):
     uid: np.ndarray
     pause: Pause
     evaluation_steps: int
+    _seed: int
+    _made: float  # on the clock of `time.perf_counter`
 
     def __init__(self, kind: Compiled, learner: Learner | SearchLearner, uid: np.ndarray, setup: Setup):
         n, layout = len(uid), kind.layout(len(uid))
         meet: Any = self.on_device if kind.on_device else self.on_host
         self.rollouts = meet(kind.environment, learner, layout, setup.measurement)
-        self.uid, self.pause = np.asarray(uid, np.uint32), setup.pause
-        self._agent, self._seed, self._layout, self._measurement = kind.agent, setup.seed, layout, setup.measurement
+        self.uid = np.asarray(uid, np.uint32)
+        self._agent, self._layout, self._measurement = kind.agent, layout, setup.measurement
         self._first = lambda uid, hyper, key: learner.init(key, uid, hyper[0])._replace(knobs=hyper[1])
         self._init = layout.program(self._first, True, True, False, out=OF_POPULATION)
         self._finite = layout.program(lambda members: tree.finite(members.learned), True)
@@ -131,10 +140,11 @@ class CompiledShard(ABC):
         self._fitness, self._deviation = np.full((2, n), np.nan)
         self.evaluation_steps = 0
 
-    def sibling(self, uid: np.ndarray) -> Self:
+    def sibling(self, uid: np.ndarray, setup: Setup) -> Self:
         """A shard of the same size for other members, with the same programs."""
         other = copy.copy(self)
         other.uid, other.rollouts = np.asarray(uid, np.uint32), self.rollouts.sibling()
+        other.pause, other._seed, other._made = setup.pause, setup.seed, time.perf_counter()
         return other
 
     def cards(self) -> Cards:
@@ -183,7 +193,8 @@ class CompiledShard(ABC):
 
     @property
     def compile_seconds(self) -> float:
-        return covered([p.compiling for p in (*self._programs, *self.rollouts.programs)])
+        spans = [p.compiling for p in (*self._programs, *self.rollouts.programs)]
+        return covered([span for span in spans if span[0] >= self._made])  # else it was for another run
 
     @property
     def hyper(self) -> dict[str, np.ndarray]:

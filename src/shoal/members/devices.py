@@ -133,18 +133,23 @@ class Program:
     """A jitted function, traced and compiled once, at its first call; other shapes are an error, not a retrace."""
 
     def __init__(self, function: Any, mesh: Mesh):
-        self.function, self.mesh = function, mesh
+        self._function, self._mesh = function, mesh
         self._compiled: Any = None
         self._lock = threading.Lock()
         self.compiling = (0.0, 0.0)  # from when to when, on the clock of time.perf_counter
+
+    @property
+    def compiled(self) -> bool:
+        return self._compiled is not None
 
     def compile(self, *arguments: PyTree) -> None:
         """Compile for arguments like these; a second call, or one from another thread, waits and does nothing."""
         with self._lock:
             if self._compiled is None:
                 start = time.perf_counter()
-                with jax.set_mesh(self.mesh):
-                    self._compiled = self.function.lower(*arguments).compile()
+                with jax.set_mesh(self._mesh):
+                    self._compiled = self._function.lower(*arguments).compile()
+                self._function = None  # with all that was traced
                 self.compiling = (start, time.perf_counter())
 
     def __call__(self, *arguments: PyTree) -> Any:

@@ -21,7 +21,7 @@ from shoal.members.devices import OF_POPULATION
 from shoal.members.in_turn import InTurn
 from shoal.members.rollouts.episodes import add_metrics, mean_metrics, no_metrics, of_levels, summarise
 from shoal.members.rollouts.search import DeviceSearch, HostSearch
-from shoal.members.shard import Pause, Setup, Shard, SharedReturns
+from shoal.members.shard import Setup, Shard
 
 SHOWN = 100  # parts that an interval is shown in
 MEASURED = 4  # numbers per member in `measured`
@@ -59,13 +59,13 @@ class Drawn(Compiled):
     def copies(self, members: int, devices: int, episodes: int) -> int:
         return min(members + 1, self.learner.chunk * devices) * episodes
 
-    def first_shard(self, uid: np.ndarray, setup: Setup) -> DrawnShard:
+    def blank_shard(self, uid: np.ndarray, setup: Setup) -> DrawnShard:
         return DrawnShard(self, uid, setup)
 
     def shard(self, uids: Sequence[np.ndarray], setup: Setup) -> Shard:
         if setup.returns is None:
             return super().shard(uids, setup)
-        return SharedEvaluation(self.first_shard(uids[0], setup), uids, setup.pause, setup.returns)
+        return SharedEvaluation(self.first_shard(uids[0], setup), uids, setup)
 
 
 class DrawnShard(CompiledShard):
@@ -93,14 +93,15 @@ class DrawnShard(CompiledShard):
         self._drawn_with: tuple[int, Any] = (-1, None)  # a generation and its key
         self._new_steps, self._measured_in = np.zeros(len(uid), np.int64), -1
         self._of_mean = OfMean()
-        self._names: list[str] = []  # of an update's metrics
+        self._names: list[str] = []  # of an update's metrics; siblings have the same list
 
     def begin(self, hyper: dict[str, np.ndarray], learned: Sequence[PyTree] | None = None) -> None:
         """See `Shard.begin`; there is nothing to prepare for training."""
         self.population = self._init(*self._beginning(hyper))
         if learned is not None:
             self.population = self._layout.place(self._learner.with_mean(self.population, learned[0]), OF_POPULATION)
-        self._names = list(jax.eval_shape(self._learner.improve, self.population, self._draw_key())[1])
+        if not self._names:
+            self._names += jax.eval_shape(self._learner.improve, self.population, self._draw_key())[1]
 
     def train(self, generation: int, iterations: int, chunk: int) -> dict[str, np.ndarray]:
         """Sample the members and make this generation's updates; `chunk` of the `iterations` parts of them at a time."""
@@ -242,9 +243,10 @@ class SharedEvaluation(InTurn[DrawnShard]):
     measures the mean itself.
     """
 
-    def __init__(self, first: DrawnShard, uids: Sequence[np.ndarray], pause: Pause, returns: SharedReturns):
-        super().__init__(first, uids, pause)
-        self._returns = returns
+    def __init__(self, first: DrawnShard, uids: Sequence[np.ndarray], setup: Setup):
+        super().__init__(first, uids, setup)
+        assert setup.returns is not None
+        self._returns = setup.returns
 
     def evaluate(self, generation: int) -> dict[str, np.ndarray]:
         shards = self._shards

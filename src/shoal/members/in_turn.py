@@ -10,7 +10,7 @@ import numpy as np
 
 from shoal.core.evolution import Cards, Decision, Recombination, Seed
 from shoal.core.types import PyTree
-from shoal.members.shard import Pause, Shard
+from shoal.members.shard import Pause, Setup, Shard
 
 T = TypeVar("T")
 
@@ -20,7 +20,7 @@ class Movable(Shard, Protocol):
 
     pause: Pause
 
-    def sibling(self, uid: np.ndarray) -> Self:
+    def sibling(self, uid: np.ndarray, setup: Setup) -> Self:
         """A shard of the same size for other members, with the same programs."""
 
     def to_host(self) -> None: ...
@@ -42,10 +42,10 @@ class InTurn(Generic[S]):
     first: the shard of the members `uids[0]`
     """
 
-    def __init__(self, first: S, uids: Sequence[np.ndarray], pause: Pause):
+    def __init__(self, first: S, uids: Sequence[np.ndarray], setup: Setup):
         self._shards: list[S] = [first]
-        self._shards += [first.sibling(uid) for uid in uids[1:]]
-        self._size, self._pause = len(uids[0]), pause
+        self._shards += [first.sibling(uid, setup) for uid in uids[1:]]
+        self._size, self._pause = len(uids[0]), setup.pause
         self.uid = np.concatenate(uids)
 
     def begin(self, hyper: dict[str, np.ndarray], learned: Sequence[PyTree] | None = None) -> None:

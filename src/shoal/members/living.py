@@ -55,7 +55,7 @@ class Living(Compiled):
             )
         return iterations, rounded
 
-    def first_shard(self, uid: np.ndarray, setup: Setup) -> LivingShard:
+    def blank_shard(self, uid: np.ndarray, setup: Setup) -> LivingShard:
         return LivingShard(self, uid, setup)
 
 
@@ -79,7 +79,7 @@ class LivingShard(CompiledShard):
     def begin(self, hyper: dict[str, np.ndarray], learned: Sequence[PyTree] | None = None) -> None:
         """See `Shard.begin`; what training needs is compiled ahead."""
         arguments = self._beginning(hyper)
-        self.rollouts.prepare(jax.eval_shape(self._first, *arguments), self.uid, self._measurement.episodes)
+        self.rollouts.prepare(lambda: jax.eval_shape(self._first, *arguments), self.uid, self._measurement.episodes)
         self.population = self._init(*arguments)
         if learned is not None:
             together = self._layout.place(jax.tree.map(lambda *each: np.stack(each), *learned))

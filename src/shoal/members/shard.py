@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -35,6 +35,7 @@ class Setup(NamedTuple):
     note: called with what the user should know
     logs: gives the folder for what the processes of trainers print, when it is needed; None: it is not kept
     returns: where several processes measure one population together
+    structure: all that compiled programs follow from; those of an equal one may be taken (`shared_programs`)
     """
 
     seed: int
@@ -44,6 +45,7 @@ class Setup(NamedTuple):
     note: Callable[[str], None] = lambda message: None
     logs: Callable[[], Path | None] = lambda: None
     returns: SharedReturns | None = None
+    structure: Any = None
 
 
 class Tester(Protocol):

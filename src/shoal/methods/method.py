@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -50,6 +50,11 @@ class Method(ABC):
     def trainers(self) -> bool:
         """Whether members may be trained by other people's trainers: where they need no learner of its own."""
         return type(self).learner is Method.learner and not self.renews
+
+    @property
+    def structure(self) -> Any:
+        """What compiled programs depend on of it: without a learner of its own, they do not on what it decides."""
+        return (self.memory, self.agents) if type(self).learner is Method.learner else self
 
     def fit(self, agent: Tunable, population: int) -> None:  # noqa: B027 (most fit all)
         """Raise BadInput where its options do not fit the agent or the population."""

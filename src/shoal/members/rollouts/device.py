@@ -59,12 +59,14 @@ class DeviceRollouts(DeviceEpisodes):
             self._train_members, members, *own, True, False, False, False, out=(members, *own), donate=(0, 1, 2, 3)
         )
         self.world: World | None = None
-        self._metrics: list[str] = []
+        self._metrics: list[str] = []  # of a rollout and its update; siblings have the same list
         self.programs = (self._begin, self._train, self._test)
 
-    def prepare(self, population: Population, uid: np.ndarray, episodes: int) -> None:
+    def prepare(self, shapes: Callable[[], Population], uid: np.ndarray, episodes: int) -> None:
         """Begin to compile `train`, and `evaluate` for E episodes, side by side, for a population of these shapes."""
-        key = jax.random.key(0)
+        if self._train.compiled:
+            return
+        key, population = jax.random.key(0), shapes()
         world = jax.eval_shape(self._reset, uid, population.knobs, key)
 
         def train() -> None:
@@ -112,7 +114,7 @@ class DeviceRollouts(DeviceEpisodes):
         place = self._layout.place
         if not self._metrics:
             shapes = jax.eval_shape(self._iterate, population, world, uid, key, jnp.int32(0))[2]
-            self._metrics = list(shapes)
+            self._metrics += shapes
         metrics = place(no_metrics(np, self._metrics, len(uid)))
         outcome, who = place(no_episodes(np, len(uid))), (place(uid), population.hyper, population.knobs)
         members = (population.members, population.shared)

@@ -62,7 +62,7 @@ class HostRollouts(HostEpisodes):
         other._training = None
         return other
 
-    def prepare(self, population: Population, uid: np.ndarray, episodes: int) -> None:
+    def prepare(self, shapes: Callable[[], Population], uid: np.ndarray, episodes: int) -> None:
         """Nothing is compiled ahead: these programs are small, and are compiled at their first call."""
 
     def begin(self, uid: np.ndarray, knobs: PyTree, key: Seed) -> None:

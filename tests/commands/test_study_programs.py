@@ -1,0 +1,43 @@
+"""Runs of a study of one structure are compiled once, and come to the same as each would by itself, bit for bit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.runs import SETTINGS, same_run
+
+from shoal.commands.study import conduct
+from shoal.experiment.experiment import Experiment
+from shoal.records.screen import Output
+from shoal.run.loop import train
+
+CASES: dict[str, tuple[dict[str, Any], dict[str, dict]]] = {
+    "living": ({}, {"pbt": {}, "control": {"method": "seeds", "interval": 96, "hyper": {"discount": 0.9}}}),
+    "two_shards": ({"shards": 2}, {"pbt": {}, "control": {"method": "seeds"}}),
+    "host": ({"env": "gym:CartPole-v1"}, {"pbt": {}, "control": {"method": "seeds"}}),
+    "drawn": ({"method": "es", "config": {"layers": [8]}}, {"es": {}, "again": {"generations": 3}}),
+}
+SLOW = ("two_shards", "host", "drawn")
+
+
+@pytest.mark.parametrize("case", [pytest.param(x, marks=pytest.mark.slow) if x in SLOW else x for x in CASES])
+def test_runs_are_compiled_once_and_equal_those_of_train(tmp_path: Path, case: str) -> None:
+    base, arms = CASES[case]
+    base = SETTINGS | base
+    file, out = tmp_path / "study.yaml", tmp_path / "out"
+    file.write_text(yaml.safe_dump({"base": base, "arms": arms, "seeds": 2, "unequal": True}, sort_keys=False))
+    conduct(file, out, Output(), quiet=True)
+    seconds = {
+        (arm, seed): json.loads((out / f"runs/{arm}/{seed}/result.json").read_text())["compile_seconds"]
+        for seed in range(2)
+        for arm in arms
+    }
+    first, *others = seconds.values()
+    assert max(others) < 0.1 * first  # what moves members between shards is compiled when it is first needed
+    last = list(arms)[-1]
+    train(Experiment(**base | arms[last], seed=1, run_dir=str(tmp_path / "alone")))
+    same_run(out / f"runs/{last}/1", tmp_path / "alone")
