@@ -6,7 +6,6 @@ import json
 import re
 from io import StringIO
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from support.runs import ended, rows, shoal, tiny
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from shoal.core.evolution import Cards
-from shoal.experiment import registry
+from shoal.experiment.plan import planned
 from shoal.members.drawn import OfMean, mean_of
 from shoal.records.console import Display
 from shoal.records.recorder import Start
@@ -107,10 +106,10 @@ def displayed(method: str, metrics: dict[str, float], generation: int = 0) -> st
     """What a terminal shows of one generation."""
     console = Screen(file=StringIO(), force_terminal=True, width=100, color_system=None)
     display = Display(console)
-    experiment = tiny(method=method, generations=3)
-    plan = SimpleNamespace(experiment=experiment, steps=64, method=registry.method(method))
+    env = {"cem_rl": "Pendulum-v1", "dvd": "Pendulum-v1"}.get(method, "CartPole-v1")
+    experiment = tiny(method=method, generations=3, env=env, config={})
     values = {name: np.array([value]) for name, value in metrics.items()}
-    display.start(Start(plan, 1, Path("somewhere"), 0))  # type: ignore[arg-type]
+    display.start(Start(planned(experiment), 1, Path("somewhere"), 0))
     display.generation(ended(generation, np.array([7.0]), values, {"diversity": np.array([0.5])}))
     display.finish(None)
     return re.sub(r"\x1b\[[?\d;]*\w", "", console.file.getvalue())  # type: ignore[attr-defined]

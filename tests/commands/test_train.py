@@ -81,7 +81,7 @@ def test_result(six: Path) -> None:
     assert set(champion) == {"uid", "generation", "selection_fitness", "play_off", "evaluation", "hyper"}
     assert set(champion["evaluation"]) == {"mean", "standard_error", "episodes"}
     assert set(champion["play_off"]) == {"contenders", "mean", "standard_error", "episodes"}
-    assert (champion["play_off"]["contenders"], champion["play_off"]["episodes"]) == (4, 8)
+    assert (champion["play_off"]["contenders"], champion["play_off"]["episodes"]) == (4, 2)
     assert champion["evaluation"]["episodes"] == 8
     assert 8 <= champion["evaluation"]["mean"] <= 60
     assert result["environment_steps"] == 4 * 6 * 64

@@ -111,7 +111,7 @@ def test_members_begin_with_what_others_have_learned(whole: Path, tmp_path: Path
 
 
 def test_no_seed_of_a_champions_test_has_selected_anybody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor has `shoal evaluate` any of either: three generations, the last test, and the command."""
+    """Nor has `shoal evaluate` any of them: three generations, the play-off, the last test, and the command."""
     played: list[list[int]] = []
     evaluate = RemoteTrainer.evaluate
 
@@ -130,8 +130,9 @@ def test_no_seed_of_a_champions_test_has_selected_anybody(tmp_path: Path, monkey
     train(bandit(tmp_path / "r", **few))
     assert shoal("evaluate", tmp_path / "r", "--episodes", 4, "--trust-code").code == 0
     assert played[0:6:2] == played[1:6:2], "both members play the same"
-    assert [len(seeds) for seeds in played[0:6:2] + played[6:]] == [4] * 5
-    assert len({seed for seeds in played for seed in seeds}) == 20
+    assert played[6] == played[7] == played[8]
+    assert [len(seeds) for seeds in played[0:6:2] + played[8:]] == [4, 4, 4, 2, 4, 4]
+    assert len({seed for seeds in played for seed in seeds}) == 22
 
 
 def test_members_get_better(tmp_path: Path) -> None:

@@ -37,8 +37,8 @@ class Fitness:
     levels: Literal["validation", "train"] = "validation"
     """where there are levels: those that measure the fitness, validation or train"""
     play_off: int = 4
-    """so many of the fittest, of different generations, play final_episodes new episodes each when the run ends, and the
-    best of them is its champion; 1: the fittest is, as it was measured"""
+    """so many of the fittest, of different generations, share final_episodes new ones when the run ends, the same for each
+    (the means of a search play all of them), and the best of them is its champion; 1: the fittest is, as it was measured"""
 
 
 @dataclass(frozen=True)

@@ -310,7 +310,11 @@ def _play_off(c: Context, contenders: Contenders) -> tuple[ChampionSoFar, dict[s
     if len(best) == 1:
         return best[0], {}
     key, levels = derive((e.seed,), "play-off"), "test" if e.levels is None else e.fitness.levels
-    played = [statistics(c.shard.test(x.learned, x.hyper, key, e.final_episodes, levels)) for x in best]
+    share = (
+        1 if c.plan.kind.drawn else len(best)
+    )  # a search compiles its test for so many episodes, and plays them at once
+    episodes = -(-e.final_episodes // share)
+    played = [statistics(c.shard.test(x.learned, x.hyper, key, episodes, levels)) for x in best]
     means = [-np.inf if told["mean"] is None else told["mean"] for told in played]
     first = int(np.argmax(means))
     return best[first], {"play_off": {"contenders": len(best), **played[first]}}
