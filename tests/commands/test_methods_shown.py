@@ -106,8 +106,8 @@ def displayed(method: str, metrics: dict[str, float], generation: int = 0) -> st
     """What a terminal shows of one generation."""
     console = Screen(file=StringIO(), force_terminal=True, width=100, color_system=None)
     display = Display(console)
-    env = {"cem_rl": "Pendulum-v1", "dvd": "Pendulum-v1"}.get(method, "CartPole-v1")
-    experiment = tiny(method=method, generations=3, env=env, config={})
+    own = {"env": RUNS[method]["env"], "config": RUNS[method].get("config", {})}
+    experiment = tiny(method=method, generations=3, **own)
     values = {name: np.array([value]) for name, value in metrics.items()}
     display.start(Start(planned(experiment), 1, Path("somewhere"), 0))
     display.generation(ended(generation, np.array([7.0]), values, {"diversity": np.array([0.5])}))
