@@ -26,6 +26,7 @@ NO_PROGRAM = ("network", "actor", "critic")  # of one's own; of observations tha
 SAME: list[dict[str, Any]] = [
     {"seed": 5},
     {"generations": 9, "interval": 128},
+    {"budget": 10_000},
     {"hyper": {"discount": 0.5}},
     {"space": {"learning_rate": Range(1e-4, 1e-2, "log")}},
     {"checkpoint": Checkpoint(every=2)},

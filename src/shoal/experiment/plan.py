@@ -22,20 +22,8 @@ from shoal.methods.ranges import nearest
 from shoal.methods.survivors import outliving
 
 NO_PROGRAM = (  # fields of an experiment: hyperparameters and counts are arguments, the others are about files and processes
-    *(
-        "seed",
-        "generations",
-        "interval",
-        "budget",
-        "hyper",
-        "space",
-        "start",
-        "run_dir",
-        "checkpoint",
-        "exchange",
-        "wandb",
-    ),
-    *("python", "processes"),
+    *("seed", "generations", "interval", "hyper", "space", "start", "run_dir", "checkpoint", "exchange", "wandb"),
+    *("budget", "python", "processes"),
 )
 PARTS = 8  # at most, of a population that several processes measure together
 
