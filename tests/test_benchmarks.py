@@ -49,6 +49,7 @@ CASES = {
     f"--episodes 1 {BRIEFLY}",
     "scaling": "--generations 1 --interval 512 --repeats 1",
     "startup": "--repeats 1 --generations 8 --interval 1024",
+    "study_runs": "--envs CartPole-v1 --runs 1",
     "suggestions": "--methods pb2 --seeds 1 --population 4 --generations 16",
     "update_cell": f"--cell {json.dumps(CELL, separators=(',', ':'))}",
     "update_step": f"--agents td3 --steps 1 --populations 1 --methods parallel vectorised --calls 5 {BRIEFLY}",
