@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,26 @@ ON_THE_HOST = {
 }
 
 
+class ObservationAlone(Broken):
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return super().reset(seed=seed)[0]
+
+
+class WithoutSeed(Broken):
+    def reset(self) -> Any:  # type: ignore[override]
+        return super().reset()
+
+
+class FourValues(Broken):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gravity = 9.8  # what has numbers that may be tuned is tried out for some steps
+
+    def step(self, action: Any) -> Any:
+        obs, reward, ended, _, info = super().step(action)
+        return obs, reward, ended, info
+
+
 @pytest.fixture
 def gym(monkeypatch: pytest.MonkeyPatch) -> str:
     entry = gymnasium.envs.registration.EnvSpec("Broken-v0", entry_point=Broken, max_episode_steps=20)
@@ -99,6 +120,14 @@ def refused(env: str, run: Path, **changes: Any) -> str:
 def test_on_the_host(gym: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ill: str) -> None:
     monkeypatch.setattr(Broken, "ill", ill)
     assert refused(gym, tmp_path).startswith(ON_THE_HOST[ill])
+
+
+@pytest.mark.parametrize("older", [ObservationAlone, WithoutSeed, FourValues], ids=lambda kind: kind.__name__)
+def test_of_older_versions(tmp_path: Path, older: type[Broken], said: Said) -> None:
+    """They are told what gymnasium 1 asks for, and where theirs is."""
+    outcome = shoal(*flags(tmp_path / "r", "--quiet", env=f"{HERE}:{older.__name__}"))
+    assert outcome.code == 2 and list(tmp_path.iterdir()) == []
+    said(re.sub(r"line \d+", "line N", outcome.err))
 
 
 def test_a_class_that_is_not_registered(gym: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

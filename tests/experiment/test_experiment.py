@@ -542,3 +542,26 @@ def test_missing_extra(monkeypatch: pytest.MonkeyPatch, said: Said) -> None:
         with pytest.raises(BadInput) as error:
             build_run(tiny(env=env))
         said(error.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"learning_rate": 0.1},
+        {"lr": 0.1},
+        {"lr": 0.1, "agent": "td3"},
+        {"n_envs": 8},
+        {"layers": [8]},
+        {"episodes": 3},
+        {"bottom": 0.3},
+        {"total_timesteps": 1e6},
+        {"hyper": {"gamma": 0.9}},
+        {"config": {"n_steps": 64}},
+        {"lrate": 0.1},
+    ],
+    ids=shown,
+)
+def test_what_is_called_otherwise_elsewhere_or_stands_deeper(given: dict[str, Any], said: Said) -> None:
+    with pytest.raises(BadInput) as caught:
+        make_plan(from_dict(given))
+    said(caught.value)

@@ -12,6 +12,29 @@ from pathlib import Path
 LONG = re.compile(
     r"""(?<!\w)(?<!shoal resume )'[^']{99,}'(?!\w)|(?<!\w)"[^"]{99,}"(?!\w)|[\[{][^\]}]{99,}[\]}]|[^\s/]{99,}"""
 )
+# What other libraries and papers call it, and what it may be here.
+CALLED_HERE = {
+    **dict.fromkeys(("lr", "alpha"), ("learning_rate", "policy_learning_rate", "critic_learning_rate")),
+    "learning_rate": ("policy_learning_rate", "critic_learning_rate"),
+    **dict.fromkeys(("gamma", "discount_factor"), ("discount",)),
+    **dict.fromkeys(("lambda", "lam", "tau_gae"), ("gae_lambda",)),
+    **dict.fromkeys(("clip", "clip_coef", "clip_eps", "e_clip"), ("clip_range",)),
+    **dict.fromkeys(("ent_coef", "entropy_coef", "entropy_coeff"), ("entropy_coefficient",)),
+    **dict.fromkeys(("vf_coef", "value_coef", "critic_coef"), ("value_coefficient",)),
+    **dict.fromkeys(("max_grad_norm", "grad_norm"), ("max_gradient_norm",)),
+    **dict.fromkeys(("n_epochs", "num_epochs", "update_epochs", "mini_epochs"), ("epochs",)),
+    **dict.fromkeys(("n_envs", "num_envs", "num_actors"), ("environments",)),
+    **dict.fromkeys(("n_steps", "num_steps", "horizon", "horizon_length"), ("rollout",)),
+    **dict.fromkeys(("n_minibatches", "num_minibatches"), ("minibatches",)),
+    **dict.fromkeys(("batch_size", "minibatch_size"), ("batch", "minibatches")),
+    **dict.fromkeys(("buffer_size", "memory_size", "replay_size"), ("capacity",)),
+    **dict.fromkeys(("learning_starts", "start_steps"), ("warm_up",)),
+    **dict.fromkeys(("net_arch", "hidden_sizes", "hidden_layers", "units"), ("layers",)),
+    **dict.fromkeys(("total_timesteps", "total_steps", "max_steps", "timesteps"), ("budget",)),
+    **dict.fromkeys(("pop_size", "population_size", "num_policies"), ("population",)),
+    **dict.fromkeys(("env_id", "env_name", "environment", "task"), ("env",)),
+    **dict.fromkeys(("algo", "algorithm"), ("agent",)),
+}
 
 
 class BadInput(Exception):
@@ -88,9 +111,9 @@ def no_run(path: Path) -> BadInput:
 
 
 def unknown(field: str, name: str, known: Iterable[str]) -> BadField:
-    """A name that does not exist in a field: which ones are near, or which there are."""
+    """A name that does not exist in a field: what it is called here, which ones are near, or which there are."""
     known = sorted(known)
-    near = nearest(name, known)
+    near = called_here(name, known) or nearest(name, known)
     there = f"choose from {', '.join(known)}" if known else "there are none"
     return BadField(field, "does not exist", f"did you mean {' or '.join(near)}?" if near else there, name=name)
 
@@ -109,6 +132,11 @@ def check_names(field: str, names: Iterable[str], known: Iterable[str]) -> None:
     for name in names:
         if name not in known:
             raise unknown(field, name, known)
+
+
+def called_here(name: str, known: Iterable[str]) -> list[str]:
+    """The known names that other libraries call so, or that are so called."""
+    return [here for here in (name, *CALLED_HERE.get(name.lower(), ())) if here in known]
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:

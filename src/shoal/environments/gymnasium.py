@@ -11,6 +11,7 @@ import os
 import signal
 import warnings
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -116,7 +117,7 @@ def _try_out(make: Callable[[], Any], what: str) -> tuple[Any, Any, dict[str, st
             usual = {x: float(getattr(inner, x)) for x in attributes.values()}
             tried = {x: math.nextafter(value, math.inf) for x, value in usual.items()}
             _set(inner, tried)
-            first = env.reset(seed=0)[0] if _is_arrays(env.observation_space) else None
+            first = _begin(env) if _is_arrays(env.observation_space) else None
             if attributes and first is not None:
                 with trying("failed at step"):
                     _play(env)
@@ -132,13 +133,35 @@ def _set(env: Any, numbers: Mapping[str, float]) -> None:
         setattr(env, attribute, value)
 
 
+def _begin(env: Any) -> Any:
+    """The first observation. Raises BadInput where `reset` is not as gymnasium 1 has it."""
+    taken = inspect.signature(env.unwrapped.reset).parameters
+    if "seed" not in taken and all(x.kind is not inspect.Parameter.VAR_KEYWORD for x in taken.values()):
+        raise _older(env, "reset", "takes no seed", "reset(self, *, seed=None, options=None)")
+    begun = env.reset(seed=0)
+    if not (isinstance(begun, tuple) and len(begun) == 2 and isinstance(begun[1], Mapping)):
+        raise _older(env, "reset", "gives an observation alone", "two values: observation, info")
+    return begun[0]
+
+
 def _play(env: Any) -> None:
-    """A few random steps, always the same ones."""
+    """A few random steps, always the same ones. Raises BadInput where `step` is not as gymnasium 1 has it."""
     env.action_space.seed(0)
     for _ in range(TRIED):
-        _, _, terminated, truncated, _ = env.step(env.action_space.sample())
-        if terminated or truncated:
+        made = env.step(env.action_space.sample())
+        if not isinstance(made, tuple) or len(made) != 5:
+            asked = "five values: observation, reward, terminated, truncated, info"
+            raise _older(env, "step", f"gives {len(made) if isinstance(made, tuple) else 'no five'} values", asked)
+        if made[2] or made[3]:
             return
+
+
+def _older(env: Any, method: str, problem: str, asked: str) -> BadField:
+    """What is wrong with a method of an environment that is made for other versions, and where it is."""
+    code = getattr(env.unwrapped, method).__code__
+    place = f"{Path(code.co_filename).name}, line {code.co_firstlineno}"
+    name = type(env.unwrapped).__name__
+    return BadField("env", f"{method} of {name} {problem} ({place})", f"gymnasium 1 asks for {asked}")
 
 
 def registry() -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
@@ -11,14 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core.atomic import read_file
-from shoal.core.errors import BadField, BadInput, no_run
+from shoal.core.errors import BadField, BadInput, called_here, no_run
 from shoal.core.evolution import Range
 from shoal.core.knobs import PREFIX
 from shoal.core.schema import as_given, build
 from shoal.core.yaml_text import parse, plain, read_yaml, write_yaml
-from shoal.experiment.experiment import OF_EXCHANGE, ExchangeSettings, Experiment
-from shoal.experiment.registry import in_full, in_short, name_of
+from shoal.environments.levels import Levels
+from shoal.experiment.experiment import OF_EXCHANGE, Checkpoint, ExchangeSettings, Experiment, Fitness
+from shoal.experiment.registry import CALLED, REGISTRIES, in_full, in_short, name_of
 from shoal.experiment.rules import check
+from shoal.methods.method import AGENTS
 from shoal.methods.pbt import Pbt
 
 # Fields that a name is enough for: what gives the options too.
@@ -115,7 +118,24 @@ def from_dict(values: Any) -> Experiment:
     for name in sorted(OPTIONS.keys() & given):
         field, owner = OPTIONS[name]
         raise BadField(name, f"is an option of the {field}", f"write {field}: {{name: {owner}, {name}: ...}}")
+    for name in sorted(map(str, given.keys() - {field.name for field in fields(Experiment)})):
+        if paths := _below(name, given.get("agent")):
+            raise BadField("", "does not exist", f"did you mean {' or '.join(paths)}?", name=name)
     return build(Experiment, values, "")
+
+
+def _below(name: str, agent: Any) -> list[str]:
+    """The dotted paths of what is so called, here or elsewhere, one storey below the fields of an experiment."""
+    place = AGENTS.get(agent, AGENTS["ppo"]) if isinstance(agent, str) else AGENTS["ppo"]
+    module = importlib.import_module(place.partition(":")[0])
+    known = {"hyper": module.Hyper._fields, "space": module.Hyper._fields, "config": _names(module.Config)}
+    known |= {"fitness": _names(Fitness), "checkpoint": _names(Checkpoint), "levels": _names(Levels)}
+    known |= {f"method.{part}": [x for made in REGISTRIES[part].values() for x in _names(made)] for part in CALLED}
+    return [f"{place}.{here}" for place, names in known.items() for here in called_here(name, dict.fromkeys(names))]
+
+
+def _names(kind: type) -> list[str]:
+    return [field.name for field in fields(kind)]
 
 
 def to_dict(experiment: Experiment) -> dict[str, Any]:
