@@ -213,6 +213,7 @@ READERS = {
     "experiment.yaml": (report, schedule, evaluate, resume),
     "lineage.jsonl": (report, schedule, resume),
     "metrics.jsonl": (report, schedule, resume),
+    "provenance.jsonl": (report, resume),
     "result.json": (report, schedule),
     "method.json": (report, resume),
     "champion/manifest.json": (evaluate,),

@@ -34,7 +34,7 @@ from shoal.records.screen import Output
 from shoal.run import control
 
 ARMS = {"pbt": {}, "control": {"method": "seeds"}, "again": {"replay": "pbt"}}
-TIMES = ("seconds",)
+TIMES = ("seconds", "date", "command")
 
 
 def file(folder: Path, **fields: object) -> Path:

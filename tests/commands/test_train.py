@@ -52,6 +52,7 @@ def test_layout(six: Path) -> None:
         "method.json",
         "lineage.jsonl",
         "metrics.jsonl",
+        "provenance.jsonl",
         "tensorboard",
         "checkpoints",
         "champion",
@@ -68,7 +69,7 @@ def test_result(six: Path) -> None:
     result = json.loads((six / "result.json").read_text())
     assert set(result) == {
         *("status", "env", "method", "traits", "agent", "population", "generations", "seed", "fitness", "champion"),
-        *("environment_steps", "evaluation_steps", "seconds", "compile_seconds"),
+        *("environment_steps", "evaluation_steps", "seconds", "compile_seconds", "provenance"),
     }
     told = {k: result[k] for k in ("status", "env", "method", "agent", "population", "generations", "seed")}
     assert told == {

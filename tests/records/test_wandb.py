@@ -57,6 +57,7 @@ def test_one_run_has_the_curves_of_tensorboard(tmp_path: Path, opened: list[Run]
     for name, value in (("project", "robots"), ("group", "run"), ("name", "run"), ("mode", "online"), ("resume", None)):
         assert run.options[name] == value
     assert run.options["config"]["population"] == 4
+    assert run.options["config"]["provenance"] == result.summary["provenance"]
     found: dict[str, list[float]] = {}
     for generation in sorted(run.points):
         for name, value in run.points[generation].items():

@@ -69,6 +69,27 @@ def test_studies_without_levels_say_nothing_of_them(study: Path) -> None:
     assert "Champions on known and new levels" not in render(read_results(study))
 
 
+def test_the_table_says_by_what_runs_were_made(study: Path) -> None:
+    file = study / "runs/none/0/result.json"
+    told = {
+        "date": "2026",
+        "host": "=a",
+        "devices": 2,
+        "commit": ["b"],
+        "versions": {"jax": "1", "numpy": 2},
+        "clean": False,
+        "command": "shoal study a.yaml",
+    }
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"provenance": told}))
+    write_page(study)
+    with (study / "study.csv").open(newline="") as text:
+        rows = {row["arm"]: row for row in csv.DictReader(text)}
+    names = ("date", "host", "device", "devices", "commit", "clean", "versions", "command")
+    found = ["2026", "'=a", "", "2", "", "False", "jax 1, numpy 2", "shoal study a.yaml"]
+    assert [rows["none"][name] for name in names] == found
+    assert rows["narrow"]["versions"] == rows["narrow"]["host"] == ""
+
+
 def test_what_was_measured_last_holds() -> None:
     curve = np.array([[10.0, 0.5], [20.0, 0.25]])
     np.testing.assert_array_equal(held(curve, np.array([5, 10, 19, 20, 99])), [np.nan, 0.5, 0.5, 0.25, 0.25])

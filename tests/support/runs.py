@@ -175,7 +175,7 @@ def record(run: Path) -> dict[str, Any]:
         "manifests": [_without(m, "seconds", "manifest_crc32") for m in manifests],
         "lineage": rows(run / "lineage.jsonl"),
         "metrics": [_without(row, "timing") for row in rows(run / "metrics.jsonl")],
-        "result": _without(result, "seconds", "compile_seconds"),
+        "result": _without(result, "seconds", "compile_seconds", "provenance"),
     }
 
 

@@ -14,7 +14,9 @@ from support.synthetic_run import write_run
 from shoal.core.evolution import ChampionSoFar
 from shoal.core.spec import Discrete, Spec
 from shoal.experiment.make import make_learner
+from shoal.experiment.plan import planned
 from shoal.methods.pbt import Pbt
+from shoal.run.provenance import provenance
 from shoal.run.rundir import RunDirectory, Totals
 
 SPEC = Spec((4,), "float32", Discrete(2))
@@ -34,6 +36,7 @@ def write_whole_run(path: Path) -> Path:
     with at_work(path) as staging:
         files = RunDirectory(path, 3, staging)
         files.reopen(tiny(), {}, 3, ChampionSoFar(), SPEC)
+        files.provenance.write([provenance(planned(tiny()), 1, 0, trusted=False)])
         for generation in (1, 2):
             files.save(generation, PARTS, asdict(Totals(3.5, 512, [best.about()])), 2, best, SPEC)
         files.close()

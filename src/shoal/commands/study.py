@@ -124,7 +124,7 @@ def _failure(trial: Trial, path: Path, board: _Board) -> str | None:
             if not begun(run, experiment):
                 train(experiment, recorders)
             elif not (run / "result.json").exists():
-                resume(recorders=recorders, **as_given(experiment))
+                resume(recorders=recorders, trust_code=True, **as_given(experiment))
             runs.append(run)
         if trial.sequence is not None:
             put_together(path / trial.key.place, runs)

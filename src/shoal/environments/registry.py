@@ -93,6 +93,14 @@ def installed(suite: str) -> bool:
     return importlib.util.find_spec(SUITES[suite].package) is not None
 
 
+def packages(env: str) -> list[str]:
+    """What may be the names, for an installer, of the package that an environment comes with."""
+    first, _, rest = env.partition(":")
+    module = rest.partition(":")[0] if ":" in rest else ""  # gym:module:Name
+    of_suite = [SUITES[first].package, first] if first in SUITES else [first]
+    return [name.partition(".")[0] for name in (*of_suite, module) if name]
+
+
 def names(suite: str) -> list[str]:
     """The names of all environments of a suite; none where it is not installed."""
     return list(SUITES[suite].names()) if installed(suite) else []

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ class Start(NamedTuple):
     run_dir: Path
     generation: int  # the first one to come
     note: Callable[[str], None] = lambda message: None  # tells the user something, by way of all recorders
+    provenance: Mapping[str, Any] = MappingProxyType({})  # by what it is made, as a line of provenance.jsonl
 
 
 class Recorder:

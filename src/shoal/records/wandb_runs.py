@@ -41,6 +41,7 @@ class WandbRuns(Recorder):
 
     def start(self, event: Start) -> None:
         self._resolved, self._run_dir = event.plan, event.run_dir
+        self._config = plain(to_dict(event.plan.experiment)) | {"provenance": dict(event.provenance)}
         self._ids = self._known(event)
         self._run(POPULATION)  # what is wrong with it shows before anything is trained
 
@@ -97,7 +98,7 @@ class WandbRuns(Recorder):
                 resume=None if fresh or settings.mode == "offline" else "allow",
                 mode=settings.mode,
                 dir=str(run_dir),
-                config=plain(to_dict(self._resolved.experiment)),
+                config=self._config,
                 reinit="create_new",  # several at a time
                 settings={"silent": True, "console": "off"},  # the terminal is the display's
             )

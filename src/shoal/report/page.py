@@ -104,7 +104,11 @@ def _sections(run_data: RunData) -> Iterator[Section]:
     for shown, name, heading, intro, draw in sections:
         if shown:
             yield name, heading, intro, draw(run_data) if len(run.lineage.generations) else waiting
-    settings = "All settings of this run, as they were plan: enough to repeat it."
+    made_by = [line for worker in run.workers or (run,) for line in worker.provenance]
+    if made_by:
+        told = "Versions, machine and command. With the same ones, and the settings below, a run repeats bit for bit."
+        yield "provenance", "Provenance", told, tables.provenance(run_data)
+    settings = "All settings of this run, every default filled in."
     if run.workers:
         settings = f"The settings of worker {run.workers[0].name}; each has its own in its run directory."
     missing = '<p class="empty">experiment.yaml is missing.</p>'

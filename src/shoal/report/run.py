@@ -57,6 +57,7 @@ class Run:
     result: dict[str, Any]
     metrics: list[dict[str, Any]]
     lineage: Lineage
+    provenance: list[dict[str, Any]]
     workers: tuple[Run, ...] = ()
 
     @property
@@ -127,6 +128,7 @@ def read_run(path: Path) -> Run:
         result=mapping(parse_json, read_text(path / "result.json")),
         metrics=read_lines(path / "metrics.jsonl"),
         lineage=tabulate(read_lines(path / "lineage.jsonl")),
+        provenance=read_lines(path / "provenance.jsonl"),
     )
 
 

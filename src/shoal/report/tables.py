@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from shoal.core.errors import shortened
 from shoal.core.evolution import Range
 from shoal.report import charts
 from shoal.report.charts import Html, scaled
@@ -14,6 +15,7 @@ from shoal.report.words import duration, short, text
 NEAR = 0.01  # of the range, in its own scale: that close to a bound counts as sitting on it
 OFTEN = 0.25  # a share of members on a bound that calls for a wider range
 LISTED = 200  # members in the last table
+COLUMNS = 10  # processes that made a run, of which is told
 
 
 def bounds(run_data: RunData) -> str:
@@ -77,6 +79,21 @@ def workers(run_data: RunData) -> str:
     )
     finding = found if run.champion else "No worker has a champion yet."
     return figure("What each worker did", finding, reading, charts.table(heads, rows, "Workers"))
+
+
+def provenance(run_data: RunData) -> str:
+    """By what the run was made: a column for each process that has trained it, one after another."""
+    run, heads, told = run_data.run, [""], []
+    for worker in run.workers or (run,):
+        for line in worker.provenance[-COLUMNS:]:
+            of, first = f"{worker.name}, " * bool(run.workers), text(number(line.get("generation")))
+            heads.append(f"{of}from generation {first}")
+            if line.get("clean") is False:
+                line = line | {"commit": f"{line.get('commit')}, with changes"}
+            told.append({k: x for k, x in line.items() if k != "versions"} | inner(line, "versions"))
+    names = dict.fromkeys(name for line in told for name in line if name not in ("generation", "clean"))
+    rows = [[name, *(shortened(str(line.get(name, "–"))) for line in told)] for name in names]
+    return charts.table(heads, rows, "By what the run was made")
 
 
 def _at_bounds(values: np.ndarray, bounds: Range) -> tuple[float, float] | None:

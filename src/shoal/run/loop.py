@@ -30,8 +30,10 @@ from shoal.experiment.rules import check
 from shoal.experiment.trust import open_run
 from shoal.members.rollouts.episodes import statistics, with_interval
 from shoal.records.generation import Generation
+from shoal.records.jsonl import read_lines
 from shoal.records.recorder import Recorder, Start
 from shoal.run.control import Control
+from shoal.run.provenance import FILE
 from shoal.run.result import Result, summarise
 from shoal.run.rundir import Totals
 from shoal.run.start import Context, State, begin, enter, restore, to_save
@@ -51,7 +53,7 @@ def train(
 
     def start(context: Context) -> State:
         worker = context.processes.run_dir  # one that was here before goes on
-        return restore(context) if worker and (worker / "experiment.yaml").exists() else begin(context)
+        return restore(context, trusted=True) if worker and (worker / "experiment.yaml").exists() else begin(context)
 
     made = experiment if isinstance(experiment, Experiment) else load(Path(experiment))
     return _run(made, recorders, progress, start)
@@ -83,7 +85,7 @@ def resume(
         there = replace(experiment.exchange, workspace=str(_workspace_of(experiment, file.parent)))
         experiment = replace(experiment, exchange=there, run_dir=None)
     with blame(file, ["generations", "run_dir", "exchange.workspace", "exchange.worker", *given], always=False):
-        return _run(experiment, recorders, progress, restore)
+        return _run(experiment, recorders, progress, partial(restore, trusted=trust_code))
 
 
 def _longer(e: Experiment, generations: int) -> Experiment:
@@ -167,8 +169,9 @@ def _to_the_end(c: Context, state: State) -> Result:
 def _generations(c: Context, state: State, saver: ThreadPoolExecutor) -> dict[str, Any]:
     """The loop, and what result.json says of it."""
     saving: Future | None = None
+    made_by: dict[str, Any] = next(reversed(read_lines(c.files.path / FILE)), {})
     for recorder in c.control.recorders:
-        recorder.start(Start(c.plan, c.devices, c.files.path, state.done, c.control.note))
+        recorder.start(Start(c.plan, c.devices, c.files.path, state.done, c.control.note, made_by))
     try:
         while not state.over(c.plan):
             before, (state, shared, evolved, event) = state, _live(c, state, state.done)
@@ -184,7 +187,7 @@ def _generations(c: Context, state: State, saver: ThreadPoolExecutor) -> dict[st
     finally:
         if saving is not None:
             _wait(c, saving)  # an interrupted run can be resumed from it, so a failure to write it matters more
-    summary = _test_champion(c, state)
+    summary = _test_champion(c, state) | {"provenance": made_by}
     if c.leading:
         c.files.write("result.json", json.dumps(plain(summary), indent=1, allow_nan=False))
     c.processes.exchange.broadcast("done")

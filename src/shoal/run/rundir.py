@@ -22,9 +22,11 @@ from shoal.records.jsonl import Lines
 from shoal.run import champion as champions
 from shoal.run.checkpoint import Checkpoints
 
+LINES = ("lineage.jsonl", "metrics.jsonl", "provenance.jsonl")
 FOLDERS = ("tensorboard", "checkpoints", "champion", "wandb")
 FILES = (
-    *("experiment.yaml", "method.json", "start.json", "lineage.jsonl", "metrics.jsonl", "wandb.json", "result.json"),
+    *("experiment.yaml", "method.json", "start.json", "wandb.json", "result.json"),
+    *LINES,
     *FOLDERS,
 )
 
@@ -150,6 +152,6 @@ class RunDirectory:
         self._staging.close()
 
     def _open_lines(self, before: int) -> None:
-        for name in ("lineage.jsonl", "metrics.jsonl"):
+        for name in LINES:
             self._lines.append(Lines(self.path / name, before, self._staging.path))
-        self.lineage, self.metrics = self._lines
+        self.lineage, self.metrics, self.provenance = self._lines

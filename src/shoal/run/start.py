@@ -8,7 +8,7 @@ import uuid
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from shoal.experiment.experiment import Experiment
 from shoal.experiment.plan import Plan, make_plan
 from shoal.members.devices import prepare
 from shoal.members.shard import Shard
+from shoal.records.jsonl import read_lines
 from shoal.records.recorder import about_method
 from shoal.run.champion import champion_told
 from shoal.run.checkpoint import to_host
@@ -32,6 +33,7 @@ from shoal.run.control import Control
 from shoal.run.lock import Lock
 from shoal.run.memory import check_memory
 from shoal.run.origin import Origin, read_origin
+from shoal.run.provenance import FILE, changes, provenance
 from shoal.run.rundir import RunDirectory, read_totals
 
 
@@ -172,13 +174,13 @@ def begin(c: Context) -> State:
     state = _first(c, origin)
     if c.leading:
         c.files.create(c.experiment, about_method(c.plan))
-        _tell(c, origin)
+        _tell(c, origin, provenance(c.plan, c.devices, 0, trusted=True))
     c.processes.exchange.broadcast("ready")
     return state
 
 
-def restore(c: Context) -> State:
-    """Everything as it was after the newest checkpoint. Raises BadInput."""
+def restore(c: Context, trusted: bool) -> State:
+    """Everything as it was after the newest checkpoint. trusted: it is a run of the user's own. Raises BadInput."""
     newest = ""
     if c.leading and c.files.checkpoints.generations():
         newest = str(c.files.checkpoints.newest(c.control.note))
@@ -194,17 +196,22 @@ def restore(c: Context) -> State:
     c.processes.check_past(state.done, c.shard.uid)
     c.processes.exchange.broadcast("read")
     if c.leading:
+        earlier, now = read_lines(c.files.path / FILE), provenance(c.plan, c.devices, state.done, trusted)
+        if earlier and (changed := changes(earlier[-1], now)):
+            c.control.note(f"since the run was last at work this has changed, by which results may differ: {changed}")
         try:
             c.files.reopen(c.experiment, about_method(c.plan), state.done, state.champion, c.plan.kind.spec)
-            _tell(c, origin)
+            _tell(c, origin, now)
         except OSError as error:
             raise Failed(c.files.path, error) from error
     c.processes.exchange.broadcast("ready")
     return state
 
 
-def _tell(c: Context, origin: Origin | None) -> None:
-    """Write what the members begin with, if they begin with something."""
+def _tell(c: Context, origin: Origin | None, made_by: dict[str, Any]) -> None:
+    """Write by what the run is made from here on, and what its members begin with, if they begin with something."""
+    c.files.provenance.write([made_by])
+    c.files.provenance.sync()
     if origin is not None:
         c.files.write("start.json", json.dumps(origin.about(c.processes.first_uid), indent=1))
 

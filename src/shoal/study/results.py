@@ -31,6 +31,7 @@ KNOWN, NEW = list(PURPOSES)[:2]  # levels on which members are measured in every
 COLUMNS = (
     *("task", "arm", "seed", "score", "standard_error", "episodes", "selection_fitness", "population_median"),
     *(*STEPS, "all_steps", "seconds", "status"),
+    *("date", "host", "cores", "device", "devices", "commit", "clean", "versions", "command"),  # as the run ended
     *PURPOSES,  # what the champion returned on levels of each, where there are levels
 )
 FREE = ("run_dir", "checkpoint", "processes")  # fields on which nothing depends that a run comes to
@@ -189,6 +190,8 @@ def read_outcome(path: Path, key: RunKey) -> RunOutcome | None:
         "all_steps": sum(told) if len(told) == len(STEPS) else None,
         "seconds": seconds if (seconds := number(result.get("seconds"))) >= 0 else np.nan,
         "status": status if isinstance(status := result.get("status"), str) else None,
+        **{name: x for name, x in inner(result, "provenance").items() if name in COLUMNS and isinstance(x, (str, int))},
+        "versions": ", ".join(f"{name} {version}" for name, version in inner(result, "provenance", "versions").items()),
     }
     on_levels = {name: number(inner(champion, "levels", name).get("mean")) for name in PURPOSES}
     lines = [line for line in read_lines(run / "metrics.jsonl") if count(line.get("steps")) >= 0]

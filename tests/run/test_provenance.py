@@ -1,0 +1,141 @@
+"""A run says by what it was made, and what of that has changed when it goes on."""
+
+from __future__ import annotations
+
+import json
+import platform
+import socket
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from support.runs import flags, rows, shoal, tiny
+
+from shoal import __version__
+from shoal.report.page import write_report
+from shoal.run.loop import resume, train
+from shoal.run.provenance import command
+
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
+
+def git(folder: Path, *words: str) -> str:
+    who = ("-c", "user.name=a", "-c", "user.email=a@b")
+    return subprocess.run(
+        ("git", "-C", folder, *who, *words), check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the command is called: under git, with one file."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("one")
+    for words in (("init", "-q"), ("add", "."), ("commit", "-qm", "first")):
+        git(folder, *words)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def forge(run: Path, **changes: object) -> None:
+    """The run's first line says something else."""
+    first, *more = rows(run / "provenance.jsonl")
+    lines = [first | changes, *more]
+    (run / "provenance.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+
+def test_a_run_says_by_what_it_was_made(tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/somewhere/bin/shoal", "train", "a file.yaml"])
+    run = tmp_path / "run"
+    assert shoal(*flags(run, "--quiet")).code == 0
+    (line,) = rows(run / "provenance.jsonl")
+    assert json.loads((run / "result.json").read_text())["provenance"] == line
+    versions = {"shoal": __version__, "python": platform.python_version()}
+    versions |= {name: metadata.version(name) for name in ("jax", "jaxlib", "flax", "optax", "numpy", "gymnax")}
+    assert line["versions"] == versions
+    assert (line["host"], line["generation"], line["device"]) == (socket.gethostname(), 0, "cpu")
+    assert line["command"] == "shoal train 'a file.yaml'"
+    assert (line["commit"], line["clean"]) == (git(repository, "rev-parse", "HEAD"), True)
+    page = (run / "report.html").read_text()
+    for told in (line["commit"], versions["jax"], socket.gethostname(), line["date"]):
+        assert told in page
+
+
+def test_a_changed_tree_is_not_clean(tmp_path: Path, repository: Path) -> None:
+    (repository / "notes.txt").write_text("another text")
+    result = train(tiny(tmp_path / "run"))
+    assert not result.summary["provenance"]["clean"]
+    assert f"{git(repository, 'rev-parse', 'HEAD')}, with changes" in write_report(result.run_dir).read_text()
+
+
+def test_the_commit_is_that_of_the_users_own_code(
+    tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (repository / "selector_under_git.py").write_text("from shoal.methods.select import Truncation as Mine\n")
+    monkeypatch.syspath_prepend(repository)
+    monkeypatch.chdir(tmp_path)
+    run = tmp_path / "run"
+    done = train(tiny(run, select="selector_under_git:Mine"))
+    assert done.summary["provenance"]["commit"] == git(repository, "rev-parse", "HEAD")
+    git(repository, "commit", "-qm", "second", "--allow-empty")
+    notes = shoal("resume", run, "--generations", 3, "--trust-code").out
+    assert f"commit {done.summary['provenance']['commit']} → {git(repository, 'rev-parse', 'HEAD')}" in notes
+
+
+def test_resume_says_what_has_changed(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(tiny(run))
+    (line,) = rows(run / "provenance.jsonl")
+    forge(run, host="elsewhere\x1b[2J", date="1999", versions=line["versions"] | {"jax": "0.1"})
+    more = shoal("resume", run, "--generations", 3)
+    changed = f"host elsewhere\\x1b[2J → {socket.gethostname()}, jax 0.1 → {line['versions']['jax']}"
+    assert f"has changed, by which results may differ: {changed}\n" in more.out
+    assert [line["generation"] for line in rows(run / "provenance.jsonl")] == [0, 2]
+    assert "changed" not in shoal("resume", run, "--generations", 4, "--quiet").out
+
+
+@pytest.mark.parametrize("left", ["", "[1]\n", '{"generation": 0, "versions": 3, "host": {"a": NaN}}\n', "{"])
+def test_a_run_whose_provenance_is_missing_or_damaged_goes_on(tmp_path: Path, left: str) -> None:
+    run = tmp_path / "run"
+    train(tiny(run))
+    (run / "provenance.jsonl").unlink() if not left else (run / "provenance.jsonl").write_text(left)
+    write_report(run)
+    assert resume(run, 3).summary["provenance"]["generation"] == 2
+    write_report(run)
+
+
+def test_git_is_not_asked_where_a_run_of_somebody_else_goes_on(tmp_path: Path, repository: Path) -> None:
+    """A repository's settings name programs, which git runs."""
+    run = repository / "run"
+    train(tiny(run))
+    ran = tmp_path / "ran"
+    git(repository, "config", "core.fsmonitor", f"touch {ran}; false")
+    resume(run, 3)
+    assert not ran.exists()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("--set", "env_options={api_key: hidden, speed: 2}"),
+        ("--set", "env_options.token=hidden"),
+        ("--wandb-key", "hidden"),
+        ("--password=hidden",),
+        ("https://me:hidden@example.org/a",),
+        ("0123456789abcdef0123456789abcdef01hidden".replace("hidden", "234567"),),
+        ("wandb_v1_hidden",),
+    ],
+)
+def test_no_secret_of_the_command_line_is_written(given: tuple[str, ...]) -> None:
+    written = command(["/bin/shoal", "train", *given, "--seed", "3"])
+    assert "hidden" not in written and "0123456789" not in written
+    assert "***" in written
+    assert written.endswith("--seed 3")
+
+
+def test_what_is_no_secret_is_written() -> None:
+    words = ["train", "experiments/keydoor.yaml", "--set", "hyper.discount=0.9", "--env", "gym:Monkey-v0"]
+    assert command(["-", *words]).split()[1:] == words
