@@ -7,6 +7,8 @@ index (iteration, member, step). `split(key)[i]` and `fold_in(key, i)` are the s
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,10 +48,15 @@ def words(key: Seed, count: int) -> list[int]:
 
 def jax_key(key: Seed) -> jax.Array:
     """The JAX key of a derived key."""
+    return _of_words()(*words(key, 2))  # keys from a single 31-bit word would soon collide
+
+
+@cache
+def _of_words() -> Callable[[int, int], jax.Array]:
+    """One program: operation by operation a key takes half a millisecond."""
     import jax
 
-    first, second = words(key, 2)  # keys from a single 31-bit word would soon collide
-    return jax.random.fold_in(jax.random.key(first), second)
+    return jax.jit(lambda first, second: jax.random.fold_in(jax.random.key(first), second))
 
 
 def stream(keys: jax.Array, purpose: str) -> jax.Array:

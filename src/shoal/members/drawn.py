@@ -195,8 +195,7 @@ class DrawnShard(CompiledShard):
         if isinstance(decision, Decision):
             raise BadField("method", "its evolver decides whom members copy, but its learner draws them anew")
         uid, weights = np.arange(len(decision.weights), dtype=np.uint32), decision.weights.astype(np.float32)
-        arguments = self._layout.place((uid, weights), False)
-        self.population, metrics = self._recombine(self.population, *arguments, self._draw_key())
+        self.population, metrics = self._recombine(self.population, uid, weights, self._draw_key())
         self.set_hyper(decision.hyper)
         return {name: float(x) for name, x in jax.device_get(metrics).items()}
 

@@ -43,10 +43,8 @@ class DeviceSearch(DeviceEpisodes):
         cap: steps after which an episode is ended. Returns the population's `shared`, updated with the steps of these
         episodes, and returns and lengths [N + 1, E], those of the mean last.
         """
-        place = self._layout.place
         limit = np.int32(min(cap, self._measurement.step_limit))
-        span = self._span("train")
-        shared, *played = self._measure(population, place(uid), key, place(keys, False), limit, span)
+        shared, *played = self._measure(population, uid, key, keys, limit, self._span("train"))
         pause(played, 0)
         # Every device has measured the mean too, with the same result.
         parts = [np.asarray(x).reshape(self._layout.devices, -1, len(keys)) for x in played]
