@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -63,3 +64,19 @@ def test_the_time_left_falls_and_fits_into_a_narrow_terminal(monkeypatch: pytest
     show(180, "train")
     show(700, "evaluate")  # later than was expected
     assert told == ["training", "training, 6:40 left", "training, 5:20 left", "evaluating, 0:00 left"]
+
+
+def test_it_is_drawn_as_often_as_eyes_can_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often it hears of something; what it heard last is there in the end."""
+    drawn, view = [], Display.view
+    monkeypatch.setattr(Display, "view", lambda display: drawn.append(1) or view(display))
+    screen = Screen(file=StringIO(), width=100, force_terminal=True)
+    display = Display(screen)
+    display.start(Start(make_plan(tiny(generations=200)), 1, Path("somewhere"), 0))
+    began = time.monotonic()
+    for generation in range(200):
+        display.progress(generation, "train", 0.5)
+        display.generation(ended(generation, np.ones(4)))
+    display.finish(None)
+    assert len(drawn) < 10 + 10 * (time.monotonic() - began)
+    assert "200/200" in screen.file.getvalue()

@@ -82,7 +82,9 @@ class Display(Recorder):
                 "dim",
             )
         if not self._quiet and self._console.is_terminal:
-            self._live = Live(self.view(), console=self._console, refresh_per_second=8, transient=False)
+            self._live = Live(
+                get_renderable=self.view, console=self._console, refresh_per_second=8
+            )  # in its own thread
             self._live.start()
 
     def progress(self, generation: int, phase: str, fraction: float) -> None:
@@ -90,24 +92,20 @@ class Display(Recorder):
         self._phase = first + PHASES.get(phase, "testing the champion on fresh episodes")
         # Training is what takes the time: once it is done, its share of the bar stays until the generation ends.
         self._fraction = {"train": fraction, "champion": 0.0}.get(phase, 1.0)
-        if self._live is not None:
-            self._live.update(self.view())
 
     def generation(self, event: Generation) -> None:
-        self._done, self._fraction, self._ended = event.generation + 1, 0.0, time.monotonic()
+        self._ended, self._fraction, self._done = time.monotonic(), 0.0, event.generation + 1
         progress = self._plan.progress(self._done, event.steps + event.evaluation_steps)
         self._total = max(self._done, math.ceil(self._done / progress - 1e-6))  # of a budget, as it looks so far
         if DETERMINANT in event.metrics:
-            self._columns["determinant"] = _metric(DETERMINANT)
+            self._columns = self._columns | {"determinant": _metric(DETERMINANT)}
         row = (
             f"{self._done}/{self._total}",
             *(value(event.rows) for value in self._columns.values()),
             f"{event.timing['steps_per_second']:,.0f}",
         )
         self._rows = [*self._rows[-ROWS + 1 :], row]
-        if self._live is not None:
-            self._live.update(self.view())
-        else:
+        if self._live is None and not self._quiet:
             told = {**dict(zip(self._headings(), row, strict=True)), "left": _clock(self._left())}
             self._say("  ".join(f"{name} {value}" for name, value in told.items()))
         for what, members in _troubles(event).items():
@@ -124,7 +122,6 @@ class Display(Recorder):
     def finish(self, result: dict[str, Any] | None) -> None:
         if self._live is not None:
             self._phase = ""
-            self._live.update(self.view())
             self._live.stop()
 
     def view(self) -> Group:
