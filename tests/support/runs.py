@@ -152,12 +152,12 @@ def ended(
 
 def curves(run: Path) -> dict[str, list[tuple[int, float]]]:
     """What the event files of a run hold, read as they lie there: each scalar's steps, in order, and values."""
-    from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
     from tensorboard.util.tensor_util import make_ndarray
 
     found: dict[str, list[tuple[int, float]]] = {}
     for path in sorted((run / "tensorboard").iterdir()):
-        for event in LegacyEventFileLoader(str(path)).Load():
+        for event in EventFileLoader(str(path)).Load():
             for value in event.summary.value:
                 found.setdefault(value.tag, []).append((event.step, float(make_ndarray(value.tensor))))
     return {tag: sorted(points, key=lambda point: point[0]) for tag, points in found.items()}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from shoal.records.generation import Generation
     from shoal.records.recorder import Start
 
-LATER = 0.1  # seconds after a generation that its curves are written, at most
+LATER = 0.1  # seconds after a generation that its curves are written, with those of the generations in between
 
 
 class TensorBoard(Recorder):
@@ -34,19 +36,24 @@ class TensorBoard(Recorder):
         self._folder = event.run_dir / "tensorboard"
         self._error: Exception | None = None
         self._told = False
+        self._waiting: deque[Generation] = deque()
+        self._ending = threading.Event()
         self._pool = ThreadPoolExecutor(1, "tensorboard")  # hundreds of scalars, written while the next interval runs
         self._later(self._rewrite, event.generation)
 
     @cached_property
     def _writer(self) -> Any:
         """Opened by the thread that writes: importing it takes longer than a first generation should wait."""
-        from tensorboard.summary import Writer
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-        return Writer(str(self._folder))
+        return EventFileWriter(str(self._folder))
 
     def generation(self, event: Generation) -> None:
         self._tell()
-        self._later(self._write_event, event)
+        if self._error is None:
+            self._waiting.append(event)
+            if len(self._waiting) == 1:
+                self._later(self._write_waiting)
 
     def _later(self, work: Callable[..., None], *arguments: Any) -> None:
         """Have the thread do some work; none after an error, for a gap in the curves would never be filled."""
@@ -68,23 +75,31 @@ class TensorBoard(Recorder):
             why = described(error) if isinstance(error, OSError) else one_line(error)
             self._note(f"no more curves are written: {why}")
 
-    def _write_event(self, event: Generation) -> None:
-        # First the loop needs the interpreter, until the next interval is under way.
-        time.sleep(min(LATER, event.timing["train"] / 5))
-        self._write(event.rows)
+    def _write_waiting(self) -> None:
+        self._ending.wait(LATER)  # first the loop needs the interpreter, until the next interval is under way
+        waiting = iter(lambda: self._waiting.popleft() if self._waiting else None, None)
+        self._write(event.rows for event in waiting)
 
     def _rewrite(self, generation: int) -> None:
         """Write the curves of all generations before this one again; what was there of them goes once that is done."""
         before = list(self._folder.glob("*tfevents*"))
-        for rows in read_rows(self._run_dir, generation):
-            self._write(rows)
+        self._write(read_rows(self._run_dir, generation))
         for path in before:
             remove(path)
 
-    def _write(self, rows: Rows) -> None:
-        for name, value, member in scalars(rows, self._plan):
-            self._writer.add_scalar(name if member is None else f"{name}/member{member}", value, rows.step)
-        self._writer.flush()  # or a kill would take minutes of it along
+    def _write(self, generations: Iterable[Rows]) -> None:
+        """One event for each generation: TensorBoard's own `add_scalar`, which writes one for every number, takes ten times
+        as long."""
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        for rows in generations:
+            values = [
+                Summary.Value(tag=name if member is None else f"{name}/member{member}", simple_value=value)
+                for name, value, member in scalars(rows, self._plan)
+            ]
+            self._writer.add_event(Event(wall_time=time.time(), step=rows.step, summary=Summary(value=values)))
+            self._writer.flush()  # or a kill would take minutes of it along
 
     def _close(self) -> None:
         if "_writer" in vars(self):
@@ -92,6 +107,7 @@ class TensorBoard(Recorder):
 
     def finish(self, result: dict[str, Any] | None) -> None:
         if hasattr(self, "_pool"):
+            self._ending.set()
             self._later(self._close)
             self._pool.shutdown()
             self._tell()
