@@ -21,8 +21,10 @@ from support.cases import others_slow
 from support.messages import Said
 from support.runs import Signals, curves, flags, record, rows, same_run, settings, shoal, start, tiny
 
+from shoal.experiment.experiment import Checkpoint
+from shoal.records.generation import Generation
 from shoal.records.recorder import Recorder
-from shoal.run import checkpoint, control
+from shoal.run import checkpoint, control, loop
 from shoal.run import start as beginning
 from shoal.run.loop import Interrupted, resume, train
 
@@ -159,7 +161,7 @@ def test_stopped_in_the_last_generation_or_the_last_test(six: Path, tmp_path: Pa
 @pytest.mark.slow
 def test_rare_checkpoints(six: Path, tmp_path: Path) -> None:
     """Between two checkpoints a stopped run saves, an abandoned one goes back to the last."""
-    every = tiny().checkpoint.__class__(every=4)
+    every = Checkpoint(every=4)
     stop(tmp_path / "a", Signals(1, "train"), checkpoint=every)
     assert generations(tmp_path / "a") == [1]
     stop(tmp_path / "b", Signals(2, "train", count=2), checkpoint=every)
@@ -170,6 +172,30 @@ def test_rare_checkpoints(six: Path, tmp_path: Path) -> None:
         resume(tmp_path / name)
         assert generations(tmp_path / name)[-1] == 5
         same_run(six, tmp_path / name)
+
+
+def test_short_generations_are_written_together(six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies there at any time goes on to the same end: the lines of what no checkpoint has are cut off."""
+    monkeypatch.setattr(loop, "REST", 1000.0)
+    run, killed = tmp_path / "r", tmp_path / "killed"
+
+    class Copy(Recorder):
+        def generation(self, event: Generation) -> None:
+            if event.generation == 3:
+                while not generations(run):
+                    time.sleep(0.01)
+                shutil.copytree(run, killed)
+
+    train(tiny(run, generations=6, checkpoint=Checkpoint()), [Copy()])
+    assert generations(run) == [0, 5]
+    same_run(six, run)
+    assert {row["generation"] for row in rows(killed / "lineage.jsonl")} <= {0}
+    stop(tmp_path / "abandoned", Signals(4, "evaluate", count=2), checkpoint=Checkpoint())
+    assert generations(tmp_path / "abandoned") == [0]
+    assert [row["generation"] for row in rows(tmp_path / "abandoned/metrics.jsonl")] == [0, 1, 2, 3]
+    for place in (killed, tmp_path / "abandoned"):
+        resume(place)
+        same_run(six, place)
 
 
 @pytest.mark.slow
@@ -391,7 +417,7 @@ def test_killed_at_every_third_step_of_writing(tmp_path: Path) -> None:
     """Wherever the files stand when the power goes, the run goes on to the same end."""
     run = tmp_path / "r"
     with watched(run, tmp_path) as taken:
-        train(tiny(run, generations=3, checkpoint=tiny().checkpoint.__class__(keep=1)))
+        train(tiny(run, generations=3, checkpoint=Checkpoint(1, keep=1)))
     assert len(taken) > 30
     for copy in taken[::3]:
         if (copy / "experiment.yaml").exists():

@@ -32,7 +32,7 @@ CONFIG = {"layers": [8], "rollout": 16, "environments": 2, "minibatches": 2}
 CONFIG |= {"normalise_rewards": False}  # it uses a discount of its own, which would hide another
 SETTINGS = {
     **{"population": 4, "generations": 2, "interval": 64, "final_episodes": 8},
-    **{"fitness": {"episodes": 2, "step_limit": 60}, "config": CONFIG},
+    **{"fitness": {"episodes": 2, "step_limit": 60}, "config": CONFIG, "checkpoint": {"every": 1}},
 }
 
 
@@ -47,7 +47,7 @@ def tiny(run_dir: Path | None = None, **changes: Any) -> Experiment:
     settings = {
         **SETTINGS,
         "fitness": Fitness(**SETTINGS["fitness"]),
-        "checkpoint": Checkpoint(),
+        "checkpoint": Checkpoint(**SETTINGS["checkpoint"]),
         "run_dir": None if run_dir is None else str(run_dir),
     }
     return Experiment(**settings | of_method(changes))

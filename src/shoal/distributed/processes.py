@@ -76,7 +76,7 @@ class Processes:
                 )
             return plan
         space = Workspace(
-            Path(e.exchange.workspace or ""), e.checkpoint.keep, self._attend, self._note, e.checkpoint.every
+            Path(e.exchange.workspace or ""), e.checkpoint.keep, self._attend, self._note, e.checkpoint.every or 1
         )
         self._workspace = space
         space.join(e.exchange.worker)

@@ -45,8 +45,9 @@ class Fitness:
 class Checkpoint:
     """How a run is saved."""
 
-    every: int = 1
-    """generations between two checkpoints"""
+    every: int | None = None
+    """generations between two checkpoints; by default 1, or of short ones as many as take 0.1 s (not where workers share a
+    directory)"""
     keep: int = 3
     """how many of them are kept on disk"""
 

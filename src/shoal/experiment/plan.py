@@ -102,6 +102,8 @@ def make_plan(experiment: Experiment, processes: int = 1) -> Plan:
         refuse(OF_KIND, e, method, kind)
         if e.fitness.episodes is None:
             e = replace(e, fitness=replace(e.fitness, episodes=kind.episodes))
+        if e.checkpoint.every is None and e.exchange.name == "directory":
+            e = replace(e, checkpoint=replace(e.checkpoint, every=1))
         if e.budget is not None:
             e = replace(e, generations=_enough(e, e.budget, kind))
         e, space = with_numbers(e, method, kind)

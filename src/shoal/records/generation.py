@@ -43,7 +43,7 @@ class Generation:
     steps: int  # environment steps of all members so far
     evaluation_steps: int
     champion: ChampionSoFar
-    timing: dict[str, float]
+    timing: dict[str, float]  # of its phases; of `record` once all recorders have heard of it
 
     @cached_property
     def rows(self) -> Rows:

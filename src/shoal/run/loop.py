@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -37,6 +38,8 @@ from shoal.run.provenance import FILE
 from shoal.run.result import Result, summarise
 from shoal.run.rundir import Totals
 from shoal.run.start import Context, State, begin, enter, restore, to_save
+
+REST = 0.1  # seconds between two times that files are written, at least: shorter generations are written together
 
 
 def train(
@@ -170,16 +173,20 @@ def _generations(c: Context, state: State, saver: ThreadPoolExecutor) -> dict[st
     """The loop, and what result.json says of it."""
     saving: Future | None = None
     made_by: dict[str, Any] = next(reversed(read_lines(c.files.path / FILE)), {})
+    held, written = list[Generation](), -math.inf  # those that are not written yet; when the last ones were
     for recorder in c.control.recorders:
         recorder.start(Start(c.plan, c.devices, c.files.path, state.done, c.control.note, made_by))
     try:
         while not state.over(c.plan):
-            before, (state, shared, evolved, event) = state, _live(c, state, state.done)
-            enough = _record(c, event)
-            stop = shared.stop and not state.over(c.plan)
-            if saving is not None:
-                _wait(c, saving)
-            saving = _save(c, state, saver, evolved, state.champion is not before.champion, stop or enough)
+            state, shared, evolved, event = _live(c, state, state.done)
+            stop, rested = shared.stop and not state.over(c.plan), time.perf_counter() - written >= REST
+            enough, due = _record(c, state, event, stop, rested)
+            held += [event] * c.leading
+            if due or (held and rested):
+                if saving is not None:
+                    _wait(c, saving)
+                saving = _save(c, state, saver, evolved, held, due)
+                held, written = [], time.perf_counter()
             if stop:
                 raise Interrupted(c.files.path, agreed=True, leading=c.leading)
             if enough:
@@ -187,6 +194,7 @@ def _generations(c: Context, state: State, saver: ThreadPoolExecutor) -> dict[st
     finally:
         if saving is not None:
             _wait(c, saving)  # an interrupted run can be resumed from it, so a failure to write it matters more
+        c.files.record(held)
     summary = _test_champion(c, state) | {"provenance": made_by}
     if c.leading:
         c.files.write("result.json", json.dumps(plain(summary), indent=1, allow_nan=False))
@@ -251,31 +259,34 @@ def _event(
     )
 
 
-def _record(c: Context, event: Generation) -> bool:
-    """Tell the recorders, and write the lines of the generation. Whether a recorder wants no more of them."""
-    enough = False
+def _record(c: Context, state: State, event: Generation, stop: bool, rested: bool) -> tuple[bool, bool]:
+    """Tell the recorders. Whether one of them wants no more, and whether a checkpoint is due; for all processes alike."""
+    told: set[str] = set()
     if c.leading:
-        began = time.perf_counter()
-        c.files.lineage.write(event.rows.lineage)
+        began, every = time.perf_counter(), c.experiment.checkpoint.every
         answers = [recorder.generation(event) for recorder in c.control.recorders]
-        enough = any(answers)
-        timing = event.timing | {"record": time.perf_counter() - began}
-        c.files.metrics.write([event.rows.metrics | {"timing": timing}])
-    return c.processes.exchange.broadcast("enough" if enough else "") == "enough"
+        told |= {"enough"} if any(answers) else set()
+        event.timing["record"] = time.perf_counter() - began
+        if told or stop or state.over(c.plan) or (rested if every is None else state.done % every == 0):
+            told.add("due")
+    answer = c.processes.exchange.broadcast(" ".join(told)).split()
+    return "enough" in answer, "due" in answer
 
 
-def _save(c: Context, state: State, saver: ThreadPoolExecutor, evolved: Evolved, improved: bool, last: bool) -> Future:
-    """Write a checkpoint where one is due, and then show the generation to others, in a thread: who is stopped in
-    between does not go back behind what others have seen."""
-    generation, every = state.done - 1, c.experiment.checkpoint.every
-    due = last or state.done % every == 0 or state.over(c.plan)
+def _save(
+    c: Context, state: State, saver: ThreadPoolExecutor, evolved: Evolved, held: list[Generation], due: bool
+) -> Future:
+    """Write some generations, a new champion, and a checkpoint where one is due; and then show the generation to others, in
+    a thread: who is stopped in between does not go back behind what others have seen."""
+    generation, manifest = state.done - 1, None
     parts = to_save(c, state) if due else {}
-    totals = Totals(_elapsed(c, state), state.steps, [one.about() for one in state.contenders.best])
-    manifest = asdict(totals) if c.leading else None
-    all_parts = 1 + c.plan.shards
-    champion = state.champion if improved and c.leading else None
+    if due and c.leading:
+        contenders = [one.about() for one in state.contenders.best]
+        manifest = asdict(Totals(_elapsed(c, state), state.steps, contenders))
+    all_parts, champion = 1 + c.plan.shards, state.champion if c.leading else None
 
     def write() -> None:
+        c.files.record(held)
         c.files.save(generation, parts, manifest, all_parts, champion, c.plan.kind.spec)
         if parts:
             evolved.publish()

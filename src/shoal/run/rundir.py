@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -18,6 +19,7 @@ from shoal.core.spec import Spec
 from shoal.core.types import PyTree
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import dump
+from shoal.records.generation import Generation
 from shoal.records.jsonl import Lines
 from shoal.run import champion as champions
 from shoal.run.checkpoint import Checkpoints
@@ -55,6 +57,7 @@ class RunDirectory:
         self.path, self._staging = path, staging
         self.checkpoints = Checkpoints(path / "checkpoints", keep, staging)
         self._lines: list[Lines] = []
+        self._champion: ChampionSoFar | None = None  # that lies on disk
         self._new = False
 
     def check_free(self, needed: int) -> None:
@@ -95,9 +98,14 @@ class RunDirectory:
         self._staging.open()
         self._staging.remove(self.path / "result.json")
         self.write_experiment(experiment, method)
-        if champion.learned is not None:  # the one on disk may be younger than the checkpoint, or half replaced
-            champions.save(self.path / "champion", champion, spec, self._staging)
+        self._crown(champion, spec)  # the one on disk may be younger than the checkpoint, or half replaced
         self._open_lines(before=first)
+
+    def record(self, generations: Sequence[Generation]) -> None:
+        """Append the lines of some generations. A checkpoint comes after those of the generations that it contains."""
+        if generations:  # only one process has any
+            self.lineage.write([line for one in generations for line in one.rows.lineage])
+            self.metrics.write([one.rows.metrics for one in generations])
 
     def save(
         self,
@@ -108,9 +116,10 @@ class RunDirectory:
         champion: ChampionSoFar | None,
         spec: Spec | None,
     ) -> None:
-        """Write a new champion, and parts of the state after a generation, if there are any; see `Checkpoints.save`."""
+        """Write the champion, where it is a new one, and parts of the state after a generation, if there are any; see
+        `Checkpoints.save`."""
         if champion is not None:
-            champions.save(self.path / "champion", champion, spec, self._staging)
+            self._crown(champion, spec)
         if parts:
             if manifest is not None:
                 self.lineage.sync()
@@ -150,6 +159,11 @@ class RunDirectory:
         for lines in self._lines:
             lines.close()
         self._staging.close()
+
+    def _crown(self, champion: ChampionSoFar, spec: Spec | None) -> None:
+        if champion.learned is not None and champion is not self._champion:
+            champions.save(self.path / "champion", champion, spec, self._staging)
+            self._champion = champion
 
     def _open_lines(self, before: int) -> None:
         for name in LINES:
