@@ -137,7 +137,7 @@ def test_metrics(six: Path) -> None:
         assert row["fitness"] == expected
         assert row["copies"] == sum(m["parent"] != m["uid"] for m in members.values())
         assert row["champion"]["fitness"] >= max(fitness)
-        assert set(row["timing"]) >= {"seconds", "train", "evaluate", "evolve", "record", "steps_per_second"}
+        assert set(row["timing"]) >= {"seconds", "train", "evaluate", "evolve", "record", "compile", "steps_per_second"}
         assert all(len(values) == 4 for values in row["members"].values())
         assert "loss/policy" in row["members"]
 
@@ -237,7 +237,9 @@ def test_live_view() -> None:
 
     broken = {"steps/broken": np.float32([0, 0.1, 0, 1e-6])}
     alone = ended(0, np.array([1.5, 9.0, np.nan, 4.0]), broken)
-    event = replace(alone, parents=alone.cards.take(np.array([1, 1, 1, 3])), timing={"steps_per_second": 12345.6})
+    event = replace(
+        alone, parents=alone.cards.take(np.array([1, 1, 1, 3])), timing=alone.timing | {"steps_per_second": 12345.6}
+    )
     display.start(Start(planned(tiny(generations=3)), 2, Path("somewhere"), 0))
     display.progress(0, "train", 0.5)
     display.generation(event)

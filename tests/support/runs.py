@@ -136,7 +136,11 @@ def rows(path: Path) -> list[dict[str, Any]]:
 
 
 def ended(
-    generation: int, fitness: np.ndarray, metrics: dict[str, np.ndarray] | None = None, hyper: Any = None
+    generation: int,
+    fitness: np.ndarray,
+    metrics: dict[str, np.ndarray] | None = None,
+    hyper: Any = None,
+    compiling: float = 0.0,
 ) -> Generation:
     """What recorders hear of a generation of members, none of whom copies another."""
     n, same = len(fitness), np.ones(len(fitness))
@@ -145,7 +149,7 @@ def ended(
         "steps": 64 * n,
         "evaluation_steps": 0,
         "champion": ChampionSoFar(),
-        "timing": {"steps_per_second": 10.0},
+        "timing": {"steps_per_second": 10.0, "compile": compiling},
     }
     return Generation(generation, cards, cards, cards.hyper, np.zeros(n, bool), metrics or {}, **numbers)
 

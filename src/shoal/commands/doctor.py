@@ -145,7 +145,7 @@ def dry_run(plan: Plan) -> Iterator[Finding]:
 
 def _speed(plan: Plan, rollouts: int, timings: list[dict[str, float]]) -> Finding:
     e, (first, second) = plan.experiment, timings
-    phases = ("train", "evaluate", "evolve")
+    phases = ("compile", "train", "evaluate", "evolve")
     compiling = max(sum(first[p] - second[p] for p in phases), 0.0)
     training = second["train"] * (plan.iterations / rollouts if plan.steps else 1)
     generation = training + second["evaluate"] + min(first["evolve"], second["evolve"]) + second["record"]

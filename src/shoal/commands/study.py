@@ -52,7 +52,7 @@ def conduct(file: Path, workspace: Path | None, console: Screen, quiet: bool = F
     board = _Board(study, path, planned, console, quiet)
     for trial in planned:
         board.whole(trial)  # what is in the way shows before anything is trained
-    with shared_programs(), nullcontext() if quiet or not console.is_terminal else board.live():
+    with shared_programs(), nullcontext() if quiet or not console.redraws else board.live():
         for patient in (False, True):
             while any(_do(trial, path, board, patient) for trial in planned):  # then again from the first
                 pass

@@ -193,8 +193,8 @@ class CompiledShard(ABC):
 
     @property
     def compile_seconds(self) -> float:
-        spans = [p.compiling for p in (*self._programs, *self.rollouts.programs)]
-        return covered([span for span in spans if span[0] >= self._made])  # else it was for another run
+        now, spans = time.perf_counter(), [p.compiling for p in (*self._programs, *self.rollouts.programs)]
+        return covered([(start, min(end, now)) for start, end in spans if start >= self._made])  # else for another run
 
     @property
     def hyper(self) -> dict[str, np.ndarray]:

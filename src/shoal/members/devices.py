@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -136,7 +137,7 @@ class Program:
         self._function, self._mesh = function, mesh
         self._compiled: Any = None
         self._lock = threading.Lock()
-        self.compiling = (0.0, 0.0)  # from when to when, on the clock of time.perf_counter
+        self.compiling = (0.0, 0.0)  # from when to when, on the clock of time.perf_counter; so far without end
 
     @property
     def compiled(self) -> bool:
@@ -147,6 +148,7 @@ class Program:
         with self._lock:
             if self._compiled is None:
                 start = time.perf_counter()
+                self.compiling = (start, math.inf)
                 with jax.set_mesh(self._mesh):
                     self._compiled = self._function.lower(*arguments).compile()
                 self._function = None  # with all that was traced

@@ -48,7 +48,7 @@ class Display(Recorder):
         plan, run_dir, generation = event.plan, event.run_dir, event.generation
         e, method = plan.experiment, plan.method
         self._plan, self._total, self._done = plan, e.generations, generation
-        self._first, self._began = generation, time.monotonic()
+        self._first, self._began, self._compiling = generation, time.monotonic(), 0.0
         name = e.method_name
         copies: dict[str, Column] = {"copies": _copies} if method.copies else {}
         chosen = {name: _hyper(name) for name in method.chosen}
@@ -81,20 +81,22 @@ class Display(Recorder):
                 f"{e.population}, 1 where none is better; lowest, average, highest: their returns",
                 "dim",
             )
-        if not self._quiet and self._console.is_terminal:
+        if not self._quiet and self._console.redraws:
             self._live = Live(
                 get_renderable=self.view, console=self._console, refresh_per_second=8
             )  # in its own thread
             self._live.start()
 
     def progress(self, generation: int, phase: str, fraction: float) -> None:
-        first = "compiling and " * (generation == self._first and phase == "train")
-        self._phase = first + PHASES.get(phase, "testing the champion on fresh episodes")
+        self._compiles = generation == self._first and fraction == 0 and phase in ("train", "evaluate")
+        if self._phase != (name := PHASES.get(phase, "testing the champion on fresh episodes")):
+            self._phase, self._entered = name, time.monotonic()
         # Training is what takes the time: once it is done, its share of the bar stays until the generation ends.
         self._fraction = {"train": fraction, "champion": 0.0}.get(phase, 1.0)
 
     def generation(self, event: Generation) -> None:
         self._ended, self._fraction, self._done = time.monotonic(), 0.0, event.generation + 1
+        self._compiling += event.timing["compile"]
         progress = self._plan.progress(self._done, event.steps + event.evaluation_steps)
         self._total = max(self._done, math.ceil(self._done / progress - 1e-6))  # of a budget, as it looks so far
         if DETERMINANT in event.metrics:
@@ -138,7 +140,10 @@ class Display(Recorder):
         done = min((self._done + self._fraction) / self._total, 1.0)
         line = Table.grid(padding=(0, 1))
         left = f", {_clock(self._left())} left" if self._first < self._done < self._total else ""
-        text = Text(f"{done:4.0%} {self._phase}{left}", style="dim")
+        phase = self._phase
+        if self._compiles:
+            phase = f"compiling {phase}, {time.monotonic() - self._entered:.0f} s"
+        text = Text(f"{done:4.0%} {phase}{left}", style="dim")
         line.add_row(ProgressBar(total=1.0, completed=done, width=30), text)
         return Group(table, line)
 
@@ -146,8 +151,8 @@ class Display(Recorder):
         return ("generation", *self._columns, "steps/s")
 
     def _left(self) -> float:
-        """Seconds to the end, where the generations to come take as long as those of this process did."""
-        each = (self._ended - self._began) / (self._done - self._first)
+        """Seconds to the end, where the generations to come take as long as those of this process did, but for compiling."""
+        each = (self._ended - self._began - self._compiling) / (self._done - self._first)
         return max(each * (self._total - self._done) - (time.monotonic() - self._ended), 0.0)
 
     def _say(self, text: str | Text, style: str | None = None) -> None:

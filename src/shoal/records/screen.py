@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from typing import Any
 
 from rich.console import Console
@@ -19,7 +20,18 @@ class Screen(Console):
 
     def __init__(self, **options: Any):
         super().__init__(markup=False, emoji=False, highlight=False, **options)
+        self._meant = bool(options.get("force_terminal"))  # not only by FORCE_COLOR
         speakable(self.file)
+
+    @property
+    def redraws(self) -> bool:
+        """Whether what is printed can be drawn anew in its place: in a terminal, but for `TERM=dumb`, and not in a pipe,
+        even where FORCE_COLOR asks for colours."""
+        return self.is_terminal and not self.is_dumb_terminal and (self._meant or self.file.isatty())
+
+    def status(self, status: Any, **options: Any) -> Any:
+        """A word on what is going on, where it can be taken away again."""
+        return super().status(status, **options) if self.redraws else nullcontext()
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(visible(text), **options)

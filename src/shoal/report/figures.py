@@ -13,7 +13,7 @@ from shoal.report.data import RunData, figure, nothing, numbers, pair, quantile
 from shoal.report.run import Run
 from shoal.report.words import many, short, text, went
 
-PHASES = ("train", "evaluate", "evolve", "record")
+PHASES = ("compile", "train", "evaluate", "evolve", "record")
 TOLD = 6  # changes that a sentence tells one by one
 
 
@@ -195,10 +195,10 @@ def _phases(run_data: RunData) -> str:
         phases = "what members learn before they are measured, episodes of members and mean, the step of the mean"
     elif run_data.run.about.copies:
         phases = "training, testing every member, deciding who copies whom and moving the weights"
-    reading = f"Layers on top of one another give the seconds of each generation: {phases}, writing files."
+    reading = f"Layers on top of one another give the seconds of each generation: compiling, {phases}, writing files."
     stack = np.cumsum([np.zeros(filled.shape[1]), *filled], axis=0)
     axis = Axis.over(np.r_[0, stack[-1]], "seconds", 0.04)
-    kinds = [f"area c{at}" for at in (1, 4, 0, 3)]
+    kinds = [f"area c{at}" for at in (5, 1, 4, 0, 3)]
     layers = bars(run_data.borders, axis.place(stack), kinds)
     keys = [(kind, f"{name} {share:.0f}%") for kind, name, share in zip(kinds, PHASES, shares, strict=True)]
     return run_data.figure(

@@ -204,22 +204,22 @@ def _generations(c: Context, state: State, saver: ThreadPoolExecutor) -> dict[st
 
 def _live(c: Context, state: State, generation: int) -> tuple[State, KnownMembers, Evolved, Generation]:
     """One generation of all members: train, evaluate, share, decide, apply; and what there is to record of it."""
-    times = [time.perf_counter()]
+    times = [(time.perf_counter(), c.compile_seconds)]
     c.control.iterations = c.plan.length(generation)
     c.control.enter(generation, "train")
     c.control.attend()  # before anything is compiled
     metrics = c.shard.train(generation, c.plan.length(generation), c.control.chunk)
-    times.append(time.perf_counter())
+    times.append((time.perf_counter(), c.compile_seconds))
     c.control.enter(generation, "evaluate")
     metrics |= c.shard.evaluate(generation)
-    times.append(time.perf_counter())
+    times.append((time.perf_counter(), c.compile_seconds))
     c.control.enter(generation, "evolve")
     shared = c.members.share(metrics, c.control.stop)
     new = state.contenders.joined_by(shared.cards)
     decide = partial(c.plan.evolver.decide, c.key(generation, "decide"), state.evolution)
     evolved = c.members.evolve(shared, decide, new)
-    times.append(time.perf_counter())
-    c.control.last_seconds, c.control.last_generation = times[1] - times[0], times[-1] - times[0]
+    times.append((time.perf_counter(), c.compile_seconds))
+    c.control.last_seconds, c.control.last_generation = times[1][0] - times[0][0], times[-1][0] - times[0][0]
     contenders = state.contenders
     if new is not None:
         contenders = contenders.joined(ChampionSoFar.crowned(shared.cards, new, evolved.champion))
@@ -237,10 +237,12 @@ def _live(c: Context, state: State, generation: int) -> tuple[State, KnownMember
 
 
 def _event(
-    c: Context, state: State, shared: KnownMembers, evolved: Evolved, times: list[float], steps: int
+    c: Context, state: State, shared: KnownMembers, evolved: Evolved, times: list[tuple[float, float]], steps: int
 ) -> Generation:
-    """What there is to record of a generation; `steps`: those that were made in it."""
-    phases = dict(zip(("train", "evaluate", "evolve"), np.diff(times).tolist(), strict=True))
+    """What there is to record of a generation. times: between its phases, the clock and the seconds of compiling so far;
+    steps: those that were made in it."""
+    whole, compiling = np.diff(times, axis=0).T
+    phases = dict(zip(("train", "evaluate", "evolve"), (whole - compiling).tolist(), strict=True))
     explored = np.zeros(len(shared.cards.uid), bool)
     for name, values in evolved.hyper.items():
         explored |= values != evolved.parents.hyper[name]
@@ -255,7 +257,12 @@ def _event(
         steps=state.steps,
         evaluation_steps=state.evaluation_steps,
         champion=state.champion,
-        timing={"seconds": _elapsed(c, state), **phases, "steps_per_second": steps / (times[-1] - times[0])},
+        timing={
+            "seconds": _elapsed(c, state),
+            "compile": float(compiling.sum()),
+            **phases,
+            "steps_per_second": steps / whole.sum(),
+        },
     )
 
 
@@ -313,7 +320,7 @@ def _test_champion(c: Context, state: State) -> dict[str, Any]:
         champion, played = _play_off(c, state.contenders)
         tested = played | _tested(c, champion)
         c.files.save(state.done - 1, {}, None, 0, champion, c.plan.kind.spec)
-    totals = state.steps, shared.evaluation_steps, _elapsed(c, state), c.compiled + c.shard.compile_seconds
+    totals = state.steps, shared.evaluation_steps, _elapsed(c, state), c.compile_seconds
     return summarise(c.plan, shared.cards, champion, state.done, tested, *totals)
 
 

@@ -66,6 +66,10 @@ class Context:
         """On which the members of this process are."""
         return self.plan.kind.devices(self.processes.uids(self.plan))
 
+    @property
+    def compile_seconds(self) -> float:
+        return self.compiled + self.shard.compile_seconds
+
     def outlive(self, generation: int) -> None:
         """Go on with the members of a generation alone, which are the first of those that there are, and as they are."""
         if self.plan.size(generation) == self.plan.size(generation - 1):
