@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
-from shoal.commands.arguments import call, one_by_one, overrides_last
+from shoal.commands.arguments import Command, call, one_by_one, overrides_last
 from shoal.commands.endings import code_of, console, say, scored, show
 from shoal.commands.flags import (
     NO_ISAAC_FLAGS,
@@ -36,8 +36,9 @@ from shoal.records.screen import Output
 
 OVERVIEW = """Train a population of reinforcement-learning agents that learn from one another.
 
-First steps: `shoal train experiments/cartpole.yaml`, then `shoal report RUN` and open the page it names.
-`shoal COMMAND --help` explains a command."""
+First steps: `shoal train cartpole`, then open the page that it names. `shoal experiments` lists what comes with Shoal,
+`shoal init cartpole` copies one to be edited. `shoal COMMAND --help` explains a command, `shoal --version` says which Shoal
+this is."""
 
 
 def train(file: File = None, flags: Flags = NOTHING, set: Set = (), quiet: Quiet = False) -> int:
@@ -193,7 +194,7 @@ def replay(
 
 
 def study(
-    file: Annotated[Path, Positional, flag("FILE", "a study file")],
+    file: Annotated[Path, Positional, flag("FILE", "a study file, or the name of one that comes with Shoal")],
     workspace: Annotated[Path | None, flag("DIR", "where its runs are written (default: studies/NAME)")] = None,
     quiet: Quiet = False,
 ) -> int:
@@ -202,6 +203,7 @@ def study(
     Can be stopped and started again; started several times, also on other machines that see the directory, each process
     takes what nobody has taken.
     """
+    from shoal.commands.shipped import STUDIES, found
     from shoal.commands.study import conduct
     from shoal.study.compare import seeds_told
     from shoal.study.cost import costs, told, unlike
@@ -212,7 +214,7 @@ def study(
     screen = Output()
     again = f"go on with: shoal study {in_shell(file)}{f' --workspace {in_shell(workspace)}' if workspace else ''}"
     try:
-        path, failed = conduct(file, workspace, screen, quiet)
+        path, failed = conduct(found(file, STUDIES), workspace, screen, quiet)
     except (Interrupted, KeyboardInterrupt):
         ending(INTERRUPTED)
         screen.print(f"interrupted; {again}", soft_wrap=True)
@@ -220,8 +222,8 @@ def study(
     except Failed as error:  # the disk is full
         return say(f"{error.reason}; when that is mended, {again}", FAILED)
     results = read_results(path)
-    found = costs(results)
-    for line in filter(None, (*([] if quiet else [seeds_told(results), *told(found)]), *unlike(found))):
+    cost = costs(results)
+    for line in filter(None, (*([] if quiet else [seeds_told(results), *told(cost)]), *unlike(cost))):
         screen.print(line, soft_wrap=True)
     screen.print(f"look at it: open {in_shell(write_page(path))}", soft_wrap=True)
     return FAILED if failed else DONE
@@ -279,6 +281,35 @@ def envs(
     return DONE
 
 
+def experiments() -> int:
+    """List the experiments and studies that come with Shoal, which `shoal train` and `shoal study` take by name."""
+    from shoal.commands.shipped import tell
+
+    tell(console())
+    return DONE
+
+
+def init(
+    name: Annotated[str, Positional, flag("NAME", "one that `shoal experiments` lists, or a folder of them")],
+) -> int:
+    """Copy an experiment that comes with Shoal to this folder, to be edited."""
+    from shoal.commands.shipped import copy
+
+    made, command = copy(name)
+    console().print(f"written: {', '.join(map(in_shell, made))}; edit it, then: {command}", soft_wrap=True)
+    return DONE
+
+
+def agents(
+    name: Annotated[str, Positional, flag("[AGENT]", "one of them, to see its hyperparameters and its config")] = "",
+) -> int:
+    """List the agents that Shoal has itself; of one, its hyperparameters, the ranges that are tuned, and its structure."""
+    from shoal.commands.agents import tell
+
+    tell(name, console())
+    return DONE
+
+
 def doctor(file: File = None, flags: Flags = NOTHING, set: Set = ()) -> int:
     """Check an experiment before a long run, and say in plain words what was found."""
     from shoal.commands.doctor import examine
@@ -291,7 +322,10 @@ def doctor(file: File = None, flags: Flags = NOTHING, set: Set = ()) -> int:
         return DONE if examine(experiment, again, console()) else BAD_INPUT
 
 
-COMMANDS = (train, resume, evaluate, play, export, report, schedule, replay, study, import_, toy, envs, doctor)
+COMMANDS: tuple[Command, ...] = (
+    *(train, resume, evaluate, play, export, report, schedule, replay, study, import_, toy),
+    *(experiments, init, envs, agents, doctor),
+)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -393,7 +393,6 @@ def test_set_without_a_value(tmp_path: Path, given: str, said: Said) -> None:
         ["train", "--interval", "1.5"],
         ["train", "--no-such-flag"],
         ["tarin"],
-        [],
         ["resume"],
         ["schedule", "runs", "--format", "xml"],
         ["evaluate", "runs", "--episodes", "few"],

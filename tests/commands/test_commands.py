@@ -86,7 +86,6 @@ def test_help_imports_little(given: list[str], more: list[str]) -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        [],
         ["trian"],
         ["--quiet", "train"],
         ["train", "--popluation", "4"],

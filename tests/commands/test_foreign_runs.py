@@ -33,6 +33,9 @@ READING = {
     "import": [["isaac", "run/experiment.yaml"]],
     "toy": [],
     "envs": [],
+    "experiments": [],
+    "init": [],
+    "agents": [],
     "doctor": [["own.yaml", "--start", "run"], ["own.yaml", "--start", "run/champion"], ["run"]],
 }
 CODE: dict[str, dict[str, Any]] = {

@@ -3,58 +3,74 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr
 from dataclasses import make_dataclass
 from functools import partial, wraps
 from io import StringIO
-from typing import Any
+from itertools import groupby
+from typing import Any, TypeVar
 
 import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes
 
 from shoal import __version__
-from shoal.core.errors import unknown
+from shoal.core.errors import BadInput, unknown
 from shoal.core.interrupts import DONE
-from shoal.core.visible import visible
 
 Command = Callable[..., int]
+T = TypeVar("T")
 CONFIG = (FlagCreatePairsOff, OmitArgPrefixes)  # no --no-quiet, and no --flags.seed
 
 
 def call(commands: Sequence[Command], overview: str, given: Sequence[str]) -> int:
-    """Call the subcommand that is asked for. Where there is none, SystemExit with the help, or with what is wrong."""
+    """Call the subcommand that is asked for; none, or `help`, asks for help. Where that is all, SystemExit with it.
+
+    Raises BadInput for what nothing takes.
+    """
+    if given[:1] in ([], ["help"]):
+        given = [*given[1:], "--help"]
     for command in commands:
         if given[:1] == [command.__name__]:
-            return _bound(command, given[1:])()
+            return _told(command.__name__, partial(_bound, command, given[1:]))()
     if given == ["--version"]:
         print(f"shoal {__version__}")
         return DONE
-    if given and not given[0].startswith("-"):
+    if not given[0].startswith("-"):
         raise unknown("command", given[0], [command.__name__ for command in commands])
-    app = tyro.extras.SubcommandApp()
+    app, completion = tyro.extras.SubcommandApp(), given[0].startswith("--tyro-")
     for command in commands:  # without their arguments, because their types and defaults take longest to import
-        app.command(make_dataclass(command.__name__, (), namespace={"__doc__": command.__doc__}))
-    return app.cli(prog="shoal", description=overview, args=given)
+        bare = make_dataclass(command.__name__, (), namespace={"__doc__": command.__doc__})
+        app.command(command if completion else bare)
+    return _told("", lambda: app.cli(prog="shoal", description=overview, args=given, config=CONFIG))
 
 
 def _bound(command: Command, arguments: Sequence[str]) -> Callable[[], int]:
-    """A command with its arguments. SystemExit with its help, or with what is wrong; of the arguments that this tells, the
-    terminal obeys nothing."""
+    """A command with its arguments."""
 
     @wraps(command)
     def bind(*positional: Any, **named: Any) -> Callable[[], int]:
         return partial(command, *positional, **named)
 
+    return tyro.cli(bind, prog=f"shoal {command.__name__}", args=arguments, config=CONFIG)
+
+
+def _told(name: str, parse: Callable[[], T]) -> T:
+    """What the parser makes of the arguments of a command. Raises BadInput, a line with what it says, where it refuses."""
     try:
         with redirect_stderr(StringIO()) as said:
-            return tyro.cli(bind, prog=f"shoal {command.__name__}", args=arguments, config=CONFIG)
-    finally:
-        own = r"(\n|\x1b\[[\d;]*m)" if sys.stdout.isatty() else r"(\n)"  # its lines and colours
-        parts = re.split(own, said.getvalue())
-        if sys.stderr is not None:
-            sys.stderr.write("".join(part if at % 2 else visible(part) for at, part in enumerate(parts)))
+            return parse()
+    except SystemExit as end:
+        if end.code in (None, DONE):
+            raise
+        _, *box = re.sub(r"\x1b\[[\d;]*m", "", said.getvalue()).splitlines()  # below its title
+        lines = [line.strip("│|╭╮╰╯ ") for line in box]
+        parts = [list(part) for ruled, part in groupby(lines, lambda line: not line.strip("─-")) if not ruled]
+        problem = " ".join(parts[0]).removesuffix(".")
+        near = [line for part in parts if part[0] == "Perhaps you meant:" for line in part if line.startswith("--")]
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        help = " ".join(("shoal", *filter(None, [name]), "--help"))
+        raise BadInput(f"{problem}{hint}; {help} says what there is") from end
 
 
 def one_by_one(arguments: Sequence[str]) -> list[str]:

@@ -33,6 +33,9 @@ def tell(pattern: str, screen: Screen) -> None:
             screen.print(styled((suite, "bold"), " ", (kind, "dim")))
             ids = [f"{suite}:{name}" for name in found]
             screen.print(*([Columns(ids, padding=(0, 2))] if screen.is_terminal else ids), sep="\n")
+        if not pattern:
+            for extra in about.missing_extras():
+                screen.print(styled((f"{suite}, {extra}", "bold"), f" is not installed: pip install 'shoal[{extra}]'"))
     if not some:
         raise BadInput(f"{registry.resolve(pattern)} is your own: shoal doctor --env {pattern} tells of it")
     if whole:

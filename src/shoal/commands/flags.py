@@ -44,7 +44,11 @@ def flag(metavar: str | None, help: str, *aliases: str) -> Any:
 Whole = Annotated[int | None, WHOLE]
 Settings = UseAppendAction[tuple[str, ...]]
 Run = Annotated[Path, Positional, flag("RUN", "a run directory")]
-File = Annotated[Path | None, Positional, flag("[EXPERIMENT]", "an experiment file; flags win over it")]
+File = Annotated[
+    Path | None,
+    Positional,
+    flag("[EXPERIMENT]", "an experiment file, or the name of one that comes with Shoal; flags win over it"),
+]
 Quiet = Annotated[bool, flag(None, "no progress, only the outcome and warnings")]
 Trust = Annotated[bool, flag(None, "import code that the run names, from the current directory too: it runs")]
 Set = Annotated[
@@ -124,11 +128,12 @@ NOTHING = Flags()
 
 def stated(file: Path | None, flags: Flags, set: Sequence[str]) -> tuple[Experiment, list[str]]:
     """What a file and flags say together, and the fields that are from flags."""
+    from shoal.commands.shipped import found
     from shoal.experiment.experiment import Experiment
     from shoal.experiment.files import assign, read
 
     look_here()
-    experiment = read(file) if file else Experiment()
+    experiment = read(found(file)) if file else Experiment()
     given = flags.given() | assignments(set)
     return assign(experiment, given), list(given)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import inspect
 import logging
 import math
@@ -26,6 +27,8 @@ from shoal.environments.host import HostEnvironment, Moved, Pool, Vector, info_a
 from shoal.environments.objective import Objective
 from shoal.environments.spaces import action_space, dtype_of
 
+# By extra, the packages that some of gymnasium's environments need; two of the extras are named like these environments.
+NEEDED = {"atari": ["ale_py"], "box2d": ["Box2D"], "mujoco": ["mujoco", "imageio"]}
 TRIED = 100  # random steps, in which the numbers of an environment's state change, or its episode ends
 
 
@@ -57,6 +60,16 @@ def own_gymnasium_environment(factory: Callable, name: str, options: dict[str, A
         return _in_arrays(factory(**options | wanted))
 
     return _opened(lambda: _in_arrays(factory(**options)), name, options, "sync")._replace(drawn=drawn)
+
+
+def missing_extras() -> list[str]:
+    """With which gymnasium could make more of its own environments here."""
+    return [extra for extra, needed in NEEDED.items() if not all(map(importlib.util.find_spec, needed))]
+
+
+def family(name: str) -> str:
+    """What gymnasium calls the environments that one of them belongs to; of its own, this may be an extra."""
+    return str(registry()[name].entry_point).removeprefix("gymnasium.envs.").partition(".")[0]
 
 
 def _opened(make: Callable[[], Any], name: str, options: dict[str, Any], vectorization: str) -> HostEnvironment:

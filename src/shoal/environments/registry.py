@@ -14,7 +14,13 @@ from shoal.core.user_code import call_own, import_from
 from shoal.environments import atari, envpool
 from shoal.environments.brax import brax_environment
 from shoal.environments.device import DeviceEnvironment
-from shoal.environments.gymnasium import gymnasium_environment, own_gymnasium_environment, registry
+from shoal.environments.gymnasium import (
+    family,
+    gymnasium_environment,
+    missing_extras,
+    own_gymnasium_environment,
+    registry,
+)
 from shoal.environments.gymnax import gymnax_environment, import_gymnax
 from shoal.environments.host import HostEnvironment
 from shoal.environments.jumanji import jumanji_environment
@@ -57,6 +63,7 @@ class Suite(NamedTuple):
     names: Callable[[], Iterable[str]]  # all that it has, where it is installed
     on_device: bool  # whether they are compiled with the training
     in_gymnasium: Callable[[str], bool] = lambda name: False  # which of them gymnasium makes too, and can draw
+    missing_extras: Callable[[], list[str]] = list  # with which there would be more of them
     of_modules: bool = False  # whether `module:Name`, which registers itself when it is imported, is a name too
 
 
@@ -65,13 +72,14 @@ def _of_gymnasium(name: str, options: dict[str, Any]) -> HostEnvironment:
 
 
 def _in_gymnasium() -> Iterable[str]:
-    registered = registry()
+    registered, missing = registry(), missing_extras()
 
     def usable(name: str) -> bool:
         entry = registered[name].entry_point
         moved = getattr(entry, "__module__", "") == "gymnasium.envs"  # MuJoCo v2 and v3
         old = str(entry).startswith("ale_py") and not name.startswith("ALE/")  # Atari v0 and v4
-        return not moved and not old and not name.startswith(("phys2d/", "tabular/", "GymV"))
+        other = name.startswith(("phys2d/", "tabular/", "GymV"))
+        return not (moved or old or other or family(name) in missing)
 
     return filter(usable, registered)
 
@@ -81,7 +89,15 @@ SUITES = {  # in the order in which a bare name is looked for
     "brax": Suite("brax", brax_environment, lambda: LISTED["brax"], True),
     "jumanji": Suite("jumanji", jumanji_environment, lambda: LISTED["jumanji"], True),
     "playground": Suite("mujoco_playground", playground_environment, lambda: LISTED["playground"], True),
-    "gym": Suite("gymnasium", _of_gymnasium, _in_gymnasium, False, in_gymnasium=lambda name: True, of_modules=True),
+    "gym": Suite(
+        "gymnasium",
+        _of_gymnasium,
+        _in_gymnasium,
+        False,
+        lambda name: True,
+        of_modules=True,
+        missing_extras=missing_extras,
+    ),
     "envpool": Suite(
         "envpool", envpool.envpool_environment, envpool.names, False, in_gymnasium=envpool.EQUAL.__contains__
     ),
@@ -128,6 +144,8 @@ def resolve(env: str) -> str:
     for candidate, listed in LISTED.items():
         if not colon and name in listed:
             raise _missing(env, candidate)
+    if "gym" in suites and name in registry() and (extra := family(name)) in missing_extras():
+        raise BadField("env", f"{env} needs packages that are not installed: pip install 'shoal[{extra}]'")
     if name.startswith("ALE/") and importlib.util.find_spec("ale_py") is None:
         raise BadField("env", f"{env} needs the package ale-py: pip install 'shoal[atari]'")
     bare = {n: f"{s}:{n}" for s in reversed(suites) for n in names(s)}

@@ -9,7 +9,8 @@ import traceback
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Sequence  # noqa: UP035 (Python 3.8)
 
-ADAPTERS = ("rl_games", "sb3")  # files beside this one, each with a function `trainer(name)` that gives a class
+# Files beside this one, each with a function `trainer(name)` that gives a class, and what installs what that needs.
+ADAPTERS = {"rl_games": "pip install rl-games", "sb3": "pip install 'shoal[sb3]'"}
 LONGEST = 300  # characters of an error message of other people's code
 
 
@@ -24,7 +25,7 @@ class BadRecipe(Exception):
 def trainer_class(name: str) -> Any:
     """The class that `adapter:NAME` or `package.module:Class` names. Raises BadRecipe."""
     place, _, attribute = name.partition(":")
-    with blamed("agent"):
+    with blamed("agent", ADAPTERS.get(place, "install it")):
         if place in ADAPTERS:
             return importlib.import_module(f"{__package__}.{place}").trainer(attribute)
         try:
@@ -59,7 +60,7 @@ def environment(name: str, options: Mapping[str, Any]) -> Any:
 
 
 @contextlib.contextmanager
-def blamed(field: str) -> Iterator[None]:
+def blamed(field: str, installing: str = "install it") -> Iterator[None]:
     """What a trainer raises about its input becomes BadRecipe, about `field` where it does not say of which field.
 
     It is not that of core/user_code.py, as Shoal need not be here; nor is the input to blame for every error: others end
@@ -68,7 +69,7 @@ def blamed(field: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        advice = "install it there, or name an interpreter that has it"
+        advice = f"{installing} there, or name an interpreter that has it"
         raise BadRecipe("python", f"lacks a package: {error}; {advice}") from error
     except ValueError as error:
         known = getattr(error, "known", ())

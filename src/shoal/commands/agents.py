@@ -1,0 +1,68 @@
+"""`shoal agents`: which agents Shoal has itself; of one, its hyperparameters and its structure."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import fields
+from types import ModuleType
+
+from rich.table import Table
+
+from shoal.core.errors import unknown
+from shoal.core.evolution import Range, declared
+from shoal.core.schema import descriptions
+from shoal.experiment.registry import METHODS
+from shoal.records.screen import Screen
+
+
+def tell(name: str, screen: Screen) -> None:
+    """List them, or tell of one of them. Raises BadInput where there is none of that name."""
+    places: dict[str, str] = {}
+    for method in METHODS.values():
+        places |= method.agents
+    if name and name not in places:
+        raise unknown("agent", name, places)
+    modules = {agent: importlib.import_module(place.partition(":")[0]) for agent, place in places.items()}
+    if not name:
+        table = _table()
+        for agent, module in modules.items():
+            table.add_row(agent, (module.__doc__ or "").splitlines()[0])
+        screen.print(table)
+        return
+    module = modules[name]
+    screen.print((module.__doc__ or "").splitlines()[0], "", *_hyperparameters(module), _config(module), sep="\n")
+
+
+def _hyperparameters(module: ModuleType) -> list[str | Table]:
+    known, usual = declared(module.Hyper), module.Hyper()
+    if not known:
+        return []
+    table = _table("hyperparameter", "default", "tuned by default", "meaning")
+    for name, number in known.items():
+        table.add_row(name, f"{getattr(usual, name):g}", _shown(number.tuned), number.meaning)
+    return ["set by `hyper`, tuned by `space`:", table, ""]
+
+
+def _config(module: ModuleType) -> Table:
+    table, meaning = _table("config", "default", "meaning"), descriptions(module.Config)
+    usual = module.Config()
+    for field in fields(module.Config):
+        default = getattr(usual, field.name)
+        shown = list(default) if isinstance(default, tuple) else default
+        table.add_row(field.name, "" if default is None else str(shown), meaning[field.name])
+    return table
+
+
+def _shown(tuned: Range | None) -> str:
+    if tuned is None:
+        return ""
+    kinds = [tuned.scale] * (tuned.scale != "linear") + ["integer"] * tuned.integer
+    return ", ".join([f"{tuned.low:g} to {tuned.high:g}", *kinds])
+
+
+def _table(*heads: str) -> Table:
+    table = Table(*heads, box=None, pad_edge=False, show_header=bool(heads), header_style="dim")
+    if not heads:
+        table.add_column(style="bold")
+        table.add_column()
+    return table

@@ -1,0 +1,86 @@
+"""The experiments and studies that come with Shoal: found by name, listed, and copied to be edited."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from itertools import takewhile
+from pathlib import Path
+
+from rich.table import Table
+
+from shoal.core.errors import BadInput, unknown
+from shoal.core.visible import in_shell
+from shoal.records.screen import Screen, styled
+
+PACKAGE = Path(__file__).parents[1]
+STUDIES = "studies/"  # so begin the names of those that are for `shoal study`
+SENTENCE = re.compile(r"(?<=[.?]) (?=[A-Za-z`])")  # "et al. 2017" goes on
+
+
+def folder() -> Path:
+    """Where they are: in an installed package within it, in a clone beside its source."""
+    within = PACKAGE / "experiments"
+    return within if within.is_dir() else PACKAGE.parents[1] / "experiments"
+
+
+def names() -> list[str]:
+    """Of all of them: their paths in the folder, without the suffix."""
+    return sorted(path.relative_to(folder()).with_suffix("").as_posix() for path in folder().rglob("*.yaml"))
+
+
+def found(file: Path, within: str = "") -> Path:
+    """The file that is meant: one of the user's, else the experiment of that name. Raises BadInput where there is neither.
+
+    within: what its name begins with besides
+    """
+    if file.exists() or file.suffix:
+        return file
+    known = [
+        name.removeprefix(within)
+        for name in names()
+        if name.startswith(within) and (bool(within) or not name.startswith(STUDIES))
+    ]
+    if str(file) not in known:
+        raise unknown("experiment", str(file), known)
+    return folder() / f"{within}{file}.yaml"
+
+
+def tell(screen: Screen) -> None:
+    """List them, each with the first sentence of its file."""
+    for heading, studies in (("experiments, for shoal train", False), ("studies, for shoal study", True)):
+        table = Table(box=None, show_header=False, pad_edge=False)
+        for name in names():
+            if name.startswith(STUDIES) == studies:
+                table.add_row(styled((name.removeprefix(STUDIES), "bold")), _about(folder() / f"{name}.yaml"))
+        screen.print(styled((heading, "dim")), table, sep="\n")
+
+
+def copy(name: str) -> tuple[list[Path], str]:
+    """Copy one of them, or a whole folder of them, to where the command was called.
+
+    Returns the new files, and the command that trains with them. Raises BadInput where there is none, or something is there.
+    """
+    folders = {other.partition("/")[0] for other in names() if "/" in other}
+    if name in folders:
+        files, place = sorted(path for path in (folder() / name).iterdir() if path.is_file()), Path(name)
+    elif name in names():
+        file, place = folder() / f"{name}.yaml", Path()
+        text = file.read_text(encoding="utf-8")
+        files = [file, *(code for code in sorted(file.parent.glob("*.py")) if code.stem in text)]
+    else:
+        raise unknown("experiment", name, [*names(), *folders])
+    made = [place / file.name for file in files]
+    if there := next((path for path in made if path.exists()), None):
+        raise BadInput("is there already, and stays as it is", file=there)
+    place.mkdir(exist_ok=True)
+    for file, new in zip(files, made, strict=True):
+        shutil.copyfile(file, new)
+    first = next(path for path in made if path.suffix == ".yaml")
+    return made, f"shoal {'study' if name.startswith(STUDIES) else 'train'} {in_shell(first)}"
+
+
+def _about(file: Path) -> str:
+    """The first sentence of its comment."""
+    lines = takewhile(lambda line: line.startswith("# "), file.read_text(encoding="utf-8").splitlines())
+    return SENTENCE.split(" ".join(line.removeprefix("# ") for line in lines))[0].rstrip(":")
