@@ -157,6 +157,16 @@ def report(
     return DONE
 
 
+def runs(
+    folder: Annotated[Path, Positional, flag("[DIR]", "the folder to look in, with all below it")] = Path("runs"),
+) -> int:
+    """List the runs below a folder: environment, method, score, steps, status and date, the latest last."""
+    from shoal.commands.runs import tell
+
+    tell(folder, console())
+    return DONE
+
+
 def schedule(run: Run, format: Annotated[Literal["csv", "yaml", "json"], flag(None, "how to print it")] = "csv") -> int:
     """Print the hyperparameters that led to the champion, generation by generation."""
     from shoal.report.run import print_schedule
@@ -324,7 +334,7 @@ def doctor(file: File = None, flags: Flags = NOTHING, set: Set = ()) -> int:
 
 COMMANDS: tuple[Command, ...] = (
     *(train, resume, evaluate, play, export, report, schedule, replay, study, import_, toy),
-    *(experiments, init, envs, agents, doctor),
+    *(runs, experiments, init, envs, agents, doctor),
 )
 
 

@@ -33,6 +33,7 @@ READING = {
     "import": [["isaac", "run/experiment.yaml"]],
     "toy": [],
     "envs": [],
+    "runs": [["."]],
     "experiments": [],
     "init": [],
     "agents": [],
