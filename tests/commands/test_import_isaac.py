@@ -199,9 +199,13 @@ def test_the_command_that_isaac_lab_documents(file, capsys):
     assert texts[0] == texts[1]
     made = values(texts[0])
     assert made["env_options"]["task"] == "Isaac-Dexsuite-Kuka-Allegro-Lift-v0" and made["population"] == 4
-    assert made["env_options"]["scene.num_envs"] == 8192 and made["wandb"] == {"project": "hands"}
+    assert made["env_options"]["scene.num_envs"] == 8192 and made["wandb"] == {
+        "project": "hands",
+        "name": "idx0",
+        "entity": "us",
+    }
     notes = [line for line in texts[0].splitlines() if line.startswith("# --")]
-    assert [note.partition(" is left out: ")[0] for note in notes] == ["# --seed", "# --wandb_name", "# --wandb_entity"]
+    assert [note.partition(" is left out: ")[0] for note in notes] == ["# --seed"]
 
 
 def test_a_file_that_is_written_may_have_an_equals_sign_in_its_name(file, tmp_path):
@@ -213,6 +217,7 @@ def test_a_file_that_is_written_may_have_an_equals_sign_in_its_name(file, tmp_pa
 
 def test_every_flag_has_its_place_or_a_reason_why_it_is_left_out(file):
     placed = {"num_envs": 16, "headless": True, "track": True, "wandb_project_name": "x"}
+    placed |= {"wandb_name": "y", "wandb_entity": "z"}
     for option in fields(IsaacFlags):
         value = placed.get(option.name, True if option.default is False else "1")
         text = translate(file, task="T", flags=IsaacFlags(**{"track": True, option.name: value}))

@@ -28,10 +28,15 @@ class Run:
         self.options, self.finished = options, 0
         self.points: dict[int, dict[str, float]] = {}
         self.summary: dict[str, float] = {}
+        self.axes: dict[str, str] = {}
 
     def log(self, values: dict[str, float], step: int) -> None:
         assert step not in self.points and not any(math.isnan(x) for x in values.values())
         self.points[step] = values
+
+    def define_metric(self, name: str, step_metric: str) -> None:
+        assert not self.points
+        self.axes[name] = step_metric
 
     def finish(self) -> None:
         self.finished += 1
@@ -62,6 +67,8 @@ def test_one_run_has_the_curves_of_tensorboard(tmp_path: Path, opened: list[Run]
     for generation in sorted(run.points):
         for name, value in run.points[generation].items():
             found.setdefault(name, []).append(value)
+    assert run.axes == {"*": "steps"}
+    assert found.pop("steps") == [row["steps"] for row in rows(run_dir / "lineage.jsonl") if row["uid"] == 0]
     shown = {tag: [x for _, x in points if not math.isnan(x)] for tag, points in curves(run_dir).items()}
     assert found.keys() == {tag for tag, values in shown.items() if values}
     for name, values in found.items():
@@ -70,6 +77,13 @@ def test_one_run_has_the_curves_of_tensorboard(tmp_path: Path, opened: list[Run]
     assert run.summary["champion/test"] == result.summary["champion"]["evaluation"]["mean"]
     assert run.finished == 1
     assert json.loads((run_dir / "wandb.json").read_text()) == {"population": run.options["id"]}
+
+
+def test_runs_are_called_as_is_asked(tmp_path: Path, opened: list[Run]) -> None:
+    asked = WeightsAndBiases(runs="member", name="walk", entity="lab", tags=("a", "b"))
+    train(tiny(tmp_path / "run", generations=1, population=2, wandb=asked))
+    assert [run.options["name"] for run in opened] == ["walk", "walk member0", "walk member1"]
+    assert {(run.options["entity"], *run.options["tags"]) for run in opened} == {("lab", "a", "b")}
 
 
 def test_each_member_has_a_run_that_goes_on_when_resumed(tmp_path: Path, opened: list[Run]) -> None:

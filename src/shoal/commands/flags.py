@@ -165,6 +165,8 @@ PLACED = {  # and where
     "headless": (SWITCH, "as always"),
     "track": (SWITCH, "wandb"),
     "wandb_project_name": ("NAME", "wandb.project"),
+    "wandb_name": ("NAME", "wandb.name"),
+    "wandb_entity": ("NAME", "wandb.entity"),
 }
 LEFT_OUT = {  # and why
     "rl_library": ("NAME", "the file is one of rl_games"),
@@ -180,8 +182,6 @@ LEFT_OUT = {  # and why
     "video": (SWITCH, "nothing is filmed in training"),
     "video_length": ("STEPS", "nothing is filmed in training"),
     "video_interval": ("STEPS", "nothing is filmed in training"),
-    "wandb_name": ("NAME", "runs have the name of their directory"),
-    "wandb_entity": ("NAME", "set the variable WANDB_ENTITY"),
 }
 _HELP = PLACED | {name: (takes, f"left out: {why}") for name, (takes, why) in LEFT_OUT.items()}
 _KINDS = {SWITCH: bool, "N": Whole}

@@ -101,7 +101,8 @@ def translate(
     if "seed" in params:
         notes.append(f"params.seed is left out: {LEFT_OUT['seed'][1]}")
     if flags.track:
-        told["wandb"] = {} if flags.wandb_project_name is None else {"project": flags.wandb_project_name}
+        named = {"project": flags.wandb_project_name, "name": flags.wandb_name, "entity": flags.wandb_entity}
+        told["wandb"] = {field: value for field, value in named.items() if value is not None}
     if changed.get("params"):
         told["config.params"] = changed["params"]
     options = ({"task": task} if task else {}) | dict(_leaves(given.get("env", {})))
@@ -117,9 +118,8 @@ def translate(
     experiment: dict[str, Any] = {}
     for path, x in told.items():
         _put(experiment, path.split("."), x)
-    idle = () if flags.track else ("wandb_name", "wandb_entity")  # which mean nothing then
     left = [name for name, x in vars(flags).items() if name in LEFT_OUT and x is not None and x is not False]
-    notes += [f"--{name} is left out: {LEFT_OUT[name][1]}" for name in left if name not in idle]
+    notes += [f"--{name} is left out: {LEFT_OUT[name][1]}" for name in left]
     check(from_dict(experiment))
     ordered = {option.name: experiment[option.name] for option in fields(Experiment) if option.name in experiment}
     return "".join(f"# {visible(note)}\n" for note in notes) + write_yaml(ordered)

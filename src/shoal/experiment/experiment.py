@@ -86,6 +86,12 @@ class WeightsAndBiases:
     """one: a run of W&B with the curves of all members; member: one for each of them, beside one of the population"""
     group: str | None = None
     """what these runs have in common; by default the name of the run directory"""
+    name: str | None = None
+    """what the run is called there; by default as its directory"""
+    entity: str | None = None
+    """the user or team whose project it is; by default your own"""
+    tags: tuple[str, ...] = ()
+    """words to find these runs by"""
     mode: Literal["online", "offline"] = "online"
     """offline: nothing is sent, until `wandb sync RUN/wandb/offline-run-*` is called"""
 

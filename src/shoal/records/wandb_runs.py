@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from shoal.records.generation import Generation
     from shoal.records.recorder import Start
 
+STEPS = "steps"  # the axis of all curves: environment steps per member
 POPULATION = "population"  # the run that is of no member
 
 
 class WandbRuns(Recorder):
-    """Sends what TensorBoard shows. The horizontal axis is the generation.
+    """Sends what TensorBoard shows. The horizontal axis is the environment steps of a member, as there.
 
     RUN/wandb.json keeps the ids of the runs, so that a run that is resumed goes on there. Raises BadInput where the package
     is missing, or does not let anybody in.
@@ -52,7 +53,7 @@ class WandbRuns(Recorder):
                 run, name = self._place(name, member)
                 points.setdefault(run, {})[name] = value
         for run, values in points.items():
-            self._run(run).log(values, step=event.generation)
+            self._run(run).log(values | {STEPS: event.rows.step}, step=event.generation)
 
     def finish(self, result: dict[str, Any] | None) -> None:
         if result is not None and result["champion"] is not None and POPULATION in self._runs:
@@ -85,6 +86,7 @@ class WandbRuns(Recorder):
         if name in self._runs:
             return self._runs[name]
         settings, run_dir, fresh = self._settings, self._run_dir, name not in self._ids
+        called = settings.name or run_dir.name
         if fresh:
             self._ids[name] = uuid.uuid4().hex[:12]
             write_file(run_dir / "wandb.json", json.dumps(self._ids, indent=1).encode())
@@ -93,7 +95,9 @@ class WandbRuns(Recorder):
                 project=settings.project,
                 group=settings.group or run_dir.name,
                 job_type=POPULATION if name == POPULATION else "member",
-                name=run_dir.name if name == POPULATION else f"{run_dir.name} {name}",
+                name=called if name == POPULATION else f"{called} {name}",
+                entity=settings.entity,
+                tags=list(settings.tags),
                 id=self._ids[name],
                 resume=None if fresh or settings.mode == "offline" else "allow",
                 mode=settings.mode,
@@ -104,4 +108,5 @@ class WandbRuns(Recorder):
             )
         except Exception as error:  # whatever keeps the package from its servers
             raise BadField("wandb", one_line(error), "with wandb: {mode: offline} it can be sent later") from error
+        self._runs[name].define_metric("*", step_metric=STEPS)
         return self._runs[name]
