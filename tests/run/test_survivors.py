@@ -14,7 +14,10 @@ from support.runs import Signals, rows, same_run, tiny
 from shoal.core.errors import BadInput
 from shoal.core.evolution import Cards
 from shoal.core.interrupts import Interrupted
+from shoal.methods.explore import KeepValues
+from shoal.methods.pbt import Pbt
 from shoal.methods.seeds import Seeds
+from shoal.methods.select import WinnerTakesAll
 from shoal.methods.survivors import outliving
 from shoal.run.loop import resume, train
 
@@ -47,12 +50,35 @@ def test_the_fittest_have_the_first_places_and_the_others_end():
     hyper = {"learning_rate": np.arange(6, dtype=np.float32)}
     n = np.zeros(6, np.int64)
     cards = Cards(np.arange(6), n, n, fitness, np.zeros(6), n, hyper)
-    evolver = outliving(Seeds(survivors=3).evolver({}, {"learning_rate": 1.0}, 2), np.array([6, 3]))
+    evolver = outliving(Seeds(survivors=3).evolver({}, {"learning_rate": 1.0}, 2), np.array([6, 3]), halves=False)
     for order in (np.arange(6), np.array([3, 0, 5, 1, 4, 2])):
         decided = evolver.decide((0, 0), (), cards.take(order), np.arange(6))[1]
         parents = dict(zip(cards.uid[order].tolist(), cards.uid[order][decided.parents].tolist(), strict=True))
         assert parents == {0: 3, 1: 1, 2: 5, 3: 3, 4: 4, 5: 5}
         assert decided.hyper["learning_rate"][np.argsort(order)].tolist() == [3, 1, 5, 3, 4, 5]
+
+
+def at(fitness: list[float]) -> Cards:
+    """The cards of the first generation; members 1 and 2, and 4 and 7, are those that begin anywhere in the ranges."""
+    n = np.zeros(len(fitness), np.int64)
+    return Cards(np.arange(len(n)), n, n, np.array(fitness), n + 1.0, n + 8, {"x": np.arange(len(n), dtype=np.float32)})
+
+
+def test_halves_that_begin_in_two_ways_stay_apart_until_one_of_each_is_left():
+    """By hand: 0, 3, 5 and 6 begin at the usual values, and the others are behind all of them."""
+    sizes, each = np.array([8, 4, 2, 1]), Pbt(first_values="half", explore=KeepValues(), select=WinnerTakesAll())
+    evolver = outliving(each.evolver({}, {"x": 1.0}, 4), sizes, halves=True)
+    eight = at([5, 1, 2, 8, 3, 6, 7, 4])
+    first = evolver.decide((0, 0), (), eight, np.arange(8))[1]
+    assert first.parents.tolist() == [6, 4, 7, 3, 4, 5, 6, 7]  # 3 and 6 are the best here, 4 and 7 there
+    assert first.hyper["x"].tolist() == first.parents.tolist()
+    still = outliving(each.evolver({}, {"x": 1.0}, 4), np.array([8, 8, 4, 1]), halves=True)
+    assert still.decide((0, 0), (), eight, np.arange(8))[1].parents.tolist() == [3, 7, 7, 3, 7, 3, 3, 7]
+    assert still.decide((0, 0), (), eight, np.array([5, 2]))[1].parents.tolist() == [3, 7]
+    four = at([5, 1, 2, 8])._replace(generation=np.ones(4, np.int64))
+    assert evolver.decide((0, 0), (), four, np.arange(4))[1].parents.tolist() == [3, 2, 2, 3]
+    two = at([5, 6])._replace(generation=np.full(2, 2))
+    assert evolver.decide((0, 0), (), two, np.arange(2))[1].parents.tolist() == [1, 1]
 
 
 def made_equal_steps(run: Path, summary: dict[str, Any]) -> None:

@@ -109,7 +109,8 @@ def make_plan(experiment: Experiment, processes: int = 1) -> Plan:
         e, space = with_numbers(e, method, kind)
         sizes = method.sizes(e.population, e.generations)
         refuse(OF_SIZES, e, sizes)
-        evolver = outliving(method.evolver(space, e.hyper, e.generations), sizes)
+        halves = getattr(method, "first_values", "range") == "half"
+        evolver = outliving(method.evolver(space, e.hyper, e.generations), sizes, halves)
         check_knobs(e, kind, evolver)
         interval = kind.interval(e.interval, e.generations, e.population)
     except BaseException:

@@ -13,7 +13,7 @@ from shoal.core.keys import derive, draws
 from shoal.core.knobs import split
 from shoal.methods.method import Method, check_limits, same_for_all
 from shoal.methods.ranges import nearest, sample, validate
-from shoal.methods.survivors import Shrinking
+from shoal.methods.survivors import Shrinking, odd
 
 if TYPE_CHECKING:
     from shoal.core.types import Tunable
@@ -39,7 +39,7 @@ class Tuning(Method):
             for name, r in space.items():
                 anywhere = sample(r, draws(derive(key, "prior", name), uid, 1)[:, 0])
                 usual = anywhere if r.start is None else nearest(r, np.full(len(uid), r.start))
-                hyper[name] = np.where(_odd(uid), anywhere, usual) if self.first_values == "half" else usual
+                hyper[name] = np.where(odd(uid), anywhere, usual) if self.first_values == "half" else usual
             return (), hyper
 
         return init
@@ -98,9 +98,3 @@ class Schedule(Method):
 
     def explanation(self, population: int) -> str:
         return "Each member learned for itself; all of them followed the same schedule of hyperparameters."
-
-
-def _odd(uid: np.ndarray) -> np.ndarray:
-    """bool [N]: whether the uid has an odd number of binary ones. So it is for half of all, and half of every second, every
-    fourth, ..., such as the members of a sub-population."""
-    return np.array([int(u).bit_count() % 2 == 1 for u in uid], bool)

@@ -33,32 +33,54 @@ class Shrinking(Method):
         return np.array(sizes)[np.arange(generations) * len(sizes) // generations]
 
 
-def outliving(evolver: PureEvolver, sizes: np.ndarray) -> PureEvolver:
+def outliving(evolver: PureEvolver, sizes: np.ndarray, halves: bool) -> PureEvolver:
     """The same evolver where the population shrinks: `sizes` int64 [G], its members in each generation.
 
     The members that live on are the first ones by uid, and go on as those of the highest fitness: before the population
     shrinks, members of the better half whose own places end are copied to places of the worse half that stay.
+
+    halves: half of the members began in another way than the others. Each half then copies, and shrinks, by itself until one
+    member of it is left, so that what learns fast at first does not take the places of what learns more in the end.
     """
 
     def decide(key: Seed, state: object, cards: Cards, mine: np.ndarray) -> tuple[object, Decision]:
         following = int(cards.generation.max()) + 1
-        left = int(sizes[min(following, len(sizes) - 1)])
-        if left == len(cards.uid):
+        stays = cards.uid < sizes[min(following, len(sizes) - 1)]
+        parts = [odd(cards.uid), ~odd(cards.uid)]
+        if not (halves and all((stays & part).any() for part in parts)):
+            parts = [np.ones(len(stays), bool)]
+        parents, hyper = mine.copy(), {name: x[mine] for name, x in cards.hyper.items()}
+        for rows in map(np.flatnonzero, parts):
+            here = np.isin(mine, rows)
+            state, decided = alone(key, state, cards.take(rows), stays[rows], np.searchsorted(rows, mine[here]))
+            parents[here] = rows[decided.parents]
+            for name, x in decided.hyper.items():
+                hyper[name][here] = x
+        return state, Decision(parents, hyper)
+
+    def alone(key: Seed, state: object, cards: Cards, stays: np.ndarray, mine: np.ndarray) -> tuple[object, Decision]:
+        if stays.all():
             return evolver.decide(key, state, cards, mine)  # type: ignore[return-value]
-        parents = _moved(cards, left)[mine]
+        parents = _moved(cards, stays)[mine]
         return state, Decision(parents, {name: x[parents] for name, x in cards.hyper.items()})
 
     deciding: Decide = decide
     return evolver._replace(decide=deciding) if (sizes != sizes[0]).any() else evolver
 
 
-def _moved(cards: Cards, left: int) -> np.ndarray:
-    """Rows int64 [M] whose weights and hyperparameters members go on with, so that the `left` fittest have the first
-    uids. Of equal ones those of the lower uid live on."""
+def odd(uid: np.ndarray) -> np.ndarray:
+    """bool [N]: whether the uid has an odd number of binary ones. So it is for half of all, and half of every second, every
+    fourth, ..., such as the members of a sub-population, and half of the first two, four, ..., as those that live on."""
+    return np.array([int(u).bit_count() % 2 == 1 for u in uid], bool)
+
+
+def _moved(cards: Cards, stays: np.ndarray) -> np.ndarray:
+    """Rows int64 [M] whose weights and hyperparameters members go on with, so that the fittest have the places that stay,
+    bool [M]. Of equal ones those of the lower uid live on."""
     order = np.argsort(cards.uid)
     fitness = np.where(np.isfinite(cards.fitness), cards.fitness, -np.inf)[order]
     best = np.zeros(len(order), bool)
-    best[np.argsort(-fitness, kind="stable")[:left]] = True
-    parents, stays = np.arange(len(order)), np.arange(len(order)) < left
+    best[np.argsort(-fitness, kind="stable")[: stays.sum()]] = True
+    parents, stays = np.arange(len(order)), stays[order]
     parents[order[stays & ~best]] = order[best & ~stays]
     return parents
