@@ -72,10 +72,10 @@ def test_plain_lines(shown: tuple[str, Path, list[str]]) -> None:
 def test_scalars(shown: tuple[str, Path, list[str]]) -> None:
     """Each number once; those of members only where members live on, and no matrix."""
     name, run, _ = shown
-    events = EventAccumulator(str(run / "tensorboard"), size_guidance={"tensors": 0})
+    events = EventAccumulator(str(run / "tensorboard"), size_guidance={"scalars": 0})
     events.Reload()
-    tags = set(events.Tags()["tensors"])
-    assert all(len(events.Tensors(tag)) == 3 for tag in tags)
+    tags = set(events.Tags()["scalars"])
+    assert all(len(events.Scalars(tag)) == 3 for tag in tags)
     metrics, lineage = rows(run / "metrics.jsonl")[-1]["members"], rows(run / "lineage.jsonl")
     hyper = {f"hyper/{kind}" for kind in lineage[-1]["hyper"]}
     if name in DRAWN:

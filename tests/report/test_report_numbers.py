@@ -121,3 +121,23 @@ def test_levels_to_train_on_and_others(run: Path) -> None:
     assert "The champion returned 2.5 ± 0.25 on levels to train on, 1.5 on test levels." in page.words
     ends = np.nanmedian(measured["gap"], 1)[[0, -1]]
     assert f"It went from {ends[0]:.4g} to {ends[1]:.4g} (middle of the population)." in page.words
+
+
+def test_what_agents_recorded_of_their_learning(run: Path) -> None:
+    """Of the champion's descent, and of the middle of all; what a metric is not known by is not drawn."""
+    lines, rng = (
+        [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()],
+        np.random.default_rng(3),
+    )
+    entropy = rng.uniform(0.1, 2, (G, N))
+    for line, values in zip(lines, entropy, strict=True):
+        line["members"] = {"policy/entropy": values.tolist(), "own/secret": values.tolist()}
+    (run / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    text, page = report(run)
+    drawn = chart(page, "Entropy")
+    same(drawn["middle of the population"], list(np.median(entropy, 1)))
+    along = {row["generation"]: entropy[row["generation"], row["uid"]] for row in descent(run, *champion(run))}
+    same(drawn["the champion’s lineage"], [along.get(g) for g in range(G)])
+    first, last = along[0], along[max(along)]
+    assert f"Of the champion’s lineage it went from {first:.4g} to {last:.4g}." in page.words
+    assert text.count('id="learning"') == 1 and "own/secret" not in page.words

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from shoal.core.atomic import write_file
-from shoal.report import charts, diversity, family_tree, figures, generalisation, search, tables
-from shoal.report.data import RunData, nothing, pair
+from shoal.report import charts, diversity, family_tree, figures, generalisation, learning, search, tables
+from shoal.report.data import RunData, folded, nothing, pair
 from shoal.report.overview import overview, title
 from shoal.report.run import Run, read_run
 from shoal.report.words import text
@@ -77,6 +77,8 @@ def _sections(run_data: RunData) -> Iterator[Section]:
          "What the method did between generations beside copying, and what it went by.", figures.decisions),
         (copies, "lineage", "Champion’s lineage", "A member that copies another jumps to a different history. This is the "
          "one true history of the best weights.", figures.lineage),
+        (not about.drawn and learning.told(run), "learning", "Learning", "What the agents recorded of their updates: where "
+         "these go wrong, fitness does not tell why.", learning.learning),
         (keep and differ, "behaviour", "Behaviour",
          "Do the members solve the task in different ways, and was that asked of them?", diversity.behaviour),
         (about.drawn, "steps", "Steps", "What moved the mean, and how far.", search.steps),
@@ -107,7 +109,7 @@ def _sections(run_data: RunData) -> Iterator[Section]:
     made_by = [line for worker in run.workers or (run,) for line in worker.provenance]
     if made_by:
         told = "Versions, machine and command. With the same ones, and the settings below, a run repeats bit for bit."
-        yield "provenance", "Provenance", told, tables.provenance(run_data)
+        yield "provenance", "Provenance", told, folded(tables.provenance(run_data), "By what it was made")
     settings = "All settings of this run, every default filled in."
     if run.workers:
         settings = f"The settings of worker {run.workers[0].name}; each has its own in its run directory."

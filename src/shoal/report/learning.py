@@ -1,0 +1,57 @@
+"""How each member learned: what its agent recorded of its updates, and of its training episodes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from shoal.report import charts
+from shoal.report.data import RunData, pair, quantile
+from shoal.report.figures import fitness_axis
+from shoal.report.run import Run
+from shoal.report.words import went
+
+WORDS = {  # what metrics of Shoal's own agents are called in plain words, and how they are read
+    "episode/return": ("Return while training", "With exploration, and so mostly below the fitness."),
+    "episode/length": ("Length of training episodes", "In environment steps."),
+    "policy/entropy": ("Entropy", "How undecided the policy is. Where it falls early, little is tried any more."),
+    "policy/kl": (
+        "Step of the policy",
+        "KL from the old policy to the new one. Around 0.01 is usual; much more unlearns.",
+    ),
+    "policy/clipped": ("Clipped steps", "The share in which the policy wanted to move beyond the clip range."),
+    "policy/temperature": ("Temperature", "The weight of the entropy, which the agent learns itself."),
+    "value/explained": ("Explained variance", "1: the critic predicts every return; 0 and less: it knows nothing."),
+    "value/mean": ("Value", "What the critic expects. Where it runs away from the returns, learning diverges."),
+    "value/target": ("Target of the value", "What the critic is taught."),
+    "loss/policy": ("Loss of the policy", ""),
+    "loss/value": ("Loss of the critic", ""),
+    "loss/critic": ("Loss of the critic", ""),
+}
+
+
+def told(run: Run) -> list[str]:
+    """The metrics that a figure is drawn of."""
+    return [name for name in WORDS if name in run.measured]
+
+
+def learning(run_data: RunData) -> str:
+    """A figure of each metric: the members, and the champion's lineage."""
+    whose = "the champion’s lineage" if run_data.run.about.copies else "the champion"
+    keys = charts.legend([("champion", whose), ("m", "each member")])
+    return keys + pair(*(_metric(run_data, name, whose) for name in told(run_data.run)))
+
+
+def _metric(run_data: RunData, name: str, whose: str) -> str:
+    values = run_data.measured(name)
+    if not np.isfinite(values).any():
+        return ""
+    along, middle = run_data.along(values), quantile(values, 0.5)
+    heading, words = WORDS[name]
+    axis, outside = fitness_axis(values, np.r_[middle, along])
+    of, course = (whose, along) if np.isfinite(along).any() else ("the middle of the population", middle)
+    layers = [*run_data.members(values, axis), run_data.curve(along, axis, "champion")]
+    lines = {whose: along, "middle of the population": middle}
+    view = replace(axis, label=""), layers
+    return run_data.figure(heading, f"Of {of} it {went(course)}.", f"{words}{outside}", lines, view, height=150)
