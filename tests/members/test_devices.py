@@ -14,16 +14,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.runs import tiny
 from support.shards import living
 from support.tiny import hyper_of, leaves, make_agent, walk
 
+from shoal.agents.ppo import ppo
 from shoal.core.evolution import Decision
+from shoal.core.spec import Spec
+from shoal.core.types import Agent
 from shoal.environments.measurement import Measurement
 from shoal.members import devices as machine_devices
 from shoal.members import in_turn
 from shoal.members.devices import Layout, covered
 from shoal.members.shard import Setup
 from shoal.rl.independent import independent
+from shoal.run.loop import train
 
 
 @pytest.mark.parametrize(("members", "devices"), [(1, 1), (2, 2), (3, 1), (5, 1), (8, 2)])
@@ -220,3 +225,20 @@ def test_jax_that_has_begun_with_one_device_is_warned_of(monkeypatch, tmp_path):
         [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"XLA_FLAGS": ""}
     )
     assert machine.settings == {} and "members train on one of 4 cores" in done.stderr
+
+
+def test_learning_is_traced_for_its_metrics_and_for_its_program(tmp_path: Path) -> None:
+    """And no third time, by a thread that might wait for another."""
+    traced = []
+
+    def counted(spec: Spec, **config: Any) -> Agent:
+        agent = ppo(spec, **config)
+
+        def update(*arguments: Any) -> Any:
+            traced.append(arguments)
+            return agent.update(*arguments)
+
+        return agent._replace(update=update)
+
+    train(tiny(tmp_path / "run", generations=1, agent=counted))
+    assert len(traced) == 2

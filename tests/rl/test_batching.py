@@ -299,3 +299,15 @@ def test_sums_over_parts_of_a_batch(form: str, images: int, rows: int, parts: in
     np.testing.assert_allclose(found["value"], (batch @ weights).sum(), atol=1e-5)
     np.testing.assert_allclose(found["square"], (batch**2).sum(0), rtol=1e-5)
     assert set(sizes) == {images // parts if form == "one by one" else images}
+
+
+def test_a_function_of_one_member_is_traced_once(form: str) -> None:
+    """Tracing is what a start waits for."""
+    traced = []
+
+    def function(state: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        traced.append(x)
+        return state + x, x * x
+
+    jax.jit(jax.vmap(per_member(function))).lower(jnp.zeros(3), jnp.ones(3))
+    assert len(traced) == 1

@@ -62,7 +62,7 @@ def _gymnax_space(space: Any, name: str) -> ActionSpace:
 
 def import_gymnax() -> Any:
     """The package gymnax; its plotting packages, which take longest to import, are loaded at their first use."""
-    for name in ("seaborn", "matplotlib.pyplot"):
+    for name in ("seaborn", "matplotlib", "matplotlib.pyplot"):
         _postpone(name)
     return importlib.import_module("gymnax")
 

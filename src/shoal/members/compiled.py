@@ -62,7 +62,10 @@ class Compiled(ABC):
     def population(self, members: int) -> Population:
         """The shapes and dtypes of a population."""
         hyper = jax.tree.map(lambda x: jax.ShapeDtypeStruct((members,), jnp.float32), self.agent.hyper)
-        return jax.eval_shape(self._init, jax.random.key(0), jax.ShapeDtypeStruct((members,), jnp.uint32), hyper)
+        uid = jax.ShapeDtypeStruct((members,), jnp.uint32)
+        return self.layout(members).shapes(
+            self._init, (False, True, True), OF_POPULATION, jax.eval_shape(jax.random.key, 0), uid, hyper
+        )
 
     def memory(self, members: int) -> tuple[int, int]:
         population = self.population(members)

@@ -111,10 +111,22 @@ class Layout:
         members: for each argument, whether its leaves have the member axis, or a tree of that for its first branches.
         out: the same for the results. donate: arguments whose memory the results take over.
         """
-        if self.devices > 1:
-            specs = jax.tree.map(_spec, (members, out))
-            function = jax.shard_map(function, mesh=self.mesh, in_specs=specs[0], out_specs=specs[1], check_vma=False)
-        return self.gather(function, *members, out=out, donate=donate)
+        return self.gather(self._mapped(function, members, out), *members, out=out, donate=donate)
+
+    def shapes(self, function: Callable, members: PyTree, out: PyTree, *arguments: PyTree) -> PyTree:
+        """The shapes that a program of `function` returns; members, out: see `program`.
+
+        It is traced as the program is, so that JAX knows most of it when the program is compiled.
+        """
+        with jax.set_mesh(self.mesh):
+            jitted = jax.jit(self._mapped(function, members, out), in_shardings=self._shardings(members))
+            return jitted.eval_shape(*arguments)
+
+    def _mapped(self, function: Callable, members: PyTree, out: PyTree) -> Callable:
+        if self.devices == 1:
+            return function
+        specs = jax.tree.map(_spec, (members, out))
+        return jax.shard_map(function, mesh=self.mesh, in_specs=specs[0], out_specs=specs[1], check_vma=False)
 
     def gather(self, function: Callable, *members: PyTree, out: PyTree = True, donate: tuple[int, ...] = ()) -> Program:
         """Compile a function that moves data between members, and so between devices."""

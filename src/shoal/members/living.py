@@ -16,6 +16,7 @@ from shoal.core.keys import jax_key
 from shoal.core.types import Hyper, Learner, Member, Population, PyTree
 from shoal.environments.registry import Environment
 from shoal.members.compiled import Compiled, CompiledShard, acting_alike, play
+from shoal.members.devices import OF_POPULATION
 from shoal.members.rollouts.device import DeviceRollouts
 from shoal.members.rollouts.episodes import EpisodeSums, no_episodes, of_levels, summarise
 from shoal.members.rollouts.host import HostRollouts
@@ -79,7 +80,8 @@ class LivingShard(CompiledShard):
     def begin(self, hyper: dict[str, np.ndarray], learned: Sequence[PyTree] | None = None) -> None:
         """See `Shard.begin`; what training needs is compiled ahead."""
         arguments = self._beginning(hyper)
-        self.rollouts.prepare(lambda: jax.eval_shape(self._first, *arguments), self.uid, self._measurement.episodes)
+        shapes = partial(self._layout.shapes, self._first, (True, True, False), OF_POPULATION, *arguments)
+        self.rollouts.prepare(shapes, self.uid, self._measurement.episodes)
         self.population = self._init(*arguments)
         if learned is not None:
             together = self._layout.place(jax.tree.map(lambda *each: np.stack(each), *learned))

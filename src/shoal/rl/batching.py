@@ -33,6 +33,7 @@ def per_member(function: Callable) -> Callable:
 
 def _in_turn(function: Callable) -> Callable:
     """One member after another, each state updated in place: stacking new ones would double the memory traffic."""
+    function = jax.jit(function, inline=True)  # traced once: for the shapes of its results, and for the loop
 
     def all_members(size: int, state: PyTree, *arguments: PyTree) -> PyTree:
         shapes = jax.eval_shape(function, *tree.take((state, *arguments), 0))[1]

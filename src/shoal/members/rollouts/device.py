@@ -19,7 +19,7 @@ from shoal.environments.device import DeviceEnvironment, auto_reset, with_values
 from shoal.environments.levels import at_levels
 from shoal.environments.measurement import Measurement
 from shoal.environments.spaces import to_bounds
-from shoal.members.devices import Layout
+from shoal.members.devices import OF_POPULATION, Layout
 from shoal.members.rollouts.device_episodes import DeviceEpisodes
 from shoal.members.rollouts.episodes import (
     EpisodeSums,
@@ -60,6 +60,7 @@ class DeviceRollouts(DeviceEpisodes):
         )
         self.world: World | None = None
         self._metrics: list[str] = []  # of a rollout and its update; siblings have the same list
+        self._naming = threading.Lock()  # one thread traces for it, the others wait
         self.programs = (self._begin, self._train, self._test)
 
     def prepare(self, shapes: Callable[[], Population], uid: np.ndarray, episodes: int) -> None:
@@ -112,9 +113,11 @@ class DeviceRollouts(DeviceEpisodes):
         self, population: Population, world: World, uid: np.ndarray, key: jax.Array
     ) -> tuple[Any, ...]:
         place = self._layout.place
-        if not self._metrics:
-            shapes = jax.eval_shape(self._iterate, population, world, uid, key, jnp.int32(0))[2]
-            self._metrics += shapes
+        with self._naming:
+            if not self._metrics:
+                each = OF_POPULATION, True, True, False, False
+                names = self._layout.shapes(self._measure, each, True, population, world, uid, key, np.int32(0))
+                self._metrics += names
         metrics = place(no_metrics(np, self._metrics, len(uid)))
         outcome, who = place(no_episodes(np, len(uid))), (place(uid), population.hyper, population.knobs)
         members = (population.members, population.shared)
@@ -150,6 +153,10 @@ class DeviceRollouts(DeviceEpisodes):
         update_keys = member_keys(stream(key, "update"), uid)
         population, metrics = self._learner.update(population, rollout, update_keys)
         return population, world, metrics | {"steps/broken": broken(rollout)}, finished
+
+    def _measure(self, *arguments: Any) -> dict[str, jax.Array]:
+        """The metrics of `_iterate`."""
+        return self._iterate(*arguments)[2]
 
     def _collect(
         self, population: Population, world: World, uid: jax.Array, key: jax.Array
