@@ -60,13 +60,18 @@ def test_one_is_copied_to_be_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(
     "given",
-    [("train", "cartpol"), ("study", "cartpol"), ("init", "robot"), ("init", "."), ("agents", "ppp")],
+    [("train", "cartpol"), ("study", "cartpol"), ("init", "robot"), ("agents", "ppp")],
     ids=shown,
 )
 def test_what_does_not_come_with_it(given: tuple[str, ...], said: Said) -> None:
     outcome = shoal(*given)
     assert (outcome.code, outcome.out) == (2, "")
     said(outcome.err)
+
+
+def test_a_folder_of_ones_own_is_none_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert shoal("init", ".").code == 2 and not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("given", [(), ("help",), ("help", "train")], ids=shown)

@@ -22,6 +22,7 @@ from shoal.report.lineage import inner, number
 from shoal.report.run import mapping
 from shoal.report.words import text
 from shoal.run.lock import NAME as LOCK
+from shoal.run.provenance import FILE as PROVENANCE
 
 FILE = "experiment.yaml"
 
@@ -43,7 +44,7 @@ def tell(folder: Path, screen: Screen) -> None:
     if not folder.is_dir():
         raise BadInput(f"there is no folder {folder}; `shoal train` writes to runs where it is called")
     found = {file.parent: _read(file.parent, folder) for file in sorted(folder.rglob(FILE))}
-    lines = sorted((line for line in found.values() if line), key=lambda line: line.date)
+    lines = [line for _, line in sorted(found.items(), key=lambda item: _begun(item[0])) if line]
     table = Table(*Line._fields, box=None, pad_edge=False, header_style="dim")
     for column in table.columns:
         column.no_wrap = column.header in ("score", "steps", "status", "date")
@@ -65,7 +66,7 @@ def _read(run: Path, below: Path) -> Line | None:
     told = inner(result, "champion", "evaluation") or inner(latest, "champion")
     mean, error = number(told.get("mean", told.get("fitness"))), number(told.get("standard_error"))
     steps = number(result.get("environment_steps", latest.get("steps", 0)))
-    made_by: dict[str, Any] = next(reversed(read_lines(run / "provenance.jsonl")), {})
+    made_by: dict[str, Any] = next(reversed(read_lines(run / PROVENANCE)), {})
     method, agent = experiment.get("method"), experiment.get("agent")
     name = method.get("name") if isinstance(method, dict) else method
     return Line(
@@ -75,7 +76,7 @@ def _read(run: Path, below: Path) -> Line | None:
         f"{text(mean)} ± {text(error)}" if error == error else text(mean),
         f"{steps:,.0f}" if steps == steps else "",
         visible(str(result.get("status") or _unended(run))),
-        visible(str(made_by.get("date") or _changed(run / FILE))[:16].replace("T", " ")),
+        visible(str(made_by.get("date") or datetime.fromtimestamp(_begun(run), UTC))[:16].replace("T", " ")),
     )
 
 
@@ -92,5 +93,7 @@ def _unended(run: Path) -> str:
     return "stopped"
 
 
-def _changed(file: Path) -> str:
-    return datetime.fromtimestamp(file.stat().st_mtime, UTC).isoformat()
+def _begun(run: Path) -> float:
+    """When a run was last begun or resumed, in seconds."""
+    made_by = run / PROVENANCE
+    return (made_by if made_by.exists() else run / FILE).stat().st_mtime
