@@ -40,7 +40,7 @@ class Display(Recorder):
         self._console, self._quiet = console, quiet
         self._live: Live | None = None
         self._rows: list[tuple[str, ...]] = []
-        self._phase, self._fraction = "", 0.0
+        self._phase, self._entered, self._fraction, self._compiles = "", 0.0, 0.0, False
         self._columns: dict[str, Column] = {}
         self._told: set[str] = set()
 
@@ -90,13 +90,13 @@ class Display(Recorder):
     def progress(self, generation: int, phase: str, fraction: float) -> None:
         self._compiles = generation == self._first and fraction == 0 and phase in ("train", "evaluate")
         if self._phase != (name := PHASES.get(phase, "testing the champion on fresh episodes")):
-            self._phase, self._entered = name, time.monotonic()
+            self._entered, self._phase = time.monotonic(), name  # in this order, as another thread draws them
         # Training is what takes the time: once it is done, its share of the bar stays until the generation ends.
         self._fraction = {"train": fraction, "champion": 0.0}.get(phase, 1.0)
 
     def generation(self, event: Generation) -> None:
-        self._ended, self._fraction, self._done = time.monotonic(), 0.0, event.generation + 1
         self._compiling += event.timing["compile"]
+        self._ended, self._fraction, self._done = time.monotonic(), 0.0, event.generation + 1
         progress = self._plan.progress(self._done, event.steps + event.evaluation_steps)
         self._total = max(self._done, math.ceil(self._done / progress - 1e-6))  # of a budget, as it looks so far
         if DETERMINANT in event.metrics:
