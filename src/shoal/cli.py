@@ -213,7 +213,7 @@ def study(
     Can be stopped and started again; started several times, also on other machines that see the directory, each process
     takes what nobody has taken.
     """
-    from shoal.commands.shipped import STUDIES, found
+    from shoal.commands.shipped import found
     from shoal.commands.study import conduct
     from shoal.study.compare import seeds_told
     from shoal.study.cost import costs, told, unlike
@@ -224,7 +224,7 @@ def study(
     screen = Output()
     again = f"go on with: shoal study {in_shell(file)}{f' --workspace {in_shell(workspace)}' if workspace else ''}"
     try:
-        path, failed = conduct(found(file, STUDIES), workspace, screen, quiet)
+        path, failed = conduct(found(file, study=True), workspace, screen, quiet)
     except (Interrupted, KeyboardInterrupt):
         ending(INTERRUPTED)
         screen.print(f"interrupted; {again}", soft_wrap=True)

@@ -42,7 +42,7 @@ def test_a_file_of_ones_own_comes_before_those_of_shoal(tmp_path: Path, monkeypa
     Path("cartpole").write_text("env: nowhere")
     assert shipped.found(Path("cartpole")) == Path("cartpole")
     assert shipped.found(Path("pendulum")) == EXPERIMENTS / "pendulum.yaml"
-    assert shipped.found(Path("pendulum"), "studies/") == EXPERIMENTS / "studies/pendulum.yaml"
+    assert shipped.found(Path("pendulum"), study=True) == EXPERIMENTS / "studies/pendulum.yaml"
 
 
 def test_one_is_copied_to_be_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,6 +85,8 @@ def test_help_is_there_for_who_asks_nothing(given: tuple[str, ...]) -> None:
 def test_shells_complete_commands_and_flags() -> None:
     written = shoal("--tyro-print-completion", "bash").out
     assert "--population" in written and "experiments" in written
+    unknown = shoal("--tyro-print-completion", "foo")
+    assert (unknown.code, unknown.out) == (2, "") and "foo" in unknown.err and unknown.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", ["ppo", "td3", "sac", "dqn", "policy"])

@@ -12,7 +12,7 @@ from shoal.core.errors import unknown
 from shoal.core.evolution import Range, declared
 from shoal.core.schema import descriptions
 from shoal.experiment.registry import METHODS
-from shoal.records.screen import Screen
+from shoal.records.screen import Screen, plain_table, styled
 
 
 def tell(name: str, screen: Screen) -> None:
@@ -24,9 +24,9 @@ def tell(name: str, screen: Screen) -> None:
         raise unknown("agent", name, places)
     modules = {agent: importlib.import_module(place.partition(":")[0]) for agent, place in places.items()}
     if not name:
-        table = _table()
+        table = plain_table(show_header=False)
         for agent, module in modules.items():
-            table.add_row(agent, (module.__doc__ or "").splitlines()[0])
+            table.add_row(styled((agent, "bold")), (module.__doc__ or "").splitlines()[0])
         screen.print(table)
         return
     module = modules[name]
@@ -37,14 +37,14 @@ def _hyperparameters(module: ModuleType) -> list[str | Table]:
     known, usual = declared(module.Hyper), module.Hyper()
     if not known:
         return []
-    table = _table("hyperparameter", "default", "tuned by default", "meaning")
+    table = plain_table("hyperparameter", "default", "tuned by default", "meaning")
     for name, number in known.items():
         table.add_row(name, f"{getattr(usual, name):g}", _shown(number.tuned), number.meaning)
     return ["set by `hyper`, tuned by `space`:", table, ""]
 
 
 def _config(module: ModuleType) -> Table:
-    table, meaning = _table("config", "default", "meaning"), descriptions(module.Config)
+    table, meaning = plain_table("config", "default", "meaning"), descriptions(module.Config)
     usual = module.Config()
     for field in fields(module.Config):
         default = getattr(usual, field.name)
@@ -58,11 +58,3 @@ def _shown(tuned: Range | None) -> str:
         return ""
     kinds = [tuned.scale] * (tuned.scale != "linear") + ["integer"] * tuned.integer
     return ", ".join([f"{tuned.low:g} to {tuned.high:g}", *kinds])
-
-
-def _table(*heads: str) -> Table:
-    table = Table(*heads, box=None, pad_edge=False, show_header=bool(heads), header_style="dim")
-    if not heads:
-        table.add_column(style="bold")
-        table.add_column()
-    return table

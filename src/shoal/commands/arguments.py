@@ -32,7 +32,7 @@ def call(commands: Sequence[Command], overview: str, given: Sequence[str]) -> in
         given = [*given[1:], "--help"]
     for command in commands:
         if given[:1] == [command.__name__]:
-            return _told(command.__name__, partial(_bound, command, given[1:]))()
+            return _told(f"shoal {command.__name__}", partial(_bound, command, given[1:]))()
     if given == ["--version"]:
         print(f"shoal {__version__}")
         return DONE
@@ -42,7 +42,7 @@ def call(commands: Sequence[Command], overview: str, given: Sequence[str]) -> in
     for command in commands:  # without their arguments, because their types and defaults take longest to import
         bare = make_dataclass(command.__name__, (), namespace={"__doc__": command.__doc__})
         app.command(command if completion else bare)
-    return _told("", lambda: app.cli(prog="shoal", description=overview, args=given, config=CONFIG))
+    return _told("shoal", lambda: app.cli(prog="shoal", description=overview, args=given, config=CONFIG))
 
 
 def _bound(command: Command, arguments: Sequence[str]) -> Callable[[], int]:
@@ -55,11 +55,13 @@ def _bound(command: Command, arguments: Sequence[str]) -> Callable[[], int]:
     return tyro.cli(bind, prog=f"shoal {command.__name__}", args=arguments, config=CONFIG)
 
 
-def _told(name: str, parse: Callable[[], T]) -> T:
+def _told(command: str, parse: Callable[[], T]) -> T:
     """What the parser makes of the arguments of a command. Raises BadInput, a line with what it says, where it refuses."""
     try:
         with redirect_stderr(StringIO()) as said:
             return parse()
+    except AssertionError as error:  # a shell that tyro does not know
+        raise BadInput(str(error)) from error
     except SystemExit as end:
         if end.code in (None, DONE):
             raise
@@ -69,8 +71,7 @@ def _told(name: str, parse: Callable[[], T]) -> T:
         problem = " ".join(parts[0]).removesuffix(".")
         near = [line for part in parts if part[0] == "Perhaps you meant:" for line in part if line.startswith("--")]
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
-        help = " ".join(("shoal", *filter(None, [name]), "--help"))
-        raise BadInput(f"{problem}{hint}; {help} says what there is") from end
+        raise BadInput(f"{problem}{hint}; {command} --help says what there is") from end
 
 
 def one_by_one(arguments: Sequence[str]) -> list[str]:

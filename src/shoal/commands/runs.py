@@ -8,16 +8,14 @@ import socket
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from rich.table import Table
+from typing import NamedTuple
 
 from shoal.core.atomic import parse_json
 from shoal.core.errors import BadInput
 from shoal.core.visible import visible
 from shoal.core.yaml_text import read_yaml
-from shoal.records.jsonl import read_lines, read_text
-from shoal.records.screen import Screen
+from shoal.records.jsonl import last_line, read_text
+from shoal.records.screen import Screen, plain_table
 from shoal.report.lineage import inner, number
 from shoal.report.run import mapping
 from shoal.report.words import text
@@ -45,7 +43,7 @@ def tell(folder: Path, screen: Screen) -> None:
         raise BadInput(f"there is no folder {folder}; `shoal train` writes to runs where it is called")
     found = {file.parent: _read(file.parent, folder) for file in sorted(folder.rglob(FILE))}
     lines = [line for _, line in sorted(found.items(), key=lambda item: _begun(item[0])) if line]
-    table = Table(*Line._fields, box=None, pad_edge=False, header_style="dim")
+    table = plain_table(*Line._fields)
     for column in table.columns:
         column.no_wrap = column.header in ("score", "steps", "status", "date")
         column.justify = "right" if column.header in ("score", "steps") else "left"
@@ -62,11 +60,11 @@ def _read(run: Path, below: Path) -> Line | None:
     if "env" not in experiment:
         return None
     result = mapping(parse_json, read_text(run / "result.json"))
-    latest: dict[str, Any] = {} if result else next(reversed(read_lines(run / "metrics.jsonl")), {})
+    latest = {} if result else last_line(run / "metrics.jsonl")
     told = inner(result, "champion", "evaluation") or inner(latest, "champion")
     mean, error = number(told.get("mean", told.get("fitness"))), number(told.get("standard_error"))
     steps = number(result.get("environment_steps", latest.get("steps", 0)))
-    made_by: dict[str, Any] = next(reversed(read_lines(run / PROVENANCE)), {})
+    made_by = last_line(run / PROVENANCE)
     method, agent = experiment.get("method"), experiment.get("agent")
     name = method.get("name") if isinstance(method, dict) else method
     return Line(

@@ -7,11 +7,9 @@ import shutil
 from itertools import takewhile
 from pathlib import Path
 
-from rich.table import Table
-
 from shoal.core.errors import BadInput, unknown
 from shoal.core.visible import in_shell
-from shoal.records.screen import Screen, styled
+from shoal.records.screen import Screen, plain_table, styled
 
 PACKAGE = Path(__file__).parents[1]
 STUDIES = "studies/"  # so begin the names of those that are for `shoal study`
@@ -29,27 +27,21 @@ def names() -> list[str]:
     return sorted(path.relative_to(folder()).with_suffix("").as_posix() for path in folder().rglob("*.yaml"))
 
 
-def found(file: Path, within: str = "") -> Path:
-    """The file that is meant: one of the user's, else the experiment of that name. Raises BadInput where there is neither.
-
-    within: what its name begins with besides
-    """
+def found(file: Path, study: bool = False) -> Path:
+    """The file that is meant: one of the user's, else the experiment, or study, of that name. Raises BadInput where there is
+    neither."""
     if file.exists() or file.suffix:
         return file
-    known = [
-        name.removeprefix(within)
-        for name in names()
-        if name.startswith(within) and (bool(within) or not name.startswith(STUDIES))
-    ]
+    known = {name.removeprefix(STUDIES): name for name in names() if name.startswith(STUDIES) == study}
     if str(file) not in known:
         raise unknown("experiment", str(file), known)
-    return folder() / f"{within}{file}.yaml"
+    return folder() / f"{known[str(file)]}.yaml"
 
 
 def tell(screen: Screen) -> None:
     """List them, each with the first sentence of its file."""
     for heading, studies in (("experiments, for shoal train", False), ("studies, for shoal study", True)):
-        table = Table(box=None, show_header=False, pad_edge=False)
+        table = plain_table(show_header=False)
         for name in names():
             if name.startswith(STUDIES) == studies:
                 table.add_row(styled((name.removeprefix(STUDIES), "bold")), _about(folder() / f"{name}.yaml"))
@@ -61,15 +53,16 @@ def copy(name: str) -> tuple[list[Path], str]:
 
     Returns the new files, and the command that trains with them. Raises BadInput where there is none, or something is there.
     """
-    folders = {other.partition("/")[0] for other in names() if "/" in other}
+    known = names()
+    folders = {other.partition("/")[0] for other in known if "/" in other}
     if name in folders:
         files, place = sorted(path for path in (folder() / name).iterdir() if path.is_file()), Path(name)
-    elif name in names():
+    elif name in known:
         file, place = folder() / f"{name}.yaml", Path()
         text = file.read_text(encoding="utf-8")
         files = [file, *(code for code in sorted(file.parent.glob("*.py")) if code.stem in text)]
     else:
-        raise unknown("experiment", name, [*names(), *folders])
+        raise unknown("experiment", name, [*known, *folders])
     made = [place / file.name for file in files]
     if there := next((path for path in made if path.exists()), None):
         raise BadInput("is there already, and stays as it is", file=there)

@@ -26,7 +26,7 @@ from shoal.members.devices import prepare
 from shoal.members.shared_programs import shared_programs
 from shoal.records.generation import Generation
 from shoal.records.recorder import Recorder, Start
-from shoal.records.screen import Screen, styled
+from shoal.records.screen import Screen, plain_table, styled
 from shoal.records.tensorboard import TensorBoard
 from shoal.run.loop import resume, train
 from shoal.study.compare import seeds_told, stopped
@@ -257,7 +257,7 @@ class _Board(Recorder):
         return f"{len(self._done)} of {most}{len(self._trials)} runs, {most}{left} left"
 
     def _table(self) -> Table:
-        table = Table(box=None, pad_edge=False, header_style="dim", title=self._left(), title_justify="left")
+        table = plain_table(title=self._left(), title_justify="left")
         for name in ("task", "arm", "runs", "mean of champions", "now"):
             table.add_column(name, justify="right" if name in ("runs", "mean of champions") else "left")
         for (task, arm), keys in self._arms.items():

@@ -131,7 +131,7 @@ def resolve(env: str) -> str:
         problem = f"there is no suite {suite!r}, and no module of this name in the current directory or installed"
         raise BadField("env", problem, f"suites are {', '.join(SUITES)}")
     if colon and not installed(suite):
-        raise _missing(env, suite)
+        raise _missing(env, f"the package {SUITES[suite].package}", suite)
     if colon and SUITES[suite].of_modules and ":" in name:
         return env
     name = name if colon else env
@@ -143,19 +143,19 @@ def resolve(env: str) -> str:
             return f"{candidate}:{name}"
     for candidate, listed in LISTED.items():
         if not colon and name in listed:
-            raise _missing(env, candidate)
+            raise _missing(env, f"the package {SUITES[candidate].package}", candidate)
     if "gym" in suites and name in registry() and (extra := family(name)) in missing_extras():
-        raise BadField("env", f"{env} needs packages that are not installed: pip install 'shoal[{extra}]'")
-    if name.startswith("ALE/") and importlib.util.find_spec("ale_py") is None:
-        raise BadField("env", f"{env} needs the package ale-py: pip install 'shoal[atari]'")
+        raise _missing(env, "packages that are not installed", extra)
+    if name.startswith("ALE/") and "atari" in missing_extras():
+        raise _missing(env, "the package ale-py", "atari")
     bare = {n: f"{s}:{n}" for s in reversed(suites) for n in names(s)}
     near = nearest(name, bare)
     hint = f"did you mean {' or '.join(bare[n] for n in near)}?" if near else "`shoal envs` lists what is installed"
     raise BadField("env", f"{env!r} does not exist", hint)
 
 
-def _missing(env: str, suite: str) -> BadField:
-    return BadField("env", f"{env} needs the package {SUITES[suite].package}: pip install 'shoal[{suite}]'")
+def _missing(env: str, needed: str, extra: str) -> BadField:
+    return BadField("env", f"{env} needs {needed}: pip install 'shoal[{extra}]'")
 
 
 def make(env: str, options: dict[str, Any]) -> Environment:

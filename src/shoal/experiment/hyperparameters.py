@@ -41,7 +41,7 @@ def with_numbers(e: Experiment, method: Method, kind: Kind) -> tuple[Experiment,
             for number in numbers:
                 if number is not None:
                     check_limits(agent, f"space.{x}.{end}", x, number)
-    if getattr(method, "first_values", "range") != "range":
+    if method.first_values != "range":
         begins = {x: float(nearest(r, np.array(known[x]))) for x, r in space.items()}
         space = {x: replace(r, start=begins[x]) if r.start is None else r for x, r in space.items()}
     given = agent.hyper._asdict() | e.hyper

@@ -109,8 +109,7 @@ def make_plan(experiment: Experiment, processes: int = 1) -> Plan:
         e, space = with_numbers(e, method, kind)
         sizes = method.sizes(e.population, e.generations)
         refuse(OF_SIZES, e, sizes)
-        halves = getattr(method, "first_values", "range") == "half"
-        evolver = outliving(method.evolver(space, e.hyper, e.generations), sizes, halves)
+        evolver = outliving(method.evolver(space, e.hyper, e.generations), sizes, method.first_values == "half")
         check_knobs(e, kind, evolver)
         interval = kind.interval(e.interval, e.generations, e.population)
     except BaseException:

@@ -22,8 +22,7 @@ AGENTS = {name: f"shoal.agents.{name}:{name}" for name in ("ppo", "td3", "sac", 
 class Method(ABC):
     """A learner and an evolver that go together. Subclasses are frozen dataclasses, and say what is different from here: the
     members live on, each learns for itself, and all have the same hyperparameters. Their fields are their options in a file:
-    `method: {name: es, optimiser: sgd}`. Where they have `select` or `explore`, these name a selector and an explorer; where
-    they have `first_values`, other than `range`, ranges get the usual value as their `start`.
+    `method: {name: es, optimiser: sgd}`. Where they have `select` or `explore`, these name a selector and an explorer.
 
     What a run knows of a method:
 
@@ -35,6 +34,7 @@ class Method(ABC):
     chosen: hyperparameters that it sets by itself, each with the option that says how
     tells: the metrics that its decisions record, each with what it is in plain words, for the report
     memory: replay memory of a child: its own, or a copy of its parent's
+    first_values: where members begin; other than with `range`, ranges get the usual value as their `start`
     """
 
     title: ClassVar[str] = ""
@@ -45,6 +45,7 @@ class Method(ABC):
     chosen: ClassVar[dict[str, str]] = {}
     tells: ClassVar[dict[str, str]] = {}
     memory = "own"
+    first_values = "range"
 
     @property
     def trainers(self) -> bool:

@@ -19,7 +19,7 @@ from rich.text import Text
 from shoal.core.interrupts import SIGNALS
 from shoal.experiment.experiment import Experiment
 from shoal.records.recorder import Recorder
-from shoal.records.screen import Screen, styled
+from shoal.records.screen import Screen, plain_table, styled
 
 if TYPE_CHECKING:
     from shoal.records.generation import Generation, Rows
@@ -127,7 +127,7 @@ class Display(Recorder):
             self._live.stop()
 
     def view(self) -> Group:
-        table = Table(box=None, pad_edge=False, header_style="dim")
+        table = plain_table()
         for name in self._headings():
             if name == "copies":
                 table.add_column("child ← parent", ratio=1, overflow="ellipsis", no_wrap=True)

@@ -58,6 +58,11 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return list(each_line(path))
 
 
+def last_line(path: Path) -> dict[str, Any]:
+    """The last object of a JSONL file; empty where there is none."""
+    return next(reversed(read_lines(path)), {})
+
+
 def each_line(path: Path) -> Iterator[dict[str, Any]]:
     """The objects of a JSONL file, one after another; a missing file is empty, and a half-written line is skipped."""
     with suppress(*MISSING), open_file(path) as file:

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from shoal.core.visible import speakable, visible
@@ -45,6 +46,11 @@ class Output(Screen):
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
         if not self.stderr:
             Output(stderr=True).print("shoal: nobody reads the output any more; the run goes on")
+
+
+def plain_table(*heads: str, **options: Any) -> Table:
+    """A table without lines."""
+    return Table(*heads, box=None, pad_edge=False, header_style="dim", **options)
 
 
 def styled(*parts: str | tuple[str, str]) -> Text:

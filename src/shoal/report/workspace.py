@@ -17,7 +17,7 @@ from shoal.core.errors import BadInput
 from shoal.core.interrupts import interruptible
 from shoal.core.visible import visible
 from shoal.records.jsonl import read_lines
-from shoal.records.screen import Screen, styled
+from shoal.records.screen import Screen, plain_table, styled
 from shoal.report.figures import PHASES
 from shoal.report.generalisation import PURPOSES
 from shoal.report.lineage import count, inner, number, tabulate
@@ -80,7 +80,7 @@ def watch_workspace(path: Path, console: Screen) -> None:
 
 
 def view(path: Path) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim", title=str(path), title_justify="left")
+    table = plain_table(title=str(path), title_justify="left")
     for name in ("worker", "generation", "best", "median", "worst", "copies", "of others", "steps/s", "state"):
         table.add_column(name, justify="left" if name in ("worker", "state") else "right", no_wrap=True)
     for run in workers(path):

@@ -31,7 +31,7 @@ from shoal.experiment.rules import check
 from shoal.experiment.trust import open_run
 from shoal.members.rollouts.episodes import statistics, with_interval
 from shoal.records.generation import Generation
-from shoal.records.jsonl import read_lines
+from shoal.records.jsonl import last_line
 from shoal.records.recorder import Recorder, Start
 from shoal.run.control import Control
 from shoal.run.provenance import FILE
@@ -172,7 +172,7 @@ def _to_the_end(c: Context, state: State) -> Result:
 def _generations(c: Context, state: State, saver: ThreadPoolExecutor) -> dict[str, Any]:
     """The loop, and what result.json says of it."""
     saving: Future | None = None
-    made_by: dict[str, Any] = next(reversed(read_lines(c.files.path / FILE)), {})
+    made_by = last_line(c.files.path / FILE)
     held, written = list[Generation](), -math.inf  # those that are not written yet; when the last ones were
     for recorder in c.control.recorders:
         recorder.start(Start(c.plan, c.devices, c.files.path, state.done, c.control.note, made_by))

@@ -25,7 +25,7 @@ from shoal.experiment.experiment import Experiment
 from shoal.experiment.plan import Plan, make_plan
 from shoal.members.devices import prepare
 from shoal.members.shard import Shard
-from shoal.records.jsonl import read_lines
+from shoal.records.jsonl import last_line
 from shoal.records.recorder import about_method
 from shoal.run.champion import champion_told
 from shoal.run.checkpoint import to_host
@@ -200,8 +200,8 @@ def restore(c: Context, trusted: bool) -> State:
     c.processes.check_past(state.done, c.shard.uid)
     c.processes.exchange.broadcast("read")
     if c.leading:
-        earlier, now = read_lines(c.files.path / FILE), provenance(c.plan, c.devices, state.done, trusted)
-        if earlier and (changed := changes(earlier[-1], now)):
+        earlier, now = last_line(c.files.path / FILE), provenance(c.plan, c.devices, state.done, trusted)
+        if changed := changes(earlier, now):
             c.control.note(f"since the run was last at work this has changed, by which results may differ: {changed}")
         try:
             c.files.reopen(c.experiment, about_method(c.plan), state.done, state.champion, c.plan.kind.spec)
