@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from shoal.core.errors import BadField, BadInput
-from shoal.core.evolution import ChampionSoFar, Contenders, Seed
+from shoal.core.evolution import ChampionSoFar
 from shoal.core.interrupts import Failed, Interrupted, on_signal
-from shoal.core.keys import derive
 from shoal.core.yaml_text import plain
 from shoal.distributed.processes import Processes
 from shoal.distributed.synchronous import Evolved, KnownMembers
@@ -29,13 +28,13 @@ from shoal.experiment.files import blame, load
 from shoal.experiment.registry import method
 from shoal.experiment.rules import check
 from shoal.experiment.trust import open_run
-from shoal.members.rollouts.episodes import statistics, with_interval
 from shoal.records.generation import Generation
 from shoal.records.jsonl import last_line
 from shoal.records.recorder import Recorder, Start
 from shoal.run.control import Control
+from shoal.run.last_test import last_test
 from shoal.run.provenance import FILE
-from shoal.run.result import Result, summarise
+from shoal.run.result import Result
 from shoal.run.rundir import Totals
 from shoal.run.start import Context, State, begin, enter, restore, to_save
 
@@ -195,7 +194,7 @@ def _generations(c: Context, state: State, saver: ThreadPoolExecutor) -> dict[st
         if saving is not None:
             _wait(c, saving)  # an interrupted run can be resumed from it, so a failure to write it matters more
         c.files.record(held)
-    summary = _test_champion(c, state) | {"provenance": made_by}
+    summary = last_test(c, state) | {"provenance": made_by}
     if c.leading:
         c.files.write("result.json", json.dumps(plain(summary), indent=1, allow_nan=False))
     c.processes.exchange.broadcast("done")
@@ -204,21 +203,21 @@ def _generations(c: Context, state: State, saver: ThreadPoolExecutor) -> dict[st
 
 def _live(c: Context, state: State, generation: int) -> tuple[State, KnownMembers, Evolved, Generation]:
     """One generation of all members: train, evaluate, share, decide, apply; and what there is to record of it."""
-    times = [(time.perf_counter(), c.compile_seconds)]
+    times = [c.clock]
     c.control.iterations = c.plan.length(generation)
     c.control.enter(generation, "train")
     c.control.attend()  # before anything is compiled
     metrics = c.shard.train(generation, c.plan.length(generation), c.control.chunk)
-    times.append((time.perf_counter(), c.compile_seconds))
+    times.append(c.clock)
     c.control.enter(generation, "evaluate")
     metrics |= c.shard.evaluate(generation)
-    times.append((time.perf_counter(), c.compile_seconds))
+    times.append(c.clock)
     c.control.enter(generation, "evolve")
     shared = c.members.share(metrics, c.control.stop)
     new = state.contenders.joined_by(shared.cards)
     decide = partial(c.plan.evolver.decide, c.key(generation, "decide"), state.evolution)
     evolved = c.members.evolve(shared, decide, new)
-    times.append((time.perf_counter(), c.compile_seconds))
+    times.append(c.clock)
     c.control.last_seconds, c.control.last_generation = times[1][0] - times[0][0], times[-1][0] - times[0][0]
     contenders = state.contenders
     if new is not None:
@@ -258,7 +257,7 @@ def _event(
         evaluation_steps=state.evaluation_steps,
         champion=state.champion,
         timing={
-            "seconds": _elapsed(c, state),
+            "seconds": c.elapsed(state),
             "compile": float(compiling.sum()),
             **phases,
             "steps_per_second": steps / whole.sum(),
@@ -289,7 +288,7 @@ def _save(
     parts = to_save(c, state) if due else {}
     if due and c.leading:
         contenders = [one.about() for one in state.contenders.best]
-        manifest = asdict(Totals(_elapsed(c, state), state.steps, contenders))
+        manifest = asdict(Totals(c.elapsed(state), state.steps, contenders))
     all_parts, champion = 1 + c.plan.shards, state.champion if c.leading else None
 
     def write() -> None:
@@ -308,52 +307,3 @@ def _wait(c: Context, saving: Future) -> None:
             c.control.attend()
         time.sleep(0.0005)
     saving.result()
-
-
-def _test_champion(c: Context, state: State) -> dict[str, Any]:
-    """A play-off finds the champion, which plays fresh episodes; then everything that result.json holds."""
-    champion = state.champion
-    shared = c.members.share({}, False)
-    tested: dict[str, Any] = {}
-    if champion.learned is not None and c.leading:
-        c.control.enter(state.done - 1, "champion")
-        champion, played = _play_off(c, state.contenders)
-        tested = played | _tested(c, champion)
-        c.files.save(state.done - 1, {}, None, 0, champion, c.plan.kind.spec)
-    totals = state.steps, shared.evaluation_steps, _elapsed(c, state), c.compile_seconds
-    return summarise(c.plan, shared.cards, champion, state.done, tested, *totals)
-
-
-def _play_off(c: Context, contenders: Contenders) -> tuple[ChampionSoFar, dict[str, Any]]:
-    """The one that does best on new episodes, the same for all, and what result.json says of them: what the fittest of many
-    measurements returned was partly luck. Of equal ones the fittest."""
-    best, e = contenders.best, c.experiment
-    if len(best) == 1:
-        return best[0], {}
-    key, levels = derive((e.seed,), "play-off"), "test" if e.levels is None else e.fitness.levels
-    share = (
-        1 if c.plan.kind.drawn else len(best)
-    )  # a search compiles its test for so many episodes, and plays them at once
-    episodes = -(-e.final_episodes // share)
-    played = [statistics(c.shard.test(x.learned, x.hyper, key, episodes, levels)) for x in best]
-    means = [-np.inf if told["mean"] is None else told["mean"] for told in played]
-    first = int(np.argmax(means))
-    return best[first], {"play_off": {"contenders": len(best), **played[first]}}
-
-
-def _tested(c: Context, champion: ChampionSoFar) -> dict[str, Any]:
-    """What result.json says of the champion's new episodes; where there are levels, of those of each purpose."""
-    e, key = c.experiment, derive((c.experiment.seed,), "champion")
-
-    def play(key: Seed, levels: str) -> dict[str, Any]:
-        return statistics(c.shard.test(champion.learned, champion.hyper, key, e.final_episodes, levels))
-
-    if e.levels is None:
-        return {"evaluation": play(key, "test")}
-    levels = {name: with_interval(play(derive(key, name), name)) for name in e.levels.spans()}
-    return {"evaluation": levels["test"], "levels": levels}
-
-
-def _elapsed(c: Context, state: State) -> float:
-    """Seconds of this run, those before it was resumed included."""
-    return time.perf_counter() - c.began + state.earlier

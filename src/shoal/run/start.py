@@ -68,7 +68,17 @@ class Context:
 
     @property
     def compile_seconds(self) -> float:
+        """Of all shards so far."""
         return self.compiled + self.shard.compile_seconds
+
+    @property
+    def clock(self) -> tuple[float, float]:
+        """Seconds that have passed, and those of compiling among them."""
+        return time.perf_counter(), self.compile_seconds
+
+    def elapsed(self, state: State) -> float:
+        """Seconds of this run, those before it was resumed included."""
+        return time.perf_counter() - self.began + state.earlier
 
     def outlive(self, generation: int) -> None:
         """Go on with the members of a generation alone, which are the first of those that there are, and as they are."""
