@@ -355,7 +355,7 @@ def test_killed_again_and_again_it_ends_as_if_nobody_had(tmp_path: Path) -> None
     """Three processes are killed, each in the midst of a run; then two are at work, one of which is stopped by Ctrl-C."""
     path = file(
         tmp_path,
-        base=SETTINGS | {"generations": 30, "checkpoint": {"keep": 100}},
+        base=SETTINGS | {"generations": 100, "checkpoint": {"every": 1, "keep": 200}},
         arms=ARMS | {"keep": {"method": {"name": "pbt", "explore": "keep"}}},
     )
     conduct(path, tmp_path / "whole", Output(), quiet=True)
