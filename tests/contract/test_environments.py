@@ -28,6 +28,7 @@ from shoal.environments.device import DeviceEnvironment, auto_reset, with_values
 from shoal.environments.host import HostEnvironment
 from shoal.environments.registry import Environment
 from shoal.environments.spaces import to_bounds
+from shoal.experiment.registry import objective
 
 PROBES = "support.probes:"
 DEVICE = [
@@ -411,6 +412,13 @@ def test_objective_that_is_a_function(score):
         step, told = vector.step(np.zeros((3, 2), np.int32))
         seen.append(told(step.terminated))
     assert sorted(x for row in seen for x in row if not np.isnan(x)) == sorted([10, 20, 40, 30.5])
+    vector.close()
+
+
+def test_objective_of_which_less_is_better(score):
+    vector = score.open(1, objective("score.points", "minimise"))
+    vector.reset([1])
+    assert vector.step(np.zeros((1, 2), np.int32))[1](np.ones(1, bool)).tolist() == [-10]
     vector.close()
 
 

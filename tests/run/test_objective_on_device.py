@@ -48,13 +48,19 @@ def weighed(info: Any) -> Any:
     return info["way"]["height"] * 10 + info["way"]["steps"]
 
 
-OBJECTIVES = [(None, 5.0), ("way.height", 1.25), ("way.steps", 5.0), (weighed, 17.5)]
+OBJECTIVES = [
+    ({}, 5.0),
+    ({"objective": "way.height"}, 1.25),
+    ({"objective": "way.steps"}, 5.0),
+    ({"objective": weighed}, 17.5),
+    ({"objective": weighed, "direction": "minimise"}, -17.5),
+]
 
 
-@pytest.mark.parametrize(("objective", "expected"), others_slow(OBJECTIVES, ("way.height", 1.25)))
-def test_members_and_champion_are_measured_by_it(tmp_path: Path, objective: Any, expected: float) -> None:
+@pytest.mark.parametrize(("measured", "expected"), others_slow(OBJECTIVES, ({"objective": "way.height"}, 1.25)))
+def test_members_and_champion_are_measured_by_it(tmp_path: Path, measured: Any, expected: float) -> None:
     """In the environment as it is, whatever slope members train on."""
-    fitness = Fitness(episodes=3, objective=objective)
+    fitness = Fitness(episodes=3, **measured)
     result = train(
         tiny(env=climb, fitness=fitness, space={"env.slope": [2, 3]}, generations=2, run_dir=tmp_path / "run")
     )
@@ -78,6 +84,8 @@ def test_an_evolution_strategy_climbs_by_it(tmp_path: Path) -> None:
         Fitness(objective="pair"),
         Fitness(objective=lambda info: info["nothing"]),
         Fitness(objective="way.height", source="training"),
+        Fitness(direction="minimise"),
+        Fitness(objective="way.hight", direction="minimise"),
     ],
 )
 def test_what_cannot_be(fitness: Fitness, said: Said) -> None:

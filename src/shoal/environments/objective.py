@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,16 @@ from shoal.core.user_code import blamed
 
 Objective = str | Callable[[dict[str, Any]], float] | None
 Told = Callable[[np.ndarray], np.ndarray]  # (copies, bool [n]) -> their objective [n], NaN elsewhere
+
+
+@dataclass(frozen=True)
+class Minimised:
+    """An objective of which less is better: fitness, which is always maximised, is its negative."""
+
+    objective: str | Callable[[dict[str, Any]], float]
+
+    def __call__(self, info: Mapping[str, Any]) -> Any:
+        return 0.0 - in_info(self.objective, info)
 
 
 def teller(objective: Objective, info_of: Callable[[int], dict[str, Any]]) -> Told | None:

@@ -32,6 +32,8 @@ class Fitness:
     objective: Any = None
     """a dotted key into the info of an episode's last step, or module:function of it; used instead of the return; on the
     device, brax and Playground have an info: their metrics"""
+    direction: Literal["maximise", "minimise"] = "maximise"
+    """minimise: less of the objective is better, and fitness is its negative"""
     step_limit: int = 100_000
     """steps after which an evaluation stops, for environments that never end"""
     levels: Literal["validation", "train"] = "validation"

@@ -96,7 +96,7 @@ def make_environment(experiment: Experiment) -> tuple[Experiment, Environment]:
         raise BadField("env", f"{env} gives a {kind}", wanted)
     name = experiment.env_name
     environment = guarded(environment, name)
-    wanted = objective(experiment.fitness.objective)
+    wanted = objective(experiment.fitness.objective, experiment.fitness.direction)
     if wanted is not None and isinstance(environment, DeviceEnvironment):
         _check_objective(wanted, experiment.fitness.source, environment, name)
     if isinstance(environment, DeviceEnvironment):
@@ -126,7 +126,8 @@ def measurement_of(e: Experiment) -> Measurement:
     f, levels = e.fitness, {} if e.levels is None else e.levels.spans()
     assert f.episodes is not None, "a plan says how many"
     greedy = f.actions == "greedy"
-    return Measurement(f.source, f.episodes, greedy, f.step_limit, objective(f.objective), levels, f.levels)
+    wanted = objective(f.objective, f.direction)
+    return Measurement(f.source, f.episodes, greedy, f.step_limit, wanted, levels, f.levels)
 
 
 def make_learner(experiment: Experiment, spec: Spec, method: Method) -> tuple[Experiment, Learner | SearchLearner]:

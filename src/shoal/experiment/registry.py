@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import MISSING, fields, is_dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from shoal.core.errors import BadField, unknown
 from shoal.core.schema import as_given, build
 from shoal.core.user_code import call_own, import_from
-from shoal.environments.objective import Objective
+from shoal.environments.objective import Minimised, Objective
 from shoal.methods import METHODS
 from shoal.methods.explore import EXPLORERS
 from shoal.methods.method import Method
@@ -95,13 +95,15 @@ def _fits(made: Any, kind: str) -> bool:
     return True
 
 
-def objective(value: Any) -> Objective:
+def objective(value: Any, direction: Literal["maximise", "minimise"]) -> Objective:
     """What an episode is worth instead of its return: a dotted key into its last info, or a function of that."""
-    if value is None or callable(value) or (isinstance(value, str) and ":" not in value):
-        return value
-    if isinstance(value, str) and callable(found := import_object(value, "fitness.objective")):
-        return found
-    raise BadField("fitness.objective", "write a dotted key, or module:function", value=f"{value!r}")
+    if value is None:
+        return None
+    if isinstance(value, str) and ":" in value:
+        value = import_object(value, "fitness.objective")
+    if not callable(value) and not isinstance(value, str):
+        raise BadField("fitness.objective", "write a dotted key, or module:function", value=f"{value!r}")
+    return value if direction == "maximise" else Minimised(value)
 
 
 def import_object(name: str, what: str) -> Any:

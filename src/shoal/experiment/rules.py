@@ -113,6 +113,11 @@ RULES = (
         "method {e.method_name} tunes nothing",
         "give hyperparameters fixed values under hyper",
     ),
+    _beside(
+        "fitness.direction",
+        "fitness.objective; returns are always maximised",
+        lambda e: e.fitness.objective is not None,
+    ),
     _beside("python", "trainers, such as agent: sb3:PPO", _trained),
     _beside("processes", "trainers, such as agent: sb3:PPO", _trained),
     Rule(
