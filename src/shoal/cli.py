@@ -280,7 +280,10 @@ def envs(
     pattern: Annotated[
         str,
         Positional,
-        flag("[PATTERN]", "only ids that contain this; of a whole id, what agents see and its knobs too"),
+        flag(
+            "[PATTERN]",
+            "only ids that contain this; of a whole id, or module:name of one's own, what agents see and its knobs",
+        ),
     ] = "",
 ) -> int:
     """List the environments that are installed; of one, what agents see of it, and its numbers that can be tuned."""

@@ -400,9 +400,20 @@ def test_envs() -> None:
 
 
 def test_envs_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "meadow.py").write_text("")
+    """What agents see of it, and the numbers with which it can be tuned; what is wrong with it in one line."""
+    (tmp_path / "meadow.py").write_text(
+        "from gymnasium.envs.classic_control import PendulumEnv\n\n\n"
+        "class Swing(PendulumEnv):\n    pass\n\n\ndef stone():\n    return 3\n"
+    )
     monkeypatch.chdir(tmp_path)
-    assert "meadow:Grass is your own: shoal doctor --env meadow:Grass" in shoal("envs", "meadow:Grass").err
+    told = shoal("envs", "meadow:Swing").out
+    assert (
+        told.startswith("meadow:Swing shows (3,) float32\nmeadow:Swing can be tuned by these")
+        and "\n  env.g: 10\n" in told
+    )
+    for name, problem in (("Grass", "cannot be imported"), ("stone", "meadow:stone gives a int; it must give")):
+        wrong = shoal("envs", f"meadow:{name}")
+        assert wrong.code == 2 and problem in wrong.err and wrong.err.count("\n") == 1
 
 
 def test_envs_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ import jax
 from jax.tree_util import keystr, tree_leaves_with_path
 from rich.columns import Columns
 
-from shoal.core.errors import BadInput
 from shoal.core.knobs import PREFIX
 from shoal.core.spec import told
 from shoal.environments import registry
@@ -17,7 +16,7 @@ from shoal.records.screen import Screen, styled
 
 
 def tell(pattern: str, screen: Screen) -> None:
-    """List the installed environments whose ids contain this; describe those that it is the whole id of."""
+    """List the installed environments whose ids contain this; describe the one that it is the whole id of, or one's own."""
     whole, some = False, False
     for suite, about in registry.SUITES.items():
         found = [name for name in registry.names(suite) if pattern.lower() in f"{suite}:{name}".lower()]
@@ -36,9 +35,7 @@ def tell(pattern: str, screen: Screen) -> None:
         if not pattern:
             for extra in about.missing_extras():
                 screen.print(styled((f"{suite}, {extra}", "bold"), f" is not installed: pip install 'shoal[{extra}]'"))
-    if not some:
-        raise BadInput(f"{registry.resolve(pattern)} is your own: shoal doctor --env {pattern} tells of it")
-    if whole:
+    if whole or not some:
         full = registry.resolve(pattern)
         screen.print(*described(full, registry.make(full, {})), sep="\n")
 

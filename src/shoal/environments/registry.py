@@ -167,15 +167,18 @@ def make(env: str, options: dict[str, Any]) -> Environment:
     return made_by(factory, call_own("env_options", env, factory, **options), env, options)
 
 
-def made_by(factory: Callable, made: Any, env: str, options: dict[str, Any]) -> Any:
+def made_by(factory: Callable, made: Any, env: str, options: dict[str, Any]) -> Environment:
     """The environment of the user's own that a factory has made with these options.
 
     One of gymnasium is opened as its suite would. The arguments of a device environment that are no whole numbers are its
-    knobs, unless it says itself which it has.
+    knobs, unless it says itself which it has. Raises BadInput.
     """
     if "gymnasium" in sys.modules and isinstance(made, sys.modules["gymnasium"].Env):
         call_own("env", env, made.close)
         return own_gymnasium_environment(factory, env, options)
+    if not isinstance(made, (DeviceEnvironment, HostEnvironment)):
+        wanted = "it must give a DeviceEnvironment, a HostEnvironment, or an environment of gymnasium"
+        raise BadField("env", f"{env} gives a {type(made).__name__}", wanted)
     if not isinstance(made, DeviceEnvironment) or made.with_knobs is not None:
         return made
     with suppress(ValueError):  # a function without a signature, such as some of Python's own

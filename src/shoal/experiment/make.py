@@ -90,10 +90,6 @@ def make_environment(experiment: Experiment) -> tuple[Experiment, Environment]:
     else:
         experiment = replace(experiment, env=environments.resolve(env))
         environment = environments.make(experiment.env, experiment.env_options)
-    if not isinstance(environment, (DeviceEnvironment, HostEnvironment)):
-        kind = type(environment).__name__
-        wanted = "it must give a DeviceEnvironment, a HostEnvironment, or an environment of gymnasium"
-        raise BadField("env", f"{env} gives a {kind}", wanted)
     name = experiment.env_name
     environment = guarded(environment, name)
     wanted = objective(experiment.fitness.objective, experiment.fitness.direction)
