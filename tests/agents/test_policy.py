@@ -207,6 +207,9 @@ def test_observations_that_are_not_finite_leave_statistics_alone():
     "settings",
     [
         {"network": "mpl"},
+        {"network": {"name": "mlp", "width": 3}},
+        {"network": {"width": 3}},
+        {"network": {"name": "shoal.rl.networks:MLP", "width": 3}},
         {"network": "nature_cnn"},
         {"activation": "rely"},
         {"layers": (4, 0)},

@@ -11,6 +11,8 @@ from support.ppo_reference import HYPER, SPACES, B, Reference, T, assert_alike, 
 from shoal.agents.ppo import ppo
 from shoal.core.errors import BadInput
 from shoal.core.spec import Spec
+from shoal.experiment.experiment import Experiment
+from shoal.experiment.files import to_dict
 from shoal.rl.networks import Features
 
 CASES = [("discrete", True, True), ("discrete", False, False), ("continuous", True, False)]
@@ -164,6 +166,20 @@ def test_a_shared_network_learns_from_both_losses():
         steps[shared] = [flat(x) for x in moments["networks"]]  # Adam's first moment: a tenth of the gradient
     np.testing.assert_allclose(steps[True][0], np.sum(steps[False], 0), rtol=1e-4, atol=1e-6)
     assert (np.abs(steps[False]) > 1e-4).any(1).all()
+
+
+def wide(spec: Spec, width: int) -> nn.Module:
+    return nn.Sequential([nn.Dense(width)])
+
+
+def test_a_network_of_ones_own_gets_its_arguments():
+    """From Python the function, and from a file where it is; the experiment that a run keeps names it, too."""
+    for name in (wide, f"{__name__}:wide"):
+        agent = ppo(Spec((2,), "float32", SPACES["discrete"]), network={"name": name, "width": 5})
+        params = agent.init(jax.random.key(0), agent.hyper).learned.params
+        assert [x.shape for x in jax.tree.leaves(params["networks"])] == [(5,), (2, 5)]
+    kept = to_dict(Experiment(config={"network": {"name": wide, "width": 5}}))
+    assert kept["config"]["network"] == {"name": f"{__name__}:wide", "width": 5}
 
 
 def test_unfitting_minibatches(said):

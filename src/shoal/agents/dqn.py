@@ -46,7 +46,7 @@ class Config(OffPolicy):
 
     network: Any = "mlp"
     """what comes before the hidden layers: mlp (nothing), minatar, nature_cnn or impala (convolutions over an image), or
-    module:factory of your own"""
+    module:factory of your own; {name: module:factory, ...} gives it arguments"""
     batch: int = 64
     """transitions per update"""
     double: bool = True

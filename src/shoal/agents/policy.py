@@ -36,7 +36,7 @@ class Config:
 
     network: Any = "mlp"
     """what comes before the hidden layers: mlp (nothing), minatar, nature_cnn or impala (convolutions over an image), or
-    module:factory of your own"""
+    module:factory of your own; {name: module:factory, ...} gives it arguments"""
     layers: tuple[int, ...] = (64, 64)
     """widths of the hidden layers"""
     activation: str = "tanh"

@@ -38,6 +38,7 @@ from shoal.rl.batching import in_parts, per_member
 from shoal.rl.frames import of_rollout, stack, stacked, stacking
 from shoal.rl.normalize import Statistics, empty, running_returns, take_in
 from shoal.rl.observations import no_statistics, take_in_all
+from shoal.rl.penalty import make_penalty
 from shoal.rl.steps import bounded, usable, without
 
 if TYPE_CHECKING:
@@ -65,6 +66,9 @@ class Config(NetworkConfig):
     """zero mean and unit variance of the advantages of each minibatch"""
     clip_values: bool = False
     """keep the critic's new values within the clip range of the old ones"""
+    penalty: Any = None
+    """module:function of a batch and the distribution of its actions: a number for each step, whose mean is added to
+    the loss"""
 
 
 class Hyper(NamedTuple):
@@ -124,7 +128,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
     """
     config = build(Config, settings, "config.")
     check_least(1, config, "environments", "rollout", "minibatches", within="config.")
-    networks = ActorCritic(stacked(spec, config.frame_stack), config)
+    networks, penalty = ActorCritic(stacked(spec, config.frame_stack), config), make_penalty(config.penalty)
     steps = config.rollout * config.environments
     rows = config.environments if config.recurrent else steps  # which minibatches divide among them
     if rows % config.minibatches:
@@ -200,7 +204,11 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
             "policy/kl": mean(ratio - 1 - log_ratio),  # the low-variance estimator of KL(old, new)
             "policy/clipped": mean((jnp.abs(ratio - 1) > hyper.clip_range).astype(jnp.float32)),
         }
-        return policy_loss + hyper.value_coefficient * value_loss - hyper.entropy_coefficient * entropy, metrics
+        total = policy_loss + hyper.value_coefficient * value_loss - hyper.entropy_coefficient * entropy
+        if penalty is not None:
+            metrics["loss/penalty"] = mean(penalty(batch, distribution, value))
+            total += metrics["loss/penalty"]
+        return total, metrics
 
     @per_member
     def improve(

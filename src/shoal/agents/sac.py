@@ -27,6 +27,7 @@ from shoal.core.types import Agent, Member
 from shoal.rl import off_policy
 from shoal.rl.networks import SquashedNormal, held_within
 from shoal.rl.off_policy import ADAM, TwinConfig, Twins, descend, towards
+from shoal.rl.penalty import make_penalty
 
 if TYPE_CHECKING:
     from shoal.core.spec import Spec
@@ -40,6 +41,9 @@ class Config(TwinConfig):
 
     initial_temperature: float = 1.0
     """the temperature (alpha) before the first update"""
+    penalty: Any = None
+    """module:function of a batch and the distribution of the policy's actions in it, before their tanh: a number for each
+    step, whose mean is added to the policy's loss"""
 
 
 class Hyper(NamedTuple):
@@ -76,7 +80,7 @@ def sac(spec: Spec, **settings: Any) -> Agent:
     net = Twins(spec, config, "sac", outputs=2)
     if not config.initial_temperature > 0:
         raise BadField("config.initial_temperature", "must be above 0", value=config.initial_temperature)
-    values, size = net.values, spec.action.shape[0]
+    values, size, penalty = net.values, spec.action.shape[0], make_penalty(config.penalty)
 
     def policy(params: Any, obs: PyTree) -> SquashedNormal:
         mean, log_std = jnp.split(net.outputs(params, obs), 2, -1)
@@ -120,10 +124,12 @@ def sac(spec: Spec, **settings: Any) -> Agent:
             value = values(params, batch.obs, batch.action)
             return 0.5 * jnp.square(value - target[None]).mean(-1).sum(), value
 
-        def policy_loss(params: Any) -> tuple[jax.Array, jax.Array]:  # equation 9
-            action, log_prob = policy(params, batch.obs).sample_with_log_prob(now_key)
+        def policy_loss(params: Any) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:  # equation 9
+            distribution = policy(params, batch.obs)
+            action, log_prob = distribution.sample_with_log_prob(now_key)
             value = values(learned.critics, batch.obs, action).min(0)
-            return (temperature * log_prob - value).mean(), -log_prob.mean()
+            added = jnp.zeros(()) if penalty is None else penalty(batch, distribution, value).mean()
+            return (temperature * log_prob - value).mean() + added, (-log_prob.mean(), added)
 
         def temperature_loss(log_temperature: jax.Array) -> jax.Array:  # equation 18
             return jnp.exp(log_temperature) * (entropy + hyper.target_entropy_scale * size)
@@ -132,7 +138,7 @@ def sac(spec: Spec, **settings: Any) -> Agent:
         critics, critic_optimiser = descend(
             hyper.critic_learning_rate, gradient, learned.critics, learned.critic_optimiser
         )
-        (_, entropy), gradient = jax.value_and_grad(policy_loss, has_aux=True)(learned.policy)
+        (_, (entropy, added)), gradient = jax.value_and_grad(policy_loss, has_aux=True)(learned.policy)
         params, policy_optimiser = descend(
             hyper.policy_learning_rate, gradient, learned.policy, learned.policy_optimiser
         )
@@ -150,13 +156,14 @@ def sac(spec: Spec, **settings: Any) -> Agent:
             temperature_optimiser=temperature_optimiser,
             updates=learned.updates + 1,
         )
-        return learned, {
+        metrics = {
             "loss/critic": loss,
             "value/mean": value.mean(),
             "value/target": target.mean(),
             "policy/entropy": entropy,
             "policy/temperature": temperature,
         }
+        return learned, metrics if penalty is None else metrics | {"loss/penalty": added}
 
     weights = "policy", "critics", "target_critics"
     return off_policy.agent(config, Hyper(), init, act, greedy, improve, weights=weights, sees=net.sees)

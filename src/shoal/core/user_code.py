@@ -59,7 +59,7 @@ def call(field: str, what: str, function: Callable, /, *arguments: Any, **option
     try:
         inspect.signature(function).bind(*arguments, **options)
     except TypeError as error:
-        raise BadField(field, f"{what} does not take {options or 'no options'}: {error}") from error
+        raise BadField(field, f"{what} does not take {options or f'{len(arguments)} arguments'}: {error}") from error
     except ValueError:  # a function without a signature, such as some of Python's own
         pass
     return function(*arguments, **options)

@@ -142,7 +142,7 @@ def to_dict(experiment: Experiment) -> dict[str, Any]:
     """Plain data that `from_dict` takes back. Objects given in Python appear as module:name."""
     e = experiment
     named = {"env": e.env_name, "agent": e.agent_name, "method": in_short(e.method)}
-    named["config"] = {k: name_of(v) if callable(v) else v for k, v in e.config.items()}
+    named["config"] = _named(e.config)
     values = {k: as_given(v) if is_dataclass(v) else v for k, v in (as_given(e) | named).items() if v is not None}
     values["fitness"]["objective"] = name_of(e.fitness.objective)
     exchange = {"name": e.exchange.name} | _unusual(e.exchange)
@@ -150,6 +150,11 @@ def to_dict(experiment: Experiment) -> dict[str, Any]:
     if e.space is not None:
         values["space"] = {name: _unusual(r) for name, r in e.space.items()}
     return values
+
+
+def _named(values: dict[str, Any]) -> dict[str, Any]:
+    """The same, with names for functions, in mappings too."""
+    return {k: name_of(v) if callable(v) else _named(v) if isinstance(v, dict) else v for k, v in values.items()}
 
 
 def _unusual(made: Any) -> dict[str, Any]:

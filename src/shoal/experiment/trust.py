@@ -15,7 +15,7 @@ from shoal.trainers.recipe import ADAPTERS
 
 PLACES = (
     *("env", "agent", "method", "method.select", "method.explore"),
-    *("config.network", "config.imports", "config.policy_kwargs", "fitness.objective", "python"),
+    *("config.network", "config.penalty", "config.imports", "config.policy_kwargs", "fitness.objective", "python"),
 )
 
 COMPONENTS = ("agent", "method", "method.select", "method.explore")  # mappings whose `name` says what they are

@@ -28,7 +28,7 @@ class NetworkConfig(Views):
 
     network: Any = "mlp"
     """what comes before the hidden layers: mlp (nothing), minatar, nature_cnn or impala (convolutions over an image), or
-    module:factory of your own"""
+    module:factory of your own; {name: module:factory, ...} gives it arguments"""
     shared: bool = True
     """policy and critic have that network, and the LSTM after it, in common; false: one each"""
     recurrent: int = 0

@@ -96,9 +96,14 @@ def make_network(network: Any, spec: Spec, precision: Precision = "float32") -> 
     """What comes before the hidden layers: observations [..., *shape] -> [..., F]. Raises BadInput.
 
     network: a name in NETWORKS, module:factory, or the factory: it takes the spec and returns such a flax module, which
-    computes in what it likes. precision: of the others.
+    computes in what it likes; or a mapping of its `name` and what else it takes. precision: of the others.
     """
-    shape = spec.obs_shape
+    shape, options = spec.obs_shape, dict(network) if isinstance(network, dict) else {}
+    network = options.pop("name", None) if isinstance(network, dict) else network
+    if network in NETWORKS and options:
+        raise BadField(
+            "config.network", f"{network} takes no options, only module:factory of your own does", value=options
+        )
     if isinstance(network, str) and network in NETWORKS:
         if network in IMAGES:
             least = IMAGES[network].least
@@ -113,7 +118,7 @@ def make_network(network: Any, spec: Spec, precision: Precision = "float32") -> 
         raise BadField(
             "config.network", f"write {', '.join(NETWORKS)} or module:factory of your own", value=repr(network)
         )
-    made = call_own("config.network", "it", factory, spec)
+    made = call_own("config.network", "it", factory, spec, **options)
     if not isinstance(made, nn.Module):
         raise BadField("config.network", f"it gives a {type(made).__name__}", "it must give a flax.linen.Module")
     obs = jax.ShapeDtypeStruct((2, *shape), spec.obs_dtype)
