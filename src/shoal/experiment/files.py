@@ -78,12 +78,21 @@ def of_run(run: Path) -> Experiment:
 
 
 def _as_now(values: Any) -> Any:
-    """What the file of a run says, where options of the exchange stood beside it, as they once did."""
-    if not isinstance(values, dict) or not isinstance(name := values.get("exchange"), str):
+    """What the file of a run says. Once options of the exchange stood beside it, and pbt did not say where its members had
+    begun: anywhere."""
+    if not isinstance(values, dict):
         return values
-    options = {option: values[option] for option, owner in OF_EXCHANGE.items() if option in values and owner == name}
-    rest = {field: value for field, value in values.items() if field not in OF_EXCHANGE}
-    return rest | {"exchange": {"name": name} | options}
+    if isinstance(name := values.get("exchange"), str):
+        options = {
+            option: values[option] for option, owner in OF_EXCHANGE.items() if option in values and owner == name
+        }
+        values = {field: value for field, value in values.items() if field not in OF_EXCHANGE}
+        values["exchange"] = {"name": name} | options
+    method = values.get("method")
+    method = {"name": method} if isinstance(method, str) else method
+    if isinstance(method, dict) and method.get("name") == "pbt":
+        values = values | {"method": {"first_values": "range"} | method}
+    return values
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from shoal.environments.measurement import Measurement
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.hyperparameters import check_knobs, with_numbers
 from shoal.experiment.make import make_kind, measurement_of
+from shoal.experiment.registry import in_full
 from shoal.experiment.rules import LIMITS, OF_KIND, OF_SIZES, check, refuse
 from shoal.members.kind import Kind
 from shoal.members.shard import Setup
@@ -94,7 +95,10 @@ def make_plan(experiment: Experiment, processes: int = 1) -> Plan:
 
     processes: how many share the shards of one population.
     """
-    method = check(experiment)
+    named = check(experiment)
+    method = named.settled(experiment.population, experiment.space or {})
+    if filled := {option: value for option, value in vars(method).items() if value != getattr(named, option)}:
+        experiment = replace(experiment, method=in_full(experiment.method, "method") | filled)
     e, kind = make_kind(experiment, method)
     try:
         shards = _shards(e, kind, processes)

@@ -60,6 +60,10 @@ class Method(ABC):
     def fit(self, agent: Tunable, population: int) -> None:  # noqa: B027 (most fit all)
         """Raise BadInput where its options do not fit the agent or the population."""
 
+    def settled(self, population: int, space: dict[str, Range]) -> Method:
+        """The same with every option filled in that depends on the population, or on what is tuned."""
+        return self
+
     def learner(self, agent: Agent, population: int) -> Learner | SearchLearner:
         """The learner of the members. Where it is a SearchLearner, they are drawn anew around a mean in every generation."""
         from shoal.rl.independent import independent

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from shoal.core.errors import BadField, check_least
-from shoal.core.evolution import Cards, Decision, Explore, Init, PureEvolver, Range, Seed, Select
+from shoal.core.evolution import Cards, Decision, Explore, FirstValues, Init, PureEvolver, Range, Seed, Select
 from shoal.core.keys import derive
 from shoal.core.user_code import call_own
 from shoal.methods.seeds import Tuning
-from shoal.methods.survivors import Shrinking
+from shoal.methods.survivors import Shrinking, odd
 
 if TYPE_CHECKING:
     from shoal.core.types import Tunable
+
+MANY = 8  # members of which half are still a population
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,12 +83,31 @@ class Selecting(Copying):
 class Pbt(Selecting, Shrinking):
     """Population-based training: members copy better ones, and explore hyperparameters."""
 
+    first_values: FirstValues | None = None  # type: ignore[assignment]
+    """where members begin: range (anywhere in the range of each hyperparameter), usual (at its usual value) or half (half of
+    them there, which keep these values and copy nobody, while the others copy one another); by default half of 8 members and
+    more, where no range has a start, and range of fewer"""
+
     title: ClassVar[str] = "population-based training"
+
+    def settled(self, population: int, space: dict[str, Range]) -> Pbt:
+        if self.first_values is not None:
+            return self
+        started = any(r.start is not None for r in space.values())
+        return replace(self, first_values="half" if population >= MANY and not started else "range")
 
     def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> PureEvolver:
         def decide(key: Seed, state: Any, cards: Cards, mine: np.ndarray) -> tuple[Any, Decision]:
-            parents, explores = self.selected(key, cards, mine)
-            return state, Decision(parents, inherit(self.explore, key, cards, mine, parents, explores, space))
+            parents, hyper = mine.copy(), {name: x[mine] for name, x in cards.hyper.items()}
+            rows = np.flatnonzero(odd(cards.uid)) if self.first_values == "half" else np.arange(len(cards.uid))
+            here = np.isin(mine, rows)
+            if here.any():
+                some, own = cards.take(rows), np.searchsorted(rows, mine[here])
+                donors, explores = self.selected(key, some, own)
+                parents[here] = rows[donors]
+                for name, x in inherit(self.explore, key, some, own, donors, explores, space).items():
+                    hyper[name][here] = x
+            return state, Decision(parents, hyper)
 
         return PureEvolver(self.beginning(space, start), decide)
 

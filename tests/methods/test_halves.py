@@ -1,0 +1,90 @@
+"""PBT in one half of a population, while the other one keeps the usual values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from support.runs import rows, tiny
+
+from shoal.core.evolution import Cards, Range
+from shoal.experiment.files import of_run
+from shoal.experiment.plan import make_plan
+from shoal.methods.explore import KeepValues, Perturb
+from shoal.methods.pbt import Pbt
+from shoal.methods.select import Truncation, WinnerTakesAll
+from shoal.run.loop import train
+
+RANGES = {"learning_rate": Range(1e-5, 1e-2, "log")}
+USUAL = [0, 3, 5, 6]  # of eight: the uids with an even number of ones among their binary digits
+
+
+def at(fitness: list[float]) -> Cards:
+    n = np.zeros(len(fitness), np.int64)
+    hyper = {"learning_rate": np.geomspace(1e-5, 1e-2, len(n)).astype(np.float32)}
+    return Cards(np.arange(len(n)), n, n, np.array(fitness), n + 1.0, n + 8, hyper)
+
+
+def test_one_half_keeps_what_it_has_and_the_other_one_copies_within_itself() -> None:
+    """By hand: members 1, 2, 4 and 7 copy the best of them, and never member 0, which is the best of all."""
+    cards = at([9, 1, 2, 8, 3, 6, 7, 4])
+    method = Pbt(first_values="half", explore=KeepValues(), select=WinnerTakesAll())
+    decided = method.evolver(RANGES, {}, 4).decide((0, 0), (), cards, np.arange(8))[1]
+    assert decided.parents.tolist() == [0, 7, 7, 3, 7, 5, 6, 7]
+    np.testing.assert_array_equal(decided.hyper["learning_rate"], cards.hyper["learning_rate"][decided.parents])
+    some = method.evolver(RANGES, {}, 4).decide((0, 0), (), cards, np.array([6, 2, 0]))[1]
+    assert some.parents.tolist() == [6, 7, 0], "a process decides for its own members as all would"
+
+
+@pytest.mark.parametrize("generation", range(3))
+def test_whatever_becomes_of_the_others(generation: int) -> None:
+    """Even where a member there has diverged, or is the worst, it neither copies nor explores."""
+    evolver = Pbt(first_values="half", select=Truncation(), explore=Perturb()).evolver(RANGES, {}, 4)
+    cards = at([np.nan, 1, 2, -5, 3, 0, 7, 4])._replace(generation=np.full(8, generation))
+    decided = evolver.decide((0, generation), (), cards, np.arange(8))[1]
+    assert decided.parents[USUAL].tolist() == USUAL
+    np.testing.assert_array_equal(decided.hyper["learning_rate"][USUAL], cards.hyper["learning_rate"][USUAL])
+    assert (decided.parents != np.arange(8)).any(), "the others go on evolving"
+
+
+@pytest.mark.parametrize(
+    ("changes", "value"),
+    [
+        ({"population": 8}, "half"),
+        ({"population": 7}, "range"),
+        ({"population": 8, "space": {"learning_rate": {"low": 1e-5, "high": 1e-2, "start": 1e-3}}}, "range"),
+        ({"population": 2, "method": {"name": "pbt", "first_values": "half"}}, "half"),
+        ({"population": 8, "method": {"name": "pbt", "first_values": "usual"}}, "usual"),
+        ({"population": 8, "method": "pb2"}, "range"),
+        ({"population": 8, "method": "seeds"}, "range"),
+    ],
+    ids=str,
+)
+def test_where_members_begin_by_default(changes: dict[str, Any], value: str) -> None:
+    e = tiny(**{"space": {"learning_rate": [1e-5, 1e-2, "log"]}, "hyper": {}} | changes)
+    plan = make_plan(e)
+    assert plan.method.first_values == value
+    first = plan.evolver.init((0, 0), np.arange(e.population))[1]["learning_rate"]
+    there = 1e-3 if "start" in str(changes) else 3e-4
+    at_once = {"half": e.population // 2, "usual": e.population, "range": e.population * (there == 1e-3)}[value]
+    assert (first == np.float32(there)).sum() == at_once
+
+
+def test_a_run_says_which_it_was(tmp_path: Path) -> None:
+    train(tiny(tmp_path / "run", population=8, generations=3, space={"learning_rate": [1e-5, 1e-2, "log"]}, hyper={}))
+    assert of_run(tmp_path / "run").method["first_values"] == "half"
+    lines = rows(tmp_path / "run/lineage.jsonl")
+    usual = [row for row in lines if row["uid"] in USUAL]
+    assert {row["parent"] == row["uid"] for row in usual} == {True}
+    assert {np.float32(row["hyper"]["learning_rate"]) for row in usual} == {np.float32(3e-4)}
+    assert any(row["parent"] != row["uid"] for row in lines)
+
+
+@pytest.mark.parametrize("method", ["pbt", {"name": "pbt", "select": "keep"}])
+def test_a_run_of_before_goes_on_as_it_began(tmp_path: Path, method: Any) -> None:
+    """When `pbt` did not say it, members began anywhere."""
+    (tmp_path / "experiment.yaml").write_text(yaml.safe_dump({"method": method, "population": 8}))
+    assert make_plan(of_run(tmp_path)).method.first_values == "range"
