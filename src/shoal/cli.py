@@ -140,11 +140,16 @@ def export(
 def report(
     run: Annotated[Path, Positional, flag("RUN", "a run directory, a workspace, or a study")],
     watch: Annotated[bool, flag(None, "show the workers of a workspace as they go")] = False,
+    serve: Annotated[
+        bool, flag(None, "show the page in a browser on this machine, renewed as the run goes on")
+    ] = False,
+    port: Annotated[int, flag("N", "where it is served; 0: any port that is free")] = 0,
 ) -> int:
     """Write RUN/report.html: how the population learned, on one page that needs no network.
 
     Of a workspace that workers share, the page tells of all of them; of a study, which arm is better, and how sure that is.
     """
+    from shoal.commands.serve import serve as serve_page
     from shoal.report.page import write_report
     from shoal.report.workspace import watch_workspace
     from shoal.study.page import write_page
@@ -153,6 +158,8 @@ def report(
     if watch:
         watch_workspace(run, console())
     write = write_page if is_study(run) else write_report
+    if serve:
+        serve_page(run, write, port, console())
     console().print(f"open {in_shell(write(run))}", soft_wrap=True)
     return DONE
 
@@ -164,6 +171,23 @@ def runs(
     from shoal.commands.runs import tell
 
     tell(folder, console())
+    return DONE
+
+
+def compare(
+    runs: Annotated[tuple[Path, ...], Positional, flag("RUN ...", "run directories, or workspaces")],
+    out: Annotated[Path, flag("PATH", "where to write the page")] = Path("comparison.html"),
+) -> int:
+    """Write one page on several runs: their curves on the same axes, their champions, and what differs between them."""
+    from shoal.records.screen import plain_table
+    from shoal.report.comparison import write_comparison
+
+    heads, *rows = write_comparison(runs, out)
+    table = plain_table(*heads)
+    for row in rows:
+        table.add_row(*row)
+    console().print(table)
+    console().print(f"open {in_shell(out)}", soft_wrap=True)
     return DONE
 
 
@@ -337,7 +361,7 @@ def doctor(file: File = None, flags: Flags = NOTHING, set: Set = ()) -> int:
 
 COMMANDS: tuple[Command, ...] = (
     *(train, resume, evaluate, play, export, report, schedule, replay, study, import_, toy),
-    *(runs, experiments, init, envs, agents, doctor),
+    *(runs, compare, experiments, init, envs, agents, doctor),
 )
 
 

@@ -64,7 +64,7 @@ def newest(run: Path) -> int:
 def kill_at_work(command: Sequence[object], run: Path, folder: Path, draw: random.Random) -> None:
     """Start a command, and kill it with all it has started some time after its next checkpoint."""
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    before, end = newest(run), time.monotonic() + 90
+    before, end = newest(run), time.monotonic() + 180
     with subprocess.Popen([str(part) for part in command], **pipes, start_new_session=True) as process:
         while newest(run) <= before:
             assert process.poll() is None, process.communicate()
@@ -114,7 +114,7 @@ def test_workers_that_copy_one_another_are_killed(tmp_path: Path, capsys: pytest
     alive = {name: start(*command, name) for name in ("a", "b")}
     try:
         for name in "aba":
-            run, end = tmp_path / "workers" / name, time.monotonic() + 90
+            run, end = tmp_path / "workers" / name, time.monotonic() + 180
             before = newest(run)
             while newest(run) <= before + 1:
                 assert alive[name].poll() is None, alive[name].communicate()

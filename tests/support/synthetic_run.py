@@ -92,7 +92,11 @@ def write_run(
                 "generation": generation,
                 "steps": (generation + 1) * interval * population,
                 "evaluation_steps": (generation + 1) * 4000 * population,
-                "fitness": {"best": best["fitness"], "mean": _null(np.mean(fitness))},
+                "fitness": {
+                    "best": best["fitness"],
+                    "median": _null(np.median(fitness)),
+                    "mean": _null(np.mean(fitness)),
+                },
                 "champion": best,
                 "copies": int(explored.sum()),
                 "members": {"loss/policy": [float(v) for v in draw.normal(size=population)]},

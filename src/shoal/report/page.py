@@ -38,11 +38,14 @@ def render(run: Run) -> str:
     """The page as text."""
     run_data = RunData(run)
     data = run_data.data if len(run.lineage.generations) else {}
-    return document(title(run), overview(run), _sections(run_data), run.name, data)
+    footer = (
+        f"Run “{run.name}”. Point at a figure for its values; with the keyboard, focus a figure and use the arrow keys."
+    )
+    return document(title(run), overview(run), _sections(run_data), footer, data)
 
 
-def document(title: str, header: str, sections: Iterable[Section], name: str, data: dict[str, Any]) -> str:
-    """A whole page. header: HTML. data: for the page's script."""
+def document(title: str, header: str, sections: Iterable[Section], footer: str, data: dict[str, Any]) -> str:
+    """A whole page. header: HTML. footer: what it is of, and how to use it. data: for the page's script."""
     sections = list(sections)
     parts = {
         "title": escape(title),
@@ -52,7 +55,7 @@ def document(title: str, header: str, sections: Iterable[Section], name: str, da
             f'<section id="{name}"><h2>{heading}</h2><p class="intro">{escape(intro)}</p>{content}</section>'
             for name, heading, intro, content in sections
         ),
-        "name": escape(name),
+        "footer": escape(footer),
         # "<" would let a name end the script
         "data": charts.pack(data).replace("<", "\\u003c"),
     }

@@ -38,7 +38,7 @@ def write_page(path: Path) -> Path:
 def render(results: Results) -> str:
     """The page as text."""
     comparison, name = Comparison(results), visible(results.path.resolve().name)
-    return document(f"{name}: a study", _header(comparison, name), _sections(comparison), name, {})
+    return document(f"{name}: a study", _header(comparison, name), _sections(comparison), f"Study “{name}”.", {})
 
 
 def _header(c: Comparison, name: str) -> str:
@@ -92,7 +92,7 @@ def _sections(c: Comparison) -> Iterator[tuple[str, str, str, str]]:
     yield "profile", "Profile", "Not only the middle: how many runs reach how much.", profile(c.results, c.reached)
     yield "runs", "Runs", "Every single run; study.csv beside this page has those that are done.", _runs(c.results)
     yield (
-        "study", "Study", "All settings: `shoal study` with this file makes the same runs.",
+        "study", "Study", "All settings: shoal study with this file makes the same runs.",
         f'<pre tabindex="0" aria-label="{FILE}">{escape(read_text(c.results.path / FILE))}</pre>',
     )  # fmt: skip
 

@@ -1,0 +1,128 @@
+"""`shoal report --serve`: a page in the browser that renews itself while what it tells of goes on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from shoal.core.errors import BadInput
+from shoal.core.interrupts import interruptible
+from shoal.records.screen import Screen
+
+ADDRESS = "127.0.0.1"  # no other machine reaches it
+WRITTEN = ("experiment.yaml", "metrics.jsonl", "result.json", "study.yaml")  # whose changes change a page
+GLANCE = 1.0  # seconds between two looks at them
+OVER = "over"
+
+# A browser that reloads a page stays where it was read.
+RENEWAL = """<script>
+(() => {
+  let shown;
+  const look = async () => {
+    const stamp = await fetch("/stamp").then((answer) => answer.text(), () => shown);
+    if (shown !== undefined && stamp !== shown) return location.reload();
+    shown = stamp;
+    if (!stamp.startsWith("over")) setTimeout(look, 1000);
+  };
+  look();
+})();
+</script>"""
+
+
+def serve(path: Path, write: Callable[[Path], Path], port: int, screen: Screen) -> None:
+    """Write the page of what lies there again and again, and show it to browsers on this machine until Ctrl-C.
+
+    write: writes the page, and returns where it is. port: 0 is any that is free. Raises BadInput.
+    """
+    page = _Page(path, write)
+    page.stamp()  # what is no run is refused before there is an address
+    with interruptible() as attend:
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+
+            def service_actions(self) -> None:
+                attend()
+
+            def handle_error(self, *_: object) -> None:
+                """A browser went away in the midst of an answer."""
+
+        try:
+            server = Server((ADDRESS, port), _handler(page))
+        except (OSError, OverflowError) as error:
+            raise BadInput(f"--port {port}: {error}") from error
+        with server:
+            screen.print(f"look at it: http://{ADDRESS}:{server.server_port}/ (Ctrl-C ends it)", soft_wrap=True)
+            try:
+                server.serve_forever(poll_interval=0.2)
+            except KeyboardInterrupt:
+                screen.print()
+
+
+class _Page:
+    """A page, written anew where the files that it tells of have changed."""
+
+    def __init__(self, path: Path, write: Callable[[Path], Path]):
+        self._path, self._write = path, write
+        self._lock, self._seen, self._looked = threading.Lock(), "", 0.0
+        self._text = ""
+
+    def text(self) -> str:
+        """The page as it is now, with what renews it."""
+        self.stamp()
+        return self._text.replace("</body>", f"{RENEWAL}</body>")
+
+    def stamp(self) -> str:
+        """What changes when the page does; it begins with `over` where nothing more will come."""
+        with self._lock:
+            if not self._text or time.monotonic() - self._looked > GLANCE:
+                now = self._newest()
+                if now != self._seen:
+                    self._text, self._seen = self._write(self._path).read_text(encoding="utf-8"), now
+                self._looked = time.monotonic()
+            return self._seen
+
+    def _newest(self) -> str:
+        files = sorted(file for name in WRITTEN for file in self._path.rglob(name))
+        told = []
+        for file in files:
+            with suppress(FileNotFoundError):  # gone since it was listed
+                told.append((file.stat().st_mtime_ns, file.stat().st_size))
+        return f"{OVER if (self._path / 'result.json').exists() else 'on'} {hash(tuple(told))}"
+
+
+def _handler(page: _Page) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        """Answers for the page and its stamp, and for nothing else."""
+
+        def do_GET(self) -> None:
+            host = (self.headers.get("Host") or "").rpartition(":")[0]
+            if host not in (ADDRESS, "localhost"):  # a page of elsewhere whose name was made to lead here
+                return self.send_error(HTTPStatus.FORBIDDEN)
+            answers = {"/": ("text/html", page.text), "/stamp": ("text/plain", page.stamp)}
+            if self.path not in answers:
+                return self.send_error(HTTPStatus.NOT_FOUND)
+            kind, answer = answers[self.path]
+            try:
+                content = answer().encode()
+            except (OSError, BadInput) as error:  # the disk is full, or the run was moved away
+                return self.send_error(HTTPStatus.SERVICE_UNAVAILABLE, explain=str(error))
+            self.send_response(HTTPStatus.OK)
+            self.send_header("Content-Type", f"{kind}; charset=utf-8")
+            self.send_header("Content-Length", str(len(content)))
+            self.send_header("Cache-Control", "no-store")
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(content)
+
+        do_HEAD = do_GET  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            """The terminal stays quiet."""
+
+    return Handler

@@ -1,0 +1,122 @@
+"""`shoal compare`: several runs on one page, their curves on the same axes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shoal.core.atomic import write_file
+from shoal.core.errors import BadInput
+from shoal.core.visible import visible
+from shoal.report import charts
+from shoal.report.charts import Axis
+from shoal.report.data import figure, pair
+from shoal.report.lineage import inner, number
+from shoal.report.page import document
+from shoal.report.run import Run, read_run
+from shoal.report.words import duration, many, text
+from shoal.report.workspace import is_workspace, read_workspace
+
+COLOURS = 8
+OWN = ("run_dir", "exchange.worker")  # what no two runs have in common
+STEPS = "environment steps of all members"
+CURVES = {"best": "Best member", "median": "Middle member"}
+
+
+def write_comparison(paths: Sequence[Path], target: Path) -> list[list[str]]:
+    """Write the page of these runs, and return its table of champions, heads first. Raises BadInput."""
+    if len(paths) < 2:
+        raise BadInput("one run is nothing to compare: name at least two")
+    runs = {visible(str(path)): read_workspace(path) if is_workspace(path) else read_run(path) for path in paths}
+    if len(runs) < len(paths):
+        raise BadInput("each run is compared once: the same one is named twice")
+    for path, run in runs.items():
+        if not run.metrics:
+            raise BadInput(f"{path}: no generation has been recorded yet")
+    differing, champions = differences(runs), _champions(runs)
+    names = ", ".join(runs)
+    header = (
+        '<p class="eyebrow">Comparison of training runs</p>'
+        f'<h1>{many(len(runs), "run")}</h1><p class="abstract">{escape(names)}</p>'
+    )
+    page = document(
+        f"{names}: a comparison",
+        header,
+        _sections(runs, champions, differing),
+        "Read from the files of these runs.",
+        {},
+    )
+    write_file(target, page.encode())
+    return champions
+
+
+def differences(runs: dict[str, Run]) -> list[list[str]]:
+    """One row for each field of the experiments that is not the same in all of them: its dotted name, then its values."""
+    each = [_flat(run.experiment) for run in runs.values()]
+    names = sorted({name for fields in each for name in fields if name not in OWN})
+    rows = [[name, *(fields.get(name, "–") for fields in each)] for name in names]
+    return [row for row in rows if len(set(row[1:])) > 1]
+
+
+def _flat(value: Any, name: str = "") -> dict[str, str]:
+    """{"method": {"name": "pbt"}} as {"method.name": "pbt"}."""
+    if isinstance(value, dict) and value:
+        dotted = {f"{name}.{key}" if name else str(key): inside for key, inside in value.items()}
+        return {path: told for key, inside in dotted.items() for path, told in _flat(inside, key).items()}
+    return {name: value if isinstance(value, str) else json.dumps(value, default=str)}
+
+
+def _sections(
+    runs: dict[str, Run], champions: list[list[str]], differing: list[list[str]]
+) -> Iterator[tuple[str, str, str, str]]:
+    curves = pair(*(_curves(runs, name, heading) for name, heading in CURVES.items()))
+    yield "curves", "Curves", "How fast each run learned, on the same axes.", curves
+    told = "What the champion of each returned on fresh episodes, on which nothing was selected."
+    yield "champions", "Champions", told, charts.table(champions[0], champions[1:], "Champions")
+    none = '<p class="empty">Nothing differs but the place of the run.</p>'
+    table = charts.table(["field", *runs], differing, "Differences") if differing else none
+    yield "differences", "Differences", "The fields of the experiments that are not the same in all runs.", table
+
+
+def _curves(runs: dict[str, Run], name: str, heading: str) -> str:
+    """A line for each run through its fitness, or a sentence where there is none."""
+    lines = {path: _curve(run, name) for path, run in runs.items()}
+    every = np.concatenate([_curve(run, other) for run in runs.values() for other in CURVES])
+    if not np.isfinite(np.concatenate([*lines.values()])).all(axis=1).any():
+        return f'<p class="empty">{heading}: no run has recorded a fitness.</p>'
+    x, y = Axis.over(np.r_[0.0, every[:, 0]], STEPS, short=True), Axis.over(every[:, 1], "fitness", 0.04)
+    looks = [f"curve c{at % COLOURS}{' d2' if at >= COLOURS else ''}" for at in range(len(lines))]
+    drawn = [
+        charts.path(charts.line(x.place(line[:, 0]), y.place(line[:, 1])), kind)
+        for line, kind in zip(lines.values(), looks, strict=True)
+    ]
+    finding = "; ".join(f"{path} ends at {text(float(line[-1, 1]))}" for path, line in lines.items()) + "."
+    reading = "The fitness as it was measured in each generation: the best of many flatters."
+    plot = charts.plot(drawn, x, y, heading, finding)
+    return figure(heading, finding, reading, charts.legend(zip(looks, lines, strict=True)) + plot)
+
+
+def _curve(run: Run, name: str) -> np.ndarray:
+    """[G, 2] Steps, and the fitness of this kind after so many."""
+    return np.array([[number(row.get("steps")), number(inner(row, "fitness").get(name))] for row in run.metrics])
+
+
+def _champions(runs: dict[str, Run]) -> list[list[str]]:
+    """The heads of the table, and a row for each run."""
+    rows = [["run", "environment", "method", "score", "± error", "95 % interval", "steps", "time", "status"]]
+    for path, run in runs.items():
+        mean, error = number(run.tested.get("mean")), number(run.tested.get("standard_error"))
+        ends = f"{text(mean - 1.96 * error)} to {text(mean + 1.96 * error)}"
+        steps = number(run.result.get("environment_steps", run.latest.get("steps")))
+        seconds = number(run.result.get("seconds", inner(run.latest, "timing").get("seconds")))
+        who = f"{run.about.name}, {run.experiment.get('agent', '')}"
+        told = [text(mean), text(error), ends if error == error else "–"]
+        steps_told = f"{steps:,.0f}" if steps == steps else "–"
+        status = str(run.result.get("status", "no result yet"))
+        rows.append([path, str(run.experiment.get("env", "")), who, *told, steps_told, duration(seconds), status])
+    return rows

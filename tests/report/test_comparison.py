@@ -1,0 +1,63 @@
+"""Several runs on one page."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.messages import Said
+from support.runs import shoal
+from support.synthetic_run import write_run
+
+
+def run(path: Path, **changes: Any) -> Path:
+    return write_run(path, 4, 6, **changes)
+
+
+def cells(page: str, section: str) -> list[list[str]]:
+    """The rows of the table in a section."""
+    text = re.search(rf'<section id="{section}">(.*?)</section>', page, re.DOTALL)[1]  # type: ignore[index]
+    return [re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row) for row in re.findall(r"<tr>(.*?)</tr>", text)]
+
+
+def test_runs_are_told_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What differs, the champions with their intervals, and a line for each on the same axes."""
+    monkeypatch.chdir(tmp_path)
+    run(Path("one"))
+    run(Path("two"), seed=1, interval=16384)
+    run(Path("three"), seed=2, finished=False)
+    told = shoal("compare", "one", "two", "three", "--out", "page.html")
+    assert (told.code, told.err) == (0, "") and told.out.endswith("open page.html\n")
+    page = Path("page.html").read_text()
+    differing = {row[0]: row[1:] for row in cells(page, "differences")[1:]}
+    assert differing["interval"] == ["32768", "16384", "32768"]
+    assert "env" not in differing and "run_dir" not in differing
+    result = json.loads(Path("one/result.json").read_text())
+    mean, error = (result["champion"]["evaluation"][name] for name in ("mean", "standard_error"))
+    rows = {row[0]: row for row in cells(page, "champions")[1:]}
+    assert float(rows["one"][3]) == pytest.approx(mean, rel=1e-3)
+    low, high = (float(end) for end in rows["one"][5].split(" to "))
+    assert low == pytest.approx(mean - 1.96 * error, rel=1e-2) and high == pytest.approx(mean + 1.96 * error, rel=1e-2)
+    assert rows["three"][3] == "–" and rows["three"][-1] == "no result yet"
+    curves = re.findall(r'<path class="curve c(\d)"', page)
+    assert sorted(curves) == ["0", "0", "1", "1", "2", "2"], "two figures, each with a line for every run"
+    assert [line.split()[0] for line in told.out.splitlines()[1:4]] == ["one", "two", "three"]
+
+
+def test_alike_runs_differ_in_nothing(tmp_path: Path) -> None:
+    one, two = run(tmp_path / "one"), run(tmp_path / "two")
+    assert shoal("compare", one, two, "--out", tmp_path / "page.html").code == 0
+    assert "Nothing differs but the place of the run." in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize("names", [["one"], ["one", "one"], ["one", "none"], ["one", "new"]], ids=" ".join)
+def test_what_cannot_be_compared(tmp_path: Path, names: list[str], said: Said) -> None:
+    run(tmp_path / "one")
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new/experiment.yaml").write_text("env: CartPole-v1\n")
+    told = shoal("compare", *(tmp_path / name for name in names), "--out", tmp_path / "page.html")
+    assert told.code == 2 and not (tmp_path / "page.html").exists()
+    said(told.err)
