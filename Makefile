@@ -5,7 +5,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help train test learn trainers check format clean
+.PHONY: help train test learn trainers check format docs clean
 
 help:           ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -60,6 +60,10 @@ check: .venv/dev    ## formatting, lint and types
 format: .venv/dev   ## put the code into shape
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: .venv/dev     ## the docs as a site, at http://127.0.0.1:8000, and in dist/site
+	$(BIN)/mkdocs build --strict -f website/mkdocs.yml
+	$(BIN)/mkdocs serve -f website/mkdocs.yml
 
 clean:          ## remove the environment and caches, not the runs
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache

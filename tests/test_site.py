@@ -1,0 +1,59 @@
+"""The docs as a site: built without a warning, with links that lead somewhere and pictures that are there."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urldefrag
+
+import pytest
+
+import shoal
+
+ROOT = Path(__file__).parents[1]
+
+
+class Page(HTMLParser):
+    """The anchors of a page, and where its links and pictures lead."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.anchors: set[str] = set()
+        self.leads: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        told = dict(attrs)
+        self.anchors |= {told[name] for name in ("id", "name") if told.get(name)}  # type: ignore[misc]
+        for name in ("href", "src"):
+            if value := told.get(name):
+                self.leads.add(value)
+
+
+@pytest.mark.slow
+def test_every_page_is_built_and_every_link_leads_somewhere(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", ROOT / "website/mkdocs.yml", "-d", tmp_path]
+    built = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"})
+    assert built.returncode == 0, built.stderr
+    pages = {path: Page(path.read_text()) for path in tmp_path.rglob("*.html") if path.name != "404.html"}
+    sources = {path.stem for path in (ROOT / "docs").glob("*.md")}
+    assert sources | {"index", "api", "CHANGELOG", "CONTRIBUTING"} <= {path.stem for path in pages}
+    broken = []
+    for path, page in pages.items():
+        for lead in page.leads:
+            if re.match(r"[a-z]+:|//", lead):
+                continue  # elsewhere
+            where, anchor = urldefrag(unquote(lead))
+            target = (path.parent / where).resolve() if where else path
+            if target.is_dir():
+                target /= "index.html"
+            if not target.exists() or (anchor and target in pages and anchor not in pages[target].anchors):
+                broken.append((path.name, lead))
+    assert not broken
+    described = pages[tmp_path / "api.html"].anchors
+    assert {name for name in shoal.__all__ if not any(x.endswith(f".{name}") for x in described)} == set()

@@ -1,0 +1,76 @@
+"""What MkDocs is told besides: pages made of files outside docs/, and where links to such files lead."""
+
+from __future__ import annotations
+
+import ast
+import posixpath
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[1]
+PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "CHANGELOG.md": "CHANGELOG.md"}  # of the root
+LINK = re.compile(r"(\[[^\]]*\])\(([^)\s:#]+)(#[^)\s]*)?\)")
+LANGUAGES = {".py": "python", ".yaml": "yaml", ".yml": "yaml"}
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages of the root, the reference, and one for every file that a page links to."""
+    for source, page in PAGES.items():
+        files.append(
+            File.generated(config, page, content=_moved((ROOT / source).read_text(encoding="utf-8"), "", page))
+        )
+    files.append(File.generated(config, "api.md", content=_reference()))
+    linked = set()
+    for source in (*PAGES, *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))):
+        linked |= set(_outside((ROOT / source).read_text(encoding="utf-8"), posixpath.dirname(source)))
+    for path in sorted(linked):
+        text = (ROOT / path).read_text(encoding="utf-8")
+        shown = f"# {path}\n\n````{LANGUAGES.get(Path(path).suffix, 'text')}\n{text}\n````\n"
+        files.append(File.generated(config, f"files/{path}.md", content=shown))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Links of a page of docs/ lead to pages of the site."""
+    name = page.file.src_uri
+    return markdown if name in PAGES.values() or "/" in name else _moved(markdown, "docs", name)
+
+
+def _outside(text: str, folder: str) -> Iterator[str]:
+    """The files outside docs/ that a text links to, which lies in a folder of the project."""
+    for _, link, _ in LINK.findall(text):
+        path = posixpath.normpath(posixpath.join(folder, link))
+        if (ROOT / path).is_file() and not path.startswith("docs/") and path not in PAGES:
+            yield path
+
+
+def _moved(text: str, folder: str, page: str) -> str:
+    """The text with links as they are on the site. What is a folder there, is no link here."""
+
+    def lead(match: re.Match[str]) -> str:
+        words, link, anchor = match[1], match[2], match[3] or ""
+        path = posixpath.normpath(posixpath.join(folder, link))
+        if (ROOT / path).is_dir():
+            return words[1:-1]
+        if path.startswith("docs/"):
+            return f"{words}({path.removeprefix('docs/')}{anchor})"
+        if path in PAGES:
+            return f"{words}({PAGES[path]}{anchor})"
+        return f"{words}(files/{path}.md)" if (ROOT / path).is_file() else match[0]
+
+    return LINK.sub(lead, text)
+
+
+def _reference() -> str:
+    """A section for each public name, where it is defined."""
+    tree = ast.parse((ROOT / "src/shoal/__init__.py").read_text(encoding="utf-8"))
+    homes = next(
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "_HOMES"
+    )
+    return "# Reference\n\n" + "".join(f"::: {home}.{name}\n\n" for name, home in homes.items())
