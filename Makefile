@@ -5,7 +5,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help train test learn trainers check format docs clean
+.PHONY: help train test learn trainers check format docs package newest clean
 
 help:           ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -64,6 +64,18 @@ format: .venv/dev   ## put the code into shape
 docs: .venv/dev     ## the docs as a site, at http://127.0.0.1:8000, and in dist/site
 	$(BIN)/mkdocs build --strict -f website/mkdocs.yml
 	$(BIN)/mkdocs serve -f website/mkdocs.yml
+
+package: .venv/dev  ## sdist and wheel in dist/, and the wheel, which is made of the sdist, tried where nothing else is
+	rm -rf dist/shoal-* .venv/empty
+	$(BIN)/python -m build --outdir dist
+	$(PYTHON) -m venv .venv/empty
+	.venv/empty/bin/python -m pip install --quiet --constraint constraints.txt dist/shoal-*.whl
+	cd .venv/empty && bin/shoal experiments && bin/shoal train cartpole --generations 2 --run-dir run && bin/shoal evaluate run
+
+newest:         ## the tests with the newest versions that pyproject.toml allows
+	$(PYTHON) -m venv .venv/newest
+	.venv/newest/bin/python -m pip install --quiet --upgrade --editable '.[test]'
+	JAX_DISABLE_MOST_OPTIMIZATIONS=1 .venv/newest/bin/python -m pytest -n $(WORKERS) --dist loadfile -m 'not slow'
 
 clean:          ## remove the environment and caches, not the runs
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from shoal.run.champion import Champion, load_champion
     from shoal.run.loop import Result, resume, train
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "Agent",
     "BadInput",

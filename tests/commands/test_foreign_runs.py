@@ -34,6 +34,7 @@ READING = {
     "toy": [],
     "envs": [],
     "runs": [["."]],
+    "compare": [["run", "study/runs/a/0"], ["run", "workspace"]],
     "experiments": [],
     "init": [],
     "agents": [],

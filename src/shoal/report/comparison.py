@@ -118,5 +118,7 @@ def _champions(runs: dict[str, Run]) -> list[list[str]]:
         told = [text(mean), text(error), ends if error == error else "–"]
         steps_told = f"{steps:,.0f}" if steps == steps else "–"
         status = str(run.result.get("status", "no result yet"))
-        rows.append([path, str(run.experiment.get("env", "")), who, *told, steps_told, duration(seconds), status])
+        env = str(run.experiment.get("env", ""))
+        row = [path, env, who, *told, steps_told, duration(seconds), status]
+        rows.append([visible(word) for word in row])
     return rows
