@@ -87,6 +87,25 @@ def test_few_arms_are_a_table(tmp_path: Path) -> None:
     assert "1 of 1 pair is told apart." in shown and "At the end high is ahead: 34.5." in shown
 
 
+def test_runs_can_be_sorted_and_lead_to_their_own_pages(tmp_path: Path) -> None:
+    """By numbers, whatever they look like; where a run has no page, its arm is a word."""
+    page(tmp_path, ["low", "high"])
+    told = {"champion": {"evaluation": {"mean": 31.5}}, "status": "done", "environment_steps": 1234567}
+    (tmp_path / "runs/high/3/result.json").write_text(json.dumps(told))
+    (tmp_path / "runs/high/3/report.html").write_text("")
+    shown = render(read_results(tmp_path)).partition('id="runs"')[2]
+    assert 'class="sortable"' in shown and '<td data-v="1234567">1,234,567</td>' in shown
+    assert re.findall(r'<a href="([^"]*)">([^<]*)</a>', shown) == [("runs/high/3/report.html", "high")]
+
+
+def test_bands_lie_below_all_lines(tmp_path: Path) -> None:
+    shown = page(tmp_path, ["low", "high"])
+    kinds = re.findall(
+        r'<path (?:style="[^"]*" )?class="(area|curve) c\d"', shown.partition('id="curves"')[2].partition("</svg>")[0]
+    )
+    assert kinds == ["area", "area", "curve", "curve"]
+
+
 def looks(path: Path, arms: list[str], **fields: object) -> None:
     """A study of ten seeds, of which there are looks after five and all."""
     page(path, arms)

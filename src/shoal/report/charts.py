@@ -201,7 +201,7 @@ def table(
     head = "".join(f'<th scope="col">{button.format(escape(name))}</th>' for name in heads)
     body = ""
     for row, mark in zip_longest(rows, marks, fillvalue=""):
-        cells = (f"<td{value.format(cell)}>{_cell(cell)}</td>" for cell in row)
+        cells = (f"<td{value.format(escape(str(cell).replace(',', '')))}>{_cell(cell)}</td>" for cell in row)
         body += f"<tr{mark}>{''.join(cells)}</tr>"
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table class="{kind}">'

@@ -61,15 +61,15 @@ def _lines_drawn(
     x: Axis, y: Axis, at: np.ndarray, lines: Iterable[tuple[str, str, np.ndarray]], title: str, summary: str
 ) -> str:
     """A legend, and a line for each (label, looks, values). Values [3, X] are a line and the ends of the band around it."""
-    layers, keys, places = [], [], x.place(at)
+    bands, layers, keys, places = [], [], [], x.place(at)
     for label, looks, values in lines:
         line, *ends = y.place(np.atleast_2d(values))
         if ends:
             area = charts.path(charts.band(places, *ends), f"area {looks}")
-            layers.append(area.replace("<path", '<path style="opacity:.15"', 1))
+            bands.append(area.replace("<path", '<path style="opacity:.15"', 1))
         layers.append(charts.path(charts.line(places, line), f"curve {looks}"))
         keys.append((f"curve {looks}", label))
-    return charts.legend(keys) + charts.plot(layers, x, y, title, summary)
+    return charts.legend(keys) + charts.plot([*bands, *layers], x, y, title, summary)
 
 
 def _band(curves: np.ndarray) -> np.ndarray:

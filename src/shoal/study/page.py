@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from shoal.core.atomic import write_file
 from shoal.core.visible import visible
 from shoal.records.jsonl import read_text
 from shoal.report import charts
+from shoal.report.charts import Html
 from shoal.report.data import figure, folded
 from shoal.report.overview import tiles
 from shoal.report.page import document
@@ -21,6 +23,7 @@ from shoal.study.compare import LEVEL, Comparison, seeds_told, stopped
 from shoal.study.cost import costs, unlike
 from shoal.study.figures import IntervalRow, curves, levels, looks_of, profile, rows_drawn
 from shoal.study.results import FILE, Results, read_results, write_runs
+from shoal.study.study_file import RunKey
 
 LISTED = 6  # pairs that are a table; of more the table is folded behind a map
 FEW = 8  # seeds, below which an interval is too narrow (docs/studies.md)
@@ -186,13 +189,21 @@ def _runs(results: Results) -> str:
     heads = ["arm", "task", "seed", "score", "± error", "when selected", "training steps", "all steps", "seconds"]
     rows = [
         [
-            o.row["arm"], o.row["task"], o.row["seed"], o.score, o.row["standard_error"], o.row["selection_fitness"],
+            _arm(results, key), o.row["task"], o.row["seed"], o.score, o.row["standard_error"], o.row["selection_fitness"],
             f"{o.row['environment_steps'] or 0:,}", f"{o.row['all_steps'] or 0:,}", f"{o.row['seconds'] or 0:.0f}",
         ]
-        for o in results.outcomes.values()
+        for key, o in results.outcomes.items()
     ]  # fmt: skip
     if not results.failures:
-        return charts.table(heads, rows, "All runs")
+        return charts.table(heads, rows, "All runs", "sortable")
     failures = [[arm, task, seed, why] for (task, arm, seed), why in results.failures.items()]
     failed = charts.table(["arm", "task", "seed", "why it failed"], failures, "Runs that failed", "bounds")
-    return f"<h3>Failed</h3>{failed}<h3>Done</h3>{charts.table(heads, rows, 'Runs that are done')}"
+    return f"<h3>Failed</h3>{failed}<h3>Done</h3>{charts.table(heads, rows, 'Runs that are done', 'sortable')}"
+
+
+def _arm(results: Results, key: RunKey) -> str:
+    """The arm of a run, which leads to the run's own page where there is one."""
+    page = key.place / "report.html"
+    if not (results.path / page).is_file():
+        return key.arm
+    return Html(f'<a href="{escape(quote(str(page)))}">{escape(key.arm)}</a>')
