@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,17 @@ def test_a_result_names_parts_as_files_do() -> None:
     cards = Cards(np.arange(2), nothing, nothing, nothing, nothing, nothing, {})
     summary = summarise(make_plan(tiny(env=in_parts)), cards, ChampionSoFar(), 1, {}, 0, 0, 0.0, 0.0)
     assert (summary["env"], summary["agent"]) == ("support.parts:in_parts", "ppo")
+
+
+def test_what_a_notebook_shows_says_how_it_went(tmp_path: Path) -> None:
+    result = train(tiny(tmp_path / "run"))
+    told = result.summary["champion"]
+    mean, error, episodes = (told["evaluation"][name] for name in ("mean", "standard_error", "episodes"))
+    said = f"done, champion {mean:.4g} ± {error:.4g} over {episodes} episodes"
+    assert repr(result) == f"<result of {tmp_path / 'run'}: {said}>"
+    member = f"member {told['uid']} after generation {told['generation']}, {told['selection_fitness']:.4g}"
+    assert repr(result.champion) == f"<champion of gymnax:CartPole-v1 by ppo: {member}>"
+    assert repr(replace(result, summary={"status": "done", "champion": None})).endswith(": done, no score>")
 
 
 def test_a_recorder_may_end_it_with_the_last_generation(tmp_path: Path) -> None:

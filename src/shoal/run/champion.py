@@ -46,6 +46,10 @@ class Champion:
         self.fitness, self.uid, self.generation = best.fitness, best.uid, best.generation
         self.reset()
 
+    def __repr__(self) -> str:
+        who = f"member {self.uid} after generation {self.generation}, {self.fitness:.4g}"
+        return f"<champion of {self.experiment.env_name} by {self.experiment.agent_name}: {who}>"
+
     def reset(self) -> None:
         """New episodes begin: forget the last ones. It matters to a policy with a memory only."""
         self._memory: PyTree = None

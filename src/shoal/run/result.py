@@ -13,7 +13,7 @@ from shoal.records.recorder import about_method
 from shoal.run.champion import Champion, load_champion
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """How a run ended. `summary` is what result.json says."""
 
@@ -22,6 +22,13 @@ class Result:
     """its `status` is done, or stopped where a recorder has ended the run before its last generation"""
     leading: bool = True
     """whether this is the process that writes the records"""
+
+    def __repr__(self) -> str:
+        tested = (self.summary.get("champion") or {}).get("evaluation", {})
+        mean, error = tested.get("mean"), tested.get("standard_error")
+        spread = "" if error is None else f" ± {error:.4g}"
+        score = "no score" if mean is None else f"champion {mean:.4g}{spread} over {tested['episodes']} episodes"
+        return f"<result of {self.run_dir}: {self.summary['status']}, {score}>"
 
     @property
     def champion(self) -> Champion:
