@@ -76,6 +76,7 @@ def test_where_members_begin_by_default(changes: dict[str, Any], value: str) -> 
 def test_a_run_says_which_it_was(tmp_path: Path) -> None:
     train(tiny(tmp_path / "run", population=8, generations=3, space={"learning_rate": [1e-5, 1e-2, "log"]}, hyper={}))
     assert of_run(tmp_path / "run").method["first_values"] == "half"
+    assert "Half of the members took no part in this" in (tmp_path / "run/method.json").read_text()
     lines = rows(tmp_path / "run/lineage.jsonl")
     usual = [row for row in lines if row["uid"] in USUAL]
     assert {row["parent"] == row["uid"] for row in usual} == {True}

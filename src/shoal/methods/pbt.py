@@ -112,10 +112,12 @@ class Pbt(Selecting, Shrinking):
         return PureEvolver(self.beginning(space, start), decide)
 
     def explanation(self, population: int) -> str:
-        return (
+        told = (
             "Weak members then gave up their weights, copied those of a stronger member together with its "
             "hyperparameters, and went on with slightly changed values."
         )
+        apart = " Half of the members took no part in this: they began at the usual values and kept them."
+        return told + apart if self.first_values == "half" else told
 
 
 def inherit(
