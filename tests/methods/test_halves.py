@@ -56,6 +56,7 @@ def test_whatever_becomes_of_the_others(generation: int) -> None:
         ({"population": 8}, "half"),
         ({"population": 7}, "range"),
         ({"population": 8, "space": {"learning_rate": {"low": 1e-5, "high": 1e-2, "start": 1e-3}}}, "range"),
+        ({"population": 8, "space": None}, "half"),
         ({"population": 2, "method": {"name": "pbt", "first_values": "half"}}, "half"),
         ({"population": 8, "method": {"name": "pbt", "first_values": "usual"}}, "usual"),
         ({"population": 8, "method": "pb2"}, "range"),
@@ -71,6 +72,10 @@ def test_where_members_begin_by_default(changes: dict[str, Any], value: str) -> 
     there = 1e-3 if "start" in str(changes) else 3e-4
     at_once = {"half": e.population // 2, "usual": e.population, "range": e.population * (there == 1e-3)}[value]
     assert (first == np.float32(there)).sum() == at_once
+
+
+def test_where_nothing_is_tuned_all_copy() -> None:
+    assert make_plan(tiny(population=8, space={})).method.first_values == "range"
 
 
 def test_a_run_says_which_it_was(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def make_plan(experiment: Experiment, processes: int = 1) -> Plan:
     processes: how many share the shards of one population.
     """
     named = check(experiment)
-    method = named.settled(experiment.population, experiment.space or {})
+    method = named.settled(experiment.population, experiment.space)
     if filled := {option: value for option, value in vars(method).items() if value != getattr(named, option)}:
         experiment = replace(experiment, method=in_full(experiment.method, "method") | filled)
     e, kind = make_kind(experiment, method)

@@ -86,15 +86,15 @@ class Pbt(Selecting, Shrinking):
     first_values: FirstValues | None = None  # type: ignore[assignment]
     """where members begin: range (anywhere in the range of each hyperparameter), usual (at its usual value) or half (half of
     them there, which keep these values and copy nobody, while the others copy one another); by default half of 8 members and
-    more, where no range has a start, and range of fewer"""
+    more, where something is tuned and no range has a start, and range elsewhere"""
 
     title: ClassVar[str] = "population-based training"
 
-    def settled(self, population: int, space: dict[str, Range]) -> Pbt:
+    def settled(self, population: int, space: dict[str, Range] | None) -> Pbt:
         if self.first_values is not None:
             return self
-        started = any(r.start is not None for r in space.values())
-        return replace(self, first_values="half" if population >= MANY and not started else "range")
+        anywhere = space is None or (space and all(r.start is None for r in space.values()))
+        return replace(self, first_values="half" if population >= MANY and anywhere else "range")
 
     def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> PureEvolver:
         def decide(key: Seed, state: Any, cards: Cards, mine: np.ndarray) -> tuple[Any, Decision]:
