@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from shoal.core.keys import at, derive, draws, environment_keys, jax_key, member_keys, stream, words
+from shoal.core.keys import at, derive, draws, environment_keys, jax_key, member_keys, order, stream, words
 
 PATHS = [*itertools.product((0, 1, 2), repeat=1), *itertools.product((0, 1, 2), repeat=2)]
 PATHS += [*itertools.product((0, 1), repeat=3), (0, 2**32 - 1), (2**40,), (2**40, 0), (0, 2**40)]
@@ -91,3 +91,23 @@ def test_keys_are_numbered_in_one_go():
         assert data(children["a"]) == data(jax.random.fold_in(key, np.uint32(t)))
         assert data(children["b"][1, 2]) == data(jax.random.fold_in(keys["b"][1, 2], np.uint32(t)))
     assert data(stream(keys["b"], "act")[0, 1]) == data(stream(keys["b"][0, 1], "act"))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 512, 2**16, 2**16 + 1])
+def test_an_order_has_every_place_once(count):
+    found = np.asarray(order(jax_key((0, count)), count))
+    np.testing.assert_array_equal(np.sort(found), np.arange(count))
+    assert found.dtype == np.int32 and (count < 3 or (found != np.arange(count)).any())
+
+
+@pytest.mark.parametrize("count", [5, 8])
+def test_orders_are_equally_likely(count):
+    """Every place is as often at every other, and before every other: chi-square of so many places."""
+    keys = jax.random.split(jax_key((7, count)), 4_000)
+    orders = np.asarray(jax.jit(jax.vmap(lambda key: order(key, count)))(keys))
+    often = np.stack([(orders == place).sum(0) for place in range(count)])
+    expected = len(orders) / count
+    assert ((often - expected) ** 2 / expected).sum() < count**2 + 5 * (2 * count**2) ** 0.5
+    where = orders.argsort(1)
+    before = (where[:, :, None] < where[:, None, :]).mean(0)[np.triu_indices(count, 1)]
+    assert abs(before - 0.5).max() < 5 * 0.5 / len(orders) ** 0.5

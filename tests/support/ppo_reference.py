@@ -146,8 +146,9 @@ class Reference:
         rows = np.arange(T * B).reshape(T, B).T if "recurrent" in self.tree else np.arange(T * B)
         params, m, v, t, told = self.params, 0.0, 0.0, 0, []
         for epoch in range(epochs):
-            order, told = jax.random.permutation(jax.random.fold_in(key, epoch), len(rows)), []
-            for part in np.split(np.asarray(order), self.minibatches):
+            drawn, told = np.asarray(jax.random.bits(jax.random.fold_in(key, epoch), len(rows))), []
+            order = np.argsort(drawn >> (len(rows) - 1).bit_length(), kind="stable")
+            for part in np.split(order, self.minibatches):
                 batch = advantage, old_value, rows[part].reshape(-1)
                 told.append(self.losses(params, *batch) | {"value/explained": max(explained, -1)})
                 g, t = self.gradient(params, *batch), t + 1

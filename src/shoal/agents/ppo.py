@@ -30,6 +30,7 @@ import optax
 from shoal.core import tree
 from shoal.core.errors import BadField, check_least
 from shoal.core.evolution import Number, Range
+from shoal.core.keys import order
 from shoal.core.schema import build
 from shoal.core.types import Agent, Member, Rollout
 from shoal.rl.actor_critic import ActorCritic, NetworkConfig
@@ -233,8 +234,8 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
 
         def epoch(i: jax.Array, carry: tuple[Any, Any, dict]) -> tuple[Any, Any, dict]:
             params, state, _ = carry
-            order = jax.random.permutation(jax.random.fold_in(key, i), rows).reshape(config.minibatches, -1)
-            (params, state), metrics = jax.lax.scan(minibatch, (params, state), order)
+            parts = order(jax.random.fold_in(key, i), rows).reshape(config.minibatches, -1)
+            (params, state), metrics = jax.lax.scan(minibatch, (params, state), parts)
             return params, state, jax.tree.map(lambda x: x.mean(0), metrics)
 
         whole = batch._replace(obs=jax.eval_shape(looked, frames, batch.obs))

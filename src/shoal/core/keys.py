@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from shoal.core.types import PyTree
 
 FAR = 1000  # uids that lie this far apart, or farther, are drawn by themselves
+PLACES = 16  # bits of a place in `order`, at most; as many are left to be drawn, at least
 
 
 def derive(key: Seed, *path: int | str) -> Seed:
@@ -87,6 +88,23 @@ def environment_keys(key: jax.Array, uid: jax.Array, count: int) -> jax.Array:
     import jax
 
     return jax.vmap(lambda key: jax.random.split(key, count))(member_keys(key, uid))
+
+
+def order(key: jax.Array, count: int) -> jax.Array:
+    """The numbers below `count` in random order, int32 [count].
+
+    The place stands in the last bits of what is drawn, so that one array is sorted: on a CPU a sort of pairs, as
+    `jax.random.permutation` makes it, takes five times as long. Of equal bits the lower place comes first.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    if (bits := max(count - 1, 1).bit_length()) > PLACES:
+        return jax.random.permutation(key, count)
+    low = np.uint32((1 << bits) - 1)
+    return (jnp.sort(jax.random.bits(key, (count,)) & ~low | jnp.arange(count, dtype=jnp.uint32)) & low).astype(
+        jnp.int32
+    )
 
 
 def _number(purpose: str) -> int:

@@ -16,6 +16,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from shoal.core.cores import usable_cores
+from shoal.core.threefry import in_one_piece
 from shoal.core.types import Population, PyTree
 from shoal.members.kept_programs import keep_whole
 from shoal.rl.batching import AXIS
@@ -29,7 +30,7 @@ OF_POPULATION: Any = Population._make((True, False, True, True))  # which of its
 
 
 def prepare(neighbour: tuple[int, int] = (0, 1), sharer: tuple[int, int] = (0, 1)) -> None:
-    """Make every core a device and keep compiled programs on disk; settings made by the user stay as they are.
+    """Make every core a device, random bits cheap, and keep compiled programs on disk; the user's settings stay as they are.
 
     neighbour: which process this is of those on this machine; each takes a GPU of its own.
     sharer: which it is of those that may run on the same cores; each keeps to its share of them.
@@ -46,6 +47,7 @@ def prepare(neighbour: tuple[int, int] = (0, 1), sharer: tuple[int, int] = (0, 1
         except RuntimeError:  # JAX is in use already: its devices stay as they are
             if cores > 1 and jax.default_backend() == "cpu" and len(jax.devices()) == 1:
                 warnings.warn(STARTED.format(cores=cores), stacklevel=2)
+    in_one_piece()
     own = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shoal" / "compiled"
     keep_whole(own)
     if getattr(jax.config, "jax_compilation_cache_dir", None) is None:

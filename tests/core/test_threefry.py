@@ -1,0 +1,42 @@
+"""Random bits in one piece: the bits of the paper's own library, and of JAX, without its loop."""
+
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from shoal.core.threefry import in_one_piece, threefry
+
+DRAWN = "import jax; print(jax.random.bits(jax.random.fold_in(jax.random.key(3), 5), (7, 3)).tolist())"
+# of the file kat_vectors of Random123: a counter's words, the key's, and what becomes of them
+KNOWN = [
+    ((0, 0), (0, 0), (0x6B200159, 0x99BA4EFE)),
+    ((0xFFFFFFFF, 0xFFFFFFFF), (0xFFFFFFFF, 0xFFFFFFFF), (0x1CB996FC, 0xBB002BE7)),
+    ((0x243F6A88, 0x85A308D3), (0x13198A2E, 0x03707344), (0xC4923A9C, 0x483DF7A0)),
+]
+
+
+@pytest.mark.parametrize("counter, key, bits", KNOWN)
+def test_known_answers(counter, key, bits):
+    found = threefry(*(jax.numpy.uint32(word) for word in (*key, *counter)))
+    assert tuple(map(int, found)) == bits
+
+
+def test_the_bits_of_jax():
+    theirs, ours = (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        for code in (DRAWN, f"from shoal.core.threefry import in_one_piece; in_one_piece(); {DRAWN}")
+    )
+    assert ours == theirs and theirs.count(",") == 20
+
+
+def test_no_loop_is_left():
+    in_one_piece()
+
+    def drawn(key):
+        return jax.random.normal(jax.random.split(key)[0], (3, 2))
+
+    text = jax.jit(drawn).lower(jax.random.key(0)).compile().as_text()
+    assert "while" not in text and np.isfinite(jax.jit(drawn)(jax.random.key(0))).all()
