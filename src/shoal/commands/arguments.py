@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr
 from dataclasses import make_dataclass
 from functools import partial, wraps
+from inspect import signature
 from io import StringIO
 from itertools import groupby
 from typing import Any, TypeVar
@@ -32,7 +33,8 @@ def call(commands: Sequence[Command], overview: str, given: Sequence[str]) -> in
         given = [*given[1:], "--help"]
     for command in commands:
         if given[:1] == [command.__name__]:
-            return _told(f"shoal {command.__name__}", partial(_bound, command, given[1:]))()
+            settable = "set" in signature(command).parameters
+            return _told(f"shoal {command.__name__}", partial(_bound, command, given[1:]), settable)()
     if given == ["--version"]:
         print(f"shoal {__version__}")
         return DONE
@@ -55,8 +57,11 @@ def _bound(command: Command, arguments: Sequence[str]) -> Callable[[], int]:
     return tyro.cli(bind, prog=f"shoal {command.__name__}", args=arguments, config=CONFIG)
 
 
-def _told(command: str, parse: Callable[[], T]) -> T:
-    """What the parser makes of the arguments of a command. Raises BadInput, a line with what it says, where it refuses."""
+def _told(command: str, parse: Callable[[], T], settable: bool = False) -> T:
+    """What the parser makes of the arguments of a command. Raises BadInput, a line with what it says, where it refuses.
+
+    settable: the command has --set for fields of the file, which some take for flags
+    """
     try:
         with redirect_stderr(StringIO()) as said:
             return parse()
@@ -70,8 +75,16 @@ def _told(command: str, parse: Callable[[], T]) -> T:
         parts = [list(part) for ruled, part in groupby(lines, lambda line: not line.strip("─-")) if not ruled]
         problem = " ".join(parts[0]).removesuffix(".")
         near = [line for part in parts if part[0] == "Perhaps you meant:" for line in part if line.startswith("--")]
+        near = near or (_as_setting(problem) if settable and problem.startswith("Unrec") else [])
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise BadInput(f"{problem}{hint}; {command} --help says what there is") from end
+
+
+def _as_setting(problem: str) -> list[str]:
+    """How a field is set that somebody took for a flag, as in `--config.rollout 64`: --set config.rollout=64."""
+    if taken := re.search(r"--([a-z_]+(?:\.\w+)+)(?:=|, )([^\s,]+)", problem):
+        return [f"--set {taken[1]}={taken[2]}"]
+    return ["--set FIELD=VALUE"] if "--" in problem else []
 
 
 def one_by_one(arguments: Sequence[str]) -> list[str]:
