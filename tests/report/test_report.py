@@ -17,7 +17,7 @@ from support.synthetic_run import write_run
 
 from shoal.report import charts, words
 from shoal.report.charts import Axis
-from shoal.report.page import write_report
+from shoal.report.page import CLOSED, write_report
 
 SECTIONS = (
     "fitness", "lineage", "hyperparameters", "tree", "bounds", "diversity", "throughput", "members", "experiment",
@@ -189,6 +189,17 @@ def test_nothing_is_loaded_from_anywhere(tmp_path: Path) -> None:
     for tag, attrs in page.tags:
         assert "src" not in attrs
         assert (attrs.get("href") or "#").startswith(("#", "data:")), tag
+
+
+def test_closed_sections_say_what_they_found(tmp_path: Path) -> None:
+    """Pictures that few need are one click away; their sentences are not."""
+    page, _ = report(write_run(tmp_path / "run"))
+    for section in {*CLOSED} - {"provenance"}:
+        inside = re.search(rf'<section id="{section}"><details><summary>(.*?)</summary>(.*?)</section>', page, re.DOTALL)
+        assert inside and "<h2>" in inside[1] and "<figure>" not in inside[1]
+        findings = re.findall(r'<p class="finding">(.*?)</p>', inside[2])
+        assert all(finding in inside[1] for finding in findings) and bool(findings) == ('class="found"' in inside[1])
+    assert '<section id="fitness"><h2>' in page
 
 
 def test_figures_speak(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ Kind = tuple[bool, int]  # of a line: does it lead to the last generation, and i
 
 
 def families(run_data: RunData) -> str:
-    """Who descends from whom, and whose family grew."""
-    return _tree(run_data) + _shares(run_data)
+    """Who descends from whom."""
+    return _tree(run_data)
 
 
 def _tree(run_data: RunData) -> str:
@@ -93,8 +93,8 @@ def _shares(run_data: RunData) -> str:
 
 
 def diversity(run_data: RunData) -> str:
-    """How many founders live on, and how far the members' hyperparameters lie apart."""
-    return pair(_founders(run_data), _spread(run_data))
+    """Whose family grew, how many founders live on, and how far the members' hyperparameters lie apart."""
+    return pair(_shares(run_data), _founders(run_data), _spread(run_data))
 
 
 def _founders(run_data: RunData) -> str:

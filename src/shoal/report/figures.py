@@ -51,7 +51,7 @@ def fitness(run_data: RunData) -> str:
     keys = [("champion", f"member {uid}, the champion"), ("median", "middle of the population")]
     keys += [("m", "each member"), ("band", "worst to best")] + ([("ring", "copied another")] if marks else [])
     return run_data.figure(
-        "Fitness of every member", finding, reading + outside, lines, (axis, layers), keys=keys, height=380,
+        "Fitness of every member", finding, reading + outside, lines, (axis, layers), keys=keys, height=300,
         members="fitness",
     )  # fmt: skip
 
@@ -89,7 +89,7 @@ def lineage(run_data: RunData) -> str:
     carried[rows] = run_data.table.uids[columns]
     below = _ribbon(run_data) + numbers(run_data, lines | {"carried by member": carried}, title)
     return run_data.figure(
-        title, finding, reading, lines, (axis, layers), keys=keys, height=340, below=below, members="fitness"
+        title, finding, reading, lines, (axis, layers), keys=keys, height=300, below=below, members="fitness"
     )
 
 
@@ -131,7 +131,7 @@ def hyperparameter(run_data: RunData, name: str) -> str:
         ]
         views.append((replace(axis, named=ticks), layers))
     lines = {who: along, "highest": highest, "middle": median, "lowest": lowest}
-    return run_data.figure(name, finding, reading, lines, *views, members=name, stairs=True)
+    return run_data.figure(name, finding, reading, lines, *views, members=name, stairs=True, height=190)
 
 
 def told(run: Run) -> dict[str, str]:

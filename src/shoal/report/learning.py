@@ -7,19 +7,19 @@ from dataclasses import replace
 import numpy as np
 
 from shoal.report import charts
-from shoal.report.data import RunData, pair, quantile
+from shoal.report.data import RunData, folded, pair, quantile
 from shoal.report.figures import fitness_axis
 from shoal.report.run import Run
 from shoal.report.words import went
 
 WORDS = {  # what metrics of Shoal's own agents are called in plain words, and how they are read
     "episode/return": ("Return while training", "With exploration, and so mostly below the fitness."),
-    "episode/length": ("Length of training episodes", "In environment steps."),
     "policy/entropy": ("Entropy", "How undecided the policy is. Where it falls early, little is tried any more."),
     "policy/kl": (
         "Step of the policy",
         "KL from the old policy to the new one. Around 0.01 is usual; much more unlearns.",
     ),
+    "episode/length": ("Length of training episodes", "In environment steps."),
     "policy/clipped": ("Clipped steps", "The share in which the policy wanted to move beyond the clip range."),
     "policy/temperature": ("Temperature", "The weight of the entropy, which the agent learns itself."),
     "value/explained": ("Explained variance", "1: the critic predicts every return; 0 and less: it knows nothing."),
@@ -29,6 +29,7 @@ WORDS = {  # what metrics of Shoal's own agents are called in plain words, and h
     "loss/value": ("Loss of the critic", ""),
     "loss/critic": ("Loss of the critic", ""),
 }
+SHOWN = 3  # figures that stand there at once, a row of them
 
 
 def told(run: Run) -> list[str]:
@@ -40,7 +41,10 @@ def learning(run_data: RunData) -> str:
     """A figure of each metric: the members, and the champion's lineage."""
     whose = "the champion’s lineage" if run_data.run.about.copies else "the champion"
     keys = charts.legend([("champion", whose), ("m", "each member")])
-    return keys + pair(*(_metric(run_data, name, whose) for name in told(run_data.run)))
+    drawn = {WORDS[name][0]: figure for name in told(run_data.run) if (figure := _metric(run_data, name, whose))}
+    first, others = list(drawn.values())[:SHOWN], list(drawn)[SHOWN:]
+    more = folded(pair(*(drawn[name] for name in others)), f"Also: {', '.join(others).lower()}") if others else ""
+    return keys + pair(*first) + more
 
 
 def _metric(run_data: RunData, name: str, whose: str) -> str:

@@ -13,13 +13,20 @@ import numpy as np
 
 from shoal.core.atomic import write_file
 from shoal.report import charts, diversity, family_tree, figures, generalisation, learning, search, tables
-from shoal.report.data import RunData, folded, nothing, pair
+from shoal.report.data import RunData, nothing, pair
 from shoal.report.overview import overview, title
 from shoal.report.run import Run, read_run
 from shoal.report.words import text
 from shoal.report.workspace import is_workspace, read_workspace
 
 Section = tuple[str, str, str, str]  # id, heading, what it is about, content as HTML
+CLOSED = (
+    "bounds",
+    "diversity",
+    "throughput",
+    "provenance",
+    "experiment",
+)  # sections that say what they found, and show it when opened
 
 
 def write_report(run_dir: Path) -> Path:
@@ -51,16 +58,22 @@ def document(title: str, header: str, sections: Iterable[Section], footer: str, 
         "title": escape(title),
         "header": header,
         "nav": "".join(f'<a href="#{name}">{heading}</a>' for name, heading, _, _ in sections),
-        "sections": "".join(
-            f'<section id="{name}"><h2>{heading}</h2><p class="intro">{escape(intro)}</p>{content}</section>'
-            for name, heading, intro, content in sections
-        ),
+        "sections": "".join(_shown(*section) for section in sections),
         "footer": escape(footer),
         # "<" would let a name end the script
         "data": charts.pack(data).replace("<", "\\u003c"),
     }
     template = files("shoal.report").joinpath("report.html").read_text(encoding="utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
+
+
+def _shown(name: str, heading: str, intro: str, content: str) -> str:
+    head = f'<h2>{heading}</h2><p class="intro">{escape(intro)}</p>'
+    if name in CLOSED:
+        found = " ".join(re.findall(r'<p class="finding">(.*?)</p>', content))
+        told = f'<p class="found">{found}</p>' if found else ""
+        content, head = f"<details><summary>{head}{told}</summary>{content}</details>", ""
+    return f'<section id="{name}">{head}{content}</section>'
 
 
 def _sections(run_data: RunData) -> Iterator[Section]:
@@ -112,7 +125,7 @@ def _sections(run_data: RunData) -> Iterator[Section]:
     made_by = [line for worker in run.workers or (run,) for line in worker.provenance]
     if made_by:
         told = "Versions, machine and command. With the same ones, and the settings below, a run repeats bit for bit."
-        yield "provenance", "Provenance", told, folded(tables.provenance(run_data), "By what it was made")
+        yield "provenance", "Provenance", told, tables.provenance(run_data)
     settings = "All settings of this run, every default filled in."
     if run.workers:
         settings = f"The settings of worker {run.workers[0].name}; each has its own in its run directory."
