@@ -7,6 +7,7 @@ import errno
 import itertools
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -34,7 +35,7 @@ from shoal.records.screen import Output
 from shoal.run import control
 
 ARMS = {"pbt": {}, "control": {"method": "seeds"}, "again": {"replay": "pbt"}}
-TIMES = ("seconds", "date", "command")
+TIMES = ("seconds", "compile_seconds", "date", "command")
 
 
 def file(folder: Path, **fields: object) -> Path:
@@ -68,7 +69,11 @@ def test_a_study(tmp_path: Path) -> None:
     found = rows(tmp_path / "out")
     assert [(r["arm"], r["seed"]) for r in found] == [(a, str(s)) for a in ARMS for s in (0, 1)]
     assert all(r["environment_steps"] == "512" and r["status"] == "done" for r in found)
+    times = list(csv.DictReader((tmp_path / "out/study.csv").read_text().splitlines()))
+    assert all(0 <= float(r["compile_seconds"]) <= float(r["seconds"]) for r in times)
     page = (tmp_path / "out/report.html").read_text()
+    linked = [tmp_path / "out" / link for link in re.findall(r'href="(runs/[^"]*)"', page)]
+    assert len(linked) == len(found) and all("<!doctype html>" in path.read_text() for path in linked)
     assert "are not told apart by 2 seeds" in page and "Performance profiles" in page
     other = shoal("study", file(tmp_path, base=SETTINGS | {"interval": 128}), "--workspace", tmp_path / "out")
     assert other.code == 2 and "holds another study than" in other.err

@@ -195,7 +195,9 @@ def test_closed_sections_say_what_they_found(tmp_path: Path) -> None:
     """Pictures that few need are one click away; their sentences are not."""
     page, _ = report(write_run(tmp_path / "run"))
     for section in {*CLOSED} - {"provenance"}:
-        inside = re.search(rf'<section id="{section}"><details><summary>(.*?)</summary>(.*?)</section>', page, re.DOTALL)
+        inside = re.search(
+            rf'<section id="{section}"><details><summary>(.*?)</summary>(.*?)</section>', page, re.DOTALL
+        )
         assert inside and "<h2>" in inside[1] and "<figure>" not in inside[1]
         findings = re.findall(r'<p class="finding">(.*?)</p>', inside[2])
         assert all(finding in inside[1] for finding in findings) and bool(findings) == ('class="found"' in inside[1])

@@ -28,6 +28,7 @@ from shoal.records.generation import Generation
 from shoal.records.recorder import Recorder, Start
 from shoal.records.screen import Screen, plain_table, styled
 from shoal.records.tensorboard import TensorBoard
+from shoal.report.page import write_report
 from shoal.run.loop import resume, train
 from shoal.study.compare import seeds_told, stopped
 from shoal.study.results import FILE, NotOurs, RunOutcome, begun, is_study, read_outcome, read_results, stranded
@@ -125,6 +126,8 @@ def _failure(trial: Trial, path: Path, board: _Board) -> str | None:
                 train(experiment, recorders)
             elif not (run / "result.json").exists():
                 resume(recorders=recorders, trust_code=True, **as_given(experiment))
+            if not (run / "report.html").exists():
+                write_report(run)
             runs.append(run)
         if trial.sequence is not None:
             put_together(path / trial.key.place, runs)

@@ -186,11 +186,13 @@ def _cost(results: Results) -> str:
 
 
 def _runs(results: Results) -> str:
-    heads = ["arm", "task", "seed", "score", "± error", "when selected", "training steps", "all steps", "seconds"]
+    heads = ["arm", "task", "seed", "score", "± error", "when selected", "training steps", "all steps"]
+    heads += ["seconds", "of them compiling"]
     rows = [
         [
             _arm(results, key), o.row["task"], o.row["seed"], o.score, o.row["standard_error"], o.row["selection_fitness"],
-            f"{o.row['environment_steps'] or 0:,}", f"{o.row['all_steps'] or 0:,}", f"{o.row['seconds'] or 0:.0f}",
+            f"{o.row['environment_steps'] or 0:,}", f"{o.row['all_steps'] or 0:,}",
+            o.row["seconds"], o.row["compile_seconds"],
         ]
         for key, o in results.outcomes.items()
     ]  # fmt: skip

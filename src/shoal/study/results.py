@@ -30,7 +30,7 @@ FILE = "study.yaml"
 KNOWN, NEW = list(PURPOSES)[:2]  # levels on which members are measured in every generation
 COLUMNS = (
     *("task", "arm", "seed", "score", "standard_error", "episodes", "selection_fitness", "population_median"),
-    *(*STEPS, "all_steps", "seconds", "status"),
+    *(*STEPS, "all_steps", "seconds", "compile_seconds", "status"),
     *("date", "host", "cores", "device", "devices", "commit", "clean", "versions", "command"),  # as the run ended
     *PURPOSES,  # what the champion returned on levels of each, where there are levels
 )
@@ -188,7 +188,7 @@ def read_outcome(path: Path, key: RunKey) -> RunOutcome | None:
         "population_median": float(np.nanmedian(fitness)) if np.isfinite(fitness).any() else np.nan,
         **steps,
         "all_steps": sum(told) if len(told) == len(STEPS) else None,
-        "seconds": seconds if (seconds := number(result.get("seconds"))) >= 0 else np.nan,
+        **{name: x if (x := number(result.get(name))) >= 0 else np.nan for name in ("seconds", "compile_seconds")},
         "status": status if isinstance(status := result.get("status"), str) else None,
         **{name: x for name, x in inner(result, "provenance").items() if name in COLUMNS and isinstance(x, (str, int))},
         "versions": ", ".join(f"{name} {version}" for name, version in inner(result, "provenance", "versions").items()),
