@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,33 @@ def test_where_members_begin_by_default(changes: dict[str, Any], value: str) -> 
 
 
 def test_where_nothing_is_tuned_all_copy() -> None:
-    assert make_plan(tiny(population=8, space={})).method.first_values == "range"
+    method = make_plan(tiny(population=8, generations=8, space={})).method
+    assert (method.first_values, method.survivors, method.within) == ("range", None, None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "survivors"),
+    [
+        ({}, (1, 9)),
+        ({"population": 23}, (2, 9)),
+        ({"population": 7}, (None, None)),
+        ({"generations": 7}, (None, None)),
+        ({"method": {"name": "pbt", "first_values": "half"}}, (None, None)),
+        ({"method": {"name": "pbt", "survivors": 3}}, (3, 9)),
+        ({"method": {"name": "pbt", "survivors": 3, "within": 5}}, (3, 5)),
+        ({"shards": 2}, (None, None)),
+        ({"budget": 100_000}, (None, None)),
+        ({"exchange": {"name": "directory", "workspace": "w"}}, (None, None)),
+        ({"agent": "support.trainers:Sound", "config": {}, "fitness": {}}, (None, None)),
+    ],
+    ids=str,
+)
+def test_an_eighth_survives_where_members_may_end(changes: dict[str, Any], survivors: tuple) -> None:
+    ranges = {} if "agent" in changes else {"space": {"learning_rate": [1e-5, 1e-2, "log"]}, "hyper": {}}
+    plan = make_plan(tiny(**{"population": 8, "generations": 9} | ranges | changes))
+    plan.kind.close()
+    assert (plan.method.survivors, plan.method.within) == survivors
+    assert plan.sizes[-1] == (survivors[0] or plan.experiment.population)
 
 
 def test_a_run_says_which_it_was(tmp_path: Path) -> None:
@@ -89,8 +116,11 @@ def test_a_run_says_which_it_was(tmp_path: Path) -> None:
     assert any(row["parent"] != row["uid"] for row in lines)
 
 
-@pytest.mark.parametrize("method", ["pbt", {"name": "pbt", "select": "keep"}])
+@pytest.mark.parametrize("method", ["pbt", {"name": "pbt", "select": "keep"}, {"name": "seeds", "survivors": 1}])
 def test_a_run_of_before_goes_on_as_it_began(tmp_path: Path, method: Any) -> None:
-    """When `pbt` did not say it, members began anywhere."""
-    (tmp_path / "experiment.yaml").write_text(yaml.safe_dump({"method": method, "population": 8}))
-    assert make_plan(of_run(tmp_path)).method.first_values == "range"
+    """When `pbt` did not say it, members began anywhere; populations halved within all generations."""
+    (tmp_path / "experiment.yaml").write_text(yaml.safe_dump({"method": method, "population": 8, "generations": 12}))
+    longer = make_plan(replace(of_run(tmp_path), generations=20))
+    assert longer.method.first_values == "range"
+    shrinks = "survivors" in method
+    assert longer.sizes.tolist() == ([8] * 3 + [4] * 3 + [2] * 3 + [1] * 11 if shrinks else [8] * 20)

@@ -11,6 +11,7 @@ from support.cases import others_slow
 from support.messages import Said, shown
 from support.runs import Signals, rows, same_run, tiny
 
+from shoal.commands.retrain import follower
 from shoal.core.errors import BadInput
 from shoal.core.evolution import Cards
 from shoal.core.interrupts import Interrupted
@@ -19,6 +20,7 @@ from shoal.methods.pbt import Pbt
 from shoal.methods.seeds import Seeds
 from shoal.methods.select import WinnerTakesAll
 from shoal.methods.survivors import outliving
+from shoal.report.run import schedule
 from shoal.run.loop import resume, train
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
@@ -117,6 +119,8 @@ def test_a_run_that_is_stopped_where_it_shrinks_goes_on_bit_for_bit(tmp_path: Pa
         {"agent": "support.trainers:Sound", "config": {}, "fitness": {}},
         {"exchange": {"name": "directory", "workspace": "w"}},
         {"method": {"name": "pb2", "survivors": 1}},
+        {"method": {"name": "pbt", "within": 4}},
+        {"method": {"name": "pbt", "survivors": 1, "within": 2}},
     ],
     ids=shown,
 )
@@ -126,9 +130,23 @@ def test_what_cannot_shrink(changes: dict[str, Any], said: Said):
     said(caught.value)
 
 
-def test_its_generations_stay(tmp_path: Path, said: Said):
-    with pytest.raises(Interrupted):
-        train(shrinking(tmp_path / "run"), recorders=[Signals(1, "train")])
-    with pytest.raises(BadInput) as caught:
-        resume(tmp_path / "run", generations=9)
-    said(caught.value)
+def test_those_that_are_left_go_on_where_there_are_more_generations(tmp_path: Path):
+    """As if the run had been that long from its start, and had shrunk as soon."""
+    train(shrinking(tmp_path / "parts"))
+    resume(tmp_path / "parts", generations=7)
+    more = {"method": {"name": "pbt", "survivors": 1, "within": 5}, "generations": 7}
+    train(shrinking(tmp_path / "whole", **more))
+    same_run(tmp_path / "whole", tmp_path / "parts")
+    alive = [sum(row["generation"] == g for row in rows(tmp_path / "parts/lineage.jsonl")) for g in range(7)]
+    assert alive == [4, 4, 2, 2, 1, 1, 1]
+
+
+def test_a_schedule_lasts_as_long_as_its_champion_trained(tmp_path: Path):
+    """By hand: 2 intervals of four members, 2 of two, which are twice as long, and one of the last, four times as long."""
+    train(shrinking(tmp_path / "run"))
+    found = [row["learning_rate"] for row in schedule(tmp_path / "run")]  # up to the champion's generation
+    follows = follower(tmp_path / "run")
+    assert [row["learning_rate"] for row in follows.method["rows"]] == [
+        rate for rate, intervals in zip(found, [1, 1, 2, 2, 4], strict=False) for _ in range(intervals)
+    ]
+    assert follows.generations == len(follows.method["rows"]) > 2

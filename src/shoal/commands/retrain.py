@@ -68,7 +68,9 @@ def follower(
         raise BadInput(f"{run} has no lineage to follow: its first generation has not ended")
     if untold := [name for name in tuned if name not in found[0]]:
         raise BadInput(f"{run} has no schedule to follow: its lineage does not tell of {', '.join(untold)}")
-    rows = [{name: row[name] for name in tuned} for row in found]
+    sizes = method(experiment.method).sizes(experiment.population, len(found))
+    longer = experiment.population // sizes  # intervals, where fewer members share the steps of a generation
+    rows = [{name: row[name] for name in tuned} for row, times in zip(found, longer, strict=True) for _ in range(times)]
     if file is None:
         trained = replace(experiment, start=None)
         if experiment.start:

@@ -78,8 +78,8 @@ def of_run(run: Path) -> Experiment:
 
 
 def _as_now(values: Any) -> Any:
-    """What the file of a run says. Once options of the exchange stood beside it, and pbt did not say where its members had
-    begun: anywhere."""
+    """What the file of a run says. Once options of the exchange stood beside it, pbt did not say where its members had
+    begun: anywhere; nor populations that halve within how many generations: all."""
     if not isinstance(values, dict):
         return values
     if isinstance(name := values.get("exchange"), str):
@@ -91,8 +91,10 @@ def _as_now(values: Any) -> Any:
     method = values.get("method")
     method = {"name": method} if isinstance(method, str) else method
     if isinstance(method, dict) and method.get("name") == "pbt":
-        values = values | {"method": {"first_values": "range"} | method}
-    return values
+        method = {"first_values": "range"} | method
+    if isinstance(method, dict) and method.get("survivors") is not None:
+        method = {"within": values.get("generations")} | method
+    return values if method is None else values | {"method": method}
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from shoal.experiment.experiment import Experiment
 from shoal.experiment.hyperparameters import check_knobs, with_numbers
 from shoal.experiment.make import make_kind, measurement_of
 from shoal.experiment.registry import in_full
-from shoal.experiment.rules import LIMITS, OF_KIND, OF_SIZES, check, refuse
+from shoal.experiment.rules import LIMITS, OF_KIND, OF_SIZES, check, may_end, refuse
 from shoal.members.kind import Kind
 from shoal.members.shard import Setup
 from shoal.methods.method import Method
@@ -96,7 +96,8 @@ def make_plan(experiment: Experiment, processes: int = 1) -> Plan:
     processes: how many share the shards of one population.
     """
     named = check(experiment)
-    method = named.settled(experiment.population, experiment.space)
+    generations = experiment.generations if may_end(experiment, processes) else None
+    method = named.settled(experiment.population, experiment.space, generations)
     if filled := {option: value for option, value in vars(method).items() if value != getattr(named, option)}:
         experiment = replace(experiment, method=in_full(experiment.method, "method") | filled)
     e, kind = make_kind(experiment, method)

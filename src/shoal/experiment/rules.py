@@ -188,6 +188,11 @@ OF_SIZES = (
 )
 
 
+def may_end(e: Experiment, processes: int) -> bool:
+    """Whether members may end before the run does, and break no rule above. processes: that share the shards."""
+    return (e.shards or processes) == 1 and not (_worker(e) or _trained(e) or e.budget is not None)
+
+
 def refuse(rules: Iterable[Rule], e: Experiment, *facts: Any) -> None:
     """Raise BadInput for the first rule that is broken."""
     for rule in rules:

@@ -60,9 +60,12 @@ class Method(ABC):
     def fit(self, agent: Tunable, population: int) -> None:  # noqa: B027 (most fit all)
         """Raise BadInput where its options do not fit the agent or the population."""
 
-    def settled(self, population: int, space: dict[str, Range] | None) -> Method:
-        """The same with every option filled in that depends on the population, or on what is tuned; space: None, where the
-        experiment does not say it."""
+    def settled(self, population: int, space: dict[str, Range] | None, generations: int | None) -> Method:
+        """The same with every option filled in that depends on the run.
+
+        space: what is tuned; None, where the experiment does not say it
+        generations: of a run in which members may end before it does; None of others
+        """
         return self
 
     def learner(self, agent: Agent, population: int) -> Learner | SearchLearner:

@@ -11,13 +11,15 @@ from shoal.core.errors import BadField, check_least
 from shoal.core.evolution import Cards, Decision, Explore, FirstValues, Init, PureEvolver, Range, Seed, Select
 from shoal.core.keys import derive
 from shoal.core.user_code import call_own
+from shoal.methods.method import Method
 from shoal.methods.seeds import Tuning
 from shoal.methods.survivors import Shrinking, odd
 
 if TYPE_CHECKING:
     from shoal.core.types import Tunable
 
-MANY = 8  # members of which half are still a population
+MANY = 8  # members of which half are still a population; one of so many survives
+ENOUGH = 8  # generations for a population that halves three times: two for each size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,15 +88,19 @@ class Pbt(Selecting, Shrinking):
     first_values: FirstValues | None = None  # type: ignore[assignment]
     """where members begin: range (anywhere in the range of each hyperparameter), usual (at its usual value) or half (half of
     them there, which keep these values and copy nobody, while the others copy one another); by default half of 8 members and
-    more, where something is tuned and no range has a start, and range elsewhere"""
+    more, where something is tuned and no range has a start, of which an eighth survives; and range elsewhere"""
 
     title: ClassVar[str] = "population-based training"
 
-    def settled(self, population: int, space: dict[str, Range] | None) -> Pbt:
-        if self.first_values is not None:
-            return self
-        anywhere = space is None or (space and all(r.start is None for r in space.values()))
-        return replace(self, first_values="half" if population >= MANY and anywhere else "range")
+    def settled(self, population: int, space: dict[str, Range] | None, generations: int | None) -> Method:
+        found = self
+        if self.first_values is None:
+            anywhere = space is None or (space and all(r.start is None for r in space.values()))
+            half = population >= MANY and anywhere
+            found = replace(self, first_values="half" if half else "range")
+            if half and self.survivors is None and generations is not None and generations >= ENOUGH:
+                found = replace(found, survivors=population // MANY)
+        return super(Pbt, found).settled(population, space, generations)
 
     def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> PureEvolver:
         def decide(key: Seed, state: Any, cards: Cards, mine: np.ndarray) -> tuple[Any, Decision]:

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from shoal.core.errors import BadField
-from shoal.core.evolution import Cards, Decide, Decision, PureEvolver, Seed
+from shoal.core.evolution import Cards, Decide, Decision, PureEvolver, Range, Seed
 from shoal.methods.method import Method
 
 
@@ -19,6 +19,14 @@ class Shrinking(Method):
     survivors: int | None = None
     """the population halves, at equal shares of the run, until so many members are left, which train for longer; by default
     nobody ends"""
+    within: int | None = None
+    """generations that these shares are of; by default all that the run begins with. Where it is given more, those that are
+    left go on"""
+
+    def settled(self, population: int, space: dict[str, Range] | None, generations: int | None) -> Method:
+        if self.survivors is None or self.within is not None or generations is None:
+            return self
+        return replace(self, within=generations)
 
     def sizes(self, population: int, generations: int) -> np.ndarray:
         if self.survivors is not None and not 1 <= self.survivors <= population:
@@ -27,10 +35,14 @@ class Shrinking(Method):
         sizes = [population]
         while self.survivors is not None and sizes[-1] > self.survivors:
             sizes.append(max(self.survivors, sizes[-1] // 2))
-        if generations < len(sizes):
+        if self.survivors is None and self.within is not None:
+            raise BadField("method.within", "is how long a population takes to shrink", "it needs survivors")
+        within = generations if self.within is None else self.within
+        if within < len(sizes):
             problem = f"a population of {' then '.join(map(str, sizes))} members needs one for each size"
-            raise BadField("generations", problem, value=generations)
-        return np.array(sizes)[np.arange(generations) * len(sizes) // generations]
+            field = "generations" if within == generations else "method.within"
+            raise BadField(field, problem, value=within)
+        return np.array(sizes)[np.minimum(np.arange(generations) * len(sizes) // within, len(sizes) - 1)]
 
 
 def outliving(evolver: PureEvolver, sizes: np.ndarray, halves: bool) -> PureEvolver:

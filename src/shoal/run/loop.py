@@ -25,7 +25,6 @@ from shoal.distributed.synchronous import Evolved, KnownMembers
 from shoal.environments.guard import callbacks_blamed
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import blame, load
-from shoal.experiment.registry import method
 from shoal.experiment.rules import check
 from shoal.experiment.trust import open_run
 from shoal.records.generation import Generation
@@ -82,21 +81,12 @@ def resume(
     if generations is not None:
         if experiment.budget is not None:
             raise BadField("generations", f"{run_dir} ends with its budget", "give it another one with --set budget=N")
-        experiment = _longer(experiment, generations)
+        experiment = replace(experiment, generations=generations)
     if experiment.exchange.name == "directory":
         there = replace(experiment.exchange, workspace=str(_workspace_of(experiment, file.parent)))
         experiment = replace(experiment, exchange=there, run_dir=None)
     with blame(file, ["generations", "run_dir", "exchange.workspace", "exchange.worker", *given], always=False):
         return _run(experiment, recorders, progress, partial(restore, trusted=trust_code))
-
-
-def _longer(e: Experiment, generations: int) -> Experiment:
-    """The experiment with another number of generations. Raises BadInput where what was done follows from it."""
-    sizes = method(e.method).sizes(e.population, e.generations)
-    if generations != e.generations and sizes[-1] < e.population:
-        problem = f"a population that shrinks does so at its shares of {e.generations}"
-        raise BadField("generations", problem, "they stay as they are", value=generations)
-    return replace(e, generations=generations)
 
 
 def _workspace_of(experiment: Experiment, run_dir: Path) -> Path:
