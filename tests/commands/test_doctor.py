@@ -90,7 +90,7 @@ def untouched(key: Any, hyper: Any, space: Any, uid: Any) -> Any:
 def test_a_sound_experiment_has_nothing_to_note() -> None:
     for check in doctor.CHECKS:
         findings = about(check)
-        assert findings or check in (checks.processes, checks.beginning, checks.place, knobs.effects)
+        assert findings or check in (checks.processes, checks.beginning, checks.place, checks.survivors, knobs.effects)
         assert marked(findings, "!") + marked(findings, "✗") == ""
 
 
@@ -180,6 +180,24 @@ def test_the_checkpoint_is_as_large_as_foretold(tmp_path: Path) -> None:
     number, unit = text.split("checkpoints of ")[1].split()[:2]
     foretold = float(number) * {"kB": 1e3, "MB": 1e6}[unit]
     assert 0.8 * size < foretold < 1.2 * size
+
+
+@pytest.mark.parametrize(
+    ("platform", "devices", "times", "mark"),
+    [("cpu", 1, 1.0, "✓"), ("cpu", 2, 1.25, "✓"), ("cpu", 8, 3.75, "!"), ("gpu", 1, 3.75, "!")],
+)
+def test_what_survivors_cost(
+    monkeypatch: pytest.MonkeyPatch, platform: str, devices: int, times: float, mark: str
+) -> None:
+    """By hand: 8, 4, 2 and 1 members take 4, 4, 4 and 8 turns of an interval on two devices, and 1, 2, 4 and 8 on eight."""
+    plan = make_plan(
+        replace(BASE, population=8, generations=8, method="pbt", space={"learning_rate": Range(1e-4, 1e-2)})
+    )
+    monkeypatch.setattr(checks.jax, "devices", lambda: [type("Device", (), {"platform": platform})] * devices)
+    assert checks.lengthening(plan) == times
+    ((found, _, text),) = checks.survivors(plan)
+    assert found == mark and "8 for 2 generations, 4 for 2 generations, 2 for" in text
+    assert ("first_values: half" in text) == (mark == "!")
 
 
 @pytest.mark.parametrize(

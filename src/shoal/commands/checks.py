@@ -228,6 +228,27 @@ def evolution(plan: Plan) -> Iterator[Finding]:
         yield fine("evolution", f"{times}, first after generation {first} of {e.generations}")
 
 
+def survivors(plan: Plan) -> Iterator[Finding]:
+    """How the population shrinks, and what that costs where its members could have trained side by side."""
+    sizes, often = np.unique(plan.sizes, return_counts=True)
+    if len(sizes) == 1:
+        return
+    parts = [f"{n} for {many(times, 'generation')}" for n, times in zip(sizes[::-1], often[::-1], strict=True)]
+    text = f"members halve: {', '.join(parts)}"
+    if (times := lengthening(plan)) > 2:
+        half = "with first_values: half all members train to the end"
+        yield doubt("survivors", f"{text}: {times:.3g} times as long as with all of them side by side; {half}")
+    else:
+        yield fine("survivors", text)
+
+
+def lengthening(plan: Plan) -> float:
+    """How many times as long training takes as if nobody ended: the fewer members are left, the more devices wait."""
+    n, there = plan.experiment.population, jax.devices()
+    apart = len(there) if there[0].platform == "cpu" else n  # others train all members at a time
+    return float(np.mean(n / plan.sizes * np.ceil(plan.sizes / apart))) / math.ceil(n / apart)
+
+
 def _rehearse(plan: Plan, select: Select | None, episodes: int) -> tuple[list[int], bool]:
     """How many members copy when all of them clearly differ, and whether the best one never does."""
     n, evolver, counts, safe = plan.experiment.population, plan.evolver, [], True

@@ -42,7 +42,7 @@ LARGE = 3.0  # rewards of a step: most are about 1, Pendulum's about 6 (docs/res
 MOST = 1024  # environment steps of an interval that tries a trainer; more where it needs whole rollouts
 CHECKS = (
     *(checks.size, checks.beginning, checks.place, checks.devices, checks.observations, checks.storage),
-    *(checks.processes, checks.evolution, checks.hyperparameters, knobs.effects),
+    *(checks.processes, checks.evolution, checks.survivors, checks.hyperparameters, knobs.effects),
 )
 COLORS = {"✓": "green", "!": "yellow", "✗": "bold red"}
 
@@ -150,7 +150,8 @@ def _speed(plan: Plan, rollouts: int, timings: list[dict[str, float]]) -> Findin
     training = second["train"] * (plan.iterations / rollouts if plan.steps else 1)
     generation = training + second["evaluate"] + min(first["evolve"], second["evolve"]) + second["record"]
     rounds = math.ceil(e.final_episodes / (e.population * plan.measurement.episodes))
-    total = compiling + generation * e.generations + rounds * second["evaluate"]
+    longer = training * (checks.lengthening(plan) - 1)
+    total = compiling + (generation + longer) * e.generations + rounds * second["evaluate"]
     most = "about" if e.budget is None else "at most"
     text = f"{duration(compiling)} to compile, then about {duration(generation)} for a generation"
     return fine("time", f"{text}, {training / generation:.0%} of it training; the whole run {most} {duration(total)}")
