@@ -142,6 +142,7 @@ def test_light_and_dark_differ_and_switch(visit: Callable[..., Any]) -> None:
 @pytest.mark.parametrize(("name", "least"), [("small", 12), ("es", 7), ("cem_rl", 6), ("dvd", 5)])
 def test_every_plot_tells_its_values(visit: Callable[..., Any], name: str, least: int) -> None:
     page = visit(name)
+    page.evaluate("for (const section of document.querySelectorAll('section details:has(figure)')) section.open = true")
     plots = page.locator(".plot[data-chart]:visible")
     assert plots.count() >= least
     for at in range(plots.count()):
@@ -150,6 +151,17 @@ def test_every_plot_tells_its_values(visit: Callable[..., Any], name: str, least
         assert box["x"] >= 0 and box["x"] + box["width"] <= 1280 and box["y"] >= 0
     page.mouse.move(2, 2)
     page.locator("#tip").wait_for(state="hidden")
+
+
+def test_closed_sections_open_from_the_bar(visit: Callable[..., Any]) -> None:
+    page = visit()
+    closed = page.locator("section > details:not([open])")
+    assert closed.count() >= 4 and page.locator("#bounds figure:visible").count() == 0
+    page.locator("nav a[href='#bounds']").click()
+    page.locator("#bounds figure").wait_for(state="visible")
+    assert page.locator("#diversity figure:visible").count() == 0
+    page.locator("#diversity summary").first.click()
+    page.locator("#diversity figure").first.wait_for(state="visible")
 
 
 def test_tooltips_are_right(visit: Callable[..., Any], reports: dict[str, Path]) -> None:

@@ -11,11 +11,12 @@ from shoal.core.errors import BadInput
 from shoal.experiment.experiment import Experiment, alone
 from shoal.experiment.files import blame, load, of_run
 from shoal.experiment.plan import planned
-from shoal.experiment.registry import method
+from shoal.experiment.registry import in_full, method
 from shoal.experiment.trust import open_run
 from shoal.members.devices import prepare
 from shoal.methods import METHODS
 from shoal.methods.seeds import Schedule
+from shoal.methods.survivors import halved
 from shoal.records.recorder import Recorder
 from shoal.report.run import read_run, schedule
 from shoal.run.loop import Result, train
@@ -68,7 +69,8 @@ def follower(
         raise BadInput(f"{run} has no lineage to follow: its first generation has not ended")
     if untold := [name for name in tuned if name not in found[0]]:
         raise BadInput(f"{run} has no schedule to follow: its lineage does not tell of {', '.join(untold)}")
-    sizes = method(experiment.method).sizes(experiment.population, len(found))
+    options = in_full(experiment.method, "method")  # by name: nothing of it is imported
+    sizes = halved(experiment.population, len(found), options.get("survivors"), options.get("within"))
     longer = experiment.population // sizes  # intervals, where fewer members share the steps of a generation
     rows = [{name: row[name] for name in tuned} for row, times in zip(found, longer, strict=True) for _ in range(times)]
     if file is None:

@@ -29,20 +29,24 @@ class Shrinking(Method):
         return replace(self, within=generations)
 
     def sizes(self, population: int, generations: int) -> np.ndarray:
+        if self.survivors is None and self.within is not None:
+            raise BadField("method.within", "is how long a population takes to shrink", "it needs survivors")
         if self.survivors is not None and not 1 <= self.survivors <= population:
             problem = f"must be at least 1, and at most population = {population}"
             raise BadField("method.survivors", problem, value=self.survivors)
-        sizes = [population]
-        while self.survivors is not None and sizes[-1] > self.survivors:
-            sizes.append(max(self.survivors, sizes[-1] // 2))
-        if self.survivors is None and self.within is not None:
-            raise BadField("method.within", "is how long a population takes to shrink", "it needs survivors")
-        within = generations if self.within is None else self.within
-        if within < len(sizes):
-            problem = f"a population of {' then '.join(map(str, sizes))} members needs one for each size"
-            field = "generations" if within == generations else "method.within"
-            raise BadField(field, problem, value=within)
-        return np.array(sizes)[np.minimum(np.arange(generations) * len(sizes) // within, len(sizes) - 1)]
+        return halved(population, generations, self.survivors, self.within)
+
+
+def halved(population: int, generations: int, survivors: int | None, within: int | None) -> np.ndarray:
+    """int64 [G]: the members of each generation of a population that halves at equal shares of `within` generations, or of
+    all; where `survivors` is None, nobody ends. Raises BadInput where there are fewer generations than sizes."""
+    sizes, shared = [population], generations if within is None else within
+    while survivors is not None and sizes[-1] > survivors:
+        sizes.append(max(survivors, sizes[-1] // 2))
+    if shared < len(sizes):
+        problem = f"a population of {' then '.join(map(str, sizes))} members needs one for each size"
+        raise BadField("generations" if shared == generations else "method.within", problem, value=shared)
+    return np.array(sizes)[np.minimum(np.arange(generations) * len(sizes) // shared, len(sizes) - 1)]
 
 
 def outliving(evolver: PureEvolver, sizes: np.ndarray, halves: bool) -> PureEvolver:
