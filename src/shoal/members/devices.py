@@ -16,7 +16,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from shoal.core.cores import usable_cores
-from shoal.core.threefry import in_one_piece
+from shoal.core.threefry import few_in_one_piece
 from shoal.core.types import Population, PyTree
 from shoal.members.kept_programs import keep_whole
 from shoal.rl.batching import AXIS
@@ -47,7 +47,7 @@ def prepare(neighbour: tuple[int, int] = (0, 1), sharer: tuple[int, int] = (0, 1
         except RuntimeError:  # JAX is in use already: its devices stay as they are
             if cores > 1 and jax.default_backend() == "cpu" and len(jax.devices()) == 1:
                 warnings.warn(STARTED.format(cores=cores), stacklevel=2)
-    in_one_piece()
+    few_in_one_piece()
     own = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shoal" / "compiled"
     keep_whole(own)
     if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
