@@ -193,7 +193,8 @@ def test_what_survivors_cost(
     plan = make_plan(
         replace(BASE, population=8, generations=8, method="pbt", space={"learning_rate": Range(1e-4, 1e-2)})
     )
-    monkeypatch.setattr(checks.jax, "devices", lambda: [type("Device", (), {"platform": platform})] * devices)
+    monkeypatch.setattr(checks.jax, "default_backend", lambda: platform)
+    monkeypatch.setattr(plan.kind, "devices", lambda uids: min(devices, len(uids[0])))
     assert checks.lengthening(plan) == times
     ((found, _, text),) = checks.survivors(plan)
     assert found == mark and "8 for 2 generations, 4 for 2 generations, 2 for" in text

@@ -285,7 +285,8 @@ def test_a_result_in_which_numbers_are_something_else(tmp_path: Path, forged: An
     """The page and the table are made, and what is no number is not in them."""
     page(tmp_path, ["high", "low"])
     run = tmp_path / "runs/high/0"
-    names = ("environment_steps", "evaluation_steps", "seconds", "compile_seconds", "status", "fitness", "population")
+    steps, seconds = ("environment_steps", "evaluation_steps"), ("seconds", "compile_seconds")
+    names = (*steps, *seconds, "status", "fitness", "population", "generations")
     champion = {
         "evaluation": dict.fromkeys(("mean", "standard_error", "episodes"), forged),
         "selection_fitness": forged,

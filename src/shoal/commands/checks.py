@@ -244,9 +244,11 @@ def survivors(plan: Plan) -> Iterator[Finding]:
 
 def lengthening(plan: Plan) -> float:
     """How many times as long training takes as if nobody ended: the fewer members are left, the more devices wait."""
-    n, there = plan.experiment.population, jax.devices()
-    apart = len(there) if there[0].platform == "cpu" else n  # others train all members at a time
-    return float(np.mean(n / plan.sizes * np.ceil(plan.sizes / apart))) / math.ceil(n / apart)
+    sizes, first, often = np.unique(plan.sizes, return_index=True, return_counts=True)
+    turns = np.ones(len(sizes))  # that the members of a device take; an accelerator trains all of them at a time
+    if jax.default_backend() == "cpu":
+        turns = sizes / [plan.kind.devices(plan.members(int(generation))) for generation in first]
+    return float(np.average(sizes[-1] / sizes * turns, weights=often) / turns[-1])
 
 
 def _rehearse(plan: Plan, select: Select | None, episodes: int) -> tuple[list[int], bool]:

@@ -102,9 +102,8 @@ def order(key: jax.Array, count: int) -> jax.Array:
     if (bits := max(count - 1, 1).bit_length()) > PLACES:
         return jax.random.permutation(key, count)
     low = np.uint32((1 << bits) - 1)
-    return (jnp.sort(jax.random.bits(key, (count,)) & ~low | jnp.arange(count, dtype=jnp.uint32)) & low).astype(
-        jnp.int32
-    )
+    drawn = jax.random.bits(key, (count,)) & ~low | jnp.arange(count, dtype=jnp.uint32)
+    return (jnp.sort(drawn) & low).astype(jnp.int32)
 
 
 def _number(purpose: str) -> int:

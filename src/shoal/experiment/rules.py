@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from shoal.core.errors import BadField
 from shoal.core.schema import explained
@@ -190,7 +193,8 @@ OF_SIZES = (
 
 def may_end(e: Experiment, processes: int) -> bool:
     """Whether members may end before the run does, and break no rule above. processes: that share the shards."""
-    return (e.shards or processes) == 1 and not (_worker(e) or _trained(e) or e.budget is not None)
+    divided, shrinks = replace(e, shards=e.shards or processes), np.array([e.population, 0])
+    return not any(rule.broken(divided, shrinks) for rule in OF_SIZES)
 
 
 def refuse(rules: Iterable[Rule], e: Experiment, *facts: Any) -> None:

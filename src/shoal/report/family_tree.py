@@ -15,13 +15,8 @@ EDGES = 900  # with more copies than that the tree shows survivors only
 Kind = tuple[bool, int]  # of a line: does it lead to the last generation, and its colour
 
 
-def families(run_data: RunData) -> str:
-    """Who descends from whom."""
-    return _tree(run_data)
-
-
-def _tree(run_data: RunData) -> str:
-    """Every member's line through the generations, and every copy from one line to another."""
+def tree(run_data: RunData) -> str:
+    """Who descends from whom: every member's line through the generations, and every copy from one line to another."""
     table, (rows, columns) = run_data.table, run_data.run.trace
     if len(table.generations) == 1:
         return figure(

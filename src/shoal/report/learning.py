@@ -41,10 +41,11 @@ def learning(run_data: RunData) -> str:
     """A figure of each metric: the members, and the champion's lineage."""
     whose = "the champion’s lineage" if run_data.run.about.copies else "the champion"
     keys = charts.legend([("champion", whose), ("m", "each member")])
-    drawn = {WORDS[name][0]: figure for name in told(run_data.run) if (figure := _metric(run_data, name, whose))}
-    first, others = list(drawn.values())[:SHOWN], list(drawn)[SHOWN:]
-    more = folded(pair(*(drawn[name] for name in others)), f"Also: {', '.join(others).lower()}") if others else ""
-    return keys + pair(*first) + more
+    drawn = [(WORDS[name][0], figure) for name in told(run_data.run) if (figure := _metric(run_data, name, whose))]
+    first, others = drawn[:SHOWN], drawn[SHOWN:]
+    also = f"Also: {', '.join(heading for heading, _ in others).lower()}"
+    more = folded(pair(*(figure for _, figure in others)), also) if others else ""
+    return keys + pair(*(figure for _, figure in first)) + more
 
 
 def _metric(run_data: RunData, name: str, whose: str) -> str:

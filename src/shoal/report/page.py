@@ -20,13 +20,8 @@ from shoal.report.words import text
 from shoal.report.workspace import is_workspace, read_workspace
 
 Section = tuple[str, str, str, str]  # id, heading, what it is about, content as HTML
-CLOSED = (
-    "bounds",
-    "diversity",
-    "throughput",
-    "provenance",
-    "experiment",
-)  # sections that say what they found, and show it when opened
+# Sections that say what they found, and show it when opened.
+CLOSED = ("bounds", "diversity", "throughput", "provenance", "experiment")
 
 
 def write_report(run_dir: Path) -> Path:
@@ -108,7 +103,7 @@ def _sections(run_data: RunData) -> Iterator[Section]:
         (keep and not run.space, "hyperparameters", "Hyperparameters",
          "The settings of learning, the same for all members.", _hyperparameters),
         (copies, "tree", "Family tree", "Who learned from whom, from the first generation to the last.",
-         family_tree.families),
+         family_tree.tree),
         (copies, "bounds", "Bounds", "A value that keeps pressing against the end of its range may want to lie beyond it. "
          "Counted over the last quarter of the generations.", tables.bounds),
         (copies, "diversity", "Diversity", "A population that has become all alike has nothing left to choose from.",

@@ -186,8 +186,10 @@ def _cost(results: Results) -> str:
 
 
 def _runs(results: Results) -> str:
-    heads = ["arm", "task", "seed", "score", "± error", "when selected", "training steps", "all steps"]
-    heads += ["seconds", "of them compiling"]
+    heads = [
+        *("arm", "task", "seed", "score", "± error", "when selected"),
+        *("training steps", "all steps", "seconds", "of them compiling"),
+    ]
     rows = [
         [
             _arm(results, key), o.row["task"], o.row["seed"], o.score, o.row["standard_error"], o.row["selection_fitness"],
