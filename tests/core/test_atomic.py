@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 from shoal.core.atomic import Staging
+from shoal.core.errors import BadInput
 from shoal.core.evolution import ChampionSoFar
 from shoal.core.spec import Discrete, Spec
 from shoal.distributed.directory import Workspace
+from shoal.experiment.experiment import Experiment
 from shoal.run.rundir import RunDirectory
 
 SPEC = Spec((3,), "float32", Discrete(2))
@@ -104,6 +106,28 @@ def test_a_place_that_was_lost_before_the_work_began_is_left_alone(tmp_path: Pat
         mine.open(lost)
     assert [p.name for p in tmp_path.iterdir()] == [".other.work"]
     other.write(tmp_path / "file", b"x")
+
+
+def test_one_that_was_paused_while_it_began_takes_nothing_from_who_came_after(tmp_path: Path) -> None:
+    """It had seen that the place was its own, and goes on when another has just made its folder."""
+    paused, mine = Staging(tmp_path, "paused"), Staging(tmp_path, "mine")
+    held = iter([paused.open, lambda: None])
+    mine.open(lambda: next(held)())
+    assert [p.name for p in tmp_path.iterdir()] == [".mine.work"]
+    mine.write(tmp_path / "file", b"mine")
+    with pytest.raises(FileNotFoundError):
+        paused.write(tmp_path / "file", b"paused")
+    assert (tmp_path / "file").read_bytes() == b"mine"
+
+
+def test_who_has_lost_the_place_leaves_the_folder_that_another_has_just_made(tmp_path: Path) -> None:
+    lost, run = Staging(tmp_path, "lost"), tmp_path / "run"
+    lost.open()
+    Staging(tmp_path, "other").open()
+    run.mkdir()
+    with pytest.raises(BadInput, match="run_dir"):
+        RunDirectory(run, 2, lost).create(Experiment(), {})
+    assert run.is_dir()
 
 
 def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path: Path) -> None:

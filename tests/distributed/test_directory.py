@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -272,6 +273,34 @@ def test_a_worker_that_was_taken_for_dead_stops(join, tmp_path, said):
     assert published(tmp_path, "a") == ["00000000.json", "00000000.states"]
     paused.space.leave()
     assert (tmp_path / "leases" / "a").read_text() == "elsewhere 1 123"
+
+
+def test_a_lease_that_is_removed_by_mistake_is_given_back(join, tmp_path, monkeypatch):
+    """Of two that see a lease that is void one is late: what it takes away is the lease of the other."""
+    path, seen = tmp_path / "leases" / "a", []
+    path.parent.mkdir()
+    path.write_text("elsewhere 1 123")
+    whole = lease.Lease._remove
+
+    def late(self: lease.Lease, holder: str) -> None:
+        monkeypatch.setattr(lease.Lease, "_remove", whole)
+        faster, link = join("a"), os.link
+
+        def back(source: Path, target: Path) -> None:
+            with ThreadPoolExecutor(1) as pool:
+                looking = pool.submit(faster.visible)
+                time.sleep(0.2)
+                link(source, target)
+                seen.append(looking.result())
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "link", back)
+            whole(self, holder)
+
+    monkeypatch.setattr(lease.Lease, "_remove", late)
+    with pytest.raises(BadInput, match="it is at work"):
+        join("a")
+    assert seen == [[]]
 
 
 def test_waiting_stays_open_to_signals(tmp_path):

@@ -12,6 +12,7 @@ it as JSON.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import random
@@ -40,7 +41,8 @@ WORKERS, MEMBERS, SIZE, KEEP = 4, 3, 20_000, 3
 COLUMNS = ["uid", "generation", "fitness"]
 SPEC = Spec((1,), "float32", Discrete(2))
 REPLACED, REFUSED, CRASHED = 7, 8, 9
-lease.BEAT, lease.PATIENCE = 0.05, 0.5
+lease.BEAT, lease.PATIENCE = 0.05, 1.5  # who gets no share of a core for that long is taken for dead
+LATE = 30  # seconds after which a puppet that should end never will
 
 
 def state(uid: float, generation: float, fitness: float) -> bytes:
@@ -101,7 +103,9 @@ def launch(path: Path, name: str) -> int:
     if pid:
         return pid
     try:
-        puppet(path, name)
+        with open(path / f"stack-{os.getpid()}", "w") as stack:
+            faulthandler.register(signal.SIGUSR1, stack, all_threads=True)
+            puppet(path, name)
     except BaseException as error:
         if isinstance(error, BadInput) and "it is at work" in str(error):
             os._exit(REFUSED)
@@ -111,6 +115,22 @@ def launch(path: Path, name: str) -> int:
         (path / f"crash-{name}-{os.getpid()}").write_text(traceback.format_exc())
         os._exit(CRASHED)
     os._exit(0)
+
+
+def end_of(path: Path, pid: int) -> int:
+    """The exit code of a puppet that ends. Raises AssertionError with where it is, when it does not."""
+    end = time.monotonic() + LATE
+    while not (found := os.waitpid(pid, os.WNOHANG))[0]:
+        if time.monotonic() > end:
+            os.kill(pid, signal.SIGUSR1)
+            time.sleep(1)
+            raise AssertionError(f"{pid} goes on\n{(path / f'stack-{pid}').read_text()}\n{crashes(path)}")
+        time.sleep(0.001)
+    return os.waitstatus_to_exitcode(found[1])
+
+
+def crashes(path: Path) -> list[str]:
+    return [p.read_text() for p in path.glob("crash-*")]
 
 
 def replace(path: Path, name: str, alive: dict[str, int], draw: random.Random) -> None:
@@ -128,9 +148,8 @@ def replace(path: Path, name: str, alive: dict[str, int], draw: random.Random) -
         time.sleep(draw.random() * 0.3)
     finally:
         os.kill(late, signal.SIGCONT)  # it ends when it sees that another has its name
-    code = os.waitstatus_to_exitcode(os.waitpid(late, 0)[1])
-    told = [crash.read_text() for crash in path.glob(f"crash-{name}-{late}")]
-    assert code in (REPLACED, REFUSED), f"{name} ended with {code} when it had lost its name: {told}"
+    code = end_of(path, late)
+    assert code in (REPLACED, REFUSED), f"{name} ended with {code} when it had lost its name: {crashes(path)}"
 
 
 def harm(path: Path, kind: str, draw: random.Random, later: list) -> bool:
@@ -209,13 +228,13 @@ def torment(path: Path, alive: dict[str, int], faults: int, draw: random.Random)
     time.sleep(0.5)
     for pid in alive.values():
         os.kill(pid, signal.SIGTERM)
-    ended = {name: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for name, pid in alive.items()}
+    ended = {name: end_of(path, pid) for name, pid in alive.items()}
     done = {name: max(int(p.name) for p in (path / "workers" / name / "checkpoints").glob("0*")) for name in names}
     seen = [json.loads(p.read_text()) for p in (path / "workers").glob("*.counts")]
     return {
         "faults": dict(counts),
         "ended": ended,
-        "crashes": [p.read_text() for p in path.glob("crash-*")],
+        "crashes": crashes(path),
         "generations": done,
         "adopted": sum(c.get("adopted", 0) for c in seen),
     }

@@ -153,15 +153,16 @@ class Staging:
         if self._opened:
             return
         self._opened = True
-        self.path.mkdir()
-        try:
-            check()
-        except OSError:
-            self.close()
-            raise
-        for other in self.path.parent.glob(".*.work"):
-            if other != self.path:
-                self.remove(other)
+        while not self.path.is_dir():  # another may remove it that was here first, and paused, until its own is removed
+            self.path.mkdir()
+            try:
+                check()
+            except OSError:
+                self.close()
+                raise
+            for other in self.path.parent.glob(".*.work"):
+                if other != self.path:
+                    self.remove(other)
 
     def write(self, path: Path, data: bytes) -> None:
         """Write a file of the place: whole, or not at all."""

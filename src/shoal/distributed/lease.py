@@ -21,6 +21,7 @@ from shoal.core.errors import BadField
 
 BEAT = 2.0  # seconds between two renewals
 PATIENCE = 20.0  # seconds without a renewal after which a lease is void
+RETURNED = 1.0  # seconds in which a lease that was removed by mistake is given back
 UNKNOWN = "unknown"
 
 
@@ -47,10 +48,9 @@ class Lease:
 
     def check(self) -> None:
         """Raises OSError when another process has the name, or when it cannot be seen who has."""
-        try:
-            holder = read_file(self._path).decode(errors="replace")
-        except (FileNotFoundError, Irregular):
-            holder = ""
+        began = time.monotonic()
+        while not (holder := self._holder()) and time.monotonic() - began < RETURNED:
+            time.sleep(0.01)  # another process has it in its hands, and sees that it is not the one it meant to remove
         if holder != self._mine:
             raise OSError(f"another process has taken over as worker {self._path.name}, which seemed to be gone")
 
@@ -90,6 +90,13 @@ class Lease:
                 with suppress(FileExistsError):
                     os.link(aside, self._path)
             remove(aside)
+
+    def _holder(self) -> str:
+        """Whose lease there is; "" where there is none. Raises OSError where that cannot be seen."""
+        try:
+            return read_file(self._path).decode(errors="replace")
+        except (FileNotFoundError, Irregular):
+            return ""
 
     def _moved(self) -> int | None:
         try:

@@ -132,13 +132,16 @@ class RunDirectory:
             self.discard()
 
     def discard(self) -> None:
-        """Remove the run's files, and its folder where nothing else lies in it, such as the lock of this process."""
+        """Remove the run's files, and its folder where nothing else lies in it, such as the lock of this process; and where
+        nobody has taken it over, who may just have made it."""
+        taken = not self._staging.path.is_dir()
         for name in FILES:
             with suppress(OSError):
                 self._staging.remove(self.path / name)
         self.close()
         with suppress(OSError):  # whatever else lies there stays
-            self.path.rmdir()
+            if not taken:
+                self.path.rmdir()
 
     def write_experiment(self, experiment: Experiment, method: dict[str, Any]) -> None:
         """Write experiment.yaml, which makes this folder a run, and method.json."""
