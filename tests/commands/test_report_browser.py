@@ -156,9 +156,9 @@ def test_every_plot_tells_its_values(visit: Callable[..., Any], name: str, least
 def test_closed_sections_open_from_the_bar(visit: Callable[..., Any]) -> None:
     page = visit()
     closed = page.locator("section > details:not([open])")
-    assert closed.count() >= 4 and page.locator("#bounds figure:visible").count() == 0
-    page.locator("nav a[href='#bounds']").click()
-    page.locator("#bounds figure").wait_for(state="visible")
+    assert closed.count() >= 4 and page.locator("#effects figure:visible").count() == 0
+    page.locator("nav a[href='#effects']").click()
+    page.locator("#effects figure").first.wait_for(state="visible")
     assert page.locator("#diversity figure:visible").count() == 0
     page.locator("#diversity summary").first.click()
     page.locator("#diversity figure").first.wait_for(state="visible")
@@ -170,7 +170,7 @@ def test_tooltips_are_right(visit: Callable[..., Any], reports: dict[str, Path])
     best = max(json.loads(line)["fitness"] for line in lines if json.loads(line)["generation"] == 19)
     page = visit()
     told = point(page, page.locator("#fitness .plot"), 0.999, 0.9)
-    assert "Generation 19" in told and "655,360" in told and f"{best:.4g}" in told
+    assert "Generation 20" in told and "655,360" in told and f"{best:.4g}" in told
 
 
 def test_tooltips_of_the_mean(visit: Callable[..., Any], reports: dict[str, Path]) -> None:
@@ -178,7 +178,7 @@ def test_tooltips_of_the_mean(visit: Callable[..., Any], reports: dict[str, Path
     last = json.loads((reports["es"].parent / "metrics.jsonl").read_text().splitlines()[-1])
     page = visit("es")
     told = point(page, page.locator("#fitness .plot").first, 0.999, 0.9)
-    assert "Generation 299" in told and "steps of all members" in told
+    assert "Generation 300" in told and "steps of all members" in told
     for name in ("min", "mean", "max"):
         assert f"{last['members'][f'returns/{name}'][0]:.4g}" in told
     told = point(page, page.locator("#fitness .plot").nth(1), 0.999, 0.9)
@@ -222,7 +222,7 @@ def test_keyboard_alone(visit: Callable[..., Any]) -> None:
     page = visit()
     page.locator("#fitness .plot").focus()
     page.keyboard.press("ArrowLeft")
-    assert "Generation 18" in page.locator("#tip").inner_text()
+    assert "Generation 19" in page.locator("#tip").inner_text()
     page.keyboard.press("ArrowDown")
     assert "member 0" in page.locator("#tip").inner_text()
     page.keyboard.press("Escape")
@@ -240,6 +240,22 @@ def test_the_other_axis(visit: Callable[..., Any]) -> None:
     assert figure.locator(".plot:visible .y").all_inner_texts() != before
     button.click()
     assert figure.locator(".plot:visible .y").all_inner_texts() == before
+
+
+def test_what_the_figures_count_along(visit: Callable[..., Any]) -> None:
+    """All at once, where it is known; the family tree counts generations whatever is chosen."""
+    page = visit("small")
+    told = "plots => plots.map(plot => plot.querySelector('.xt').textContent)"
+    buttons = page.locator("#axis button")
+    assert buttons.all_text_contents() == ["steps", "generations", "time"]
+    assert buttons.nth(0).get_attribute("aria-pressed") == "true"
+    for at, label in ((2, "time at work"), (1, "generation"), (0, "environment steps of each member")):
+        buttons.nth(at).click()
+        assert {*page.eval_on_selector_all("#fitness .plot, #learning .plot, #hyperparameters .plot", told)} == {label}
+        assert page.eval_on_selector_all("#tree .plot", told) == ["generation"]
+        words = page.locator("#fitness .plot .x").all_text_contents()
+        assert len(words) >= 3 and all(word.endswith(" s") for word in words) == (at == 2)
+        assert buttons.nth(at).get_attribute("aria-pressed") == "true"
 
 
 def test_the_table_sorts(visit: Callable[..., Any]) -> None:

@@ -20,7 +20,7 @@ from shoal.report.charts import Axis
 from shoal.report.page import CLOSED, write_report
 
 SECTIONS = (
-    "fitness", "lineage", "hyperparameters", "tree", "bounds", "diversity", "throughput", "members", "experiment",
+    "fitness", "lineage", "hyperparameters", "effects", "tree", "diversity", "throughput", "members", "experiment",
 )  # fmt: skip
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 
@@ -209,7 +209,7 @@ def test_figures_speak(tmp_path: Path) -> None:
     text, page = report(write_run(tmp_path / "run"))
     drawings = text.count("<svg role=")
     assert text.count("<title>") == drawings + 1 and text.count("<desc>") == drawings
-    assert set(re.findall(r"<title>([^<]*)</title><desc>", text)) <= set(re.findall(r"<h3>([^<]*)</h3>", text))
+    assert set(re.findall(r"<title>([^<]*)</title><desc>", text)) <= set(re.findall(r"<h[34]>([^<]*)</h[34]>", text))
     assert "<desc></desc>" not in text and text.count('class="finding"') == text.count("<figure>")
     assert text.count("The numbers behind this figure") >= 10
     assert "log" in text and text.count('class="view"') == 2  # the two curved scales

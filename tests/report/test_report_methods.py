@@ -21,7 +21,7 @@ from shoal.report.search import smoothed
 
 DRAWN = ("fitness", "steps", "hyperparameters", "throughput", "experiment")
 DVD = ("fitness", "behaviour", "hyperparameters", "throughput", "members", "experiment")
-SEEDS = ("fitness", "hyperparameters", "throughput", "members", "experiment")
+SEEDS = ("fitness", "hyperparameters", "effects", "throughput", "members", "experiment")
 OF_COPYING = re.compile(r"cop(y|ied|ies|ying)\b|lineage|founder|family|took over|perturbed|population of 1", re.I)
 
 
@@ -181,7 +181,7 @@ def test_diversity_is_that_of_the_files(tmp_path: Path, missing: float) -> None:
     assert [int(shade) for shade, *_ in cells] == pytest.approx(100 * matrix.ravel() / matrix.max(), abs=0.51)
     apart = np.where(np.eye(5, dtype=bool), np.inf, matrix)
     a, b = sorted(np.unravel_index(apart.argmin(), apart.shape))
-    assert f"In generation {entry['generation']} members {a} and {b} behaved most alike" in page.words
+    assert f"In generation {entry['generation'] + 1} members {a} and {b} behaved most alike" in page.words
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_decisions_are_told_in_the_words_of_the_method(tmp_path: Path) -> None:
     _, page = report(run, (SECTIONS[0], "decisions", *SECTIONS[1:]))
     for words in (
         "Generations <between> copyings",
-        "It was 1 at first, then 2 after generation 3, 4 after generation 7.",
+        "It was 1 at first, then 2 after generation 4, 4 after generation 8.",
         "It changed 10 times, between 0 and 1; the median is 0.5.",
         "It was 0.5 throughout.",
         "Decided after each generation; recorded as own/always.",

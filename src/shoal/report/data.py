@@ -16,10 +16,12 @@ from shoal.report import charts
 from shoal.report.charts import Axis
 from shoal.report.lineage import Lineage, inner, number
 from shoal.report.run import Run
+from shoal.report.words import duration, text
 
 CELLS = 120_000  # values that the page carries for its tooltips: bounds its size
 MEMBERS = 200  # members that are drawn one by one
 FEW = 30  # members whose staircases can be told apart
+PHASES = ("compile", "train", "evaluate", "evolve", "record")  # where the time of a generation goes
 MARKS = 300  # more rings than that hide what they mark
 TOGGLE = '<button class="view" type="button" aria-pressed="false">Plain axis</button>'
 
@@ -107,24 +109,38 @@ class RunData:
         steps = quantile(self.table.steps, 0.5)
         if np.isfinite(steps).all() and (np.diff(steps, prepend=0) > 0).all():
             return Axis(0, float(steps[-1]), f"environment steps of {self.whose}", short=True)
-        first, last = self.table.generations[[0, -1]].tolist()
+        first, last = self.table.counted[[0, -1]].tolist()
         return Axis(first - 1, last, "generation", whole=True)
 
     @cached_property
     def count(self) -> Axis:
         """The axis of what happens generation by generation."""
-        first, last = self.table.generations[[0, -1]].tolist()
+        first, last = self.table.counted[[0, -1]].tolist()
         return Axis(first, max(last, first + 1), "generation", whole=True)
 
     @cached_property
     def ends(self) -> np.ndarray:
         """[G] Places on the axis of time where each generation ends."""
-        return self.time.place(quantile(self.table.steps, 0.5) if self.time.short else self.table.generations)
+        return self.time.place(quantile(self.table.steps, 0.5) if self.time.short else self.table.counted)
 
     @cached_property
     def borders(self) -> np.ndarray:
         """[G + 1] Places on the axis of time where generations begin and end."""
         return np.r_[0.0, self.ends]
+
+    @cached_property
+    def axes(self) -> dict[str, tuple[str, Sequence[tuple[float, str]]]]:
+        """What the axis of time can be read as: by its name the label and the ticks. The drawing stays as it is."""
+        first, last = self.table.counted[[0, -1]].tolist()
+        marks = np.arange(first, last + 1)[:: -(-len(self.table.counted) // 7)]  # at most seven generations
+        places = np.interp(marks, self.table.counted, self.ends).tolist()
+        found = {"steps": (self.time.label, self.time.ticks(7))} if self.time.short else {}
+        found["generations"] = "generation", [*zip(places, map(text, marks.tolist()), strict=True)]
+        seconds = np.nansum([self.timing(name) for name in PHASES], axis=0).cumsum()
+        if seconds[0] > 0:
+            told = map(duration, np.interp(marks, self.table.counted, seconds).tolist())
+            found["time"] = "time at work", [*zip(places, told, strict=True)]
+        return found
 
     def edges(self, rows: np.ndarray) -> np.ndarray:
         """[R + 1] The same for the generations of `rows`."""
@@ -222,7 +238,8 @@ class RunData:
         whole = len(self.shown) == len(table.uids)
         origin = (table.descent(row, before)[0] for before, row in pairwise(self.rows.tolist()))
         return {
-            "generations": table.generations[self.rows],
+            "generations": table.counted[self.rows],
+            "axes": self.axes,
             "steps": [int(s) if np.isfinite(s) else None for s in quantile(table.steps, 0.5)[self.rows]],
             "steps_of": f"steps of {self.whose}",
             "places": self.ends[self.rows].round(4),
@@ -273,7 +290,7 @@ def nothing(heading: str, finding: str) -> str:
 def numbers(run_data: RunData, columns: dict[str, np.ndarray], caption: str) -> str:
     """The table behind a figure, for those who read rather than look: at most forty generations."""
     rows = spaced(len(run_data.table.generations), 40)
-    cells = [[int(run_data.table.generations[row]), *(float(v[row]) for v in columns.values())] for row in rows]
+    cells = [[int(run_data.table.counted[row]), *(float(v[row]) for v in columns.values())] for row in rows]
     return folded(charts.table(["generation", *columns], cells, caption))
 
 

@@ -99,7 +99,7 @@ def _distances(run_data: RunData) -> str:
     if np.isfinite(apart).any():
         (a, b), (c, d) = (np.unravel_index(at, apart.shape) for at in (np.nanargmin(apart), np.nanargmax(apart)))
         finding = (
-            f"In generation {table.generations[row]} members {uids[a]} and {uids[b]} behaved most alike "
+            f"In generation {table.counted[row]} members {uids[a]} and {uids[b]} behaved most alike "
             f"({text(apart[a, b])})"
         )
         finding += f", {uids[c]} and {uids[d]} least ({text(apart[c, d])})." if len(uids) > 2 else "."

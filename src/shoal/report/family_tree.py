@@ -24,7 +24,7 @@ def tree(run_data: RunData) -> str:
         )
     crowded = bool(table.copied.sum() > EDGES)
     rank, families = _ranking(run_data), run_data.families
-    x, y = run_data.count.place(table.generations), _by_kinship(run_data) if crowded else _by_member(run_data)
+    x, y = run_data.count.place(table.counted), _by_kinship(run_data) if crowded else _by_member(run_data)
     layers = _branches(run_data, x, y, rank)
     if len(rows) > 1:
         layers += [path(_route(x[rows], y[rows, columns]), "lead-line")]
@@ -73,7 +73,7 @@ def _shares(run_data: RunData) -> str:
     counts = np.array([(colour == kind).sum(axis=1) for kind in range(COLOURS + 1)]) / table.present.sum(axis=1)
     stack = np.cumsum([np.zeros(counts.shape[1]), *counts], axis=0)
     kinds = [f"area c{kind}" for kind in range(COLOURS + 1)]
-    layers = charts.areas(run_data.count.place(table.generations), stack, kinds)
+    layers = charts.areas(run_data.count.place(table.counted), stack, kinds)
     first = next(iter(families))
     share = 100 * families[first] / max(1, sum(families.values()))
     finding = f"At the end {share:.0f}% of the members descend from member {table.uids[first]}."
@@ -99,7 +99,7 @@ def _founders(run_data: RunData) -> str:
     alone = np.flatnonzero(living == 1)
     finding = f"{living[0]:.0f} founders began; at the end the population descends from {living[-1]:.0f} of them."
     if len(alone) and living[0] > 1:
-        finding += f" Since generation {table.generations[alone[0]]} all share one ancestor."
+        finding += f" Since generation {table.counted[alone[0]]} all share one ancestor."
     reading = (
         "Copying lets some families grow and others die out. A steep fall means that few starting points were given "
         "time; a level line means that the members hardly copied one another."
@@ -220,6 +220,6 @@ def _table(run_data: RunData) -> str:
     """Founders and their descendants, in words."""
     rows = []
     for column, size in list(run_data.families.items())[:60]:
-        lived = run_data.table.generations[(run_data.table.founders == column).any(axis=1)]
+        lived = run_data.table.counted[(run_data.table.founders == column).any(axis=1)]
         rows.append([int(run_data.table.uids[column]), size, int(lived[-1])])
     return folded(charts.table(["founder", "descendants at the end", "last generation with any"], rows, "Founders"))

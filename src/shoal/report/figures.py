@@ -9,11 +9,10 @@ import numpy as np
 
 from shoal.report import charts
 from shoal.report.charts import Axis, path, rings
-from shoal.report.data import RunData, figure, nothing, numbers, pair, quantile
+from shoal.report.data import PHASES, RunData, figure, nothing, numbers, pair, quantile
 from shoal.report.run import Run
 from shoal.report.words import many, short, text, went
 
-PHASES = ("compile", "train", "evaluate", "evolve", "record")
 TOLD = 6  # changes that a sentence tells one by one
 
 
@@ -144,7 +143,7 @@ def decisions(run_data: RunData) -> str:
     drawn = []
     for name, said in told(run_data.run).items():
         heading, values = said[0].upper() + said[1:], run_data.common(name)
-        finding = _each_change(values, run_data.table.generations)
+        finding = _each_change(values, run_data.table.counted)
         reading, axis = f"Decided after each generation; recorded as {name}.", Axis.over(np.r_[0, values], pad=0.06)
         lines = {said: ("champion", values)}
         course = run_data.lines(heading, finding, reading, lines, axis, stairs=True, height=220)

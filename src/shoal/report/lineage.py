@@ -30,12 +30,17 @@ class Lineage:
     hyper: dict[str, np.ndarray]
 
     @property
+    def counted(self) -> np.ndarray:
+        """int64 [G]: generations as people count them, and the terminal does: from one. In files they begin with 0."""
+        return self.generations + 1
+
+    @property
     def origin(self) -> np.ndarray:
         """int64 [G, N]: the column whose weights a member started from; -1 where that is unknown."""
-        return self._sources[1]
+        return self.sources[1]
 
     @cached_property
-    def _sources(self) -> tuple[np.ndarray, np.ndarray]:
+    def sources(self) -> tuple[np.ndarray, np.ndarray]:
         """int64 [G, N] each: row (one up, as a rule) and column whose weights a member started from."""
         rows, columns = np.full((2, *self.present.shape), -1)
         for row in range(1, len(rows)):
@@ -55,7 +60,7 @@ class Lineage:
         founders = np.broadcast_to(np.arange(len(self.uids)), self.present.shape).copy()
         for row in range(1, len(founders)):
             known = self.origin[row] >= 0
-            founders[row, known] = founders[self._sources[0][row, known], self.origin[row, known]]
+            founders[row, known] = founders[self.sources[0][row, known], self.origin[row, known]]
         return np.where(self.present, founders, -1)
 
     @cached_property
@@ -74,7 +79,7 @@ class Lineage:
         if not (len(rows) and len(columns) and self.present[rows[0], columns[0]]):
             return np.empty(0, int), np.empty(0, int)
         path = [(int(rows[0]), int(columns[0]))]
-        above, origin = self._sources
+        above, origin = self.sources
         while origin[path[-1]] >= 0:
             path.append((int(above[path[-1]]), int(origin[path[-1]])))
         rows, columns = np.array(path[::-1]).T

@@ -123,7 +123,7 @@ def _champion(run: Run) -> str:
     mean, error, episodes = (number(run.tested.get(name)) for name in ("mean", "standard_error", "episodes"))
     worker = run.worker_of(uid)
     who = f"{'the mean' if run.about.drawn else f'member {uid}'}{f' of worker {worker}' if worker else ''}"
-    card = f'<p class="who">{escape(f"Champion: {who} after generation {generation}")}</p><p class="score">'
+    card = f'<p class="who">{escape(f"Champion: {who} after generation {generation + 1}")}</p><p class="score">'
     if np.isnan(mean):
         broken = "none of its fresh episodes has a return, for its environment broke them"
         state = broken if episodes == 0 else "the champion has not been tested on fresh episodes yet"

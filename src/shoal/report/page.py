@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core.atomic import write_file
-from shoal.report import charts, diversity, family_tree, figures, generalisation, learning, search, tables
+from shoal.report import charts, diversity, effects, family_tree, figures, generalisation, learning, search, tables
 from shoal.report.data import RunData, nothing, pair
 from shoal.report.overview import overview, title
 from shoal.report.run import Run, read_run
@@ -21,7 +21,7 @@ from shoal.report.workspace import is_workspace, read_workspace
 
 Section = tuple[str, str, str, str]  # id, heading, what it is about, content as HTML
 # Sections that say what they found, and show it when opened.
-CLOSED = ("bounds", "diversity", "throughput", "provenance", "experiment")
+CLOSED = ("effects", "diversity", "throughput", "provenance", "experiment")
 
 
 def write_report(run_dir: Path) -> Path:
@@ -102,10 +102,12 @@ def _sections(run_data: RunData) -> Iterator[Section]:
          "The settings of learning. Each member has values of its own, which it keeps.", _hyperparameters),
         (keep and not run.space, "hyperparameters", "Hyperparameters",
          "The settings of learning, the same for all members.", _hyperparameters),
+        (copies, "effects", "Effects", "Which values of the hyperparameters went with gains of fitness, and which press against the "
+         "ends of their ranges? The latter counted over the last quarter of the generations.", _effects),
+        (keep and run.space, "effects", "Effects", "Which values of the hyperparameters went with gains of fitness?",
+         effects.effects),
         (copies, "tree", "Family tree", "Who learned from whom, from the first generation to the last.",
          family_tree.tree),
-        (copies, "bounds", "Bounds", "A value that keeps pressing against the end of its range may want to lie beyond it. "
-         "Counted over the last quarter of the generations.", tables.bounds),
         (copies, "diversity", "Diversity", "A population that has become all alike has nothing left to choose from.",
          family_tree.diversity),
         (True, "throughput", "Speed", "How fast the run was, and where its time went.", figures.throughput),
@@ -127,6 +129,11 @@ def _sections(run_data: RunData) -> Iterator[Section]:
     missing = '<p class="empty">experiment.yaml is missing.</p>'
     stated = f'<pre tabindex="0" aria-label="experiment.yaml">{escape(run.text)}</pre>' if run.text else missing
     yield "experiment", "Experiment", settings, stated
+
+
+def _effects(run_data: RunData) -> str:
+    """What the values did, and whether they had room to."""
+    return effects.effects(run_data) + tables.bounds(run_data)
 
 
 def _hyperparameters(run_data: RunData) -> str:

@@ -86,7 +86,7 @@ def provenance(run_data: RunData) -> str:
     run, heads, told = run_data.run, [""], []
     for worker in run.workers or (run,):
         for line in worker.provenance[-COLUMNS:]:
-            of, first = f"{worker.name}, " * bool(run.workers), text(number(line.get("generation")))
+            of, first = f"{worker.name}, " * bool(run.workers), text(number(line.get("generation")) + 1)
             heads.append(f"{of}from generation {first}")
             if line.get("clean") is False:
                 line = line | {"commit": f"{line.get('commit')}, with changes"}
