@@ -143,7 +143,11 @@ def replace(path: Path, name: str, alive: dict[str, int], draw: random.Random) -
     alive[name] = launch(path, name)
     try:
         while read_or_nothing(held) in ("", before):
-            assert time.monotonic() < end, f"nobody takes over {name}"
+            assert time.monotonic() < end, f"nobody takes over {name}: {crashes(path)}"
+            ended, status = os.waitpid(alive[name], os.WNOHANG)
+            if ended:  # it saw a last sign of life, of a system call that took long
+                assert os.waitstatus_to_exitcode(status) == REFUSED, crashes(path)
+                alive[name] = launch(path, name)
             time.sleep(0.01)
         time.sleep(draw.random() * 0.3)
     finally:

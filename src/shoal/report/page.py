@@ -102,8 +102,8 @@ def _sections(run_data: RunData) -> Iterator[Section]:
          "The settings of learning. Each member has values of its own, which it keeps.", _hyperparameters),
         (keep and not run.space, "hyperparameters", "Hyperparameters",
          "The settings of learning, the same for all members.", _hyperparameters),
-        (copies, "effects", "Effects", "Which values of the hyperparameters went with gains of fitness, and which press against the "
-         "ends of their ranges? The latter counted over the last quarter of the generations.", _effects),
+        (copies, "effects", "Effects", "Which values of the hyperparameters went with gains of fitness, and which press "
+         "against the ends of their ranges? The latter counted over the last quarter of the generations.", _effects),
         (keep and run.space, "effects", "Effects", "Which values of the hyperparameters went with gains of fitness?",
          effects.effects),
         (copies, "tree", "Family tree", "Who learned from whom, from the first generation to the last.",
