@@ -89,13 +89,17 @@ class WithoutSeed(Broken):
 
 
 class FourValues(Broken):
-    def __init__(self) -> None:
-        super().__init__()
-        self.gravity = 9.8  # what has numbers that may be tuned is tried out for some steps
-
     def step(self, action: Any) -> Any:
         obs, reward, ended, _, info = super().step(action)
         return obs, reward, ended, info
+
+
+class FourValuesAndNumbers(FourValues):
+    """What has numbers that may be tuned is tried out for some steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gravity = 9.8
 
 
 @pytest.fixture
@@ -122,7 +126,7 @@ def test_on_the_host(gym: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert refused(gym, tmp_path).startswith(ON_THE_HOST[ill])
 
 
-@pytest.mark.parametrize("older", [ObservationAlone, WithoutSeed, FourValues], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("older", [ObservationAlone, WithoutSeed, FourValues, FourValuesAndNumbers], ids=lambda kind: kind.__name__)
 def test_of_older_versions(tmp_path: Path, older: type[Broken], said: Said) -> None:
     """They are told what gymnasium 1 asks for, and where theirs is."""
     outcome = shoal(*flags(tmp_path / "r", "--quiet", env=f"{HERE}:{older.__name__}"))

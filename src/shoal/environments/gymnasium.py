@@ -135,6 +135,8 @@ def _try_out(make: Callable[[], Any], what: str) -> tuple[Any, Any, dict[str, st
                 with trying("failed at step"):
                     _play(env)
                 env.reset()
+            elif first is not None:
+                _step_once(env)
             kept = {name: x for name, x in attributes.items() if getattr(inner, x, None) == tried[x]}
             _set(inner, {x: usual[x] for x in kept.values()})
     return env, first, kept
@@ -162,11 +164,25 @@ def _play(env: Any) -> None:
     env.action_space.seed(0)
     for _ in range(TRIED):
         made = env.step(env.action_space.sample())
-        if not isinstance(made, tuple) or len(made) != 5:
-            asked = "five values: observation, reward, terminated, truncated, info"
-            raise _older(env, "step", f"gives {len(made) if isinstance(made, tuple) else 'no five'} values", asked)
+        _check_five(env, made)
         if made[2] or made[3]:
             return
+
+
+def _step_once(env: Any) -> None:
+    """The same where one step is enough. An error in it is told when the run comes to it, and says how to go on then."""
+    try:
+        made = env.step(env.action_space.sample())
+    except Exception:
+        return
+    _check_five(env, made)
+
+
+def _check_five(env: Any, made: object) -> None:
+    """Raises BadInput for what an older `step` gives."""
+    if not isinstance(made, tuple) or len(made) != 5:
+        asked = "five values: observation, reward, terminated, truncated, info"
+        raise _older(env, "step", f"gives {len(made) if isinstance(made, tuple) else 'no five'} values", asked)
 
 
 def _older(env: Any, method: str, problem: str, asked: str) -> BadField:

@@ -25,7 +25,7 @@ PLACES = [(0.0, "least"), (0.5, "middle"), (1.0, "most")]
 
 @dataclass(frozen=True)
 class Effect:
-    """What S steps of members gained, by the value that each was made with; in P parts, equally large where values differ."""
+    """What S steps of members gained, by the value that each was made with; in P parts, of equal size as a rule."""
 
     values: np.ndarray  # float [S]
     gains: np.ndarray  # float [S] see `gains`
