@@ -94,6 +94,10 @@ def test_help_imports_little(given: list[str], more: list[str]) -> None:
         ["train", "--rollout", "64"],
         ["play", "run", "--config.rollout", "64"],
         ["train", "a", "b"],
+        ["train", "--directory", "runs/a"],
+        ["study", "cartpole", "--run-dir", "runs/a"],
+        ["compare", "a", "b", "--output=c.html"],
+        ["resume", "runs/a", "--run-dir", "runs/b"],
     ],
     ids=shown,
 )

@@ -126,7 +126,9 @@ def test_on_the_host(gym: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert refused(gym, tmp_path).startswith(ON_THE_HOST[ill])
 
 
-@pytest.mark.parametrize("older", [ObservationAlone, WithoutSeed, FourValues, FourValuesAndNumbers], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "older", [ObservationAlone, WithoutSeed, FourValues, FourValuesAndNumbers], ids=lambda kind: kind.__name__
+)
 def test_of_older_versions(tmp_path: Path, older: type[Broken], said: Said) -> None:
     """They are told what gymnasium 1 asks for, and where theirs is."""
     outcome = shoal(*flags(tmp_path / "r", "--quiet", env=f"{HERE}:{older.__name__}"))

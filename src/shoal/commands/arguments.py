@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr
-from dataclasses import make_dataclass
+from dataclasses import fields, is_dataclass, make_dataclass
 from functools import partial, wraps
 from inspect import signature
 from io import StringIO
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes
@@ -21,6 +21,18 @@ from shoal.core.interrupts import DONE
 
 Command = Callable[..., int]
 T = TypeVar("T")
+PLACES = {
+    "run-dir",
+    "workspace",
+    "out",
+    "output",
+    "outdir",
+    "output-dir",
+    "dir",
+    "directory",
+    "folder",
+    "logdir",
+}  # where it writes
 CONFIG = (FlagCreatePairsOff, OmitArgPrefixes)  # no --no-quiet, and no --flags.seed
 
 
@@ -33,8 +45,7 @@ def call(commands: Sequence[Command], overview: str, given: Sequence[str]) -> in
         given = [*given[1:], "--help"]
     for command in commands:
         if given[:1] == [command.__name__]:
-            settable = "set" in signature(command).parameters
-            return _told(f"shoal {command.__name__}", partial(_bound, command, given[1:]), settable)()
+            return _told(f"shoal {command.__name__}", partial(_bound, command, given[1:]), _flags(command))()
     if given == ["--version"]:
         print(f"shoal {__version__}")
         return DONE
@@ -57,10 +68,20 @@ def _bound(command: Command, arguments: Sequence[str]) -> Callable[[], int]:
     return tyro.cli(bind, prog=f"shoal {command.__name__}", args=arguments, config=CONFIG)
 
 
-def _told(command: str, parse: Callable[[], T], settable: bool = False) -> T:
+def _flags(command: Command) -> list[str]:
+    """The names of what a command takes; of a dataclass those of its fields."""
+    taken = get_type_hints(command)
+    return [
+        name
+        for parameter in signature(command).parameters
+        for name in ([f.name for f in fields(taken[parameter])] if is_dataclass(taken[parameter]) else [parameter])
+    ]
+
+
+def _told(command: str, parse: Callable[[], T], flags: Sequence[str] = ()) -> T:
     """What the parser makes of the arguments of a command. Raises BadInput, a line with what it says, where it refuses.
 
-    settable: the command has --set for fields of the file, which some take for flags
+    flags: which the command takes
     """
     try:
         with redirect_stderr(StringIO()) as said:
@@ -75,13 +96,20 @@ def _told(command: str, parse: Callable[[], T], settable: bool = False) -> T:
         parts = [list(part) for ruled, part in groupby(lines, lambda line: not line.strip("─-")) if not ruled]
         problem = " ".join(parts[0]).removesuffix(".")
         near = [line for part in parts if part[0] == "Perhaps you meant:" for line in part if line.startswith("--")]
-        near = near or (_as_setting(problem) if settable and problem.startswith("Unrec") else [])
+        if not near and problem.startswith("Unrec"):
+            near = _as_flag(problem, flags)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise BadInput(f"{problem}{hint}; {command} --help says what there is") from end
 
 
-def _as_setting(problem: str) -> list[str]:
-    """How a field is set that somebody took for a flag, as in `--config.rollout 64`: --set config.rollout=64."""
+def _as_flag(problem: str, flags: Sequence[str]) -> list[str]:
+    """What a command has, of these flags, for what is no flag of it: the place where it writes, by whatever name; or how a
+    field is set, as in `--config.rollout 64`: --set config.rollout=64."""
+    asked = re.search(r"--([a-z][a-z_-]*)", problem)
+    if asked and asked[1].replace("_", "-") in PLACES:
+        return [f"--{name.replace('_', '-')}" for name in ("run_dir", "workspace", "out") if name in flags][:1]
+    if "set" not in flags:
+        return []
     if taken := re.search(r"--([a-z_]+(?:\.\w+)+)(?:=|, )([^\s,]+)", problem):
         return [f"--set {taken[1]}={taken[2]}"]
     return ["--set FIELD=VALUE"] if "--" in problem else []
