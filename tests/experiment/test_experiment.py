@@ -565,3 +565,24 @@ def test_what_is_called_otherwise_elsewhere_or_stands_deeper(given: dict[str, An
     with pytest.raises(BadInput) as caught:
         make_plan(from_dict(given))
     said(caught.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"env": "Acrobot-v1", "population": 4, "fitness": {"episodes": 3}, "seed": 1},
+        {"method": {"name": "pbt", "select": {"name": "truncation", "bottom": 0.4}}, "config": {"layers": [8, 8]}},
+        {"space": {"learning_rate": [1e-5, 0.1, "log"], "epochs": {"low": 1, "high": 8, "integer": True}}},
+        {"exchange": {"name": "directory", "workspace": "w"}, "wandb": {"tags": ["a"]}, "levels": {"train": [0, 9]}},
+    ],
+    ids=repr,
+)
+def test_what_python_shows_of_an_experiment_makes_it_again(given: dict[str, Any]) -> None:
+    """And it is no more than what is not as it is by default."""
+    experiment = Experiment(**given)
+    shown = repr(experiment)
+    assert eval(shown) == experiment
+    assert [name for name in Experiment.__dataclass_fields__ if f"{name}=" in shown] == [
+        name for name in Experiment.__dataclass_fields__ if name in given
+    ]

@@ -7,7 +7,7 @@ import inspect
 import sys
 import textwrap
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from itertools import pairwise
 from numbers import Integral, Real
@@ -110,6 +110,17 @@ def _in_full(kind: type, value: Any, place: str) -> Any:
 def as_given(made: Any) -> dict[str, Any]:
     """The fields of a dataclass, as they are."""
     return {f.name: getattr(made, f.name) for f in fields(made)}
+
+
+def changed_in(value: Any) -> Any:
+    """A record as a dict of the fields that are not as they are by default, and so all that it holds; else the value."""
+    if isinstance(value, dict):
+        return {name: changed_in(of) for name, of in value.items()}
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    usual = {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields(value)}
+    told = {name: getattr(value, name) for name in usual}
+    return {name: changed_in(of) for name, of in told.items() if of != usual[name]}
 
 
 def descriptions(kind: type) -> dict[str, str]:

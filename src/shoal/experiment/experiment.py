@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from shoal.core.evolution import Range
-from shoal.core.schema import as_given, converted
+from shoal.core.schema import as_given, changed_in, converted
 from shoal.environments.levels import Levels
 from shoal.experiment.registry import in_full, in_short, name_of
 from shoal.trainers.trainers import TrainerProcesses
@@ -154,6 +154,13 @@ class Experiment:
     def __post_init__(self) -> None:
         """Give each field its type, and the method its one form. Raises BadInput for what cannot have it."""
         vars(self).update(converted(Experiment, as_given(self)), method=in_full(self.method, "method"))
+
+    def __repr__(self) -> str:
+        """What makes it: the fields that are not as they are by default."""
+        usual = Experiment()
+        told = {f.name: getattr(self, f.name) for f in fields(self)} | {"method": in_short(self.method)}
+        changed = {name: value for name, value in told.items() if getattr(self, name) != getattr(usual, name)}
+        return f"Experiment({', '.join(f'{name}={changed_in(value)!r}' for name, value in changed.items())})"
 
     @property
     def env_name(self) -> str:

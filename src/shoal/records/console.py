@@ -1,4 +1,4 @@
-"""The terminal's side of a run: a live table, or plain lines where the output is not a terminal; signals when it is over."""
+"""The side of a run that people see: a live table, or plain lines where the output is not a terminal; signals when it is over."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from rich.text import Text
 
 from shoal.core.interrupts import SIGNALS
 from shoal.experiment.experiment import Experiment
+from shoal.records.notebook import Cell
 from shoal.records.recorder import Recorder
 from shoal.records.screen import Screen, plain_table, styled
 
@@ -38,7 +39,8 @@ class Display(Recorder):
 
     def __init__(self, console: Screen, quiet: bool = False):
         self._console, self._quiet = console, quiet
-        self._live: Live | None = None
+        self._live: Live | Cell | None = None
+        self._renew: Callable[[], None] = lambda: None  # what is not drawn anew by a thread of its own
         self._rows: list[tuple[str, ...]] = []
         self._phase, self._entered, self._fraction, self._compiles = "", 0.0, 0.0, False
         self._columns: dict[str, Column] = {}
@@ -81,10 +83,16 @@ class Display(Recorder):
                 f"{e.population}, 1 where none is better; lowest, average, highest: their returns",
                 "dim",
             )
-        if not self._quiet and self._console.redraws:
+        if self._quiet:
+            return
+        if self._console.is_jupyter:
+            self._live = Cell(self.view)
+            self._renew = self._live.refresh
+        elif self._console.redraws:
             self._live = Live(
                 get_renderable=self.view, console=self._console, refresh_per_second=8
             )  # in its own thread
+        if self._live is not None:
             self._live.start()
 
     def progress(self, generation: int, phase: str, fraction: float) -> None:
@@ -93,6 +101,7 @@ class Display(Recorder):
             self._entered, self._phase = time.monotonic(), name  # in this order, as another thread draws them
         # Training is what takes the time: once it is done, its share of the bar stays until the generation ends.
         self._fraction = {"train": fraction, "champion": 0.0}.get(phase, 1.0)
+        self._renew()
 
     def generation(self, event: Generation) -> None:
         self._compiling += event.timing["compile"]
