@@ -65,12 +65,11 @@ docs: .venv/dev     ## the docs as a site, at http://127.0.0.1:8000, and in dist
 	$(BIN)/mkdocs build --strict -f website/mkdocs.yml
 	$(BIN)/mkdocs serve -f website/mkdocs.yml
 
-package: .venv/dev  ## sdist and wheel in dist/, and the wheel, which is made of the sdist, tried where nothing else is
-	rm -rf dist/shoal-* .venv/empty
+package: .venv/dev  ## sdist and wheel in dist/, and with that wheel, where nothing else is, what README promises a newcomer
+	rm -rf dist/shoal-* dist/newcomer
 	$(BIN)/python -m build --outdir dist
-	$(PYTHON) -m venv .venv/empty
-	.venv/empty/bin/python -m pip install --quiet --constraint constraints.txt dist/shoal-*.whl
-	cd .venv/empty && bin/shoal experiments && bin/shoal train cartpole --generations 2 --run-dir run && bin/shoal evaluate run
+	mkdir dist/newcomer
+	cd dist/newcomer && $(PYTHON) ../../tests/support/newcomer.py ../shoal-*.whl ../../constraints.txt
 
 newest:         ## the tests with the newest versions that pyproject.toml allows
 	$(PYTHON) -m venv .venv/newest

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -208,9 +209,12 @@ def test_yaml_is_an_experiment(block: str, monkeypatch: pytest.MonkeyPatch) -> N
     build_run(experiment).shard.close()
 
 
-def test_yaml_of_studies(tmp_path: Path) -> None:
+def test_yaml_of_studies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (code,) = [block.values[0] for block in blocks("python") if block.values[0].startswith("# corridor.py")]
+    (tmp_path / "corridor.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
     found = [block.values[0] for block in blocks("yaml") if "arms:" in block.values[0]]
-    for block, runs in zip(found, (6 * 10, 2 * 5, 3 * 20, 2 * 5), strict=True):
+    for block, runs in zip(found, (2 * 3, 6 * 10, 2 * 5, 3 * 20, 2 * 5), strict=True):
         (tmp_path / "study.yaml").write_text(block)
         study = read_study(tmp_path / "study.yaml")
         assert len(trials(study)) == runs and budgets(study)
@@ -419,3 +423,18 @@ def test_what_the_architecture_says_is_somewhere_is_there() -> None:
     for file, names in named:
         text = (ROOT / "src/shoal" / file).read_text()
         assert [name for name in re.findall(r"\w+", names) if not re.search(rf"\b{name}\b", text)] == [], file
+
+
+def test_what_a_package_index_shows_leads_nowhere_that_is_not_there() -> None:
+    """README without links into the repository and pictures of it; what links outside remains."""
+    told = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["metadata"]["hooks"][
+        "fancy-pypi-readme"
+    ]
+    shown = TEXTS["README.md"]
+    assert len(re.findall(r"\]\((?!https?:|#)", shown)) > 20 and "![" in shown
+    for rule in told["substitutions"]:
+        shown = re.sub(rule["pattern"], rule["replacement"], shown)
+    assert [fragment["path"] for fragment in told["fragments"]] == ["README.md"]
+    assert not re.findall(r"\]\((?!https?:|#)", shown) and "![" not in shown
+    assert "[JAX](https://docs.jax.dev)" in shown and "[population-based training](docs" not in shown
+    assert "population-based training (PBT)" in shown

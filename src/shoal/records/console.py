@@ -1,4 +1,4 @@
-"""The side of a run that people see: a live table, or plain lines where the output is not a terminal; signals when it is over."""
+"""What people see of a run: a live table, or plain lines where the output is not a terminal; signals when it is over."""
 
 from __future__ import annotations
 
