@@ -82,6 +82,27 @@ def test_a_gather_crosses_devices():
     assert len(moved.sharding.device_set) == 2
 
 
+def test_a_program_that_is_begun_is_traced_at_once_and_waited_for():
+    """Its errors are raised where it is called, not where it is begun; a second beginning does nothing."""
+    layout, traces = Layout(2), []
+
+    def double(x: jax.Array) -> jax.Array:
+        traces.append(x.shape)
+        return 2 * x
+
+    x = layout.place(np.float32([1, 2]))
+    program, wrong = layout.program(double, True), layout.program(lambda x: x.nothing, True)
+    program.begin(x)
+    assert len(traces) == 1
+    program.begin(x)
+    assert program(x).tolist() == [2, 4] and len(traces) == 1 and program.compiled
+    start, end = program.compiling
+    assert 0 < start < end < np.inf
+    wrong.begin(x)
+    with pytest.raises(AttributeError, match="nothing"):
+        wrong(x)
+
+
 def test_donated_memory_is_taken_over():
     layout = Layout(2)
     program = layout.program(lambda x: x + jnp.float32(1), True, donate=(0,))

@@ -8,6 +8,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ def prepare(neighbour: tuple[int, int] = (0, 1), sharer: tuple[int, int] = (0, 1
     keep_whole(own)
     if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
         jax.config.update("jax_compilation_cache_dir", str(own))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
 
 
 def _own_cores(rank: int, size: int) -> int:
@@ -157,21 +158,45 @@ class Program:
     def compiled(self) -> bool:
         return self._compiled is not None
 
-    def compile(self, *arguments: PyTree) -> None:
-        """Compile for arguments like these; a second call, or one from another thread, waits and does nothing."""
-        with self._lock:
-            if self._compiled is None:
-                start = time.perf_counter()
-                self.compiling = (start, math.inf)
-                with jax.set_mesh(self._mesh):
-                    self._compiled = self._function.lower(*arguments).compile()
-                self._function = None  # with all that was traced
-                self.compiling = (start, time.perf_counter())
+    def begin(self, *arguments: PyTree) -> None:
+        """Compile for arguments like these, in a thread: a call waits for it, and raises its errors.
+
+        It is traced here and now. Where threads trace at the same time, who is first decides on details of both programs,
+        and a later process would not find what this one has compiled.
+        """
+        if self.compiled or not self._lock.acquire(blocking=False):
+            return
+        try:
+            traced = self._trace(*arguments)
+        except Exception:
+            self._lock.release()
+        else:  # no daemon: the process would crash if it ended while compiling
+            threading.Thread(target=self._end, args=(traced,), name="compiling").start()
 
     def __call__(self, *arguments: PyTree) -> Any:
         if self._compiled is None:
-            self.compile(*arguments)
+            with self._lock:
+                if self._compiled is None:
+                    self._compile(self._trace(*arguments))
         return self._compiled(*arguments)
+
+    def _trace(self, *arguments: PyTree) -> Any:
+        self.compiling = (time.perf_counter(), math.inf)
+        with jax.set_mesh(self._mesh):
+            return self._function.lower(*arguments)
+
+    def _compile(self, traced: Any) -> None:
+        with jax.set_mesh(self._mesh):
+            self._compiled = traced.compile()
+        self._function = None  # with all that was traced
+        self.compiling = (self.compiling[0], time.perf_counter())
+
+    def _end(self, traced: Any) -> None:
+        try:
+            with suppress(Exception):
+                self._compile(traced)
+        finally:
+            self._lock.release()
 
 
 def covered(spans: list[tuple[float, float]]) -> float:

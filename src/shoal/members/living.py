@@ -204,6 +204,7 @@ class LivingShard(CompiledShard):
         population, mine = state["rest"]["population"], partial(jax.tree.map, lambda x: x[: len(self.uid)])
         members = mine(population.members._replace(learned=state["learned"]))
         self._restore(state, population._replace(members=members), generation)
+        self.rollouts.prepare(lambda: self.population, self.uid, self._measurement.episodes)
         if self.rollouts.resumes_exactly:
             self.rollouts.restore(self._layout.place(mine(state["rest"]["rollouts"])))
         else:

@@ -87,8 +87,6 @@ class Context:
         before, steps = self.shard, int(self.shard.cards().steps.sum())
         self.compiled += before.compile_seconds
         self.take(generation)
-        hyper = before.cards().hyper
-        self.shard.begin({name: x[: len(self.shard.uid)] for name, x in hyper.items()})
         self.shard.restore(before.state(), generation - 1)
         self.ended += steps - int(self.shard.cards().steps.sum())
 

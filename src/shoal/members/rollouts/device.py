@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -60,7 +59,6 @@ class DeviceRollouts(DeviceEpisodes):
         )
         self.world: World | None = None
         self._metrics: list[str] = []  # of a rollout and its update; siblings have the same list
-        self._naming = threading.Lock()  # one thread traces for it, the others wait
         self.programs = (self._begin, self._train, self._test)
 
     def prepare(self, shapes: Callable[[], Population], uid: np.ndarray, episodes: int) -> None:
@@ -69,18 +67,9 @@ class DeviceRollouts(DeviceEpisodes):
             return
         key, population = jax.random.key(0), shapes()
         world = jax.eval_shape(self._reset, uid, population.knobs, key)
-
-        def train() -> None:
-            with suppress(Exception):  # errors are raised where the program is called
-                self._train.compile(*self._train_arguments(population, world, uid, key))
-
-        def test() -> None:
-            with suppress(Exception):
-                keys = jax.random.split(key, (len(uid), episodes))
-                self._test.compile(*self._test_arguments(population, keys, "validation"))
-
-        for work in (train, test):
-            threading.Thread(target=work).start()  # no daemon: the process would crash if it ended while compiling
+        with suppress(Exception):  # errors are raised where the programs are called
+            self._train.begin(*self._train_arguments(population, world, uid, key))
+        self._test.begin(*self._test_arguments(population, jax.random.split(key, (len(uid), episodes)), "validation"))
 
     def begin(self, uid: np.ndarray, knobs: PyTree, key: Seed) -> None:
         """Reset every environment; `knobs` [N] each."""
@@ -113,11 +102,10 @@ class DeviceRollouts(DeviceEpisodes):
         self, population: Population, world: World, uid: np.ndarray, key: jax.Array
     ) -> tuple[Any, ...]:
         place = self._layout.place
-        with self._naming:
-            if not self._metrics:
-                each = OF_POPULATION, True, True, False, False
-                names = self._layout.shapes(self._measure, each, True, population, world, uid, key, np.int32(0))
-                self._metrics += names
+        if not self._metrics:
+            each = OF_POPULATION, True, True, False, False
+            names = self._layout.shapes(self._measure, each, True, population, world, uid, key, np.int32(0))
+            self._metrics += names
         metrics = place(no_metrics(np, self._metrics, len(uid)))
         outcome, who = place(no_episodes(np, len(uid))), (place(uid), population.hyper, population.knobs)
         members = (population.members, population.shared)
