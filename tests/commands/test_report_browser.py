@@ -153,6 +153,11 @@ def test_every_plot_tells_its_values(visit: Callable[..., Any], name: str, least
     page.locator("#tip").wait_for(state="hidden")
 
 
+def test_a_page_of_eight_members_is_read_in_a_few_screens(visit: Callable[..., Any]) -> None:
+    """What few need is closed; the width is that of a laptop."""
+    assert visit("small").evaluate("document.documentElement.scrollHeight") < 6000
+
+
 def test_closed_sections_open_from_the_bar(visit: Callable[..., Any]) -> None:
     page = visit()
     closed = page.locator("section > details:not([open])")
