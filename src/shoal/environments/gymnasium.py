@@ -9,6 +9,7 @@ import logging
 import math
 import multiprocessing
 import os
+import re
 import signal
 import warnings
 from collections.abc import Callable, Mapping
@@ -29,6 +30,7 @@ from shoal.environments.spaces import action_space, dtype_of
 
 # By extra, the packages that some of gymnasium's environments need; two of the extras are named like these environments.
 NEEDED = {"atari": ["ale_py"], "box2d": ["Box2D"], "mujoco": ["mujoco", "imageio"]}
+FIVE = "five values: observation, reward, terminated, truncated, info"
 TRIED = 100  # random steps, in which the numbers of an environment's state change, or its episode ends
 
 
@@ -84,7 +86,8 @@ def _opened(make: Callable[[], Any], name: str, options: dict[str, Any], vectori
     spec = Spec(shape, each(dtype_of, space), action_space(env.action_space, name))
 
     def copies_of(make: Callable[[], Any]) -> Callable[[int, Objective], Vector]:
-        return lambda n, objective: _Gymnasium(make, n, spec, objective, vectorization, attributes)
+        kind = type(env.unwrapped)
+        return lambda n, objective: _Gymnasium(make, n, spec, objective, vectorization, attributes, kind)
 
     def at_levels(first: int, end: int) -> HostEnvironment:
         return HostEnvironment(spec, copies_of(lambda: _at_levels(make(), first, end)))
@@ -135,8 +138,6 @@ def _try_out(make: Callable[[], Any], what: str) -> tuple[Any, Any, dict[str, st
                 with trying("failed at step"):
                     _play(env)
                 env.reset()
-            elif first is not None:
-                _step_once(env)
             kept = {name: x for name, x in attributes.items() if getattr(inner, x, None) == tried[x]}
             _set(inner, {x: usual[x] for x in kept.values()})
     return env, first, kept
@@ -152,10 +153,10 @@ def _begin(env: Any) -> Any:
     """The first observation. Raises BadInput where `reset` is not as gymnasium 1 has it."""
     taken = inspect.signature(env.unwrapped.reset).parameters
     if "seed" not in taken and all(x.kind is not inspect.Parameter.VAR_KEYWORD for x in taken.values()):
-        raise _older(env, "reset", "takes no seed", "reset(self, *, seed=None, options=None)")
+        raise _older(type(env.unwrapped), "reset", "takes no seed", "reset(self, *, seed=None, options=None)")
     begun = env.reset(seed=0)
     if not (isinstance(begun, tuple) and len(begun) == 2 and isinstance(begun[1], Mapping)):
-        raise _older(env, "reset", "gives an observation alone", "two values: observation, info")
+        raise _older(type(env.unwrapped), "reset", "gives an observation alone", "two values: observation, info")
     return begun[0]
 
 
@@ -164,33 +165,19 @@ def _play(env: Any) -> None:
     env.action_space.seed(0)
     for _ in range(TRIED):
         made = env.step(env.action_space.sample())
-        _check_five(env, made)
+        if not isinstance(made, tuple) or len(made) != 5:
+            raise _older(
+                type(env.unwrapped), "step", f"gives {len(made) if isinstance(made, tuple) else 'no five'} values", FIVE
+            )
         if made[2] or made[3]:
             return
 
 
-def _step_once(env: Any) -> None:
-    """The same where one step is enough. An error in it is told when the run comes to it, and says how to go on then."""
-    try:
-        made = env.step(env.action_space.sample())
-    except Exception:
-        return
-    _check_five(env, made)
-
-
-def _check_five(env: Any, made: object) -> None:
-    """Raises BadInput for what an older `step` gives."""
-    if not isinstance(made, tuple) or len(made) != 5:
-        asked = "five values: observation, reward, terminated, truncated, info"
-        raise _older(env, "step", f"gives {len(made) if isinstance(made, tuple) else 'no five'} values", asked)
-
-
-def _older(env: Any, method: str, problem: str, asked: str) -> BadField:
+def _older(kind: type, method: str, problem: str, asked: str) -> BadField:
     """What is wrong with a method of an environment that is made for other versions, and where it is."""
-    code = getattr(env.unwrapped, method).__code__
+    code = getattr(kind, method).__code__
     place = f"{Path(code.co_filename).name}, line {code.co_firstlineno}"
-    name = type(env.unwrapped).__name__
-    return BadField("env", f"{method} of {name} {problem} ({place})", f"gymnasium 1 asks for {asked}")
+    return BadField("env", f"{method} of {kind.__name__} {problem} ({place})", f"gymnasium 1 asks for {asked}")
 
 
 def registry() -> dict[str, Any]:
@@ -258,8 +245,9 @@ def _tame_mujoco(registered: Any) -> None:
 
 class _Gymnasium(Pool):
     def __init__(
-        self, make: Callable, n: int, spec: Spec, objective: Objective, vectorization: str, attributes: dict[str, str]
-    ):
+        self, make: Callable, n: int, spec: Spec, objective: Objective, vectorization: str, attributes: dict[str, str],
+        kind: type,
+    ):  # fmt: skip
         from gymnasium import vector
 
         make, same_step = _as_a_copy(make), vector.AutoresetMode.SAME_STEP
@@ -270,14 +258,19 @@ class _Gymnasium(Pool):
             # The error of a worker is raised here too; gymnasium would also print it, once per worker.
             warnings.filterwarnings("ignore", ".*ERROR: ", UserWarning, r"gymnasium\.vector\.async_vector_env")
             self._envs = vector.AsyncVectorEnv([make] * n, copy=False, autoreset_mode=same_step, context=start)
-        self._dtypes, self.objective, self._attributes = spec.obs_dtype, objective, attributes
+        self._dtypes, self.objective, self._attributes, self._kind = spec.obs_dtype, objective, attributes, kind
         self._action_dtype = self._envs.single_action_space.dtype
 
     def reset(self, seeds: list[int]) -> PyTree:
         return self._typed(self._envs.reset(seed=seeds)[0])
 
     def move(self, action: np.ndarray) -> Moved:
-        obs, reward, terminated, truncated, info = self._envs.step(action.astype(self._action_dtype))
+        try:
+            obs, reward, terminated, truncated, info = self._envs.step(action.astype(self._action_dtype))
+        except ValueError as error:  # whoever unpacks them, gymnasium or a wrapper
+            if got := re.search(r"values to unpack \(expected 5, got (\d+)\)", str(error)):
+                raise _older(self._kind, "step", f"gives {got[1]} values", FIVE) from error
+            raise
         final = obs = self._typed(obs)
         done = terminated | truncated
         if done.any():
