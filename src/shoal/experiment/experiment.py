@@ -157,10 +157,10 @@ class Experiment:
 
     def __repr__(self) -> str:
         """What makes it: the fields that are not as they are by default."""
-        usual = Experiment()
-        told = {f.name: getattr(self, f.name) for f in fields(self)} | {"method": in_short(self.method)}
-        changed = {name: value for name, value in told.items() if getattr(self, name) != getattr(usual, name)}
-        return f"Experiment({', '.join(f'{name}={changed_in(value)!r}' for name, value in changed.items())})"
+        told = changed_in(self) | {"method": in_short(self.method)}
+        if self.method == in_full(Experiment.method, "method"):
+            del told["method"]
+        return f"Experiment({', '.join(f'{name}={value!r}' for name, value in told.items())})"
 
     @property
     def env_name(self) -> str:

@@ -15,7 +15,7 @@ from shoal.core.atomic import read_file
 from shoal.core.errors import BadField, BadInput, called_here, no_run
 from shoal.core.evolution import Range
 from shoal.core.knobs import PREFIX
-from shoal.core.schema import as_given, build
+from shoal.core.schema import as_given, build, changed_in
 from shoal.core.yaml_text import parse, plain, read_yaml, write_yaml
 from shoal.environments.levels import Levels
 from shoal.experiment.experiment import OF_EXCHANGE, Checkpoint, ExchangeSettings, Experiment, Fitness
@@ -156,21 +156,16 @@ def to_dict(experiment: Experiment) -> dict[str, Any]:
     named["config"] = _named(e.config)
     values = {k: as_given(v) if is_dataclass(v) else v for k, v in (as_given(e) | named).items() if v is not None}
     values["fitness"]["objective"] = name_of(e.fitness.objective)
-    exchange = {"name": e.exchange.name} | _unusual(e.exchange)
+    exchange = {"name": e.exchange.name} | changed_in(e.exchange)
     values["exchange"] = exchange if len(exchange) > 1 else e.exchange.name
     if e.space is not None:
-        values["space"] = {name: _unusual(r) for name, r in e.space.items()}
+        values["space"] = {name: changed_in(r) for name, r in e.space.items()}
     return values
 
 
 def _named(values: dict[str, Any]) -> dict[str, Any]:
     """The same, with names for functions, in mappings too."""
     return {k: name_of(v) if callable(v) else _named(v) if isinstance(v, dict) else v for k, v in values.items()}
-
-
-def _unusual(made: Any) -> dict[str, Any]:
-    """The fields of a dataclass that differ from their defaults."""
-    return {name: value for name, value in as_given(made).items() if value != getattr(type(made), name)}
 
 
 def dump(experiment: Experiment) -> str:
