@@ -21,18 +21,8 @@ from shoal.core.interrupts import DONE
 
 Command = Callable[..., int]
 T = TypeVar("T")
-PLACES = {
-    "run-dir",
-    "workspace",
-    "out",
-    "output",
-    "outdir",
-    "output-dir",
-    "dir",
-    "directory",
-    "folder",
-    "logdir",
-}  # where it writes
+# What commands and other programs call the place where they write.
+PLACES = {"run-dir", "workspace", "out", "output", "outdir", "output-dir", "dir", "directory", "folder", "logdir"}
 CONFIG = (FlagCreatePairsOff, OmitArgPrefixes)  # no --no-quiet, and no --flags.seed
 
 
@@ -45,7 +35,7 @@ def call(commands: Sequence[Command], overview: str, given: Sequence[str]) -> in
         given = [*given[1:], "--help"]
     for command in commands:
         if given[:1] == [command.__name__]:
-            return _told(f"shoal {command.__name__}", partial(_bound, command, given[1:]), _flags(command))()
+            return _told(f"shoal {command.__name__}", partial(_bound, command, given[1:]), partial(_flags, command))()
     if given == ["--version"]:
         print(f"shoal {__version__}")
         return DONE
@@ -78,10 +68,10 @@ def _flags(command: Command) -> list[str]:
     ]
 
 
-def _told(command: str, parse: Callable[[], T], flags: Sequence[str] = ()) -> T:
+def _told(command: str, parse: Callable[[], T], flags: Callable[[], Sequence[str]] = tuple) -> T:
     """What the parser makes of the arguments of a command. Raises BadInput, a line with what it says, where it refuses.
 
-    flags: which the command takes
+    flags: gives those that the command takes
     """
     try:
         with redirect_stderr(StringIO()) as said:
@@ -97,7 +87,7 @@ def _told(command: str, parse: Callable[[], T], flags: Sequence[str] = ()) -> T:
         problem = " ".join(parts[0]).removesuffix(".")
         near = [line for part in parts if part[0] == "Perhaps you meant:" for line in part if line.startswith("--")]
         if not near and problem.startswith("Unrec"):
-            near = _as_flag(problem, flags)
+            near = _as_flag(problem, flags())
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise BadInput(f"{problem}{hint}; {command} --help says what there is") from end
 
