@@ -17,14 +17,11 @@ from shoal.report.lineage import Lineage, tabulate
 from shoal.report.run import read_run
 
 
-def lines(
-    fitness: list[list[float | None]], parents: dict[tuple[int, int], int], **hyper: list[list[float]]
-) -> Lineage:
+def lines(fitness: list[list[float | None]], parents: dict[tuple[int, int], int]) -> Lineage:
     """A lineage of members that keep their own weights but where `parents` says otherwise."""
     return tabulate(
         [
             {"generation": g, "uid": uid, "parent": parents.get((g, uid), uid), "fitness": value}
-            | {"hyper": {name: values[g][uid] for name, values in hyper.items()}}
             for g, row in enumerate(fitness)
             for uid, value in enumerate(row)
         ]
@@ -48,7 +45,8 @@ def test_what_is_planted_is_told(tmp_path: Path) -> None:
         assert "More than chance gives: learning_rate. Not told from chance: discount" in page.words
         most = re.search(r"Most around (\S+) .*?: more than chance gives", page.words)
         assert most and 3e-5 < float(most[1]) < 2e-3
-        effect = measure(read_run(run).lineage, "learning_rate")
+        lineage = read_run(run).lineage
+        effect = measure(gains(lineage), lineage.hyper["learning_rate"])
         assert effect is not None and (effect.means[-1] < effect.chance[0, -1] or effect.means[0] < effect.chance[0, 0])
 
 
@@ -59,7 +57,7 @@ def test_chance_tells_nothing_more_often_than_it_says() -> None:
         draw = np.random.default_rng(seed)
         fitness = np.cumsum(draw.normal(size=(12, 8)) + draw.normal(size=8), axis=0)
         values = np.repeat(draw.random((1, 8)), 12, axis=0)
-        effect = measure(lines(fitness.tolist(), {}, rate=values.tolist()), "rate")
+        effect = measure(gains(lines(fitness.tolist(), {})), values)
         assert effect is not None
         told += effect.p <= 0.05
     assert told <= 12
@@ -69,8 +67,9 @@ def test_too_little_to_go_by(tmp_path: Path) -> None:
     _, page = report(write_run(tmp_path / "two", 2, 20))
     assert "This needs 3 members with different values" in page.words
     fitness = np.random.default_rng(0).random((9, 4)).tolist()
-    assert measure(lines(fitness, {}, rate=[[0.5] * 4] * 9), "rate") is None
-    assert measure(lines(fitness[:3], {}, rate=[[0.1, 0.2, 0.3, 0.4]] * 3), "rate") is None
+    gained = gains(lines(fitness, {}))
+    assert measure(gained, np.full((9, 4), 0.5)) is None
+    assert measure(gained[:3], np.array([[0.1, 0.2, 0.3, 0.4]] * 3)) is None
 
 
 def test_the_axis_of_all_figures_can_be_read_in_generations_and_in_time(tmp_path: Path) -> None:

@@ -37,7 +37,9 @@ class Effect:
 
 def effects(run_data: RunData) -> str:
     """A figure for each hyperparameter that was tuned, and a sentence on all."""
-    found = {name: effect for name in run_data.run.space if (effect := measure(run_data.table, name))}
+    table = run_data.table
+    gained = gains(table)
+    found = {name: effect for name in run_data.run.space if (effect := measure(gained, table.hyper[name]))}
     if not found:
         return nothing(
             "Too little to go by", f"This needs {LEAST} members with different values, and a few generations."
@@ -72,10 +74,10 @@ def effects(run_data: RunData) -> str:
     )
 
 
-def measure(table: Lineage, name: str) -> Effect | None:
-    """What the values of a hyperparameter went with; None where too few are known, or all are equal."""
-    rows = spaced(len(table.generations), max(2, STEPS // max(1, len(table.uids))))
-    gained, values = gains(table)[rows], table.hyper[name][rows]
+def measure(gained: np.ndarray, values: np.ndarray) -> Effect | None:
+    """What the values [G, N] of a hyperparameter went with; None where too few are known, or all are equal."""
+    rows = spaced(len(gained), max(2, STEPS // gained.shape[1]))
+    gained, values = gained[rows], values[rows]
     known = np.isfinite(gained) & np.isfinite(values)
     distinct = np.unique(values[known])
     if known.sum() < PARTS * LEAST or len(distinct) < 2 or known.any(axis=0).sum() < LEAST:
