@@ -152,7 +152,6 @@ class Staging:
         """
         if self._opened:
             return
-        self._opened = True
         while not self.path.is_dir():  # another may remove it that was here first, and paused, until its own is removed
             self.path.mkdir()
             try:
@@ -163,6 +162,12 @@ class Staging:
             for other in self.path.parent.glob(".*.work"):
                 if other != self.path:
                     self.remove(other)
+        self._opened = True
+
+    @property
+    def lost(self) -> bool:
+        """Whether another process has taken over the place: its work had begun here, and this folder is gone."""
+        return self._opened and not self.path.is_dir()
 
     def write(self, path: Path, data: bytes) -> None:
         """Write a file of the place: whole, or not at all."""

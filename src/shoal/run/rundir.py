@@ -134,13 +134,13 @@ class RunDirectory:
     def discard(self) -> None:
         """Remove the run's files, and its folder where nothing else lies in it, such as the lock of this process; and where
         nobody has taken it over, who may just have made it."""
-        taken = not self._staging.path.is_dir()
+        lost = self._staging.lost
         for name in FILES:
             with suppress(OSError):
                 self._staging.remove(self.path / name)
         self.close()
         with suppress(OSError):  # whatever else lies there stays
-            if not taken:
+            if not lost:
                 self.path.rmdir()
 
     def write_experiment(self, experiment: Experiment, method: dict[str, Any]) -> None:
@@ -154,8 +154,7 @@ class RunDirectory:
 
     def reason(self, error: OSError) -> OSError:
         """Why the run cannot be written: another process has it now, or the system's error."""
-        lost = OSError(f"{self.path} was taken over by another process, or removed")
-        return error if self._staging.path.is_dir() else lost
+        return OSError(f"{self.path} was taken over by another process, or removed") if self._staging.lost else error
 
     def close(self) -> None:
         """Nothing more will be written."""
