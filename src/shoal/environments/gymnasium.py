@@ -162,15 +162,24 @@ def _begin(env: Any) -> Any:
 
 def _play(env: Any) -> None:
     """A few random steps, always the same ones. Raises BadInput where `step` is not as gymnasium 1 has it."""
+    kind = type(env.unwrapped)
     env.action_space.seed(0)
     for _ in range(TRIED):
-        made = env.step(env.action_space.sample())
+        try:
+            made = env.step(env.action_space.sample())
+        except ValueError as error:
+            _check_unpacked(kind, error)
+            raise
         if not isinstance(made, tuple) or len(made) != 5:
-            raise _older(
-                type(env.unwrapped), "step", f"gives {len(made) if isinstance(made, tuple) else 'no five'} values", FIVE
-            )
+            raise _older(kind, "step", f"gives {len(made) if isinstance(made, tuple) else 'no five'} values", FIVE)
         if made[2] or made[3]:
             return
+
+
+def _check_unpacked(kind: type, error: ValueError) -> None:
+    """Raise BadInput where the error is that `step` gave other than five values to whoever unpacks them."""
+    if got := re.search(r"values to unpack \(expected 5, got (\d+)\)", str(error)):
+        raise _older(kind, "step", f"gives {got[1]} values", FIVE) from error
 
 
 def _older(kind: type, method: str, problem: str, asked: str) -> BadField:
@@ -268,8 +277,7 @@ class _Gymnasium(Pool):
         try:
             obs, reward, terminated, truncated, info = self._envs.step(action.astype(self._action_dtype))
         except ValueError as error:  # whoever unpacks them, gymnasium or a wrapper
-            if got := re.search(r"values to unpack \(expected 5, got (\d+)\)", str(error)):
-                raise _older(self._kind, "step", f"gives {got[1]} values", FIVE) from error
+            _check_unpacked(self._kind, error)
             raise
         final = obs = self._typed(obs)
         done = terminated | truncated
