@@ -158,6 +158,11 @@ class Program:
     def compiled(self) -> bool:
         return self._compiled is not None
 
+    @property
+    def begun(self) -> bool:
+        """Whether it is compiled, or was begun to be."""
+        return self.compiling[0] > 0
+
     def begin(self, *arguments: PyTree) -> None:
         """Compile for arguments like these, in a thread: a call waits for it, and raises its errors.
 

@@ -30,10 +30,13 @@ class Cell:
     def refresh(self) -> None:
         """Draw it, unless that was done a moment ago."""
         if time.monotonic() - self._drawn >= EVERY:
-            self.stop()
+            self._draw()
 
     def stop(self) -> None:
-        """Draw it as it is now."""
+        """Leave it as it is now."""
+        self._draw()
+
+    def _draw(self) -> None:
         self._drawn = time.monotonic()
         self._handle.update(self._picture(), raw=True)
 

@@ -63,7 +63,7 @@ class DeviceRollouts(DeviceEpisodes):
 
     def prepare(self, shapes: Callable[[], Population], uid: np.ndarray, episodes: int) -> None:
         """Begin to compile `train`, and `evaluate` for E episodes, side by side, for a population of these shapes."""
-        if self._train.compiled:
+        if self._train.begun:
             return
         key, population = jax.random.key(0), shapes()
         world = jax.eval_shape(self._reset, uid, population.knobs, key)
