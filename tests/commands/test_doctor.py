@@ -19,8 +19,8 @@ from support.runs import of_method
 from shoal import train
 from shoal.agents.ppo import ppo
 from shoal.cli import main
-from shoal.commands import checks, doctor, knobs
-from shoal.commands.checks import Finding
+from shoal.commands import checks, doctor, knobs, rehearsal
+from shoal.commands.findings import Finding
 from shoal.core.evolution import Range, Selection
 from shoal.distributed import directory
 from shoal.experiment.experiment import Checkpoint, Experiment, Fitness
@@ -213,7 +213,7 @@ def test_what_survivors_cost(
     ids=shown,
 )
 def test_evolution_that_cannot_work(changes: dict[str, Any], said: Said) -> None:
-    say_all(said, about(checks.evolution, **changes), "!")
+    say_all(said, about(rehearsal.evolution, **changes), "!")
 
 
 @pytest.mark.parametrize(
@@ -231,13 +231,13 @@ def test_evolution_that_cannot_work(changes: dict[str, Any], said: Said) -> None
     ids=shown,
 )
 def test_how_evolution_works(changes: dict[str, Any], said: Said) -> None:
-    findings = about(checks.evolution, **changes)
+    findings = about(rehearsal.evolution, **changes)
     say_all(said, findings, "✓")
     assert not marked(findings, "!")
 
 
 def test_a_failing_selector_is_in_the_way() -> None:
-    assert "ValueError: not today" in marked(about(checks.evolution, select=failing), "✗")
+    assert "ValueError: not today" in marked(about(rehearsal.evolution, select=failing), "✗")
 
 
 @pytest.mark.parametrize(
@@ -255,13 +255,13 @@ def test_a_failing_selector_is_in_the_way() -> None:
     ids=shown,
 )
 def test_hyperparameters_that_cannot_be_tuned(changes: dict[str, Any], said: Said) -> None:
-    say_all(said, about(checks.hyperparameters, **changes), "!")
+    say_all(said, about(rehearsal.hyperparameters, **changes), "!")
 
 
 def test_what_is_tuned_and_what_is_fixed() -> None:
-    said = marked(about(checks.hyperparameters, space={"epochs": Range(1, 10, integer=True)}), "✓")
+    said = marked(about(rehearsal.hyperparameters, space={"epochs": Range(1, 10, integer=True)}), "✓")
     assert said.startswith("tuned: epochs; fixed: learning_rate 0.0003")
-    assert about(checks.hyperparameters, schedule=[{"learning_rate": 1e-3}], space={}) == []
+    assert about(rehearsal.hyperparameters, schedule=[{"learning_rate": 1e-3}], space={}) == []
 
 
 @pytest.mark.parametrize(
@@ -276,14 +276,14 @@ def test_what_is_tuned_and_what_is_fixed() -> None:
     ],
 )
 def test_ranges_in_strides(explore: Any, r: Range, strides: float) -> None:
-    assert checks.strides(r, explore) == pytest.approx(strides)
+    assert rehearsal.strides(r, explore) == pytest.approx(strides)
 
 
 def test_values_that_exploration_cannot_leave() -> None:
     def doubling(key: Any, hyper: Any, space: Any, uid: Any) -> Any:
         return {name: x * 2 for name, x in hyper.items()}
 
-    found = list(checks.unmoved({"epochs": Range(0, 3, integer=True)}, doubling))
+    found = list(rehearsal.unmoved({"epochs": Range(0, 3, integer=True)}, doubling))
     assert [text for _, _, text in found] == ["exploration cannot leave 0"]
 
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.table import Table
 
-from shoal.commands import checks, knobs
-from shoal.commands.checks import Finding, doubt, fine, problem
+from shoal.commands import checks, knobs, rehearsal
+from shoal.commands.findings import Finding, doubt, fine, problem
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed, Interrupted
 from shoal.experiment.experiment import Experiment, alone
@@ -42,7 +42,7 @@ LARGE = 3.0  # rewards of a step: most are about 1, Pendulum's about 6 (docs/res
 MOST = 1024  # environment steps of an interval that tries a trainer; more where it needs whole rollouts
 CHECKS = (
     *(checks.size, checks.beginning, checks.place, checks.devices, checks.observations, checks.storage),
-    *(checks.processes, checks.evolution, checks.survivors, checks.hyperparameters, knobs.effects),
+    *(checks.processes, rehearsal.evolution, checks.survivors, rehearsal.hyperparameters, knobs.effects),
 )
 COLORS = {"✓": "green", "!": "yellow", "✗": "bold red"}
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.commands.checks import Finding, doubt, fine
+from shoal.commands.findings import Finding, doubt, fine
 from shoal.core.evolution import Range
 from shoal.core.knobs import split
 from shoal.core.spec import ActionSpace, Continuous

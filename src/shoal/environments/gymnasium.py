@@ -6,32 +6,26 @@ import contextlib
 import importlib.util
 import inspect
 import logging
-import math
 import multiprocessing
 import os
-import re
 import signal
 import warnings
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from shoal.core.errors import BadField
-from shoal.core.knobs import numbers_of
 from shoal.core.spec import Spec, each
 from shoal.core.types import PyTree
-from shoal.core.user_code import blamed
 from shoal.environments.atari import one_game
 from shoal.environments.host import HostEnvironment, Moved, Pool, Vector, info_at, own, put
 from shoal.environments.objective import Objective
-from shoal.environments.spaces import action_space, dtype_of
+from shoal.environments.spaces import action_space, dtype_of, is_arrays
+from shoal.environments.tried import check_unpacked, try_out
 
 # By extra, the packages that some of gymnasium's environments need; two of the extras are named like these environments.
 NEEDED = {"atari": ["ale_py"], "box2d": ["Box2D"], "mujoco": ["mujoco", "imageio"]}
-FIVE = "five values: observation, reward, terminated, truncated, info"
-TRIED = 100  # random steps, in which the numbers of an environment's state change, or its episode ends
 
 
 def gymnasium_environment(name: str, options: dict[str, Any]) -> HostEnvironment:
@@ -76,9 +70,9 @@ def family(name: str) -> str:
 
 def _opened(make: Callable[[], Any], name: str, options: dict[str, Any], vectorization: str) -> HostEnvironment:
     """Copies of what `make` gives. Raises BadInput, which names it, where that is nothing that can be learned."""
-    env, first, attributes = _try_out(make, f"{name} with env_options {options}")
+    env, first, attributes = try_out(make, f"{name} with env_options {options}")
     space = env.observation_space
-    if not _is_arrays(space):
+    if not is_arrays(space):
         raise BadField("env", f"{name} has the observation space {space}, which cannot be made arrays of numbers")
     shape, given = each(lambda box: box.shape, space), each(np.shape, first)
     if given != shape:
@@ -109,86 +103,6 @@ def _at_levels(env: Any, first: int, end: int) -> Any:
     return AtLevels(env)
 
 
-def _try_out(make: Callable[[], Any], what: str) -> tuple[Any, Any, dict[str, str]]:
-    """An environment, closed again; its first observation; and those `numbers_of` it that may be set, by their names.
-
-    Those stay as they are set, through an episode and the resets around it; the others are of the environment's state, or
-    are lost at a reset. So each is tried with the number next to its own, with which nothing else changes. Raises BadInput
-    where that fails.
-    """
-    import gymnasium
-
-    def trying(failed: str) -> Any:
-        return blamed("env", f"{what} {failed}")
-
-    with warnings.catch_warnings():  # gymnasium warns of what it then raises
-        warnings.simplefilter("ignore")
-        with trying("cannot be made"):
-            try:
-                env = make()
-            except gymnasium.error.DependencyNotInstalled as error:
-                raise BadField("env", f"{what} needs a package that is missing: {error}") from error
-        with trying("failed at reset"), contextlib.closing(env):
-            attributes, inner = numbers_of(env.unwrapped), env.unwrapped
-            usual = {x: float(getattr(inner, x)) for x in attributes.values()}
-            tried = {x: math.nextafter(value, math.inf) for x, value in usual.items()}
-            _set(inner, tried)
-            first = _begin(env) if _is_arrays(env.observation_space) else None
-            if attributes and first is not None:
-                with trying("failed at step"):
-                    _play(env)
-                env.reset()
-            kept = {name: x for name, x in attributes.items() if getattr(inner, x, None) == tried[x]}
-            _set(inner, {x: usual[x] for x in kept.values()})
-    return env, first, kept
-
-
-def _set(env: Any, numbers: Mapping[str, float]) -> None:
-    """Set attributes of an environment."""
-    for attribute, value in numbers.items():
-        setattr(env, attribute, value)
-
-
-def _begin(env: Any) -> Any:
-    """The first observation. Raises BadInput where `reset` is not as gymnasium 1 has it."""
-    taken = inspect.signature(env.unwrapped.reset).parameters
-    if "seed" not in taken and all(x.kind is not inspect.Parameter.VAR_KEYWORD for x in taken.values()):
-        raise _older(type(env.unwrapped), "reset", "takes no seed", "reset(self, *, seed=None, options=None)")
-    begun = env.reset(seed=0)
-    if not (isinstance(begun, tuple) and len(begun) == 2 and isinstance(begun[1], Mapping)):
-        raise _older(type(env.unwrapped), "reset", "gives an observation alone", "two values: observation, info")
-    return begun[0]
-
-
-def _play(env: Any) -> None:
-    """A few random steps, always the same ones. Raises BadInput where `step` is not as gymnasium 1 has it."""
-    kind = type(env.unwrapped)
-    env.action_space.seed(0)
-    for _ in range(TRIED):
-        try:
-            made = env.step(env.action_space.sample())
-        except ValueError as error:
-            _check_unpacked(kind, error)
-            raise
-        if not isinstance(made, tuple) or len(made) != 5:
-            raise _older(kind, "step", f"gives {len(made) if isinstance(made, tuple) else 'no five'} values", FIVE)
-        if made[2] or made[3]:
-            return
-
-
-def _check_unpacked(kind: type, error: ValueError) -> None:
-    """Raise BadInput where the error is that `step` gave other than five values to whoever unpacks them."""
-    if got := re.search(r"values to unpack \(expected 5, got (\d+)\)", str(error)):
-        raise _older(kind, "step", f"gives {got[1]} values", FIVE) from error
-
-
-def _older(kind: type, method: str, problem: str, asked: str) -> BadField:
-    """What is wrong with a method of an environment that is made for other versions, and where it is."""
-    code = getattr(kind, method).__code__
-    place = f"{Path(code.co_filename).name}, line {code.co_firstlineno}"
-    return BadField("env", f"{method} of {kind.__name__} {problem} ({place})", f"gymnasium 1 asks for {asked}")
-
-
 def registry() -> dict[str, Any]:
     """The environments of gymnasium by id, with Atari's games where ale-py is installed."""
     import gymnasium
@@ -215,7 +129,7 @@ def _in_arrays(made: Any) -> Any:
     import gymnasium
 
     space = made.observation_space
-    if _is_arrays(space):
+    if is_arrays(space):
         return made
     of_parts = isinstance(space, gymnasium.spaces.Dict)
     return _flattened(made, space) if of_parts else gymnasium.wrappers.FlattenObservation(made)
@@ -233,14 +147,6 @@ def _flattened(env: Any, space: Any) -> Any:
         return {key: obs[key] if flat[key] is part else spaces.flatten(part, obs[key]) for key, part in space.items()}
 
     return wrappers.TransformObservation(env, look, spaces.Dict(flat))
-
-
-def _is_arrays(space: Any) -> bool:
-    """Whether observations are one array, or a dictionary of arrays."""
-    from gymnasium import spaces
-
-    parts = space.values() if isinstance(space, spaces.Dict) else [space]
-    return all(isinstance(part, spaces.Box) for part in parts)
 
 
 def _tame_mujoco(registered: Any) -> None:
@@ -277,7 +183,7 @@ class _Gymnasium(Pool):
         try:
             obs, reward, terminated, truncated, info = self._envs.step(action.astype(self._action_dtype))
         except ValueError as error:  # whoever unpacks them, gymnasium or a wrapper
-            _check_unpacked(self._kind, error)
+            check_unpacked(self._kind, error)
             raise
         final = obs = self._typed(obs)
         done = terminated | truncated

@@ -51,6 +51,14 @@ def dtype_of(space: Any) -> str:
     return "uint8" if isinstance(space, spaces.Box) and space.dtype == np.uint8 else "float32"
 
 
+def is_arrays(space: Any) -> bool:
+    """Whether observations of this space of gymnasium are one array, or a dictionary of arrays."""
+    from gymnasium import spaces
+
+    parts = space.values() if isinstance(space, spaces.Dict) else [space]
+    return all(isinstance(part, spaces.Box) for part in parts)
+
+
 def action_space(space: Any, env: str) -> ActionSpace:
     """A space of gymnasium as agents see it; `env` is for the message. Raises BadInput where it is none of theirs."""
     from gymnasium import spaces
