@@ -79,8 +79,30 @@ def test_halves_that_begin_in_two_ways_stay_apart_until_one_of_each_is_left():
     assert still.decide((0, 0), (), eight, np.array([5, 2]))[1].parents.tolist() == [5, 7]
     four = at([5, 1, 2, 8])._replace(generation=np.ones(4, np.int64))
     assert evolver.decide((0, 0), (), four, np.arange(4))[1].parents.tolist() == [3, 2, 2, 3]
-    two = at([5, 6])._replace(generation=np.full(2, 2))
-    assert evolver.decide((0, 0), (), two, np.arange(2))[1].parents.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("usual", "tuned", "deviation", "left"),
+    [
+        (5, 6, 1, 0),  # t = 1 / sqrt(1/8 + 1/8) = 2, and 2.14 is what 14 degrees of freedom ask for
+        (5, 6.1, 1, 1),  # t = 2.2
+        (5, 6, 0, 1),
+        (5, 5, 0, 0),
+        (5, 4, 0, 0),
+        (5, 6, np.nan, 1),
+        (5, 4, np.nan, 0),
+        (np.nan, 4, 1, 1),
+        (5, np.nan, 1, 0),
+    ],
+)
+def test_the_usual_one_ends_only_for_one_that_is_proven(usual: float, tuned: float, deviation: float, left: int):
+    """By hand, eight episodes of each; of the last two, member 0 began at the usual values."""
+    evolver = outliving(
+        Pbt(first_values="half", explore=KeepValues()).evolver({}, {"x": 1.0}, 2), np.array([2, 1]), halves=True
+    )
+    two = at([usual, tuned])._replace(deviation=np.full(2, deviation))
+    decided = evolver.decide((0, 0), (), two, np.arange(2))[1]
+    assert (decided.parents[0], decided.hyper["x"][0]) == (left, left)
 
 
 def made_equal_steps(run: Path, summary: dict[str, Any]) -> None:

@@ -171,17 +171,22 @@ class TTest(Selector):
             raise BadField("p", "must lie between 0 and 1", value=self.p)
 
     def choose(self, rivals: Rivals) -> tuple[np.ndarray, np.ndarray]:
-        from scipy.stats import ttest_ind_from_stats
-
         opponents, itself = _opponents(rivals), np.arange(len(rivals.rank))
-        enough = rivals.finite & (rivals.episodes >= 2)
-        tested = enough & enough[opponents]
-        a, b = ([part[rows[tested]] for part in rivals[:3]] for rows in (opponents, itself))
-        p = np.ones(len(itself))
-        with np.errstate(all="ignore"):  # no variance: p is 0, or NaN where the means are equal too; overflow: 1 or NaN
-            p[tested] = ttest_ind_from_stats(*a, *b, equal_var=False).pvalue
-        better = rivals.fitness[opponents] > rivals.fitness
-        return _copying(np.where(better & (~rivals.finite | (p < self.p)), opponents, itself))
+        better = ~rivals.finite & rivals.finite[opponents] | told_better(rivals, opponents, itself, self.p)
+        return _copying(np.where(better, opponents, itself))
+
+
+def told_better(found: Cards | Rivals, rows: np.ndarray, others: np.ndarray, p: float = 0.05) -> np.ndarray:
+    """bool [N]: whether the fitness of the members in rows, int64 [N], is higher than that of the others, int64 [N], by
+    Welch's t-test of their episodes (two-sided significance level p). It is not where either has fewer than two."""
+    from scipy.stats import ttest_ind_from_stats
+
+    enough = np.isfinite(found.fitness) & (found.episodes >= 2)
+    tested, values = enough[rows] & enough[others], np.ones(len(rows))
+    a, b = ([x[i[tested]] for x in (found.fitness, found.deviation, found.episodes)] for i in (rows, others))
+    with np.errstate(all="ignore"):  # no variance: p is 0, or NaN where the means are equal too; overflow: 1 or NaN
+        values[tested] = ttest_ind_from_stats(*a, *b, equal_var=False).pvalue
+    return (found.fitness[rows] > found.fitness[others]) & (values < p)
 
 
 @dataclass(frozen=True)

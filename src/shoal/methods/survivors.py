@@ -10,6 +10,7 @@ import numpy as np
 from shoal.core.errors import BadField
 from shoal.core.evolution import Cards, Decide, Decision, PureEvolver, Range, Seed
 from shoal.methods.method import Method
+from shoal.methods.select import told_better
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +65,7 @@ def outliving(evolver: PureEvolver, sizes: np.ndarray, halves: bool) -> PureEvol
         stays = cards.uid < sizes[min(following, len(sizes) - 1)]
         parts = [odd(cards.uid), ~odd(cards.uid)]
         if not (halves and all((stays & part).any() for part in parts)):
+            cards = _proven(cards, ~odd(cards.uid)) if halves else cards
             parts = [np.ones(len(stays), bool)]
         parents, hyper = mine.copy(), {name: x[mine] for name, x in cards.hyper.items()}
         for rows in map(np.flatnonzero, parts):
@@ -88,6 +90,17 @@ def odd(uid: np.ndarray) -> np.ndarray:
     """bool [N]: whether the uid has an odd number of binary ones. So it is for half of all, and half of every second, every
     fourth, ..., such as the members of a sub-population, and half of the first two, four, ..., as those that live on."""
     return np.array([int(u).bit_count() % 2 == 1 for u in uid], bool)
+
+
+def _proven(cards: Cards, usual: np.ndarray) -> Cards:
+    """The same, where of the others only those outlive the fittest usual one, bool [M], that are told apart from it:
+    before anything is learned, what looks better is luck. Where nothing says how sure fitness is, the higher one counts."""
+    finite = np.isfinite(cards.fitness)
+    fitness = np.where(finite, cards.fitness, -np.inf)
+    rows, best = np.arange(len(usual)), np.where(usual, fitness, -np.inf).argmax()
+    sure = finite & np.isfinite(cards.deviation) & (cards.episodes >= 2)
+    proven = usual | ~sure | ~sure[best] | told_better(cards, rows, np.full(len(rows), best))
+    return cards._replace(fitness=np.where(proven, fitness, -np.inf))
 
 
 def _moved(cards: Cards, stays: np.ndarray) -> np.ndarray:
