@@ -111,8 +111,8 @@ def test_what_no_command_takes(given: list[str], said: Said) -> None:
 SETTABLE: dict[str, tuple[str, Any]] = {  # what is given, and what the field then is
     "env": ("gym:CartPole-v1", "gym:CartPole-v1"),
     "method": (
-        "{name: seeds, first_values: usual, survivors: 3, within: 8}",
-        {"name": "seeds", "first_values": "usual", "survivors": 3, "within": 8},
+        "{name: seeds, first_values: usual, survivors: 3, halvings: [8]}",
+        {"name": "seeds", "first_values": "usual", "survivors": 3, "halvings": [8]},
     ),
     "agent": ("td3", "td3"),
     "population": ("6", 6),

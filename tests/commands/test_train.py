@@ -222,6 +222,21 @@ def test_a_run_goes_on_when_nobody_reads(tmp_path: Path, capfd: pytest.CaptureFi
         assert capfd.readouterr() == ("", "" if both else told)
 
 
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+def test_members_that_end_are_told_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platform: str) -> None:
+    """And what that costs where all could train side by side: by hand, (1 + 2 + 4 + 4 + 4 * 8) / 8 times as long."""
+    space = {"learning_rate": Range(1e-4, 1e-2)}
+    plan, console = (
+        planned(tiny(population=8, generations=8, space=space, hyper={})),
+        Screen(file=StringIO(), width=200),
+    )
+    monkeypatch.setattr(jax, "default_backend", lambda: platform)
+    Display(console).start(Start(plan, 1, tmp_path, 0))
+    told = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "8 members halve: 4 after generation 1, 2 after generation 2, 1 after generation 4; the steps" in told
+    assert ("5.38 times as long as with all of them side by side" in told) == (platform == "gpu")
+
+
 def test_an_interval_is_rounded_up_and_that_is_said(tmp_path: Path) -> None:
     parts, console = build_run(tiny(interval=65)), Screen(file=StringIO(), width=200)
     Display(console).start(Start(parts.plan, 2, tmp_path, 0))

@@ -47,7 +47,7 @@ UNUSUAL: dict[str, dict[str, Any]] = {
 }
 # Those that no decision depends on: see test_an_experiment_says_whose_memory_a_child_has, test_where_members_begin and
 # test_survivors.py.
-BEFORE_AND_BESIDE = {"memory", "first_values", "survivors", "within"}
+BEFORE_AND_BESIDE = {"memory", "first_values", "survivors", "halvings"}
 
 
 def made(name: str, **options: Any) -> Method:

@@ -16,6 +16,7 @@ from shoal.experiment.files import of_run
 from shoal.experiment.plan import make_plan
 from shoal.methods.explore import KeepValues, Perturb
 from shoal.methods.pbt import Pbt
+from shoal.methods.seeds import Seeds
 from shoal.methods.select import Truncation, WinnerTakesAll
 from shoal.run.loop import train
 
@@ -77,19 +78,20 @@ def test_where_members_begin_by_default(changes: dict[str, Any], value: str) -> 
 
 def test_where_nothing_is_tuned_all_copy() -> None:
     method = make_plan(tiny(population=8, generations=8, space={})).method
-    assert (method.first_values, method.survivors, method.within) == ("range", None, None)
+    assert (method.first_values, method.survivors, method.halvings) == ("range", None, None)
 
 
 @pytest.mark.parametrize(
     ("changes", "survivors"),
     [
-        ({}, (1, 9)),
-        ({"population": 23}, (2, 9)),
+        ({}, (1, (1, 2, 4))),
+        ({"population": 23}, (2, (1, 2, 4))),
+        ({"generations": 30}, (1, (2, 6, 15))),
         ({"population": 7}, (None, None)),
         ({"generations": 7}, (None, None)),
         ({"method": {"name": "pbt", "first_values": "half"}}, (None, None)),
-        ({"method": {"name": "pbt", "survivors": 3}}, (3, 9)),
-        ({"method": {"name": "pbt", "survivors": 3, "within": 5}}, (3, 5)),
+        ({"method": {"name": "pbt", "survivors": 3}}, (3, (1, 4))),
+        ({"method": {"name": "pbt", "survivors": 3, "halvings": [4, 5]}}, (3, (4, 5))),
         ({"shards": 2}, (None, None)),
         ({"budget": 100_000}, (None, None)),
         ({"exchange": {"name": "directory", "workspace": "w"}}, (None, None)),
@@ -101,7 +103,7 @@ def test_an_eighth_survives_where_members_may_end(changes: dict[str, Any], survi
     ranges = {} if "agent" in changes else {"space": {"learning_rate": [1e-5, 1e-2, "log"]}, "hyper": {}}
     plan = make_plan(tiny(**{"population": 8, "generations": 9} | ranges | changes))
     plan.kind.close()
-    assert (plan.method.survivors, plan.method.within) == survivors
+    assert (plan.method.survivors, plan.method.halvings) == survivors
     assert plan.sizes[-1] == (survivors[0] or plan.experiment.population)
 
 
@@ -116,11 +118,28 @@ def test_a_run_says_which_it_was(tmp_path: Path) -> None:
     assert any(row["parent"] != row["uid"] for row in lines)
 
 
-@pytest.mark.parametrize("method", ["pbt", {"name": "pbt", "select": "keep"}, {"name": "seeds", "survivors": 1}])
-def test_a_run_of_before_goes_on_as_it_began(tmp_path: Path, method: Any) -> None:
-    """When `pbt` did not say it, members began anywhere; populations halved within all generations."""
+@pytest.mark.parametrize(
+    ("survivors", "words"), [(1, "until one was left"), (2, "until 2 were left"), (8, None), (None, None)]
+)
+@pytest.mark.parametrize("kind", [Pbt, Seeds])
+def test_the_page_says_that_members_ended(kind: Any, survivors: int | None, words: str | None) -> None:
+    told = kind(survivors=survivors, first_values="half").explanation(8)
+    assert words in told if words else "ended" not in told
+
+
+@pytest.mark.parametrize(
+    ("method", "sizes"),
+    [
+        ("pbt", [8] * 20),
+        ({"name": "pbt", "select": "keep"}, [8] * 20),
+        ({"name": "seeds", "survivors": 1}, [8] * 3 + [4] * 3 + [2] * 3 + [1] * 11),
+        ({"name": "seeds", "survivors": 2, "within": 10}, [8] * 4 + [4] * 3 + [2] * 13),
+    ],
+    ids=str,
+)
+def test_a_run_of_before_goes_on_as_it_began(tmp_path: Path, method: Any, sizes: list[int]) -> None:
+    """When `pbt` did not say it, members began anywhere; populations halved at equal shares of some, or of all."""
     (tmp_path / "experiment.yaml").write_text(yaml.safe_dump({"method": method, "population": 8, "generations": 12}))
     longer = make_plan(replace(of_run(tmp_path), generations=20))
     assert longer.method.first_values == "range"
-    shrinks = "survivors" in method
-    assert longer.sizes.tolist() == ([8] * 3 + [4] * 3 + [2] * 3 + [1] * 11 if shrinks else [8] * 20)
+    assert longer.sizes.tolist() == sizes

@@ -29,21 +29,25 @@ TD3 = {"env": "gymnax:Pendulum-v1", "agent": "td3", "config": REPLAY}
 
 
 def shrinking(path: Path | None, **changes: Any) -> Any:
-    return tiny(path, **{"generations": 5, "method": {"name": "pbt", "survivors": 1}} | changes)
+    return tiny(path, **{"generations": 5, "method": {"name": "pbt", "survivors": 1, "halvings": [2, 4]}} | changes)
 
 
 @pytest.mark.parametrize(
     ("population", "generations", "survivors", "sizes"),
     [
-        (8, 8, 1, [8, 8, 4, 4, 2, 2, 1, 1]),
-        (8, 6, 2, [8, 8, 4, 4, 2, 2]),
-        (6, 4, 2, [6, 6, 3, 2]),
+        (8, 30, 1, [8] * 2 + [4] * 4 + [2] * 9 + [1] * 15),
+        (8, 8, 1, [8, 4, 2, 2, 1, 1, 1, 1]),
+        (8, 4, 1, [8, 4, 2, 1]),
+        (8, 12, 2, [8] * 2 + [4] * 4 + [2] * 6),
+        (6, 4, 2, [6, 3, 2, 2]),
         (4, 5, None, [4] * 5),
         (3, 2, 3, [3, 3]),
     ],
 )
-def test_the_population_halves_at_equal_shares_of_the_run(population, generations, survivors, sizes):
-    assert Seeds(survivors=survivors).sizes(population, generations).tolist() == sizes
+def test_the_population_halves_in_the_first_half_of_the_run(population, generations, survivors, sizes):
+    """Each size lasts twice as long as the one before, as nearly as whole generations allow."""
+    method = Seeds(survivors=survivors).settled(population, None, generations)
+    assert method.sizes(population, generations).tolist() == sizes
 
 
 def test_the_fittest_have_the_first_places_and_the_others_end():
@@ -135,14 +139,17 @@ def test_a_run_that_is_stopped_where_it_shrinks_goes_on_bit_for_bit(tmp_path: Pa
     [
         {"method": {"name": "pbt", "survivors": 5}},
         {"method": {"name": "seeds", "survivors": 0}},
-        {"generations": 2},
+        {"generations": 2, "method": {"name": "pbt", "survivors": 1}},
         {"shards": 2},
         {"budget": 10_000},
         {"agent": "support.trainers:Sound", "config": {}, "fitness": {}},
         {"exchange": {"name": "directory", "workspace": "w"}},
         {"method": {"name": "pb2", "survivors": 1}},
-        {"method": {"name": "pbt", "within": 4}},
-        {"method": {"name": "pbt", "survivors": 1, "within": 2}},
+        {"generations": 4},
+        {"method": {"name": "pbt", "halvings": [1, 2]}},
+        {"method": {"name": "pbt", "survivors": 1, "halvings": [1, 2, 3]}},
+        {"method": {"name": "pbt", "survivors": 1, "halvings": [2, 2]}},
+        {"method": {"name": "pbt", "survivors": 1, "halvings": [0, 2]}},
     ],
     ids=shown,
 )
@@ -156,7 +163,7 @@ def test_those_that_are_left_go_on_where_there_are_more_generations(tmp_path: Pa
     """As if the run had been that long from its start, and had shrunk as soon."""
     train(shrinking(tmp_path / "parts"))
     resume(tmp_path / "parts", generations=7)
-    more = {"method": {"name": "pbt", "survivors": 1, "within": 5}, "generations": 7}
+    more = {"method": {"name": "pbt", "survivors": 1, "halvings": [2, 4]}, "generations": 7}
     train(shrinking(tmp_path / "whole", **more))
     same_run(tmp_path / "whole", tmp_path / "parts")
     alive = [sum(row["generation"] == g for row in rows(tmp_path / "parts/lineage.jsonl")) for g in range(7)]

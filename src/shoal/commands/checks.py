@@ -166,17 +166,7 @@ def survivors(plan: Plan) -> Iterator[Finding]:
         return
     parts = [f"{n} for {many(times, 'generation')}" for n, times in zip(sizes[::-1], often[::-1], strict=True)]
     text = f"members halve: {', '.join(parts)}"
-    if (times := lengthening(plan)) > 2:
-        half = "with first_values: half all members train to the end"
-        yield doubt("survivors", f"{text}: {times:.3g} times as long as with all of them side by side; {half}")
+    if plan.slowed:
+        yield doubt("survivors", f"{text}: {plan.slowed}")
     else:
         yield fine("survivors", text)
-
-
-def lengthening(plan: Plan) -> float:
-    """How many times as long training takes as if nobody ended: the fewer members are left, the more devices wait."""
-    sizes, first, often = np.unique(plan.sizes, return_index=True, return_counts=True)
-    turns = np.ones(len(sizes))  # that the members of a device take; an accelerator trains all of them at a time
-    if jax.default_backend() == "cpu":
-        turns = sizes / [plan.kind.devices(plan.members(int(generation))) for generation in first]
-    return float(np.average(sizes[-1] / sizes * turns, weights=often) / turns[-1])

@@ -150,7 +150,7 @@ def _speed(plan: Plan, rollouts: int, timings: list[dict[str, float]]) -> Findin
     training = second["train"] * (plan.iterations / rollouts if plan.steps else 1)
     generation = training + second["evaluate"] + min(first["evolve"], second["evolve"]) + second["record"]
     rounds = math.ceil(e.final_episodes / (e.population * plan.measurement.episodes))
-    longer = training * (checks.lengthening(plan) - 1)
+    longer = training * (plan.lengthening - 1)
     total = compiling + (generation + longer) * e.generations + rounds * second["evaluate"]
     most = "about" if e.budget is None else "at most"
     text = f"{duration(compiling)} to compile, then about {duration(generation)} for a generation"

@@ -16,7 +16,7 @@ from shoal.experiment.trust import open_run
 from shoal.members.devices import prepare
 from shoal.methods import METHODS
 from shoal.methods.seeds import Schedule
-from shoal.methods.survivors import halved
+from shoal.methods.survivors import halving, shrinking
 from shoal.records.recorder import Recorder
 from shoal.report.run import read_run, schedule
 from shoal.run.loop import Result, train
@@ -70,7 +70,8 @@ def follower(
     if untold := [name for name in tuned if name not in found[0]]:
         raise BadInput(f"{run} has no schedule to follow: its lineage does not tell of {', '.join(untold)}")
     options = in_full(experiment.method, "method")  # by name: nothing of it is imported
-    sizes = halved(experiment.population, len(found), options.get("survivors"), options.get("within"))
+    every = halving(experiment.population, options.get("survivors"))
+    sizes = shrinking(every, options.get("halvings") or (), len(found))
     longer = experiment.population // sizes  # intervals, where fewer members share the steps of a generation
     rows = [{name: row[name] for name in tuned} for row, times in zip(found, longer, strict=True) for _ in range(times)]
     if file is None:

@@ -23,6 +23,7 @@ from shoal.experiment.registry import CALLED, REGISTRIES, in_full, in_short, nam
 from shoal.experiment.rules import check
 from shoal.methods.method import AGENTS
 from shoal.methods.pbt import Pbt
+from shoal.methods.survivors import halving
 
 # Fields that a name is enough for: what gives the options too.
 NAMED: dict[str, Callable[[Any], Any]] = {
@@ -79,7 +80,7 @@ def of_run(run: Path) -> Experiment:
 
 def _as_now(values: Any) -> Any:
     """What the file of a run says. Once options of the exchange stood beside it, pbt did not say where its members had
-    begun: anywhere; nor populations that halve within how many generations: all."""
+    begun: anywhere; nor populations after which generations they halved: at equal shares of `within` of them, or of all."""
     if not isinstance(values, dict):
         return values
     if isinstance(name := values.get("exchange"), str):
@@ -92,8 +93,11 @@ def _as_now(values: Any) -> Any:
     method = {"name": method} if isinstance(method, str) else method
     if isinstance(method, dict) and method.get("name") == "pbt":
         method = {"first_values": "range"} | method
-    if isinstance(method, dict) and method.get("survivors") is not None:
-        method = {"within": values.get("generations")} | method
+    if isinstance(method, dict) and method.get("survivors") is not None and "halvings" not in method:
+        count = len(halving(values["population"], method["survivors"]))
+        shared = method.get("within") or values["generations"]
+        others = {option: value for option, value in method.items() if option != "within"}
+        method = others | {"halvings": [-(-i * shared // count) for i in range(1, count)]}
     return values if method is None else values | {"method": method}
 
 

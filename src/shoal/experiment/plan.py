@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from shoal.core.errors import BadField
@@ -26,6 +27,7 @@ NO_PROGRAM = (  # fields of an experiment: hyperparameters and counts are argume
     *("seed", "generations", "interval", "hyper", "space", "start", "run_dir", "checkpoint", "exchange", "wandb"),
     *("budget", "python", "processes"),
 )
+LONG = 2.0  # times as long, of which it is said
 PARTS = 8  # at most, of a population that several processes measure together
 
 
@@ -66,6 +68,21 @@ class Plan(NamedTuple):
     def usual(self) -> dict[str, float]:
         """The usual value of every hyperparameter, by name."""
         return usual(self.kind.tunable, self.kind.knobs)
+
+    @property
+    def lengthening(self) -> float:
+        """How many times as long training takes as if nobody ended: the fewer members are left, the more devices wait."""
+        sizes, first, often = np.unique(self.sizes, return_index=True, return_counts=True)
+        turns = np.ones(len(sizes))  # that the members of a device take; an accelerator trains all of them at a time
+        if jax.default_backend() == "cpu":
+            turns = sizes / [self.kind.devices(self.members(int(generation))) for generation in first]
+        return float(np.average(sizes[-1] / sizes * turns, weights=often) / turns[-1])
+
+    @property
+    def slowed(self) -> str:
+        """How much longer that takes, and what to do, where it is much; else nothing."""
+        times, instead = self.lengthening, "with first_values: half all members train to the end"
+        return f"{times:.3g} times as long as with all of them side by side; {instead}" if times > LONG else ""
 
     def nearest(self, hyper: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Of hyperparameters [N] those that are tuned here, each value as near as its range allows."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from shoal.core.types import Tunable
 
 MANY = 8  # members of which half are still a population; one of so many survives
-ENOUGH = 8  # generations for a population that halves three times: two for each size
+ENOUGH = 8  # generations for a population that halves three times, and for the one that is left
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +123,7 @@ class Pbt(Selecting, Shrinking):
             "hyperparameters, and went on with slightly changed values."
         )
         apart = " Half of the members took no part in this: they began at the usual values and kept them."
-        return told + apart if self.first_values == "half" else told
+        return told + (apart if self.first_values == "half" else "") + super().explanation(population)
 
 
 def inherit(

@@ -60,7 +60,7 @@ class Seeds(Tuning, Shrinking):
     def explanation(self, population: int) -> str:
         return (
             "This is the control: each member has a seed of its own and learned for itself. What a method is worth is "
-            "what it does better than this."
+            "what it does better than this." + super().explanation(population)
         )
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,36 +19,58 @@ class Shrinking(Method):
     """What the methods have in common whose populations may shrink."""
 
     survivors: int | None = None
-    """the population halves, at equal shares of the run, until so many members are left, which train for longer; by default
-    nobody ends"""
-    within: int | None = None
-    """generations that these shares are of; by default all that the run begins with. Where it is given more, those that are
-    left go on"""
+    """the population halves as it learns until so many members are left, which train for longer; by default nobody ends"""
+    halvings: tuple[int, ...] | None = None
+    """the generations after which it halves, such as [2, 6, 15] from 8 members to 1; by default within the first half of the
+    run, where each size lasts twice as long as the one before"""
 
     def settled(self, population: int, space: dict[str, Range] | None, generations: int | None) -> Method:
-        if self.survivors is None or self.within is not None or generations is None:
+        if self.survivors is None or self.halvings is not None or generations is None:
             return self
-        return replace(self, within=generations)
+        return replace(self, halvings=soon(len(halving(population, self.survivors)) - 1, generations))
 
     def sizes(self, population: int, generations: int) -> np.ndarray:
-        if self.survivors is None and self.within is not None:
-            raise BadField("method.within", "is how long a population takes to shrink", "it needs survivors")
         if self.survivors is not None and not 1 <= self.survivors <= population:
             problem = f"must be at least 1, and at most population = {population}"
             raise BadField("method.survivors", problem, value=self.survivors)
-        return halved(population, generations, self.survivors, self.within)
+        if self.survivors is None and self.halvings is not None:
+            raise BadField("method.halvings", "is when a population halves", "it needs survivors")
+        sizes, after = halving(population, self.survivors), self.halvings or ()
+        what = f"a population of {' then '.join(map(str, sizes))} members"
+        if len(after) != len(sizes) - 1 or any(np.diff([0, *after]) < 1):
+            problem = f"{what} needs {len(sizes) - 1} generations, ascending from 1"
+            raise BadField("method.halvings", problem, value=list(after))
+        if after and after[-1] >= generations:
+            raise BadField("generations", f"{what} needs more than {after[-1]}", value=generations)
+        return shrinking(sizes, after, generations)
+
+    def explanation(self, population: int) -> str:
+        if self.survivors is None or self.survivors == population:
+            return ""
+        left = "one was left, which made" if self.survivors == 1 else f"{self.survivors} were left, which made"
+        return f" As the members learned, half of them ended, and half of those, until {left} the rest of the steps."
 
 
-def halved(population: int, generations: int, survivors: int | None, within: int | None) -> np.ndarray:
-    """int64 [G]: the members of each generation of a population that halves at equal shares of `within` generations, or of
-    all; where `survivors` is None, nobody ends. Raises BadInput where there are fewer generations than sizes."""
-    sizes, shared = [population], generations if within is None else within
-    while survivors is not None and sizes[-1] > survivors:
+def halving(population: int, survivors: int | None) -> list[int]:
+    """The sizes of a population that halves until so many are left; where that is None, nobody ends."""
+    sizes = [population]
+    while survivors is not None and sizes[-1] > max(survivors, 1):
         sizes.append(max(survivors, sizes[-1] // 2))
-    if shared < len(sizes):
-        problem = f"a population of {' then '.join(map(str, sizes))} members needs one for each size"
-        raise BadField("generations" if shared == generations else "method.within", problem, value=shared)
-    return np.array(sizes)[np.minimum(np.arange(generations) * len(sizes) // shared, len(sizes) - 1)]
+    return sizes
+
+
+def soon(halvings: int, generations: int) -> tuple[int, ...]:
+    """After which generations a population halves: within the first half of all, if there are enough, and each size lasts
+    twice as long as the one before, so that each member trains four times as long with it."""
+    half, after = max(halvings, generations // 2), list[int]()
+    for i in range(halvings):
+        after.append(max(i + 1, round(half * (2 ** (i + 1) - 1) / (2**halvings - 1))))
+    return tuple(after)
+
+
+def shrinking(sizes: Sequence[int], halvings: Sequence[int], generations: int) -> np.ndarray:
+    """int64 [G]: the members of each generation. sizes: one after another; halvings: how many generations end each."""
+    return np.array(sizes)[np.searchsorted(halvings, np.arange(generations), "right")]
 
 
 def outliving(evolver: PureEvolver, sizes: np.ndarray, halves: bool) -> PureEvolver:
