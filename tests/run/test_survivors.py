@@ -145,7 +145,6 @@ def test_a_run_that_is_stopped_where_it_shrinks_goes_on_bit_for_bit(tmp_path: Pa
         {"agent": "support.trainers:Sound", "config": {}, "fitness": {}},
         {"exchange": {"name": "directory", "workspace": "w"}},
         {"method": {"name": "pb2", "survivors": 1}},
-        {"generations": 4},
         {"method": {"name": "pbt", "halvings": [1, 2]}},
         {"method": {"name": "pbt", "survivors": 1, "halvings": [1, 2, 3]}},
         {"method": {"name": "pbt", "survivors": 1, "halvings": [2, 2]}},
@@ -157,6 +156,13 @@ def test_what_cannot_shrink(changes: dict[str, Any], said: Said):
     with pytest.raises(BadInput) as caught:
         train(shrinking(None, **changes))
     said(caught.value)
+
+
+def test_a_run_that_ended_before_it_had_shrunk_may_end_soon(tmp_path: Path):
+    """With fewer generations than it began with, and than it needs to shrink."""
+    with pytest.raises(Interrupted):
+        train(shrinking(tmp_path / "run"), recorders=[Signals(1, "train")])
+    assert len(resume(tmp_path / "run", generations=3).summary["fitness"]) == 2
 
 
 def test_those_that_are_left_go_on_where_there_are_more_generations(tmp_path: Path):

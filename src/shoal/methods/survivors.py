@@ -27,7 +27,10 @@ class Shrinking(Method):
     def settled(self, population: int, space: dict[str, Range] | None, generations: int | None) -> Method:
         if self.survivors is None or self.halvings is not None or generations is None:
             return self
-        return replace(self, halvings=soon(len(halving(population, self.survivors)) - 1, generations))
+        sizes = halving(population, self.survivors)
+        if generations < len(sizes):
+            raise BadField("generations", f"{_told(sizes)} needs one for each size", value=generations)
+        return replace(self, halvings=soon(len(sizes) - 1, generations))
 
     def sizes(self, population: int, generations: int) -> np.ndarray:
         if self.survivors is not None and not 1 <= self.survivors <= population:
@@ -36,12 +39,9 @@ class Shrinking(Method):
         if self.survivors is None and self.halvings is not None:
             raise BadField("method.halvings", "is when a population halves", "it needs survivors")
         sizes, after = halving(population, self.survivors), self.halvings or ()
-        what = f"a population of {' then '.join(map(str, sizes))} members"
         if len(after) != len(sizes) - 1 or any(np.diff([0, *after]) < 1):
-            problem = f"{what} needs {len(sizes) - 1} generations, ascending from 1"
+            problem = f"{_told(sizes)} needs {len(sizes) - 1} generations, ascending from 1"
             raise BadField("method.halvings", problem, value=list(after))
-        if after and after[-1] >= generations:
-            raise BadField("generations", f"{what} needs more than {after[-1]}", value=generations)
         return shrinking(sizes, after, generations)
 
     def explanation(self, population: int) -> str:
@@ -57,6 +57,10 @@ def halving(population: int, survivors: int | None) -> list[int]:
     while survivors is not None and sizes[-1] > max(survivors, 1):
         sizes.append(max(survivors, sizes[-1] // 2))
     return sizes
+
+
+def _told(sizes: Sequence[int]) -> str:
+    return f"a population of {' then '.join(map(str, sizes))} members"
 
 
 def soon(halvings: int, generations: int) -> tuple[int, ...]:
