@@ -124,7 +124,7 @@ def test_a_run_says_which_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", [Pbt, Seeds])
 def test_the_page_says_that_members_ended(kind: Any, survivors: int | None, words: str | None) -> None:
     told = kind(survivors=survivors, first_values="half").explanation(8)
-    assert words in told if words else "ended" not in told
+    assert words in told if words else "halved" not in told
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ class Shrinking(Method):
         if self.survivors is None or self.survivors == population:
             return ""
         left = "one was left, which made" if self.survivors == 1 else f"{self.survivors} were left, which made"
-        return f" As the members learned, half of them ended, and half of those, until {left} the rest of the steps."
+        return f" As the members learned, the population halved until {left} the rest of the steps."
 
 
 def halving(population: int, survivors: int | None) -> list[int]:
@@ -92,7 +92,7 @@ def outliving(evolver: PureEvolver, sizes: np.ndarray, halves: bool) -> PureEvol
         stays = cards.uid < sizes[min(following, len(sizes) - 1)]
         parts = [odd(cards.uid), ~odd(cards.uid)]
         if not (halves and all((stays & part).any() for part in parts)):
-            cards = _proven(cards, ~odd(cards.uid)) if halves else cards
+            cards = _proven(cards, ~odd(cards.uid)) if halves and not stays.all() else cards
             parts = [np.ones(len(stays), bool)]
         parents, hyper = mine.copy(), {name: x[mine] for name, x in cards.hyper.items()}
         for rows in map(np.flatnonzero, parts):
