@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from support.messages import Said
 from support.runs import rows, tiny
 
+from shoal.core.errors import BadInput
 from shoal.core.evolution import Cards, Range
 from shoal.experiment.files import of_run
 from shoal.experiment.plan import make_plan
@@ -143,3 +145,29 @@ def test_a_run_of_before_goes_on_as_it_began(tmp_path: Path, method: Any, sizes:
     longer = make_plan(replace(of_run(tmp_path), generations=20))
     assert longer.method.first_values == "range"
     assert longer.sizes.tolist() == sizes
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"method": {"name": "seeds", "survivors": "x"}},
+        {"method": {"name": "seeds", "survivors": 1}, "population": [8]},
+        {"method": {"name": "seeds", "survivors": 1, "within": "x"}},
+        {"method": {"name": "seeds", "survivors": 1, "within": -4}},
+    ],
+    ids=str,
+)
+def test_a_forged_run_of_before_is_refused_in_one_line(tmp_path: Path, changes: dict[str, Any], said: Said) -> None:
+    values = {"method": "seeds", "population": 8, "generations": 12} | changes
+    (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(values))
+    with pytest.raises(BadInput) as caught:
+        make_plan(of_run(tmp_path))
+    said(caught.value)
+
+
+def test_a_run_of_before_that_does_not_say_how_long_it_is_goes_on_as_new_ones(tmp_path: Path) -> None:
+    (tmp_path / "experiment.yaml").write_text(
+        yaml.safe_dump({"method": {"name": "seeds", "survivors": 1}, "population": 8})
+    )
+    method = of_run(tmp_path).method
+    assert (method["survivors"], method["halvings"]) == (1, None)

@@ -93,11 +93,11 @@ def _as_now(values: Any) -> Any:
     method = {"name": method} if isinstance(method, str) else method
     if isinstance(method, dict) and method.get("name") == "pbt":
         method = {"first_values": "range"} | method
-    if isinstance(method, dict) and method.get("survivors") is not None and "halvings" not in method:
-        count = len(halving(values["population"], method["survivors"]))
-        shared = method.get("within") or values["generations"]
-        others = {option: value for option, value in method.items() if option != "within"}
-        method = others | {"halvings": [-(-i * shared // count) for i in range(1, count)]}
+    if isinstance(method, dict) and "halvings" not in method:
+        told = values.get("population"), method.get("survivors"), method.get("within") or values.get("generations")
+        if all(isinstance(number, int) for number in told):  # other files are refused, or say nothing of it
+            count, others = len(halving(*told[:2])), {option: x for option, x in method.items() if option != "within"}
+            method = others | {"halvings": [-(-i * told[2] // count) for i in range(1, count)]}
     return values if method is None else values | {"method": method}
 
 
