@@ -41,7 +41,8 @@ def test_runs_are_compiled_once_and_equal_those_of_train(tmp_path: Path, case: s
         for arm in arms
     }
     first, *others = seconds.values()
-    assert max(others) < 0.1 * first  # what moves members between shards is compiled when it is first needed
+    # The programs of members are most of all; what moves members between shards is compiled when it is first needed.
+    assert sum(others) < first / 2
     last = list(arms)[-1]
     train(Experiment(**base | arms[last], seed=1, run_dir=str(tmp_path / "alone")))
     same_run(out / f"runs/{last}/1", tmp_path / "alone")
