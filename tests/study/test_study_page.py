@@ -63,6 +63,16 @@ def test_tasks_are_put_together_in_their_scales(tmp_path: Path) -> None:
     shown = render(results)
     assert "a has the highest middle: 0.65." in shown  # of 0.5 and 0.8
     assert "<td>a</td><td>b</td><td>0.81</td>" in shown  # 2.5 of 4 pairs of the easy task, 4 of 4 of the hard one
+    by_task = shown.partition("Task by task")[2].partition("</figure>")[0]
+    assert "Ahead: a on 2 of 2 tasks." in by_task
+    cells = re.findall(r'<b style="--v:(\d+)%" title="([^"]*)">([^<]*)</b>', by_task)
+    assert cells == [
+        ("100", "a on easy: 10, 80, 90", "60"),
+        ("0", "b on easy: 20, –", "20"),
+        ("100", "a on hard: -300, -100", "-200"),
+        ("0", "b on hard: -500, -400", "-450"),
+    ]
+    assert "<td>easy</td><td>60</td><td>20</td>" in by_task
 
 
 def test_many_arms_are_a_map_in_the_order_of_their_middles(tmp_path: Path) -> None:

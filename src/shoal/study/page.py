@@ -126,7 +126,33 @@ def _scores(c: Comparison) -> str:
     if c.middles:
         best, (middle, *_) = next(iter(c.middles.items()))
         finding = f"{best} has the highest middle: {text(middle)}."
-    return figure("What each arm reached", finding, reading, drawn, charts.table(heads, rows, "Scores of the arms"))
+    whole = figure("What each arm reached", finding, reading, drawn, charts.table(heads, rows, "Scores of the arms"))
+    return whole + (_by_task(c) if len(c.results.study.all_tasks) > 1 else "")
+
+
+def _by_task(c: Comparison) -> str:
+    """A map of the mean returns of the arms on each task."""
+    tasks = c.results.study.all_tasks
+    runs = [[np.array([o.score for o in c.results.of(task, arm)]) for arm in c.ranked] for task in tasks]
+    means = np.array([[x[np.isfinite(x)].mean() if np.isfinite(x).any() else np.nan for x in row] for row in runs])
+    low, high = np.fmin.reduce(means, 1, keepdims=True), np.fmax.reduce(means, 1, keepdims=True)
+    shades = (means - low) / np.where(high > low, high - low, 1) + (high == low)
+    best = Counter(c.ranked[int(np.nanargmax(row))] for row in means if np.isfinite(row).any())
+    told = [
+        [f"{arm} on {task}: {', '.join(map(text, np.sort(x)))}" for arm, x in zip(c.ranked, row, strict=True)]
+        for task, row in zip(tasks, runs, strict=True)
+    ]
+    words = [[text(mean) for mean in row] for row in means.tolist()]
+    finding = f"Ahead: {', '.join(f'{arm} on {n}' for arm, n in best.most_common())} of {many(len(tasks), 'task')}."
+    reading = (
+        "Mean returns of champions on fresh episodes, as the task counts them: the darker, the nearer to the best arm of "
+        "that task. It may be luck; what is told apart is told below. Point at a cell for the runs behind it."
+    )
+    drawn = charts.heat(shades, tasks, c.ranked, told, "Mean returns of the arms on each task.", words)
+    listed = charts.table(
+        ["task", *c.ranked], [[task, *row] for task, row in zip(tasks, words, strict=True)], "Task by task"
+    )
+    return figure("Task by task", finding, reading, drawn, folded(listed))
 
 
 def _pairs(c: Comparison) -> str:
