@@ -197,7 +197,7 @@ def test_what_survivors_cost(
     monkeypatch.setattr(plan.kind, "devices", lambda uids: min(devices, len(uids[0])))
     assert plan.lengthening == times
     ((found, _, text),) = checks.survivors(plan)
-    assert found == mark and "8 for 1 generation, 4 for 1 generation, 2 for 2 generations, 1 for 4" in text
+    assert found == mark and "8 members halve: 4 after generation 1, 2 after generation 2, 1 after generation 4" in text
     assert ("first_values: half" in text) == (mark == "!")
 
 

@@ -161,12 +161,7 @@ def fits(topic: str, text: str, need: float, free: float | None) -> Finding:
 
 def survivors(plan: Plan) -> Iterator[Finding]:
     """How the population shrinks, and what that costs where its members could have trained side by side."""
-    sizes, often = np.unique(plan.sizes, return_counts=True)
-    if len(sizes) == 1:
-        return
-    parts = [f"{n} for {many(times, 'generation')}" for n, times in zip(sizes[::-1], often[::-1], strict=True)]
-    text = f"members halve: {', '.join(parts)}"
     if plan.slowed:
-        yield doubt("survivors", f"{text}: {plan.slowed}")
-    else:
-        yield fine("survivors", text)
+        yield doubt("survivors", f"{plan.shrinks}; that takes {plan.slowed}")
+    elif plan.shrinks:
+        yield fine("survivors", plan.shrinks)

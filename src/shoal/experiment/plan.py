@@ -79,6 +79,13 @@ class Plan(NamedTuple):
         return float(np.average(sizes[-1] / sizes * turns, weights=often) / turns[-1])
 
     @property
+    def shrinks(self) -> str:
+        """How its population shrinks; nothing where nobody ends."""
+        changes = np.flatnonzero(np.diff(self.sizes)).tolist()
+        then = ", ".join(f"{self.sizes[g + 1]} after generation {g + 1}" for g in changes)
+        return f"{self.sizes[0]} members halve: {then}" if then else ""
+
+    @property
     def slowed(self) -> str:
         """How much longer that takes, and what to do, where it is much; else nothing."""
         times, instead = self.lengthening, "with first_values: half all members train to the end"

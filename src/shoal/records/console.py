@@ -70,9 +70,8 @@ class Display(Recorder):
         )
         if plan.steps and plan.steps != e.interval:
             self._say(f"interval {e.interval:,} is rounded up to {plan.steps:,}: whole rollouts", "dim")
-        if changes := np.flatnonzero(np.diff(plan.sizes)).tolist():
-            then = ", ".join(f"{plan.sizes[g + 1]} after generation {g + 1}" for g in changes)
-            self._say(f"{plan.sizes[0]} members halve: {then}; the steps of those that end go to the others", "dim")
+        if plan.shrinks:
+            self._say(f"{plan.shrinks}; the steps of those that end go to the others", "dim")
             if plan.slowed:
                 self._say(f"that takes {plan.slowed}", "dim")
         if e.levels is not None:
