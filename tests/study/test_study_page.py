@@ -75,6 +75,26 @@ def test_tasks_are_put_together_in_their_scales(tmp_path: Path) -> None:
     assert "<td>easy</td><td>60</td><td>20</td>" in by_task
 
 
+@pytest.mark.parametrize(
+    ("scores", "told"),
+    [
+        ({"easy": (500, 500), "hard": (-90, -80)}, "Ahead: b on 1 of 2 tasks."),
+        ({"easy": (500, 500), "hard": (-90, -90)}, "Ahead: no arm on any of 2 tasks."),
+        ({"easy": (None, None), "hard": (-90, None)}, "Ahead: a on 1 of 2 tasks."),
+    ],
+)
+def test_arms_that_are_level_on_a_task_are_not_ahead_there(tmp_path: Path, scores: dict, told: str) -> None:
+    """Nor is one where no run has a champion."""
+    study: dict = {"base": {"env": "CartPole-v1"}, "arms": {"a": {}, "b": {}}, "seeds": 2}
+    study["tasks"] = {task: {"scale": [0, 1]} for task in scores}
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
+    for task, each in scores.items():
+        for arm, score in zip("ab", each, strict=True):
+            for seed in range(2):
+                write(tmp_path, f"{task}/{arm}/{seed}", score)
+    assert told in render(read_results(tmp_path))
+
+
 def test_many_arms_are_a_map_in_the_order_of_their_middles(tmp_path: Path) -> None:
     shown = page(tmp_path, list(SCORES)[::-1])
     found = re.findall(r"<i>([^<]*)</i>|<b [^>]*>([^<]*)</b>", shown[shown.index('class="heat"') :])

@@ -137,13 +137,14 @@ def _by_task(c: Comparison) -> str:
     means = np.array([[x[np.isfinite(x)].mean() if np.isfinite(x).any() else np.nan for x in row] for row in runs])
     low, high = np.fmin.reduce(means, 1, keepdims=True), np.fmax.reduce(means, 1, keepdims=True)
     shades = (means - low) / np.where(high > low, high - low, 1) + (high == low)
-    best = Counter(c.ranked[int(np.nanargmax(row))] for row in means if np.isfinite(row).any())
+    words = [[text(mean) for mean in row] for row in means.tolist()]
+    best = Counter(c.ranked[int(row.argmax())] for row in means == high if row.sum() == 1)
+    ahead = ", ".join(f"{arm} on {n}" for arm, n in best.most_common()) or "no arm on any"
     told = [
         [f"{arm} on {task}: {', '.join(map(text, np.sort(x)))}" for arm, x in zip(c.ranked, row, strict=True)]
         for task, row in zip(tasks, runs, strict=True)
     ]
-    words = [[text(mean) for mean in row] for row in means.tolist()]
-    finding = f"Ahead: {', '.join(f'{arm} on {n}' for arm, n in best.most_common())} of {many(len(tasks), 'task')}."
+    finding = f"Ahead: {ahead} of {many(len(tasks), 'task')}."
     reading = (
         "Mean returns of champions on fresh episodes, as the task counts them: the darker, the nearer to the best arm of "
         "that task. It may be luck; what is told apart is told below. Point at a cell for the runs behind it."
