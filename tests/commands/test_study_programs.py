@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 import yaml
@@ -12,6 +14,7 @@ from support.runs import SETTINGS, same_run
 
 from shoal.commands.study import conduct
 from shoal.experiment.experiment import Experiment
+from shoal.members.devices import Program
 from shoal.records.screen import Output
 from shoal.run.loop import train
 
@@ -25,16 +28,35 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, dict]]] = {
     ),
     "drawn": ({"method": "es", "config": {"layers": [8]}}, {"es": {}, "again": {"generations": 3}}),
 }
+
+
+def noted(programs: list[str], trace: Callable) -> Callable:
+    """Programs are compiled as before, and noted: their names, with a checksum of what they do."""
+
+    def traced(program: Program, *arguments: Any) -> Any:
+        found = trace(program, *arguments)
+        does = found.as_text()
+        programs.append(f"{does.split()[1]} {crc32(does.encode()):08x}")
+        return found
+
+    return traced
+
+
 SLOW = ("two_shards", "host", "shrinking", "drawn")
 
 
 @pytest.mark.parametrize("case", [pytest.param(x, marks=pytest.mark.slow) if x in SLOW else x for x in CASES])
-def test_runs_are_compiled_once_and_equal_those_of_train(tmp_path: Path, case: str) -> None:
+def test_runs_are_compiled_once_and_equal_those_of_train(
+    tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     base, arms = CASES[case]
     base = SETTINGS | base
     file, out = tmp_path / "study.yaml", tmp_path / "out"
     file.write_text(yaml.safe_dump({"base": base, "arms": arms, "seeds": 2, "unequal": True}, sort_keys=False))
+    compiled: list[str] = []
+    monkeypatch.setattr(Program, "_trace", noted(compiled, Program._trace))
     conduct(file, out, Output(), quiet=True)
+    assert compiled and sorted(compiled) == sorted(set(compiled))
     seconds = {
         (arm, seed): json.loads((out / f"runs/{arm}/{seed}/result.json").read_text())["compile_seconds"]
         for seed in range(2)
