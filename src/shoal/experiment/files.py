@@ -94,10 +94,11 @@ def _as_now(values: Any) -> Any:
     if isinstance(method, dict) and method.get("name") == "pbt":
         method = {"first_values": "range"} | method
     if isinstance(method, dict) and "halvings" not in method:
-        told = values.get("population"), method.get("survivors"), method.get("within") or values.get("generations")
-        if all(isinstance(number, int) for number in told):  # other files are refused, or say nothing of it
-            count, others = len(halving(*told[:2])), {option: x for option, x in method.items() if option != "within"}
-            method = others | {"halvings": [-(-i * told[2] // count) for i in range(1, count)]}
+        population, survivors = values.get("population"), method.get("survivors")
+        shared = method.get("within") or values.get("generations")
+        if all(isinstance(x, int) for x in (population, survivors, shared)):  # others are refused, or say nothing of it
+            count, others = len(halving(population, survivors)), {k: x for k, x in method.items() if k != "within"}
+            method = others | {"halvings": [-(-i * shared // count) for i in range(1, count)]}
     return values if method is None else values | {"method": method}
 
 
