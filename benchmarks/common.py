@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -64,10 +64,13 @@ def last_json(command: Sequence[str], **environment: str) -> dict:
     return json.loads(output.strip().splitlines()[-1])
 
 
-def timed_generations(plan: Any, shard: Any, seconds: float) -> list[tuple[float, float]]:
+def timed_generations(
+    plan: Any, shard: Any, seconds: float, ready: Callable[[], Any] = lambda: None
+) -> list[tuple[float, float]]:
     """Play generations of a run for so long, three at least that count: all that the loop does between two records.
 
-    Of each that counts the seconds of training, and of everything.
+    Of each that counts the seconds of training, and of everything. ready: is called before the first that counts, and may
+    wait.
     """
     from shoal.distributed.local import Local
     from shoal.distributed.synchronous import Synchronous
@@ -78,6 +81,7 @@ def timed_generations(plan: Any, shard: Any, seconds: float) -> list[tuple[float
     crew = Synchronous(Local(), plan.kind, shard)
     while len(times) < COMPILING + 3 or time.perf_counter() - began < seconds:
         if len(times) == COMPILING:
+            ready()
             began = time.perf_counter()
         start, generation = time.perf_counter(), len(times)
         metrics = shard.train(generation, plan.iterations, plan.iterations)

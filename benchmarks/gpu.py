@@ -9,16 +9,19 @@ interpreter with PyTorch (`--torch`) for the peer of TD3. It needs nothing else 
 
 import argparse
 import json
+import os
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from common import last_json, most_memory, timed_generations
+from common import SHOAL, last_json, most_memory, timed_generations
 
 HERE = Path(__file__).parent
 REPLAY = {"capacity": 4096, "warm_up": 256}
@@ -50,10 +53,19 @@ def device(small: bool) -> Iterator[Row]:
 
 
 def smoke(small: bool) -> Iterator[Row]:
-    """Each kind of learner: whether fitness rises, what is compiled late, and whether two runs are alike."""
+    """Each kind of learner: whether fitness rises, what is compiled late, whether runs are alike, one of them resumed."""
+    names = [*("ppo", "es")] if small else list(SMOKE)
+    with side_by_side([["--learner", name, *SMALL[:small]] for name in names]) as learners:
+        for name, learner in zip(names, learners, strict=True):
+            yield name, last_line(learner)
+
+
+def learner(name: str, small: bool) -> str:
+    """Train it twice, and a third time with a stop and a resumption in another process."""
     import jax
 
     from shoal import Experiment, Recorder, train
+    from shoal.core.interrupts import Interrupted
 
     compiled: list[str] = []
     jax.monitoring.register_event_duration_secs_listener(
@@ -69,28 +81,47 @@ def smoke(small: bool) -> Iterator[Row]:
         def generation(self, event: Any) -> None:
             self.after.append(len(compiled))
 
-    for name in ("ppo", "es") if small else SMOKE:
-        settings = {"population": 8, "generations": 6} | SMOKE[name]
-        settings |= {"population": 4, "generations": 3, "final_episodes": 4} if small else {}
-        with tempfile.TemporaryDirectory() as folder:
-            runs, counting = [Path(folder) / which for which in ("a", "b")], Counting()
-            for run in runs:
-                counting = Counting()
-                train(Experiment(**settings, run_dir=str(run)), recorders=[counting])
-            alike = len({(run / "lineage.jsonl").read_bytes() for run in runs}) == 1
-            best = [json.loads(line)["fitness"]["best"] for line in (runs[0] / "metrics.jsonl").open()]
-        late = counting.after[-1] - counting.after[1]
-        rises = f"{best[0]:.4g} to {max(best):.4g}"
-        yield name, f"{rises}; compiled after the second generation: {late}; two runs alike: {'yes' if alike else 'NO'}"
+    class Stopping(Recorder):
+        """A signal in the first generation."""
+
+        def generation(self, event: Any) -> None:
+            if event.generation == 0:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    settings = {"population": 8, "generations": 6} | SMOKE[name]
+    settings |= {"population": 4, "generations": 3, "final_episodes": 4} if small else {}
+    with tempfile.TemporaryDirectory() as folder:
+        whole, again, stopped = runs = [Path(folder) / which for which in ("whole", "again", "stopped")]
+        counting = Counting()
+        train(Experiment(**settings, run_dir=str(whole)), recorders=[counting])
+        train(Experiment(**settings, run_dir=str(again)))
+        with suppress(Interrupted):
+            train(Experiment(**settings, run_dir=str(stopped)), recorders=[Stopping()])
+        subprocess.run([*SHOAL, "resume", str(stopped), "--quiet"], check=True, stdout=subprocess.DEVNULL)
+        lineages = [(run / "lineage.jsonl").read_bytes() for run in runs]
+        best = [json.loads(line)["fitness"]["best"] for line in (whole / "metrics.jsonl").open()]
+    said = ["yes" if lineage == lineages[0] else "NO" for lineage in lineages]
+    return (
+        f"{best[0]:.4g} to {max(best):.4g}; compiled after the second generation: {counting.after[-1] - counting.after[1]}; "
+        f"two runs alike: {said[1]}; stopped and resumed alike: {said[2]}"
+    )
 
 
 def ppo(small: bool) -> Iterator[Row]:
     """PPO's steps per second on CartPole over the size of the population, evaluation and evolution included or not."""
-    for n in (1, 2) if small else (1, 8, 64, 512, 4096):
-        yield (
-            f"{n} members",
-            _speed({"env": "gymnax:CartPole-v1", "population": n, "interval": 512 if small else 8_192}),
-        )
+    sizes = (1, 2) if small else (1, 8, 64, 512, 4096)
+    with side_by_side([["--members", str(n), *SMALL[:small]] for n in sizes]) as cells:
+        for n, cell in zip(sizes, cells, strict=True):
+            yield f"{n} members", last_line(cell)
+
+
+def members(n: int, small: bool) -> str:
+    """The speed of so many, timed when it is their turn; all sizes are compiled side by side before."""
+    plan, shard = _made({"env": "gymnax:CartPole-v1", "population": n, "interval": 512 if small else 8_192})
+    train, whole = zip(*timed_generations(plan, shard, 0 if small else 5, sys.stdin.readline), strict=True)
+    steps = plan.steps * n
+    both = f"{steps / statistics.median(train):,.0f} steps/s, {steps / statistics.median(whole):,.0f} with evaluation"
+    return f"{both}; compiling {shard.compile_seconds:.1f} s"
 
 
 def robot(small: bool) -> Iterator[Row]:
@@ -101,16 +132,17 @@ def robot(small: bool) -> Iterator[Row]:
     sizes = {"environments": 4, "unroll": 4, "minibatches": 1, "epochs": 1, "updates": 1, "episodes": 1}
     for name, size in (sizes if small else {"environments": 2048}).items():
         options += [f"--{name}", str(size)]
-    yield "table", _script("robots.py", *options)
+    yield from _script("robots.py", *options)
 
 
 def td3(small: bool, torch: str | None = None) -> Iterator[Row]:
-    """An update of TD3 over the size of the population, beside PyTorch one agent after another (fastpbrl's table)."""
-    sizes = ["1", "2"] if small else ["1", "4", "16", "80"]
-    options = ["--agents", "td3", "--populations", *sizes, "--methods", "sequential", "vectorised"]
-    options += ["--steps", "1" if small else "50", "--seconds", "0" if small else "2"]
+    """An update of TD3 over the size of the population, beside PyTorch; N agents in turn take N times as long as one."""
+    options = ["--agents", "td3", "--steps", "1" if small else "50", "--seconds", "0" if small else "2"]
     options += ["--calls", "5"] if small else []
-    yield "table", _script("update_step.py", *options, *(["--peer", torch] if torch else []))
+    options += ["--peer", torch] if torch else []
+    yield from _script("update_step.py", "--methods", "sequential", "--populations", "1", *options)
+    sizes = ["1", "2"] if small else ["1", "16", "80"]
+    yield from _script("update_step.py", "--methods", "vectorised", "--populations", *sizes, *options)
 
 
 def pixels(small: bool) -> Iterator[Row]:
@@ -159,12 +191,15 @@ def memory(small: bool) -> Iterator[Row]:
 
 def largest(small: bool) -> Iterator[Row]:
     """The largest population of PPO that trains: it doubles until there is no more memory."""
-    fits, n, most = 0, 4 if small else 4096, 8 if small else 2**20
+    fits, n, most = 0, 4 if small else 2**15, 8 if small else 2**20
     why = f"no more was tried than {most:,}"
     while n <= most:
         try:
             plan, shard = _made({"env": "gymnax:CartPole-v1", "population": n, "interval": 512})
-            timed_generations(plan, shard, 0)
+            shard.begin(plan.evolver.init((0, 0, 0), shard.uid)[1])
+            shard.train(0, plan.iterations, plan.iterations)
+            shard.evaluate(0)
+            shard.close()
         except Exception as error:  # memory ends in many ways
             why = " ".join(str(error).split())[:120]
             break
@@ -176,6 +211,8 @@ PARTS: dict[str, Callable[..., Iterator[Row]]] = {
     part.__name__: part for part in (device, smoke, ppo, memory, pixels, study, td3, robot, largest)
 }
 LIMIT = 300  # seconds of a part
+SMALL = ("--small",)
+FAILED = "it failed: "
 
 
 def _made(settings: dict[str, Any]) -> tuple[Any, Any]:
@@ -189,23 +226,40 @@ def _made(settings: dict[str, Any]) -> tuple[Any, Any]:
     return plan, plan.kind.shard(plan.members(), plan.setup)
 
 
-def _speed(settings: dict[str, Any]) -> str:
-    plan, shard = _made(settings)
-    small = settings["interval"] < 1024
-    train, whole = zip(*timed_generations(plan, shard, 0 if small else 5), strict=True)
-    steps = plan.steps * settings["population"]
-    both = f"{steps / statistics.median(train):,.0f} steps/s, {steps / statistics.median(whole):,.0f} with evaluation"
-    return f"{both}; compiling {shard.compile_seconds:.1f} s"
+@contextmanager
+def side_by_side(commands: list[list[str]]) -> Iterator[list[tuple[subprocess.Popen, IO[str]]]]:
+    """This script with each of these options, all at the same time, and what they say; none takes memory it does not use."""
+    environment = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    with ExitStack() as stack:
+        started = []
+        for options in commands:
+            said = stack.enter_context(tempfile.TemporaryFile("w+"))
+            command = [sys.executable, __file__, *options]
+            started.append(
+                (subprocess.Popen(command, stdin=subprocess.PIPE, stdout=said, stderr=said, env=environment), said)
+            )
+            stack.callback(started[-1][0].kill)
+        yield started
 
 
-def _script(name: str, *options: str) -> str:
+def last_line(started: tuple[subprocess.Popen, IO[str]]) -> str:
+    """What a process of `side_by_side` says at its end; it is its turn now, if it waits for that."""
+    process, said = started
+    process.communicate(b"\n")
+    said.seek(0)
+    line = (said.read().strip().splitlines() or [f"exit code {process.returncode}"])[-1]
+    return f"{FAILED}{line}" if process.returncode else line
+
+
+def _script(name: str, *options: str) -> Iterator[Row]:
     """The table that another benchmark prints."""
-    done = subprocess.run([sys.executable, str(HERE / name), *options], capture_output=True, text=True)
+    with tempfile.TemporaryDirectory() as folder:  # for its files
+        command = [sys.executable, str(HERE / name), *options]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    if done.stdout.strip():
+        yield "table", done.stdout.strip()
     if done.returncode:
-        raise RuntimeError(
-            done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit code {done.returncode}"
-        )
-    return done.stdout.strip()
+        raise RuntimeError((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
 
 
 def _markdown(found: dict[str, dict[str, Any]]) -> str:
@@ -229,30 +283,46 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="these parts alone")
     parser.add_argument("--small", action="store_true", help="every part at its smallest size, to try the script")
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
+    parser.add_argument("--learner", choices=SMOKE, help=argparse.SUPPRESS)
+    parser.add_argument("--members", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.learner:
+        print(learner(options.learner, options.small))
+        return
+    if options.members:
+        print(members(options.members, options.small))
+        return
     if options.part:
         more = {"torch": options.torch} if options.part == "td3" else {}
-        print(json.dumps([list(row) for row in PARTS[options.part](options.small, **more)]))
+        for row in PARTS[options.part](options.small, **more):
+            print(json.dumps(row), flush=True)
         return
     found: dict[str, dict[str, Any]] = {}
     for name in options.only:
-        began, part = time.perf_counter(), {"rows": []}
-        command = [sys.executable, __file__, "--part", name, *(["--small"] if options.small else [])]
-        command += ["--torch", options.torch] if options.torch else []
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
-            if done.returncode:
-                part["failed"] = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-            else:
-                part["rows"] = json.loads(done.stdout.strip().splitlines()[-1])
-        except subprocess.TimeoutExpired:
-            part["failed"] = f"it took more than {LIMIT} s"
-        found[name] = part | {"seconds": time.perf_counter() - began}
+        found[name] = _measured(name, [*SMALL[: options.small], *(["--torch", options.torch] if options.torch else [])])
         Path(f"{options.out}.json").write_text(json.dumps(found, indent=1))
         Path(f"{options.out}.md").write_text(_markdown(found))
         print(_markdown({name: found[name]}).partition("\n")[2].strip(), flush=True)
-    if failed := [name for name, part in found.items() if "failed" in part]:
+    failed = [name for name, part in found.items() if "failed" in part or FAILED in str(part["rows"])]
+    if failed:
         raise SystemExit(f"failed: {', '.join(failed)}")
+
+
+def _measured(name: str, options: list[str]) -> dict[str, Any]:
+    """One part in a process of its own: its rows, its seconds, and why it failed if it did."""
+    began, part = time.perf_counter(), {}
+    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as errors:
+        try:
+            command = [sys.executable, __file__, "--part", name, *options]
+            code = subprocess.run(command, stdout=said, stderr=errors, timeout=LIMIT).returncode
+            if code:
+                errors.seek(0)
+                part["failed"] = (errors.read().strip().splitlines() or [f"exit code {code}"])[-1]
+        except subprocess.TimeoutExpired:
+            part["failed"] = f"it took more than {LIMIT} s"
+        said.seek(0)
+        rows = [json.loads(line) for line in said if line.startswith("[")]
+    return part | {"rows": rows, "seconds": time.perf_counter() - began}
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ def vectorised(cell: Cell) -> tuple[Callable, Callable]:
     one = random_rollout(cell.agent, 1, 1)
     rollout = place(jax.tree.map(lambda x: np.stack([x] * cell.population), one))
     program = layout.program(step, True, True, True, False, donate=(0,))
-    program.compile(population, rollout, who, np.int32(0))
+    program.begin(population, rollout, who, np.int32(0))  # the first call waits for it
     state = [population, 0]
     del population
 

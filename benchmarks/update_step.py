@@ -99,15 +99,15 @@ def run(library: str, python: str, arguments: list[str]) -> dict:
         return last_json(command, XDG_CACHE_HOME=folder, XLA_PYTHON_CLIENT_PREALLOCATE="false")
 
 
-def measure(options: argparse.Namespace) -> list[dict]:
-    """Every cell that was asked for; those whose memory would not fit are left out."""
+def measure(options: argparse.Namespace) -> tuple[list[dict], list[str]]:
+    """Every cell that was asked for, and the names of those that failed; those whose memory would not fit are left out."""
     if os.getloadavg()[0] > 0.5:
         print(
             "others are busy on this machine: PyTorch's threads wait for one another, so its times mean little",
             file=sys.stderr,
         )
     pythons = {"JAX": sys.executable} | ({"PyTorch": options.peer} if options.peer else {})
-    rate, rows = run("JAX", sys.executable, ["--rate", str(options.seconds)]), []
+    rate, rows, failed = run("JAX", sys.executable, ["--rate", str(options.seconds)]), [], []
     with options.csv.open("w", newline="") as file:
         writer = csv.DictWriter(file, FIELDS)
         writer.writeheader()
@@ -126,6 +126,7 @@ def measure(options: argparse.Namespace) -> list[dict]:
                                 result = run(library, python, ["--cell", json.dumps(cell._asdict())])
                             except subprocess.CalledProcessError as error:
                                 print(f"{name}: failed, {error}", file=sys.stderr)
+                                failed.append(name)
                                 break
                             needs = result["memory_mb"] / population
                             rows.append({**dict.fromkeys(FIELDS, 0), **cell._asdict(), **result, "library": library})
@@ -133,7 +134,7 @@ def measure(options: argparse.Namespace) -> list[dict]:
                             writer.writerow(rows[-1])
                             file.flush()
                             print(f"{name}: {result['mean'] * 1e3:,.2f} ms", file=sys.stderr)
-    return rows
+    return rows, failed
 
 
 def _available() -> float:
@@ -236,11 +237,12 @@ def main() -> None:
     add("--figure", type=Path, default=Path("update_step.png"), metavar="FILE", help="(default: %(default)s)")
     add("--again", action="store_true", help="measure nothing: tables and figure of the CSV file")
     options = parser.parse_args()
-    rows = read(options.csv) if options.again else measure(options)
-    if not rows:
-        sys.exit("no cell could be measured; the lines above say why")
-    show(rows)
-    draw(rows, options.figure)
+    rows, failed = (read(options.csv), []) if options.again else measure(options)
+    if rows:
+        show(rows)
+        draw(rows, options.figure)
+    if failed:
+        sys.exit(f"failed: {'; '.join(failed)}")
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ def threefry(key: jax.Array, other: jax.Array, first: jax.Array, second: jax.Arr
 
     Salmon et al. 2011, Parallel random numbers: as easy as 1, 2, 3, section 4.1.
     """
-    # Where a key is made within the loop that draws with it, LLVM follows each path through its rounds: with JAX 0.11 for ever.
+    # Where a key is made in the loop that draws with it, LLVM follows each path through its rounds: with JAX 0.11 for ever.
     key, other = jax.lax.optimization_barrier((key, other))
     keys = key, other, key ^ other ^ PARITY
     state = first + key, second + other
