@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from common import SHOAL, last_json, most_memory, timed_generations
 
@@ -28,9 +28,9 @@ REPLAY = {"capacity": 4096, "warm_up": 256}
 # Runs that learn something within a minute, and the same at their smallest size.
 SMOKE: dict[str, dict[str, Any]] = {
     "ppo": {"env": "gymnax:CartPole-v1", "interval": 16_384},
-    "dqn": {"env": "gymnax:CartPole-v1", "agent": "dqn", "interval": 8_192, "config": REPLAY},
-    "td3": {"env": "gymnax:Pendulum-v1", "agent": "td3", "interval": 4_096, "config": REPLAY},
-    "sac": {"env": "gymnax:Pendulum-v1", "agent": "sac", "interval": 4_096, "config": REPLAY},
+    "dqn": {"env": "gymnax:CartPole-v1", "agent": "dqn", "interval": 4_096, "config": REPLAY},
+    "td3": {"env": "gymnax:Pendulum-v1", "agent": "td3", "interval": 2_048, "config": REPLAY},
+    "sac": {"env": "gymnax:Pendulum-v1", "agent": "sac", "interval": 2_048, "config": REPLAY},
     "es": {"env": "gymnax:CartPole-v1", "method": "es", "population": 64, "generations": 30},
     "cem_rl": {"env": "gymnax:Pendulum-v1", "method": "cem_rl", "agent": "td3", "generations": 8, "config": REPLAY},
 }
@@ -54,10 +54,9 @@ def device(small: bool) -> Iterator[Row]:
 
 def smoke(small: bool) -> Iterator[Row]:
     """Each kind of learner: whether fitness rises, what is compiled late, whether runs are alike, one of them resumed."""
-    names = [*("ppo", "es")] if small else list(SMOKE)
-    with side_by_side([["--learner", name, *SMALL[:small]] for name in names]) as learners:
-        for name, learner in zip(names, learners, strict=True):
-            yield name, last_line(learner)
+    for name in ("ppo", "es") if small else SMOKE:
+        with _started("--learner", name, *SMALL[:small]) as process:
+            yield name, _answer(process)
 
 
 def learner(name: str, small: bool) -> str:
@@ -110,15 +109,23 @@ def learner(name: str, small: bool) -> str:
 def ppo(small: bool) -> Iterator[Row]:
     """PPO's steps per second on CartPole over the size of the population, evaluation and evolution included or not."""
     sizes = (1, 2) if small else (1, 8, 64, 512, 4096)
-    with side_by_side([["--members", str(n), *SMALL[:small]] for n in sizes]) as cells:
+    with ExitStack() as stack:  # all are compiled side by side, and then timed one after another
+        cells = [stack.enter_context(_started("--members", str(n), *SMALL[:small])) for n in sizes]
+        for cell in cells:
+            next((line for line in cell.stdout or () if line.strip() == COMPILED), None)
         for n, cell in zip(sizes, cells, strict=True):
-            yield f"{n} members", last_line(cell)
+            yield f"{n} members", _answer(cell)
 
 
 def members(n: int, small: bool) -> str:
-    """The speed of so many, timed when it is their turn; all sizes are compiled side by side before."""
+    """The speed of so many, timed when it is their turn."""
+
+    def wait() -> None:
+        print(COMPILED, flush=True)
+        sys.stdin.readline()
+
     plan, shard = _made({"env": "gymnax:CartPole-v1", "population": n, "interval": 512 if small else 8_192})
-    train, whole = zip(*timed_generations(plan, shard, 0 if small else 5, sys.stdin.readline), strict=True)
+    train, whole = zip(*timed_generations(plan, shard, 0 if small else 5, wait), strict=True)
     steps = plan.steps * n
     both = f"{steps / statistics.median(train):,.0f} steps/s, {steps / statistics.median(whole):,.0f} with evaluation"
     return f"{both}; compiling {shard.compile_seconds:.1f} s"
@@ -213,6 +220,7 @@ PARTS: dict[str, Callable[..., Iterator[Row]]] = {
 LIMIT = 300  # seconds of a part
 SMALL = ("--small",)
 FAILED = "it failed: "
+COMPILED = "compiled"
 
 
 def _made(settings: dict[str, Any]) -> tuple[Any, Any]:
@@ -227,28 +235,23 @@ def _made(settings: dict[str, Any]) -> tuple[Any, Any]:
 
 
 @contextmanager
-def side_by_side(commands: list[list[str]]) -> Iterator[list[tuple[subprocess.Popen, IO[str]]]]:
-    """This script with each of these options, all at the same time, and what they say; none takes memory it does not use."""
+def _started(*options: str) -> Iterator[subprocess.Popen[str]]:
+    """This script with these options, in a process that takes no memory that it does not use."""
     environment = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-    with ExitStack() as stack:
-        started = []
-        for options in commands:
-            said = stack.enter_context(tempfile.TemporaryFile("w+"))
-            command = [sys.executable, __file__, *options]
-            started.append(
-                (subprocess.Popen(command, stdin=subprocess.PIPE, stdout=said, stderr=said, env=environment), said)
-            )
-            stack.callback(started[-1][0].kill)
-        yield started
+    command, pipe = [sys.executable, __file__, *options], subprocess.PIPE
+    with subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True, env=environment
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
-def last_line(started: tuple[subprocess.Popen, IO[str]]) -> str:
-    """What a process of `side_by_side` says at its end; it is its turn now, if it waits for that."""
-    process, said = started
-    process.communicate(b"\n")
-    said.seek(0)
-    line = (said.read().strip().splitlines() or [f"exit code {process.returncode}"])[-1]
-    return f"{FAILED}{line}" if process.returncode else line
+def _answer(process: subprocess.Popen[str]) -> str:
+    """The last line that it says; it is its turn now, if it waits for that."""
+    said = process.communicate("\n")[0].strip().splitlines() or [f"exit code {process.returncode}"]
+    return f"{FAILED}{said[-1]}" if process.returncode else said[-1]
 
 
 def _script(name: str, *options: str) -> Iterator[Row]:
