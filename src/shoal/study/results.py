@@ -178,7 +178,7 @@ def read_outcome(path: Path, key: RunKey) -> RunOutcome | None:
     tested, fitness = inner(champion, "evaluation"), [number(x) for x in inner(result, "fitness").values()]
     score = number(tested.get("mean"))
     steps = {name: _whole(result.get(name)) for name in STEPS}
-    told = [count for count in steps.values() if count is not None]
+    told = [made for made in steps.values() if made is not None]
     row = {
         **key._asdict(),
         "score": score,
