@@ -65,11 +65,16 @@ docs: .venv/dev     ## the docs as a site, at http://127.0.0.1:8000, and in dist
 	$(BIN)/mkdocs build --strict -f website/mkdocs.yml
 	$(BIN)/mkdocs serve -f website/mkdocs.yml
 
+# Whoever has a later Python than the oldest that Shoal runs on gets later packages: JAX 0.11 wants 3.12.
+LATER = $(shell for python in python3.14 python3.13 python3.12 $(HOME)/.pyenv/versions/3.1[2-9]*/bin/python3; do \
+	$$python -c 'import sys; print(sys.executable)' 2>/dev/null && break; done)
+
 package: .venv/dev  ## sdist and wheel in dist/, and with that wheel, where nothing else is, what README promises a newcomer
-	rm -rf dist/shoal-* dist/newcomer
+	rm -rf dist/shoal-* dist/newcomer*
 	$(BIN)/python -m build --outdir dist
-	mkdir dist/newcomer
+	mkdir dist/newcomer dist/newcomer-later
 	cd dist/newcomer && $(PYTHON) ../../tests/support/newcomer.py ../shoal-*.whl ../../constraints.txt
+	cd dist/newcomer-later && if [ -n "$(LATER)" ]; then $(LATER) ../../tests/support/newcomer.py ../shoal-*.whl; fi
 
 newest:         ## the tests with the newest versions that pyproject.toml allows
 	$(PYTHON) -m venv .venv/newest

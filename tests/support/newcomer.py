@@ -1,7 +1,8 @@
-"""README's "Without the repository", where nothing is but what it installs: `python newcomer.py WHEEL CONSTRAINTS`.
+"""README's "Without the repository", where nothing is but what it installs: `python newcomer.py WHEEL [CONSTRAINTS]`.
 
-The commands and files are those of the section, letter by letter; only what pip installs is the wheel that is given. Runs
-in the current folder. Fails with the first command that does, or where what it promises is not there.
+The commands and files are those of the section, letter by letter; only what pip installs is the wheel that is given, and the
+newest versions that it allows where there are no constraints. Runs in the current folder. Fails with the first command that
+does, or where what it promises is not there.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ assert action.shape == (3,) and set(action.tolist()) <= {0, 1}
 """
 
 
-def main(wheel: Path, constraints: Path) -> None:
+def main(wheel: Path, constraints: Path | None = None) -> None:
     section = README.read_text(encoding="utf-8").partition(HEADING)[2].partition("\n## ")[0]
     blocks = re.findall(r"```(\w+)\n(.*?)```", section, re.DOTALL)
     commands = [
@@ -40,7 +41,8 @@ def main(wheel: Path, constraints: Path) -> None:
             Path(name).write_text(text)
     venv.create("empty", with_pip=True)
     assert commands[0] == "pip install 'shoal[onnx]'", commands[0]
-    commands[0] = f"python -m pip install --quiet --constraint {constraints} '{wheel}[onnx]'"
+    pins = f"--constraint {constraints}" if constraints else ""
+    commands[0] = f"python -m pip install --quiet {pins} '{wheel}[onnx]'"
     for command in commands:
         print(f"$ {command}", flush=True)
         subprocess.run(f". empty/bin/activate && {command}", shell=True, check=True)
