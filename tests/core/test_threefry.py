@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from shoal.core.threefry import FEW, few_in_one_piece, threefry
+from shoal.core.threefry import APART, FEW, few_in_one_piece, threefry
 
 DRAWN = """
 import jax
@@ -47,16 +47,15 @@ def test_no_loop_is_left():
     assert "while" not in text and np.isfinite(jax.jit(drawn)(jax.random.key(0))).all()
 
 
+@pytest.mark.skipif(not APART, reason="JAX 0.10 does not keep apart what it is told to")
 def test_a_key_is_made_apart_from_what_it_draws():
-    """With JAX 0.11 a program in which they are one kernel is compiled for ever; 0.10 fuses them all the same."""
+    """With JAX 0.11 a program in which they are one kernel may be compiled for ever."""
     few_in_one_piece()
 
     def drawn(i):
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(3), i), 2)
         return jax.vmap(lambda key: jax.random.uniform(key, 4))(jax.random.split(key, 4))
 
-    lowered = jax.jit(jax.vmap(drawn)).lower(np.arange(2))
-    assert "optimization_barrier" in lowered.as_text()
-    rounds = [kernel.count(" shift-left(") for kernel in lowered.compile().as_text().split("\n\n")]
-    assert sum(rounds) >= 80
-    assert max(rounds) == 20 or jax.__version__ < "0.11"
+    text = jax.jit(jax.vmap(drawn)).lower(np.arange(2)).compile().as_text()
+    rounds = [kernel.count(" shift-left(") for kernel in text.split("\n\n")]
+    assert max(rounds) == 20 and sum(rounds) >= 80

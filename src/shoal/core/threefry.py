@@ -18,6 +18,9 @@ from jax.interpreters import mlir
 ROTATIONS = np.array([[13, 15, 26, 6], [17, 29, 16, 24]], np.uint32)  # of odd and of even groups of rounds
 PARITY = np.uint32(0x1BD11BDA)
 FEW = 1024  # numbers that are drawn in one piece
+# A key that is made in the loop that draws with it: LLVM follows each path through its rounds, in some programs for ever.
+# From 0.11 on JAX makes it apart where it is told to. 0.10 forgets that too early, and then does not end with others.
+APART = jax.__version_info__ >= (0, 11)
 Words = tuple[jax.Array, jax.Array]
 
 
@@ -31,8 +34,8 @@ def threefry(key: jax.Array, other: jax.Array, first: jax.Array, second: jax.Arr
 
     Salmon et al. 2011, Parallel random numbers: as easy as 1, 2, 3, section 4.1.
     """
-    # Where a key is made in the loop that draws with it, LLVM follows each path through its rounds: with JAX 0.11 for ever.
-    key, other = jax.lax.optimization_barrier((key, other))
+    if APART:
+        key, other = jax.lax.optimization_barrier((key, other))
     keys = key, other, key ^ other ^ PARITY
     state = first + key, second + other
     if state[0].size > FEW:
