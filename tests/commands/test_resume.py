@@ -177,23 +177,32 @@ def test_rare_checkpoints(six: Path, tmp_path: Path) -> None:
 def test_short_generations_are_written_together(six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What lies there at any time goes on to the same end: the lines of what no checkpoint has are cut off."""
     monkeypatch.setattr(loop, "REST", 1000.0)
-    run, killed = tmp_path / "r", tmp_path / "killed"
+    run, killed, abandoned = (tmp_path / name for name in ("r", "killed", "abandoned"))
+
+    def written(run: Path) -> None:
+        """The first checkpoint is complete: who abandons a run that still writes it does not wait for it."""
+        while not generations(run):
+            time.sleep(0.01)
 
     class Copy(Recorder):
         def generation(self, event: Generation) -> None:
             if event.generation == 3:
-                while not generations(run):
-                    time.sleep(0.01)
+                written(run)
                 shutil.copytree(run, killed)
+
+    class Abandon(Signals):
+        def generation(self, event: Generation) -> None:
+            if event.generation == 3:
+                written(abandoned)
 
     train(tiny(run, generations=6, checkpoint=Checkpoint()), [Copy()])
     assert generations(run) == [0, 5]
     same_run(six, run)
     assert {row["generation"] for row in rows(killed / "lineage.jsonl")} <= {0}
-    stop(tmp_path / "abandoned", Signals(4, "evaluate", count=2), checkpoint=Checkpoint())
-    assert generations(tmp_path / "abandoned") == [0]
-    assert [row["generation"] for row in rows(tmp_path / "abandoned/metrics.jsonl")] == [0, 1, 2, 3]
-    for place in (killed, tmp_path / "abandoned"):
+    stop(abandoned, Abandon(4, "evaluate", count=2), checkpoint=Checkpoint())
+    assert generations(abandoned) == [0]
+    assert [row["generation"] for row in rows(abandoned / "metrics.jsonl")] == [0, 1, 2, 3]
+    for place in (killed, abandoned):
         resume(place)
         same_run(six, place)
 
