@@ -238,9 +238,10 @@ def main() -> None:
     add("--again", action="store_true", help="measure nothing: tables and figure of the CSV file")
     options = parser.parse_args()
     rows, failed = (read(options.csv), []) if options.again else measure(options)
-    if rows:
-        show(rows)
-        draw(rows, options.figure)
+    if not rows:
+        sys.exit("no cell could be measured; the lines above say why")
+    show(rows)
+    draw(rows, options.figure)
     if failed:
         sys.exit(f"failed: {'; '.join(failed)}")
 
