@@ -315,14 +315,18 @@ def _measured(name: str, options: list[str]) -> dict[str, Any]:
     """One part in a process of its own: its rows, its seconds, and why it failed if it did."""
     began, part = time.perf_counter(), {}
     with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as errors:
-        try:
-            command = [sys.executable, __file__, "--part", name, *options]
-            code = subprocess.run(command, stdout=said, stderr=errors, timeout=LIMIT).returncode
-            if code:
-                errors.seek(0)
-                part["failed"] = (errors.read().strip().splitlines() or [f"exit code {code}"])[-1]
-        except subprocess.TimeoutExpired:
-            part["failed"] = f"it took more than {LIMIT} s"
+        command = [sys.executable, __file__, "--part", name, *options]
+        with subprocess.Popen(command, stdout=said, stderr=errors, start_new_session=True) as process:
+            try:
+                code = process.wait(LIMIT)
+            except subprocess.TimeoutExpired:
+                code, part["failed"] = 0, f"it took more than {LIMIT} s"
+            finally:  # with what it started, which would disturb the next part
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        if code:
+            errors.seek(0)
+            part["failed"] = (errors.read().strip().splitlines() or [f"exit code {code}"])[-1]
         said.seek(0)
         rows = [json.loads(line) for line in said if line.startswith("[")]
     return part | {"rows": rows, "seconds": time.perf_counter() - began}
