@@ -57,7 +57,14 @@ def _of_words() -> Callable[[int, int], jax.Array]:
     """One program: operation by operation a key takes half a millisecond."""
     import jax
 
-    return jax.jit(lambda first, second: jax.random.fold_in(jax.random.key(first), second))
+    return jax.jit(of_words)
+
+
+def of_words(first: Any, second: Any) -> jax.Array:
+    """The JAX key of two of `words`."""
+    import jax
+
+    return jax.random.fold_in(jax.random.key(first), second)
 
 
 def stream(keys: jax.Array, purpose: str) -> jax.Array:

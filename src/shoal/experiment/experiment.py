@@ -48,7 +48,7 @@ class Checkpoint:
     """How a run is saved."""
 
     every: int | None = None
-    """generations between two checkpoints; by default 1, or of short ones as many as take 0.1 s (not where workers share a
+    """generations between two checkpoints; by default 1, or of short ones as many as take 0.25 s (not where workers share a
     directory)"""
     keep: int = 3
     """how many of them are kept on disk"""

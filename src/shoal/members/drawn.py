@@ -13,7 +13,7 @@ import numpy as np
 from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.evolution import Cards, Decision, Recombination, Seed
-from shoal.core.keys import jax_key
+from shoal.core.keys import jax_key, of_words, words
 from shoal.core.types import Population, PyTree, SearchLearner
 from shoal.environments.registry import Environment
 from shoal.members.compiled import Compiled, CompiledShard, acting_alike, play
@@ -87,10 +87,11 @@ class DrawnShard(CompiledShard):
         )
         recombined = (OF_POPULATION, False)
         self._recombine = layout.gather(learner.recombine, OF_POPULATION, False, False, False, out=recombined)
+        self._make_keys = layout.gather(self._keys_of, False, out=False)
         self._mean = jax.jit(learner.mean)
         self._sound = jax.jit(lambda population: _is_finite(learner.mean(population)))
-        self._programs += (self._draw, self._improve, self._recombine)
-        self._drawn_with: tuple[int, Any] = (-1, None)  # a generation and its key
+        self._programs += (self._draw, self._improve, self._recombine, self._make_keys)
+        self._known_keys: tuple[int, Any] = (-1, None)  # a generation and its keys
         self._new_steps, self._measured_in = np.zeros(len(uid), np.int64), -1
         self._of_mean = OfMean()
         self._names: list[str] = []  # of an update's metrics; siblings have the same list
@@ -101,13 +102,13 @@ class DrawnShard(CompiledShard):
         if learned is not None:
             self.population = self._layout.place(self._learner.with_mean(self.population, learned[0]), OF_POPULATION)
         if not self._names:
-            self._names += jax.eval_shape(self._learner.improve, self.population, self._draw_key())[1]
+            self._names += jax.eval_shape(self._learner.improve, self.population, self._keys[0])[1]
 
     def train(self, generation: int, iterations: int, chunk: int) -> dict[str, np.ndarray]:
         """Sample the members and make this generation's updates; `chunk` of the `iterations` parts of them at a time."""
         self._generation, place = generation, self._layout.place
         if self._learner.stored:
-            self.population = self._draw(self.population, place(self.uid), self._draw_key())
+            self.population = self._draw(self.population, place(self.uid), self._keys[0])
         hyper = self.population.hyper._replace(**self.hyper)
         count = self._learner.updates(hyper, int(self._steps.sum()), int(self._new_steps.sum()))
         sums = no_metrics(np, self._names, len(self.uid))
@@ -135,10 +136,8 @@ class DrawnShard(CompiledShard):
 
         Where there are levels, members are measured on those to train on, as they learn from it; the mean on others too.
         """
-        keys = jax.random.split(jax_key(self._key(generation, "evaluate")), self._measurement.episodes)
         cap = self._learner.cap(self.population.hyper._replace(**self.hyper))
-        measured = self.rollouts.measure(self.population, self.uid, self._draw_key(), keys, cap, self.pause)
-        shared, returns, lengths = measured
+        shared, returns, lengths = self.rollouts.measure(self.population, self.uid, *self._keys, cap, self.pause)
         self.population = self.population._replace(shared=shared)
         self._measured_in, members = generation, lengths[:-1].sum(1).astype(np.int64)
         self._steps, self._new_steps = self._steps + members, members
@@ -188,14 +187,15 @@ class DrawnShard(CompiledShard):
         return mean_of(cards, metrics, self._of_mean)
 
     def snapshot(self, row: int) -> PyTree:
-        """What the mean has learned, on the host; it has no memory."""
-        return jax.tree.map(np.asarray, (self._mean(self.population), ()))
+        """What the mean has learned; it has no memory. Nobody waits for it here."""
+        return self._mean(self.population), ()
 
     def apply(self, decision: Decision | Recombination, arrived: Mapping[int, PyTree]) -> dict[str, float]:
         if isinstance(decision, Decision):
             raise BadField("method", "its evolver decides whom members copy, but its learner draws them anew")
         uid, weights = np.arange(len(decision.weights), dtype=np.uint32), decision.weights.astype(np.float32)
-        self.population, metrics = self._recombine(self.population, uid, weights, self._draw_key())
+        new, metrics = self._recombine(self.population, uid, weights, self._keys[0])
+        self.population = new._replace(hyper=self.population.hyper, knobs=self.population.knobs)  # which are known here
         self.set_hyper(decision.hyper)
         return {name: float(x) for name, x in jax.device_get(metrics).items()}
 
@@ -227,12 +227,18 @@ class DrawnShard(CompiledShard):
         counters = state["rest"]["counters"]
         self._new_steps, self._of_mean = counters["new_steps"], OfMean(float(counters["fitness_of_mean"]))
 
-    def _draw_key(self) -> jax.Array:
-        """The key of this generation's members, on every device."""
-        if self._drawn_with[0] != self._generation:
-            key = jax_key(self._key(self._generation, "draw"))
-            self._drawn_with = self._generation, self._layout.place(key, False)
-        return self._drawn_with[1]
+    @property
+    def _keys(self) -> tuple[jax.Array, jax.Array]:
+        """The key of this generation's members and those of its episodes [E], on every device."""
+        if self._known_keys[0] != self._generation:
+            two = [words(self._key(self._generation, purpose), 2) for purpose in ("draw", "evaluate")]
+            self._known_keys = self._generation, self._make_keys(np.array(two, np.uint32))
+        return self._known_keys[1]
+
+    def _keys_of(self, two: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """One program: a key by itself takes a tenth of a millisecond, and as long to be placed."""
+        drawn, played = (of_words(first, second) for first, second in two)
+        return drawn, jax.random.split(played, self._measurement.episodes)
 
 
 class SharedEvaluation(InTurn[DrawnShard]):

@@ -66,7 +66,7 @@ class Es(Method):
     """where its decay ends"""
     adaptive_cap: bool = False
     """end episodes at twice the mean length of those of the generation before"""
-    chunk: int = 32
+    chunk: int = 48
     """members that a device measures at a time; memory depends on this, not on the population"""
 
     agents: ClassVar[dict[str, str]] = {"policy": "shoal.agents.policy:policy"}

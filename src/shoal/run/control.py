@@ -14,6 +14,7 @@ from shoal.core.types import PyTree
 from shoal.records.recorder import Recorder
 
 PATIENCE = 10.0  # seconds that a stopped run may take to end its generation instead of abandoning it
+SHORT = 0.05  # seconds of a generation within which a signal can wait
 
 
 class NotBegun(Interrupted):
@@ -70,6 +71,8 @@ class Control:
     def pause(self, result: PyTree, done: float) -> None:
         """Wait for a result of the device, open to signals, and show how many iterations of the phase are done."""
         leaf: Any
+        if 0 < self.last_generation < SHORT:
+            jax.block_until_ready(result)
         for leaf in jax.tree.leaves(result):
             while not leaf.is_ready():
                 self.attend()

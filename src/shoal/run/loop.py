@@ -37,7 +37,7 @@ from shoal.run.result import Result
 from shoal.run.rundir import Totals
 from shoal.run.start import Context, State, begin, enter, restore, to_save
 
-REST = 0.1  # seconds between two times that files are written, at least: shorter generations are written together
+REST = 0.25  # seconds between two times that files are written, at least: shorter generations are written together
 
 
 def train(
