@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
+from contextlib import suppress
 
-from shoal.core.interrupts import SIGNALS, code_after
+from shoal.core.interrupts import COMPILING, SIGNALS, code_after
 
 SHOW_CURSOR = b"\x1b[?25h"  # a display may have hidden it
 
@@ -23,7 +25,18 @@ def main() -> None:
         code = int(end.code or 0)
         for number in SIGNALS:  # how it ends is decided, and all is said
             signal.signal(number, lambda *_: os._exit(code))
+        # MPI is to be told of the end, in order.
+        if "mpi4py" not in sys.modules and any(thread.name == COMPILING for thread in threading.enumerate()):
+            _leave(code)
         raise
+
+
+def _leave(code: int) -> None:
+    """End without waiting for threads: what they compile is of no use any more, and can take minutes."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, AttributeError):  # nobody reads it, or there is none
+            stream.flush()
+    os._exit(code)
 
 
 def _interrupted(number: int, _: object) -> None:

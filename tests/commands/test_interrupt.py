@@ -29,6 +29,21 @@ import atexit, os, signal
 atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))
 """
 
+COMPILING_FOR_EVER = """
+import os, signal, threading, time
+from shoal.members import devices
+
+def compiling(program, traced):
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    time.sleep(1000)
+
+devices.Program._compile = compiling
+"""
+AFTER = {  # on the streams of output and of errors
+    "train": ("stopping: this generation is abandoned\ninterrupted; start it again\n", ""),
+    "evaluate": ("", "shoal: interrupted\n"),
+}
+
 # A run that stops, with signals when it is over and when its command returns.
 LATE = """
 from pathlib import Path
@@ -67,6 +82,19 @@ def test_heard_while_packages_are_imported(tmp_path: Path, module: str) -> None:
     process = command(WHEN_COLLECTING.replace("MODULE", repr(module)), "resume", tmp_path)
     assert (process.returncode, process.stdout, process.stderr) == (130, "", "shoal: interrupted\n")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["train", "evaluate"])
+def test_heard_while_a_program_is_compiled(tmp_path: Path, name: str) -> None:
+    """One that never ends: nobody waits for it, and of a new run nothing is left."""
+    run = tmp_path / "run"
+    arguments = flags(run, "--quiet", generations=1)
+    if name == "evaluate":
+        assert command("", *arguments).returncode == 0
+        arguments = ["evaluate", str(run)]
+    process = command(COMPILING_FOR_EVER, *arguments)
+    assert process.returncode == 130 and (process.stdout, process.stderr) == AFTER[name]
+    assert run.exists() == (name == "evaluate")
 
 
 def test_too_late_to_change_how_it_ended(tmp_path: Path) -> None:
@@ -129,6 +157,6 @@ def test_at_many_instants(tmp_path: Path) -> None:
             assert all(line.startswith("stopping: ") for line in before)
             assert (run / "experiment.yaml").exists()
         else:
-            assert (process.returncode, out, err) == (128 + sign, "", "shoal: interrupted\n")
-            assert not run.exists()
+            assert process.returncode == 128 + sign and not run.exists()
+            assert (out, err) in (("", "shoal: interrupted\n"), AFTER["train"])
     assert codes[0] == 128 + signal.SIGINT

@@ -16,6 +16,7 @@ DONE, FAILED, BAD_INPUT, INTERRUPTED = range(
     4
 )  # exit codes; of a signal with nothing to resume, BY_SIGNAL + its number
 BY_SIGNAL = 128
+COMPILING = "compiling"  # the name of threads for which a command that ends does not wait
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
@@ -70,16 +71,33 @@ def to_resume(run_dir: Path) -> str:
     return f"shoal resume {in_shell(run_dir)}"
 
 
+class _Attending:
+    """What is to be done about signals, by the main thread, at the next place where it can stop."""
+
+    attend: Callable[[], None] | None = None
+
+
+def attend() -> None:
+    """Do what a signal has asked the main thread for. Raises what ends its work."""
+    if _Attending.attend is not None and threading.current_thread() is threading.main_thread():
+        _Attending.attend()
+
+
 @contextmanager
-def on_signal(handler: Callable[[int], None]) -> Iterator[None]:
-    """Call `handler` with its number at Ctrl-C, SIGTERM and SIGUSR1, where this is the main thread."""
+def on_signal(handler: Callable[[int], None], attend: Callable[[], None] | None = None) -> Iterator[None]:
+    """Call `handler` with its number at Ctrl-C, SIGTERM and SIGUSR1, where this is the main thread.
+
+    attend: what `attend` does meanwhile.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = [signal.signal(s, lambda number, _: handler(number)) for s in SIGNALS]
+    outer, _Attending.attend = _Attending.attend, attend
     try:
         yield
     finally:
+        _Attending.attend = outer
         for s, old in zip(SIGNALS, before, strict=True):
             signal.signal(s, old)
 
@@ -87,12 +105,12 @@ def on_signal(handler: Callable[[int], None]) -> Iterator[None]:
 @contextmanager
 def interruptible() -> Iterator[Callable[[], None]]:
     """Gives a function that raises KeyboardInterrupt, with the number of the first, after a signal: the program stops only
-    where it calls it."""
+    where it calls it, or waits for what is compiled."""
     heard: list[int] = []
 
     def attend() -> None:
         if heard:
             raise KeyboardInterrupt(heard[0])
 
-    with on_signal(heard.append):
+    with on_signal(heard.append, attend):
         yield attend

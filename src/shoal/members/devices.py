@@ -17,6 +17,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from shoal.core.cores import usable_cores
+from shoal.core.interrupts import COMPILING, attend
 from shoal.core.threefry import few_in_one_piece
 from shoal.core.types import Population, PyTree
 from shoal.members.kept_programs import keep_whole
@@ -164,7 +165,7 @@ class Program:
         return self.compiling[0] > 0
 
     def begin(self, *arguments: PyTree) -> None:
-        """Compile for arguments like these, in a thread: a call waits for it, and raises its errors.
+        """Compile for arguments like these, in a thread: a call waits for it, open to signals, and raises its errors.
 
         It is traced here and now. Where threads trace at the same time, who is first decides on details of both programs,
         and a later process would not find what this one has compiled.
@@ -176,13 +177,18 @@ class Program:
         except Exception:
             self._lock.release()
         else:  # no daemon: the process would crash if it ended while compiling
-            threading.Thread(target=self._end, args=(traced,), name="compiling").start()
+            threading.Thread(target=self._end, args=(traced,), name=COMPILING).start()
 
     def __call__(self, *arguments: PyTree) -> Any:
         if self._compiled is None:
-            with self._lock:
-                if self._compiled is None:
+            self.begin(*arguments)
+            while not self._lock.acquire(timeout=0.1):
+                attend()
+            try:
+                if self._compiled is None:  # what the thread has met is raised here
                     self._compile(self._trace(*arguments))
+            finally:
+                self._lock.release()
         return self._compiled(*arguments)
 
     def _trace(self, *arguments: PyTree) -> Any:

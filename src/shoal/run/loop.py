@@ -109,7 +109,7 @@ def _run(
     control = Control([*recorders, *_display(progress), *_asked(experiment)])
     check(experiment)  # before MPI is there, which an error ends for good
     with (
-        on_signal(control.interrupt),
+        on_signal(control.interrupt, control.attend),
         Processes(experiment, control.attend, control.note) as processes,
         ExitStack() as held,
     ):
