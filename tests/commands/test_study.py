@@ -96,7 +96,7 @@ def test_arms_that_have_runs_stay_as_they_are(tmp_path: Path, said: Said) -> Non
     (out / "study.yaml").write_text(file(tmp_path).read_text())
     (out / "runs/pbt/0").mkdir(parents=True)
     (study,) = [yaml.safe_load((out / "study.yaml").read_text())]
-    for arms in ({**study["arms"], "pbt": {"method": "seeds"}}, {"control": study["arms"]["control"]}):
+    for arms in ({**study["arms"], "pbt": {"method": "ipbt"}}, {"control": study["arms"]["control"]}):
         refused = shoal("study", file(tmp_path, arms=arms), "--workspace", out)
         assert refused.code == 2
         said(refused.err)

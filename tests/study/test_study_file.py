@@ -43,6 +43,15 @@ def test_equal_budgets(tmp_path: Path) -> None:
     assert set(budgets(read(file(tmp_path, arms=arms))).values()) == {4 * 2 * 64}
 
 
+def test_optimisers_that_differ_are_no_arm_twice(tmp_path: Path) -> None:
+    """What they try is not known before; and with a space random search is not the usual values again."""
+    other = ASK | {"optimiser": "support.optimisers:Mute"}
+    space = {"space": {"learning_rate": [1e-4, 1e-2, "log"]}}
+    arms = {"a": {"ask": ASK}, "b": {"ask": other}, "random": {"method": "seeds"} | space}
+    arms["usual"] = {"method": {"name": "seeds", "first_values": "usual"}} | space
+    assert set(budgets(read(file(tmp_path, arms=arms))).values()) == {512}
+
+
 ASK = {"optimiser": "support.optimisers:Ladder", "runs": 4}
 
 
@@ -119,6 +128,8 @@ def test_what_is_refused_when_it_is_read(tmp_path: Path, fields: dict, said: Sai
         {"arms": ARMS | {"x": {"generations": 3}}},
         {"arms": ARMS | {"x": {"method": "es", "config": {}, "fitness": {}}}},
         {"arms": ARMS | {"x": {"halving": 2}}},
+        {"arms": ARMS | {"x": {"method": {"name": "seeds", "first_values": "usual"}}}},
+        {"arms": {"x": {}, "y": {"generations": 2}}, "tasks": {"a": {"scale": [0, 1]}}},
         {"arms": {"x": {"halving": 2, "population": 1}}},
         {"arms": {"x": {"ask": ASK | {"runs": 5}}}},
         {"arms": {"x": {"ask": ASK, "space": {}}}},
@@ -137,7 +148,7 @@ def test_what_is_refused_when_it_is_planned(tmp_path: Path, fields: dict, said: 
 
 def test_budgets_of_all_steps(tmp_path: Path) -> None:
     """They are alike whatever the generations, of methods whose intervals are episodes too; sequences share them."""
-    arms = ARMS | {"es": {"method": "es"}, "long": {"generations": 9}}
+    arms = ARMS | {"es": {"method": "es"}, "long": {"generations": 9, "interval": 128}}
     arms |= {"halving": {"halving": 2}, "asked": {"ask": ASK | {"runs": 3}}, "again": {"replay": "pbt"}}
     study = read(file(tmp_path, base={"population": 4, "budget": 6000}, arms=arms))
     assert set(budgets(study).values()) == {6000}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -50,6 +50,10 @@ class Seeds(Tuning, Shrinking):
     """The control: independent members that differ in their seeds and, with a `space`, in hyperparameters."""
 
     title: ClassVar[str] = "independent members"
+
+    def settled(self, population: int, space: dict[str, Range] | None, generations: int | None) -> Method:
+        found = replace(self, first_values="usual") if self.first_values == "range" and not space else self
+        return super(Seeds, found).settled(population, space, generations)
 
     def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> PureEvolver:
         def decide(key: Seed, state: Any, cards: Cards, mine: np.ndarray) -> tuple[Any, Decision]:

@@ -70,6 +70,8 @@ class Display(Recorder):
         )
         if plan.steps and plan.steps != e.interval:
             self._say(f"interval {e.interval:,} is rounded up to {plan.steps:,}: whole rollouts", "dim")
+        if method.tunes and not plan.space and e.population > 1:
+            self._say("no space: all members have the same hyperparameters", "dim")
         if plan.shrinks:
             self._say(f"{plan.shrinks}; the steps of those that end go to the others", "dim")
             if plan.slowed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import groupby, product
+from itertools import combinations, groupby, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from shoal.core.errors import BadField, about, unknown
 from shoal.core.schema import as_given, build, convert
 from shoal.core.yaml_text import read_yaml, write_yaml
 from shoal.experiment.experiment import Experiment
-from shoal.experiment.files import blame, from_dict, text_of
+from shoal.experiment.files import blame, from_dict, text_of, to_dict
 from shoal.experiment.plan import planned
 from shoal.study.sequences import MOST, RunSequence, sequence_of
 
@@ -214,11 +214,13 @@ def budgets(study: Study) -> dict[tuple[str, str], float]:
     """Steps of all members of a run, by task and arm: its budget, or those of training where it has generations; NaN where
     whole episodes make an interval. What is known before any run: how many steps measure members is not.
 
-    Raises BadInput, which names the arm, where one cannot be trained, or where arms of a task have unlike budgets.
+    Raises BadInput, which names the arm, where one cannot be trained, is another one again, or has an unlike budget.
     """
     found: dict[tuple[str, str], float] = {}
     for task in study.all_tasks:
-        told = {arm: _budget(study, task, arm) for arm in study.arms}
+        arms = {arm: _planned(study, task, arm) for arm in study.arms}
+        _check_differ(task, arms)
+        told = {arm: (one.steps, one.whole) for arm, one in arms.items()}
         found |= {(task, arm): steps for arm, (steps, _) in told.items()}
         known = [steps for steps, _ in told.values() if steps == steps]
         kinds = len({whole for _, whole in told.values()})
@@ -233,13 +235,33 @@ def budgets(study: Study) -> dict[tuple[str, str], float]:
     return found
 
 
-def _budget(study: Study, task: str, arm: str) -> tuple[float, bool]:
-    """That of an arm on a task, and whether it is one of all steps."""
+class _Planned(NamedTuple):
+    """An arm on a task. steps: see `budgets`; whole: whether they are all steps; made: what runs, in full."""
+
+    steps: float
+    whole: bool
+    made: tuple[Any, ...]
+
+
+def _planned(study: Study, task: str, arm: str) -> _Planned:
     experiment, sequence = experiment_of(study, task, arm), sequence_of(study.arms[arm])
     total: float = 0  # a whole number where it is known
+    made: list[Any] = [{name: study.arms[arm][name] for name in OWN if name in study.arms[arm]}]
     with about(f"arms.{arm}"):
         parts = [experiment] if sequence is None else sequence.parts(experiment)
         for part, alike in groupby(replace(p, seed=experiment.seed, budget=experiment.budget) for p in parts):
-            steps = planned(part).steps or math.nan
-            total += steps * part.generations * part.population * len(list(alike))
-    return (total, False) if experiment.budget is None else (experiment.budget, True)
+            plan = planned(part)
+            total += (plan.steps or math.nan) * part.generations * part.population * len(list(alike))
+            made.append(to_dict(plan.experiment))
+    whole = experiment.budget is not None
+    return _Planned(experiment.budget if experiment.budget is not None else total, whole, tuple(made))
+
+
+def _check_differ(task: str, arms: dict[str, _Planned]) -> None:
+    """Raise BadInput where an arm is another one again: its runs would be the same, to the last bit."""
+    for one, other in combinations(arms, 2):
+        if arms[one].made == arms[other].made:
+            where = f" on task {task}" if task else ""
+            tuned = any(made.get("space") for made in arms[one].made)
+            advice = "say in what they differ" if tuned else "without a space all members have the usual values"
+            raise BadField(f"arms.{other}", f"is the same as {one}{where}", advice)
