@@ -103,6 +103,21 @@ def test_a_program_that_is_begun_is_traced_at_once_and_waited_for():
         wrong(x)
 
 
+def test_a_call_of_what_cannot_be_traced_tries_it_once():
+    """It may be an environment's code, which takes time and may print; another call tries again."""
+    tried = []
+
+    def function(x):
+        tried.append(x)
+        raise ValueError("not today")
+
+    program = Layout(4).program(function, True)
+    for count in (1, 2):
+        with pytest.raises(ValueError, match="not today"):
+            program(np.zeros(4, np.float32))
+        assert len(tried) == count
+
+
 def test_donated_memory_is_taken_over():
     layout = Layout(2)
     program = layout.program(lambda x: x + jnp.float32(1), True, donate=(0,))

@@ -170,18 +170,12 @@ class Program:
         It is traced here and now. Where threads trace at the same time, who is first decides on details of both programs,
         and a later process would not find what this one has compiled.
         """
-        if self.compiled or not self._lock.acquire(blocking=False):
-            return
-        try:
-            traced = self._trace(*arguments)
-        except Exception:
-            self._lock.release()
-        else:  # no daemon: the process would crash if it ended while compiling
-            threading.Thread(target=self._end, args=(traced,), name=COMPILING).start()
+        with suppress(Exception):
+            self._begin(*arguments)
 
     def __call__(self, *arguments: PyTree) -> Any:
         if self._compiled is None:
-            self.begin(*arguments)
+            self._begin(*arguments)
             while not self._lock.acquire(timeout=0.1):
                 attend()
             try:
@@ -190,6 +184,18 @@ class Program:
             finally:
                 self._lock.release()
         return self._compiled(*arguments)
+
+    def _begin(self, *arguments: PyTree) -> None:
+        """The same, but errors of tracing are raised."""
+        if self.compiled or not self._lock.acquire(blocking=False):
+            return
+        try:
+            traced = self._trace(*arguments)
+        except BaseException:
+            self._lock.release()
+            raise
+        # No daemon: the process would crash if it ended while compiling.
+        threading.Thread(target=self._end, args=(traced,), name=COMPILING).start()
 
     def _trace(self, *arguments: PyTree) -> Any:
         self.compiling = (time.perf_counter(), math.inf)
