@@ -220,15 +220,14 @@ def budgets(study: Study) -> dict[tuple[str, str], float]:
     for task in study.all_tasks:
         arms = {arm: _planned(study, task, arm) for arm in study.arms}
         _check_differ(task, arms)
-        told = {arm: (one.steps, one.whole) for arm, one in arms.items()}
-        found |= {(task, arm): steps for arm, (steps, _) in told.items()}
-        known = [steps for steps, _ in told.values() if steps == steps]
-        kinds = len({whole for _, whole in told.values()})
-        if study.unequal or (kinds == 1 and len(known) == len(told) and max(known) <= min(known) * (1 + ALIKE)):
+        found |= {(task, arm): one.steps for arm, one in arms.items()}
+        known = [one.steps for one in arms.values() if one.steps == one.steps]
+        kinds = len({one.whole for one in arms.values()})
+        if study.unequal or (kinds == 1 and len(known) == len(arms) and max(known) <= min(known) * (1 + ALIKE)):
             continue
         ways = {
-            arm: f"{n:,}{' in all' * (whole and kinds > 1)}" if n == n else "by episodes"
-            for arm, (n, whole) in told.items()
+            arm: f"{one.steps:,}{' in all' * (one.whole and kinds > 1)}" if one.steps == one.steps else "by episodes"
+            for arm, one in arms.items()
         }
         steps = ", ".join(f"{arm} {way}" for arm, way in ways.items())
         raise BadField("arms", f"they do not train for equally many steps ({steps})", "mend it, or write unequal: true")
@@ -253,8 +252,8 @@ def _planned(study: Study, task: str, arm: str) -> _Planned:
             plan = planned(part)
             total += (plan.steps or math.nan) * part.generations * part.population * len(list(alike))
             made.append(to_dict(plan.experiment))
-    whole = experiment.budget is not None
-    return _Planned(experiment.budget if experiment.budget is not None else total, whole, tuple(made))
+    steps, whole = (total, False) if experiment.budget is None else (experiment.budget, True)
+    return _Planned(steps, whole, tuple(made))
 
 
 def _check_differ(task: str, arms: dict[str, _Planned]) -> None:
