@@ -140,10 +140,11 @@ def test_the_page_says_that_members_ended(kind: Any, survivors: int | None, word
     ids=str,
 )
 def test_a_run_of_before_goes_on_as_it_began(tmp_path: Path, method: Any, sizes: list[int]) -> None:
-    """When `pbt` did not say it, members began anywhere; populations halved at equal shares of some, or of all."""
+    """When `pbt` did not say it, members began anywhere, and those of `seeds`, without a space, at the usual values;
+    populations halved at equal shares of some, or of all."""
     (tmp_path / "experiment.yaml").write_text(yaml.safe_dump({"method": method, "population": 8, "generations": 12}))
     longer = make_plan(replace(of_run(tmp_path), generations=20))
-    assert longer.method.first_values != "half"
+    assert longer.method.first_values == ("usual" if longer.experiment.method_name == "seeds" else "range")
     assert longer.sizes.tolist() == sizes
 
 
