@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.core.atomic import Staging
+from shoal.core.atomic import Staging, write_file
 from shoal.core.errors import BadInput
 from shoal.core.evolution import ChampionSoFar
 from shoal.core.spec import Discrete, Spec
@@ -144,3 +144,13 @@ def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path: Path) 
     mine.remove(tmp_path / "00000003")
     mine.close()
     assert {p.name for p in tmp_path.iterdir()} == set(kept) - {"00000003"}
+
+
+@pytest.mark.parametrize("ends", [b"ab", b""])
+def test_zeros_take_no_place_on_the_disk(tmp_path: Path, ends: bytes) -> None:
+    """A replay memory that is nearly empty is; the file reads as if they were there, at its end too."""
+    empty = bytes(4_000_000)
+    data = b"begin" + empty + b"middle" + empty + ends
+    write_file(tmp_path / "file", data)
+    assert (tmp_path / "file").read_bytes() == data
+    assert (tmp_path / "file").stat().st_blocks * 512 < 1_000_000

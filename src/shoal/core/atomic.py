@@ -18,6 +18,7 @@ from shoal.core.errors import BadInput
 
 FILE, FOLDER = "a file", "a folder"
 NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
+ZEROS = bytes(1 << 16)
 KINDS = {stat.S_IFREG: FILE, stat.S_IFDIR: FOLDER, stat.S_IFLNK: "a link"}
 
 
@@ -229,8 +230,15 @@ def unseal(path: Path, within: Path | None = None) -> dict[str, Any]:
 
 
 def _write(path: Path, data: bytes) -> None:
+    """Where there are zeros only, as in a replay memory that is not full, nothing is written: the file has a hole there."""
     with open(path, "xb") as file:
-        file.write(data)
+        for start in range(0, len(data), len(ZEROS)):
+            block = data[start : start + len(ZEROS)]
+            if block == ZEROS:
+                file.seek(len(ZEROS), os.SEEK_CUR)
+            else:
+                file.write(block)
+        file.truncate(len(data))
         file.flush()
         os.fsync(file.fileno())
 
