@@ -2,12 +2,13 @@
 
 The commands and files are those of the section, letter by letter; only what pip installs is the wheel that is given, and the
 newest versions that it allows where there are no constraints. Runs in the current folder. Fails with the first command that
-does, or where what it promises is not there.
+does, or where what it promises is not there. The environment, a gigabyte, stays only then.
 """
 
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import venv
@@ -49,6 +50,7 @@ def main(wheel: Path, constraints: Path | None = None) -> None:
     missing = [place for place in PROMISED if not Path(place).exists()]
     assert not missing, missing
     subprocess.run(["empty/bin/python", "-c", ACTS], check=True)
+    shutil.rmtree("empty")
 
 
 if __name__ == "__main__":
