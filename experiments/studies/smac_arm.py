@@ -1,10 +1,12 @@
 """SMAC as an arm of a study (`pip install smac`): Bayesian optimisation with random forests, Lindauer et al. 2022, arXiv
 2109.09831. It looks for places in the unit cube of Shoal's ranges, so that discounts have their own scale there too.
 
-Used as `ask: {optimiser: experiments.studies.smac_arm:Smac, runs: 8}`, from the folder that holds `experiments`.
+Used as `ask: {optimiser: experiments.studies.smac_arm:Smac, runs: 8}`, from the folder that holds `experiments`, and with
+`PYTHONHASHSEED=0` before the command: SMAC goes through sets, which Python orders otherwise in every process.
 """
 
 import math
+import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +24,8 @@ class Smac:
     """Asks for the same again when it is given the same seed and told the same."""
 
     def __init__(self, space: Mapping[str, Range], seed: int, runs: int):
+        if os.environ.get("PYTHONHASHSEED", "random") == "random":
+            raise ValueError("SMAC asks otherwise in every process: start with PYTHONHASHSEED=0, so that a study can go on")
         self.space = space
         self.told: list[float] = []  # costs; one that diverged is as bad as the worst
         places = ConfigurationSpace(dict.fromkeys(space, (0.0, 1.0)), seed=seed)
