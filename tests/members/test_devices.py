@@ -118,6 +118,25 @@ def test_a_call_of_what_cannot_be_traced_tries_it_once():
         assert len(tried) == count
 
 
+@pytest.mark.parametrize("begun", [True, False])
+def test_what_the_compiler_refuses_is_compiled_once(monkeypatch, begun):
+    """That takes as long as what it does not refuse: a minute of a large program."""
+    tried, x = [], np.zeros(4, np.float32)
+
+    def refuse(self, *_, **__):
+        tried.append(self)
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", refuse)
+    program = Layout(4).program(lambda x: x + 1, True)
+    if begun:
+        program.begin(x)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="out of memory"):
+            program(x)
+    assert len(tried) == 1
+
+
 def test_donated_memory_is_taken_over():
     layout = Layout(2)
     program = layout.program(lambda x: x + jnp.float32(1), True, donate=(0,))

@@ -152,6 +152,7 @@ class Program:
     def __init__(self, function: Any, mesh: Mesh):
         self._function, self._mesh = function, mesh
         self._compiled: Any = None
+        self._error: Exception | None = None  # of the compiler, for the call that waits for it
         self._lock = threading.Lock()
         self.compiling = (0.0, 0.0)  # from when to when, on the clock of time.perf_counter; so far without end
 
@@ -174,15 +175,13 @@ class Program:
             self._begin(*arguments)
 
     def __call__(self, *arguments: PyTree) -> Any:
-        if self._compiled is None:
+        while self._compiled is None:
+            if self._error is not None:
+                raise self._error
             self._begin(*arguments)
             while not self._lock.acquire(timeout=0.1):
                 attend()
-            try:
-                if self._compiled is None:  # what the thread has met is raised here
-                    self._compile(self._trace(*arguments))
-            finally:
-                self._lock.release()
+            self._lock.release()
         return self._compiled(*arguments)
 
     def _begin(self, *arguments: PyTree) -> None:
@@ -195,7 +194,7 @@ class Program:
             self._lock.release()
             raise
         # No daemon: the process would crash if it ended while compiling.
-        threading.Thread(target=self._end, args=(traced,), name=COMPILING).start()
+        threading.Thread(target=self._compile, args=(traced,), name=COMPILING).start()
 
     def _trace(self, *arguments: PyTree) -> Any:
         self.compiling = (time.perf_counter(), math.inf)
@@ -203,15 +202,13 @@ class Program:
             return self._function.lower(*arguments)
 
     def _compile(self, traced: Any) -> None:
-        with jax.set_mesh(self._mesh):
-            self._compiled = traced.compile()
-        self._function = None  # with all that was traced
-        self.compiling = (self.compiling[0], time.perf_counter())
-
-    def _end(self, traced: Any) -> None:
         try:
-            with suppress(Exception):
-                self._compile(traced)
+            with jax.set_mesh(self._mesh):
+                self._compiled = traced.compile()
+            self._function = None  # with all that was traced
+            self.compiling = (self.compiling[0], time.perf_counter())
+        except Exception as error:
+            self._error = error
         finally:
             self._lock.release()
 
