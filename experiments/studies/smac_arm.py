@@ -25,7 +25,9 @@ class Smac:
 
     def __init__(self, space: Mapping[str, Range], seed: int, runs: int):
         if os.environ.get("PYTHONHASHSEED", "random") == "random":
-            raise ValueError("SMAC asks otherwise in every process: start with PYTHONHASHSEED=0, so that a study can go on")
+            raise ValueError(
+                "SMAC asks otherwise in every process: start with PYTHONHASHSEED=0, so that a study can go on"
+            )
         self.space = space
         self.told: list[float] = []  # costs; one that diverged is as bad as the worst
         places = ConfigurationSpace(dict.fromkeys(space, (0.0, 1.0)), seed=seed)
