@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from support.messages import Said, shown
 from support.runs import SETTINGS
 
 from shoal.core.errors import BadInput
+from shoal.core.evolution import Range
 from shoal.experiment.experiment import Experiment
+from shoal.experiment.plan import planned
 from shoal.study.sequences import Halving
 from shoal.study.study_file import budgets, read, trials
 
@@ -73,6 +76,15 @@ def test_halving_by_hand(population: int, generations: int, factor: int, rungs: 
     assert [p.seed for p in parts] == [3 + k * 1_000_000 for k in range(len(rungs))]
     places = [(str(place), part.start) for place, part in Halving(factor).runs(e, Path("a"))]
     assert places[:2] == [("a/0", None), ("a/1", "a/0")]
+
+
+@pytest.mark.parametrize("space", [None, {"learning_rate": Range(1e-5, 1e-2, "log")}])
+@pytest.mark.parametrize("method", ["pbt", {"name": "pbt", "first_values": "range"}])
+def test_members_of_halving_begin_anywhere_in_the_ranges(space: dict[str, Range] | None, method: str | dict) -> None:
+    """Whatever the other arms do: by default half of eight members begin at the usual values there."""
+    first = Halving(2).parts(Experiment(method=method, population=8, generations=30, space=space))[0]
+    _, hyper = planned(first).evolver.init((0, 0, 0), np.arange(8))
+    assert len({*hyper["learning_rate"].tolist()}) == 8
 
 
 def test_sequences_cost_what_other_arms_cost(tmp_path: Path) -> None:
