@@ -78,6 +78,13 @@ def test_where_members_begin_by_default(changes: dict[str, Any], value: str) -> 
     assert (first == np.float32(there)).sum() == at_once
 
 
+def test_another_method_with_the_file_of_a_run_begins_where_it_would_by_itself() -> None:
+    made = make_plan(tiny(population=8, space={"learning_rate": [1e-5, 1e-2, "log"]}, hyper={})).experiment
+    plan = make_plan(replace(made, method="seeds"))
+    first = plan.evolver.init((0, 0), np.arange(8))[1]["learning_rate"]
+    assert not (first == np.float32(3e-4)).any()
+
+
 def test_where_nothing_is_tuned_all_copy() -> None:
     method = make_plan(tiny(population=8, generations=8, space={})).method
     assert (method.first_values, method.survivors, method.halvings) == ("range", None, None)

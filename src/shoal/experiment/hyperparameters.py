@@ -18,7 +18,8 @@ from shoal.methods.ranges import nearest
 
 
 def with_numbers(e: Experiment, method: Method, kind: Kind) -> tuple[Experiment, dict[str, Range]]:
-    """Fill in what the agent supplies: its default hyperparameters and ranges; the latter also by themselves.
+    """Fill in what the agent supplies: its default hyperparameters and ranges. Besides, the ranges as the method takes them:
+    where it begins members at usual values, these are their `start`. Another method that is given the file does not.
 
     Raises BadInput.
     """
@@ -41,12 +42,13 @@ def with_numbers(e: Experiment, method: Method, kind: Kind) -> tuple[Experiment,
             for number in numbers:
                 if number is not None:
                     check_limits(agent, f"space.{x}.{end}", x, number)
+    given = agent.hyper._asdict() | e.hyper
+    hyper = {x: float(v) for x, v in given.items() if x not in space and x not in method.chosen}
+    e = replace(e, space=space, hyper=hyper)
     if method.first_values != "range":
         begins = {x: float(nearest(r, np.array(known[x]))) for x, r in space.items()}
         space = {x: replace(r, start=begins[x]) if r.start is None else r for x, r in space.items()}
-    given = agent.hyper._asdict() | e.hyper
-    hyper = {x: float(v) for x, v in given.items() if x not in space and x not in method.chosen}
-    return replace(e, space=space, hyper=hyper), space
+    return e, space
 
 
 def check_knobs(e: Experiment, kind: Kind, evolver: PureEvolver) -> None:

@@ -34,7 +34,7 @@ class Method(ABC):
     chosen: hyperparameters that it sets by itself, each with the option that says how
     tells: the metrics that its decisions record, each with what it is in plain words, for the report
     memory: replay memory of a child: its own, or a copy of its parent's
-    first_values: where members begin; other than with `range`, ranges get the usual value as their `start`
+    first_values: where members begin; other than with `range`, it is given ranges with the usual value as their `start`
     """
 
     title: ClassVar[str] = ""

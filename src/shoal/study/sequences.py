@@ -38,9 +38,7 @@ class RunSequence(ABC):
 
     def parts(self, e: Experiment) -> list[Experiment]:
         """The runs, as far as they are known before any is made; budgets are of a run and all before it. Raises BadInput."""
-        shares, space = self.shares(e), e.space
-        if space is None:  # a method that begins at usual values has written them into its ranges
-            space = {name: replace(r, start=None) for name, r in planned(e).space.items()}
+        shares, space = self.shares(e), planned(e).experiment.space if e.space is None else e.space
         alone, made = replace(e, method="seeds", space=space), []
         for k, (n, g) in enumerate(shares):
             budget = None if e.budget is None else e.budget * (k + 1) // len(shares)
