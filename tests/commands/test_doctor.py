@@ -301,6 +301,31 @@ def test_training_fitness_needs_episodes_that_end() -> None:
     assert "an interval is" not in marked(findings, "!")
 
 
+def test_nobody_ends_in_the_dry_run() -> None:
+    """It has two generations: where the population halves after the first, those who ended would seem to have diverged."""
+    findings = about(doctor.dry_run, population=8, generations=8, method="pbt")
+    assert "diverged" not in marked(findings, "!") and "luck makes the best of 8 look" in str(findings)
+
+
+def test_what_else_the_steps_would_do(capsys: pytest.CaptureFixture[str]) -> None:
+    """The flags that it names are an experiment of as many steps, whose agent has the usual values."""
+    (finding,) = about(checks.instead, population=4, generations=5)
+    assert finding.mark == "✓"
+    flags = finding.text[finding.text.index("--") :].split()
+    with pytest.raises(SystemExit) as stop:
+        main(["doctor", "--env", "CartPole-v1", "--interval", "64", *flags])
+    told = capsys.readouterr().out
+    assert stop.value.code == 0 and "1 × ppo" in told and "20 generations of" in told and "instead" not in told
+    assert "--budget 5000 --method seeds" in about(checks.instead, budget=5000)[0].text
+    for changes in (
+        {"method": "seeds"},
+        {"space": {}},
+        {"population": 1, "method": "seeds"},
+        {"method": "es", "config": {}},
+    ):
+        assert not about(checks.instead, **changes)
+
+
 @pytest.mark.slow
 def test_what_one_episode_says() -> None:
     assert "one episode does not say" in marked(about(doctor.dry_run, fitness=Fitness(episodes=1)), "!")

@@ -165,3 +165,16 @@ def survivors(plan: Plan) -> Iterator[Finding]:
         yield doubt("survivors", f"{plan.shrinks}; that takes {plan.slowed}")
     elif plan.shrinks:
         yield fine("survivors", plan.shrinks)
+
+
+def instead(plan: Plan) -> Iterator[Finding]:
+    """What else the steps would do, where members copy and hyperparameters are tuned: docs/results.md has measured it."""
+    e = plan.experiment
+    if not (plan.method.copies and plan.space and e.population > 1):
+        return
+    as_many = f"--budget {e.budget}" if e.budget is not None else f"--generations {e.population * e.generations}"
+    yield fine(
+        "instead",
+        "where the usual values are surely good, one agent with all steps learns as much, or more where these are scarce: "
+        f"--population 1 {as_many} --method seeds --set method.first_values=usual",
+    )

@@ -42,7 +42,8 @@ LARGE = 3.0  # rewards of a step: most are about 1, Pendulum's about 6 (docs/res
 MOST = 1024  # environment steps of an interval that tries a trainer; more where it needs whole rollouts
 CHECKS = (
     *(checks.size, checks.beginning, checks.place, checks.devices, checks.observations, checks.storage),
-    *(checks.processes, rehearsal.evolution, checks.survivors, rehearsal.hyperparameters, knobs.effects),
+    *(checks.processes, rehearsal.evolution, checks.survivors, checks.instead),
+    *(rehearsal.hyperparameters, knobs.effects),
 )
 COLORS = {"✓": "green", "!": "yellow", "✗": "bold red"}
 
@@ -108,7 +109,8 @@ class _Watch(Recorder):
 def dry_run(plan: Plan) -> Iterator[Finding]:
     """Two short generations of the whole run, in a directory that is thrown away."""
     e, watch, method = plan.experiment, _Watch(), plan.experiment.method
-    at_once = method | {"start_after": 0} if "start_after" in method else method
+    whole = {"start_after": 0, "survivors": None, "halvings": None}  # all members evolve at once, and none ends
+    at_once = method | {option: value for option, value in whole.items() if option in method}
     kind, rollouts = plan.kind.compiled, min(plan.iterations, ROLLOUTS)
     interval = rollouts * plan.steps // plan.iterations if plan.steps else e.interval
     with tempfile.TemporaryDirectory(prefix="shoal-doctor-") as folder:
@@ -146,7 +148,8 @@ def dry_run(plan: Plan) -> Iterator[Finding]:
 def _speed(plan: Plan, rollouts: int, timings: list[dict[str, float]]) -> Finding:
     e, (first, second) = plan.experiment, timings
     phases = ("compile", "train", "evaluate", "evolve")
-    compiling = max(sum(first[p] - second[p] for p in phases), 0.0)
+    sizes = len(np.unique(plan.sizes))  # each of the population's is compiled
+    compiling = sizes * max(sum(first[p] - second[p] for p in phases), 0.0)
     training = second["train"] * (plan.iterations / rollouts if plan.steps else 1)
     generation = training + second["evaluate"] + min(first["evolve"], second["evolve"]) + second["record"]
     rounds = math.ceil(e.final_episodes / (e.population * plan.measurement.episodes))
