@@ -301,6 +301,25 @@ def test_training_fitness_needs_episodes_that_end() -> None:
     assert "an interval is" not in marked(findings, "!")
 
 
+@pytest.mark.parametrize(
+    ("changes", "share", "times"),
+    [
+        ({"generations": 30}, "1 of 8", "4 times, first after generation 1 of 30"),
+        ({"generations": 20}, "1 of 8", "2 times, first after generation 2 of 20"),
+        ({"method": {"name": "pbt", "first_values": "half"}}, "1 of 8", "19 times, first after generation 1 of 20"),
+        ({"method": {"name": "pbt", "first_values": "range"}}, "2 of 8", "19 times, first after generation 1 of 20"),
+        ({"method": {"name": "pbt", "start_after": 128}}, "1 of 8", "2 times, first after generation 2 of 20"),
+        ({"method": "mf_pbt"}, "1 to 4 of 8", "19 times, first after generation 1 of 20"),
+    ],
+    ids=str,
+)
+def test_who_takes_part(changes: dict[str, Any], share: str, times: str) -> None:
+    """Those of a half that keeps the usual values copy nobody. By hand: of 8 members for 2 generations of 30, 4 for 4 and 2
+    for 9, of which half copy, some do after generations 1, 3, 4 and 5; after 2, 6 and 15 some end instead."""
+    told = marked(about(rehearsal.evolution, **{"population": 8, "generations": 20, "method": "pbt"} | changes), "✓")
+    assert f"selection: {share} members copy in a generation" in told and f"evolution: {times}" in told
+
+
 def test_nobody_ends_in_the_dry_run() -> None:
     """It has two generations: where the population halves after the first, those who ended would seem to have diverged."""
     findings = about(doctor.dry_run, population=8, generations=8, method="pbt")

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from shoal.commands.findings import Finding, doubt, fine, problem
-from shoal.core.evolution import Cards, Decision, Explore, Range, Select
+from shoal.core.evolution import Cards, Decision, Explore, Range
 from shoal.experiment.plan import Plan
 from shoal.methods import explore as explorers
 from shoal.methods import select as selectors
+from shoal.methods.pbt import Selecting
 from shoal.methods.ranges import at_bound, sample
 from shoal.methods.seeds import Schedule
 from shoal.report.words import many
@@ -37,7 +38,8 @@ def evolution(plan: Plan) -> Iterator[Finding]:
         return
     episodes = plan.measurement.episodes if e.fitness.source == "evaluation" else 10
     try:
-        counts, safe = _rehearse(plan, select, episodes)
+        counts, safe = _rehearse(plan, n, episodes)
+        copying = [size for size in np.unique(plan.sizes) if size > 1 and max(_rehearse(plan, size, episodes)[0])]
     except Exception as error:  # a selector of one's own
         yield problem("selection", f"it failed on invented cards: {type(error).__name__}: {error}")
         return
@@ -52,31 +54,34 @@ def evolution(plan: Plan) -> Iterator[Finding]:
         yield doubt("selection", "the best member can be overwritten (the champion is saved, but lost to the run)")
     start_after = getattr(method, "start_after", 0)
     first = max(1, math.ceil(start_after / (plan.steps or 1)))
+    lasting = (np.diff(plan.sizes) == 0) & np.isin(plan.sizes[1:], copying)  # else some end, or nobody has whom to copy
+    after = [g for g in np.flatnonzero(lasting) + 1 if g >= first]
     if e.generations == 1:
         yield doubt("evolution", "never takes effect: there is no second generation")
     elif e.generations <= first:
         yield doubt("evolution", f"never takes effect: {generations} end before start_after = {start_after:,} steps")
-    else:
-        times = many(e.generations - first, "time")
-        yield fine("evolution", f"{times}, first after generation {first} of {e.generations}")
+    elif max(counts) and not after:
+        yield doubt("evolution", "never takes effect: before members could copy a second time, their number halves")
+    elif after:
+        yield fine("evolution", f"{many(len(after), 'time')}, first after generation {after[0]} of {e.generations}")
 
 
-def _rehearse(plan: Plan, select: Select | None, episodes: int) -> tuple[list[int], bool]:
-    """How many members copy when all of them clearly differ, and whether the best one never does."""
-    n, evolver, counts, safe = plan.experiment.population, plan.evolver, [], True
-    rows, steps = np.arange(n), np.full(n, plan.steps or 1)
-    hyper = {name: np.full(n, x, np.float32) for name, x in plan.kind.tunable.hyper._asdict().items()}
+def _rehearse(plan: Plan, n: int, episodes: int) -> tuple[list[int], bool]:
+    """How many of n members copy when all of them clearly differ, and whether the best one never does."""
+    e, method, counts, safe = plan.experiment, plan.method, list[int](), True
+    evolver = method.evolver(plan.space, e.hyper, e.generations)  # of members of whom none end
+    rows, steps = np.arange(n), np.full(n, max(plan.steps, getattr(method, "start_after", 0), 1))
     deviation, played = np.full(n, 0.01 if episodes > 1 else np.nan), np.full(n, episodes)
-    state, _ = evolver.init((0,), rows)
+    state, hyper = evolver.init((0,), rows)
     for i in range(REHEARSALS):
         fitness = np.random.default_rng(i).permutation(n).astype(np.float64)
         cards = Cards(rows, np.full(n, i), steps, fitness, deviation, played, hyper)
-        if select is None:
+        if isinstance(method, Selecting):
+            parents, _ = method.selected((i,), cards, rows)
+        else:
             state, decision = evolver.decide((i,), state, cards, rows)
             assert isinstance(decision, Decision)  # of members that copy
             parents = decision.parents
-        else:
-            parents = select((i,), cards, rows).parents
         counts.append(int((parents != rows).sum()))
         safe &= bool(parents[fitness.argmax()] == fitness.argmax())
     return counts, safe

@@ -102,18 +102,21 @@ class Pbt(Selecting, Shrinking):
                 found = replace(found, survivors=population // MANY)
         return super(Pbt, found).settled(population, space, generations)
 
+    def selected(self, key: Seed, cards: Cards, mine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The same, where half of them began at the usual values in the other half alone."""
+        if self.first_values != "half":
+            return super().selected(key, cards, mine)
+        parents, explores, rows = mine.copy(), np.zeros(len(mine), bool), np.flatnonzero(odd(cards.uid))
+        here = np.isin(mine, rows)
+        if here.any():
+            found, explores[here] = super().selected(key, cards.take(rows), np.searchsorted(rows, mine[here]))
+            parents[here] = rows[found]
+        return parents, explores
+
     def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> PureEvolver:
         def decide(key: Seed, state: Any, cards: Cards, mine: np.ndarray) -> tuple[Any, Decision]:
-            parents, hyper = mine.copy(), {name: x[mine] for name, x in cards.hyper.items()}
-            rows = np.flatnonzero(odd(cards.uid)) if self.first_values == "half" else np.arange(len(cards.uid))
-            here = np.isin(mine, rows)
-            if here.any():
-                some, own = cards.take(rows), np.searchsorted(rows, mine[here])
-                donors, explores = self.selected(key, some, own)
-                parents[here] = rows[donors]
-                for name, x in inherit(self.explore, key, some, own, donors, explores, space).items():
-                    hyper[name][here] = x
-            return state, Decision(parents, hyper)
+            parents, explores = self.selected(key, cards, mine)
+            return state, Decision(parents, inherit(self.explore, key, cards, mine, parents, explores, space))
 
         return PureEvolver(self.beginning(space, start), decide)
 
