@@ -20,6 +20,7 @@ from shoal.methods.pbt import Pbt
 from shoal.methods.seeds import Seeds
 from shoal.methods.select import WinnerTakesAll
 from shoal.methods.survivors import outliving
+from shoal.report.page import write_report
 from shoal.report.run import schedule
 from shoal.run.loop import resume, train
 
@@ -174,6 +175,14 @@ def test_those_that_are_left_go_on_where_there_are_more_generations(tmp_path: Pa
     same_run(tmp_path / "whole", tmp_path / "parts")
     alive = [sum(row["generation"] == g for row in rows(tmp_path / "parts/lineage.jsonl")) for g in range(7)]
     assert alive == [4, 4, 2, 2, 1, 1, 1]
+
+
+def test_the_page_says_what_a_generation_is(tmp_path: Path):
+    """The same number of steps all along, but not of each member."""
+    page = write_report(train(shrinking(tmp_path / "run")).run_dir).read_text()
+    assert "4 agents learned side by side, in generations of 256 environment steps of all members." in page
+    page = write_report(train(tiny(tmp_path / "other")).run_dir).read_text()
+    assert "4 agents learned side by side, in generations of 64 environment steps." in page
 
 
 def test_a_schedule_lasts_as_long_as_its_champion_trained(tmp_path: Path):

@@ -86,7 +86,14 @@ def _abstract(run: Run) -> str:
         return _of_drawn(run)
     population = int(run.population)
     interval, copies = number(run.experiment.get("interval")), int(run.lineage.copied.sum())
-    each = f" of {short(interval)} environment steps" if interval > 0 else ""
+    present = run.lineage.present.sum(1)
+    ends = not run.workers and present[-1] < present[0]  # then those that are left make the steps of all
+    steps = (
+        f"{short(population * interval)} environment steps of all members"
+        if ends
+        else f"{short(interval)} environment steps"
+    )
+    each = f" of {steps}" if interval > 0 else ""
     told = (
         f"{many(population, 'agent')} learned {'alone' if population == 1 else 'side by side'}, in generations{each}. "
     )
