@@ -38,11 +38,11 @@ def evolution(plan: Plan) -> Iterator[Finding]:
         return
     episodes = plan.measurement.episodes if e.fitness.source == "evaluation" else 10
     try:
-        counts, safe = _rehearse(plan, n, episodes)
-        copying = [size for size in np.unique(plan.sizes) if size > 1 and max(_rehearse(plan, size, episodes)[0])]
+        rehearsed = {size: _rehearse(plan, size, episodes) for size in np.unique(plan.sizes).tolist()}
     except Exception as error:  # a selector of one's own
         yield problem("selection", f"it failed on invented cards: {type(error).__name__}: {error}")
         return
+    counts, safe = rehearsed[n]
     share = " to ".join(str(count) for count in sorted({min(counts), max(counts)}))
     yield (fine if max(counts) else doubt)("selection", f"{share} of {many(n, 'member')} copy in a generation")
     if isinstance(select, selectors.TTest) and episodes < 2:
@@ -53,7 +53,9 @@ def evolution(plan: Plan) -> Iterator[Finding]:
     if not safe:
         yield doubt("selection", "the best member can be overwritten (the champion is saved, but lost to the run)")
     start_after = getattr(method, "start_after", 0)
-    first = max(1, math.ceil(start_after / (plan.steps or 1)))
+    made = np.cumsum(n // plan.sizes) * (plan.steps or 1)  # by a member until the end of each generation
+    first = int(np.searchsorted(made, start_after)) + 1
+    copying = [size for size, (found, _) in rehearsed.items() if max(found)]
     lasting = (np.diff(plan.sizes) == 0) & np.isin(plan.sizes[1:], copying)  # else some end, or nobody has whom to copy
     after = [g for g in np.flatnonzero(lasting) + 1 if g >= first]
     if e.generations == 1:

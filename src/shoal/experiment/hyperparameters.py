@@ -19,7 +19,8 @@ from shoal.methods.ranges import nearest
 
 def with_numbers(e: Experiment, method: Method, kind: Kind) -> tuple[Experiment, dict[str, Range]]:
     """Fill in what the agent supplies: its default hyperparameters and ranges. Besides, the ranges as the method takes them:
-    where it begins members at usual values, these are their `start`. Another method that is given the file does not.
+    where it begins members at usual values, these are their `start`, which the experiment does not say, as another method
+    would take it for one that the user has fixed.
 
     Raises BadInput.
     """

@@ -87,12 +87,8 @@ def _abstract(run: Run) -> str:
     population = int(run.population)
     interval, copies = number(run.experiment.get("interval")), int(run.lineage.copied.sum())
     present = run.lineage.present.sum(1)
-    ends = not run.workers and present[-1] < present[0]  # then those that are left make the steps of all
-    steps = (
-        f"{short(population * interval)} environment steps of all members"
-        if ends
-        else f"{short(interval)} environment steps"
-    )
+    ends = bool(not run.workers and present[-1] < present[0])  # then those that are left make the steps of all
+    steps = f"{short(interval * population if ends else interval)} environment steps{' of all members' * ends}"
     each = f" of {steps}" if interval > 0 else ""
     told = (
         f"{many(population, 'agent')} learned {'alone' if population == 1 else 'side by side'}, in generations{each}. "
