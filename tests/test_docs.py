@@ -88,12 +88,15 @@ def test_job_scripts_are_sound(block: str) -> None:
 
 
 @pytest.mark.parametrize("block", blocks("bash"))
-@pytest.mark.parametrize(("code", "requeued"), [(0, False), (1, False), (3, True)])
-def test_job_scripts_do_what_they_say(tmp_path: Path, block: str, code: int, requeued: bool) -> None:
-    """With stand-ins for Slurm, and for Shoal one that saves for a moment when it is signalled, and else ends by itself."""
+@pytest.mark.parametrize(("code", "signals"), [(0, 1), (1, 2), (3, 1), (3, 2), (3, 3), (137, 2)])
+def test_job_scripts_do_what_they_say(tmp_path: Path, block: str, code: int, signals: int) -> None:
+    """With stand-ins for Slurm, and for Shoal one that saves for a moment when it is signalled, and then ends. Signals that
+    come meanwhile, such as SIGTERM at the time limit, end neither it nor the script."""
+    end = f"sys.exit({code})" if code < 128 else f"os.kill(os.getpid(), {code - 128})"
     stand_ins = {
-        "shoal": "import signal, sys, time\n"
-        f"def save(*_):\n    time.sleep(0.3)\n    open('saved', 'w').close()\n    sys.exit({code})\n"
+        "shoal": "import os, signal, sys, time\n"
+        "def save(*_):\n    signal.signal(signal.SIGUSR1, signal.SIG_IGN)\n    open('saving', 'w').close()\n"
+        f"    time.sleep(0.4)\n    open('saved', 'w').close()\n    {end}\n"
         "signal.signal(signal.SIGUSR1, save)\nopen('begun', 'w').close()\ntime.sleep(20)",
         "srun": "import os, sys\nos.execvp(sys.argv[1], sys.argv[1:])",
         "scontrol": "import sys\nopen('requeued', 'w').write(' '.join(sys.argv[1:]))",
@@ -103,20 +106,28 @@ def test_job_scripts_do_what_they_say(tmp_path: Path, block: str, code: int, req
         (tmp_path / name).chmod(0o755)
     path = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "77", "SLURM_ARRAY_TASK_ID": "3"}
     job = subprocess.Popen(["bash", "-c", block], cwd=tmp_path, env=path, start_new_session=True)
-    while not (tmp_path / "begun").exists():
-        assert job.poll() is None
-        time.sleep(0.01)
+    wait_for(job, tmp_path / "begun")
     alone = "--signal=B:" in block  # to the script alone; otherwise to what srun has started
     if alone:
         os.kill(job.pid, signal.SIGUSR1)
     else:
         children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
         os.kill(int(children[0]), signal.SIGUSR1)
-    assert job.wait() == code
+    wait_for(job, tmp_path / "saving")
+    for number in (signal.SIGTERM, signal.SIGUSR1 if alone else signal.SIGTERM)[: signals - 1]:
+        os.kill(job.pid, number)
+        time.sleep(0.1)
+    assert job.wait(10) == code
     assert (tmp_path / "saved").exists()
-    assert (tmp_path / "requeued").exists() == requeued
-    if requeued:
+    assert (tmp_path / "requeued").exists() == (code == 3)
+    if code == 3:
         assert (tmp_path / "requeued").read_text() == "requeue 77"
+
+
+def wait_for(job: subprocess.Popen[bytes], file: Path) -> None:
+    while not file.exists():
+        assert job.poll() is None
+        time.sleep(0.01)
 
 
 def test_the_kubernetes_job_is_sound(monkeypatch: pytest.MonkeyPatch) -> None:
