@@ -41,6 +41,7 @@ from shoal.run.champion import load_champion
 from shoal.run.checkpoint import read_manifest
 from shoal.run.loop import resume, train
 from shoal.run.members import read_members
+from shoal.trainers.process import TrainerProcess
 from shoal.trainers.remote import RemoteTrainer
 from shoal.trainers.trainers import TrainerProcesses, is_trainer
 
@@ -286,6 +287,35 @@ def test_killed_processes_cost_intervals_and_no_bits(tmp_path: Path, times: int)
         train(bandit(tmp_path / "r", **changes), [killer := Killer(times, 3 if times < 10 else 7)])
     assert 1 <= killer.heard <= len(killer.killed)
     same_run(tmp_path / "whole", tmp_path / "r")
+    assert not servers()
+
+
+@pytest.mark.parametrize("when", ["ready", "describe", "log", "train"])
+def test_a_process_that_is_killed_before_the_first_interval_is_started_again(
+    whole: Path, tmp_path: Path, when: str
+) -> None:
+    """While it starts, says what it can do, gets its log, or begins; the run is that of processes that nobody killed."""
+    receive, ask, killed = TrainerProcess._receive, TrainerProcess._ask, []
+
+    def kill(self: TrainerProcess, name: str) -> None:
+        if name == when and not killed:
+            os.kill(self.pid or 0, signal.SIGKILL)
+            killed.append(name)
+
+    def receiving(self: TrainerProcess) -> Any:
+        kill(self, "ready")  # the first time of all
+        return receive(self)
+
+    def asking(self: TrainerProcess, name: str, *given: Any) -> Any:
+        kill(self, name)
+        return ask(self, name, *given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TrainerProcess, "_receive", receiving)
+        patch.setattr(TrainerProcess, "_ask", asking)
+        train(bandit(tmp_path / "r"))
+    assert killed
+    same_run(whole, tmp_path / "r")
     assert not servers()
 
 

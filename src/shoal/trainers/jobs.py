@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -13,6 +14,24 @@ from shoal.trainers.process import Died, Raised, TrainerProcess
 LOOK = 0.05  # seconds between two looks at what goes on meanwhile: Ctrl-C, the display
 ATTEMPTS = 3  # of a job, in a row, whose process dies
 T = TypeVar("T")
+
+
+def persist(job: Callable[[], T], again: Callable[[Died], object] = lambda error: None) -> T:
+    """The result of a job; where its process dies, of the next attempt. Raises BadInput after some in a row.
+
+    again: called before each further attempt; may raise.
+    """
+    attempt = 1
+    while True:
+        try:
+            return job()
+        except Died as error:
+            if attempt == ATTEMPTS:
+                raise BadField("agent", f"{error} (in {attempt} attempts)") from error
+            again(error)
+            attempt += 1
+        except Raised as error:
+            raise BadField("agent", f"{error}") from error
 
 
 def side_by_side(
@@ -30,23 +49,14 @@ def side_by_side(
     notes: SimpleQueue[str] = SimpleQueue()  # of other threads
     over = False
 
-    def persist(row: int) -> T:
-        """The result of a row; where its process dies, of the next attempt. Raises BadInput after some in a row."""
-        attempt = 1
-        while True:
-            try:
-                return job(row)
-            except Died as error:
-                if over or attempt == ATTEMPTS:
-                    raise BadField("agent", f"{error} (in {attempt} attempts)") from error
-                notes.put(f"{error.how}; it is started again, and its interval repeated")
-                attempt += 1
-            except Raised as error:
-                raise BadField("agent", f"{error}") from error
+    def again(error: Died) -> None:
+        if over:
+            raise error
+        notes.put(f"{error.how}; it is started again, and its interval repeated")
 
     def turns(first: int) -> None:
         for row in range(first, count, len(processes)):
-            results[row] = persist(row)
+            results[row] = persist(partial(job, row), again)
 
     with ThreadPoolExecutor(len(processes)) as pool:
         running = {pool.submit(turns, i) for i in range(len(processes))}

@@ -92,7 +92,7 @@ class TrainerProcess:
         """python: the interpreter. log: the file to which it appends what it prints; None: one without a name, which is
         gone with this process however that ends. env: variables set in addition to those of this process.
         timeout: seconds without an answer after which a process counts as hung; None: never.
-        described: the `description` of another process like this one; an end while it starts is then Died."""
+        described: the `description` of another process like this one; however it ends while it starts is then Died."""
         self.recipe = recipe
         self._python, self._timeout = python, timeout
         self._log = _opened(log)
@@ -124,14 +124,15 @@ class TrainerProcess:
         return self._ask(name, content, arrays)
 
     def log_to(self, path: Path) -> None:
-        """Go on with the log in another file. Raises as `call` does."""
+        """Go on with the log in another file; so does the process, or if it has died meanwhile, the next one."""
         early, self._log = self._log, _opened(path)
         weakref.finalize(self, self._log.close)
         with early:
             self._log.write(os.pread(early.fileno(), os.fstat(early.fileno()).st_size, 0))
         self._log_start = self._log.tell()
         if self.pid is not None:
-            self._ask("log", {"path": str(path)})
+            with suppress(Died):
+                self._ask("log", {"path": str(path)})
 
     def kill(self) -> None:
         """End the process and all that it has started, at once; a call that waits for it raises Died."""
@@ -158,7 +159,7 @@ class TrainerProcess:
             self.end()
 
     def _start(self) -> None:
-        """Start the process and have it build a trainer. Raises BadField where it never could, later Died."""
+        """Start the process and have it build a trainer. Raises BadField where it never could, else Died."""
         if self._peer is not None:
             self._peer.close()
         self._peer, theirs = socket.socketpair()
@@ -186,7 +187,7 @@ class TrainerProcess:
         try:
             self._receive()
         except Died as error:
-            if self._described is not None:
+            if self._described is not None or process.returncode < 0:
                 raise
             text = f"does not start as an interpreter with NumPy: {[error.how, *error.said][-1]}"
             raise BadField("python", text, value=self._python) from error

@@ -23,7 +23,8 @@ from shoal.core.evolution import Range
 from shoal.core.schema import build
 from shoal.core.spec import ActionSpace, Continuous, Discrete, Spec
 from shoal.core.types import Hyper
-from shoal.trainers.process import Recipe, TrainerFailed, TrainerProcess, limited
+from shoal.trainers.jobs import persist
+from shoal.trainers.process import Recipe, TrainerProcess, limited
 from shoal.trainers.recipe import ADAPTERS
 
 INSTALLED = {"site-packages", "dist-packages"}  # folders of what pip, or Debian, has installed
@@ -64,13 +65,11 @@ class Trainers:
         self._recipe, self._python, self._options = recipe, python or sys.executable, processes
         self._first = self._process(0)  # its log has no name until the run has a directory
         try:
-            about = self._first.description
+            about = persist(lambda: self._first.description)
             self.hyper, self.space, self.limits, self.spec = described(about)
             self.acts, self.exports = bool(about["act"]), bool(about["export"])
-        except BaseException as error:
+        except BaseException:
             self.close()
-            if isinstance(error, TrainerFailed):
-                raise BadField("agent", f"{error}") from error
             raise
 
     def open(self, members: int, place: Path | None = None) -> list[TrainerProcess]:
