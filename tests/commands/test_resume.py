@@ -536,24 +536,69 @@ def same_curves(whole: Path, run: Path) -> None:
 
 
 def test_nothing_to_resume(six: Path, tmp_path: Path, said: Said) -> None:
-    for run in (tmp_path, tmp_path / "nowhere", six):
+    for run in (tmp_path, tmp_path / "nowhere"):
         outcome = shoal("resume", run)
         assert (outcome.code, outcome.out) == (2, "")
         said(outcome.err)
-    for given in ("0", "3", "6"):
-        outcome = shoal("resume", six, "--generations", given)
+    for given in ("generations=0", "generations=3", "final_episodes=9"):
+        outcome = shoal("resume", six, "--set", given)
         assert outcome.code == 2
         said(outcome.err)
     assert (six / "result.json").exists()
 
 
-def test_a_refused_resume_changes_nothing(six: Path) -> None:
-    def state() -> dict[str, bytes]:
-        return {str(p): p.read_bytes() for p in six.rglob("*") if p.is_file()}
+def state(run: Path) -> dict[str, bytes]:
+    return {str(p): p.read_bytes() for p in run.rglob("*") if p.is_file()}
 
-    before = state()
-    assert shoal("resume", six).code == 2
-    assert state() == before
+
+def test_a_refused_resume_changes_nothing(six: Path) -> None:
+    before = state(six)
+    assert shoal("resume", six, "--generations", 3).code == 2
+    assert state(six) == before
+
+
+# --------------------------------------------------------------------------------------- what is done already
+
+
+def test_what_is_done_is_done(six: Path, tmp_path: Path, said: Said) -> None:
+    """Resumed again, it says so and changes nothing; from Python too, with the same summary."""
+    run = tmp_path / "r"
+    shutil.copytree(six, run)
+    (run / "report.html").unlink()
+    before = state(run)
+    for given in ([], ["--quiet"], ["--generations", "6"]):
+        outcome = shoal("resume", run, *given)
+        assert (outcome.code, outcome.err) == (0, "")
+        said(outcome.out.splitlines()[0])
+        assert f"open {run / 'report.html'}" in outcome.out and "generation 6/6" not in outcome.out
+        assert "<!doctype html>" in (run / "report.html").read_text()
+    (run / "report.html").unlink()
+    notes = Signals(9, "never")
+    again = resume(run, recorders=[notes])
+    assert again.already and again.summary == json.loads((run / "result.json").read_text())
+    assert again.champion.uid == again.summary["champion"]["uid"] and len(notes.notes) == 1
+    assert state(run) == before
+    assert shoal("resume", run, "--generations", "7", "--quiet").code == 0
+    assert json.loads((run / "result.json").read_text())["generations"] == 7
+
+
+@pytest.mark.parametrize("left", ["", "{}", '{"status": "done"}', "[1]"])
+def test_a_result_that_is_missing_or_damaged_is_written_anew(six: Path, tmp_path: Path, left: str) -> None:
+    run = tmp_path / "r"
+    shutil.copytree(six, run)
+    (run / "result.json").write_text(left) if left else (run / "result.json").unlink()
+    assert shoal("resume", run, "--quiet").code == 0
+    same_run(six, run)
+
+
+def test_what_a_recorder_has_ended_is_not_done(six: Path, tmp_path: Path) -> None:
+    class Enough(Recorder):
+        def generation(self, event: Generation) -> bool:
+            return event.generation == 2
+
+    assert not train(tiny(tmp_path / "r", generations=6), [Enough()]).already
+    assert not resume(tmp_path / "r").already
+    same_run(six, tmp_path / "r")
 
 
 @pytest.mark.slow

@@ -334,6 +334,34 @@ def test_a_worker_that_comes_back_goes_on(tmp_path: Path) -> None:
     same_run(tmp_path / "one" / "workers" / "a", tmp_path / "other" / "workers" / "a")
 
 
+def test_a_worker_that_is_done_is_done(tmp_path: Path, said: Said) -> None:
+    """Started again by whoever starts workers again, from the command and from Python; and where its page is missing."""
+    given = ["train", "--exchange", "directory", "--workspace", tmp_path, "--worker", "a", "--quiet", *settings()]
+    assert shoal(*given).code == 0
+    run = tmp_path / "workers" / "a"
+    (run / "report.html").unlink()
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    again = shoal(*given)
+    assert again.code == 0 and (run / "report.html").is_file(), again.err
+    said(again.out.splitlines()[0])
+    (run / "report.html").unlink()
+    result = worker(tmp_path, "a", generations=2, select="truncation", shards=None)
+    assert result.already and result.summary == json.loads((run / "result.json").read_text())
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    other = shoal(*given, "--set", "interval=128")
+    assert other.code == 2 and "belongs to another experiment" in other.err
+
+
+@pytest.mark.slow
+def test_what_ranks_have_done_is_done(tmp_path: Path) -> None:
+    """For all of them, however many there are now, and for one alone."""
+    over_mpi(2, tmp_path / "run", "--quiet")
+    for ranks in (2, 1):
+        (tmp_path / "run" / "report.html").unlink()
+        told = run(ranks, "resume", tmp_path / "run", "--quiet")
+        assert told.count("done already") == 1 and (tmp_path / "run" / "report.html").is_file()
+
+
 def test_a_directory_of_another_experiment(tmp_path: Path, said: Said) -> None:
     worker(tmp_path, "a", generations=1)
     before = sorted(p for p in tmp_path.rglob("*"))

@@ -66,6 +66,11 @@ def test_a_study(tmp_path: Path) -> None:
     before = (tmp_path / "out/runs/pbt/0/result.json").stat().st_mtime_ns
     assert shoal("study", file(tmp_path, seeds=2), "--workspace", tmp_path / "out", "--quiet").code == 0
     assert (tmp_path / "out/runs/pbt/0/result.json").stat().st_mtime_ns == before
+    # and has its page, where a kill came between the two; once more, nothing is left to do
+    (tmp_path / "out/runs/again/0/report.html").unlink()
+    for _ in range(2):
+        assert shoal("study", file(tmp_path, seeds=2), "--workspace", tmp_path / "out", "--quiet").code == 0
+        assert (tmp_path / "out/runs/pbt/0/result.json").stat().st_mtime_ns == before
     found = rows(tmp_path / "out")
     assert [(r["arm"], r["seed"]) for r in found] == [(a, str(s)) for a in ARMS for s in (0, 1)]
     assert all(r["environment_steps"] == "512" and r["status"] == "done" for r in found)

@@ -46,7 +46,8 @@ def test_it_goes_on_and_can_be_raised(spent: list[int], tmp_path: Path, said: Sa
     train(tiny(straight, budget=spent[4]))
     train(tiny(run, budget=spent[2]))
     before = json.loads((run / "result.json").read_text())["champion"]
-    for more in ((), ("--generations", 6)):
+    assert resume(run).already
+    for more in (("--set", f"budget={spent[0]}"), ("--generations", 6)):
         outcome = shoal("resume", run, *more)
         assert outcome.code == 2
         said(outcome.err)

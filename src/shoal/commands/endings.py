@@ -147,7 +147,7 @@ def _tell(result: Result, screen: Screen) -> int:
     from shoal.report.page import write_report
 
     summary, champion = result.summary, result.summary["champion"]
-    if champion is not None:
+    if champion is not None and not result.already:
         test = champion["evaluation"]
         told = styled(
             *("champion: ", (scored(test), "bold"), f" on {test['episodes']} fresh episodes "),

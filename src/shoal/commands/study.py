@@ -35,6 +35,8 @@ from shoal.study.results import FILE, NotOurs, RunOutcome, begun, is_study, read
 from shoal.study.sequences import FRESH, put_together
 from shoal.study.study_file import RunKey, Study, Trial, budgets, dump, read, trials
 
+LEFT = ("result.json", "report.html")  # by a run that is done
+
 
 def conduct(file: Path, workspace: Path | None, console: Screen, quiet: bool = False) -> tuple[Path, int]:
     """Do all runs of a study that nobody does or has done; returns its directory, and how many runs have failed.
@@ -238,11 +240,11 @@ class _Board(Recorder):
             yield run, e
 
     def whole(self, trial: Trial) -> bool:
-        """Whether all runs of a trial are done, as far as the study knows them. Raises NotOurs where one is another."""
+        """Whether all runs of a trial are done, and have their pages. Raises NotOurs where one is another."""
         if not (self._path / trial.key.place).exists() or not self.may_begin(trial):
             return False
         try:
-            return all(begun(run, e) and (run / "result.json").exists() for run, e in self.parts(trial))
+            return all(begun(run, e) and all((run / file).exists() for file in LEFT) for run, e in self.parts(trial))
         except NotOurs:
             raise
         except BadInput:  # told when it is its turn

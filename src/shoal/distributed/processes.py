@@ -28,6 +28,19 @@ from shoal.members.shard import Pause, Shard
 OWN = ("generations", "run_dir", "shards", "checkpoint", "final_episodes")
 
 
+def workspace_of(experiment: Experiment, run_dir: Path) -> Path:
+    """The workspace in which the run of a worker lies; seen from here it may have another path than it had.
+
+    Raises BadInput for a copy, which is nobody's.
+    """
+    path, worker = run_dir.resolve(), experiment.exchange.worker
+    workspace = path.parent.parent
+    if path != workspace / "workers" / str(worker) or not (workspace / "slots").is_dir():
+        place = f"WORKSPACE/workers/{worker}, with WORKSPACE/slots beside"
+        raise BadInput(f"{run_dir} is the run of worker {worker}, which goes on only where it lies in {place}")
+    return workspace
+
+
 class Processes:
     """What an experiment's `exchange` names. What ends this process with an error ends those that are in step with it.
 

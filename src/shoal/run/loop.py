@@ -20,7 +20,7 @@ from shoal.core.errors import BadField, BadInput
 from shoal.core.evolution import ChampionSoFar
 from shoal.core.interrupts import Failed, Interrupted, on_signal
 from shoal.core.yaml_text import plain
-from shoal.distributed.processes import Processes
+from shoal.distributed.processes import Processes, workspace_of
 from shoal.distributed.synchronous import Evolved, KnownMembers
 from shoal.environments.guard import callbacks_blamed
 from shoal.experiment.experiment import Experiment
@@ -35,7 +35,7 @@ from shoal.run.last_test import last_test
 from shoal.run.provenance import FILE
 from shoal.run.result import Result
 from shoal.run.rundir import Totals
-from shoal.run.start import Context, State, begin, enter, restore, to_save
+from shoal.run.start import Context, State, begin, done_already, enter, restore, to_save
 
 REST = 0.25  # seconds between two times that files are written, at least: shorter generations are written together
 
@@ -43,7 +43,7 @@ REST = 0.25  # seconds between two times that files are written, at least: short
 def train(
     experiment: Experiment | str | PathLike[str], recorders: Sequence[Recorder] = (), progress: bool = False
 ) -> Result:
-    """Run an experiment from its start.
+    """Run an experiment from its start. A worker of a shared directory that was here before goes on, as with `resume`.
 
     experiment: the object, or the path of its file
     recorders: receive every generation, and may end the run after one; it can be resumed then.
@@ -52,12 +52,13 @@ def train(
     Raises BadInput, Interrupted after a signal, Failed when the disk is full.
     """
 
-    def start(context: Context) -> State:
+    def go(context: Context) -> Result:
         worker = context.processes.run_dir  # one that was here before goes on
-        return restore(context, trusted=True) if worker and (worker / "experiment.yaml").exists() else begin(context)
+        known = worker is not None and (worker / "experiment.yaml").exists()
+        return _go_on(context, trusted=True) if known else _to_the_end(context, begin(context))
 
     made = experiment if isinstance(experiment, Experiment) else load(Path(experiment))
-    return _run(made, recorders, progress, start)
+    return _run(made, recorders, progress, go)
 
 
 def resume(
@@ -74,7 +75,8 @@ def resume(
     given: env, agent, method or config, where the run was started with objects that no name leads to.
 
     With device environments the result equals that of a run that was never stopped, bit for bit; with host environments
-    fresh episodes begin. Raises BadInput when there is nothing to continue, and what `train` raises.
+    fresh episodes begin. Of a run that is done, and is asked for no more, the result is given at once. Raises BadInput when
+    there is nothing to continue, and what `train` raises.
     """
     file = Path(run_dir) / "experiment.yaml"
     experiment = open_run(file.parent, trust_code, **given | {"run_dir": str(run_dir)})
@@ -83,27 +85,14 @@ def resume(
             raise BadField("generations", f"{run_dir} ends with its budget", "give it another one with --set budget=N")
         experiment = replace(experiment, generations=generations)
     if experiment.exchange.name == "directory":
-        there = replace(experiment.exchange, workspace=str(_workspace_of(experiment, file.parent)))
+        there = replace(experiment.exchange, workspace=str(workspace_of(experiment, file.parent)))
         experiment = replace(experiment, exchange=there, run_dir=None)
     with blame(file, ["generations", "run_dir", "exchange.workspace", "exchange.worker", *given], always=False):
-        return _run(experiment, recorders, progress, partial(restore, trusted=trust_code))
-
-
-def _workspace_of(experiment: Experiment, run_dir: Path) -> Path:
-    """The workspace in which the run of a worker lies; seen from here it may have another path than it had.
-
-    Raises BadInput for a copy, which is nobody's.
-    """
-    path, worker = run_dir.resolve(), experiment.exchange.worker
-    workspace = path.parent.parent
-    if path != workspace / "workers" / str(worker) or not (workspace / "slots").is_dir():
-        place = f"WORKSPACE/workers/{worker}, with WORKSPACE/slots beside"
-        raise BadInput(f"{run_dir} is the run of worker {worker}, which goes on only where it lies in {place}")
-    return workspace
+        return _run(experiment, recorders, progress, partial(_go_on, trusted=trust_code))
 
 
 def _run(
-    experiment: Experiment, recorders: Sequence[Recorder], progress: bool, start: Callable[[Context], State]
+    experiment: Experiment, recorders: Sequence[Recorder], progress: bool, go: Callable[[Context], Result]
 ) -> Result:
     """One run in one process, open to signals; in the end everything is given back."""
     control = Control([*recorders, *_display(progress), *_asked(experiment)])
@@ -113,8 +102,7 @@ def _run(
         Processes(experiment, control.attend, control.note) as processes,
         ExitStack() as held,
     ):
-        context = enter(experiment, control, processes, held)
-        return _to_the_end(context, start(context))
+        return go(enter(experiment, control, processes, held))
 
 
 def _display(progress: bool) -> list[Recorder]:
@@ -133,6 +121,14 @@ def _asked(experiment: Experiment) -> list[Recorder]:
     from shoal.records.wandb_runs import WandbRuns
 
     return [WandbRuns(experiment.wandb)]
+
+
+def _go_on(c: Context, trusted: bool) -> Result:
+    """A run that was here before, from its newest checkpoint; where it is done, as it ended."""
+    if summary := done_already(c):
+        c.control.note(f"{c.files.path}: done already, {summary['generations']} generations")
+        return Result(c.files.path, summary, c.leading, already=True)
+    return _to_the_end(c, restore(c, trusted))
 
 
 def _to_the_end(c: Context, state: State) -> Result:

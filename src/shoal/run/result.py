@@ -22,6 +22,8 @@ class Result:
     """its `status` is done, or stopped where a recorder has ended the run before its last generation"""
     leading: bool = True
     """whether this is the process that writes the records"""
+    already: bool = False
+    """whether the run had come to its end before, so that nothing was left to do"""
 
     def __repr__(self) -> str:
         tested = (self.summary.get("champion") or {}).get("evaluation", {})

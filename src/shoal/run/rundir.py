@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from shoal.core.atomic import FILE, FOLDER, Staging, check_kind
+from shoal.core.atomic import FILE, FOLDER, Staging, check_kind, parse_json
 from shoal.core.errors import BadField
 from shoal.core.evolution import ChampionSoFar
 from shoal.core.interrupts import to_resume
@@ -20,7 +20,7 @@ from shoal.core.types import PyTree
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import dump
 from shoal.records.generation import Generation
-from shoal.records.jsonl import Lines
+from shoal.records.jsonl import Lines, read_text
 from shoal.run import champion as champions
 from shoal.run.checkpoint import Checkpoints
 
@@ -125,6 +125,14 @@ class RunDirectory:
                 self.lineage.sync()
                 self.metrics.sync()
             self.checkpoints.save(generation, parts, manifest, all_parts)
+
+    def result(self) -> dict[str, Any]:
+        """What result.json says; nothing where there is none, or a damaged one."""
+        with suppress(ValueError):
+            match parse_json(read_text(self.path / "result.json")):
+                case {"status": str(), "generations": int(), "champion": dict() | None} as told:
+                    return told
+        return {}
 
     def discard_unborn(self) -> None:
         """Take back a new run that never came to its first checkpoint."""

@@ -22,6 +22,7 @@ from shoal.distributed.asynchronous import Worker
 from shoal.distributed.processes import Processes
 from shoal.distributed.synchronous import Synchronous
 from shoal.experiment.experiment import Experiment
+from shoal.experiment.files import differences, of_run
 from shoal.experiment.plan import Plan, make_plan
 from shoal.members.devices import prepare
 from shoal.members.shard import Shard
@@ -35,6 +36,14 @@ from shoal.run.memory import check_memory
 from shoal.run.origin import Origin, read_origin
 from shoal.run.provenance import FILE, changes, provenance
 from shoal.run.rundir import RunDirectory, read_totals
+
+FREE = {
+    "run_dir",
+    "exchange",
+    "checkpoint",
+    "processes",
+    "python",
+}  # fields on which nothing depends that a run comes to
 
 
 @dataclass
@@ -191,6 +200,16 @@ def begin(c: Context) -> State:
     return state
 
 
+def done_already(c: Context) -> dict[str, Any]:
+    """The result of a run that has come to its end and is asked for no more; of another one nothing. For all processes
+    alike. Raises BadInput."""
+    told: dict[str, Any] = {}
+    if c.leading and (result := c.files.result()).get("status") == "done":
+        asked = {name.partition(".")[0] for name in differences(c.experiment, of_run(c.files.path))}
+        told = {} if asked - FREE else result
+    return json.loads(c.processes.exchange.broadcast(json.dumps(told)))
+
+
 def restore(c: Context, trusted: bool) -> State:
     """Everything as it was after the newest checkpoint. trusted: it is a run of the user's own. Raises BadInput."""
     newest = ""
@@ -250,10 +269,10 @@ def _load(c: Context, generation: int, first: State) -> State:
     c.shard.restore(parts, manifest["generation"])
     done, tested = manifest["generation"] + 1, c.members.share({}, False).evaluation_steps
     over = c.plan.progress(done, totals.steps + tested) >= 1
-    if done > c.experiment.generations or (over and (run_dir / "result.json").exists()):
-        more, budget = "more of them with --generations", c.experiment.budget
-        if budget is not None:
-            more = f"a larger budget than {budget:,} with --set budget=N"
+    if done > c.experiment.generations or (over and c.files.result()):
+        more = "more of them with --generations"
+        if c.experiment.budget is not None:
+            more = f"a larger budget than {totals.steps + tested:,} with --set budget=N"
         raise BadInput(f"{run_dir} has done {done} generations; give it {more}")
     if c.plan.size(done) != c.plan.size(0):
         c.ended = totals.steps - int(c.shard.cards().steps.sum())
