@@ -255,6 +255,15 @@ sys.modules["isaaclab_tasks.utils"] = types.SimpleNamespace(parse_env_cfg=parse_
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("told", [1, 16])
+def test_environments_say_themselves_how_many_they_are(start, told):
+    """As Isaac Lab has it; its files for forge, factory, automate and drones tell another number."""
+    change = {"config.num_actors": told}
+    result = member(start("reach", "reach", change, imports=["reach"])).train(2, 64)
+    assert result.report.steps == 64 and result.finite  # eight steps of four
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("length, ended", [(3, True), (80, False)])
 def test_tasks_as_isaac_lab_registers_them(tmp_path, length, ended):
     """With the module of experiments/isaac and a stand-in for Isaac Lab."""
@@ -278,8 +287,19 @@ def test_tasks_as_isaac_lab_registers_them(tmp_path, length, ended):
 
 BAD = [
     ({}, "gym:Acrobot-v1", {}, "env: the task's file has env_name CartPole-v1; write env: CartPole-v1"),
-    ({"algo.name": "sac"}, "CartPole-v1", {}, "agent: its algo is sac; known are a2c_continuous and a2c_discrete"),
-    ({"config.multi_gpu": True}, "CartPole-v1", {}, "config.params.config: multi_gpu cannot be given: a member is"),
+    (
+        {"algo.name": "sac"},
+        "CartPole-v1",
+        {},
+        "agent: its params.algo.name: sac is not rl_games' PPO; choose from a2c_",
+    ),
+    ({"config.multi_gpu": True}, "CartPole-v1", {}, "agent: its params.config.multi_gpu: cannot be given: a member is"),
+    (
+        {"config.gamma": "${..x}"},
+        "CartPole-v1",
+        {},
+        "agent: its params.config.gamma: only Hydra resolves ${..x}; write",
+    ),
     ({"config.device": "cuda:0"}, "CartPole-v1", {}, "processes.gpus: the task's device is cuda:0, and its process"),
     ({"config.gamma": "high"}, "CartPole-v1", {}, "agent: a hyperparameter in its file is no number: could not"),
     ({"config.env_name": "CartPol-v1"}, "CartPol-v1", {}, "env: CartPol-v1 cannot be made: "),
@@ -302,7 +322,13 @@ def test_bad_input_gets_one_line(start, change, env, config, message):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "text, message", [(None, "No such file"), ("- 1", "it has no `params`"), ("a: [", "is no YAML")]
+    "text, message",
+    [
+        (None, "No such file"),
+        ("- 1", "it has no `params`"),
+        ("a: [", "is no YAML"),
+        ("params: {}\ndefaults: [AntPPO]", "its defaults: only Hydra reads the files"),
+    ],
 )
 def test_a_file_that_is_no_task(tmp_path, text, message):
     file = tmp_path / "task.yaml"

@@ -28,17 +28,10 @@ import numpy as np
 import torch
 import yaml
 from rl_games.torch_runner import Runner
-from shoal_trainers import adapter, live, rl_games_state
+from shoal_trainers import adapter, live, rl_games_file, rl_games_state
 from shoal_trainers.recipe import BadRecipe
 from shoal_trainers.rl_games_env import Episodes, SharedEnvironments, objective, register
 
-ALGORITHMS = ("a2c_continuous", "a2c_discrete")
-# Of `params.config`, with what cannot be had; false or absent is what a member needs.
-REFUSED = {
-    "multi_gpu": "a member is trained by one process",
-    "self_play_config": "its opponents are kept by rl_games' own loop",
-    "schedule_entropy": "it would overwrite entropy_coef",
-}
 ENV_STATE = "env_state"  # what the environments keep from training on, JSON as bytes
 LONGEST = 100_000  # steps of an episode that is measured
 
@@ -53,6 +46,7 @@ def trainer(name: str) -> Callable[..., RlGames]:
         raise BadRecipe("agent", f"{name} is no YAML: {error}") from error
     if not (isinstance(content, dict) and isinstance(content.get("params"), dict)):
         raise BadRecipe("agent", f"{name} is no task of rl_games: it has no `params`")
+    _check(rl_games_file.composed(content))
     return functools.partial(RlGames, content["params"])
 
 
@@ -73,13 +67,8 @@ class RlGames(adapter.Adapter):
         for module in [imports] if isinstance(imports, str) else imports:
             importlib.import_module(module)
         self._params = _merged(task, params or {})
+        _check(rl_games_file.unfit(self._params))
         config = self._config = self._params.setdefault("config", {})
-        algorithm = self._params.get("algo", {}).get("name")
-        if algorithm not in ALGORITHMS:
-            raise BadRecipe("agent", f"its algo is {algorithm}; known are {' and '.join(ALGORITHMS)}")
-        for name, reason in REFUSED.items():
-            if config.get(name):
-                raise BadRecipe("config.params.config", f"{name} cannot be given: {reason}")
         named = config.setdefault("env_name", env.removeprefix("gym:"))
         if named != env.removeprefix("gym:"):
             raise BadRecipe("env", f"the task's file has env_name {named}; write env: {named}")
@@ -87,10 +76,10 @@ class RlGames(adapter.Adapter):
         if str(device).startswith("cuda") and not torch.cuda.is_available():
             text = f"the task's device is {device}, and its process sees no GPU"
             raise BadRecipe("processes.gpus", f"{text}; give it one, or set config.params.config.device to cpu")
-        self._options = {**config.get("env_config", {}), **env_options}
+        self._options = {**(config.get("env_config") or {}), **env_options}
         self._objective = objective
         try:
-            self._tell("rl_games", live.of_rl_games(config, algorithm == "a2c_continuous"))
+            self._tell("rl_games", live.of_rl_games(config, self._params["algo"]["name"] == "a2c_continuous"))
         except (TypeError, ValueError) as error:
             raise BadRecipe("agent", f"a hyperparameter in its file is no number: {error}") from error
         if "rnn" not in self._params.get("network", {}):
@@ -233,6 +222,12 @@ class RlGames(adapter.Adapter):
             return result["mus"]
         logits = result["logits"]
         return logits.argmax(-1) if torch.is_tensor(logits) else torch.stack([x.argmax(-1) for x in logits], -1)
+
+
+def _check(unfit: rl_games_file.Unfit | None) -> None:
+    """Raise BadRecipe where there is something that no member can have."""
+    if unfit:
+        raise BadRecipe("agent", f"its {': '.join(unfit)}")
 
 
 def _metrics(result: Sequence[Any]) -> dict[str, float]:

@@ -81,13 +81,13 @@ class SharedEnvironments:
     _open: dict[str, SharedEnvironments] = {}  # noqa: RUF012
 
     def __init__(self, name: str, num_actors: int, options: Mapping[str, Any]):
-        """Raises what making them raises; num_actors: how many, or -1 where they know that themselves."""
+        """Raises what making them raises; num_actors: how many, where they do not know that themselves."""
         self.users = 0
         self.envs = vecenv.create_vec_env(name, num_actors, **options)
         self.info = dict(self.envs.get_env_info())
         self.first_state = self.state()
         inside = (getattr(owner, "num_envs", 0) for owner in (self.envs, getattr(self.envs, "env", None)))
-        self.count = num_actors if num_actors > 0 else next((int(n) for n in inside if n), 0)
+        self.count = next((int(n) for n in inside if n), num_actors)  # as Isaac Lab has it, whatever the file says
         if self.count < 1:
             raise ValueError(f"{name} does not say how many environments it has: num_actors must")
 

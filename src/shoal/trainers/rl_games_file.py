@@ -1,0 +1,52 @@
+"""A task's file as rl_games reads it: what of it no member can have. For both sides; needs no package."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, Mapping, Tuple  # noqa: UP035 (Python 3.8)
+
+Unfit = Tuple[str, str]  # noqa: UP006 (the dotted path of what cannot be had, and why)
+
+PPO = ("a2c_continuous", "a2c_discrete")  # as rl_games calls it
+# Of `params.config`, with what cannot be had; false or absent is what a member needs.
+REFUSED = {
+    "multi_gpu": "a member is trained by one process",
+    "self_play_config": "its opponents are kept by rl_games' own loop",
+    "schedule_entropy": "it would overwrite entropy_coef",
+}
+
+
+def composed(content: Mapping[str, Any]) -> Unfit | None:
+    """Which part of a file's content has it put together by Hydra, of several files."""
+    others = content.get("defaults") or []
+    if others in ([], ["_self_"]):
+        return None
+    return "defaults", "only Hydra reads the files that it names; give a file that says everything itself"
+
+
+def unfit(params: Mapping[str, Any]) -> Unfit | None:
+    """Which part of `params` no member can have."""
+    algo, config = params.get("algo"), params.get("config")
+    name = algo.get("name") if isinstance(algo, Mapping) else algo
+    if name not in PPO:
+        return "params.algo.name", f"{name} is not rl_games' PPO; choose from {', '.join(PPO)}"
+    for path, text in _interpolations(params, "params"):
+        return (
+            path,
+            f"only Hydra resolves {text}; write the value, or the one that Hydra prints with --cfg job --resolve",
+        )
+    for option, why in REFUSED.items():
+        if isinstance(config, Mapping) and config.get(option):
+            return f"params.config.{option}", f"cannot be given: {why}"
+    return None
+
+
+def _interpolations(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    """What Hydra would resolve in nested values, by its path."""
+    if isinstance(value, Mapping):
+        for name, x in value.items():
+            yield from _interpolations(x, f"{path}.{name}")
+    elif isinstance(value, list):
+        for x in value:
+            yield from _interpolations(x, path)
+    elif isinstance(value, str) and "${" in value:
+        yield path, value
