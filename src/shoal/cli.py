@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
-from shoal.commands.arguments import Command, call, one_by_one, overrides_last
+from shoal.commands.arguments import Command, call, isaac_arguments, one_by_one
 from shoal.commands.endings import code_of, console, say, scored, show
 from shoal.commands.flags import (
     NO_ISAAC_FLAGS,
@@ -368,5 +368,5 @@ COMMANDS: tuple[Command, ...] = (
 def main(arguments: list[str] | None = None) -> None:
     """Exits with 0 done, 1 failed, 2 bad input, 3 interrupted and resumable, 130 interrupted with nothing to resume."""
     given = sys.argv[1:] if arguments is None else arguments
-    words = overrides_last(given) if given[:1] == ["import"] else one_by_one(given)
+    words = isaac_arguments(given) if given[:1] == ["import"] else one_by_one(given)
     sys.exit(code_of(lambda: call(COMMANDS, OVERVIEW, words)))

@@ -128,6 +128,52 @@ def test_a_seed_is_said_to_be_left_out(file):
 
 
 @pytest.mark.parametrize(
+    "given, place",
+    [
+        ("agent.params.load_checkpoint=True", "params.load_checkpoint"),
+        ("agent.params.config.score_to_win=20000", "params.config.score_to_win"),
+        ("agent.params.config.num_actors=128", "params.config.num_actors"),
+        ("agent.params.config.env_config.num_envs=8192", "params.config.env_config"),
+        ("agent.seed=7", "agent.seed"),
+    ],
+)
+def test_what_nothing_reads_is_said_to_be_left_out(file, given, place):
+    note = f"# {place} is left out: "
+    assert note not in translate(file, task="T")
+    assert note in translate(file, [given], task="T")
+
+
+def test_what_says_nothing_needs_no_note(file):
+    """As most of Isaac Lab's files have them."""
+    given = [f"agent.params.{x}" for x in ("load_checkpoint=False", "load_path=''", "config.num_actors=-1")]
+    assert translate(file, given, task="T").count("is left out") == 0
+
+
+def test_environments_of_isaac_lab_do_not_get_env_config(file):
+    """There it reaches none; here it would be settings that a task has not."""
+    made = values(translate(file, ["agent.params.config.env_config.num_envs=8192"], task="T"))
+    assert made["config"]["params"]["config"]["env_config"] is None
+    given = values(translate(file, ["agent.params.config.env_config.level=2"]))  # a module of one's own may take it
+    assert given["config"]["params"]["config"]["env_config"] == {"level": 2}
+
+
+def test_the_launcher_of_rl_games_is_the_interpreter_of_members(file):
+    assert values(translate(file, ["agent.pbt.launcher=/isaac-sim/python.sh"]))["python"] == "/isaac-sim/python.sh"
+    assert "python" not in values(translate(file, ["agent.pbt.launcher=''"]))
+
+
+def test_a_file_may_compose_itself_alone(file):
+    usual = translate(file)
+    file.write_text("defaults: [_self_]\n" + AGENT)
+    assert translate(file) == usual
+
+
+def test_an_override_wins_over_an_interpolation(file):
+    file.write_text(AGENT.replace("gamma: 0.99", "gamma: ${...gamma}"))
+    assert values(translate(file, ["agent.params.config.gamma=0.9"]))["space"]["gamma"]["start"] == 0.9
+
+
+@pytest.mark.parametrize(
     "name, setting, note",
     [
         ("learning_rate", "lr_schedule=adaptive", "learning_rate is not tuned: the adaptive schedule sets it"),
@@ -168,7 +214,13 @@ BAD = [
     ["--workers", "4"],
     ["num_policies=4"],
     ["agent.pbt=4", "agent.pbt.num_policies=4"],
-    ["agent.seed=7"],
+    ["agent.seeds=7"],
+    ["agent.params.algo.name=sac"],
+    ["agent.params.algo.name=null"],
+    ["agent.params.config.multi_gpu=True"],
+    ["agent.params.config.schedule_entropy=True"],
+    ["agent.params.config.horizon_length=${.minibatch_size}"],
+    ["agent.params.network.mlp.units=[64, '${.x}']"],
     ["agent.paramz.config.gamma=0.9"],
     ["agent.params=3"],
     ["agent.pbt=3"],
@@ -206,6 +258,19 @@ def test_the_command_that_isaac_lab_documents(file, capsys):
     }
     notes = [line for line in texts[0].splitlines() if line.startswith("# --")]
     assert [note.partition(" is left out: ")[0] for note in notes] == ["# --seed"]
+
+
+def test_flags_of_the_simulator_may_be_copied(file, capsys):
+    """As people start Isaac Lab's own training."""
+    given = ["--kit_args", "--enable omni.x --/app/y=1", "--rendering_mode", "quality", "--experience=my.kit", "--xr"]
+    given += ["--viz", "kit,newton", "--verbose", "--info", "--max_visible_envs", "4", "--deterministic", "-rid", "3"]
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["import", "isaac", str(file), "--task", "T", *given])
+    told = capsys.readouterr()
+    assert stop.value.code == 0, told.err
+    left = {line.split()[1] for line in told.out.splitlines() if line.startswith("# --")}
+    names = ("kit_args", "rendering_mode", "experience", "xr", "visualizer", "verbose", "info", "max_visible_envs")
+    assert left == {f"--{name}" for name in (*names, "deterministic", "ray_proc_id")}
 
 
 def test_a_file_that_is_written_may_have_an_equals_sign_in_its_name(file, tmp_path):
@@ -248,6 +313,9 @@ def test_bad_input_gets_one_line(file, capsys, overrides, said):
         "params: {algo: x}\npbt: {mutation: {a: b}}",
         "params: {config: x}\npbt: {mutation: {a: b}}",
         "params:\n  env: 3\npbt: {mutation: {agent.params.config.gamma: mutate_discount}}",
+        "params: {algo: {name: a2c_discrete}, config: {self_play_config: {games: 2}}}\npbt: {mutation: {a: b}}",
+        "defaults: [AllegroKukaPPO, _self_]\nparams: {}",
+        "defaults: {task: Ant}",
     ],
     ids=shown,
 )

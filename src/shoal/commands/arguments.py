@@ -115,13 +115,19 @@ def one_by_one(arguments: Sequence[str]) -> list[str]:
     return given
 
 
-def overrides_last(arguments: Sequence[str]) -> list[str]:
-    """The arguments of a command with all overrides, which may stand anywhere in it, behind the others."""
+def isaac_arguments(arguments: Sequence[str]) -> list[str]:
+    """The arguments of Isaac Lab's command as tyro takes them: `--kit_args` with its value, which looks like flags, in one;
+    all overrides, which may stand anywhere, behind the others."""
+    given: list[str] = []
+    for argument in arguments:
+        if given[-1:] in (["--kit_args"], ["--kit-args"]):
+            given[-1] += f"={argument}"
+        else:
+            given.append(argument)
     places = ("-o", "--out")  # which are followed by a path
 
     def is_override(i: int) -> bool:
-        given = arguments[i]
-        return "=" in given and not given.startswith("-") and (i == 0 or arguments[i - 1] not in places)
+        return "=" in given[i] and not given[i].startswith("-") and (i == 0 or given[i - 1] not in places)
 
-    order = sorted(range(len(arguments)), key=is_override)  # which keeps the order of each kind
-    return [arguments[i] for i in order]
+    order = sorted(range(len(given)), key=is_override)  # which keeps the order of each kind
+    return [given[i] for i in order]

@@ -168,6 +168,8 @@ PLACED = {  # and where
     "wandb_name": ("NAME", "wandb.name"),
     "wandb_entity": ("NAME", "wandb.entity"),
 }
+STARTED = "isaac_task.py starts the simulator, where that can be changed"
+FILMED = "nothing is filmed in training"
 LEFT_OUT = {  # and why
     "rl_library": ("NAME", "the file is one of rl_games"),
     "agent": ("NAME", "the file says it"),
@@ -177,18 +179,33 @@ LEFT_OUT = {  # and why
     "sigma": ("X", "members begin as the task's file says"),
     "device": ("NAME", "processes.gpus says which GPUs there are"),
     "distributed": (SWITCH, "processes.gpus says which GPUs there are"),
-    "enable_cameras": (SWITCH, "isaac_task.py starts the simulator, where that can be changed"),
+    **dict.fromkeys(("enable_cameras", "xr", "deterministic", "verbose", "info"), (SWITCH, STARTED)),
+    **dict.fromkeys(("rendering_mode", "visualizer"), ("NAME", STARTED)),
+    **dict.fromkeys(("kit_args", "experience"), ("TEXT", STARTED)),
+    "max_visible_envs": ("N", STARTED),
     "livestream": ("N", "isaac_task.py starts the simulator, without a screen"),
-    "video": (SWITCH, "nothing is filmed in training"),
-    "video_length": ("STEPS", "nothing is filmed in training"),
-    "video_interval": ("STEPS", "nothing is filmed in training"),
+    "video": (SWITCH, FILMED),
+    **dict.fromkeys(("video_length", "video_interval"), ("STEPS", FILMED)),
+    "anim_recording_enabled": (SWITCH, FILMED),
+    **dict.fromkeys(("anim_recording_start_time", "anim_recording_stop_time"), ("X", FILMED)),
+    **dict.fromkeys(
+        ("capture_env_sensors", "capture_env_sensors_length", "capture_env_sensors_interval"), ("N", FILMED)
+    ),
+    "capture_env_sensors_format": ("NAME", FILMED),
+    "export_io_descriptors": (SWITCH, "shoal export writes the champion"),
+    "ray_proc_id": ("N", "Ray starts no process here"),
 }
+SHORT = {"visualizer": ("--viz",), "ray_proc_id": ("-rid",)}
 _HELP = PLACED | {name: (takes, f"left out: {why}") for name, (takes, why) in LEFT_OUT.items()}
 _KINDS = {SWITCH: bool, "N": Whole}
 IsaacFlags = make_dataclass(
     "IsaacFlags",
     [
-        (name, Annotated[_KINDS.get(takes, str | None), flag(takes, text)], False if takes is SWITCH else None)
+        (
+            name,
+            Annotated[_KINDS.get(takes, str | None), flag(takes, text, *SHORT.get(name, ()))],
+            False if takes is SWITCH else None,
+        )
         for name, (takes, text) in _HELP.items()
     ],
     namespace={"__doc__": "flags of Isaac Lab's own command"},

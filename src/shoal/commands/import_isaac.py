@@ -16,8 +16,9 @@ from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import blame, from_dict, text_of
 from shoal.experiment.rules import check
 from shoal.trainers.live import LIVE, of_rl_games
+from shoal.trainers.rl_games_file import Unfit, composed, unfit
 
-# The keys of `pbt`: Isaac Lab's defaults, and the fields that they become. start_after is DexPBT's.
+# The keys of `pbt`: Isaac Lab's defaults, and the fields that they become. start_after is DexPBT's, launcher rl_games' own.
 KEYS: dict[str, tuple[Any, str | None]] = {
     "enabled": (False, None),
     "policy_idx": (0, None),
@@ -32,6 +33,7 @@ KEYS: dict[str, tuple[Any, str | None]] = {
     "change_range": ([1.1, 2.0], "method.explore.change_range"),
     "mutation": ({}, None),
     "start_after": (0, "method.start_after"),
+    "launcher": ("", None),
 }
 ALWAYS = {
     "method.name": "pbt",
@@ -51,7 +53,18 @@ RULES = {  # Isaac Lab has no bounds
 WRAPPER = {name: name for name in ("clip_actions", "obs_groups", "concate_obs_groups")} | {
     "clip_observations": "clip_obs"
 }
-PARTS = ("params", "pbt")  # of an agent
+PARTS = ("params", "pbt", "seed")  # of an agent
+# What nothing here reads, and why; then the same of a task that isaac_task.py makes.
+UNREAD = {
+    "agent.seed": LEFT_OUT["seed"][1],
+    "params.seed": LEFT_OUT["seed"][1],
+    "params.load_checkpoint": LEFT_OUT["checkpoint"][1],
+    "params.config.score_to_win": LEFT_OUT["max_iterations"][1],
+}
+UNREAD_OF_TASK = {
+    "params.config.num_actors": "the simulator says how many environments there are",
+    "params.config.env_config": "Isaac Lab hands it to no environment",
+}
 PREFIX = "agent.params.config."
 MUTATION = "agent.pbt.mutation."
 
@@ -83,11 +96,14 @@ def translate(
         if name not in PARTS:
             raise unknown("agent", name, PARTS)
     with blame(file, [path for path, _ in _leaves(changed)], within=under):
+        _check(composed(content if isinstance(content, Mapping) else {}))
         if not isinstance(agent, Mapping) or not isinstance(agent.get("params"), Mapping):
             raise BadInput("it has no `params`: give the file of a task's agent for rl_games")
         pbt = _complete(_merged("pbt", agent.get("pbt") or {}, changed.get("pbt", {})))
         params = _merged("params", agent["params"], changed.get("params", {}))
         settings, wrapper = _part(params, "config"), _part(params, "env")
+        _part(params, "algo")
+        _check(unfit(params))
         notes, space = _space(pbt["mutation"], settings, params)
     told = ALWAYS | {place: pbt[name] for name, (_, place) in KEYS.items() if place}
     told |= {"agent": f"rl_games:{file}", "env": settings.get("env_name", "rlgpu"), "space": space}
@@ -98,20 +114,25 @@ def translate(
         notes.append(
             "generations: 20 by default; Isaac Lab goes on for max_epochs, which depend on the number of environments"
         )
-    if "seed" in params:
-        notes.append(f"params.seed is left out: {LEFT_OUT['seed'][1]}")
     if flags.track:
         named = {"project": flags.wandb_project_name, "name": flags.wandb_name, "entity": flags.wandb_entity}
         told["wandb"] = {field: value for field, value in named.items() if value is not None}
-    if changed.get("params"):
-        told["config.params"] = changed["params"]
     options = ({"task": task} if task else {}) | dict(_leaves(given.get("env", {})))
+    above, unread = changed.get("params", {}), UNREAD
     if options:
+        unread = UNREAD | UNREAD_OF_TASK
+        if settings.get("env_config"):
+            above = _merged("params", above, {"config": {"env_config": None}})
         options |= {WRAPPER[name]: x for name, x in wrapper.items() if name in WRAPPER}
         told |= {"env_options": options, "config.imports": ["isaac_task"]}
         notes.append("config.imports: isaac_task.py, of Shoal's experiments/isaac, registers the task with rl_games")
     else:
         notes.append("name the task: --task ID, or a module that registers it with rl_games in config.imports")
+    if above:
+        told["config.params"] = above
+    told |= {"python": pbt["launcher"]} if pbt["launcher"] else {}
+    said = {"agent": {"seed": changed.get("seed", agent.get("seed"))}, "params": params}
+    notes += [f"{place} is left out: {why}" for place, why in unread.items() if _says(said, place)]
     lost = [name for name in wrapper if not options or name not in WRAPPER]
     notes += [f"params.env.{name} is left out: it does not reach the environments" for name in lost]
     told |= _share(pbt, workers)
@@ -123,6 +144,19 @@ def translate(
     check(from_dict(experiment))
     ordered = {option.name: experiment[option.name] for option in fields(Experiment) if option.name in experiment}
     return "".join(f"# {visible(note)}\n" for note in notes) + write_yaml(ordered)
+
+
+def _check(unfit: Unfit | None) -> None:
+    """Raise BadField where there is something that no member can have."""
+    if unfit:
+        raise BadField(*unfit)
+
+
+def _says(values: Any, path: str) -> bool:
+    """Whether there is something at a path, but what says nothing: none, false, or -1."""
+    for part in path.split("."):
+        values = values.get(part) if isinstance(values, Mapping) else None
+    return values not in (None, -1, {}) and values is not False
 
 
 def _complete(told: dict[str, Any]) -> dict[str, Any]:
