@@ -15,7 +15,7 @@ import pytest
 from support.runs import shoal, start
 from support.synthetic_run import write_run
 
-from shoal.commands.serve import RENEWAL
+from shoal.commands.serve import RENEWAL, renewal
 
 
 @pytest.fixture
@@ -50,17 +50,18 @@ def grow(run: Path) -> None:
 def test_the_page_renews_itself_and_nothing_else_is_served(served: tuple[Path, int, Any]) -> None:
     run, port, _ = served
     status, page = ask(port, "/")
-    assert status == 200 and page == (run / "report.html").read_text().replace("</body>", f"{RENEWAL}</body>")
-    assert "<script>" in RENEWAL and RENEWAL not in (run / "report.html").read_text()
+    before = ask(port, "/stamp")[1]
+    assert status == 200 and page == (run / "report.html").read_text().replace("</body>", f"{renewal(before)}</body>")
+    assert "/stamp" in RENEWAL and "/stamp" not in (run / "report.html").read_text()
     assert ask(port, "/", "HEAD") == (200, "")
     for path in ("/report.html", "/experiment.yaml", "/../run/experiment.yaml", "//etc/passwd", "/stamp/", "/?x"):
         assert ask(port, path)[0] == 404, path
     assert ask(port, "/", "POST")[0] == 501
-    for host in ("evil.example", "evil.example:80", f"127.0.0.1.evil.example:{port}", "10.0.0.1:80"):
+    for host in ("evil.example", "evil.example:80", f"127.0.0.1.evil.example:{port}", "10.0.0.1:80", ":80", "localhos"):
         assert ask(port, "/", host=host)[0] == 403, host
-    assert ask(port, "/", host=f"localhost:{port}")[0] == 200
+    for host in (f"localhost:{port}", "localhost", "127.0.0.1"):  # browsers leave out port 80
+        assert ask(port, "/", host=host)[0] == 200, host
 
-    before = ask(port, "/stamp")[1]
     assert ask(port, "/stamp") == (200, before) and not before.startswith("over")
     grow(run)
     end = time.monotonic() + 30
@@ -68,6 +69,18 @@ def test_the_page_renews_itself_and_nothing_else_is_served(served: tuple[Path, i
         assert time.monotonic() < end
         time.sleep(0.1)
     assert ask(port, "/")[1] != page
+
+    # While the run is away an error is no stamp, and its page is renewed as well.
+    before, away = ask(port, "/stamp")[1], run.with_name("away")
+    run.rename(away)
+    while (asked := ask(port, "/stamp"))[0] == 200:
+        assert asked[1] == before and time.monotonic() < end
+        time.sleep(0.1)
+    status, page = ask(port, "/")
+    assert status == 503 and "no such directory" in page and renewal("") in page
+    away.rename(run)
+    assert ask(port, "/stamp") == (200, before) and renewal(before) in ask(port, "/")[1]
+
     (run / "result.json").write_text("{}")
     while not ask(port, "/stamp")[1].startswith("over"):
         assert time.monotonic() < end
@@ -84,6 +97,14 @@ def test_a_browser_shows_what_is_new_where_it_was_read(served: tuple[Path, int, 
     grow(run)
     page.wait_for_function("window.before === undefined", timeout=30_000)
     page.wait_for_function("Math.abs(window.scrollY - 600) < 50", timeout=30_000)
+    page.evaluate("window.before = true")
+    run.rename(run.with_name("away"))
+    page.wait_for_timeout(3_000)  # several looks, all of them in vain
+    assert page.evaluate("window.before")
+    page.reload()
+    assert "no such directory" in page.inner_text("body")
+    run.with_name("away").rename(run)
+    page.wait_for_selector("main, nav", timeout=30_000)
     page.close()
 
 

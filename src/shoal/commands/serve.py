@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -19,14 +21,14 @@ WRITTEN = ("experiment.yaml", "metrics.jsonl", "result.json", "study.yaml")  # w
 GLANCE = 1.0  # seconds between two looks at them
 OVER = "over"
 
-# A browser that reloads a page stays where it was read.
+# Reloads a page when its stamp is no longer the one that it was made with. A browser that does so stays where it was read;
+# an answer that is an error, such as while the run is moved, is none.
 RENEWAL = """<script>
 (() => {
-  let shown;
+  const shown = STAMP;
   const look = async () => {
-    const stamp = await fetch("/stamp").then((answer) => answer.text(), () => shown);
-    if (shown !== undefined && stamp !== shown) return location.reload();
-    shown = stamp;
+    const stamp = await fetch("/stamp").then((answer) => answer.ok ? answer.text() : shown).catch(() => shown);
+    if (stamp !== shown) return location.reload();
     if (!stamp.startsWith("over")) setTimeout(look, 1000);
   };
   look();
@@ -74,8 +76,8 @@ class _Page:
 
     def text(self) -> str:
         """The page as it is now, with what renews it."""
-        self.stamp()
-        return self._text.replace("</body>", f"{RENEWAL}</body>")
+        stamp = self.stamp()
+        return self._text.replace("</body>", f"{renewal(stamp)}</body>")
 
     def stamp(self) -> str:
         """What changes when the page does; it begins with `over` where nothing more will come."""
@@ -96,23 +98,29 @@ class _Page:
         return f"{OVER if (self._path / 'result.json').exists() else 'on'} {hash(tuple(told))}"
 
 
+def renewal(stamp: str) -> str:
+    """The script that renews a page with this stamp; "" is that of an error, which any page replaces."""
+    return RENEWAL.replace("STAMP", json.dumps(stamp))
+
+
 def _handler(page: _Page) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         """Answers for the page and its stamp, and for nothing else."""
 
         def do_GET(self) -> None:
-            host = (self.headers.get("Host") or "").rpartition(":")[0]
+            host = (self.headers.get("Host") or "").partition(":")[0]  # with no port behind it where that is 80
             if host not in (ADDRESS, "localhost"):  # a page of elsewhere whose name was made to lead here
                 return self.send_error(HTTPStatus.FORBIDDEN)
             answers = {"/": ("text/html", page.text), "/stamp": ("text/plain", page.stamp)}
             if self.path not in answers:
                 return self.send_error(HTTPStatus.NOT_FOUND)
-            kind, answer = answers[self.path]
+            (kind, answer), status = answers[self.path], HTTPStatus.OK
             try:
                 content = answer().encode()
             except (OSError, BadInput) as error:  # the disk is full, or the run was moved away
-                return self.send_error(HTTPStatus.SERVICE_UNAVAILABLE, explain=str(error))
-            self.send_response(HTTPStatus.OK)
+                status, told = HTTPStatus.SERVICE_UNAVAILABLE, html.escape(str(error), quote=False)
+                content = f"<!DOCTYPE html><body><p>{told}</p>{renewal('')}</body>".encode(errors="replace")
+            self.send_response(status)
             self.send_header("Content-Type", f"{kind}; charset=utf-8")
             self.send_header("Content-Length", str(len(content)))
             self.send_header("Cache-Control", "no-store")
