@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 from support.runs import Signals, curves, flags, shoal, tiny
 
 from shoal.records import tensorboard
+from shoal.records.generation import Generation
+from shoal.records.recorder import Recorder, Start
 from shoal.records.tensorboard import TensorBoard
 from shoal.run.loop import resume, train
 
@@ -30,6 +33,44 @@ def test_what_keeps_it_from_writing_is_told_once(tmp_path: Path, monkeypatch: py
     outcome = shoal(*flags(tmp_path / "other", "--quiet"))
     assert outcome.code == 0 and outcome.out.count("no more curves are written") == 1
     assert "play:         shoal play" in outcome.out and "tensorboard --logdir" not in outcome.out
+
+
+class Harm(Recorder):
+    """Does something to the folder of curves: before there are any, or after the first generation, once they are there."""
+
+    def __init__(self, run: Path, harm: Callable[[Path], object], before: bool):
+        self._folder, self._harm, self._before = run / "tensorboard", harm, before
+
+    def start(self, event: Start) -> None:
+        if self._before:
+            self._harm(self._folder)
+
+    def generation(self, event: Generation) -> None:
+        if event.generation == 1 and not self._before:
+            while not list(self._folder.glob("*")):
+                time.sleep(0.01)
+            self._harm(self._folder)
+
+
+@pytest.mark.parametrize(
+    ("harm", "before"),
+    [
+        (shutil.rmtree, False),
+        (lambda folder: [file.unlink() for file in folder.iterdir()], False),
+        (Path.touch, True),  # a file where the folder belongs
+        (lambda folder: folder.symlink_to("nowhere"), True),
+    ],
+    ids=["folder removed", "file removed", "no folder", "a link"],
+)
+def test_nothing_is_printed_but_one_note(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], harm: Callable[[Path], object], before: bool
+) -> None:
+    """Whatever becomes of the folder while the run goes on: not even by a thread that ends."""
+    run, heard = tmp_path / "run", Signals(9, "never")
+    experiment = tiny(run, generations=3)
+    assert train(experiment, [heard, Harm(run, harm, before), TensorBoard()]).summary["status"] == "done"
+    assert len(heard.notes) == 1 and heard.notes[0].startswith("no more curves are written: "), heard.notes
+    assert "\n" not in heard.notes[0] and capfd.readouterr().err == ""
 
 
 def test_after_an_error_there_are_no_gaps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

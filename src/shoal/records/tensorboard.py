@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shoal.core.atomic import remove
+from shoal.core.atomic import open_descriptor, remove
 from shoal.core.interrupts import described
 from shoal.core.user_code import one_line
 from shoal.records.generation import Rows, read_rows
@@ -42,11 +46,23 @@ class TensorBoard(Recorder):
         self._later(self._rewrite, event.generation)
 
     @cached_property
-    def _writer(self) -> Any:
-        """Opened by the thread that writes: importing it takes longer than a first generation should wait."""
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+    def _file(self) -> Path:
+        """A new file of events, which begins with the version of its format."""
+        from tensorboard.compat.proto.event_pb2 import Event
 
-        return EventFileWriter(str(self._folder))
+        self._folder.mkdir(exist_ok=True)
+        path = self._folder / f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{uuid.uuid4().hex}"
+        path.touch(exist_ok=False)
+        self._append(path, Event(wall_time=time.time(), file_version="brain.Event:2"))
+        return path
+
+    def _append(self, path: Path, event: Any) -> None:
+        """Write an event at the end of a file, which is an error where it was removed. TensorBoard's own writer does so in
+        another thread, which prints the traceback of what it meets."""
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        with os.fdopen(open_descriptor(path, os.O_WRONLY | os.O_APPEND), "ab") as file:
+            RecordWriter(file).write(event.SerializeToString())
 
     def generation(self, event: Generation) -> None:
         self._tell()
@@ -89,7 +105,7 @@ class TensorBoard(Recorder):
 
     def _write(self, generations: Iterable[Rows]) -> None:
         """One event for each generation: TensorBoard's own `add_scalar`, which writes one for every number, takes ten times
-        as long."""
+        as long. Imported by the thread that writes: it takes longer than a first generation should wait."""
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
 
@@ -98,16 +114,11 @@ class TensorBoard(Recorder):
                 Summary.Value(tag=name if member is None else f"{name}/member{member}", simple_value=value)
                 for name, value, member in scalars(rows, self._plan)
             ]
-            self._writer.add_event(Event(wall_time=time.time(), step=rows.step, summary=Summary(value=values)))
-            self._writer.flush()  # or a kill would take minutes of it along
-
-    def _close(self) -> None:
-        if "_writer" in vars(self):
-            self._writer.close()
+            event = Event(wall_time=time.time(), step=rows.step, summary=Summary(value=values))
+            self._append(self._file, event)
 
     def finish(self, result: dict[str, Any] | None) -> None:
         if hasattr(self, "_pool"):
             self._ending.set()
-            self._later(self._close)
             self._pool.shutdown()
             self._tell()
