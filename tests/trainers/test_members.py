@@ -18,13 +18,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save
 from support.ancestry import check_ancestry
 from support.cases import others_slow
 from support.messages import Said, shown
-from support.runs import COMMAND, mpiexec, rows, same_run, shoal
+from support.runs import COMMAND, mpiexec, rows, same_run, shoal, start
 from support.trainers import Sound
 
 import shoal as library
@@ -630,3 +631,25 @@ def test_the_log_of_a_refused_experiment_does_not_stay(
 
 def test_from_python(tmp_path: Path) -> None:
     assert library.train(bandit(tmp_path / "r", generations=1)).summary["agent"] == SOUND
+
+
+def test_what_coordinates_trainers_leaves_the_devices_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JAX would take most of a GPU's memory, which is the trainers'."""
+
+    def taken(*_: object) -> None:
+        raise AssertionError("JAX is asked for its devices")
+
+    for name in ("devices", "local_devices", "default_backend"):
+        monkeypatch.setattr(jax, name, taken)
+    train(bandit(tmp_path / "run", generations=2))
+    resume(tmp_path / "run", 3, trust_code=True)
+    library.evaluate(tmp_path / "run", 4, trust_code=True)
+
+
+@pytest.mark.slow
+def test_trainers_where_jax_has_no_device(tmp_path: Path) -> None:
+    changes = [f"--set={name}={value}" for name, value in (("agent", SOUND), ("env", "none"), ("space", "null"))]
+    given = ["--population=2", "--generations=2", "--interval=40", "--run-dir=run", *changes]
+    with start("train", *given, cwd=tmp_path, JAX_PLATFORMS="nope", PYTHONPATH=os.pathsep.join(sys.path)) as process:
+        out, err = process.communicate(timeout=120)
+    assert (process.returncode, err) == (0, ""), out

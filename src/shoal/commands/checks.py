@@ -161,7 +161,7 @@ def fits(topic: str, text: str, need: float, free: float | None) -> Finding:
 
 def survivors(plan: Plan) -> Iterator[Finding]:
     """How the population shrinks, and what that costs where its members could have trained side by side."""
-    if plan.slowed:
+    if plan.shrinks and plan.slowed:
         yield doubt("survivors", f"{plan.shrinks}; that takes {plan.slowed}")
     elif plan.shrinks:
         yield fine("survivors", plan.shrinks)

@@ -18,6 +18,7 @@ from rich.table import Table
 
 from shoal.commands import checks, knobs, rehearsal
 from shoal.commands.findings import Finding, doubt, fine, problem
+from shoal.core.backend import on_jax
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed, Interrupted
 from shoal.experiment.experiment import Experiment, alone
@@ -48,6 +49,7 @@ CHECKS = (
 COLORS = {"✓": "green", "!": "yellow", "✗": "bold red"}
 
 
+@on_jax()
 def examine(experiment: Experiment, arguments: Sequence[str], console: Screen) -> bool:
     """Check an experiment and say what was found; whether it can be run. Raises BadInput for what is none.
 

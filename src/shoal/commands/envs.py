@@ -6,6 +6,7 @@ import jax
 from jax.tree_util import keystr, tree_leaves_with_path
 from rich.columns import Columns
 
+from shoal.core.backend import on_jax
 from shoal.core.knobs import PREFIX
 from shoal.core.spec import told
 from shoal.environments import registry
@@ -15,6 +16,7 @@ from shoal.environments.randomised import SPREAD
 from shoal.records.screen import Screen, styled
 
 
+@on_jax()
 def tell(pattern: str, screen: Screen) -> None:
     """List the installed environments whose ids contain this; describe the one that it is the whole id of, or one's own."""
     whole, some = False, False

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from shoal.core.backend import on_jax
 from shoal.core.errors import BadInput, unknown
 from shoal.core.keys import derive
 from shoal.core.knobs import usual
@@ -21,6 +22,7 @@ from shoal.members.shard import Setup
 from shoal.run.champion import load_champion
 
 
+@on_jax()
 def evaluate(
     run: str | Path, episodes: int = 100, seed: int = 0, trust_code: bool = False, levels: str | None = None
 ) -> dict[str, Any]:

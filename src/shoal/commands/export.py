@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
+from shoal.core.backend import on_jax
 from shoal.core.errors import BadInput, about
 from shoal.core.spec import Continuous
 from shoal.run.champion import Champion, load_champion
@@ -12,6 +13,7 @@ from shoal.run.champion import Champion, load_champion
 EXTRA = "pip install 'shoal[onnx]'"
 
 
+@on_jax()
 def export(run: Path, file: Path, trust_code: bool = False) -> list[str]:
     """Write the champion of a run: as ONNX or as arrays, by the ending of `file`; one of a trainer as its library saves it.
 

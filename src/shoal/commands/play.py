@@ -15,6 +15,7 @@ import numpy as np
 from shoal.commands.rendered import Rendered, open_rendered
 from shoal.commands.renderers import EXTRA, need_no_screen
 from shoal.core.atomic import write_file
+from shoal.core.backend import on_jax
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import interruptible
 from shoal.core.keys import derive
@@ -23,6 +24,7 @@ from shoal.run.champion import Champion, load_champion, load_members
 WIDEST = 960  # pixels of a film in which several play side by side
 
 
+@on_jax()
 def film(
     run: Path, video: Path, episodes: int = 1, seed: int = 0, trust_code: bool = False, population: bool = False
 ) -> list[float]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from shoal.core.backend import on_jax
 from shoal.core.errors import BadInput
 from shoal.experiment.experiment import Experiment, alone
 from shoal.experiment.files import blame, load, of_run
@@ -33,6 +34,7 @@ def replay(run: Path, *, recorders: Sequence[Recorder] = (), **how: Any) -> Resu
     return train(follower(run, note=note, **how), recorders)
 
 
+@on_jax()
 def follower(
     run: Path,
     *,

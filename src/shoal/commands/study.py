@@ -15,6 +15,7 @@ from rich.table import Table
 
 from shoal.commands.retrain import follower
 from shoal.core.atomic import FOLDER, check_kind, write_file
+from shoal.core.backend import on_jax
 from shoal.core.errors import BadField, BadInput
 from shoal.core.interrupts import Failed, Interrupted, interruptible
 from shoal.core.schema import as_given
@@ -38,6 +39,7 @@ from shoal.study.study_file import RunKey, Study, Trial, budgets, dump, read, tr
 LEFT = ("result.json", "report.html")  # by a run that is done
 
 
+@on_jax()
 def conduct(file: Path, workspace: Path | None, console: Screen, quiet: bool = False) -> tuple[Path, int]:
     """Do all runs of a study that nobody does or has done; returns its directory, and how many runs have failed.
 

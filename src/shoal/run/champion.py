@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from shoal.core.arrays import as_tree
+from shoal.core.backend import on_jax
 from shoal.core.atomic import Damaged, Staging
 from shoal.core.errors import BadInput
 from shoal.core.evolution import ChampionSoFar
@@ -54,6 +55,7 @@ class Champion:
         """New episodes begin: forget the last ones. It matters to a policy with a memory only."""
         self._memory: PyTree = None
 
+    @on_jax()
     def act(self, obs: Any) -> np.ndarray:
         """The best action for one observation, or for a batch of them [B, ...]; one of the environment's own space.
 
@@ -114,6 +116,7 @@ def save(folder: Path, best: ChampionSoFar, spec: Spec | None, staging: Staging)
     checkpoint.write(folder, best.learned, manifest, staging)
 
 
+@on_jax()
 def load_champion(run: str | Path, trust_code: bool = False, **given: Any) -> Champion:
     """The champion of a run directory. Raises BadInput when there is none.
 

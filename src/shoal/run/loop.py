@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from shoal.core.backend import on_jax
 from shoal.core.errors import BadField, BadInput
 from shoal.core.evolution import ChampionSoFar
 from shoal.core.interrupts import Failed, Interrupted, on_signal
@@ -100,6 +101,7 @@ def _run(
     with (
         on_signal(control.interrupt, control.attend),
         Processes(experiment, control.attend, control.note) as processes,
+        on_jax(),
         ExitStack() as held,
     ):
         return go(enter(experiment, control, processes, held))

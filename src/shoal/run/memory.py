@@ -14,6 +14,8 @@ COPIES_TO_SAVE = 3  # of the state in memory: the one at work, one that waits to
 
 def check_memory(plan: Plan) -> None:
     """Raise BadInput where the population does not fit into the memory of the devices."""
+    if plan.kind.compiled is None:
+        return  # it is in the processes of its trainers: the devices are not even asked, for that would take some of theirs
     population, free = plan.experiment.population, free_memory()
     state, replay = plan.kind.memory(population)
     need = state * (COPIES_TO_SAVE if jax.default_backend() == "cpu" else 1)
