@@ -22,10 +22,11 @@ import jax
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save
+from support import runs
 from support.ancestry import check_ancestry
 from support.cases import others_slow
 from support.messages import Said, shown
-from support.runs import COMMAND, mpiexec, rows, same_run, shoal, start
+from support.runs import COMMAND, mpiexec, rows, same_run, shoal
 from support.trainers import Sound
 
 import shoal as library
@@ -650,6 +651,7 @@ def test_what_coordinates_trainers_leaves_the_devices_alone(tmp_path: Path, monk
 def test_trainers_where_jax_has_no_device(tmp_path: Path) -> None:
     changes = [f"--set={name}={value}" for name, value in (("agent", SOUND), ("env", "none"), ("space", "null"))]
     given = ["--population=2", "--generations=2", "--interval=40", "--run-dir=run", *changes]
-    with start("train", *given, cwd=tmp_path, JAX_PLATFORMS="nope", PYTHONPATH=os.pathsep.join(sys.path)) as process:
+    own = {"JAX_PLATFORMS": "nope", "PYTHONPATH": os.pathsep.join(sys.path)}
+    with runs.start("train", *given, cwd=tmp_path, **own) as process:
         out, err = process.communicate(timeout=120)
     assert (process.returncode, err) == (0, ""), out

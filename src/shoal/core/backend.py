@@ -34,5 +34,5 @@ def _check_devices() -> None:
         jax.devices()
     except WITHOUT_DEVICES as error:
         why = f" ({' '.join(str(error).split())})" if str(error) else ""
-        problem = f"JAX_PLATFORMS={jax.config.jax_platforms}: JAX finds no such device here{why}"
+        problem = f"JAX_PLATFORMS={getattr(jax.config, 'jax_platforms', None)}: JAX finds no such device here{why}"
         raise BadInput(f"{problem}; unset it, or set it to cpu") from error

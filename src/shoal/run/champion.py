@@ -13,8 +13,8 @@ import jax
 import numpy as np
 
 from shoal.core.arrays import as_tree
-from shoal.core.backend import on_jax
 from shoal.core.atomic import Damaged, Staging
+from shoal.core.backend import on_jax
 from shoal.core.errors import BadInput
 from shoal.core.evolution import ChampionSoFar
 from shoal.core.schema import build
