@@ -26,7 +26,7 @@ train: .venv/core   ## train a population on CartPole and say what to look at
 LONG := tests/learn tests/faults tests/contract/test_same_bits.py
 QUICK := JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(PYTEST)
 
-test: .venv/dev     ## the tests, within ten minutes on two cores
+test: .venv/dev     ## the tests, within ten minutes on two cores, with 6 GB of memory
 	$(QUICK) --dist loadfile --no-loadscope-reorder -m 'not slow'
 
 learn: .venv/dev    ## more cases of them, long training, long faults and the benchmarks: 20 minutes

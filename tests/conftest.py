@@ -1,12 +1,11 @@
 """Strict JAX for every test: no silent promotion of dtypes or ranks, two devices; warnings are errors (pyproject).
 
-And one set of compiled programs for the many tiny runs of tests, and how many examples a property is tried on.
+And what is compiled, where it is kept, and how many examples a property is tried on.
 """
 
 import gc
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,10 +21,9 @@ import jax  # noqa: E402
 import optax  # noqa: E402
 from hypothesis.configuration import set_hypothesis_home_dir  # noqa: E402
 
-from shoal.members import shared_programs as sharing  # noqa: E402
 from shoal.members.kept_programs import keep_whole  # noqa: E402
 
-pytest_plugins = ["support.messages"]
+pytest_plugins = ["support.memory", "support.messages"]
 
 # The same examples in each test run, few of them; `examples` of support/cases.py takes more in `make learn`. An example may
 # compile a program, which is slow the first time.
@@ -77,14 +75,3 @@ def _bias_correction(*arguments, correct=optax.tree.bias_correction):
 
 
 optax.tree.bias_correction = _bias_correction
-
-
-PROGRAMS: sharing.Kept = []
-
-
-@pytest.fixture
-def shared_programs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Runs of the same structure share what was compiled, as those of a study do: compiling takes most of a tiny run."""
-    monkeypatch.setattr(sharing, "MOST", 1_000)
-    with sharing.shared_programs(PROGRAMS):
-        yield

@@ -1,0 +1,62 @@
+"""The memory of a process of tests: compiled programs are dropped once they take much, and a test that takes too much fails.
+
+Nearly all that stays of a test are the programs that JAX keeps, about 1.5 MB each, and what compiling them took.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import resource
+import sys
+from collections.abc import Iterator
+
+import jax
+import psutil
+import pytest
+
+from shoal.members import shared_programs as sharing
+
+# Bytes: with the second, programs are dropped until there are no more than the first; beyond the third, a test fails.
+LITTLE, FULL, BOUND = 0.8e9, 1.2e9, 2.0e9
+PROGRAMS: sharing.Kept = []  # of the tiny runs of all tests
+PROCESS = psutil.Process()
+_peak = 0
+
+
+@pytest.fixture
+def shared_programs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Runs of the same structure share what was compiled, as those of a study do: compiling takes most of a tiny run."""
+    monkeypatch.setattr(sharing, "MOST", 1_000)
+    with sharing.shared_programs(PROGRAMS):
+        yield
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    global _peak
+    before, _peak = _peak, peak()
+    if resident() > FULL:
+        make_room()
+    if before <= BOUND < _peak and item.get_closest_marker("slow") is None:
+        pytest.fail(f"this process has taken {_peak / 1e9:.1f} GB: tests may take {BOUND / 1e9:.0f} GB", pytrace=False)
+
+
+def resident() -> int:
+    """Bytes of this process that are in memory."""
+    return PROCESS.memory_info().rss
+
+
+def peak() -> int:
+    """Bytes of this process that were in memory when it had the most."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def make_room() -> None:
+    """Drop what is compiled, those programs last that many tests share, and give back to the system what that took."""
+    for drop in (jax.clear_caches, PROGRAMS.clear):
+        if resident() > LITTLE:
+            drop()
+            gc.collect()
+            if sys.platform == "linux":
+                ctypes.CDLL(None).malloc_trim(0)
