@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -332,7 +333,7 @@ def test_what_else_the_steps_would_do(capsys: pytest.CaptureFixture[str]) -> Non
     assert finding.mark == "✓"
     flags = finding.text[finding.text.index("--") :].split()
     with pytest.raises(SystemExit) as stop:
-        main(["doctor", "--env", "CartPole-v1", "--interval", "64", *flags])
+        main(["doctor", "--env", "CartPole-v1", "--interval", "64", "--set", f"config={json.dumps(TINY)}", *flags])
     told = capsys.readouterr().out
     assert stop.value.code == 0 and "1 × ppo" in told and "20 generations of" in told and "instead" not in told
     assert "--budget 5000 --method seeds" in about(checks.instead, budget=5000)[0].text

@@ -9,7 +9,7 @@ import gymnasium
 import pytest
 import yaml
 from support.messages import Said, shown
-from support.runs import shoal
+from support.runs import settings, shoal
 
 from shoal.commands import shipped
 from shoal.core.evolution import declared
@@ -29,7 +29,7 @@ def test_every_experiment_is_listed_with_what_it_is() -> None:
 @pytest.mark.usefixtures("shared_programs")
 def test_one_is_trained_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    few = ("--generations", 1, "--interval", 64, "--population", 2, "--set", "fitness.episodes=1", "final_episodes=1")
+    few = settings(generations=1, final_episodes=1)
     assert shoal("train", "cartpole", *few, "--run-dir", "run", "--quiet").code == 0
     made, file = (
         yaml.safe_load(path.read_text()) for path in (tmp_path / "run/experiment.yaml", EXPERIMENTS / "cartpole.yaml")
