@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import shutil
@@ -67,6 +68,9 @@ def nobody_is_left(path: Path) -> None:
     while ranks_of(path):
         assert time.monotonic() < end, "a rank outlived the others"
         time.sleep(0.05)
+    if (path / ".lock").exists():  # which a process loses after it can no longer be seen
+        with (path / ".lock").open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def wait_for(path: Path, process: subprocess.Popen, seconds: float = 120) -> None:
@@ -134,6 +138,8 @@ def test_two_shards_and_four_resume_exactly(four: Path, tmp_path: Path) -> None:
         {"exchange": {"workspace": "x"}},
         {"exchange": {"worker": "a"}},
         {"exchange": {"transfer": "collective"}},
+        {"exchange": {"timeout": 60}},
+        {"exchange": {"name": "mpi", "timeout": 0}},
         {"exchange": "directory"},
         {"exchange": {"name": "directory", "workspace": "w"}},
     ],
@@ -199,6 +205,26 @@ def test_a_killed_rank_ends_all_and_the_run_goes_on(tmp_path: Path) -> None:
     resume(path, generations=done + 2)
     train(tiny(tmp_path / "whole", **RUN | {"generations": done + 2}))
     same_run(path, tmp_path / "whole")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_hangs_ends_all_after_the_timeout(tmp_path: Path, rank: int) -> None:
+    """Also where it hangs while the other waits for its part of a checkpoint; and the run goes on."""
+    path = tmp_path / "run"
+    given = flags(path, "--exchange", "mpi", "--set", "exchange.timeout=1", **RUN | {"generations": 10_000})
+    process = launch(2, *given)
+    wait_for(path / "checkpoints" / "00000001", process)
+    (hung,) = (
+        pid for pid in ranks_of(path) if f"PMI_RANK={rank}\0".encode() in Path(f"/proc/{pid}/environ").read_bytes()
+    )
+    os.kill(hung, signal.SIGSTOP)
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 1, out + err
+    assert f"rank {1 - rank} of 2: waited for rank {rank} on " in err and "(exchange.timeout)" in err
+    nobody_is_left(path)
+    done = max(int(p.name) for p in (path / "checkpoints").glob("[0-9]*")) + 1
+    assert resume(path, generations=done + 1).summary["generations"] == done + 1
 
 
 @pytest.mark.slow

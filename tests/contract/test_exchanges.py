@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import platform
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -263,7 +265,7 @@ def test_only_what_must_travels(parents: list[int], owner: list[int], champion: 
 def test_a_failing_rank_ends_all(tmp_path: Path) -> None:
     script = tmp_path / "rank.py"
     script.write_text(
-        "import time\nfrom shoal.distributed.mpi import Mpi\nexchange = Mpi('collective', lambda: None)\n"
+        "import time\nfrom shoal.distributed.mpi import Mpi\nexchange = Mpi('collective', 60.0, lambda: None, print)\n"
         "if exchange.rank == 2:\n    exchange.fail('the simulator is gone', 1)\n"
         "exchange.broadcast('never heard')\ntime.sleep(60)\n"
     )
@@ -272,3 +274,29 @@ def test_a_failing_rank_ends_all(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert "rank 2 of 3: the simulator is gone" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("hung", "late", "ends"),
+    others_slow([("1", 9, True), ("0", 9, True), ("12", 9, True), ("1", 1.2, False)], ("1", 9, True)),
+)
+def test_who_is_waited_for_is_said(tmp_path: Path, hung: str, late: float, ends: bool) -> None:
+    """By one of those that wait, again and again; and after the limit the run ends. Who is only slow is waited for."""
+    script = tmp_path / "rank.py"
+    script.write_text(
+        "import time\nfrom shoal.distributed import mpi\nmpi.FIRST, mpi.ANSWER = 0.3, 0.1\nmpi.LOOK = 0.05\n"
+        "exchange = mpi.Mpi('point_to_point', 2.0, lambda: None, lambda text: print('noted:', text, flush=True))\n"
+        f"exchange.broadcast('here')\nif str(exchange.rank) in '{hung}':\n    time.sleep({late})\n"
+        "exchange.broadcast('heard')\nexchange.gather(mpi.np.ones((1, 1)))\nexchange.broadcast('done')\n"
+    )
+    done = subprocess.run(mpiexec(3, sys.executable, script), capture_output=True, text=True, timeout=30)
+    speaks = min({"0", "1", "2"} - {*hung})
+    said = [line for line in (done.stdout + done.stderr).splitlines() if "waiting for" in line]
+    start = "noted: " if speaks == "0" else f"rank {speaks} of 3: "
+    whom = ", ".join(f"rank {rank} on {platform.node()}" for rank in hung)
+    assert all(re.fullmatch(rf"{start}waiting for {whom} for \d s", line) for line in said) and len(said) > 1, done
+    if ends:
+        assert done.returncode == 1
+        assert re.search(rf"rank {speaks} of 3: waited for {whom} for \d s \(exchange.timeout\); `shoal", done.stderr)
+    else:
+        assert done.returncode == 0 and not done.stderr

@@ -14,7 +14,7 @@ from shoal.distributed.synchronous import Synchronous
 
 
 def main(transfer: str, folder: Path) -> None:
-    exchange = Mpi(transfer, lambda: None)
+    exchange = Mpi(transfer, 60.0, lambda: None, print)
     uid = np.array_split(np.arange(POPULATION), exchange.size)[exchange.rank]
     shard = StubShard(uid)
     crew = Synchronous(exchange, KIND, shard)

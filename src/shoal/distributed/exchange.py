@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -39,6 +39,9 @@ class Exchange(Protocol):
 
         Returns the received states, by row.
         """
+
+    def watch(self) -> Callable[[], None]:
+        """Gives a function to be called while this process waits for others: it says for whom, and fails in the end."""
 
     def fail(self, message: str, code: int) -> None:
         """End all processes with this message and exit code."""

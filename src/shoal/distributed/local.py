@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -23,6 +23,10 @@ class Local:
 
     def move(self, routes: Sequence[Route], leaving: Mapping[int, bytes]) -> dict[int, bytes]:
         return {}
+
+    def watch(self) -> Callable[[], None]:
+        """Nobody is waited for."""
+        return lambda: None
 
     def fail(self, message: str, code: int) -> None:
         """Nothing to do: there is no other process."""

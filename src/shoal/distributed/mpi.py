@@ -12,7 +12,15 @@ import numpy as np
 
 from shoal.core.cores import usable_cores
 from shoal.core.errors import BadField
+from shoal.core.interrupts import FAILED
 from shoal.distributed.exchange import Route
+
+FIRST = 60.0  # seconds of waiting after which it is said for whom
+LOOK = 0.25  # seconds between two looks for questions of others
+ANSWER = 1.0  # seconds in which they answer
+OF_LONGEST = 3.0  # times the longest work of a rank so far; it waits for others at least so long
+SHOWN = 4  # ranks that are named
+ASK, HERE = 1, 2
 
 
 def library() -> str:
@@ -31,21 +39,23 @@ def _mpi() -> Any:
 
 
 class Mpi:
-    """The ranks of MPI.COMM_WORLD. `pause` is called while waiting, and may raise.
+    """The ranks of MPI.COMM_WORLD. `pause` is called while waiting, and may raise; `note` with what the user should know.
 
     transfer: point_to_point (each parent's state straight to the ranks of its children) or collective (all of them in
-    one Alltoallv).
+    one Alltoallv). timeout: see `Watch`.
     """
 
-    def __init__(self, transfer: str, pause: Callable[[], None]):
+    def __init__(self, transfer: str, timeout: float, pause: Callable[[], None], note: Callable[[str], None]):
         self._mpi = _mpi()
         self._comm = self._mpi.COMM_WORLD
-        self._collective, self._pause = transfer == "collective", pause
+        self._collective, self._pause, self._note = transfer == "collective", pause, note
         self.rank, self.size = self._comm.Get_rank(), self._comm.Get_size()
         local = self._comm.Split_type(self._mpi.COMM_TYPE_SHARED)
         self.neighbour = (local.Get_rank(), local.Get_size())
         same = local.Split(zlib.crc32(str(usable_cores()).encode()) >> 1)  # some launchers give each rank its own
         self.sharer = (same.Get_rank(), same.Get_size())
+        self._roll = Roll(self._mpi, self._comm)
+        self._timeout, self._longest, self._worked_since = timeout, 0.0, time.monotonic()
 
     def gather(self, rows: np.ndarray) -> np.ndarray:
         rows = np.ascontiguousarray(rows, np.float64)
@@ -101,6 +111,17 @@ class Mpi:
         ends = np.cumsum([size[row] for row in rows]).tolist()
         return {row: bytes(received[end - size[row] : end]) for row, end in zip(rows, ends, strict=True)}
 
+    def watch(self) -> Watch:
+        self._longest = max(self._longest, time.monotonic() - self._worked_since)
+        return Watch(self._roll, max(self._timeout, OF_LONGEST * self._longest), self._say, self.fail)
+
+    def _say(self, message: str) -> None:
+        """Tell the user; ranks but the first have no recorders that would."""
+        if self.rank:
+            print(f"rank {self.rank} of {self.size}: {message}", file=sys.stderr, flush=True)
+        else:
+            self._note(message)
+
     def fail(self, message: str, code: int) -> None:
         """End every rank, so that none waits for one that has failed."""
         if self.size == 1:
@@ -117,7 +138,80 @@ class Mpi:
     def _until(self, ready: Callable[[], Any]) -> Any:
         """What is ready at last."""
         # Not Wait: it would not return to Python for signals, and would use a whole core.
+        late = self.watch()
         while not (found := ready()):
             self._pause()
+            late()
             time.sleep(0.0002)
+        self._worked_since = time.monotonic()
         return found
+
+
+class Roll:
+    """Ranks that wait ask all others, and answer one another: who does not answer does not wait, and is waited for."""
+
+    def __init__(self, mpi: Any, world: Any):
+        self._mpi, self._comm = mpi, world.Dup()
+        self.rank = self._comm.Get_rank()
+        self._hosts = self._comm.allgather(mpi.Get_processor_name())
+        self.waiting: set[int] = set()  # who has answered the last question, and this rank
+
+    def ask(self) -> None:
+        """Ask all others whether they wait."""
+        self.answer()  # which takes what has come of earlier questions
+        self.waiting = {self.rank}
+        for rank in range(len(self._hosts)):
+            if rank != self.rank:
+                self._send(rank, ASK)
+
+    def answer(self) -> None:
+        """Answer whoever has asked, and take the answers of others."""
+        status = self._mpi.Status()
+        while message := self._comm.Improbe(status=status):
+            message.Recv([bytearray(), self._mpi.BYTE])
+            if status.Get_tag() == ASK:
+                self._send(status.Get_source(), HERE)
+            else:
+                self.waiting.add(status.Get_source())
+
+    def missing(self) -> str:
+        """Who has not answered, and where they are."""
+        missing = [f"rank {i} on {host}" for i, host in enumerate(self._hosts) if i not in self.waiting]
+        return ", ".join(missing[:SHOWN]) + f" and {len(missing) - SHOWN} more" * (len(missing) > SHOWN)
+
+    def _send(self, rank: int, tag: int) -> None:
+        self._comm.Isend([b"", self._mpi.BYTE], rank, tag).Free()  # empty: it needs no buffer, and nobody waits for it
+
+
+class Watch:
+    """One wait of a rank; called again and again meanwhile. After FIRST seconds, and after twice, four times, ... as many,
+    the first rank that waits says for whom; after `limit` seconds it fails."""
+
+    def __init__(self, roll: Roll, limit: float, say: Callable[[str], None], fail: Callable[[str, int], None]):
+        self._roll, self._limit, self._say, self._fail = roll, limit, say, fail
+        self._began = self._next = time.monotonic()
+        self._due, self._asked = min(FIRST, limit), False
+
+    def __call__(self) -> None:
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next, waited = now + LOOK, now - self._began
+        self._roll.answer()
+        if self._asked:
+            self._asked = False
+            self._tell(waited)
+            self._due = min(2 * waited, max(self._limit, waited + FIRST))
+        elif waited >= self._due:
+            self._roll.ask()
+            self._asked, self._next = True, now + ANSWER
+
+    def _tell(self, waited: float) -> None:
+        missing = self._roll.missing()
+        if not missing or self._roll.rank > min(self._roll.waiting):
+            return
+        if waited < self._limit:
+            self._say(f"waiting for {missing} for {waited:.0f} s")
+        else:
+            text = f"waited for {missing} for {waited:.0f} s (exchange.timeout)"
+            self._fail(f"{text}; `shoal resume` goes on from the last checkpoint", FAILED)

@@ -56,7 +56,8 @@ class Processes:
         if experiment.exchange.name == "mpi":
             from shoal.distributed.mpi import Mpi
 
-            self.exchange = Mpi(experiment.exchange.transfer, attend)
+            how = experiment.exchange
+            self.exchange = Mpi(how.transfer, how.timeout, attend, note)
 
     def __enter__(self) -> Processes:
         return self

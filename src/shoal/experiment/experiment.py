@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
+from shoal.core.errors import BadField
 from shoal.core.evolution import Range
 from shoal.core.schema import as_given, changed_in, converted
 from shoal.environments.levels import Levels
@@ -12,7 +13,8 @@ from shoal.experiment.registry import in_full, in_short, name_of
 from shoal.trainers.trainers import TrainerProcesses
 
 CHANGEABLE = (  # in a run
-    *("generations", "budget", "final_episodes", "checkpoint.every", "checkpoint.keep", "exchange.transfer", "python"),
+    *("generations", "budget", "final_episodes", "checkpoint.every", "checkpoint.keep", "exchange.transfer"),
+    *("exchange.timeout", "python"),
     *(f"processes.{option.name}" for option in fields(TrainerProcesses)),
 )
 
@@ -63,11 +65,18 @@ class ExchangeSettings:
     transfer: Literal["point_to_point", "collective"] = "point_to_point"
     """with mpi, how states travel between ranks: point_to_point, from a parent to its children; collective, all of them at
     once"""
+    timeout: float = 14_400.0
+    """with mpi, seconds for which a rank waits for others before it ends the run; but never less than three times its own
+    longest work between two exchanges"""
     workspace: str | None = None
     """with directory, the one that workers share"""
     worker: str | None = None
     """with directory, the name of this worker; an earlier one of this name continues; by default a new worker, whose name is
     a number"""
+
+    def __post_init__(self) -> None:
+        if self.timeout <= 0:
+            raise BadField("timeout", "must be greater than 0", value=self.timeout)
 
     @staticmethod
     def in_full(value: Any) -> Any:
@@ -75,7 +84,8 @@ class ExchangeSettings:
         return {"name": value} if isinstance(value, str) else value
 
 
-OF_EXCHANGE = {"transfer": "mpi", "workspace": "directory", "worker": "directory"}  # by option, the name that has it
+# By option, the name that has it.
+OF_EXCHANGE = {"transfer": "mpi", "timeout": "mpi", "workspace": "directory", "worker": "directory"}
 
 
 @dataclass(frozen=True)

@@ -150,6 +150,7 @@ class Checkpoints:
 
     def __init__(self, folder: Path, keep: int, staging: Staging):
         self._folder, self._run, self._keep, self._staging = folder, folder.parent, keep, staging
+        self.waits = False  # for the parts of other processes
 
     def save(self, generation: int, parts: dict[str, PyTree], manifest: dict[str, Any] | None, all_parts: int) -> None:
         """Write parts of the state after a generation.
@@ -167,7 +168,9 @@ class Checkpoints:
             if manifest is None:
                 return
             while len(found := sorted(making.glob("[!.]*.json"))) < all_parts:
+                self.waits = True
                 time.sleep(0.002)
+            self.waits = False
             manifest = manifest | {
                 "format": FORMAT,
                 "generation": generation,

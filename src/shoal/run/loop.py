@@ -290,8 +290,11 @@ def _save(
 
 def _wait(c: Context, saving: Future) -> None:
     """Wait for a checkpoint; it may wait for other processes."""
+    late = c.processes.exchange.watch()
     while not saving.done():
         if c.control.abandon:
             c.control.attend()
+        if c.files.checkpoints.waits:
+            late()
         time.sleep(0.0005)
     saving.result()
