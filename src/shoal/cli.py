@@ -29,7 +29,6 @@ from shoal.commands.flags import (
     look_here,
     stated,
 )
-from shoal.core.errors import BadField
 from shoal.core.interrupts import BAD_INPUT, DONE, FAILED, INTERRUPTED, Failed, Interrupted, ending
 from shoal.core.visible import in_shell
 from shoal.records.screen import Output
@@ -62,16 +61,16 @@ def resume(
     quiet: Quiet = False,
 ) -> int:
     """Continue a run that was stopped, or give a finished one more generations."""
-    from shoal.experiment.experiment import CHANGEABLE, Experiment
+    from shoal.experiment.changes import check_changes
     from shoal.experiment.files import assign, of_run
     from shoal.run.loop import resume as run_again
 
     look_here(trust_code)
-    given = assignments(set)
-    experiment = assign(of_run(run), given) if given else Experiment()
-    if other := [path for path in given if path not in CHANGEABLE]:
-        raise BadField(other[0], "a run goes on as it was begun", f"may change: {', '.join(CHANGEABLE)}")
-    more = {name: getattr(experiment, name) for name in (path.partition(".")[0] for path in given)}
+    before, given = of_run(run), assignments(set)
+    experiment = assign(before, given) if given else before
+    check_changes(before, experiment)
+    fields = {path.partition(".")[0] for path in given}
+    more = {name: x for name in fields if (x := getattr(experiment, name)) != getattr(before, name)}
     generations = more.pop("generations", generations)
     return show(lambda recorders: run_again(run, generations, recorders, trust_code, **more), quiet)
 

@@ -18,7 +18,6 @@ from shoal.core.atomic import FOLDER, check_kind, write_file
 from shoal.core.backend import on_jax
 from shoal.core.errors import BadField, BadInput
 from shoal.core.interrupts import Failed, Interrupted, interruptible
-from shoal.core.schema import as_given
 from shoal.core.user_code import one_line
 from shoal.distributed.lease import Lease
 from shoal.experiment.experiment import Experiment
@@ -129,7 +128,8 @@ def _failure(trial: Trial, path: Path, board: _Board) -> str | None:
             if not begun(run, experiment):
                 train(experiment, recorders)
             elif not (run / "result.json").exists():
-                resume(recorders=recorders, trust_code=True, **as_given(experiment))
+                free = {name: getattr(experiment, name) for name in ("checkpoint", "processes")}
+                resume(run, recorders=recorders, trust_code=True, **free)
             if not (run / "report.html").exists():
                 write_report(run)
             runs.append(run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,12 +27,19 @@ def open_run(run: Path, trust_code: bool, **given: Any) -> Experiment:
 
     This is the gate that whoever uses a run goes through before anything else: to look a module up may be to run it.
 
-    given: fields that are to be others; what the run has there needs no trust
+    given: fields that are to be others; what they name needs no trust
     """
-    experiment = of_run(run)
-    for place in () if trust_code else PLACES:
-        code = code_at(experiment, place)
-        if code and place.partition(".")[0] not in given:
+    experiment = replace(of_run(run), **given)
+    if not trust_code:
+        check_code(experiment, given)
+    return experiment
+
+
+def check_code(experiment: Experiment, given: Mapping[str, Any]) -> None:
+    """Raise BadInput where the experiment of a run names code that is not among the fields that were given for it."""
+    own = replace(Experiment(), **given)
+    for place in PLACES:
+        if code := [name for name in code_at(experiment, place) if name not in code_at(own, place)]:
             raise BadField(
                 place,
                 "the run names code, and to load it is to run it",
@@ -39,7 +47,6 @@ def open_run(run: Path, trust_code: bool, **given: Any) -> Experiment:
                 "add --trust-code (in Python: trust_code=True)",
                 value=", ".join(code),
             )
-    return replace(experiment, **given)
 
 
 def code_at(experiment: Experiment, place: str) -> list[str]:

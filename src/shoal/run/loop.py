@@ -24,10 +24,10 @@ from shoal.core.yaml_text import plain
 from shoal.distributed.processes import Processes, workspace_of
 from shoal.distributed.synchronous import Evolved, KnownMembers
 from shoal.environments.guard import callbacks_blamed
+from shoal.experiment.changes import going_on
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import blame, load
 from shoal.experiment.rules import check
-from shoal.experiment.trust import open_run
 from shoal.records.generation import Generation
 from shoal.records.jsonl import last_line
 from shoal.records.recorder import Recorder, Start
@@ -73,14 +73,15 @@ def resume(
     """Continue a run from its newest whole checkpoint, up to `generations` if that is given.
 
     trust_code: import what the run names, where it is not Shoal's. recorders, progress: as those of `train`.
-    given: env, agent, method or config, where the run was started with objects that no name leads to.
+    given: what `shoal resume --set` may change; and env, agent, method, config or fitness, where the run was started with
+    objects that no name leads to.
 
     With device environments the result equals that of a run that was never stopped, bit for bit; with host environments
     fresh episodes begin. Of a run that is done, and is asked for no more, the result is given at once. Raises BadInput when
     there is nothing to continue, and what `train` raises.
     """
     file = Path(run_dir) / "experiment.yaml"
-    experiment = open_run(file.parent, trust_code, **given | {"run_dir": str(run_dir)})
+    experiment = replace(going_on(file.parent, trust_code, given), run_dir=str(run_dir))
     if generations is not None:
         if experiment.budget is not None:
             raise BadField("generations", f"{run_dir} ends with its budget", "give it another one with --set budget=N")

@@ -1,0 +1,72 @@
+"""What may change of an experiment while its run goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from shoal.core.errors import BadField
+from shoal.core.schema import as_given
+from shoal.core.yaml_text import plain
+from shoal.experiment.experiment import CHANGEABLE, Experiment
+from shoal.experiment.files import of_run, to_dict
+from shoal.experiment.registry import OBJECT
+from shoal.experiment.trust import check_code
+
+
+def going_on(place: Path, trust_code: bool, given: Mapping[str, Any]) -> Experiment:
+    """The experiment of a run that goes on with these fields: what they leave out stays as the run has it.
+
+    Raises BadField for what would make it another run, but for objects, which its file cannot hold, and which are given
+    again; and where the run names code and is not trusted.
+    """
+    run = of_run(place)
+    before = {name: getattr(run, name) for name in given if hasattr(run, name)}
+    whole = {name: as_given(x) | given[name] for name, x in before.items() if _of_settings(x, given[name])}
+    now = replace(run, **{**given, **whole})
+    made = replace(run, **{name: _completed(x, getattr(now, name), name) for name, x in before.items()})
+    check_changes(run, made, objects=True)
+    if not trust_code:
+        check_code(made, given)
+    return made
+
+
+def check_changes(run: Experiment, now: Experiment, objects: bool = False) -> None:
+    """Raise BadField about the first field that is not as the run has it and may not change. objects: but those that its
+    file could not name."""
+    for path, old, new in _differing(plain(to_dict(run)), plain(to_dict(now))):
+        if path not in CHANGEABLE and not (objects and _again(old, new)):
+            raise BadField(path, "a run goes on as it was begun", f"may change: {', '.join(CHANGEABLE)}")
+
+
+def _of_settings(before: Any, now: Any) -> bool:
+    """Whether some fields are given of a record."""
+    return is_dataclass(before) and isinstance(now, dict)
+
+
+def _completed(before: Any, now: Any, path: str) -> Any:
+    """A value, with what it leaves out as it was before."""
+    if is_dataclass(before) and type(before) is type(now):
+        before, now = as_given(before), as_given(now)
+    if isinstance(before, dict) and isinstance(now, dict) and isinstance(now.get("name", ""), str):
+        return before | {name: _completed(before.get(name), x, f"{path}.{name}") for name, x in now.items()}
+    return before if now is None and path not in CHANGEABLE else now
+
+
+def _differing(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """The dotted paths at which two pieces of plain data differ, with what each has there."""
+    if isinstance(old, dict) != isinstance(new, dict):  # a name alone says that there are no options
+        old, new = ({"name": x} if isinstance(x, str) else x for x in (old, new))
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in sorted(old.keys() | new.keys()):
+            yield from _differing(old.get(name), new.get(name), f"{path}.{name}" if path else name)
+    elif old != new:
+        yield path, old, new
+
+
+def _again(old: Any, new: Any) -> bool:
+    """Whether what is given takes the place of an object, or is one of that name."""
+    (module, _, name), (here, _, other) = (str(x).partition(":") for x in (old, new))
+    return OBJECT in (module, here) and (module == OBJECT or name.rpartition(":")[2] == other)
