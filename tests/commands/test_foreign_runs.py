@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -78,7 +79,12 @@ def opened(place: Path, code: dict[str, Any]) -> Path:
 
 
 TOLD = (  # the lines of docs/trust.md in their order, each with the tests that hold it
-    ("commands/test_foreign_runs.py", "test_no_command_runs_code_of_a_run_unasked"),
+    (
+        "commands/test_foreign_runs.py",
+        "test_no_command_runs_code_of_a_run_unasked",
+        "test_a_task_of_rl_games_needs_trust",
+    ),
+    ("commands/test_foreign_runs.py", "test_no_command_runs_what_the_repository_around_a_run_names"),
     ("commands/test_foreign_runs.py", "test_no_command_runs_code_of_a_run_unasked"),
     ("commands/test_foreign_runs.py", "test_what_is_no_file_of_the_run_is_refused_in_one_line"),
     ("commands/test_foreign_runs.py", "test_a_run_under_a_link_goes_on"),
@@ -155,6 +161,38 @@ def test_trust_is_what_makes_the_difference(place: Path, command: str) -> None:
         told = shoal(command, *call, "--trust-code")
         assert told.code == 2 and "run.evil.x" in told.err, told
     assert heard.read_text().startswith("run.evil\n")
+
+
+@pytest.mark.usefixtures("shared_programs")
+def test_no_command_runs_what_the_repository_around_a_run_names(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a run directory that is one, git would start the programs of its settings."""
+    run = forged(place / "run")
+    subprocess.run(("git", "init", "-q", run), check=True)
+    (place / "loud").write_text(f"#!/bin/sh\necho ran >> {place / 'heard'}\n")
+    (place / "loud").chmod(0o755)
+    subprocess.run(("git", "-C", run, "config", "core.fsmonitor", place / "loud"), check=True)
+    monkeypatch.chdir(run)
+    own = [place / "own.yaml", "--start", "champion", "--run-dir", place / "mine"]
+    for call in (
+        ["replay", ".", "--quiet", "--run-dir", place / "again"],
+        ["train", *own, "--quiet"],
+        ["resume", place / "mine", "--generations", "2", "--quiet"],
+        ["doctor", place / "own.yaml", "--start", "champion"],
+    ):
+        told = shoal(*call)
+        assert told.code == 0, (call, told)
+        assert not (place / "heard").exists(), call
+
+
+@pytest.mark.parametrize("command", LOADING)
+def test_a_task_of_rl_games_needs_trust(place: Path, command: str) -> None:
+    """It is a file, anywhere, which a process of its own would read."""
+    forged(place / "run", agent=f"rl_games:{place / 'task.yaml'}", env="gym:CartPole-v1", config={})
+    os.mkfifo(place / "task.yaml")
+    with at_most(20):
+        told = shoal(command, *LOADING[command][0])
+    assert (told.code, told.out, told.err.count("\n")) == (2, "", 1), told
+    assert f"agent = rl_games:{place / 'task.yaml'}: the run names code" in told.err, told
 
 
 # ---------------------------------------------------------------------------------------- files that are none

@@ -23,8 +23,12 @@ from shoal.methods.select import Truncation
         {"env": "subprocess:getoutput", "env_options": {"cmd": "echo"}},  # what is installed runs too
         {"env": "gym:mine:World-v0"},
         {"agent": "mine:agent"},
+        {"agent": "rl_games:/dev/zero"},  # its process would read any file
         {"method": {"name": "mine:Method", "x": 1}},
         {"select": "os:system"},
+        {"env": "sb3:world"},  # only as an agent it is no module
+        {"method": "sb3:Method"},
+        {"config": {"network": "rl_games:network"}},
         {"explore": {"name": "mine:Explore"}},
         {"config": {"network": "mine:network"}},
         {"config": {"network": {"name": "mine:network", "width": 3}}},

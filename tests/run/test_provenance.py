@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import socket
 import subprocess
@@ -16,7 +17,7 @@ from support.runs import flags, rows, shoal, tiny
 from shoal import __version__
 from shoal.report.page import write_report
 from shoal.run.loop import resume, train
-from shoal.run.provenance import command
+from shoal.run.provenance import checked_out, command
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -107,14 +108,43 @@ def test_a_run_whose_provenance_is_missing_or_damaged_goes_on(tmp_path: Path, le
     write_report(run)
 
 
-def test_git_is_not_asked_where_a_run_of_somebody_else_goes_on(tmp_path: Path, repository: Path) -> None:
-    """A repository's settings name programs, which git runs."""
-    run = repository / "run"
-    train(tiny(run))
-    ran = tmp_path / "ran"
-    git(repository, "config", "core.fsmonitor", f"touch {ran}; false")
-    resume(run, 3)
-    assert not ran.exists()
+def test_no_program_that_a_repository_names_is_run(tmp_path: Path, repository: Path) -> None:
+    """Its settings are as foreign as its files: a run directory may be one. Git without precautions runs each of these."""
+    ran, loud = tmp_path / "ran", tmp_path / "loud"
+    loud.write_text(f'#!/bin/sh\necho "$1" >> {ran}\nexit 1\n')
+    loud.chmod(0o755)
+    hook = repository / ".git/hooks/post-index-change"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\n{loud} hook\n")
+    (repository / ".gitattributes").write_text("a filter=a=b\nb filter=b\n")
+    for name in "ab":
+        (repository / name).write_text(name)
+    git(repository, "add", ".")
+    git(repository, "commit", "-qm", "filtered")
+    programs = {"core.fsmonitor": "fsmonitor", "filter.a=b.clean": "clean", "filter.b.process": "process"}
+    programs |= {"core.sshCommand": "ssh", "diff.external": "diff", "remote.o.uploadpack": "fetch"}
+    missing = {"core.repositoryformatversion": "1", "extensions.partialClone": "o", "remote.o.promisor": "true"}
+    settings = {name: f"{loud} {word}" for name, word in programs.items()} | missing
+    for name, value in (settings | {"remote.o.url": str(tmp_path), "protocol.allow": "always"}).items():
+        git(repository, "config", name, value)
+    hook.chmod(0o755)
+    ran.unlink(missing_ok=True)
+
+    def touched() -> Path:
+        """The repository, where git has to look into files."""
+        for name in "ab":
+            os.utime(repository / name, (0, 0))
+        return repository
+
+    head = git(repository, "rev-parse", "HEAD")
+    assert checked_out(touched()) == {"commit": head, "clean": True}
+    tree = git(repository, "rev-parse", "HEAD^{tree}")
+    (repository / ".git/objects" / tree[:2] / tree[2:]).unlink()  # which git would fetch
+    assert checked_out(touched()) == {}
+    assert not ran.exists(), ran.read_text()
+    for spared in ("core.fsmonitor=false", "filter.b.process="):
+        subprocess.run(("git", "-C", touched(), "-c", spared, "describe", "--always", "--dirty"), capture_output=True)
+    assert {"fsmonitor", "clean", "process", "hook", "fetch"} <= {*ran.read_text().split()}
 
 
 @pytest.mark.parametrize(

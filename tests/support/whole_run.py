@@ -36,7 +36,7 @@ def write_whole_run(path: Path) -> Path:
     with at_work(path) as staging:
         files = RunDirectory(path, 3, staging)
         files.reopen(tiny(), {}, 3, ChampionSoFar(), SPEC)
-        files.provenance.write([provenance(planned(tiny()), 1, 0, trusted=False)])
+        files.provenance.write([provenance(planned(tiny()), 1, 0)])
         for generation in (1, 2):
             files.save(generation, PARTS, asdict(Totals(3.5, 512, [best.about()])), 2, best, SPEC)
         files.close()

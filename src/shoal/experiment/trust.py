@@ -12,7 +12,7 @@ from shoal.environments.registry import SUITES
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import of_run
 from shoal.experiment.registry import OBJECT
-from shoal.trainers.recipe import ADAPTERS
+from shoal.trainers.recipe import ADAPTERS, OF_FILES
 
 PLACES = (
     *("env", "agent", "method", "method.select", "method.explore"),
@@ -69,8 +69,10 @@ def _names(place: str, value: object) -> list[str]:
 
 
 def _is_code(place: str, name: str) -> bool:
-    """Whether a name is module:object, and neither an environment of a suite nor what was given in Python."""
+    """Whether a name is module:object or leads to a trainer's file, and neither an environment of a suite, an adapter's
+    own, nor what was given in Python."""
     first, colon, rest = name.partition(":")
     if place == "env" and first in SUITES:
         return ":" in rest  # gym:module:Name imports the module first
-    return place in ("python", "config.imports") or (bool(colon) and first not in (OBJECT, *ADAPTERS))
+    own = place == "agent" and first in ADAPTERS and first not in OF_FILES
+    return place in ("python", "config.imports") or (bool(colon) and first != OBJECT and not own)

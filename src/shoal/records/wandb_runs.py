@@ -104,7 +104,8 @@ class WandbRuns(Recorder):
                 dir=str(run_dir),
                 config=self._config,
                 reinit="create_new",  # several at a time
-                settings={"silent": True, "console": "off"},  # the terminal is the display's
+                # The terminal is the display's; which commit it was, provenance says, and git runs no program for it.
+                settings={"silent": True, "console": "off", "disable_git": True},
             )
         except Exception as error:  # whatever keeps the package from its servers
             raise BadField("wandb", one_line(error), "with wandb: {mode: offline} it can be sent later") from error

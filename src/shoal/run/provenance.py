@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import shlex
 import socket
 import subprocess
 import sys
+from collections.abc import Collection
 from datetime import UTC, datetime
 from importlib import metadata
 from itertools import pairwise
@@ -30,8 +32,8 @@ SECRET = re.compile(rf"(?i)({WORDS}[\"']?\s*[=:]\s*).+|(//)[^/@\s]+(?=@)|\b[0-9a
 ASKS = re.compile(rf"(?i)--?[\w-]*{WORDS}")  # a flag that a secret follows
 
 
-def provenance(plan: Plan, devices: int, generation: int, trusted: bool) -> dict[str, Any]:
-    """By what a run is trained from a generation on. trusted: git may be asked; it runs what a repository names."""
+def provenance(plan: Plan, devices: int, generation: int) -> dict[str, Any]:
+    """By what a run is trained from a generation on."""
     e = plan.experiment
     versions = {name: _version(name) for name in (*PACKAGES, *packages(e.env_name))}
     return {
@@ -44,7 +46,7 @@ def provenance(plan: Plan, devices: int, generation: int, trusted: bool) -> dict
         "devices": devices,
         "versions": {"python": platform.python_version()}
         | {name: version for name, version in versions.items() if version},
-    } | (_git(_folder(e)) if trusted else {})
+    } | checked_out(_folder(e))
 
 
 def changes(before: dict[str, Any], now: dict[str, Any]) -> str:
@@ -85,11 +87,28 @@ def _folder(experiment: Experiment) -> Path:
     return next((Path(file).parent for file in files if file), Path.cwd())
 
 
-def _git(folder: Path) -> dict[str, Any]:
-    """The commit that is checked out, and whether the files that it knows are unchanged; nothing where there is none."""
-    ask = ("git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty")
+def checked_out(folder: Path) -> dict[str, Any]:
+    """The commit that is checked out, and whether the files that it knows are unchanged; nothing where there is none.
+
+    The repository may be anybody's, so no program that it names as a filter is run: what a filter would convert counts as
+    changed once it was touched.
+    """
     try:
-        said = subprocess.run(ask, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
-    except (OSError, subprocess.SubprocessError):  # no git, or no repository
+        filters = _git(folder, "config", "-z", "--name-only", "--get-regexp", r"^filter\.", allowed=(0, 1)).split("\0")
+        unset = (f"--config-env={name}=UNSET" for name in filters[:-1])  # which takes names with a "=" too, unlike -c
+        told = _git(folder, *unset, "status", "--porcelain=v2", "--branch", "-uno", "--ignore-submodules=dirty")
+    except (OSError, subprocess.SubprocessError, UnicodeError):  # no git, or no repository
         return {}
-    return {"commit": said.removesuffix("-dirty"), "clean": not said.endswith("-dirty")}
+    commit = re.match("# branch.oid ([0-9a-f]+)\n", told)
+    return {"commit": commit[1], "clean": not re.search("^[^#]", told, re.MULTILINE)} if commit else {}
+
+
+def _git(folder: Path, *words: str, allowed: Collection[int] = (0,)) -> str:
+    """What git says in a folder, where it starts no other program: neither what its settings there name, nor to fetch."""
+    programs = ("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
+    alone = {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "", "UNSET": ""}
+    ask = ("git", "-C", str(folder), *programs, *words)
+    done = subprocess.run(ask, capture_output=True, text=True, timeout=10, env=os.environ | alone)
+    if done.returncode not in allowed:
+        raise subprocess.CalledProcessError(done.returncode, ask)
+    return done.stdout

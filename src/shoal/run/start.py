@@ -195,7 +195,7 @@ def begin(c: Context) -> State:
     state = _first(c, origin)
     if c.leading:
         c.files.create(c.experiment, about_method(c.plan))
-        _tell(c, origin, provenance(c.plan, c.devices, 0, trusted=True))
+        _tell(c, origin, provenance(c.plan, c.devices, 0))
     c.processes.exchange.broadcast("ready")
     return state
 
@@ -210,8 +210,8 @@ def done_already(c: Context) -> dict[str, Any]:
     return json.loads(c.processes.exchange.broadcast(json.dumps(told)))
 
 
-def restore(c: Context, trusted: bool) -> State:
-    """Everything as it was after the newest checkpoint. trusted: it is a run of the user's own. Raises BadInput."""
+def restore(c: Context) -> State:
+    """Everything as it was after the newest checkpoint. Raises BadInput."""
     newest = ""
     if c.leading and c.files.checkpoints.generations():
         newest = str(c.files.checkpoints.newest(c.control.note))
@@ -227,7 +227,7 @@ def restore(c: Context, trusted: bool) -> State:
     c.processes.check_past(state.done, c.shard.uid)
     c.processes.exchange.broadcast("read")
     if c.leading:
-        earlier, now = last_line(c.files.path / FILE), provenance(c.plan, c.devices, state.done, trusted)
+        earlier, now = last_line(c.files.path / FILE), provenance(c.plan, c.devices, state.done)
         if changed := changes(earlier, now):
             c.control.note(f"since the run was last at work this has changed, by which results may differ: {changed}")
         try:

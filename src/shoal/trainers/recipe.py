@@ -11,6 +11,7 @@ from typing import Any, Iterator, Mapping, Sequence  # noqa: UP035 (Python 3.8)
 
 # Files beside this one, each with a function `trainer(name)` that gives a class, and what installs what that needs.
 ADAPTERS = {"rl_games": "pip install rl-games", "sb3": "pip install 'shoal[sb3]'"}
+OF_FILES = ("rl_games",)  # those whose NAME is that of a file
 LONGEST = 300  # characters of an error message of other people's code
 
 
