@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from support.forged import SPEC, forged
+from support.messages import Said, shown
 from support.runs import at_work, tiny
 
 from shoal.commands.evaluate import evaluate
+from shoal.core.atomic import seal
+from shoal.core.errors import BadInput
 from shoal.core.evolution import ChampionSoFar
 from shoal.experiment import registry
 from shoal.experiment.files import dump
 from shoal.experiment.make import make_environment, make_learner
 from shoal.methods import METHODS
+from shoal.methods.pbt import Pbt
 from shoal.run.champion import save
 
 REPLAY = {"layers": [4], "environments": 1, "capacity": 512, "rollout": 16, "batch": 4}
@@ -40,3 +46,43 @@ def test_a_champion_of_every_method(tmp_path: Path, method: str) -> None:
     found = evaluate(tmp_path, 5, trust_code=True)
     assert found["episodes"] == 5 and found["selection_fitness"] == 0.5
     assert found["min"] <= found["mean"] <= found["max"] <= 1
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return forged(tmp_path / "run")
+
+
+def resealed(run: Path, **changes: Any) -> Path:
+    """The run, whose champion's manifest says something else and has the checksum of that."""
+    manifest = json.loads((run / "champion/manifest.json").read_text())
+    del manifest["manifest_crc32"]
+    (run / "champion/manifest.json").write_bytes(seal(manifest | changes))
+    return run
+
+
+HYPER = make_learner(tiny(), SPEC, Pbt())[1].agent.hyper._asdict()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"learning_rate": None},
+        {"discount": None, "x": 1.0},
+        {"env.x": 1.0},
+        {"epochs": 1e300},
+        {"epochs": float("nan")},
+    ],
+    ids=shown,
+)
+def test_what_is_said_of_other_hyperparameters(run: Path, changed: dict[str, Any], said: Said) -> None:
+    hyper = {name: x for name, x in ({k: float(v) for k, v in HYPER.items()} | changed).items() if x is not None}
+    with pytest.raises(BadInput) as error:
+        evaluate(resealed(run, hyper=hyper), 1)
+    said(error.value)
+
+
+def test_a_champion_that_says_nothing_of_its_environment(run: Path, said: Said) -> None:
+    with pytest.raises(BadInput) as error:
+        evaluate(resealed(run, spec=None), 1)
+    said(error.value)

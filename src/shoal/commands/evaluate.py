@@ -12,7 +12,7 @@ import numpy as np
 from shoal.core.backend import on_jax
 from shoal.core.errors import BadInput, unknown
 from shoal.core.keys import derive
-from shoal.core.knobs import usual
+from shoal.core.knobs import unlike
 from shoal.environments.guard import callbacks_blamed
 from shoal.experiment.make import make_kind, measurement_of
 from shoal.experiment.registry import method
@@ -47,8 +47,10 @@ def evaluate(
     e = champion.experiment
     _, kind = make_kind(e, method(e.method))
     with closing(kind):
-        if kind.spec != champion.spec or not champion.hyper.keys() <= usual(kind.tunable, kind.knobs).keys():
+        if kind.spec != champion.spec:
             raise BadInput(f"{run}: its champion was trained by another experiment than its experiment.yaml states")
+        if differing := unlike(champion.hyper, kind.tunable, kind.knobs):
+            raise BadInput(f"{run}: its champion is not that of its experiment.yaml: hyper {differing}")
         measurement = replace(measurement_of(e), episodes=min(episodes, 64))
         with closing(kind.tester(Setup(e.seed, measurement))) as tester, callbacks_blamed(e.env_name):
             key = derive((e.seed,), "evaluate", seed)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from shoal.core.types import Tunable
 
 PREFIX = "env."
+LARGEST = float(np.finfo(np.float32).max)
 
 
 def split(hyper: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -30,6 +31,15 @@ def joined(own: Mapping[str, Any], knobs: Mapping[str, Any]) -> dict[str, Any]:
 def usual(tunable: Tunable, knobs: Mapping[str, float]) -> dict[str, float]:
     """The usual value of every hyperparameter, by name: those of an agent or of trainers, and knobs."""
     return joined(tunable.hyper._asdict(), knobs)
+
+
+def unlike(hyper: Mapping[str, float], tunable: Tunable, knobs: Mapping[str, float]) -> str:
+    """In what these are no hyperparameters of an agent, or of trainers, with any of the knobs; empty where they are."""
+    lacking = [name for name in tunable.hyper._fields if name not in hyper]
+    unknown = sorted(hyper.keys() - usual(tunable, knobs).keys())
+    large = [name for name, x in hyper.items() if abs(x) > LARGEST]
+    found = {"lacks": lacking, "has": unknown, "is too large in": large}
+    return ", ".join(f"{verb} {', '.join(names)}" for verb, names in found.items() if names)
 
 
 def numbers_of(env: Any) -> dict[str, str]:

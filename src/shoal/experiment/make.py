@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from dataclasses import asdict, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -62,15 +63,15 @@ def make_kind(e: Experiment, method: Method) -> tuple[Experiment, Kind]:
     return e, Living(environment, learner, copies_memory)
 
 
-def acting_of(e: Experiment, spec: Spec | None) -> Acting:
-    """How what an experiment's members have learned acts, in an environment of this spec.
+def acting_of(e: Experiment, spec: Spec | None, champion: Path) -> Acting:
+    """How what an experiment's members have learned acts, in an environment of this spec. champion: where it lies.
 
     Raises BadInput, and Damaged where only a trainer would know one.
     """
     if is_trainer(e.agent, e.python):
         return by_trainer(str(e.agent), partial(make_trainers, e))
     if spec is None:
-        raise Damaged("this is no champion")
+        raise Damaged(f"{champion}: this is no champion")
     return by_agent(make_learner(e, spec, method_of(e.method))[1].agent, spec.action)
 
 

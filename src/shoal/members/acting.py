@@ -11,6 +11,7 @@ import jax
 
 from shoal.core.arrays import Named
 from shoal.core.errors import BadInput
+from shoal.core.knobs import unlike
 from shoal.core.spec import ActionSpace
 from shoal.core.types import Agent, PyTree
 from shoal.environments.spaces import to_bounds
@@ -61,6 +62,9 @@ def by_trainer(name: str, make: Callable[[], Trainers]) -> Acting:
         @cache
         def trainer() -> tuple[Trainers, RemoteTrainer]:
             trainers = make()
+            if differing := unlike(hyper, trainers, {}):
+                trainers.close()
+                raise BadInput(f"the champion is not one of {name}: hyper {differing}")
             (process,) = trainers.open(1)
             remote = RemoteTrainer(process, 0, hyper, 0)
             remote.state = TrainerState(learned, {}, {})

@@ -129,7 +129,7 @@ def load_champion(run: str | Path, trust_code: bool = False, **given: Any) -> Ch
         arrays, manifest = checkpoint.read_arrays(folder, run)
         best = champion_told(manifest, f"{folder}: ")
         spec = _spec(folder, manifest.get("spec"))
-        acting = acting_of(experiment, spec)
+        acting = acting_of(experiment, spec, folder)
         learned = checkpoint.restore(folder, arrays, acting.learned)
     except Damaged as error:
         if os.path.lexists(folder):
