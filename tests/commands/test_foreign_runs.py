@@ -17,6 +17,7 @@ from support.mutations import at_most
 from support.runs import SETTINGS, shoal
 
 from shoal import cli
+from shoal.core.atomic import seal
 
 LOADING: dict[str, list[list[str]]] = {  # what the run names
     "resume": [["run", "--generations", "9"], ["run", "--set", "checkpoint.every=2", "generations=9"]],
@@ -95,6 +96,12 @@ TOLD = (  # the lines of docs/trust.md in their order, each with the tests that 
         "test_a_forged_name_does_not_rewrite_why_it_is_refused",
     ),
     ("commands/test_escapes.py", "test_tables_hold_no_formulas"),
+    (
+        "commands/test_foreign_runs.py",
+        "test_a_file_with_a_hole_is_refused_in_one_line",
+        "test_a_champion_larger_than_the_memory",
+    ),
+    ("commands/test_runs.py", "test_no_odd_run_hides_another"),
     ("test_fuzz.py", "test_mutated_runs"),
     ("commands/test_study.py", "test_a_run_of_another_experiment_is_not_the_studys"),
     ("commands/test_study.py", "test_what_a_study_did_not_make_stays"),
@@ -239,6 +246,51 @@ def test_what_is_no_file_of_the_run_is_refused_in_one_line(place: Path, name: st
         assert f"{path.relative_to(place)} is {what}, where " in told.err or "holds no run" in told.err, (command, told)
         assert {p: p.read_bytes() if p.is_file() else b"" for p in [other, *other.rglob("*")]} == before
     assert not (place / "policy.npz").exists() and not run.joinpath("report.html").exists()
+
+
+HOLES = {
+    "experiment.yaml": ("report", "schedule", "resume", "evaluate", "replay"),
+    "lineage.jsonl": ("report", "schedule", "replay"),
+    "metrics.jsonl": ("report", "replay"),
+    "provenance.jsonl": ("report",),
+    "result.json": ("report", "schedule"),
+    "method.json": ("report",),
+    "champion/manifest.json": ("evaluate", "export"),
+    "champion/state.safetensors": ("evaluate", "export"),
+}
+
+
+@pytest.mark.parametrize("name", HOLES)
+def test_a_file_with_a_hole_is_refused_in_one_line(place: Path, name: str) -> None:
+    """It takes no room in an archive, and would take all memory: text ends somewhere, and arrays have the size they had."""
+    run, path = forged(place / "run"), place / "run" / name
+    path.touch()
+    os.truncate(path, 2**40)
+    for command in HOLES[name]:
+        with at_most(30):
+            told = shoal(command, "run", *MORE.get(command, []))
+        assert (told.code, told.out, told.err.count("\n")) == (2, "", 1), (command, told)
+        assert (
+            f"{run.relative_to(place) / name} has " in told.err and "bytes, which are all that belong there" in told.err
+        ), told
+
+
+@pytest.mark.parametrize("name", ["own.yaml", "study.yaml"])
+def test_a_hole_in_a_file_that_is_named(place: Path, name: str) -> None:
+    os.truncate(place / name, 2**40)
+    told = shoal("train" if name == "own.yaml" else "study", name)
+    assert (told.code, told.out, told.err.count("\n")) == (2, "", 1) and f"{name} has more than" in told.err, told
+
+
+def test_a_champion_larger_than_the_memory(place: Path) -> None:
+    """A manifest may vouch for its size."""
+    folder = forged(place / "run") / "champion"
+    os.truncate(folder / "state.safetensors", size := 2**43)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["manifest_crc32"]
+    (folder / "manifest.json").write_bytes(seal(manifest | {"bytes": size}))
+    told = shoal("evaluate", "run")
+    assert (told.code, told.err.count("\n")) == (2, 1) and "bytes, which are all that belong there" in told.err, told
 
 
 @pytest.mark.usefixtures("shared_programs")

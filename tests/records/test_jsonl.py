@@ -6,12 +6,15 @@ import errno
 import json
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.records.jsonl import Lines
+from shoal.core.errors import BadInput
+from shoal.records import jsonl
+from shoal.records.jsonl import Lines, last_line, read_lines
 
 
 def row(generation: int, uid: int = 0) -> dict[str, int]:
@@ -122,3 +125,32 @@ def test_a_long_file_is_not_held_in_memory(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert path.read_text() == line * 20_000 + '{"generation": 1, "uid": 0}\n'
+
+
+LINES = st.lists(
+    st.sampled_from([b'{"a": 1}', b'{"b": 2}', b"{}", b"[1]", b'{"a": ', b"", b"\0\0\0", b"\xff"]), max_size=6
+)
+
+
+@given(lines=LINES, ended=st.booleans())
+def test_the_last_line_is_the_last_of_all_lines(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], ended: bool
+) -> None:
+    """However much of the file is looked at from its end."""
+    path = tmp_path_factory.mktemp("lines") / "a.jsonl"
+    path.write_bytes(b"\n".join(lines) + b"\n" * ended)
+    last = next(reversed(read_lines(path)), {})
+    assert last_line(path) == last
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jsonl, "LARGEST", 12)
+        assert last_line(path) in (last, {})
+
+
+@pytest.mark.parametrize("read", [read_lines, last_line])
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Any, end: bytes) -> None:
+    monkeypatch.setattr(jsonl, "LARGEST", 100)
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"a": 1}\n' + b"0" * 101 + end)
+    with pytest.raises(BadInput, match="has a line of more than 100 bytes"):
+        read(path)

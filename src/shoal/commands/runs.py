@@ -5,24 +5,27 @@ from __future__ import annotations
 import os
 import re
 import socket
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from shoal.core.atomic import parse_json
+from shoal.core.atomic import Irregular, parse_json
 from shoal.core.errors import BadInput
 from shoal.core.visible import visible
 from shoal.core.yaml_text import read_yaml
+from shoal.distributed.lease import alive
 from shoal.records.jsonl import last_line, read_text
 from shoal.records.screen import Screen, plain_table
 from shoal.report.lineage import inner, number
-from shoal.report.run import mapping
 from shoal.report.words import text
 from shoal.run.lock import NAME as LOCK
 from shoal.run.provenance import FILE as PROVENANCE
 
 FILE = "experiment.yaml"
+HOLDER = re.compile(r"process ([1-9][0-9]{0,8}) on (.+)")
+LONGEST = 99  # characters of a cell that a file fills
 
 
 class Line(NamedTuple):
@@ -33,7 +36,7 @@ class Line(NamedTuple):
     method: str
     score: str
     steps: str
-    status: str
+    status: str  # or which of its files is not as it should be
     date: str  # when it was last begun or resumed, UTC
 
 
@@ -41,57 +44,94 @@ def tell(folder: Path, screen: Screen) -> None:
     """List them, the latest last. Raises BadInput where there is no such folder."""
     if not folder.is_dir():
         raise BadInput(f"there is no folder {folder}; `shoal train` writes to runs where it is called")
-    found = {file.parent: _read(file.parent, folder) for file in sorted(folder.rglob(FILE))}
-    lines = [line for _, line in sorted(found.items(), key=lambda item: _begun(item[0])) if line]
+    lines = [_read(run, folder) for run in sorted(_runs(folder), key=lambda run: (_begun(run), run))]
     table = plain_table(*Line._fields)
     for column in table.columns:
         column.no_wrap = column.header in ("score", "steps", "status", "date")
         column.justify = "right" if column.header in ("score", "steps") else "left"
     for line in lines:
-        table.add_row(*line)
+        table.add_row(visible(line.run), *(visible(cell[:LONGEST]) for cell in line[1:]))
     screen.print(table if lines else f"no runs below {folder}")
-    for place in (place for place, line in found.items() if line is None):
-        screen.print(f"passed over, as it cannot be read: {place}", style="yellow", soft_wrap=True)
 
 
-def _read(run: Path, below: Path) -> Line | None:
-    """What a run says of itself; None where it says nothing that can be understood."""
-    experiment = mapping(read_yaml, read_text(run / FILE))
+def _runs(folder: Path) -> Iterator[Path]:
+    """The folders in it, itself among them, that have the file of an experiment, whatever that is; no link is followed."""
+    waiting = [folder]
+    while waiting:
+        inside: list[os.DirEntry[str]] = []
+        with suppress(OSError), os.scandir(folder := waiting.pop()) as entries:  # one of others, or gone meanwhile
+            inside.extend(entries)
+        if any(entry.name == FILE for entry in inside):
+            yield folder
+        waiting += [folder / entry.name for entry in inside if entry.is_dir(follow_symlinks=False)]
+
+
+def _read(run: Path, below: Path) -> Line:
+    """What a run says of itself, as far as its files can be read."""
+    odd: list[str] = []
+
+    def read(reader: Callable[[Path], Any], name: str) -> Any:
+        """What a file says; nothing where it is odd, which is noted."""
+        try:
+            return reader(run / name)
+        except Irregular as error:
+            odd.append(f"{name} {error.short}")
+        except OSError as error:
+            odd.append(f"{name}: {error.strerror}")
+        except (ValueError, BadInput):
+            odd.append(f"{name} is damaged")
+        return {}
+
+    experiment, result = read(_experiment, FILE), read(_result, "result.json")
+    latest, made_by, holder = read(last_line, "metrics.jsonl"), read(last_line, PROVENANCE), read(_holder, LOCK)
     if "env" not in experiment:
-        return None
-    result = mapping(parse_json, read_text(run / "result.json"))
-    latest = {} if result else last_line(run / "metrics.jsonl")
-    told = inner(result, "champion", "evaluation") or inner(latest, "champion")
+        odd.append(f"{FILE} names no env")
+    told = inner(result, "champion", "evaluation") or ({} if result else inner(latest, "champion"))
     mean, error = number(told.get("mean", told.get("fitness"))), number(told.get("standard_error"))
     steps = number(result.get("environment_steps", latest.get("steps", 0)))
-    made_by = last_line(run / PROVENANCE)
     method, agent = experiment.get("method"), experiment.get("agent")
     name = method.get("name") if isinstance(method, dict) else method
     return Line(
-        visible(str(run.relative_to(below) if run != below else run)),
-        visible(str(experiment["env"])),
-        visible(f"{name}, {agent}"),
+        str(run.relative_to(below) if run != below else run),
+        str(experiment.get("env", "")),
+        f"{name}, {agent}" if experiment else "",
         f"{text(mean)} ± {text(error)}" if error == error else text(mean),
         f"{steps:,.0f}" if steps == steps else "",
-        visible(str(result.get("status") or _unended(run))),
-        visible(str(made_by.get("date") or datetime.fromtimestamp(_begun(run), UTC))[:16].replace("T", " ")),
+        odd[0] if odd else str(result.get("status") or holder),
+        str(made_by.get("date") or _date(_begun(run)))[:16].replace("T", " "),
     )
 
 
-def _unended(run: Path) -> str:
+def _experiment(file: Path) -> dict[str, Any]:
+    return inner(read_yaml(read_text(file)))
+
+
+def _result(file: Path) -> dict[str, Any]:
+    return inner(parse_json(read_text(file) or "{}"))
+
+
+def _holder(lock: Path) -> str:
     """Whether a run without a result goes on: its lock names a process, and says on which machine."""
-    holder = re.match(r"process (\d+) on (.+)", read_text(run / LOCK))
-    if holder is None:
+    said = read_text(lock)
+    if not said:
         return "stopped"
+    if not (holder := HOLDER.fullmatch(said)):
+        raise ValueError("names no process")
     if holder[2] != socket.gethostname():
         return f"running on {holder[2]}"
-    with suppress(ProcessLookupError):
-        os.kill(int(holder[1]), 0)
-        return "running"
-    return "stopped"
+    return "running" if alive(int(holder[1])) else "stopped"
 
 
 def _begun(run: Path) -> float:
-    """When a run was last begun or resumed, in seconds."""
-    made_by = run / PROVENANCE
-    return (made_by if made_by.exists() else run / FILE).stat().st_mtime
+    """When a run was last begun or resumed, in seconds; 0 where nothing tells."""
+    for name in (PROVENANCE, FILE):
+        with suppress(OSError):
+            return (run / name).lstat().st_mtime
+    return 0.0
+
+
+def _date(seconds: float) -> str:
+    """A time as text; empty where it is beyond all calendars."""
+    with suppress(ValueError, OverflowError, OSError):
+        return datetime.fromtimestamp(seconds, UTC).isoformat()
+    return ""

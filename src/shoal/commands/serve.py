@@ -93,7 +93,7 @@ class _Page:
         files = sorted(file for name in WRITTEN for file in self._path.rglob(name))
         told = []
         for file in files:
-            with suppress(FileNotFoundError):  # gone since it was listed
+            with suppress(OSError):  # gone since it was listed, or in a folder of others
                 told.append((file.stat().st_mtime_ns, file.stat().st_size))
         return f"{OVER if (self._path / 'result.json').exists() else 'on'} {hash(tuple(told))}"
 

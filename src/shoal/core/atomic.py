@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import shutil
 import stat
@@ -17,6 +18,7 @@ from typing import Any, BinaryIO
 from shoal.core.errors import BadInput
 
 FILE, FOLDER = "a file", "a folder"
+LARGEST = 2**26  # bytes of a text of a run, or of a line of one: those of 100,000 members fit
 NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 ZEROS = bytes(1 << 16)
 KINDS = {stat.S_IFREG: FILE, stat.S_IFDIR: FOLDER, stat.S_IFLNK: "a link"}
@@ -27,7 +29,15 @@ class Damaged(BadInput):
 
 
 class Irregular(BadInput):
-    """A link, a pipe or a device lies where a file or a folder belongs; or one of these where the other belongs."""
+    """A link, a pipe or a device lies where a file or a folder belongs, one of these where the other belongs, or a file that
+    is larger than any of its kind: one with a hole takes no room.
+
+    short: what is wrong with it, where its name is known
+    """
+
+    def __init__(self, path: Path, short: str, belongs: str):
+        super().__init__(f"{path} {short}, {belongs}; remove it")
+        self.short = short
 
 
 def write_file(path: Path, data: bytes, via: Path | None = None) -> None:
@@ -104,18 +114,38 @@ def check_kind(path: Path, wanted: str) -> None:
 def _check(path: Path, found: os.stat_result, wanted: str) -> None:
     kind = KINDS.get(stat.S_IFMT(found.st_mode), "a pipe or a device")
     if kind != wanted:
-        raise Irregular(f"{path} is {kind}, where {wanted} belongs; remove it")
+        raise Irregular(path, f"is {kind}", f"where {wanted} belongs")
 
 
-def open_file(path: Path, within: Path | None = None) -> BinaryIO:
-    """A regular file, to be read; see `open_descriptor`."""
-    return os.fdopen(open_descriptor(path, os.O_RDONLY, within), "rb")
+def open_file(path: Path, within: Path | None = None, most: float = math.inf) -> BinaryIO:
+    """A regular file of at most so many bytes, to be read; see `open_descriptor`."""
+    file = os.fdopen(open_descriptor(path, os.O_RDONLY, within), "rb")
+    try:
+        check_size(path, os.fstat(file.fileno()).st_size, most)
+    except BaseException:
+        file.close()
+        raise
+    return file
 
 
-def read_file(path: Path, within: Path | None = None) -> bytes:
-    """What a regular file holds; see `open_descriptor`."""
-    with open_file(path, within) as file:
+def check_size(path: Path, size: int, most: float, of: str = "") -> None:
+    """Raise Irregular where a file, or that part of it, has more bytes than belong there."""
+    if size > most:
+        raise Irregular(path, f"has {of}more than {most:,.0f} bytes", "which are all that belong there")
+
+
+def read_file(path: Path, within: Path | None = None, most: float = LARGEST) -> bytes:
+    """What a regular file of at most so many bytes holds; see `open_descriptor`."""
+    with open_file(path, within, most) as file:
         return file.read()
+
+
+def read_named(path: Path) -> bytes:
+    """The bytes of a text that a user has named, which may lead anywhere, to a pipe too. Raises Irregular, and OSError."""
+    with path.open("rb") as file:
+        data = file.read(LARGEST + 1)
+    check_size(path, len(data), LARGEST)
+    return data
 
 
 def read_or_nothing(path: Path) -> str:

@@ -9,6 +9,7 @@ import yaml
 
 from shoal.core.errors import BadInput
 
+LONGEST = 2**24  # characters of a text; a schedule of 50,000 generations has fewer, and more take minutes
 DEEPEST, REPEATED = 50, 10_000  # levels of a text, and values that its aliases repeat
 PLAIN = {f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str", "seq", "map", "merge")}
 # YAML 1.1 takes 1e-4 for text; people mean the number, as does YAML 1.2.
@@ -98,6 +99,8 @@ def parse(text: str) -> tuple[Any, dict[str, int]]:
             lines[place] = line
             walk(value, place, depth + 1)
 
+    if len(text) > LONGEST:
+        raise BadInput(f"not valid YAML: more than {LONGEST:,} characters")
     try:
         loader = _Loader(text)
         node = loader.get_single_node()

@@ -67,7 +67,7 @@ class Lease:
         """Remove the lease of a process that has ended. Raises BadInput when it has not."""
         holder = read_or_nothing(self._path)
         host, pid, realm = (*holder.split(), "", "", "")[:3]
-        if not (realm == realm_here() != UNKNOWN and re.fullmatch("[0-9]{1,9}", pid) and not _alive(int(pid))):
+        if not (realm == realm_here() != UNKNOWN and re.fullmatch("[0-9]{1,9}", pid) and not alive(int(pid))):
             note(f"worker {self._path.name} may be at work on {host or 'another machine'}: watching for {PATIENCE:g} s")
             before, began = self._moved(), time.monotonic()
             while time.monotonic() - began < PATIENCE and before is not None:
@@ -122,7 +122,8 @@ def realm_here() -> str:
         return UNKNOWN
 
 
-def _alive(pid: int) -> bool:
+def alive(pid: int) -> bool:
+    """Whether there is such a process on this machine, whosever it is."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

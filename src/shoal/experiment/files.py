@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shoal.core.atomic import read_file
+from shoal.core.atomic import read_file, read_named
 from shoal.core.errors import BadField, BadInput, called_here, no_run
 from shoal.core.evolution import Range
 from shoal.core.knobs import PREFIX
@@ -51,7 +51,7 @@ def read(path: Path) -> Experiment:
         return from_dict(read_yaml(text_of(path)))
 
 
-def text_of(path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> str:
+def text_of(path: Path, read: Callable[[Path], bytes] = read_named) -> str:
     """What a file says that a user has named. Raises BadInput, with the nearest name in its folder."""
     try:
         return read(path).decode()

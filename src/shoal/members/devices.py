@@ -73,6 +73,11 @@ def free_memory() -> float | None:
     stats = [device.memory_stats() for device in jax.devices()]
     if all(stats):
         return sum(s["bytes_limit"] - s["bytes_in_use"] for s in stats)
+    return host_memory()
+
+
+def host_memory() -> float | None:
+    """Bytes free on this machine; None where unknown."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:

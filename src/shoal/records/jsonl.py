@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from shoal.core.atomic import open_file, parse_json, read_file
+from shoal.core.atomic import LARGEST, check_size, open_file, parse_json, read_file
 
 MISSING = (FileNotFoundError, NotADirectoryError)
 AT_ONCE = 1000  # rows in memory while a file is written anew: a long run has millions
@@ -59,20 +59,36 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def last_line(path: Path) -> dict[str, Any]:
-    """The last object of a JSONL file; empty where there is none."""
-    return next(reversed(read_lines(path)), {})
+    """The last object of a JSONL file, looked for from its end; empty where there is none."""
+    with suppress(*MISSING), open_file(path) as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - LARGEST - 2))
+        data = file.read()
+        end = len(data)
+        while end > 0:
+            begin = data.rfind(b"\n", 0, end) + 1
+            check_size(path, end - begin, LARGEST, "a line of ")
+            if (entry := _entry(data[begin:end])) is not None:
+                return entry
+            end = begin - 1
+    return {}
 
 
 def each_line(path: Path) -> Iterator[dict[str, Any]]:
     """The objects of a JSONL file, one after another; a missing file is empty, and a half-written line is skipped."""
     with suppress(*MISSING), open_file(path) as file:
-        for line in file:
-            try:
-                entry = parse_json(line.decode(errors="replace"))
-            except ValueError:
-                continue
-            if isinstance(entry, dict):
+        while line := file.readline(LARGEST + 1):
+            check_size(path, len(line), LARGEST, "a line of ")
+            if (entry := _entry(line)) is not None:
                 yield entry
+
+
+def _entry(line: bytes) -> dict[str, Any] | None:
+    """The object of a line; None where it is none."""
+    try:
+        entry = parse_json(line.decode(errors="replace"))
+    except ValueError:
+        return None
+    return entry if isinstance(entry, dict) else None
 
 
 def read_text(path: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 import time
@@ -19,6 +20,7 @@ from shoal.core.arrays import Arrays, arrays_in, as_tree, is_key, pack
 from shoal.core.atomic import Damaged, Irregular, Staging, read_file, read_or_nothing, seal, unseal, write_file
 from shoal.core.errors import BadInput
 from shoal.core.types import PyTree
+from shoal.members.devices import host_memory
 from shoal.members.shard import SHARD
 
 DATA, MANIFEST = "state.safetensors", "manifest.json"
@@ -103,11 +105,14 @@ def _packed(tree: PyTree) -> tuple[bytes, dict[str, int]]:
 
 def _read_data(folder: Path, name: str, about: dict[str, Any], within: Path) -> bytes:
     """A file of which the manifest says size and checksum. Raises Damaged."""
+    size = about.get("bytes")
+    if type(size) is not int:
+        raise Damaged(f"{folder}: its manifest does not say how large {name} is")
     try:
-        data = read_file(folder / name, within)
+        data = read_file(folder / name, within, min(size, host_memory() or math.inf))
     except (OSError, Irregular) as error:
         raise Damaged(f"{folder}: no readable {name} ({error})") from error
-    if len(data) != about.get("bytes") or zlib.crc32(data) != about.get("crc32"):
+    if len(data) != size or zlib.crc32(data) != about.get("crc32"):
         raise Damaged(f"{folder}: {name} does not match its manifest: half-written or corrupted")
     return data
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.core.atomic import parse_json, write_file
+from shoal.core.atomic import parse_json, read_file, write_file
 from shoal.core.errors import BadInput
 from shoal.core.visible import write_csv
 from shoal.core.yaml_text import read_yaml
@@ -146,7 +146,7 @@ def read_results(path: Path) -> Results:
     """What a study has come to so far. Raises BadInput."""
     if not is_study(path):
         raise BadInput(f"{path} holds no study: there is no {FILE} in it")
-    study = read(path / FILE)
+    study = read(path / FILE, read_file)
     outcomes, failures = {}, {}
     for task, arm in product(study.all_tasks, study.arms):
         for key in study.runs(task, arm):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations, groupby, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from shoal.core.atomic import read_named
 from shoal.core.errors import BadField, about, unknown
 from shoal.core.schema import as_given, build, convert
 from shoal.core.yaml_text import read_yaml, write_yaml
@@ -107,9 +108,9 @@ class Trial:
     sequence: RunSequence | None
 
 
-def read(path: Path) -> Study:
-    """Read a study file. Raises BadInput."""
-    text = text_of(path)
+def read(path: Path, read_bytes: Callable[[Path], bytes] = read_named) -> Study:
+    """Read a study file, as one that a user has named. Raises BadInput."""
+    text = text_of(path, read_bytes)
     with blame(path):
         values = read_yaml(text) or {}
         if isinstance(values, dict) and "arms" not in values and "env" in values:
