@@ -28,7 +28,7 @@ from shoal.core.types import Agent
 from shoal.experiment.experiment import Experiment
 from shoal.export import onnx_file
 from shoal.export.onnx_file import write_onnx
-from shoal.export.program import write_npz
+from shoal.export.program import program_of, write_npz
 from shoal.members.acting import by_agent
 from shoal.run.champion import Champion, load_champion
 from shoal.run.loop import train
@@ -136,6 +136,17 @@ def test_actions_are_those_of_the_environment(tmp_path: Path, action: ActionSpac
     champion, file = of_ppo(action), tmp_path / "policy.onnx"
     write_onnx(champion, file)
     same_actions(file, champion)
+
+
+def test_actions_are_held_to_their_range(tmp_path: Path) -> None:
+    """Rounding of a wide range is no difference, and in a narrow one another policy is."""
+    low, high = (-1e5,) * 40 + (-1e30,) * 40 + (1e6,) + (0.0,) * 2, (1e5,) * 40 + (1e30,) * 40 + (np.inf, 1e5, 0.0)
+    assert write_onnx(of_ppo(Continuous(low, high)), tmp_path / "wide.onnx") <= 1e-5
+    champion, file = of_ppo(Continuous((0.0,), (1e-6,))), tmp_path / "narrow.onnx"
+    write_onnx(champion, file)
+    assert champion.spec is not None
+    other = champion_of(ppo(champion.spec, layers=(8,), normalise_observations=False), champion.spec)
+    assert onnx_file.compare(file.read_bytes(), program_of(champion), other) > 0.1
 
 
 def by_hand(champion: Champion, arrays: Any, obs: np.ndarray) -> np.ndarray:

@@ -15,13 +15,14 @@ from shoal.core.atomic import write_file
 from shoal.core.errors import BadInput
 from shoal.core.spec import Continuous, Discrete, Leaf
 from shoal.core.types import PyTree
+from shoal.environments.spaces import to_bounds
 from shoal.export.graph import Graph, Known, Unsupported, Wire, typed
 from shoal.export.operations import translate
 from shoal.export.program import PolicyProgram, about, by_path, program_of
 from shoal.run.champion import Champion
 
 OPSET, IR = 17, 8  # which all runtimes since 2022 read
-TOLERANCE = 1e-5  # of what the file computes, as a share of it where it is above 1
+TOLERANCE = 1e-5  # of what the file computes; see `compare`
 BATCHES, STEPS = (1, 7), 4  # with which it is checked
 
 
@@ -78,10 +79,12 @@ def model_of(program: PolicyProgram, champion: Champion) -> onnx.ModelProto:
 def compare(data: bytes, program: PolicyProgram, champion: Champion) -> float:
     """How far the actions of a file are from those of a champion, on some episodes of random observations.
 
-    The largest difference, as a share where actions are above 1; of choices, the share of those that are not the same.
+    The largest difference, as a share of the largest action within the bounds, or of a larger one where these are open; of
+    choices, the share of those that are not the same.
     """
     assert champion.spec is not None
-    continuous = isinstance(champion.spec.action, Continuous)
+    space = champion.spec.action
+    reach = _reach(space) if isinstance(space, Continuous) else None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     try:
@@ -100,10 +103,17 @@ def compare(data: bytes, program: PolicyProgram, champion: Champion) -> float:
             if found["action"].dtype != action.dtype:
                 return np.inf
             mine, its = found["action"].astype(np.float64), action.astype(np.float64)
-            off.append((np.abs(mine - its) / np.maximum(1, np.abs(its)) if continuous else mine != its).reshape(-1))
+            apart = mine != its if reach is None else np.abs(mine - its) / np.maximum(reach, np.abs(its))
+            off.append(apart.reshape(-1))
     champion.reset()
     every = np.concatenate(off)
-    return float(every.max() if continuous else every.mean())
+    return float(every.mean() if reach is None else every.max())
+
+
+def _reach(space: Continuous) -> np.ndarray:
+    """float64 [A]: how far from 0 the network's numbers from -1 to 1 reach in this space; above 0, as it divides."""
+    ends = [to_bounds(space, np.full(space.shape, end, np.float32)) for end in (-1, 1)]
+    return np.abs(ends).max(axis=0).astype(np.float64).clip(np.finfo(np.float32).tiny)
 
 
 def _observations(champion: Champion, batch: int) -> Iterator[PyTree]:
