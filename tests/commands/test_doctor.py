@@ -7,9 +7,11 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import jax
 import numpy as np
 import pytest
@@ -24,9 +26,12 @@ from shoal.commands import checks, doctor, knobs, rehearsal
 from shoal.commands.findings import Finding
 from shoal.core.evolution import Range, Selection
 from shoal.distributed import directory
-from shoal.experiment.experiment import Checkpoint, Experiment, Fitness
+from shoal.experiment.experiment import Checkpoint, Experiment, Fitness, Levels
 from shoal.experiment.plan import make_plan
 from shoal.methods.explore import Mutate, Perturb
+from shoal.records.console import Display
+from shoal.records.recorder import Start
+from shoal.records.screen import Screen
 
 TINY = {"layers": [4], "rollout": 8, "environments": 2, "minibatches": 1}
 RAW = {"normalise_rewards": False}
@@ -85,7 +90,36 @@ def untouched(key: Any, hyper: Any, space: Any, uid: Any) -> Any:
     return hyper
 
 
+class Scaled(gymnasium.wrappers.NormalizeReward):
+    """One's own kind of it."""
+
+
+def normalising(observations: bool, rewards: bool) -> Any:
+    """CartPole with wrappers that normalise, between others."""
+    env = gymnasium.make("CartPole-v1")
+    env = gymnasium.wrappers.NormalizeObservation(env) if observations else env
+    env = gymnasium.wrappers.ClipReward(env, -1, 1)
+    return Scaled(env) if rewards else env
+
+
 # ------------------------------------------------------------------------------------------ single checks
+
+
+@pytest.mark.parametrize("levels", [None, Levels(train=4, validation=4, test=4)], ids=["", "levels"])
+@pytest.mark.parametrize("observations, rewards", [(False, False), (False, True), (True, True)])
+def test_an_environment_that_normalises_itself(
+    said: Said, observations: bool, rewards: bool, levels: Levels | None
+) -> None:
+    """The doctor says so, and so do the first lines of a run."""
+    options = {"observations": observations, "rewards": rewards}
+    plan = make_plan(replace(BASE, env=f"{__name__}:normalising", env_options=options, levels=levels))
+    told = marked(list(checks.normalising(plan)), "!")
+    console = Screen(file=StringIO(), width=400)
+    Display(console).start(Start(plan, 1, Path("somewhere"), 0))
+    shown = [line for line in console.file.getvalue().splitlines() if "normalise" in line]  # type: ignore[attr-defined]
+    assert shown == [told.replace(": ", " ", 1)] * rewards
+    if rewards:
+        said(told)
 
 
 def test_a_sound_experiment_has_nothing_to_note() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import jax
@@ -54,7 +54,7 @@ class Broken(gymnasium.Env):
 
     def step(self, action: Any) -> Any:
         self.fail("step")
-        return np.zeros(2, np.float32), 0.0, self.np_random.random() < 0.2, False, {}
+        return np.zeros(self.observation_space.shape or 2, np.float32), 0.0, self.np_random.random() < 0.2, False, {}
 
 
 SPACES: dict[str, gymnasium.Space] = {
@@ -102,6 +102,46 @@ class FourValuesAndNumbers(FourValues):
         self.gravity = 9.8
 
 
+class Stepping(Broken):
+    """Gives its values of a step as `changed` says."""
+
+    changed: ClassVar[dict[int, Any]] = {}
+
+    def step(self, action: Any) -> Any:
+        return tuple(self.changed.get(at, value) for at, value in enumerate(super().step(action)))
+
+
+def stepping(**changed: Any) -> dict[str, type[Stepping]]:
+    """Environments by the name of what they give otherwise."""
+    places = {"Obs": 0, "Reward": 1, "Ended": 2, "Info": 4}
+    at = {name: next(place for part, place in places.items() if part in name) for name in changed}
+    return {name: type(name, (Stepping,), {"changed": {at[name]: value}}) for name, value in changed.items()}
+
+
+STEPS = stepping(
+    ArrayAsReward=np.zeros(1),
+    TwoRewards=np.zeros(2),
+    NothingAsReward=None,
+    LongObs=np.zeros(3, np.float32),
+    ObsByKey={"a": np.zeros(2, np.float32)},
+    NobodyEnded=None,
+    NoInfo=None,
+)
+globals().update(STEPS)  # where the command looks for them
+
+
+class WithoutSpace(Broken):
+    """Has no attribute of this name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        del self.observation_space
+
+
+class WithoutActions(Broken):
+    action_space = 2  # type: ignore[assignment]
+
+
 @pytest.fixture
 def gym(monkeypatch: pytest.MonkeyPatch) -> str:
     entry = gymnasium.envs.registration.EnvSpec("Broken-v0", entry_point=Broken, max_episode_steps=20)
@@ -127,10 +167,12 @@ def test_on_the_host(gym: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.parametrize(
-    "older", [ObservationAlone, WithoutSeed, FourValues, FourValuesAndNumbers], ids=lambda kind: kind.__name__
+    "older",
+    [ObservationAlone, WithoutSeed, FourValues, FourValuesAndNumbers, *STEPS.values(), WithoutSpace, WithoutActions],
+    ids=lambda kind: kind.__name__,
 )
 def test_of_older_versions(tmp_path: Path, older: type[Broken], said: Said) -> None:
-    """They are told what gymnasium 1 asks for, and where theirs is."""
+    """They are told what gymnasium 1 asks for, and where theirs is; so are those of no version."""
     outcome = shoal(*flags(tmp_path / "r", "--quiet", env=f"{HERE}:{older.__name__}"))
     assert outcome.code == 2 and list(tmp_path.iterdir()) == []
     said(re.sub(r"line \d+", "line N", outcome.err))

@@ -159,6 +159,12 @@ def fits(topic: str, text: str, need: float, free: float | None) -> Finding:
     return say(topic, f"{text}; {readable(free)} are free")
 
 
+def normalising(plan: Plan) -> Iterator[Finding]:
+    """Whether the environment itself normalises what it gives."""
+    if plan.normalised:
+        yield doubt("normalised", plan.normalised)
+
+
 def survivors(plan: Plan) -> Iterator[Finding]:
     """How the population shrinks, and what that costs where its members could have trained side by side."""
     if plan.shrinks and plan.slowed:

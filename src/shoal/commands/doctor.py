@@ -42,7 +42,15 @@ ROLLOUTS = 4  # of an interval of the dry run
 LARGE = 3.0  # rewards of a step: most are about 1, Pendulum's about 6 (docs/results.md says what that does)
 MOST = 1024  # environment steps of an interval that tries a trainer; more where it needs whole rollouts
 CHECKS = (
-    *(checks.size, checks.beginning, checks.place, checks.devices, checks.observations, checks.storage),
+    *(
+        checks.size,
+        checks.beginning,
+        checks.place,
+        checks.devices,
+        checks.observations,
+        checks.normalising,
+        checks.storage,
+    ),
     *(checks.processes, rehearsal.evolution, checks.survivors, checks.instead),
     *(rehearsal.hyperparameters, knobs.effects),
 )

@@ -22,7 +22,7 @@ from shoal.environments.atari import one_game
 from shoal.environments.host import HostEnvironment, Moved, Pool, Vector, info_at, own, put
 from shoal.environments.objective import Objective
 from shoal.environments.spaces import action_space, dtype_of, is_arrays
-from shoal.environments.tried import check_unpacked, try_out
+from shoal.environments.tried import check_spaces, check_unpacked, try_out
 
 # By extra, the packages that some of gymnasium's environments need; two of the extras are named like these environments.
 NEEDED = {"atari": ["ale_py"], "box2d": ["Box2D"], "mujoco": ["mujoco", "imageio"]}
@@ -84,10 +84,26 @@ def _opened(make: Callable[[], Any], name: str, options: dict[str, Any], vectori
         return lambda n, objective: _Gymnasium(make, n, spec, objective, vectorization, attributes, kind)
 
     def at_levels(first: int, end: int) -> HostEnvironment:
-        return HostEnvironment(spec, copies_of(lambda: _at_levels(make(), first, end)))
+        return HostEnvironment(spec, copies_of(lambda: _at_levels(make(), first, end)), normalising=wrapped)
 
     knobs = {name: float(getattr(env.unwrapped, attribute)) for name, attribute in attributes.items()}
-    return HostEnvironment(spec, copies_of(make), at_levels, knobs=knobs)
+    wrapped = _normalising(env)
+    return HostEnvironment(spec, copies_of(make), at_levels, knobs=knobs, normalising=wrapped)
+
+
+def _normalising(env: Any) -> tuple[str, ...]:
+    """What an environment scales by what it has seen, and by which of its wrappers."""
+    from gymnasium import Wrapper, wrappers
+
+    kinds = {
+        wrappers.NormalizeReward: "rewards, and with them fitness, by",
+        wrappers.NormalizeObservation: "observations by",
+    }
+    found = list[str]()
+    while isinstance(env, Wrapper):
+        found += [f"{what} {type(env).__name__}" for kind, what in kinds.items() if isinstance(env, kind)]
+        env = env.env
+    return tuple(found)
 
 
 def _at_levels(env: Any, first: int, end: int) -> Any:
@@ -128,6 +144,7 @@ def _in_arrays(made: Any) -> Any:
     """The same environment, whose observations are one array, flattened where they are not, or a dictionary of arrays."""
     import gymnasium
 
+    check_spaces(made)
     space = made.observation_space
     if is_arrays(space):
         return made

@@ -40,6 +40,7 @@ class HostEnvironment(NamedTuple):
         uniformly, by the seed of its copy; None: it has no levels
     measured: what evaluations are played in, where that is another one: the same task without what only helps to learn it
     knobs: numbers of it that members may have their own of while they train, by name, with their usual values
+    normalising: what each copy scales by what it has seen so far, and by which wrapper, in words
     drawn: makes one of gymnasium that draws itself, where the environment is the user's and has no id by which to ask
     """
 
@@ -49,6 +50,7 @@ class HostEnvironment(NamedTuple):
     measured: HostEnvironment | None = None
     knobs: Mapping[str, float] = MappingProxyType({})
     drawn: Callable[[], Any] | None = None
+    normalising: tuple[str, ...] = ()
 
 
 class Moved(NamedTuple):

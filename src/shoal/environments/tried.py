@@ -8,12 +8,15 @@ import inspect
 import math
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from shoal.core.errors import BadField
+import numpy as np
+
+from shoal.core.errors import BadField, BadInput
 from shoal.core.knobs import numbers_of
+from shoal.core.spec import each
 from shoal.core.user_code import blamed
 from shoal.environments.spaces import is_arrays
 
@@ -46,13 +49,28 @@ def try_out(make: Callable[[], Any], what: str) -> tuple[Any, Any, dict[str, str
             tried = {x: math.nextafter(value, math.inf) for x, value in usual.items()}
             _set(inner, tried)
             first = _begin(env) if is_arrays(env.observation_space) else None
-            if attributes and first is not None:
+            sound = first is not None and _shape(first) == each(lambda box: box.shape, env.observation_space)
+            if sound and attributes:
                 with trying("failed at step"):
-                    _play(env)
+                    _play(env, TRIED)
                 env.reset()
+            elif sound:
+                with _told_by_the_run():
+                    _play(env, 1)
             kept = {name: x for name, x in attributes.items() if getattr(inner, x, None) == tried[x]}
             _set(inner, {x: usual[x] for x in kept.values()})
     return env, first, kept
+
+
+@contextlib.contextmanager
+def _told_by_the_run() -> Iterator[None]:
+    """Errors of a step are left to the run, which says how to go on, as far as it came; what a step gives is not."""
+    try:
+        yield
+    except BadInput:
+        raise
+    except Exception:
+        return
 
 
 def _set(env: Any, numbers: Mapping[str, float]) -> None:
@@ -72,20 +90,58 @@ def _begin(env: Any) -> Any:
     return begun[0]
 
 
-def _play(env: Any) -> None:
+def check_spaces(env: Any) -> None:
+    """Raise BadInput where an environment does not say what it takes and gives."""
+    import gymnasium
+
+    for name in ("observation_space", "action_space"):
+        given = getattr(env, name, None)
+        if not isinstance(given, gymnasium.Space):
+            kind, has = type(env.unwrapped).__name__, f"no {name}" if given is None else f"{given!r} as its {name}"
+            raise BadField("env", f"{kind} has {has}", "gymnasium 1 asks for one of gymnasium.spaces")
+
+
+def _play(env: Any, steps: int) -> None:
     """A few random steps, always the same ones. Raises BadInput where `step` is not as gymnasium 1 has it."""
     kind = type(env.unwrapped)
     env.action_space.seed(0)
-    for _ in range(TRIED):
+    for _ in range(steps):
         try:
             made = env.step(env.action_space.sample())
         except ValueError as error:
             check_unpacked(kind, error)
             raise
-        if not isinstance(made, tuple) or len(made) != 5:
-            raise _older(kind, "step", f"gives {len(made) if isinstance(made, tuple) else 'no five'} values", FIVE)
+        _check_step(kind, env.observation_space, made)
         if made[2] or made[3]:
             return
+
+
+def _check_step(kind: type, space: Any, made: Any) -> None:
+    """Raise BadInput where a step gives something else than gymnasium 1 asks for."""
+    if not isinstance(made, (tuple, list)) or len(made) != 5:
+        raise _older(kind, "step", f"gives {len(made) if isinstance(made, (tuple, list)) else 'no five'} values", FIVE)
+    obs, reward, terminated, truncated, info = made
+    said = each(lambda box: box.shape, space)
+    if (given := _shape(obs)) != said:
+        asked = f"an observation of its observation_space, of shape {said}"
+        raise _older(kind, "step", f"gives an observation of shape {given}", asked)
+    if np.ndim(reward) or np.asarray(reward).dtype.kind not in "biuf":
+        raise _older(kind, "step", f"gives {_told(reward)} as the reward", "one number")
+    for name, flag in (("terminated", terminated), ("truncated", truncated)):
+        if np.size(flag) != 1 or np.asarray(flag).dtype.kind not in "biuf":
+            raise _older(kind, "step", f"gives {_told(flag)} as {name}", "True or False")
+    if not isinstance(info, Mapping):
+        raise _older(kind, "step", f"gives {_told(info)} as the info", "a dictionary")
+
+
+def _shape(obs: Any) -> Any:
+    """That of an observation, by key where it is a dictionary."""
+    return each(np.shape, obs)
+
+
+def _told(given: Any) -> str:
+    """Something that should be something else, in a few words."""
+    return f"an array of shape {np.shape(given)}" if np.ndim(given) else f"{given!r}"
 
 
 def check_unpacked(kind: type, error: ValueError) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from shoal.core.errors import BadField
 from shoal.core.evolution import PureEvolver, Range
 from shoal.core.knobs import split, usual
+from shoal.environments.host import HostEnvironment
 from shoal.environments.measurement import Measurement
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.hyperparameters import check_knobs, with_numbers
@@ -90,6 +91,19 @@ class Plan(NamedTuple):
         """How much longer that takes, and what to do, where it is much; else nothing."""
         times, instead = self.lengthening, "with first_values: half all members train to the end"
         return f"{times:.3g} times as long as with all of them side by side; {instead}" if times > LONG else ""
+
+    @property
+    def normalised(self) -> str:
+        """How the environment itself normalises what it gives, what comes of that, and what to do; else nothing."""
+        kind = self.kind.compiled
+        environment = kind.environment if kind else None
+        if not (isinstance(environment, HostEnvironment) and environment.normalising):
+            return ""
+        return (
+            f"{', '.join(environment.normalising)} of the environment: each of its copies has statistics of its own, "
+            "which are neither saved nor copied to children. Leave that to the agent: ppo has config.normalise_rewards "
+            "and config.normalise_observations"
+        )
 
     def nearest(self, hyper: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Of hyperparameters [N] those that are tuned here, each value as near as its range allows."""

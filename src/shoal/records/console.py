@@ -76,6 +76,8 @@ class Display(Recorder):
             self._say(f"{plan.shrinks}; the steps of those that end go to the others", "dim")
             if plan.slowed:
                 self._say(f"that takes {plan.slowed}", "dim")
+        if plan.normalised:
+            self._say(f"normalised {plan.normalised}", "dim")
         if e.levels is not None:
             other = "train" if e.fitness.levels == "validation" else "validation"
             self._columns[other] = partial(_on_levels, other)
