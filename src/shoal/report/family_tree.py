@@ -42,7 +42,8 @@ def tree(run_data: RunData) -> str:
     if crowded:
         reading = (
             "Time runs to the right. So many members copied one another that only the lines which lead to the last "
-            "generation are drawn, close kin side by side: every fork is a copy that lasted, every end one member. "
+            "generation are drawn, and the champion’s, close kin side by side: every fork is a copy that lasted, every end "
+            "one member. "
         )
     reading += "Colour tells the founder from whom the weights descend; the boldest line is the champion’s lineage."
     keys = [("lead-line", "the champion’s lineage")]
@@ -152,9 +153,14 @@ def _by_member(run_data: RunData) -> np.ndarray:
 
 
 def _by_kinship(run_data: RunData) -> np.ndarray:
-    """[G, N] The members of the last generation so that kin are neighbours, their ancestors in the middle of them."""
-    table = run_data.table
+    """[G, N] The members of the last generation, and the champion where its line has died out, so that kin are neighbours;
+    their ancestors in the middle of them."""
+    table, (rows, columns) = run_data.table, run_data.run.trace
     ancestors = table.descent(len(table.generations) - 1)[:, table.present[-1]]
+    if len(rows) and columns[-1] not in ancestors[rows[-1]]:
+        champion = np.full(len(ancestors), -1)
+        champion[rows] = columns
+        ancestors = np.c_[ancestors, champion]
     count = ancestors.shape[1]
     places = np.empty(count)
     places[np.lexsort(ancestors[::-1])] = 1 - (np.arange(count) + 0.5) / count
