@@ -12,7 +12,8 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from support.runs import flags, rows, shoal, tiny
+from support.messages import Said
+from support.runs import Signals, flags, rows, shoal, tiny
 
 from shoal import __version__
 from shoal.report.page import write_report
@@ -63,6 +64,33 @@ def test_a_run_says_by_what_it_was_made(tmp_path: Path, repository: Path, monkey
     page = (run / "report.html").read_text()
     for told in (line["commit"], versions["jax"], socket.gethostname(), line["date"]):
         assert told in page
+
+
+def test_workers_with_other_versions_are_named(tmp_path: Path, said: Said) -> None:
+    """At the start of a worker that finds them there, once; and in its records."""
+
+    def worker(name: str, generations: int = 1) -> tuple[list[str], dict[str, object]]:
+        exchange = {"name": "directory", "workspace": str(tmp_path), "worker": name}
+        heard = Signals(9, "never")
+        run = train(tiny(exchange=exchange, generations=generations), [heard]).run_dir
+        return heard.notes, rows(run / "provenance.jsonl")[-1]
+
+    assert worker("a")[0] == worker("b")[0] == []
+    for name, shoal_there in (("a", "0.1.7"), ("b", "0.1.7"), ("c", "0.1.9")):
+        if name == "c":
+            worker(name)
+        run = tmp_path / "workers" / name
+        forge(run, versions=rows(run / "provenance.jsonl")[0]["versions"] | {"shoal": shoal_there})
+    (tmp_path / "workers" / "d").mkdir()
+    (tmp_path / "workers" / "d" / "provenance.jsonl").write_text('{"generation": 0, "versions": [1]}\n')
+    (tmp_path / "workers" / "file").touch()
+    (tmp_path / "workers" / "f" / "provenance.jsonl").mkdir(parents=True)
+    (note,), line = worker("e")
+    said(note)
+    assert note.endswith(str(line["other_versions"]))
+    note, line = worker("e", generations=2)[0][-1], rows(tmp_path / "workers/e/provenance.jsonl")[-1]
+    assert "worker a, b" in note and line["generation"] == 1 and "worker c" in line["other_versions"]
+    assert "worker a, b: shoal 0.1.7" in write_report(tmp_path).read_text()
 
 
 def test_a_changed_tree_is_not_clean(tmp_path: Path, repository: Path) -> None:

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Collection
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from itertools import pairwise
@@ -19,14 +20,16 @@ from typing import Any
 import jax
 
 from shoal.core.cores import usable_cores
-from shoal.core.errors import shortened
+from shoal.core.errors import BadInput, shortened
 from shoal.environments.registry import packages
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.plan import Plan
 from shoal.experiment.trust import PLACES, code_at
+from shoal.records.jsonl import last_line
 
 FILE = "provenance.jsonl"
 PACKAGES = ("shoal", "jax", "jaxlib", "flax", "optax", "numpy")
+OF_STATES = PACKAGES[:3]  # on which it depends what the states of members are
 WORDS = r"(?:key|token|secret|passw\w*|credential)\w*"
 SECRET = re.compile(rf"(?i)({WORDS}[\"']?\s*[=:]\s*).+|(//)[^/@\s]+(?=@)|\b[0-9a-f]{{40,}}\b|\bwandb_v\d\w+")
 ASKS = re.compile(rf"(?i)--?[\w-]*{WORDS}")  # a flag that a secret follows
@@ -57,6 +60,20 @@ def changes(before: dict[str, Any], now: dict[str, Any]) -> str:
         if name in earlier and earlier[name] != value:
             told.append(f"{name} {earlier[name]} → {value}")
     return shortened(", ".join(told))
+
+
+def unlike(worker: Path, versions: dict[str, str]) -> str:
+    """Other workers beside this one that have other versions of Shoal or JAX, in words: each reads the states of all."""
+    found: dict[str, list[str]] = {}
+    for folder in sorted(worker.parent.iterdir()):
+        there = None
+        with suppress(OSError, BadInput):  # it cannot be read, or is no file
+            there = last_line(folder / FILE).get("versions")
+        known = there if isinstance(there, dict) and folder.name != worker.name else {}
+        pairs = {name: (known[name], versions.get(name)) for name in OF_STATES if name in known}
+        if other := ", ".join(f"{name} {x} (here {here})" for name, (x, here) in pairs.items() if x != here):
+            found.setdefault(other, []).append(folder.name)
+    return shortened("; ".join(f"worker {', '.join(names)}: {other}" for other, names in found.items()))
 
 
 def command(arguments: list[str]) -> str:

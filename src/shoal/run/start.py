@@ -34,7 +34,7 @@ from shoal.run.control import Control
 from shoal.run.lock import Lock
 from shoal.run.memory import check_memory
 from shoal.run.origin import Origin, read_origin
-from shoal.run.provenance import FILE, changes, provenance
+from shoal.run.provenance import FILE, changes, provenance, unlike
 from shoal.run.rundir import RunDirectory, read_totals
 
 FREE = {
@@ -206,7 +206,7 @@ def done_already(c: Context) -> dict[str, Any]:
     told: dict[str, Any] = {}
     if c.leading and (result := c.files.result()).get("status") == "done":
         asked = {name.partition(".")[0] for name in differences(c.experiment, of_run(c.files.path))}
-        told = {} if asked - FREE else result
+        told = result if asked <= FREE else {}
     return json.loads(c.processes.exchange.broadcast(json.dumps(told)))
 
 
@@ -240,7 +240,11 @@ def restore(c: Context) -> State:
 
 
 def _tell(c: Context, origin: Origin | None, made_by: dict[str, Any]) -> None:
-    """Write by what the run is made from here on, and what its members begin with, if they begin with something."""
+    """Write by what the run is made from here on, and what its members begin with. Say which workers have other versions."""
+    worker = c.processes.run_dir
+    if worker is not None and (others := unlike(worker, made_by["versions"])):
+        c.control.note(f"this workspace has workers with other versions, by which results may differ: {others}")
+        made_by |= {"other_versions": others}
     c.files.provenance.write([made_by])
     c.files.provenance.sync()
     if origin is not None:
