@@ -251,3 +251,12 @@ def test_numbers_of_steps_that_cannot_be(tmp_path: Path, steps: Any) -> None:
     loaded = load_run(run)
     assert loaded.lineage["steps"].isna().all() and loaded.metrics["steps"].isna().all()
     write_report(run)
+
+
+def test_lines_that_would_make_too_large_a_table_are_refused(tmp_path: Path) -> None:
+    """Each of a member and a generation of its own: a megabyte of them would take all memory."""
+    run = write_run(tmp_path / "run", population=2, generations=2)
+    lines = (json.dumps({"generation": i, "uid": i}) + "\n" for i in range(12_000))
+    (run / "lineage.jsonl").write_text("".join(lines))
+    with pytest.raises(BadInput, match="tells of 12,000 generations of 12,000 members, too many for a table"):
+        read_run(run)

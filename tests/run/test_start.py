@@ -277,6 +277,10 @@ FORGED = {
         lambda arrays: {n: x[:2] if n in learned(arrays) else x for n, x in arrays.items()},
     ),
     "weights that are numbers": ("shard-0000", lambda arrays: arrays | {f"{LEARNED}x": np.array(1.0)}),
+    "values that are no numbers": (
+        "shard-0000",
+        lambda arrays: arrays | {f"{HYPER}discount": np.full_like(arrays[f"{HYPER}discount"], np.nan)},
+    ),
     "no values": ("shard-0000", lambda arrays: {n: x for n, x in arrays.items() if not n.startswith(HYPER)}),
 }
 

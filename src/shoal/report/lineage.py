@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from shoal.core.errors import BadInput
+
 
 @dataclass(frozen=True)
 class Lineage:
@@ -124,16 +126,20 @@ def inner(entry: object, *names: str) -> dict[str, Any]:
     return entry if isinstance(entry, dict) else {}
 
 
+LARGEST = 2**27  # cells of a table
 MEASURED = {"fitness": number, "returns_std": number, "episodes": count, "steps": count}  # and how each is read
 
 
 def tabulate(entries: list[dict[str, Any]]) -> Lineage:
-    """The lines of `lineage.jsonl` as tables. Of two lines on the same member and generation the later one holds."""
+    """The lines of `lineage.jsonl` as tables. Of two lines on the same member and generation the later one holds.
+    Raises BadInput where they are too large."""
     entries = [e for e in entries if _whole(e.get("generation")) and _whole(e.get("uid"))]
     (generations, rows), (uids, columns) = (
         np.unique(np.array([e[name] for e in entries], np.int64), return_inverse=True) for name in ("generation", "uid")
     )
     shape = (len(generations), len(uids))
+    if math.prod(shape) > LARGEST:  # a few lines may tell of a generation and a member each that no other line tells of
+        raise BadInput(f"lineage.jsonl tells of {shape[0]:,} generations of {shape[1]:,} members, too many for a table")
 
     def empty() -> np.ndarray:
         return np.full(shape, np.nan)

@@ -34,6 +34,8 @@ def read_members(run: Path) -> Saved:
     learned = [of_one for arrays in shards.values() for of_one in _learned(arrays)]
     if not hyper or not learned:
         raise Damaged(f"{run}: what its members have learned is not saved: they are drawn anew")
+    if odd := [name for name, x in hyper.items() if not np.isfinite(x).all()]:
+        raise Damaged(f"{run}: its checkpoint does not hold a finite {odd[0]} of every member")
     if {len(fitness), len(learned)} != {len(x) for x in hyper.values()}:
         raise Damaged(f"{run}: its checkpoint does not say of as many members what they are and what they have learned")
     start = int(first.removeprefix(SHARD)) * len(fitness) // len(shards)
