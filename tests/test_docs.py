@@ -328,6 +328,29 @@ def test_hyperparameters_are_described_as_they_are_declared(agent: str, name: st
         assert Range(float(low), float(high), scale, "integer" in rest) == number.tuned  # type: ignore[arg-type]
 
 
+FROM_SB3 = TEXTS["docs/from_sb3.md"].split("\n## ")[1:]
+
+
+@pytest.mark.parametrize("section", FROM_SB3, ids=lambda section: section.partition("\n")[0])
+def test_what_sb3_calls_otherwise_exists_here(section: str) -> None:
+    """Each word beside one of Stable-Baselines3, of every agent that the section is about."""
+    words = [
+        word
+        for cell in re.findall(r"^\|[^|]*\|([^|]*)\|", section, re.MULTILINE)
+        for word in re.findall("`(.*?)`", cell)
+    ]
+    here = {"experiment": {f.name for f in fields(Experiment)} | {f"fitness.{f.name}" for f in fields(Fitness)}}
+    for agent in DESCRIBED:
+        module = module_of(agent)
+        here[agent] = {f"hyper.{name}" for name in module.Hyper._fields}
+        here[agent] |= {f"config.{f.name}" for f in fields(module.Config)}
+    title = section.partition("\n")[0]
+    about = [agent for agent in DESCRIBED if agent.upper() in title] or ["ppo"]
+    assert words
+    for agent in about:
+        assert set(words) <= here[agent] | here["experiment"], agent
+
+
 OPTIONS = [(name, *row) for known in (SELECTORS, EXPLORERS) for name, kind in known.items() for row in rows_of(kind)]
 
 

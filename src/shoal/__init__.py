@@ -7,7 +7,7 @@ TYPE_CHECKING = False  # that of typing, whose import the command need not wait 
 if TYPE_CHECKING:
     from shoal.commands.evaluate import evaluate
     from shoal.core.errors import BadInput
-    from shoal.core.evolution import Cards, Number, Range, Selection
+    from shoal.core.evolution import Cards, Number, Range, Selection, end_factor
     from shoal.core.spec import Continuous, Discrete, MultiDiscrete, Spec
     from shoal.core.types import Agent, Member
     from shoal.environments.device import DeviceEnvironment
@@ -41,6 +41,7 @@ __all__ = [
     "Result",
     "Selection",
     "Spec",
+    "end_factor",
     "evaluate",
     "load_champion",
     "load_run",
@@ -69,6 +70,7 @@ _HOMES = {
     "Result": "shoal.run.loop",
     "Selection": "shoal.core.evolution",
     "Spec": "shoal.core.spec",
+    "end_factor": "shoal.core.evolution",
     "evaluate": "shoal.commands.evaluate",
     "load_champion": "shoal.run.champion",
     "load_run": "shoal.report.load_run",

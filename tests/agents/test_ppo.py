@@ -213,3 +213,15 @@ def test_the_deviation_of_actions_has_bounds_and_comes_back_from_them():
             member, metrics = agent.update(member, values, now, key)
         log_std = float(metrics["policy/entropy"]) / 2 - 0.5 * np.log(2 * np.pi * np.e)
         assert low < log_std < high
+
+
+@pytest.mark.parametrize("log_std", [0.0, -2.0])
+def test_actions_deviate_at_first_as_told(log_std):
+    """By the mean of squares around the policy's mean, before any update."""
+    agent = ppo(Spec((2,), "float32", SPACES["continuous"]), layers=(), environments=B, rollout=T, log_std_init=log_std)
+    learned, obs = begin(agent).learned, np.zeros((4096, 2), np.float32)
+    action, _, extras = agent.act(learned, agent.hyper, obs, (), jax.random.key(0))
+    around = np.asarray(action) - agent.greedy(learned, obs, ())[0]
+    np.testing.assert_allclose(np.log(around.std()), log_std, atol=0.05)
+    density = -0.5 * np.square(around / np.exp(log_std)) - log_std - 0.5 * np.log(2 * np.pi)
+    np.testing.assert_allclose(extras.log_prob, density.sum(-1), rtol=1e-4, atol=1e-4)

@@ -21,6 +21,7 @@ from shoal.core.spec import Continuous
 from shoal.core.types import Population, Rollout
 from shoal.environments.spaces import to_bounds
 from shoal.rl.independent import independent
+from shoal.rl.schedules import scheduled
 
 N = 3
 OTHERS = np.array([0, 2])  # all but member 1, the one that tests touch
@@ -94,7 +95,9 @@ class Case:
         if self.learner.value is not None:
             needed = world.truncated.at[:, -1].set(True)
             rollout = rollout._replace(next_obs=(), next_value=jnp.where(needed, self._values(population, world), 0.0))
-        return *self.learner.update(population, rollout, keys), rollout
+        now = population._replace(hyper=scheduled(population.hyper, jnp.float32(0.5)))
+        after, metrics = self.learner.update(now, rollout, keys)
+        return after._replace(hyper=population.hyper), metrics, rollout
 
     def _values(self, population: Population, world: World) -> jax.Array:
         """The values of the next observations [N, T, B]."""

@@ -104,7 +104,8 @@ class Case:
         shard.population = touch(shard.population)
         crew, evolution, shared = Synchronous(Local(), self.parts.kind, shard), self.evolution, None
         for generation in range(generations):
-            metrics = shard.train(generation, self.parts.iterations, self.parts.iterations)
+            progress = self.parts.plan.progress_before(generation, 0)
+            metrics = shard.train(generation, self.parts.iterations, self.parts.iterations, progress)
             shard.evaluate(generation)
             shared = crew.share(metrics, False)
             if decide:

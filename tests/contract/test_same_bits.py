@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from support.runs import CONFIG, build_run, flags, same_run, tiny
 
-from shoal.core.types import Learner
+from shoal.core.types import START, Learner
 from shoal.members.living import LivingShard
 from shoal.members.rollouts.device import DeviceRollouts
 
@@ -44,7 +44,7 @@ def test_nothing_is_left_to_lapack(kind: str) -> None:
         rollouts = parts.shard.rollouts
         assert isinstance(rollouts, DeviceRollouts)
         world = jax.eval_shape(rollouts._reset, uid, {}, key)
-        programs.append(jax.jit(rollouts._iterate).lower(population, world, uid, key, jnp.int32(0)))
+        programs.append(jax.jit(rollouts._iterate).lower(population, world, uid, key, START, jnp.int32(0)))
     else:
         programs.append(jax.jit(learner.recombine).lower(population, uid, jnp.zeros(4), key))
         programs.append(jax.jit(learner.improve).lower(population, key))

@@ -558,6 +558,13 @@ def test_missing_extra(monkeypatch: pytest.MonkeyPatch, said: Said) -> None:
         {"hyper": {"gamma": 0.9}},
         {"config": {"n_steps": 64}},
         {"lrate": 0.1},
+        {"config": {"use_sde": True}},
+        {"agent": "td3", "config": {"noise_type": "ornstein-uhlenbeck"}},
+        {"config": {"target_kl": 0.01}},
+        {"n_timesteps": 1e6},
+        {"hyper": {"learning_rate": "lin_2.5e-4"}},
+        {"hyper": {"learning_rate_end_factor": 2}},
+        {"config": {"log_std_init": -11}},
     ],
     ids=shown,
 )

@@ -31,6 +31,7 @@ from shoal.core.types import Population, Rollout, SearchLearner
 from shoal.methods import shared_critic
 from shoal.methods.cem_rl import CemRl
 from shoal.rl import replay_memory as ring
+from shoal.rl.schedules import scheduled
 
 
 def test_joint_update_against_the_reference():
@@ -122,6 +123,7 @@ def test_every_hyperparameter_of_cem_rl_takes_effect(name):
 
     def after(**values: float) -> Any:
         now = watched(made, begin(made, **{"policy_delay": 1.0} | values))
+        now = now._replace(hyper=scheduled(now.hyper, jnp.float32(0.5)))
         for i in range(2):
             now, _ = made.improve(now, jax.random.key(i))
         return now.members, now.shared.critic

@@ -24,7 +24,7 @@ import optax
 
 from shoal.core import tree
 from shoal.core.errors import BadField
-from shoal.core.evolution import Number, Range
+from shoal.core.evolution import Number, Range, end_factor
 from shoal.core.schema import build
 from shoal.core.spec import Discrete
 from shoal.core.types import Agent, Member
@@ -61,6 +61,7 @@ class Hyper(NamedTuple):
     """The numbers of DQN; each of them may differ per member and change between generations."""
 
     learning_rate: Annotated[Any, Number("of Adam", Range(1e-5, 1e-2, "log"), least=0)] = 3e-4
+    learning_rate_end_factor: Annotated[Any, end_factor("learning_rate")] = 1.0
     discount: Annotated[Any, Number("weight of the future, gamma", Range(0.9, 0.999, "one_minus_log"), 0, 1)] = 0.99
     tau: Annotated[
         Any,

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from shoal.core.errors import BadField
-from shoal.core.evolution import Number, Range
+from shoal.core.evolution import Number, Range, end_factor
 from shoal.core.schema import build
 from shoal.core.types import Agent, Member
 from shoal.rl import off_policy
@@ -52,6 +52,9 @@ class Hyper(NamedTuple):
     policy_learning_rate: Annotated[Any, Number("of Adam", Range(3e-5, 3e-3, "log"), least=0)] = 3e-4
     critic_learning_rate: Annotated[Any, Number("of Adam", Range(3e-5, 3e-3, "log"), least=0)] = 3e-4
     temperature_learning_rate: Annotated[Any, Number("of Adam", Range(3e-5, 3e-3, "log"), least=0)] = 3e-4
+    learning_rate_end_factor: Annotated[
+        Any, end_factor("policy_learning_rate", "critic_learning_rate", "temperature_learning_rate")
+    ] = 1.0
     discount: Annotated[Any, Number("weight of the future, gamma", Range(0.9, 0.999, "one_minus_log"), 0, 1)] = 0.99
     tau: Annotated[Any, Number("share by which the target critics follow at each update", least=0, most=1)] = 0.005
     target_entropy_scale: Annotated[

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from shoal.core.evolution import Number, Range
+from shoal.core.evolution import Number, Range, end_factor
 from shoal.core.schema import build
 from shoal.core.types import Agent, Member
 from shoal.rl import off_policy
@@ -42,6 +42,7 @@ class Hyper(NamedTuple):
 
     policy_learning_rate: Annotated[Any, Number("of Adam", Range(3e-5, 3e-3, "log"), least=0)] = 1e-3
     critic_learning_rate: Annotated[Any, Number("of Adam", Range(3e-5, 3e-3, "log"), least=0)] = 1e-3
+    learning_rate_end_factor: Annotated[Any, end_factor("policy_learning_rate", "critic_learning_rate")] = 1.0
     discount: Annotated[Any, Number("weight of the future, gamma", Range(0.9, 0.999, "one_minus_log"), 0, 1)] = 0.99
     tau: Annotated[Any, Number("share by which targets follow at each update of the policy", least=0, most=1)] = 0.005
     exploration_noise: Annotated[Any, Number("deviation, where actions lie in [-1, 1]", Range(0.01, 1.0), least=0)] = (

@@ -19,22 +19,49 @@ CALLED_HERE = {
     **dict.fromkeys(("gamma", "discount_factor"), ("discount",)),
     **dict.fromkeys(("lambda", "lam", "tau_gae"), ("gae_lambda",)),
     **dict.fromkeys(("clip", "clip_coef", "clip_eps", "e_clip"), ("clip_range",)),
-    **dict.fromkeys(("ent_coef", "entropy_coef", "entropy_coeff"), ("entropy_coefficient",)),
+    **dict.fromkeys(("anneal_lr", "lr_schedule", "lr_decay"), ("learning_rate_end_factor",)),
+    **dict.fromkeys(("clip_range_vf", "clip_vloss"), ("clip_values",)),
+    **dict.fromkeys(("ent_coef", "entropy_coef", "entropy_coeff"), ("entropy_coefficient", "initial_temperature")),
+    "target_entropy": ("target_entropy_scale",),
     **dict.fromkeys(("vf_coef", "value_coef", "critic_coef"), ("value_coefficient",)),
     **dict.fromkeys(("max_grad_norm", "grad_norm"), ("max_gradient_norm",)),
     **dict.fromkeys(("n_epochs", "num_epochs", "update_epochs", "mini_epochs"), ("epochs",)),
     **dict.fromkeys(("n_envs", "num_envs", "num_actors"), ("environments",)),
-    **dict.fromkeys(("n_steps", "num_steps", "horizon", "horizon_length"), ("rollout",)),
+    **dict.fromkeys(("n_steps", "num_steps", "horizon", "horizon_length", "train_freq"), ("rollout",)),
+    **dict.fromkeys(("gradient_steps", "utd_ratio"), ("update_ratio", "updates_per_step")),
+    "exploration_fraction": ("epsilon_updates",),
+    "exploration_final_eps": ("epsilon",),
+    "target_update_interval": ("target_period",),
+    "noise_std": ("exploration_noise",),
+    "target_policy_noise": ("target_noise",),
+    "target_noise_clip": ("noise_clip",),
+    **dict.fromkeys(("normalize", "norm_obs"), ("normalise_observations", "normalise_rewards")),
+    "norm_reward": ("normalise_rewards",),
+    "policy_kwargs": ("layers", "activation", "log_std_init", "shared"),
+    "lstm_hidden_size": ("recurrent",),
     **dict.fromkeys(("n_minibatches", "num_minibatches"), ("minibatches",)),
     **dict.fromkeys(("batch_size", "minibatch_size"), ("batch", "minibatches")),
     **dict.fromkeys(("buffer_size", "memory_size", "replay_size"), ("capacity",)),
     **dict.fromkeys(("learning_starts", "start_steps"), ("warm_up",)),
     **dict.fromkeys(("net_arch", "hidden_sizes", "hidden_layers", "units"), ("layers",)),
-    **dict.fromkeys(("total_timesteps", "total_steps", "max_steps", "timesteps"), ("budget",)),
+    **dict.fromkeys(("total_timesteps", "n_timesteps", "total_steps", "max_steps", "timesteps"), ("budget",)),
     **dict.fromkeys(("pop_size", "population_size", "num_policies"), ("population",)),
     **dict.fromkeys(("env_id", "env_name", "environment", "task"), ("env",)),
     **dict.fromkeys(("algo", "algorithm"), ("agent",)),
 }
+# What other libraries have and Shoal's own agents lack, and what to take instead.
+NOT_HERE = {
+    **dict.fromkeys(
+        ("use_sde", "sde_sample_freq", "use_sde_at_warmup"),
+        "Shoal's agents have no state-dependent exploration (gSDE): take agent sb3:PPO or sb3:SAC, which have it",
+    ),
+    **dict.fromkeys(
+        ("noise_type", "action_noise", "ou_noise"),
+        "td3 explores with Gaussian noise, hyper.exploration_noise: for Ornstein-Uhlenbeck noise take agent sb3:TD3",
+    ),
+    "target_kl": "Shoal's ppo makes all its epochs, however far the policy has moved: take agent sb3:PPO to stop them early",
+}
+SCHEDULED = ("learning_rate", "clip_range")  # which RL Zoo lets fall to 0 as lin_VALUE
 
 
 class BadInput(Exception):
@@ -113,7 +140,10 @@ def no_run(path: Path) -> BadInput:
 def unknown(field: str, name: str, known: Iterable[str]) -> BadField:
     """A name that does not exist in a field: what it is called here, which ones are near, or which there are."""
     known = sorted(known)
-    near = called_here(name, known) or nearest(name, known)
+    near = called_here(name, known)
+    if not near and name.lower() in NOT_HERE:
+        return BadField(field, "does not exist", NOT_HERE[name.lower()], name=name)
+    near = near or nearest(name, known)
     there = f"choose from {', '.join(known)}" if known else "there are none"
     return BadField(field, "does not exist", f"did you mean {' or '.join(near)}?" if near else there, name=name)
 
@@ -137,6 +167,14 @@ def check_names(field: str, names: Iterable[str], known: Iterable[str]) -> None:
 def called_here(name: str, known: Iterable[str]) -> list[str]:
     """The known names that other libraries call so, or that are so called."""
     return [here for here in (name, *CALLED_HERE.get(name.lower(), ())) if here in known]
+
+
+def schedule_here(field: str, value: object) -> str:
+    """How a linear schedule of RL Zoo, such as lin_2.5e-4, is written here; nothing for other values."""
+    for name in SCHEDULED:
+        if field.endswith(name) and isinstance(value, str) and value.startswith("lin_"):
+            return f"for a linear decay to 0 write {value.removeprefix('lin_')}, and {name}_end_factor: 0 beside it"
+    return ""
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:

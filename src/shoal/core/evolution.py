@@ -58,12 +58,20 @@ class Number(NamedTuple):
     meaning: what it is, in a few words
     tuned: the range that PBT tunes by default; without one it stays as it is, unless an experiment's `space` names it
     least, most: the limits beyond which it cannot be
+    schedules: the hyperparameters that fall linearly to this share of theirs by the end of the run
     """
 
     meaning: str
     tuned: Range | None = None
     least: float = -math.inf
     most: float = math.inf
+    schedules: tuple[str, ...] = ()
+
+
+def end_factor(*of: str) -> Number:
+    """A hyperparameter that is a linear schedule of others: the share to which they fall."""
+    meaning = f"linear decay of {' and '.join(of)} to this share by the end of the run; 1: none"
+    return Number(meaning, least=0, most=1, schedules=of)
 
 
 def declared(hyper: type) -> dict[str, Number]:

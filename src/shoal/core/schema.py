@@ -15,7 +15,7 @@ from operator import index
 from os import PathLike, fspath
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from shoal.core.errors import BadField, unknown
+from shoal.core.errors import BadField, schedule_here, unknown
 
 WORDS = {
     int: "a whole number",
@@ -95,7 +95,7 @@ def convert(hint: Any, value: Any, place: str) -> Any:
         if base is int and (isinstance(value, int) or value.is_integer()):
             return int(value)
     if not isinstance(value, base) or (base is int and isinstance(value, bool)):
-        raise BadField(place, f"must be {WORDS.get(base, 'a list')}", value=f"{value!r}")
+        raise BadField(place, f"must be {WORDS.get(base, 'a list')}", schedule_here(place, value), value=f"{value!r}")
     return value
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from shoal.core.evolution import Range, declared
 
 Array = Any  # of JAX where it is on the device, of NumPy where it is not
@@ -40,6 +42,17 @@ class Rollout(NamedTuple):
     extras: PyTree  # what `act` returned for `update`, such as log-probabilities
     next_value: Array = ()  # its value for such an agent, where an episode is truncated or goes on after the rollout; else 0
     carry: PyTree = ()  # what the agent remembered before the first step
+
+
+class RunProgress(NamedTuple):
+    """How far a run is before an interval, what each of its iterations adds, and all that is planned; in one unit."""
+
+    made: Array  # float32, as the others
+    each: Array
+    planned: Array
+
+
+START = RunProgress(np.float32(0), np.float32(0), np.float32(1))  # a run that is at its start and stays there
 
 
 # --------------------------------------------------------------------------------------------- agents

@@ -11,6 +11,7 @@ import numpy as np
 from shoal.core.errors import BadField
 from shoal.core.evolution import PureEvolver, Range
 from shoal.core.knobs import split, usual
+from shoal.core.types import RunProgress
 from shoal.environments.host import HostEnvironment
 from shoal.environments.measurement import Measurement
 from shoal.experiment.experiment import Experiment
@@ -37,6 +38,7 @@ class Plan(NamedTuple):
 
     space: what is tuned
     sizes: int64 [G], how many members train in each generation
+    ends: float64 [G], the iterations that a member which lives on has made after each generation
     iterations: parts that make an interval of the whole population
     steps: those of a member in it; 0 where whole episodes make one
     """
@@ -49,6 +51,7 @@ class Plan(NamedTuple):
     space: dict[str, Range]
     shards: int
     sizes: np.ndarray
+    ends: np.ndarray
     iterations: int
     steps: int
 
@@ -123,6 +126,16 @@ class Plan(NamedTuple):
         """The iterations of a generation: fewer members train for longer, so that all together make the same steps."""
         return self.iterations * self.experiment.population // self.size(generation)
 
+    def progress_before(self, generation: int, steps: int) -> RunProgress:
+        """The progress of the run before a generation, which schedules follow, after so many steps, those of evaluations
+        included: the share of its own iterations that a member has made, or of the budget that all have spent."""
+        e = self.experiment
+        if e.budget is not None:
+            each = self.steps // self.iterations * e.population
+            return RunProgress(*map(np.float32, (steps, each, e.budget)))
+        made = self.ends[generation - 1] if generation else 0.0
+        return RunProgress(*map(np.float32, (made, 1, self.ends[-1])))
+
     def size(self, generation: int) -> int:
         """How many members train in a generation; after the last, those of the last."""
         return int(self.sizes[min(generation, len(self.sizes) - 1)])
@@ -154,11 +167,12 @@ def make_plan(experiment: Experiment, processes: int = 1) -> Plan:
         refuse(OF_SIZES, e, sizes)
         evolver = outliving(method.evolver(space, e.hyper, e.generations), sizes, method.first_values == "half")
         check_knobs(e, kind, evolver)
-        interval = kind.interval(e.interval, e.generations, e.population)
+        iterations, steps = kind.interval(e.interval, e.generations, e.population)
     except BaseException:
         kind.close()
         raise
-    return Plan(e, method, kind, measurement_of(e), evolver, space, shards, sizes, *interval)
+    ends = np.cumsum(iterations * e.population // sizes, dtype=np.float64)
+    return Plan(e, method, kind, measurement_of(e), evolver, space, shards, sizes, ends, iterations, steps)
 
 
 def planned(experiment: Experiment) -> Plan:

@@ -14,7 +14,7 @@ from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.evolution import Cards, Decision, Recombination, Seed
 from shoal.core.keys import jax_key, of_words, words
-from shoal.core.types import Population, PyTree, SearchLearner
+from shoal.core.types import START, Array, Population, PyTree, RunProgress, SearchLearner
 from shoal.environments.registry import Environment
 from shoal.members.compiled import Compiled, CompiledShard, acting_alike, play
 from shoal.members.devices import OF_POPULATION
@@ -22,6 +22,7 @@ from shoal.members.in_turn import InTurn
 from shoal.members.rollouts.episodes import add_metrics, mean_metrics, no_metrics, of_levels, summarise
 from shoal.members.rollouts.search import DeviceSearch, HostSearch
 from shoal.members.shard import Setup, Shard
+from shoal.rl.schedules import scheduled, share_done
 
 SHOWN = 100  # parts that an interval is shown in
 MEASURED = 4  # numbers per member in `measured`
@@ -83,7 +84,7 @@ class DrawnShard(CompiledShard):
         learner = kind.learner
         self._draw = layout.program(learner.draw, OF_POPULATION, True, False, out=OF_POPULATION)
         self._improve = layout.program(
-            self._improve_members, OF_POPULATION, True, False, False, False, out=(OF_POPULATION, True), donate=(0, 1)
+            self._improve_members, OF_POPULATION, True, *[False] * 4, out=(OF_POPULATION, True), donate=(0, 1)
         )
         recombined = (OF_POPULATION, False)
         self._recombine = layout.gather(learner.recombine, OF_POPULATION, False, False, False, out=recombined)
@@ -104,7 +105,9 @@ class DrawnShard(CompiledShard):
         if not self._names:
             self._names += jax.eval_shape(self._learner.improve, self.population, self._keys[0])[1]
 
-    def train(self, generation: int, iterations: int, chunk: int) -> dict[str, np.ndarray]:
+    def train(
+        self, generation: int, iterations: int, chunk: int, progress: RunProgress = START
+    ) -> dict[str, np.ndarray]:
         """Sample the members and make this generation's updates; `chunk` of the `iterations` parts of them at a time."""
         self._generation, place = generation, self._layout.place
         if self._learner.stored:
@@ -114,20 +117,25 @@ class DrawnShard(CompiledShard):
         sums = no_metrics(np, self._names, len(self.uid))
         if count:
             sums, key = place(sums), place(jax_key(self._key(generation, "train")), False)
+            progress = progress._replace(each=np.float32(progress.each * iterations / count))
             size, done = -(-count * chunk // iterations), 0
             while done < count:
                 now = min(size, count - done)
-                self.population, sums = self._improve(self.population, sums, key, np.int32(done), np.int32(now))
+                times = progress, np.int32(done), np.int32(now)
+                self.population, sums = self._improve(self.population, sums, key, *times)
                 done += now
                 self.pause(sums, done / count * iterations)
         return mean_metrics(sums)
 
     def _improve_members(
-        self, population: Population, sums: PyTree, key: jax.Array, first: jax.Array, count: jax.Array
+        self, population: Population, sums: PyTree, key: Array, progress: RunProgress, first: Array, count: Array
     ) -> tuple[Population, PyTree]:
+        hyper = population.hyper
+
         def body(i: jax.Array, state: tuple[Population, PyTree]) -> tuple[Population, PyTree]:
-            population, metrics = self._learner.improve(state[0], jax.random.fold_in(key, i))
-            return population, add_metrics(jnp, state[1], metrics)
+            now = state[0]._replace(hyper=scheduled(hyper, share_done(progress, i)))
+            population, metrics = self._learner.improve(now, jax.random.fold_in(key, i))
+            return population._replace(hyper=hyper), add_metrics(jnp, state[1], metrics)
 
         return jax.lax.fori_loop(first, first + count, body, (population, sums))
 

@@ -15,7 +15,7 @@ from shoal.core.arrays import Named
 from shoal.core.errors import BadField, BadInput
 from shoal.core.evolution import Cards, Decision, Recombination, Seed
 from shoal.core.keys import derive, words
-from shoal.core.types import PyTree
+from shoal.core.types import START, PyTree, RunProgress
 from shoal.members.acting import by_trainer
 from shoal.members.rollouts.episodes import summarise
 from shoal.members.shard import EPISODES, Setup, Shard, Tester, part_name
@@ -119,8 +119,10 @@ class ForeignShard:
             for member, arrays in zip(self._members, learned, strict=True):
                 member.trainer.state = TrainerState(arrays, {}, {})
 
-    def train(self, generation: int, iterations: int, chunk: int) -> dict[str, np.ndarray]:
-        """One interval. Returns metrics [N]: those that trainers report, NaN where one does not."""
+    def train(
+        self, generation: int, iterations: int, chunk: int, progress: RunProgress = START
+    ) -> dict[str, np.ndarray]:
+        """One interval. Returns metrics [N]: those that trainers report, NaN where one does not; schedules are theirs."""
         self._generation = generation
 
         def interval(row: int) -> Trained:

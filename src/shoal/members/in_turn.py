@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from shoal.core.evolution import Cards, Decision, Recombination, Seed
-from shoal.core.types import PyTree
+from shoal.core.types import START, PyTree, RunProgress
 from shoal.members.shard import Pause, Setup, Shard
 
 T = TypeVar("T")
@@ -55,7 +55,9 @@ class InTurn(Generic[S]):
 
         self._each(begun)
 
-    def train(self, generation: int, iterations: int, chunk: int) -> dict[str, np.ndarray]:
+    def train(
+        self, generation: int, iterations: int, chunk: int, progress: RunProgress = START
+    ) -> dict[str, np.ndarray]:
         def trained(shard: S, rows: slice) -> dict[str, np.ndarray]:
             before = rows.start * iterations / len(self.uid)
 
@@ -63,7 +65,7 @@ class InTurn(Generic[S]):
                 self._pause(result, done and before + done * self._size / len(self.uid))
 
             shard.pause = pause
-            return shard.train(generation, iterations, chunk)
+            return shard.train(generation, iterations, chunk, progress)
 
         return _joined(self._each(trained))
 

@@ -13,7 +13,7 @@ from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.evolution import Cards, Decision, Recombination, Seed
 from shoal.core.keys import jax_key
-from shoal.core.types import Hyper, Learner, Member, Population, PyTree
+from shoal.core.types import START, Hyper, Learner, Member, Population, PyTree, RunProgress
 from shoal.environments.registry import Environment
 from shoal.members.compiled import Compiled, CompiledShard, acting_alike, play
 from shoal.members.devices import OF_POPULATION
@@ -95,12 +95,14 @@ class LivingShard(CompiledShard):
         """Reset every training environment."""
         self.rollouts.begin(self.uid, self.population.knobs, self._key(generation, "reset"))
 
-    def train(self, generation: int, iterations: int, chunk: int) -> dict[str, np.ndarray]:
+    def train(
+        self, generation: int, iterations: int, chunk: int, progress: RunProgress = START
+    ) -> dict[str, np.ndarray]:
         """One interval: `iterations` rollouts and updates. Returns metrics [N], their mean over the interval."""
         agent, self._generation = self._agent, generation
         key = jax_key(self._key(generation, "train"))
         self.population, metrics, returned, self._outcome = self.rollouts.train(
-            self.population, self.uid, key, iterations, chunk, self.pause
+            self.population, self.uid, key, iterations, chunk, self.pause, progress
         )
         self._steps = self._steps + iterations * agent.rollout * agent.environments
         nothing = np.where(returned.episodes > 0, np.float32(0), np.float32(np.nan))

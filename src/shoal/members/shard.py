@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from shoal.core.evolution import Cards, Decision, Recombination, Seed
-from shoal.core.types import PyTree
+from shoal.core.types import START, PyTree, RunProgress
 from shoal.environments.measurement import Measurement
 
 EPISODES = 8  # of a member and evaluation, where the experiment does not say
@@ -88,8 +88,13 @@ class Shard(Tester, Protocol):
         learned: what they have learned already, of each as the first part of a `snapshot`; of a mean, the same for all
         """
 
-    def train(self, generation: int, iterations: int, chunk: int) -> dict[str, np.ndarray]:
-        """One interval, in `iterations` parts, `chunk` of them at a time. Returns metrics [N]."""
+    def train(
+        self, generation: int, iterations: int, chunk: int, progress: RunProgress = START
+    ) -> dict[str, np.ndarray]:
+        """One interval, in `iterations` parts, `chunk` of them at a time. Returns metrics [N].
+
+        progress: of the run before it, which schedules follow
+        """
 
     def evaluate(self, generation: int) -> dict[str, np.ndarray]:
         """Measure the fitness of every individual and member; the same episodes for all, new ones in each generation.

@@ -13,7 +13,7 @@ from shoal.core import tree
 from shoal.core.errors import BadField, check_least
 from shoal.core.keys import stream
 from shoal.rl.initialisers import orthogonal
-from shoal.rl.networks import MLP, Distribution, PolicyHead, Precision, check_hidden, make_network
+from shoal.rl.networks import LOG_STD, MLP, Distribution, PolicyHead, Precision, check_hidden, make_network
 from shoal.rl.observations import View, Views
 from shoal.rl.steps import bounded
 
@@ -37,6 +37,8 @@ class NetworkConfig(Views):
     """widths of the hidden layers, of which policy and critic have their own"""
     activation: str = "tanh"
     """tanh, relu, elu, swish or gelu"""
+    log_std_init: float = 0.0
+    """the logarithm of the deviation of continuous actions before the first update, where actions lie in [-1, 1]"""
     precision: Precision = "float32"
     """what layers compute in, up to the last one: float32, or bfloat16, which is faster on accelerators; weights, optimiser,
     losses and an LSTM stay in float32"""
@@ -53,6 +55,9 @@ class ActorCritic:
         """Raises BadInput where the fields do not fit."""
         check_hidden(config.layers, config.activation)
         check_least(0, config, "recurrent", within="config.")
+        if not LOG_STD[0] <= config.log_std_init <= LOG_STD[1]:
+            problem = f"must be from {LOG_STD[0]:g} to {LOG_STD[1]:g}"
+            raise BadField("config.log_std_init", problem, value=config.log_std_init)
         self.spec, self._config = spec, config
         actor = View(spec, "config.actor", config.actor, spec.actor)
         critic = View(spec, "config.critic", config.critic, spec.critic)
@@ -64,7 +69,8 @@ class ActorCritic:
         self._views = [actor] if config.shared and alike else [actor, critic]
         self._networks = [make_network(config.network, view.spec, config.precision) for view in self._views]
         self._cell = nn.OptimizedLSTMCell(config.recurrent, recurrent_kernel_init=orthogonal(1.0))
-        self._policy = PolicyHead(spec.action, config.layers, config.activation, precision=config.precision)
+        head = {"log_std_init": config.log_std_init, "precision": config.precision}
+        self._policy = PolicyHead(spec.action, config.layers, config.activation, **head)
         self._critic = MLP(config.layers, 1, config.activation, precision=config.precision)
 
     def init(self, key: jax.Array) -> dict[str, Any]:

@@ -259,6 +259,7 @@ class PolicyHead(nn.Module):
     space: ActionSpace
     layers: tuple[int, ...]
     activation: str = "tanh"
+    log_std_init: float = 0.0
     precision: Precision = "float32"
 
     @nn.compact
@@ -266,7 +267,8 @@ class PolicyHead(nn.Module):
         width = outputs(self.space)
         x = MLP(self.layers, width, self.activation, 0.01, precision=self.precision)(x)
         if isinstance(self.space, Continuous):
-            log_std = held_within(self.param("log_std", nn.initializers.zeros, (width,)), *LOG_STD)
+            log_std = self.param("log_std", nn.initializers.constant(self.log_std_init), (width,))
+            log_std = held_within(log_std, *LOG_STD)
             return Normal(x, jnp.broadcast_to(log_std, x.shape))
         return choice(self.space, x)
 

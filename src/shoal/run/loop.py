@@ -196,7 +196,8 @@ def _live(c: Context, state: State, generation: int) -> tuple[State, KnownMember
     c.control.iterations = c.plan.length(generation)
     c.control.enter(generation, "train")
     c.control.attend()  # before anything is compiled
-    metrics = c.shard.train(generation, c.plan.length(generation), c.control.chunk)
+    progress = c.plan.progress_before(generation, state.steps + state.evaluation_steps)
+    metrics = c.shard.train(generation, c.plan.length(generation), c.control.chunk, progress)
     times.append(c.clock)
     c.control.enter(generation, "evaluate")
     metrics |= c.shard.evaluate(generation)

@@ -13,7 +13,7 @@ import numpy as np
 from shoal.core import tree
 from shoal.core.evolution import Seed
 from shoal.core.keys import at, environment_keys, jax_key, member_keys, stream
-from shoal.core.types import Learner, Population, PyTree, Rollout, TimeStep
+from shoal.core.types import START, Learner, Population, PyTree, Rollout, RunProgress, TimeStep
 from shoal.environments.device import DeviceEnvironment, auto_reset, with_values
 from shoal.environments.levels import at_levels
 from shoal.environments.measurement import Measurement
@@ -34,6 +34,7 @@ from shoal.members.rollouts.episodes import (
     no_episodes,
     no_metrics,
 )
+from shoal.rl.schedules import scheduled, share_done
 
 
 class World(NamedTuple):
@@ -55,7 +56,7 @@ class DeviceRollouts(DeviceEpisodes):
         self._begin = layout.program(self._reset, True, True, False)
         members, own = (True, False), (True, True, True)  # `shared` has no member axis
         self._train = layout.program(
-            self._train_members, members, *own, True, False, False, False, out=(members, *own), donate=(0, 1, 2, 3)
+            self._train_members, members, *own, True, *[False] * 4, out=(members, *own), donate=(0, 1, 2, 3)
         )
         self.world: World | None = None
         self._metrics: list[str] = []  # of a rollout and its update; siblings have the same list
@@ -76,7 +77,14 @@ class DeviceRollouts(DeviceEpisodes):
         self.world = self._begin(self._layout.place(uid), knobs, self._layout.place(jax_key(key), members=False))
 
     def train(
-        self, population: Population, uid: np.ndarray, key: jax.Array, iterations: int, chunk: int, pause: Callable
+        self,
+        population: Population,
+        uid: np.ndarray,
+        key: jax.Array,
+        iterations: int,
+        chunk: int,
+        pause: Callable,
+        progress: RunProgress,
     ) -> tuple[Population, dict[str, np.ndarray], EpisodeSums, EpisodeSums]:
         """`iterations` times a rollout and an update, `chunk` of them per call of the compiled program.
 
@@ -85,12 +93,12 @@ class DeviceRollouts(DeviceEpisodes):
         episodes that ended: their returns, and what fitness may be made of, which differs where there is an objective.
         """
         assert self.world is not None
-        members, self.world, metrics, outcome, who, key, _, _ = self._train_arguments(population, self.world, uid, key)
+        members, self.world, metrics, outcome, who, key, *_ = self._train_arguments(population, self.world, uid, key)
         done = 0
         while done < iterations:
             count = min(chunk, iterations - done)
             members, self.world, metrics, outcome = self._train(
-                members, self.world, metrics, outcome, who, key, np.int32(done), np.int32(count)
+                members, self.world, metrics, outcome, who, key, progress, np.int32(done), np.int32(count)
             )
             done += count
             pause(metrics, done)
@@ -103,13 +111,13 @@ class DeviceRollouts(DeviceEpisodes):
     ) -> tuple[Any, ...]:
         place = self._layout.place
         if not self._metrics:
-            each = OF_POPULATION, True, True, False, False
-            names = self._layout.shapes(self._measure, each, True, population, world, uid, key, np.int32(0))
+            each = OF_POPULATION, True, True, *[False] * 3
+            names = self._layout.shapes(self._measure, each, True, population, world, uid, key, START, np.int32(0))
             self._metrics += names
         metrics = place(no_metrics(np, self._metrics, len(uid)))
         outcome, who = place(no_episodes(np, len(uid))), (place(uid), population.hyper, population.knobs)
         members = (population.members, population.shared)
-        return members, world, metrics, outcome, who, place(key, members=False), np.int32(0), np.int32(0)
+        return members, world, metrics, outcome, who, place(key, members=False), START, np.int32(0), np.int32(0)
 
     def _train_members(
         self,
@@ -119,6 +127,7 @@ class DeviceRollouts(DeviceEpisodes):
         outcome: EpisodeSums,
         who: tuple[jax.Array, PyTree, PyTree],
         key: jax.Array,
+        progress: RunProgress,
         first: jax.Array,
         count: jax.Array,
     ) -> tuple[Any, World, dict[str, jax.Array], EpisodeSums]:
@@ -127,19 +136,20 @@ class DeviceRollouts(DeviceEpisodes):
         def iteration(i: jax.Array, state: tuple) -> tuple:
             members, world, metrics, outcome = state
             population = Population(members[0], members[1], hyper, knobs)
-            population, world, new, finished = self._iterate(population, world, uid, key, i)
+            population, world, new, finished = self._iterate(population, world, uid, key, progress, i)
             metrics = add_metrics(jnp, metrics, new)
             return (population.members, population.shared), world, metrics, merge(jnp, outcome, *finished)
 
         return jax.lax.fori_loop(first, first + count, iteration, (members, world, metrics, outcome))
 
     def _iterate(
-        self, population: Population, world: World, uid: jax.Array, key: jax.Array, i: jax.Array
+        self, population: Population, world: World, uid: jax.Array, key: jax.Array, progress: RunProgress, i: jax.Array
     ) -> tuple[Population, World, dict[str, jax.Array], tuple]:
         key = jax.random.fold_in(key, i)
         world, rollout, finished = self._collect(population, world, uid, key)
         update_keys = member_keys(stream(key, "update"), uid)
-        population, metrics = self._learner.update(population, rollout, update_keys)
+        now = population._replace(hyper=scheduled(population.hyper, share_done(progress, i)))
+        population, metrics = self._learner.update(now, rollout, update_keys)
         return population, world, metrics | {"steps/broken": broken(rollout)}, finished
 
     def _measure(self, *arguments: Any) -> dict[str, jax.Array]:

@@ -15,7 +15,7 @@ import numpy as np
 from shoal.core import tree
 from shoal.core.evolution import Seed
 from shoal.core.keys import derive, member_keys, stream, words
-from shoal.core.types import Learner, Member, Population, PyTree, Rollout
+from shoal.core.types import Learner, Member, Population, PyTree, Rollout, RunProgress
 from shoal.environments.host import HostEnvironment, Vector
 from shoal.environments.measurement import Measurement
 from shoal.members.devices import Layout
@@ -33,6 +33,7 @@ from shoal.members.rollouts.episodes import (
     no_metrics,
 )
 from shoal.members.rollouts.host_episodes import HostEpisodes, arranged, worth
+from shoal.rl.schedules import scheduled, share_done
 
 
 class HostRollouts(HostEpisodes):
@@ -46,7 +47,7 @@ class HostRollouts(HostEpisodes):
         self._act = layout.program(self._act_members, (*kept, True), True, True, True, False, False)
         # Weights are not donated: off-policy agents act with the old ones while new ones are computed.
         self._update = layout.program(
-            self._update_members, kept, True, True, True, True, False, out=(kept, True, True), donate=(1,)
+            self._update_members, kept, *[True] * 4, *[False] * 3, out=(kept, True, True), donate=(1,)
         )
         self._value = layout.program(self._value_members, (*kept, True), True, True) if learner.value else None
         self._turns = [layout.place(np.int32(t), members=False) for t in range(learner.agent.rollout)]
@@ -77,7 +78,14 @@ class HostRollouts(HostEpisodes):
 
     @np.errstate(over="ignore", invalid="ignore")  # returns too large for float32 become infinite
     def train(
-        self, population: Population, uid: np.ndarray, key: jax.Array, iterations: int, chunk: int, pause: Callable
+        self,
+        population: Population,
+        uid: np.ndarray,
+        key: jax.Array,
+        iterations: int,
+        chunk: int,
+        pause: Callable,
+        progress: RunProgress,
     ) -> tuple[Population, dict[str, np.ndarray], EpisodeSums, EpisodeSums]:
         """`iterations` times a rollout and an update; see `DeviceRollouts.train`. `pause` is called after each update.
 
@@ -103,7 +111,7 @@ class HostRollouts(HostEpisodes):
                 pause(metrics, i)  # the last round of updates, which ran beside this rollout
                 acting = (learned, shared, hyper)
             (learned, shared), (memory, own), metrics = self._update(
-                (learned, shared), (memory, own), hyper, place(rollout), who, update_key
+                (learned, shared), (memory, own), hyper, place(rollout), who, update_key, progress, np.int32(i)
             )
             if not off_policy:
                 pause(metrics, i + 1)
@@ -174,9 +182,17 @@ class HostRollouts(HostEpisodes):
         return self._learner.value(Population(Member(learned, (), ()), shared, hyper), obs, carry)
 
     def _update_members(
-        self, kept: tuple, spent: tuple, hyper: PyTree, rollout: Rollout, uid: jax.Array, key: jax.Array
+        self,
+        kept: tuple,
+        spent: tuple,
+        hyper: PyTree,
+        rollout: Rollout,
+        uid: jax.Array,
+        key: jax.Array,
+        progress: RunProgress,
+        i: jax.Array,
     ) -> Any:
-        population = Population(Member(kept[0], *spent), kept[1], hyper)
+        population = Population(Member(kept[0], *spent), kept[1], scheduled(hyper, share_done(progress, i)))
         population, metrics = self._learner.update(population, rollout, member_keys(key, uid))
         metrics |= {"steps/broken": broken(rollout)}
         members = population.members
