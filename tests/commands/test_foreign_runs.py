@@ -87,6 +87,7 @@ TOLD = (  # the lines of docs/trust.md in their order, each with the tests that 
     ),
     ("commands/test_foreign_runs.py", "test_no_command_runs_what_the_repository_around_a_run_names"),
     ("commands/test_foreign_runs.py", "test_no_command_runs_code_of_a_run_unasked"),
+    ("trainers/test_file.py", "test_a_file_that_a_run_names_is_not_loaded_unasked"),
     ("commands/test_foreign_runs.py", "test_what_is_no_file_of_the_run_is_refused_in_one_line"),
     ("commands/test_foreign_runs.py", "test_a_run_under_a_link_goes_on"),
     (

@@ -92,6 +92,28 @@ class Sound:
         pass
 
 
+class Saving(Sound):
+    """Has files of its own."""
+
+    def export(self, path):
+        np.savez(f"{path}.npz", **self.get_state()["learned"])
+        return [f"{path}.npz"]
+
+    def load(self, path):
+        with np.load(path) as learned:
+            if "w" not in learned or learned["w"].shape != self.w.shape:
+                raise ValueError(f"{path} does not fit {self.arms} arms")
+            self.set_state((dict(learned), {}, {}))
+
+
+class HalfLoading(Saving):
+    """Its optimiser begins anew."""
+
+    def load(self, path):
+        super().load(path)
+        self.velocity = np.zeros_like(self.w)
+
+
 class Counted(Sound):
     """Its actions are counted from -2."""
 

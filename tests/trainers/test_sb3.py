@@ -7,9 +7,11 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 from support.runs import shoal
 from support.trainees import member
 
@@ -17,6 +19,7 @@ from shoal.core.errors import BadField
 from shoal.experiment.experiment import Experiment
 from shoal.run.champion import load_champion
 from shoal.run.loop import train
+from shoal.run.members import read_members
 from shoal.testing import TrainerContract
 from shoal.trainers.process import Recipe, TrainerProcess, limited
 
@@ -324,6 +327,87 @@ def test_an_interpreter_without_it(tmp_path):
     process.close()
 
 
+SAVED = """
+import sys, gymnasium, stable_baselines3 as sb3
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+small, folder = {"net_arch": [16]}, sys.argv[1]
+def save(name, algorithm, env, normalize=False, policy_kwargs=small, **options):
+    env = DummyVecEnv([lambda: gymnasium.make(env)])
+    env = VecNormalize(env) if normalize else env
+    model = getattr(sb3, algorithm)("MlpPolicy", env, policy_kwargs=dict(policy_kwargs), device="cpu", seed=1, **options)
+    model.learn(64)
+    model.save(f"{folder}/{name}.zip")
+    if normalize:
+        env.save(f"{folder}/{name}.vecnormalize.pkl")
+save("ppo", "PPO", "CartPole-v1", n_steps=32)
+save("normalized", "PPO", "CartPole-v1", normalize=True, n_steps=32)
+save("a2c", "A2C", "CartPole-v1")
+save("acrobot", "PPO", "Acrobot-v1", n_steps=32)
+save("wide", "PPO", "CartPole-v1", n_steps=32, policy_kwargs={"net_arch": [32]})
+save("sac", "SAC", "Pendulum-v1", learning_starts=8)
+"""
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Models of SB3, by name, as people have them."""
+    folder = tmp_path_factory.mktemp("saved")
+    subprocess.run([PYTHON, "-c", SAVED, folder], check=True, env=os.environ | limited(1))
+    (folder / "text.zip").write_text("no zip")
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "algorithm, env, config, name, steps",
+    [
+        ("PPO", "gym:CartPole-v1", {"n_steps": 64}, "ppo", 64),
+        ("PPO", "gym:CartPole-v1", {"n_steps": 64, "normalize": True}, "normalized", 64),
+        ("SAC", "gym:Pendulum-v1", {"learning_starts": 8, "batch_size": 8}, "sac", 16),
+    ],
+)
+def test_a_model_of_sb3_goes_on(start, saved, algorithm, env, config, name, steps):
+    """With weights, optimiser, counters and statistics; but with hyperparameters of its own."""
+    process = start(algorithm, env, **config)
+    state = member(process).load(saved / f"{name}.zip")
+    assert state.learned["num_timesteps"] == 64
+    assert any("optimizer" in part for part in state.learned)
+    if name == "normalized":
+        assert state.learned["normalize/obs/count"] > 60
+    goes_on = member(process, uid=1, learning_rate=0.005)
+    goes_on.state = state
+    result = goes_on.train(2, steps)
+    assert result.finite and goes_on.state.learned["num_timesteps"] == 64 + steps
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "algorithm, config, name, message",
+    [
+        ("PPO", {}, "text", "text.zip is no model of Stable-Baselines3: File is not a zip file"),
+        ("PPO", {}, "nowhere", "nowhere.zip is no model of Stable-Baselines3: "),
+        ("PPO", {}, "a2c", "a2c.zip was not saved by PPO: it has no batch_size"),
+        ("A2C", {}, "ppo", "ppo.zip was not saved by A2C: it has batch_size"),
+        ("PPO", {}, "sac", "sac.zip was not saved by PPO: it has no clip_range"),
+        ("PPO", {}, "acrobot", "acrobot.zip has another observation_space: shape is [6], here [4]"),
+        ("PPO", {}, "wide", "wide.zip does not fit the networks of this PPO: Error(s) in loading state_dict for Actor"),
+        (
+            "A2C",
+            {"use_rms_prop": False},
+            "a2c",
+            "a2c.zip does not fit the networks of this A2C: policy.optimizer is no",
+        ),
+        ("PPO", {"normalize": True}, "ppo", "ppo.vecnormalize.pkl, the statistics of the model, cannot be read"),
+        ("PPO", {}, "normalized", "normalized.vecnormalize.pkl; write normalize: true in config"),
+        ("PPO", {"normalize": {"norm_obs": False}}, "normalized", "normalized.vecnormalize.pkl has statistics of "),
+    ],
+)
+def test_a_model_that_does_not_fit_gets_one_line(start, saved, algorithm, config, name, message):
+    with pytest.raises(BadField) as caught:
+        member(start(algorithm, **config)).load(saved / f"{name}.zip")
+    assert caught.value.field == "start" and message in str(caught.value) and "\n" not in str(caught.value)
+
+
 LOADED = """
 import sys
 import numpy as np
@@ -350,3 +434,8 @@ def test_a_champion_goes_back_to_sb3(tmp_path):
     assert done.returncode == 0, done.stderr
     expected = load_champion(run, trust_code=True).act(obs).tolist()
     assert json.loads(done.stdout) == expected and len(set(expected)) == 2
+    second = tmp_path / "second"  # and from there into a population
+    begun = Experiment(**settings | {"generations": 1}, interval=64, config=config, final_episodes=2)
+    train(replace(begun, start=str(tmp_path / "model.zip"), run_dir=str(second)))
+    steps = int(load_file(run / "champion" / "state.safetensors")["num_timesteps"])
+    assert [x["num_timesteps"] for x in read_members(second).learned] == [steps + 64] * 2

@@ -49,7 +49,8 @@ def beginning(plan: Plan) -> Iterator[Finding]:
     """What members begin with, where that is not nothing."""
     try:
         if origin := read_origin(plan):
-            yield fine("start", f"with what {origin.run} had learned after generation {origin.generation}")
+            when = "" if origin.generation is None else f" after generation {origin.generation}"
+            yield fine("start", f"with what {origin.run} had learned{when}")
             e = plan.experiment
             if e.levels is not None and experiment_behind(str(e.start)).levels is None:
                 text = "that run had no levels, and has drawn from all: validation and test are not new to its members"

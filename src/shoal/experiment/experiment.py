@@ -142,7 +142,7 @@ class Experiment:
     """the interpreter that has a trainer's packages; by default this one"""
     start: str | None = None
     """a run whose members this one begins with, each with what its namesake had learned, or the fittest of more;
-    RUN/champion: all of them with what the champion had learned"""
+    RUN/champion: all of them with what the champion had learned; FILE: with what the library of their trainer has saved"""
     processes: TrainerProcesses = field(default_factory=TrainerProcesses)
     fitness: Fitness = field(default_factory=Fitness)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)

@@ -40,13 +40,18 @@ def check_code(experiment: Experiment, given: Mapping[str, Any]) -> None:
     own = replace(Experiment(), **given)
     for place in PLACES:
         if code := [name for name in code_at(experiment, place) if name not in code_at(own, place)]:
-            raise BadField(
-                place,
-                "the run names code, and to load it is to run it",
-                "if you trust the run, and the current directory, where it is looked up too, "
-                "add --trust-code (in Python: trust_code=True)",
-                value=", ".join(code),
-            )
+            raise untrusted(place, ", ".join(code), "code")
+
+
+def untrusted(place: str, named: str, what: str) -> BadField:
+    """Why what a run names somewhere is not loaded."""
+    return BadField(
+        place,
+        f"the run names {what}, and to load it is to run it",
+        "if you trust the run, and the current directory, where it is looked up too, "
+        "add --trust-code (in Python: trust_code=True)",
+        value=named,
+    )
 
 
 def code_at(experiment: Experiment, place: str) -> list[str]:

@@ -37,10 +37,13 @@ class Acting(NamedTuple):
 
     learned: its shapes and dtypes; `Named` where only its trainer knows them
     policy: (learned, hyperparameters) -> ActingPolicy
+    load: what a member learned that the library of a trainer has saved as a file; None where members have no library.
+        Raises BadInput. It may run what the file holds
     """
 
     learned: PyTree
     policy: Callable[[PyTree, dict[str, float]], ActingPolicy]
+    load: Callable[[Path], PyTree] | None = None
 
 
 def by_agent(agent: Agent, space: ActionSpace) -> Acting:
@@ -89,4 +92,14 @@ def by_trainer(name: str, make: Callable[[], Trainers]) -> Acting:
 
         return ActingPolicy(act, lambda shape: (), save=save)
 
-    return Acting(Named(), policy)
+    def load(file: Path) -> PyTree:
+        trainers = make()
+        try:
+            if not trainers.loads:
+                raise BadInput(f"{name} has no `load`, and what a file of its library means is known to it alone")
+            (process,) = trainers.open(1)
+            return dict(RemoteTrainer(process, 0, trainers.hyper._asdict(), 0).load(file).learned)
+        finally:
+            trainers.close()
+
+    return Acting(Named(), policy, load)

@@ -56,7 +56,7 @@ def train(
     def go(context: Context) -> Result:
         worker = context.processes.run_dir  # one that was here before goes on
         known = worker is not None and (worker / "experiment.yaml").exists()
-        return _go_on(context) if known else _to_the_end(context, begin(context))
+        return _go_on(context, True) if known else _to_the_end(context, begin(context))
 
     made = experiment if isinstance(experiment, Experiment) else load(Path(experiment))
     return _run(made, recorders, progress, go)
@@ -90,7 +90,7 @@ def resume(
         there = replace(experiment.exchange, workspace=str(workspace_of(experiment, file.parent)))
         experiment = replace(experiment, exchange=there, run_dir=None)
     with blame(file, ["generations", "run_dir", "exchange.workspace", "exchange.worker", *given], always=False):
-        return _run(experiment, recorders, progress, _go_on)
+        return _run(experiment, recorders, progress, partial(_go_on, trusted=trust_code))
 
 
 def _run(
@@ -126,12 +126,12 @@ def _asked(experiment: Experiment) -> list[Recorder]:
     return [WandbRuns(experiment.wandb)]
 
 
-def _go_on(c: Context) -> Result:
+def _go_on(c: Context, trusted: bool) -> Result:
     """A run that was here before, from its newest checkpoint; where it is done, as it ended."""
     if summary := done_already(c):
         c.control.note(f"{c.files.path}: done already, {summary['generations']} generations")
         return Result(c.files.path, summary, c.leading, already=True)
-    return _to_the_end(c, restore(c))
+    return _to_the_end(c, restore(c, trusted))
 
 
 def _to_the_end(c: Context, state: State) -> Result:

@@ -14,6 +14,7 @@ from shoal.core.types import PyTree
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import of_run
 from shoal.experiment.plan import Plan
+from shoal.experiment.trust import untrusted
 from shoal.run import checkpoint
 from shoal.run.members import read_members
 
@@ -22,14 +23,14 @@ class Origin(NamedTuple):
     """What N members begin with.
 
     learned: of each, as the first part of a `snapshot`; hyper: float32 [N] each, of those that both runs tune
-    run, generation, uid [N]: whose it was, and when
+    run, generation, uid [N]: whose it was, and when; None of a file of another program, which is then the `run`
     """
 
     learned: list[PyTree]
     hyper: Arrays
     run: str
-    generation: int
-    uid: list[int]
+    generation: int | None
+    uid: list[int | None]
 
     def about(self, first: int) -> dict[str, Any]:
         """What start.json says; `first`: the uid of the first member."""
@@ -37,8 +38,11 @@ class Origin(NamedTuple):
         return {"run": self.run, "generation": self.generation, "members": members}
 
 
-def read_origin(plan: Plan) -> Origin | None:
-    """What an experiment's members begin with, if it says so. Raises BadInput where there is nothing that fits."""
+def read_origin(plan: Plan, trusted: bool = True) -> Origin | None:
+    """What an experiment's members begin with, if it says so. Raises BadInput where there is nothing that fits.
+
+    trusted: the experiment is the user's own, so that a file which it names may be loaded, whatever that runs
+    """
     e = plan.experiment
     if e.start is None:
         return None
@@ -48,9 +52,14 @@ def read_origin(plan: Plan) -> Origin | None:
             if (path / place).is_file():
                 _check_levels(e)
                 return begin(plan, path)
+        if path.is_file() and (load := plan.kind.acting.load) is not None:
+            if not trusted:
+                raise untrusted("start", e.start, "a file, which may hold code")
+            return Origin([load(path)] * e.population, {}, str(path), None, [None] * e.population)
     except BadInput as error:
         raise error if isinstance(error, BadField) else BadField("start", str(error), value=e.start) from error
-    raise BadField("start", "there is no run, and no champion of one", "write RUN or RUN/champion", value=e.start)
+    advice = "write RUN or RUN/champion, or with a trainer a file of its library"
+    raise BadField("start", "there is no run, and no champion of one", advice, value=e.start)
 
 
 def experiment_behind(start: str) -> Experiment:

@@ -210,13 +210,13 @@ def done_already(c: Context) -> dict[str, Any]:
     return json.loads(c.processes.exchange.broadcast(json.dumps(told)))
 
 
-def restore(c: Context) -> State:
-    """Everything as it was after the newest checkpoint. Raises BadInput."""
+def restore(c: Context, trusted: bool) -> State:
+    """Everything as it was after the newest checkpoint. trusted: see `read_origin`. Raises BadInput."""
     newest = ""
     if c.leading and c.files.checkpoints.generations():
         newest = str(c.files.checkpoints.newest(c.control.note))
     newest = c.processes.exchange.broadcast(newest)
-    origin = None if newest else read_origin(c.plan)
+    origin = None if newest else read_origin(c.plan, trusted)
     if newest and c.plan.size(int(newest) + 1) != c.plan.size(0):
         c.take(int(newest) + 1)
     state = _first(c, origin)

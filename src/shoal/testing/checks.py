@@ -6,6 +6,8 @@ import itertools
 import os
 from collections.abc import Callable
 from contextlib import closing, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -86,6 +88,18 @@ def check_state_is_complete(t: Trainee) -> None:
     """`get_state`, set in another instance, goes on as if nothing had happened."""
     wrong = "a member that goes on from its state in another instance trains differently: the state lacks something"
     t.expect_equal(t.train(t.member(t.usual[0], seed=9), 2), t.usual[1], wrong)
+
+
+def check_file(t: Trainee) -> None:
+    """A model that `export` has written is whole again once `load` has read it; where the trainer has both."""
+    able = t.process.description
+    if not (able["export"] and able["load"]):
+        return
+    with TemporaryDirectory() as folder:
+        first, *_ = t.member(t.usual[0]).export(Path(folder) / "model")
+        loaded = t.member(seed=9).load(Path(first))
+    wrong = "a model that export has written is another one once load has read it"
+    t.expect_equal(loaded._replace(memory={}), t.usual[0]._replace(memory={}), wrong)
 
 
 def check_own_hyperparameters_win(t: Trainee) -> None:

@@ -78,6 +78,13 @@ class RemoteTrainer:
         """Have the trainer write its model. Returns the files written."""
         return self._call("export", path=str(path.absolute()))[0]["files"]
 
+    def load(self, path: Path) -> TrainerState:
+        """Go on from a model that its library has saved: its state. Raises as `TrainerProcess.call` does."""
+        token = _token()
+        answer, arrays = self._call("load", path=str(path.absolute()), next=token)
+        self._state, self._token = TrainerState(*wire.split(arrays), answer["own"]), token
+        return self._state
+
     def _call(self, name: str, arrays: Mapping[str, np.ndarray] | None = None, /, **content: Any) -> wire.Frame:
         call = {"uid": self._uid, "token": self._token, "hyper": self.hyper, "built_seed": self._seed, **content}
         answer, given = self.process.call(name, call, arrays or {})

@@ -29,7 +29,7 @@ def description(trainer: Any) -> dict[str, Any]:
     """What a trainer says of itself. Raises BadRecipe."""
     with blamed("config"):  # some find out when they are asked
         hyper, space, limits, spec = (getattr(trainer, name, None) for name in ("hyper", "space", "limits", "spec"))
-    able = {name: hasattr(trainer, name) for name in ("act", "export")}
+    able = {name: hasattr(trainer, name) for name in ("act", "export", "load")}
     try:
         found = _as(_limits, "its limits are", limits, "and they must be {name: (lowest, highest)}")
         spec = _as_json("its spec is", spec)

@@ -18,12 +18,11 @@ import functools
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
-from shoal_trainers import adapter, live, sb3_state
+from shoal_trainers import adapter, live, sb3_file, sb3_state
 from shoal_trainers.recipe import BadRecipe, environment
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger
@@ -162,13 +161,11 @@ class Sb3(adapter.Adapter):
 
     def export(self, path: str) -> list[str]:
         """Write the model as SB3 saves it, and beside it the statistics of VecNormalize where it has some."""
-        file = path if Path(path).suffix else f"{path}.zip"  # as SB3 completes a name without an ending
-        self.model.save(file, exclude=["exploration_schedule"])  # which `load` makes anew
-        if self._normalizer is None:
-            return [file]
-        statistics = f"{file.removesuffix('.zip')}.vecnormalize.pkl"
-        self._normalizer.save(statistics)
-        return [file, statistics]
+        return sb3_file.save(self.model, path)
+
+    def load(self, path: str) -> None:
+        """Go on from a model that SB3 has saved. Raises ValueError for one of another algorithm, network or space."""
+        sb3_file.load(self.model, path)
 
     def get_state(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, Any]]:
         """Everything that training on depends on, but the hyperparameters and the random generators."""

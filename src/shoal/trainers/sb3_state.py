@@ -44,9 +44,14 @@ def parts(model: Any) -> Iterator[tuple[str, Any]]:
     yield from ((path, operator.attrgetter(path)(model)) for path in (*modules, *variables))
     yield from ((name, (model, name)) for name in COUNTERS if name in vars(model))
     if (normalizer := model.get_vec_normalize_env()) is not None:
-        means = {"normalize/return": normalizer.ret_rms}
-        means |= _flat("normalize/obs", normalizer.obs_rms) if normalizer.norm_obs else {}
-        yield from ((f"{path}/{name}", (mean, name)) for path, mean in means.items() for name in STATISTICS)
+        yield from statistics(normalizer)
+
+
+def statistics(normalizer: Any) -> Iterator[tuple[str, Any]]:
+    """Of a VecNormalize, as `parts` has them."""
+    means = {"normalize/return": normalizer.ret_rms}
+    means |= _flat("normalize/obs", normalizer.obs_rms) if normalizer.norm_obs else {}
+    yield from ((f"{path}/{name}", (mean, name)) for path, mean in means.items() for name in STATISTICS)
 
 
 def memory(buffer: Any) -> dict[str, np.ndarray]:

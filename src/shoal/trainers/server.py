@@ -149,10 +149,22 @@ class ServedMember:
             if finite(returned.state(self.trainer.get_state()).learned):
                 raise
             given, diverged = protocol.Report(0, (), {}), recipe.one_line(error)
-        report, state = returned.report(given), returned.state(self.trainer.get_state())
-        self.token, self.finite = call["next"], finite(state.learned)
+        report, state = returned.report(given), self._state(call)
         content = {**report._asdict(), "own": state.own, "finite": self.finite, "diverged": diverged}
         return content, wire.join(state.learned, state.memory)
+
+    def load(self, call: Mapping[str, Any], arrays: Arrays) -> Frame:
+        """Have the trainer go on from a model that its library has saved; the new state comes back and is called `next`."""
+        with recipe.blamed("start"):
+            self.trainer.load(call["path"])
+        state = self._state(call)
+        return {"own": state.own}, wire.join(state.learned, state.memory)
+
+    def _state(self, call: Mapping[str, Any]) -> Any:
+        """The state that a call has led to, which is called `next` from here on."""
+        state = returned.state(self.trainer.get_state())
+        self.token, self.finite = call["next"], finite(state.learned)
+        return state
 
     def evaluate(self, call: Mapping[str, Any], arrays: Arrays) -> Frame:
         """Returns of one episode per seed; NaN where weights are not finite."""

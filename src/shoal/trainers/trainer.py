@@ -94,5 +94,7 @@ class Trainer(Protocol):
         """Give back what is held: environments, threads, processes."""
 
     # def export(self, path): optional; write the model as its own library saves it, and return the files written
+    # def load(self, path): optional; the opposite of `export`: go on from a model that its own library has saved. Raises
+    #     ValueError for one that does not fit
     # def act(self, obs): optional; observations [B, ...] as the environment gives them, of the shape in `spec`, and not
     #     normalised -> the likeliest actions [B, ...], those that `evaluate` plays

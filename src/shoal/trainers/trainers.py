@@ -67,7 +67,7 @@ class Trainers:
         try:
             about = persist(lambda: self._first.description)
             self.hyper, self.space, self.limits, self.spec = described(about)
-            self.acts, self.exports = bool(about["act"]), bool(about["export"])
+            self.acts, self.exports, self.loads = (bool(about[name]) for name in ("act", "export", "load"))
         except BaseException:
             self.close()
             raise
