@@ -5,23 +5,37 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
+from scipy.stats import binom
 from support.synthetic_run import write_run, write_seeds
 from test_report import SECTIONS, report
 from test_report_methods import SEEDS
 
-from shoal.report.effects import gains, measure
+from shoal.core.evolution import Cards, Range
+from shoal.methods.explore import Perturb
+from shoal.methods.method import Method
+from shoal.methods.pbt import Pbt
+from shoal.methods.seeds import Seeds
+from shoal.methods.select import Truncation
+from shoal.methods.survivors import outliving
+from shoal.report.effects import LUCK, gains, measure
 from shoal.report.lineage import Lineage, tabulate
 from shoal.report.run import read_run
 
 
-def lines(fitness: list[list[float | None]], parents: dict[tuple[int, int], int]) -> Lineage:
-    """A lineage of members that keep their own weights but where `parents` says otherwise."""
+def lines(
+    fitness: list[list[float | None]], parents: dict[tuple[int, int], int], values: list[float] | None = None
+) -> Lineage:
+    """A lineage of members that keep their own weights but where `parents` says otherwise, and their values of x."""
     return tabulate(
         [
             {"generation": g, "uid": uid, "parent": parents.get((g, uid), uid), "fitness": value}
+            | ({"hyper": {"x": values[uid]}} if values else {})
             for g, row in enumerate(fitness)
             for uid, value in enumerate(row)
         ]
@@ -46,30 +60,102 @@ def test_what_is_planted_is_told(tmp_path: Path) -> None:
         most = re.search(r"Most around (\S+) .*?: more than chance gives", page.words)
         assert most and 3e-5 < float(most[1]) < 2e-3
         lineage = read_run(run).lineage
-        effect = measure(gains(lineage), lineage.hyper["learning_rate"])
+        effect = measure(lineage, gains(lineage), "learning_rate", Range(1e-5, 1e-2, "log"))
         assert effect is not None and (effect.means[-1] < effect.chance[0, -1] or effect.means[0] < effect.chance[0, 0])
 
 
-def test_chance_tells_nothing_more_often_than_it_says() -> None:
-    """Values that stay with a member, gains that do so too, and nothing between them: 5 of 100 by chance, 12 at the most."""
+def test_what_stays_with_members_is_not_told() -> None:
+    """Values and gains that do so, and nothing between them: 5 of 100 by chance, 12 at the most."""
     told = 0
     for seed in range(100):
         draw = np.random.default_rng(seed)
         fitness = np.cumsum(draw.normal(size=(12, 8)) + draw.normal(size=8), axis=0)
-        values = np.repeat(draw.random((1, 8)), 12, axis=0)
-        effect = measure(gains(lines(fitness.tolist(), {})), values)
+        table = lines(fitness.tolist(), {}, draw.random(8).tolist())
+        effect = measure(table, gains(table), "x", Range(0.0, 1.0))
         assert effect is not None
         told += effect.p <= 0.05
     assert told <= 12
 
 
+SPACE = {"rate": Range(1e-5, 1e-2, "log"), "discount": Range(0.9, 0.999, "one_minus_log"), "share": Range(0.0, 1.0)}
+DEFAULTS = {"rate": 3e-4, "discount": 0.99, "share": 0.5}
+SELECTING: dict[str, Any] = {"select": Truncation(), "explore": Perturb()}
+POPULATIONS: dict[str, Method] = {
+    "half copies": Pbt(first_values="half", **SELECTING),
+    "all copy": Pbt(first_values="range", **SELECTING),
+    "after a burn-in": Pbt(first_values="range", start_after=10, **SELECTING),
+    "half copies after a burn-in": Pbt(first_values="half", start_after=8, **SELECTING),
+    "nobody copies": Seeds(),
+    "nobody copies, half at defaults": Seeds(first_values="half"),
+    "successive halving": Seeds(survivors=1),
+}
+
+
+def luck(name: str, members: int, seed: int, noise: float = 1.0, walk: float = 1.0, generations: int = 20) -> Lineage:
+    """A population in whose fitness no value matters: the weights' random walk, and the noise of each measurement."""
+    space = {x: replace(r, start=DEFAULTS[x]) if "half" in name else r for x, r in SPACE.items()}
+    method = POPULATIONS[name].settled(members, space, generations)
+    sizes = method.sizes(members, generations)
+    evolver = outliving(method.evolver(space, {}, generations), sizes, method.first_values == "half")
+    draw, uid = np.random.default_rng((seed, members)), np.arange(members)
+    state, hyper = evolver.init((seed,), uid)
+    weights, entries = np.zeros(members), []
+    for generation, size in enumerate(sizes.tolist()):
+        uid, hyper = uid[:size], {x: values[:size] for x, values in hyper.items()}
+        weights = weights[:size] + walk * draw.normal(size=size)
+        fitness, steps = weights + noise * draw.normal(size=size), np.full(size, generation + 1)
+        cards = Cards(uid, np.full(size, generation), steps, fitness, np.full(size, 2.0), np.full(size, 8), hyper)
+        state, decision = evolver.decide((seed, generation), state, cards, uid)
+        entries += [
+            {"generation": generation, "uid": u, "parent": int(decision.parents[u]), "fitness": float(fitness[u])}
+            | {"hyper": {x: float(values[u]) for x, values in hyper.items()}}
+            for u in uid.tolist()
+        ]
+        weights, hyper = weights[decision.parents], decision.hyper
+    return tabulate(entries)
+
+
+def told_by_luck(name: str, members: int, runs: int, **how: Any) -> tuple[int, np.ndarray]:
+    """Of so many runs, in how many a value is told from chance; and which means are within their bands."""
+    told, within = 0, []
+    for seed in range(runs):
+        table = luck(name, members, seed, **how)
+        gained = gains(table)
+        found = [effect for x, r in SPACE.items() if (effect := measure(table, gained, x, r))]
+        told += any(effect.p * len(found) <= LUCK for effect in found)
+        within += [(effect.chance[0] <= effect.means) & (effect.means <= effect.chance[1]) for effect in found]
+    return told, np.concatenate(within)
+
+
+def most(runs: int) -> int:
+    """As many as 1 of 1,000 such tests sees, where luck is told in 5 % of runs."""
+    return int(binom.ppf(0.999, runs, 0.05))
+
+
+@pytest.mark.parametrize("noise, walk", [(1.0, 0.0), (1.0, 1.0)], ids=["noise", "noise and walk"])
+def test_luck_is_not_told_where_half_of_a_population_copies(noise: float, walk: float) -> None:
+    """Who copies takes the luckiest, which then falls back, and who copies nobody does not."""
+    told, within = told_by_luck("half copies", 16, 12, noise=noise, walk=walk)
+    assert told <= most(12) and within.mean() > 0.85
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("members", [4, 8, 16, 64])
+@pytest.mark.parametrize("name", POPULATIONS)
+def test_chance_tells_nothing_more_often_than_it_says(name: str, members: int) -> None:
+    ways = [{"noise": 1.0, "walk": 0.0}, {"noise": 1.0, "walk": 1.0}, {"noise": 0.01, "walk": 1.0}]
+    found = [told_by_luck(name, members, 60, **way) for way in ways]
+    assert sum(told for told, _ in found) <= most(180)
+    assert min(within.mean() for _, within in found) > 0.85
+
+
 def test_too_little_to_go_by(tmp_path: Path) -> None:
     _, page = report(write_run(tmp_path / "two", 2, 20))
     assert "This needs 3 members with different values" in page.words
-    fitness = np.random.default_rng(0).random((9, 4)).tolist()
-    gained = gains(lines(fitness, {}))
-    assert measure(gained, np.full((9, 4), 0.5)) is None
-    assert measure(gained[:3], np.array([[0.1, 0.2, 0.3, 0.4]] * 3)) is None
+    fitness, some = np.random.default_rng(0).random((9, 4)).tolist(), Range(0.0, 1.0)
+    alike, differing = lines(fitness, {}, [0.5] * 4), lines(fitness[:3], {}, [0.1, 0.2, 0.3, 0.4])
+    assert measure(alike, gains(alike), "x", some) is None
+    assert measure(differing, gains(differing), "x", some) is None
 
 
 def test_the_axis_of_all_figures_can_be_read_in_generations_and_in_time(tmp_path: Path) -> None:

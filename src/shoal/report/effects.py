@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
 
 import numpy as np
 from scipy.stats import rankdata
 
+from shoal.core.evolution import Range
 from shoal.report import charts
-from shoal.report.charts import Axis, path
-from shoal.report.data import RunData, figure, folded, nothing, pair, spaced
+from shoal.report.charts import Axis, path, scaled
+from shoal.report.data import RunData, ends, figure, folded, nothing, pair, spaced
 from shoal.report.lineage import Lineage
 from shoal.report.words import text
 
 PARTS = 5  # of the values, from the lowest to the highest: the means of their gains are compared
-SHUFFLES = 400
+SHUFFLES = 600
 LEAST = 3  # members that a generation needs, and values
-LUCK = 0.05  # how often chance alone may tell any of the hyperparameters
+LUCK = 0.03  # how often exchanges tell any hyperparameter; explorers are uneven, so that luck does up to 0.05
 STEPS = 5000  # members times generations that are looked at
 DRAWN = 600  # of them as dots
 PLACES = [(0.0, "least"), (0.5, "middle"), (1.0, "most")]
@@ -31,15 +33,15 @@ class Effect:
     gains: np.ndarray  # float [S] see `gains`
     centres: np.ndarray  # float [P] the median value of each part
     means: np.ndarray  # float [P] its mean gain
-    chance: np.ndarray  # float [2, P] between which 95 % of such means lie where members exchange their values
-    p: float  # the share of such exchanges in which the means differ by as much
+    chance: np.ndarray  # float [2, P] between which 95 % of such means lie where members exchange values and changes
+    p: float  # the share of such exchanges in which the means differ by as much; see `_dealt`
 
 
 def effects(run_data: RunData) -> str:
     """A figure for each hyperparameter that was tuned, and a sentence on all."""
     table = run_data.table
     gained = gains(table)
-    found = {name: effect for name in run_data.run.space if (effect := measure(gained, table.hyper[name]))}
+    found = {name: effect for name, r in run_data.run.space.items() if (effect := measure(table, gained, name, r))}
     if not found:
         return nothing(
             "Too little to go by", f"This needs {LEAST} members with different values, and a few generations."
@@ -54,11 +56,14 @@ def effects(run_data: RunData) -> str:
     reading = (
         "A dot is one member in one generation: how far its fitness rose, as its place among the members of that one. "
         "The line is the mean of each fifth of the values; where values do not matter it stays within the band 19 times of "
-        f"20, as {SHUFFLES} exchanges of values between members show. It says what went together in this run: a member that "
-        "was lucky in one test falls back in the next."
+        f"20, as {SHUFFLES} exchanges between members show: of the values that they begin with, and of the changes on the "
+        "way. It says what went together in this run: a member that was lucky in one test falls back in the next."
     )
     if run_data.run.about.copies:
-        reading += " Children have their parents’ values, and those that were copied together cannot be told apart."
+        reading += (
+            " Members that copy exchange among themselves, and so do the others. Children have their parents’ values, and "
+            "those that were copied together cannot be told apart."
+        )
     keys = charts.legend(
         [("champion", "mean gain"), ("band", "what chance gives"), ("dot m", "a member in a generation")]
     )
@@ -74,25 +79,29 @@ def effects(run_data: RunData) -> str:
     )
 
 
-def measure(gained: np.ndarray, values: np.ndarray) -> Effect | None:
-    """What the values [G, N] of a hyperparameter went with; None where too few are known, or all are equal."""
-    rows = spaced(len(gained), max(2, STEPS // gained.shape[1]))
-    gained, values = gained[rows], values[rows]
-    known = np.isfinite(gained) & np.isfinite(values)
-    distinct = np.unique(values[known])
-    if known.sum() < PARTS * LEAST or len(distinct) < 2 or known.any(axis=0).sum() < LEAST:
+def measure(table: Lineage, gained: np.ndarray, name: str, bounds: Range) -> Effect | None:
+    """Mean gains [G, N] by the values of a hyperparameter; None where too few are known, or all are equal."""
+    values, rows = table.hyper[name], spaced(len(gained), max(2, STEPS // gained.shape[1]))
+    counted = scaled(values, bounds.scale, bounds.choices or ())
+    known = np.isfinite(gained[rows]) & np.isfinite(counted[rows])
+    held, risen = counted[rows][known], gained[rows][known]
+    if known.sum() < PARTS * LEAST or len(np.unique(held)) < 2 or known.any(axis=0).sum() < LEAST:
         return None
-    cuts = np.unique(np.quantile(values[known], np.linspace(0, 1, PARTS + 1)[1:-1], method="lower"))
-    cuts = cuts[cuts < distinct[-1]]
-    part = np.where(np.isfinite(values), np.searchsorted(cuts, values), -1)
-    count = len(cuts) + 1
-    means, difference = _means(part, gained, count)
-    draw = np.random.default_rng(0)
-    exchanged = [_means(part[:, draw.permutation(part.shape[1])], gained, count) for _ in range(SHUFFLES)]
-    chance = np.nanquantile([of for of, _ in exchanged], (0.025, 0.975), axis=0)
-    p = (1 + sum(of >= difference for _, of in exchanged)) / (1 + SHUFFLES)
-    centres = np.array([np.median(values[known & (part == at)]) for at in range(count)])
-    return Effect(values[known], gained[known], centres, means, chance, p)
+    cuts, means, (difference,) = _fifths(held[None], risen)
+    parts = (held[:, None] > cuts[0]).sum(axis=1)
+    taken, sizes = np.unique(parts, return_counts=True)
+    centres = np.array([np.median(values[rows][known][parts == at]) for at in taken])
+    seen = dict(zip(rows.tolist(), known, strict=True))
+    dealt = [of[:, seen[row]] for row, of in enumerate(_dealt(table, counted, bounds)) if row in seen]
+    cuts, others, differences = _fifths(lots := np.concatenate(dealt, axis=1), risen)
+    middle = (
+        sizes.cumsum() - (sizes + 1) // 2
+    )  # of each fifth in the order of values: which fifth is there where it is dealt
+    there = np.partition(lots, middle, axis=1)[:, middle]
+    same = (there[:, :, None] > cuts[:, None]).sum(axis=2)
+    chance = np.quantile(np.take_along_axis(others, same, axis=1), (0.025, 0.975), axis=0)
+    p = (1 + (differences >= difference).sum()) / (1 + SHUFFLES)
+    return Effect(values[rows][known], risen, centres, means[0, taken], chance, float(p))
 
 
 def gains(table: Lineage) -> np.ndarray:
@@ -108,14 +117,48 @@ def gains(table: Lineage) -> np.ndarray:
     return np.where(np.isfinite(raw) & (counted >= LEAST)[:, None], places, np.nan)
 
 
-def _means(part: np.ndarray, gained: np.ndarray, count: int) -> tuple[np.ndarray, float]:
-    """[P] The mean gain of each part, NaN where nobody is in it; and how far these differ: the variance between parts."""
-    known = (part >= 0) & np.isfinite(gained)
-    sizes = np.bincount(part[known], minlength=count)
-    sums = np.bincount(part[known], gained[known], count)
-    means = np.divide(sums, sizes, out=np.full(count, np.nan), where=sizes > 0)
-    middle = sums.sum() / max(1, sizes.sum())
-    return means, float(np.nansum(sizes * (means - middle) ** 2) / max(1, sizes.sum()))
+def _dealt(table: Lineage, values: np.ndarray, bounds: Range) -> Iterator[np.ndarray]:
+    """[SHUFFLES, N] in each generation: values as they might have been, had chance dealt them out otherwise.
+
+    Who copied whom stays as it was, and with it luck: who copies takes the luckiest, who then falls back. Members exchange
+    the values that they begin with; those that take part in copying do so among themselves, as the others may begin
+    otherwise. Where a member changed what it inherited, it changes by as much as one of those that did.
+    """
+    draw = np.random.default_rng(0)
+    low, high = ends(bounds)
+    if not np.isfinite(high - low):
+        low, high = np.nanmin(values), np.nanmax(values)
+    inherited = np.full(values.shape, np.nan)
+    inherited[1:] = np.where(table.origin[1:] >= 0, np.take_along_axis(values[:-1], table.origin[1:], axis=1), np.nan)
+    changes = values - inherited
+    all_changes = changes[np.isfinite(changes) & (changes != 0)]
+    parents = table.parents[table.copied]
+    shares = table.copied.any(axis=0) | np.isin(table.uids, parents)
+    now = np.full((SHUFFLES, len(table.uids)), np.nan)
+    for row in range(len(values)):
+        now = now[:, table.origin[row]]
+        changed = np.flatnonzero(np.isfinite(changes[row]) & (changes[row] != 0))
+        picked = all_changes[draw.integers(len(all_changes), size=(SHUFFLES, len(changed)))] if len(changed) else 0
+        beyond = (now[:, changed] + picked - low) % (2 * (high - low))
+        now[:, changed] = low + np.minimum(beyond, 2 * (high - low) - beyond)  # reflected at the ends, as explorers do
+        for part in (shares, ~shares):
+            first = np.flatnonzero(part & np.isnan(inherited[row]))
+            now[:, first] = draw.permuted(np.tile(values[row, first], (SHUFFLES, 1)), axis=1)
+        yield now
+
+
+def _fifths(held: np.ndarray, risen: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of values [S, K]: the cuts between their fifths [S, P - 1]; the mean of the gains [K] of each fifth, [S, P], NaN where
+    nobody is in it; and how far these differ [S]: the variance between fifths."""
+    count, size = held.shape
+    ends = (np.arange(1, PARTS) * (size - 1)) // PARTS
+    cuts = np.partition(held, ends, axis=1)[:, ends]
+    parts = np.sum([held > cuts[:, at, None] for at in range(PARTS - 1)], axis=0, dtype=np.int64)
+    places = (parts + PARTS * np.arange(count)[:, None]).ravel()
+    sizes = np.bincount(places, minlength=PARTS * count).reshape(count, PARTS)
+    sums = np.bincount(places, np.broadcast_to(risen, held.shape).ravel(), PARTS * count).reshape(count, PARTS)
+    means = np.divide(sums, sizes, out=np.full(sizes.shape, np.nan), where=sizes > 0)
+    return cuts, means, np.nansum(sizes * (means - risen.mean()) ** 2, axis=1) / size
 
 
 def _plot(run_data: RunData, name: str, effect: Effect, clear: bool) -> str:
