@@ -313,11 +313,11 @@ def test_a_run_at_work_is_left_to_its_process(six: Path, tmp_path: Path) -> None
 def test_runs_that_name_no_place_take_one_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where both of them have found the same one to be free."""
     monkeypatch.chdir(tmp_path)
-    find, stale = beginning.free_place, ["runs/CartPole-v1-ppo-0"]
-    monkeypatch.setattr(beginning, "free_place", lambda plan: stale.pop() if stale else find(plan))
+    find, stale = beginning.free_place, [tmp_path / "runs/CartPole-v1-ppo-0"]
+    monkeypatch.setattr(beginning, "free_place", lambda *given: stale.pop() if stale else find(*given))
     other = Meanwhile(["train", "--quiet", *settings()])
     stale *= 2
-    assert train(tiny(), [other]).run_dir == Path("runs/CartPole-v1-ppo-0")
+    assert train(tiny(), [other]).run_dir == tmp_path / "runs/CartPole-v1-ppo-0"
     assert other.outcomes[0].code == 0
     same_run(Path("runs/CartPole-v1-ppo-0"), Path("runs/CartPole-v1-ppo-0-2"))
 

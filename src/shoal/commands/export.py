@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
+from shoal.core.atomic import absolute
 from shoal.core.backend import on_jax
 from shoal.core.errors import BadInput, about
 from shoal.core.spec import Continuous
@@ -21,6 +22,7 @@ def export(run: Path, file: Path, trust_code: bool = False) -> list[str]:
 
     trust_code: import what the run names, where it is not Shoal's.
     """
+    file = absolute(file)  # that a trainer writes, whose environment may be elsewhere
     champion = measured = load_champion(run, trust_code)
     if champion.policy.save is not None:
         return champion.policy.save(file)

@@ -14,7 +14,7 @@ import numpy as np
 
 from shoal.commands.rendered import Rendered, open_rendered
 from shoal.commands.renderers import EXTRA, need_no_screen
-from shoal.core.atomic import write_file
+from shoal.core.atomic import absolute, write_file
 from shoal.core.backend import on_jax
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import interruptible
@@ -34,6 +34,7 @@ def film(
     population: film all members instead, side by side in the same episodes; returns what each of them returned on average.
     Raises BadInput.
     """
+    run, video = absolute(run), absolute(video)
     suffix = video.suffix.lower()
     as_page = suffix == ".html"
     if episodes < 1:

@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from shoal.core.atomic import absolute
 from shoal.core.backend import on_jax
 from shoal.core.errors import BadInput
-from shoal.experiment.experiment import Experiment, alone
+from shoal.experiment.experiment import Experiment, alone, located
 from shoal.experiment.files import blame, load, of_run
 from shoal.experiment.plan import planned
 from shoal.experiment.registry import in_full, method
@@ -57,6 +58,7 @@ def follower(
     trust_code: import what the run names, where it is not Shoal's. note: hears what the user should know
     """
     experiment = open_run(run, trust_code) if file is None else of_run(run)
+    run_dir = str(absolute(run_dir or f"{run}-replay"))  # before the environment is made
     name, tuned = experiment.method_name, sorted(experiment.space or ())
     if METHODS.get(name) is Schedule:  # itself a replay
         made = method(experiment.method)
@@ -81,7 +83,7 @@ def follower(
         if experiment.start:
             note(f"{run} began with what {experiment.start} had learned; this agent begins with nothing")
     else:
-        trained = load(file)
+        trained = located(load(file))
         with blame(file, always=False):
             rows = _for_another(run, rows, experiment, trained, note)
     return replace(
@@ -93,7 +95,7 @@ def follower(
         method={"name": "schedule", "rows": rows},
         space={},
         seed=experiment.seed + 1 if seed is None else seed,
-        run_dir=run_dir or f"{run}-replay",
+        run_dir=run_dir,
     )
 
 

@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 
 from shoal.commands.retrain import follower
-from shoal.core.atomic import FOLDER, check_kind, write_file
+from shoal.core.atomic import FOLDER, absolute, check_kind, write_file
 from shoal.core.backend import on_jax
 from shoal.core.errors import BadField, BadInput
 from shoal.core.interrupts import Failed, Interrupted, interruptible
@@ -45,7 +45,7 @@ def conduct(file: Path, workspace: Path | None, console: Screen, quiet: bool = F
     workspace: by default studies/NAME. A run that was stopped goes on. Raises BadInput, Interrupted, KeyboardInterrupt.
     """
     study = read(file)
-    path = workspace or Path("studies") / file.stem
+    path = absolute(workspace or Path("studies") / file.stem)
     prepare()
     with blame(file):
         planned = trials(study)

@@ -40,6 +40,11 @@ class Irregular(BadInput):
         self.short = short
 
 
+def absolute(path: str | os.PathLike[str]) -> Path:
+    """A path as it is from here, with `~` written out; links in it stay. An environment may change the working directory."""
+    return Path(os.path.expanduser(path)).absolute()
+
+
 def write_file(path: Path, data: bytes, via: Path | None = None) -> None:
     """Write a file: under its name there is the old or the new one, complete. via: the folder where it is made first."""
     temporary = (via or path.parent) / f".{path.name}.{uuid.uuid4().hex}"  # process ids repeat, in containers above all

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
+from shoal.core.atomic import absolute
 from shoal.core.errors import BadField
 from shoal.core.evolution import Range
 from shoal.core.schema import as_given, changed_in, converted
@@ -187,6 +188,17 @@ class Experiment:
         """The method as a file names it."""
         told = in_short(self.method)
         return str(told["name"] if isinstance(told, dict) else told)
+
+
+def located(experiment: Experiment) -> Experiment:
+    """The same with its paths as they are from here: code that it names may go elsewhere, once that is called."""
+    e, exchange = experiment, experiment.exchange
+    paths: dict[str, Any] = {name: str(absolute(path)) for name in ("run_dir", "start") if (path := getattr(e, name))}
+    if e.python and "/" in e.python:  # else it is looked for where commands are
+        paths["python"] = str(absolute(e.python))
+    if exchange.workspace:
+        exchange = replace(exchange, workspace=str(absolute(exchange.workspace)))
+    return replace(e, exchange=exchange, **paths)
 
 
 def alone(experiment: Experiment, shards: int | None = 1) -> Experiment:

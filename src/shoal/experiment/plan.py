@@ -14,7 +14,7 @@ from shoal.core.knobs import split, usual
 from shoal.core.types import RunProgress
 from shoal.environments.host import HostEnvironment
 from shoal.environments.measurement import Measurement
-from shoal.experiment.experiment import Experiment
+from shoal.experiment.experiment import Experiment, located
 from shoal.experiment.hyperparameters import check_knobs, with_numbers
 from shoal.experiment.make import make_kind, measurement_of
 from shoal.experiment.registry import in_full
@@ -146,7 +146,7 @@ def make_plan(experiment: Experiment, processes: int = 1) -> Plan:
 
     processes: how many share the shards of one population.
     """
-    named = check(experiment)
+    named, experiment = check(experiment), located(experiment)
     generations = experiment.generations if may_end(experiment, processes) else None
     method = named.settled(experiment.population, experiment.space, generations)
     if filled := {option: value for option, value in vars(method).items() if value != getattr(named, option)}:

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from shoal.core.atomic import absolute
 from shoal.core.cores import usable_cores
 from shoal.core.interrupts import COMPILING, attend
 from shoal.core.threefry import few_in_one_piece
@@ -50,9 +51,12 @@ def prepare(neighbour: tuple[int, int] = (0, 1), sharer: tuple[int, int] = (0, 1
             if cores > 1 and jax.default_backend() == "cpu" and len(jax.devices()) == 1:
                 warnings.warn(STARTED.format(cores=cores), stacklevel=2)
     few_in_one_piece()
-    own = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shoal" / "compiled"
+    own = absolute(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shoal" / "compiled"
     keep_whole(own)
-    if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
+    given = getattr(jax.config, "jax_compilation_cache_dir", None)
+    if given and "://" not in given:
+        jax.config.update("jax_compilation_cache_dir", str(absolute(given)))
+    if given is None:
         jax.config.update("jax_compilation_cache_dir", str(own))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
 

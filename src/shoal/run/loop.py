@@ -73,15 +73,14 @@ def resume(
     """Continue a run from its newest whole checkpoint, up to `generations` if that is given.
 
     trust_code: import what the run names, where it is not Shoal's. recorders, progress: as those of `train`.
-    given: what `shoal resume --set` may change; and env, agent, method, config or fitness, where the run was started with
-    objects that no name leads to.
+    given: what `shoal resume --set` may change, and objects that no name leads to, with which the run was started.
 
     With device environments the result equals that of a run that was never stopped, bit for bit; with host environments
     fresh episodes begin. Of a run that is done, and is asked for no more, the result is given at once. Raises BadInput when
     there is nothing to continue, and what `train` raises.
     """
-    file = Path(run_dir) / "experiment.yaml"
-    experiment = replace(going_on(file.parent, trust_code, given), run_dir=str(run_dir))
+    file = Path(run_dir).absolute() / "experiment.yaml"
+    experiment = replace(going_on(file.parent, trust_code, given), run_dir=str(file.parent))
     if generations is not None:
         if experiment.budget is not None:
             raise BadField("generations", f"{run_dir} ends with its budget", "give it another one with --set budget=N")

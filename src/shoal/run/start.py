@@ -136,7 +136,7 @@ def enter(experiment: Experiment, control: Control, processes: Processes, held: 
 
     Raises BadInput.
     """
-    began = time.perf_counter()
+    began, runs = time.perf_counter(), Path("runs").absolute()
     control.lead(processes.leading)
     exchange = processes.exchange
     prepare(exchange.neighbour, exchange.sharer)
@@ -146,7 +146,7 @@ def enter(experiment: Experiment, control: Control, processes: Processes, held: 
     shard = processes.shard(plan, 0, control.pause, lambda: control.run_dir or Path())
     held.callback(shard.close)
     members = processes.members(plan, shard)
-    run_dir = processes.run_dir or (_take_place(plan, control, held) if processes.leading else "")
+    run_dir = processes.run_dir or (_take_place(plan, control, held, runs) if processes.leading else "")
     place, attempt = exchange.broadcast(f"{run_dir}\n{uuid.uuid4().hex[:8]}").rsplit("\n", 1)
     control.run_dir = path = Path(place)
     if processes.run_dir is None:  # else its workspace and name say it
@@ -157,11 +157,11 @@ def enter(experiment: Experiment, control: Control, processes: Processes, held: 
     return Context(plan, processes, held, files, control, began, shard, members)
 
 
-def _take_place(plan: Plan, control: Control, held: ExitStack) -> Path:
-    """Keep other processes out of the run's directory: the one that was asked for, or the next free one."""
+def _take_place(plan: Plan, control: Control, held: ExitStack, runs: Path) -> Path:
+    """Keep other processes out of the run's directory: the one that was asked for, or the next free one among `runs`."""
     asked = plan.experiment.run_dir
     while True:
-        path = Path(asked or free_place(plan))
+        path = Path(asked or free_place(plan, runs))
         try:
             lock = Lock(path, control.note, exist_ok=asked is not None)
         except OSError as error:
@@ -172,13 +172,13 @@ def _take_place(plan: Plan, control: Control, held: ExitStack) -> Path:
         return path
 
 
-def free_place(plan: Plan) -> Path:
+def free_place(plan: Plan, runs: Path = Path("runs")) -> Path:
     """runs/ENVIRONMENT-AGENT-SEED, with a number behind it when that is taken; METHOD where it tunes nothing."""
     e = plan.experiment
     env = e.env_name.partition(":")[2] or str(e.env)
     agent = Path(str(e.agent_name).split(":")[-1]).name.removesuffix(".yaml")  # rl_games:FILE has a path
     who = agent if plan.method.tunes else e.method_name
-    base = Path("runs") / f"{env.replace('/', '-')}-{who}-{e.seed}"
+    base = runs / f"{env.replace('/', '-')}-{who}-{e.seed}"
     path, number = base, 2
     while path.exists():
         path, number = base.with_name(f"{base.name}-{number}"), number + 1

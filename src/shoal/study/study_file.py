@@ -13,7 +13,7 @@ from shoal.core.atomic import read_named
 from shoal.core.errors import BadField, about, unknown
 from shoal.core.schema import as_given, build, convert
 from shoal.core.yaml_text import read_yaml, write_yaml
-from shoal.experiment.experiment import Experiment
+from shoal.experiment.experiment import Experiment, located
 from shoal.experiment.files import blame, from_dict, text_of, to_dict
 from shoal.experiment.plan import planned
 from shoal.study.sequences import MOST, RunSequence, sequence_of
@@ -199,7 +199,7 @@ def experiment_of(study: Study, task: str, arm: str) -> Experiment:
         values = _merged(values, changed)
         with about(prefix):
             experiment = from_dict(values)
-    return experiment
+    return located(experiment)
 
 
 def _merged(values: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
