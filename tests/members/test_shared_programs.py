@@ -16,6 +16,7 @@ from shoal.members import shared_programs as sharing
 OTHERS = {
     "layers": [9],
     "activation": "relu",
+    "log_std_init": -1.0,
     "precision": "bfloat16",
     "rollout": 8,
     "environments": 4,
@@ -27,7 +28,7 @@ SAME: list[dict[str, Any]] = [
     {"seed": 5},
     {"generations": 9, "interval": 128},
     {"budget": 10_000},
-    {"hyper": {"discount": 0.5}},
+    {"hyper": {"discount": 0.5, "learning_rate_end_factor": 0.0}},
     {"space": {"learning_rate": Range(1e-4, 1e-2, "log")}},
     {"checkpoint": Checkpoint(every=2)},
     {"select": "tournament"},
