@@ -230,7 +230,7 @@ def _made(settings: dict[str, Any]) -> tuple[Any, Any]:
     from shoal.members.devices import prepare
 
     prepare()
-    plan = make_plan(Experiment(**settings, method="seeds" if settings["population"] == 1 else "pbt"))
+    plan = make_plan(Experiment(**settings, method="independent" if settings["population"] == 1 else "pbt"))
     return plan, plan.kind.shard(plan.members(), plan.setup)
 
 

@@ -45,7 +45,7 @@ def build(population: int, **changes):
 @functools.cache
 def measure(population: int, seconds: float) -> dict[str, float]:
     """Steps per second of training alone, and with evaluation, decision and adoption; microseconds per member."""
-    plan, shard = build(population, method="seeds" if population == 1 else "pbt")
+    plan, shard = build(population, method="independent" if population == 1 else "pbt")
     train, whole = zip(*timed_generations(plan, shard, seconds), strict=True)
     steps = plan.iterations * STEPS * population
     return {
@@ -121,7 +121,7 @@ def epochs(options: argparse.Namespace) -> None:
     """Members that make as many epochs each, and members that differ."""
     rows, base = [], 0.0
     for name, drawn in (("4 each", {}), ("1 to 7, drawn", {"epochs": {"low": 1, "high": 7, "integer": True}})):
-        plan, shard = build(options.populations[-1], method="seeds", space=drawn)
+        plan, shard = build(options.populations[-1], method="independent", space=drawn)
         mean = float(plan.evolver.init((0, 0, 0), shard.uid)[1]["epochs"].mean())
         train, _ = zip(*timed_generations(plan, shard, options.seconds), strict=True)
         took = statistics.median(train) / plan.iterations / len(shard.uid) / mean * 1e6

@@ -37,7 +37,7 @@ def cell(options: argparse.Namespace) -> dict[str, float]:
     plan = make_plan(
         Experiment(
             env=options.env,
-            method="seeds" if options.cell == 1 else "pbt",
+            method="independent" if options.cell == 1 else "pbt",
             population=options.cell,
             interval=steps,
             config=config,

@@ -22,8 +22,8 @@ base:
   interval: 2048
   space: {learning_rate: [1.0e-5, 1.0e-2, log], epochs: {low: 1, high: 8, integer: true}}
 arms:
-  pbt: {}
-  halving: {halving: 2}
+  pbt: {method: pbt}
+  halving: {method: successive_halving}
   tpe: {ask: {optimiser: own_optimiser:Tpe, runs: 4}}   # four runs of one member, of four generations each
 seeds: 2
 """

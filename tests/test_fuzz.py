@@ -47,7 +47,7 @@ method:
   select: {name: truncation, bottom: 0.25, top: 0.25, donors: above}
   explore: {name: perturb, factors: [0.8, 1.25], resample_probability: 0.1}
   memory: own
-  start_after: 10
+  burn_in: 10
 shards: 2
 exchange: {name: local, transfer: point_to_point}
 seed: 3
@@ -290,7 +290,7 @@ base:
 arms:
   pbt: {method: {name: pbt, select: {name: truncation, bottom: 0.25}}}
   again: {replay: pbt, population: 4}
-  seeds: {method: seeds}
+  seeds: {method: independent}
   halving: {halving: 2}
 tasks:
   pole: {scale: [0, 100]}
@@ -331,7 +331,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A study that is done, of two arms with three seeds each, on one of which a run failed."""
     path = tmp_path_factory.mktemp("fuzz") / "study"
     (path / "failures/b").mkdir(parents=True)
-    (path / "study.yaml").write_text("base: {env: CartPole-v1}\narms: {a: {}, b: {method: seeds}}\nseeds: 3\n")
+    (path / "study.yaml").write_text("base: {env: CartPole-v1}\narms: {a: {}, b: {method: independent}}\nseeds: 3\n")
     (path / "failures/b/2.txt").write_text("no memory\n")
     for place in ("a/0", "a/1", "a/2", "b/0", "b/1"):
         write_run(path / "runs" / place, population=4, generations=3, seed=len(place))

@@ -153,8 +153,8 @@ PENDULUM = {"env": "gymnax:Pendulum-v1", "config": OFF_POLICY}
         ("dqn", {"env": "CartPole-v1", "config": OFF_POLICY | {"network": "nature_cnn"}}),
         ("dqn", {"env": "CartPole-v1", "config": OFF_POLICY | {"network": "nature_cn"}}),
         ("dqn", {"env": "CartPole-v1", "config": OFF_POLICY | {"n_step": 17}}),
-        ("td3", {"memory": "shared"}),
-        ("td3", {"memory": "cpy"}),
+        ("td3", {"replay": "shared"}),
+        ("td3", {"replay": "cpy"}),
     ],
     ids=shown,
 )
@@ -178,7 +178,14 @@ CEM, DVD, ES = (
     PENDULUM | {"method": "dvd"},
     {"method": "es", "config": {"layers": [8]}},
 )
-METHOD: dict[str, Any] = {"pbt": {}, "mf_pbt": {"periods": [1, 2]}, "pb2": {}, "ipbt": {}, "seeds": {}, "schedule": {}}
+METHOD: dict[str, Any] = {
+    "pbt": {},
+    "mf_pbt": {"periods": [1, 2]},
+    "pb2": {},
+    "successive_halving": {},
+    "independent": {},
+    "schedule": {},
+}
 METHOD |= {"es": ES, "cem_rl": CEM, "dvd": DVD}
 
 
@@ -198,7 +205,7 @@ def but_for_pendulum(changes: dict[str, Any]) -> str | None:
         {"method": 3},
         {"method": {"nam": "es"}},
         method("pbt", arms=[0]),
-        method("seeds", arms=[0]),
+        method("independent", arms=[0]),
         method("es", optimizer="sgd"),
         method("cem_rl", elite=2),
         method("dvd", arm=[0]),
@@ -222,7 +229,7 @@ def but_for_pendulum(changes: dict[str, Any]) -> str | None:
         method("cem_rl", mirrored=True) | {"population": 5},
         method("pb2", rows=1),
         method("pb2", rows=5),
-        method("ipbt", patience=0),
+        method("successive_halving", eta=1),
         method("dvd", arms=[]),
         method("dvd", arms=[0.5, 1.5]),
         method("dvd", arms=0.5),
@@ -244,7 +251,7 @@ def but_for_pendulum(changes: dict[str, Any]) -> str | None:
         {"schedule": [{"tau": 0.1}]},
         {"schedule": [{}], "space": {"discount": [0.1, 0.2]}},
         method("schedule"),
-        method("pbt", start_after=-1),
+        method("pbt", burn_in=-1),
         ES | {"fitness.source": "training"},
         CEM | {"fitness.source": "training"},
         ES | {"hyper": {"sigma": 0}},
@@ -263,7 +270,7 @@ def test_impossible_methods(tmp_path: Path, changes: dict[str, Any], said: Said)
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("select", "keep"), ("explore", "keep"), ("memory", "copy"), ("start_after", 5)]
+    ("field", "value"), [("select", "keep"), ("explore", "keep"), ("replay", "copy"), ("burn_in", 5)]
 )
 @pytest.mark.parametrize("name", [name for name, kind in METHODS.items() if not kind.copies])
 def test_what_goes_with_copies_alone(tmp_path: Path, name: str, field: str, value: Any, said: Said) -> None:
@@ -304,7 +311,7 @@ def test_an_error_in_a_file_names_its_line(tmp_path: Path, said: Said) -> None:
 
 def test_a_flag_can_mend_a_file_and_is_not_blamed_on_it(tmp_path: Path, said: Said) -> None:
     file = tmp_path / "e.yaml"
-    file.write_text("population: 1\nhyper:\n  epochs: 2\n")
+    file.write_text("population: 1\nmethod: pbt\nhyper:\n  epochs: 2\n")
     said(refused(tmp_path, "train", file, "--env", "CartPol-v1", "--population", "4"))
     said(refused(tmp_path, "train", file))
     said(refused(tmp_path, "train", file, "--population", "0"))
@@ -330,7 +337,7 @@ def test_paths_that_hold_no_run(six: Path, tmp_path: Path, said: Said) -> None:
 
 def test_files_of_another_command(six: Path, tmp_path: Path, said: Said) -> None:
     study, experiment = tmp_path / "s.yaml", tmp_path / "e.yaml"
-    study.write_text("base:\n  env: CartPole-v1\narms: {pbt: {}, seeds: {method: seeds}}\n")
+    study.write_text("base:\n  env: CartPole-v1\narms: {pbt: {}, seeds: {method: independent}}\n")
     experiment.write_text("population: 4\nenv: CartPole-v1\n")
     for command in ("train", "doctor"):
         said(refused(tmp_path, command, study))

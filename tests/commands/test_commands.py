@@ -56,14 +56,15 @@ def test_help_teaches_names_and_defaults(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("COLUMNS", "200")
     text = " ".join(shoal("train", "--help").out.replace("│", " ").split())
     assert "by default that of the method: ppo, policy for es, td3 for cem_rl and dvd" in text
-    usual = vars(Pbt()) | vars(Experiment()) | {"method": "pbt"}
+    usual = vars(Pbt()) | vars(Experiment())
     for name in ("env", "method", "population", "generations", "interval", "select", "explore", "seed"):
         help_text = re.search(rf"--{name} [A-Z]+ (.*?) --", text)
         assert help_text, name
-        assert f"(default: {usual[name]})" in help_text[1]
+        assert name == "method" or f"(default: {usual[name]})" in help_text[1]
     for name in ("truncation", "winner_takes_all", "tournament", "threshold", "t_test", "keep"):
         assert name in re.search(r"--select (.*?) --", text)[1]  # type: ignore[index]
-    for name in ("pbt", "es", "cem_rl", "dvd", "seeds"):
+    assert "By default successive_halving where" in text
+    for name in ("pbt", "es", "cem_rl", "dvd", "independent"):
         assert name in re.search(r"--method (.*?) --", text)[1]  # type: ignore[index]
     for name in ("perturb", "resample", "mutate", "gaussian", "keep"):
         assert name in re.search(r"--explore (.*?) --", text)[1]  # type: ignore[index]
@@ -111,8 +112,8 @@ def test_what_no_command_takes(given: list[str], said: Said) -> None:
 SETTABLE: dict[str, tuple[str, Any]] = {  # what is given, and what the field then is
     "env": ("gym:CartPole-v1", "gym:CartPole-v1"),
     "method": (
-        "{name: seeds, first_values: usual, survivors: 3, halvings: [8]}",
-        {"name": "seeds", "first_values": "usual", "survivors": 3, "halvings": [8]},
+        "{name: independent, initial: default}",
+        {"name": "independent", "initial": "default"},
     ),
     "agent": ("td3", "td3"),
     "population": ("6", 6),

@@ -36,7 +36,7 @@ from shoal.records.screen import Screen
 TINY = {"layers": [4], "rollout": 8, "environments": 2, "minibatches": 1}
 RAW = {"normalise_rewards": False}
 PACES = {"name": "mf_pbt", "periods": [1, 2]}
-BASE = Experiment(env="CartPole-v1", population=4, generations=5, interval=64, config=TINY)
+BASE = Experiment(env="CartPole-v1", method="pbt", population=4, generations=5, interval=64, config=TINY)
 
 
 def about(check: Callable[..., Any], *more: Any, **changes: Any) -> list[Finding]:
@@ -125,7 +125,14 @@ def test_an_environment_that_normalises_itself(
 def test_a_sound_experiment_has_nothing_to_note() -> None:
     for check in doctor.CHECKS:
         findings = about(check)
-        assert findings or check in (checks.processes, checks.beginning, checks.place, checks.survivors, knobs.effects)
+        assert findings or check in (
+            checks.normalising,
+            checks.processes,
+            checks.beginning,
+            checks.place,
+            checks.rungs,
+            knobs.effects,
+        )
         assert marked(findings, "!") + marked(findings, "✗") == ""
 
 
@@ -219,21 +226,22 @@ def test_the_checkpoint_is_as_large_as_foretold(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("platform", "devices", "times", "mark"),
-    [("cpu", 1, 1.0, "✓"), ("cpu", 2, 1.5, "✓"), ("cpu", 8, 5.375, "!"), ("gpu", 1, 5.375, "!")],
+    [("cpu", 1, 1.0, "✓"), ("cpu", 2, 1.5, "✓"), ("cpu", 8, 77 / 14, "!"), ("gpu", 1, 77 / 14, "!")],
 )
-def test_what_survivors_cost(
-    monkeypatch: pytest.MonkeyPatch, platform: str, devices: int, times: float, mark: str
-) -> None:
-    """By hand: 8, 4, 2 and 1 members take 4, 4, 4 and 8 turns of an interval on two devices, and 1, 2, 4 and 8 on eight."""
+def test_what_rungs_cost(monkeypatch: pytest.MonkeyPatch, platform: str, devices: int, times: float, mark: str) -> None:
+    """By hand: 8, 4, 2 and 1 members take 4, 4, 4 and 8 turns of an interval on two devices, and 1, 2, 4 and 8 on eight, for
+    1, 2, 4 and 7 fourteenths of the run."""
     plan = make_plan(
-        replace(BASE, population=8, generations=8, method="pbt", space={"learning_rate": Range(1e-4, 1e-2)})
+        replace(
+            BASE, population=8, generations=8, method="successive_halving", space={"learning_rate": Range(1e-4, 1e-2)}
+        )
     )
     monkeypatch.setattr(jax, "default_backend", lambda: platform)
     monkeypatch.setattr(plan.kind, "devices", lambda uids: min(devices, len(uids[0])))
-    assert plan.lengthening == times
-    ((found, _, text),) = checks.survivors(plan)
-    assert found == mark and "8 members halve: 4 after generation 1, 2 after generation 2, 1 after generation 4" in text
-    assert ("first_values: half" in text) == (mark == "!")
+    assert plan.lengthening == pytest.approx(times)
+    ((found, _, text),) = checks.rungs(plan)
+    assert found == mark and "8 members: 4 after 7% of the run, 2 after 21% of the run, 1 after 50% of the run" in text
+    assert ("method: pbt" in text) == (mark == "!")
 
 
 @pytest.mark.parametrize(
@@ -242,7 +250,7 @@ def test_what_survivors_cost(
         {"select": {"name": "truncation", "bottom": 0.1, "top": 0.1}},
         {"select": "t_test", "fitness": Fitness(episodes=1)},
         {"select": worst_first},
-        {"start_after": 320},
+        {"burn_in": 320},
         {"generations": 1},
     ],
     ids=shown,
@@ -259,7 +267,7 @@ def test_evolution_that_cannot_work(changes: dict[str, Any], said: Said) -> None
         {"select": "t_test"},
         {"select": "keep"},
         {"select": {"name": "keep", "explore": True}},
-        {"start_after": 65},
+        {"burn_in": 65},
         {"method": PACES},
         {"schedule": [{"learning_rate": 1e-3}], "space": {}},
     ],
@@ -341,28 +349,35 @@ def test_training_fitness_needs_episodes_that_end() -> None:
     [
         ({"generations": 30}, "1 of 8", "4 times, first after generation 1 of 30"),
         ({"generations": 20}, "1 of 8", "2 times, first after generation 2 of 20"),
-        ({"method": {"name": "pbt", "first_values": "half"}}, "1 of 8", "19 times, first after generation 1 of 20"),
-        ({"method": {"name": "pbt", "first_values": "range"}}, "2 of 8", "19 times, first after generation 1 of 20"),
-        ({"method": {"name": "pbt", "start_after": 128}}, "1 of 8", "2 times, first after generation 2 of 20"),
+        ({"method": {"name": "pbt", "default_members": 0.5}}, "1 of 8", "19 times, first after generation 1 of 20"),
+        ({"method": "pbt"}, "2 of 8", "19 times, first after generation 1 of 20"),
+        (
+            {"method": {"name": "successive_halving", "burn_in": 128}},
+            "1 of 8",
+            "2 times, first after generation 2 of 20",
+        ),
         ({"method": "mf_pbt"}, "1 to 4 of 8", "19 times, first after generation 1 of 20"),
     ],
     ids=str,
 )
 def test_who_takes_part(changes: dict[str, Any], share: str, times: str) -> None:
-    """Those of a half that keeps the usual values copy nobody. By hand: of 8 members for 2 generations of 30, 4 for 4 and 2
+    """Members that hold the defaults copy nobody. By hand: of 8 members for 2 generations of 30, 4 for 4 and 2
     for 9, of which half copy, some do after generations 1, 3, 4 and 5; after 2, 6 and 15 some end instead."""
-    told = marked(about(rehearsal.evolution, **{"population": 8, "generations": 20, "method": "pbt"} | changes), "✓")
+    told = marked(
+        about(rehearsal.evolution, **{"population": 8, "generations": 20, "method": "successive_halving"} | changes),
+        "✓",
+    )
     assert f"selection: {share} members copy in a generation" in told and f"evolution: {times}" in told
 
 
 def test_nobody_ends_in_the_dry_run() -> None:
-    """It has two generations: where the population halves after the first, those who ended would seem to have diverged."""
-    findings = about(doctor.dry_run, population=8, generations=8, method="pbt")
+    """It has two generations: where members ended after the first, they would seem to have diverged."""
+    findings = about(doctor.dry_run, population=8, generations=8, method="successive_halving")
     assert "diverged" not in marked(findings, "!") and "luck makes the best of 8 look" in str(findings)
 
 
 def test_what_else_the_steps_would_do(capsys: pytest.CaptureFixture[str]) -> None:
-    """The flags that it names are an experiment of as many steps, whose agent has the usual values."""
+    """The flags that it names are an experiment of as many steps, whose agent has the default hyperparameters."""
     (finding,) = about(checks.instead, population=4, generations=5)
     assert finding.mark == "✓"
     flags = finding.text[finding.text.index("--") :].split()
@@ -370,11 +385,11 @@ def test_what_else_the_steps_would_do(capsys: pytest.CaptureFixture[str]) -> Non
         main(["doctor", "--env", "CartPole-v1", "--interval", "64", "--set", f"config={json.dumps(TINY)}", *flags])
     told = capsys.readouterr().out
     assert stop.value.code == 0 and "1 × ppo" in told and "20 generations of" in told and "instead" not in told
-    assert "--budget 5000 --method seeds" in about(checks.instead, budget=5000)[0].text
+    assert "--budget 5000 --method independent" in about(checks.instead, budget=5000)[0].text
     for changes in (
-        {"method": "seeds"},
+        {"method": "independent"},
         {"space": {}},
-        {"population": 1, "method": "seeds"},
+        {"population": 1, "method": "independent"},
         {"method": "es", "config": {}},
     ):
         assert not about(checks.instead, **changes)

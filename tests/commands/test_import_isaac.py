@@ -95,7 +95,7 @@ def test_overrides_win(file):
         "env.scene.num_envs=64",
     ]
     made = values(translate(file, given, task="Isaac-Cartpole-v0"))
-    assert made["population"] == 4 and made["method"]["start_after"] == 700
+    assert made["population"] == 4 and made["method"]["burn_in"] == 700
     assert made["generations"] == 3  # 12001 frames in intervals of 5000
     assert made["space"]["gamma"]["start"] == 0.9 and made["space"]["gamma"]["low"] == 0.0
     assert made["space"]["mini_epochs"] == {"low": 1, "high": 400, "scale": "log", "start": 4, "integer": True}

@@ -29,7 +29,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "cem_rl": {"env": "Pendulum-v1", "population": 4, "config": SMALL, "hyper.update_ratio": 0.01},
     "dvd": {"env": "Pendulum-v1", "population": 3, "config": SMALL, "hyper.update_ratio": 0.1, "interval": 64},
     OWN: {"env": "CartPole-v1", "population": 4, "config.layers": [8]},
-    "seeds": {"env": "CartPole-v1", "population": 3, "interval": 64, "config": {"layers": [8], "rollout": 16}},
+    "independent": {"env": "CartPole-v1", "population": 3, "interval": 64, "config": {"layers": [8], "rollout": 16}},
 }
 DRAWN = ("es", "cem_rl", OWN)
 
@@ -84,7 +84,7 @@ def test_scalars(shown: tuple[str, Path, list[str]]) -> None:
     assert not [tag for tag in tags if "diversity/to" in tag or tag == "population/copies"]
     assert {f"population/{tag}" for tag in hyper} <= tags
     assert {f"fitness/member{uid}" for uid in range(3)} <= tags
-    assert ("hyper/learning_rate/member0" in tags) == (name == "seeds")
+    assert ("hyper/learning_rate/member0" in tags) == (name == "independent")
     common = {"diversity/determinant", "diversity/log_determinant"}
     assert tags & {*common, *(f"{tag}/member0" for tag in common)} == (common if name == "dvd" else set())
     assert ("diversity/distance/member2" in tags) == (name == "dvd")
@@ -124,8 +124,8 @@ def drawn(lowest: float) -> dict[str, float]:
 def test_live_view(method: str) -> None:
     metrics = {"diversity/determinant": 0.25} if method == "dvd" else drawn(1.0) if method in DRAWN else {}
     lines = displayed(method, metrics).splitlines()
-    columns = {"seeds": "best median worst", "dvd": "best median worst diversity determinant"}
-    values = {"seeds": "7 7 7", "dvd": "7 7 7 0.5 0.25"}
+    columns = {"independent": "best median worst", "dvd": "best median worst diversity determinant"}
+    values = {"independent": "7 7 7", "dvd": "7 7 7 0.5 0.25"}
     heads = ["generation", *columns.get(method, "mean rank lowest average highest").split(), "steps/s"]
     assert any(line.split() == heads for line in lines)
     row = [line for line in lines if line.strip().startswith("1/3")][-1].split()

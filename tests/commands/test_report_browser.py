@@ -26,9 +26,9 @@ RUNS: dict[str, dict[str, Any]] = {
     "es": {"population": 64, "generations": 300, "decay": 0.99},
     "cem_rl": {"method": "cem_rl", "population": 10, "generations": 1},
     "dvd": {"population": 12, "generations": 12},
-    "seeds": {"population": 4, "generations": 8},
+    "independent": {"population": 4, "generations": 8},
 }
-WRITERS = {"es": "write_drawn", "cem_rl": "write_drawn", "dvd": "write_dvd", "seeds": "write_seeds"}
+WRITERS = {"es": "write_drawn", "cem_rl": "write_drawn", "dvd": "write_dvd", "independent": "write_independent"}
 
 # Every visible text that has too little contrast with what lies behind it (WCAG AA).
 FAINT_TEXT = """() => {

@@ -246,9 +246,9 @@ LEARNERS: dict[str, dict[str, Any]] = {
 }
 
 
-def replaying(agent: str, memory: str) -> dict[str, Any]:
+def replaying(agent: str, replay: str) -> dict[str, Any]:
     """Six generations of two rollouts; memory holds three. Updates begin in the second generation, never whole ones."""
-    settings = {"agent": agent, "memory": memory, "config": REPLAY, "hyper": {"update_ratio": 0.11}}
+    settings = {"agent": agent, "replay": replay, "config": REPLAY, "hyper": {"update_ratio": 0.11}}
     return settings | {"select": {"name": "truncation", "bottom": 0.5, "top": 0.5}} | LEARNERS[agent]
 
 
@@ -272,9 +272,9 @@ def test_replay_memory_goes_on(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_copied_memory_makes_another_run(tmp_path: Path) -> None:
     """So that the test above tells the two apart."""
-    for memory in ("own", "copy"):
-        train(tiny(tmp_path / memory, generations=3, **replaying("dqn", memory)))
-    one, other = (record(tmp_path / memory)["arrays"] for memory in ("own", "copy"))
+    for replay in ("keep", "copy"):
+        train(tiny(tmp_path / replay, generations=3, **replaying("dqn", replay)))
+    one, other = (record(tmp_path / replay)["arrays"] for replay in ("keep", "copy"))
     assert one.keys() == other.keys()
     kept = [name for name in one if "memory" in name and "shard" in name]
     assert kept and all(one[name].shape[0] == 4 for name in kept)

@@ -34,7 +34,7 @@ def listed(folder: Path) -> dict[str, str]:
 
 def test_every_run_has_a_line(tmp_path: Path) -> None:
     result = train(tiny(tmp_path / "runs/one")).summary
-    train(tiny(tmp_path / "runs/deep/two", method="seeds", generations=1))
+    train(tiny(tmp_path / "runs/deep/two", method="independent", generations=1))
     lines = listed(tmp_path / "runs")
     assert [*lines] == ["one", "deep/two"]
     told = result["champion"]["evaluation"]
@@ -48,7 +48,7 @@ def test_every_run_has_a_line(tmp_path: Path) -> None:
         result["provenance"]["date"][:10],
     ):
         assert word in lines["one"]
-    assert "seeds, ppo" in lines["deep/two"]
+    assert "independent, ppo" in lines["deep/two"]
 
 
 def test_what_did_not_end_goes_on_or_was_stopped(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_no_reader_waits_for_an_odd_run_or_shows_a_traceback(tmp_path: Path, odd
     (tmp_path / "w/slots").mkdir(parents=True)
     (tmp_path / "w/workers").mkdir()
     (tmp_path / "s/runs/a").mkdir(parents=True)
-    (tmp_path / "s/study.yaml").write_text("base: {env: CartPole-v1}\narms: {a: {}, b: {method: seeds}}\nseeds: 1\n")
+    (tmp_path / "s/study.yaml").write_text("base: {env: CartPole-v1}\narms: {a: {}, b: {method: independent}}\nseeds: 1\n")
     for name in (name for name in odd if name.endswith(kind)):
         run = tmp_path / name
         with at_most(20):

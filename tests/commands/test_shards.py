@@ -113,17 +113,6 @@ def test_shards_decide_as_one(four: Path) -> None:
 
 
 @pytest.mark.slow
-def test_all_begin_again_alike(tmp_path: Path) -> None:
-    """Fresh weights depend on who gets them, not on where; shards of one process and ranks make the same."""
-    options = {"generations": 8, "shards": 4, "interval": 32}  # so many that two longer intervals fit after the stall
-    train(tiny(tmp_path / "four", method={"name": "ipbt", "patience": 1}, **options))
-    over = flags(tmp_path / "two", "--exchange", "mpi", "--set", "method.patience=1", method="ipbt", **options)
-    run(2, *over)
-    same_run(tmp_path / "two", tmp_path / "four")
-    assert lines(tmp_path / "four" / "metrics.jsonl")[-1]["members"]["ipbt/restarts"] == [1] * 4
-
-
-@pytest.mark.slow
 def test_two_shards_and_four_resume_exactly(four: Path, tmp_path: Path) -> None:
     train(tiny(tmp_path / "run", **RUN | {"generations": 1}))
     resume(tmp_path / "run", generations=3)
@@ -315,7 +304,6 @@ def test_mpi_moves_the_same_mean(perturbed: Path, tmp_path: Path, ranks: int) ->
         PENDULUM | {"method": "cem_rl", "shards": 2},
         PENDULUM | {"method": "dvd", "shards": 2},
         PENDULUM | {"method": "cem_rl", "exchange": "directory"},
-        {"method": "ipbt", "exchange": "directory"},
     ],
     ids=shown,
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import errno
-import itertools
 import json
 import os
 import re
@@ -34,7 +33,7 @@ from shoal.experiment.plan import make_plan
 from shoal.records.screen import Output
 from shoal.run import control
 
-ARMS = {"pbt": {}, "control": {"method": "seeds"}, "again": {"replay": "pbt"}}
+ARMS = {"pbt": {}, "control": {"method": "independent"}, "again": {"replay": "pbt"}}
 TIMES = ("seconds", "compile_seconds", "date", "command")
 
 
@@ -101,7 +100,7 @@ def test_arms_that_have_runs_stay_as_they_are(tmp_path: Path, said: Said) -> Non
     (out / "study.yaml").write_text(file(tmp_path).read_text())
     (out / "runs/pbt/0").mkdir(parents=True)
     (study,) = [yaml.safe_load((out / "study.yaml").read_text())]
-    for arms in ({**study["arms"], "pbt": {"method": "ipbt"}}, {"control": study["arms"]["control"]}):
+    for arms in ({**study["arms"], "pbt": {"method": "pb2"}}, {"control": study["arms"]["control"]}):
         refused = shoal("study", file(tmp_path, arms=arms), "--workspace", out)
         assert refused.code == 2
         said(refused.err)
@@ -232,7 +231,7 @@ BANDIT |= {
     "processes": {"count": 1},
 }
 SEQUENCES = {
-    "halving": {"halving": 2},
+    "other": {"ask": {"optimiser": "support.optimisers:Ladder", "runs": 3}},
     "asked": {"ask": {"optimiser": "support.optimisers:Ladder", "runs": 4}},
 }
 
@@ -247,17 +246,8 @@ def test_arms_that_are_sequences_of_runs(tmp_path: Path, monkeypatch: pytest.Mon
     done = shoal("study", path, "--workspace", tmp_path / "out")
     assert done.code == 0, done.out + done.err
     assert {r["environment_steps"] for r in rows(tmp_path / "out")} == {str(4 * 6 * 40)}
-    halving, asked = (tmp_path / "out/runs" / arm / "0" for arm in SEQUENCES)
-    rungs = [halving / str(k) for k in range(3)]
-    assert [(told(r)["population"], told(r)["generations"]) for r in rungs] == [(4, 2), (2, 4), (1, 8)]
-    for before, rung in itertools.pairwise(rungs):
-        fitness = told(before)["fitness"]
-        best = sorted(fitness, key=lambda uid: -fitness[uid])[: told(rung)["population"]]
-        assert {str(member["parent"]) for member in told(rung, "start.json")["members"]} == set(best)
-        ended = {row["uid"]: row["hyper"]["rate"] for row in lines(before / "lineage.jsonl")}
-        begun = {row["uid"]: row["hyper"]["rate"] for row in lines(rung / "lineage.jsonl")}
-        assert set(begun.values()) <= set(ended.values()), "with the hyperparameters that they have"
-    for whole, parts in ((halving, rungs), (asked, [asked / str(k) for k in range(4)])):
+    other, asked = (tmp_path / "out/runs" / arm / "0" for arm in SEQUENCES)
+    for whole, parts in ((other, [other / str(k) for k in range(3)]), (asked, [asked / str(k) for k in range(4)])):
         best = max(parts, key=lambda r: (told(r)["champion"]["selection_fitness"], r))
         assert told(whole)["run"] == best.name and told(whole)["champion"] == told(best)["champion"]
         curve = [row["steps"] for row in lines(whole / "metrics.jsonl")]
@@ -267,15 +257,15 @@ def test_arms_that_are_sequences_of_runs(tmp_path: Path, monkeypatch: pytest.Mon
     assert rates == pytest.approx([1e-2, 1e-3, 1e-4, max(heard)[1]])
 
     # stopped in the midst of each, and gone on
-    before, midst = rows(tmp_path / "out"), (halving / "1", asked / "2")
+    before, midst = rows(tmp_path / "out"), (other / "1", asked / "2")
     for run in midst:
         (run.parent / "result.json").unlink()
         (run / "result.json").unlink()
         shutil.rmtree(max((run / "checkpoints").iterdir()))
         shutil.rmtree(run.with_name(str(int(run.name) + 1)))
-    times = [began(run) for run in (halving / "0", *midst)]
+    times = [began(run) for run in (other / "0", *midst)]
     assert shoal("study", path, "--workspace", tmp_path / "out", "--quiet").code == 0
-    assert rows(tmp_path / "out") == before and [began(run) for run in (halving / "0", *midst)] == times
+    assert rows(tmp_path / "out") == before and [began(run) for run in (other / "0", *midst)] == times
     # known again under another path
     monkeypatch.chdir((tmp_path / "out").rename(tmp_path / "moved"))
     times = [began(run) for run in Path().glob("runs/*/0/*") if run.is_dir()]
@@ -287,7 +277,7 @@ def test_arms_that_are_sequences_of_runs(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("base", "arms"),
     [
-        (SETTINGS, {"pbt": {}, "single": {"population": 1, "method": "seeds"}, "again": {"replay": "pbt"}}),
+        (SETTINGS, {"pbt": {}, "single": {"population": 1, "method": "independent"}, "again": {"replay": "pbt"}}),
         (BANDIT, SEQUENCES),
     ],
     ids=["runs", "sequences"],
@@ -312,7 +302,7 @@ def test_every_arm_ends_with_its_budget(tmp_path: Path, base: dict, arms: dict) 
 def test_it_ends_at_the_look_that_tells_all_arms_apart(tmp_path: Path, said: Said) -> None:
     """Stopped before it, it goes on; a process that comes when it has ended makes nothing; looks stay as they are."""
     arms = {"learns": {"hyper": {"rate": 0.3}}, "hardly": {"hyper": {"rate": 1e-6}}}
-    base = BANDIT | {"space": {}, "method": "seeds", "population": 1, "generations": 3, "final_episodes": 200}
+    base = BANDIT | {"space": {}, "method": "independent", "population": 1, "generations": 3, "final_episodes": 200}
     path = file(tmp_path, base=base, arms=arms, seeds=10, looks=[5, 10])
     command = ("study", path, "--workspace", tmp_path / "out")
     done = shoal(*command)

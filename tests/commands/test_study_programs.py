@@ -19,11 +19,11 @@ from shoal.records.screen import Output
 from shoal.run.loop import train
 
 CASES: dict[str, tuple[dict[str, Any], dict[str, dict]]] = {
-    "living": ({}, {"pbt": {}, "control": {"method": "seeds", "interval": 96, "hyper": {"discount": 0.9}}}),
-    "two_shards": ({"shards": 2}, {"pbt": {}, "control": {"method": "seeds"}}),
-    "host": ({"env": "gym:CartPole-v1"}, {"pbt": {}, "control": {"method": "seeds"}}),
-    "shrinking": (
-        {"method": {"name": "pbt", "survivors": 1}, "generations": 6},
+    "living": ({}, {"pbt": {}, "control": {"method": "independent", "interval": 96, "hyper": {"discount": 0.9}}}),
+    "two_shards": ({"shards": 2}, {"pbt": {}, "control": {"method": "independent"}}),
+    "host": ({"env": "gym:CartPole-v1"}, {"pbt": {}, "control": {"method": "independent"}}),
+    "halving": (
+        {"method": "successive_halving", "generations": 6},
         {"pbt": {}, "longer": {"interval": 96}},
     ),
     "drawn": ({"method": "es", "config": {"layers": [8]}}, {"es": {}, "again": {"generations": 3}}),
@@ -42,7 +42,7 @@ def noted(programs: list[str], trace: Callable) -> Callable:
     return traced
 
 
-SLOW = ("two_shards", "host", "shrinking", "drawn")
+SLOW = ("two_shards", "host", "halving", "drawn")
 
 
 @pytest.mark.parametrize("case", [pytest.param(x, marks=pytest.mark.slow) if x in SLOW else x for x in CASES])

@@ -181,7 +181,7 @@ LINE = re.compile(
 def test_plain_lines_where_nobody_watches(six: Path) -> None:
     told = (six.parent / "six.out").read_text().splitlines()
     first, *lines = [line for line in told if "it was lucky" not in line]
-    assert first == f"4 × ppo on gymnax:CartPole-v1, 6 generations of 64 steps each, 2 devices → {six}"
+    assert first == f"4 × ppo by pbt on gymnax:CartPole-v1, 6 generations of 64 steps each, 2 devices → {six}"
     found = [LINE.fullmatch(line) for line in lines[:6]]
     assert all(found), lines
     for row, match in zip(rows(six / "metrics.jsonl"), found, strict=True):
@@ -224,17 +224,17 @@ def test_a_run_goes_on_when_nobody_reads(tmp_path: Path, capfd: pytest.CaptureFi
 
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])
 def test_members_that_end_are_told_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platform: str) -> None:
-    """And what that costs where all could train side by side: by hand, (1 + 2 + 4 + 4 + 4 * 8) / 8 times as long."""
+    """And what that costs where all could train side by side: by hand, (1 + 2 * 2 + 4 * 4 + 7 * 8) / 14 times as long."""
     space = {"learning_rate": Range(1e-4, 1e-2)}
     plan, console = (
-        planned(tiny(population=8, generations=8, space=space, hyper={})),
+        planned(tiny(method="successive_halving", population=8, generations=8, space=space, hyper={})),
         Screen(file=StringIO(), width=200),
     )
     monkeypatch.setattr(jax, "default_backend", lambda: platform)
     Display(console).start(Start(plan, 1, tmp_path, 0))
     told = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "8 members halve: 4 after generation 1, 2 after generation 2, 1 after generation 4; the steps" in told
-    assert ("5.38 times as long as with all of them side by side" in told) == (platform == "gpu")
+    assert "8 members: 4 after 7% of the run, 2 after 21% of the run, 1 after 50% of the run; the steps" in told
+    assert ("5.5 times as long as with all of them side by side" in told) == (platform == "gpu")
 
 
 def test_an_interval_is_rounded_up_and_that_is_said(tmp_path: Path) -> None:
@@ -367,9 +367,9 @@ def test_a_single_member(tmp_path: Path) -> None:
     assert [row["uid"] for row in rows(tmp_path / "r/lineage.jsonl")] == [0, 0]
 
 
-def test_start_after_delays_copying(tmp_path: Path) -> None:
+def test_burn_in_delays_copying(tmp_path: Path) -> None:
     """A member that has trained for 192 steps may copy: at the end of the third generation of 64."""
-    train(tiny(tmp_path / "r", generations=5, start_after=192))
+    train(tiny(tmp_path / "r", generations=5, burn_in=192))
     copies = [row["copies"] for row in rows(tmp_path / "r/metrics.jsonl")]
     assert copies[:2] == [0, 0]
     assert copies[2:] == [1, 1, 1]

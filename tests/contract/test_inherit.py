@@ -286,13 +286,13 @@ def test_memory_of_a_child(pair):
 
 
 @pytest.mark.parametrize(
-    ("agent", "memory", "shards"), [("dqn", "own", 2), *((name, "copy", n) for name in REPLAYING for n in (1, 2))]
+    ("agent", "replay", "shards"), [("dqn", "keep", 2), *((name, "copy", n) for name in REPLAYING for n in (1, 2))]
 )
-def test_an_experiment_says_whose_memory_a_child_has(agent: str, memory: str, shards: int) -> None:
+def test_an_experiment_says_whose_replay_buffer_a_child_has(agent: str, replay: str, shards: int) -> None:
     """Of parents in its shard and in another one; what travels is what all had before anybody changed."""
     env = {"dqn": "gymnax:CartPole-v1"}.get(agent, "gymnax:Pendulum-v1")
     config = {"layers": [8], "environments": 2, "rollout": 8, "capacity": 16, "warm_up": 16, "batch": 8}
-    run = build_run(tiny(env=env, agent=agent, config=config, memory=memory, shards=shards))
+    run = build_run(tiny(env=env, agent=agent, config=config, replay=replay, shards=shards))
     _, hyper = run.evolver.init((0,), run.shard.uid)
     run.shard.begin(hyper)
     parts = getattr(run.shard, "_shards", [run.shard])
@@ -314,7 +314,7 @@ def test_an_experiment_says_whose_memory_a_child_has(agent: str, memory: str, sh
     after = everybody()
     for child, parent in enumerate(parents):
         assert same(member(after.learned, child), member(before.learned, parent))
-        assert same(member(after.memory, child), member(before.memory, parent if memory == "copy" else child))
+        assert same(member(after.memory, child), member(before.memory, parent if replay == "copy" else child))
     assert len(parts) == shards and same(after.own, before.own)
 
 

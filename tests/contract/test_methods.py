@@ -45,7 +45,6 @@ OF_AGENT: dict[str, dict[str, Any]] = {
 HYPER: dict[str, dict[str, float]] = {"cem_rl": {"update_ratio": 0.05}, "dvd": {"update_ratio": 0.25}}
 OPTIONS: dict[str, dict[str, Any]] = {"dvd": {"probes": 5, "redraw": 3}, "schedule": {"rows": [{}]}}
 OPTIONS["mf_pbt"] = {"periods": [1, 2]}
-OPTIONS["ipbt"] = {"patience": 1}
 # Values other than usual, where half of that would do nothing.
 UNUSUAL = {"es": {"episode_cap": 7.0}, "cem_rl": OTHER | {"update_ratio": 0.1}, "dvd": OTHER | {"update_ratio": 0.4}}
 HOSTED = {"ppo": "gym:CartPole-v1", "policy": "gym:CartPole-v1", "td3": "gym:Pendulum-v1"}

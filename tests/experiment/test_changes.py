@@ -14,10 +14,9 @@ from support.runs import CONFIG, shoal, tiny
 
 from shoal import BadInput, Fitness, resume
 from shoal.experiment.changes import going_on
-from shoal.experiment.experiment import CHANGEABLE, Checkpoint, Experiment
+from shoal.experiment.experiment import CHANGEABLE, Checkpoint
 from shoal.experiment.files import differences, dump, of_run
 from shoal.experiment.plan import planned
-from shoal.methods.pbt import Pbt
 
 CHANGES: dict[str, dict[str, Any]] = {  # by what is said to be wrong
     "interval": {"interval": 128},
@@ -26,7 +25,7 @@ CHANGES: dict[str, dict[str, Any]] = {  # by what is said to be wrong
     "fitness.episodes": {"fitness": Fitness(episodes=3)},
     "fitness.source": {"fitness": {"source": "training"}},
     "env": {"env": "gym:CartPole-v1"},
-    "method.name": {"method": "seeds"},
+    "method.name": {"method": "independent"},
     "method.select": {"method": {"select": "random"}},
     "config.layers": {"config": {"layers": [9]}},
     "config.network": {"config": {"network": "mine:network"}},
@@ -110,14 +109,6 @@ def test_objects_are_given_again(tmp_path: Path, begun: dict[str, Any], again: d
     assert replace(after, **{field: getattr(before, field)}) == before
     if field == "config":
         assert after.config == {**before.config, "network": walk}
-
-
-def test_options_that_depended_on_the_run_stay(tmp_path: Path) -> None:
-    """With more generations a population would be halved at others."""
-    method = Pbt(survivors=2, halvings=(1,))
-    (tmp_path / "experiment.yaml").write_text(dump(tiny(method=method, generations=4)))
-    after = going_on(tmp_path, True, {"method": Pbt(survivors=2)})
-    assert after == of_run(tmp_path) and isinstance(after, Experiment)
 
 
 def test_code_beside_what_is_given_needs_trust(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from support.messages import shown
 from support.runs import rows
 
 from shoal import BadInput, Evolver, Experiment, Range, train
-from shoal.core.evolution import Cards
+from shoal.core.evolution import Cards, SearchSpace
 from shoal.core.keys import derive
 from shoal.members.rollouts.episodes import summarise
 from shoal.methods.explore import EXPLORERS
@@ -31,11 +31,11 @@ def returns_of(generation: int, count: int = 6) -> np.ndarray:
 @pytest.mark.parametrize("select", SELECTORS)
 @pytest.mark.parametrize("explore", EXPLORERS)
 def test_it_decides_as_a_run_does(select, explore):
-    uid, seed, start_after = np.arange(6), 5, 150
-    method = Pbt(select=SELECTORS[select](), explore=EXPLORERS[explore](), start_after=start_after)
-    reference = method.evolver(RANGES, {}, 100)
+    uid, seed, burn_in = np.arange(6), 5, 150
+    method = Pbt(select=SELECTORS[select](), explore=EXPLORERS[explore](), burn_in=burn_in)
+    reference = method.evolver(SearchSpace(RANGES, {}, {}), 8)
     _, hyper = reference.init(derive((seed,), 0, "hyper"), uid)
-    evolver = Evolver(SPACE, 6, select, explore, start_after, seed)
+    evolver = Evolver(SPACE, 6, select, explore, burn_in, seed)
     parents, copies = uid, 0
     for generation in range(5):
         asked = evolver.ask()
@@ -56,7 +56,7 @@ def test_it_decides_as_a_run_does(select, explore):
 def test_it_decides_as_the_record_of_a_run_says(tmp_path):
     space = {"rate": [1e-3, 1.0, "log"]}
     usual = {"env": "bandit", "agent": "support.trainers:Sound", "population": 4, "interval": 8, "final_episodes": 2}
-    train(Experiment(**usual, generations=5, seed=3, space=space, run_dir=str(tmp_path / "run")))
+    train(Experiment(**usual, method="pbt", generations=5, seed=3, space=space, run_dir=str(tmp_path / "run")))
     lines = rows(tmp_path / "run" / "lineage.jsonl")
     evolver = Evolver(space, population=4, seed=3)
     for generation in range(5):
@@ -108,7 +108,7 @@ def test_a_diverged_member_copies_another_one():
         {"select": "truncate"},
         {"explore": {"name": "perturb", "factor": 2}},
         {"space": {"rate": [1.0, 0.1]}},
-        {"start_after": -1},
+        {"burn_in": -1},
     ],
     ids=shown,
 )
@@ -119,7 +119,7 @@ def test_impossible_arguments(options, said):
 
 
 @pytest.mark.parametrize(
-    ("start_after", "told"),
+    ("burn_in", "told"),
     [
         (0, ({0: 1.0, 1: 2.0},)),
         (0, ({0: 1.0, 1: 2.0, 3: 1.0},)),
@@ -128,8 +128,8 @@ def test_impossible_arguments(options, said):
     ],
     ids=shown,
 )
-def test_what_cannot_be_told(start_after, told, said):
-    evolver = Evolver(SPACE, 3, start_after=start_after)
+def test_what_cannot_be_told(burn_in, told, said):
+    evolver = Evolver(SPACE, 3, burn_in=burn_in)
     before = evolver.state_dict()
     with pytest.raises(BadInput) as error:
         evolver.tell(*told)

@@ -22,11 +22,11 @@ from shoal.core.evolution import Cards, Range, Selection
 from shoal.core.yaml_text import plain, read_yaml
 from shoal.experiment import registry
 from shoal.experiment.experiment import Checkpoint, ExchangeSettings, Experiment, Fitness, WeightsAndBiases
-from shoal.experiment.files import assign, blame, dump, from_dict, load, of_run, to_dict
+from shoal.experiment.files import assign, blame, dump, from_dict, load, to_dict
 from shoal.experiment.plan import make_plan
 from shoal.methods.explore import EXPLORERS, Explorer, Gaussian, Mutate, Perturb
 from shoal.methods.pbt import Pbt
-from shoal.methods.seeds import Schedule
+from shoal.methods.schedule import Schedule
 from shoal.methods.select import SELECTORS, Selector, Threshold, Truncation
 from shoal.run import start
 
@@ -35,8 +35,8 @@ EVERYTHING = Experiment(
     method=Pbt(
         select=Threshold(threshold_std=0.5),
         explore=Mutate(change_range=(1.5, 3.0), rules={"discount": "mutate_discount"}),
-        start_after=200,
-        memory="copy",
+        burn_in=200,
+        replay="copy",
     ),
     agent="ppo",
     population=6,
@@ -94,7 +94,9 @@ def written(folder: Path, text: str) -> Path:
 # --------------------------------------------------------------------------------------- round trips
 
 
-@pytest.mark.parametrize("experiment", [Experiment(), EVERYTHING, tiny()], ids=["usual", "everything", "tiny"])
+@pytest.mark.parametrize(
+    "experiment", [Experiment(method="pbt"), EVERYTHING, tiny()], ids=["pbt", "everything", "tiny"]
+)
 def test_file_round_trip(tmp_path: Path, experiment: Experiment) -> None:
     back = load(written(tmp_path, dump(experiment)))
     assert plain(to_dict(back)) == plain(to_dict(experiment))
@@ -113,8 +115,8 @@ METHODS = st.builds(
     Pbt,
     select=st.builds(Threshold, SHARES, SHARES) | st.builds(Truncation, st.floats(0.1, 0.5), st.floats(0.1, 0.5)),
     explore=st.builds(Gaussian, SHARES) | st.builds(Perturb, st.tuples(SHARES, SHARES), SHARES),
-    start_after=COUNTS,
-    memory=st.sampled_from(("own", "copy")),
+    burn_in=COUNTS,
+    replay=st.sampled_from(("keep", "copy")),
 )
 
 
@@ -216,29 +218,10 @@ def test_members_play_more_episodes_where_that_costs_no_time(fields: dict, episo
     plan.kind.close()
 
 
-@pytest.mark.parametrize(
-    ("text", "exchange"),
-    [
-        ("exchange: local\ntransfer: collective", ExchangeSettings()),
-        ("exchange: mpi\ntransfer: collective", ExchangeSettings("mpi", "collective")),
-        (
-            "exchange: directory\ntransfer: point_to_point\nworkspace: x\nworker: '0'",
-            ExchangeSettings("directory", workspace="x", worker="0"),
-        ),
-    ],
-)
-def test_a_run_of_before_says_the_options_of_its_exchange_beside_it(
-    tmp_path: Path, text: str, exchange: ExchangeSettings
-) -> None:
-    (tmp_path / "experiment.yaml").write_text(text)
-    assert of_run(tmp_path).exchange == exchange
-    assert load(written(tmp_path, dump(of_run(tmp_path)))).exchange == exchange
-
-
 def test_flags_may_come_in_any_order() -> None:
     """And a name that is given again keeps the options that it has."""
     given = {"exchange.workspace": "x", "exchange": "directory", "method.select.bottom": 0.4, "method": "pbt"}
-    changed = assign(from_dict({"method": "seeds"}), given)
+    changed = assign(from_dict({"method": "independent"}), given)
     assert changed.exchange == ExchangeSettings("directory", workspace="x")
     assert selector_of(changed) == Truncation(bottom=0.4)
     assert assign(changed, {"exchange": "directory", "method": "pbt"}) == changed
@@ -277,10 +260,11 @@ def test_resolved_experiment_is_the_same_run() -> None:
     ],
 )
 def test_set(path: str, text: str, find: Any) -> None:
-    changed = assign(Experiment(), {path: read_yaml(text)})
+    before = Experiment(method="pbt")
+    changed = assign(before, {path: read_yaml(text)})
     assert find(changed)
     other = {k: v for k, v in to_dict(changed).items() if k != path.split(".")[0]}
-    assert other == {k: v for k, v in to_dict(Experiment()).items() if k in other}
+    assert other == {k: v for k, v in to_dict(before).items() if k in other}
 
 
 def test_set_leaves_the_original_alone() -> None:
@@ -358,7 +342,7 @@ BAD: list[tuple[str, int]] = [
     ("\n\npopulation: 0", 3),
     ("generations: 0", 1),
     ("interval: 0", 1),
-    of_pbt("start_after: -1", 1),
+    of_pbt("burn_in: -1", 1),
     ("seed: -1", 1),
     ("seed: 2147483648", 1),
     ("population: 1000000000000", 1),

@@ -58,7 +58,7 @@ def test_code_is_refused(tmp_path: Path, changes: dict[str, Any], said: Said) ->
     "changes",
     [
         {"env": "gymnax:CartPole-v1", "agent": "ppo", "select": {"name": "truncation", "top": 0.5}},
-        {"env": "gym:CartPole-v1", "method": "seeds"},
+        {"env": "gym:CartPole-v1", "method": "independent"},
         {"env": lambda: None, "agent": lambda spec: None, "select": Truncation()},  # given in Python
         {"agent": "sb3:PPO", "config": {"policy_kwargs": {"net_arch": [8], "activation_fn": "ReLU"}}},
         {"env": "object:world"},  # it was: there is no name to import it by

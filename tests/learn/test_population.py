@@ -49,7 +49,7 @@ def test_breakout_by_q_learning(tmp_path):
 
 def test_pendulum_from_memory(tmp_path):
     """Two seeds of SAC with one set of hyperparameters; RL Zoo has it at -157 after 20,000 steps. TD3 learns in CEM-RL."""
-    changes = {"population": 2, "generations": 10, "interval": 2000, "method": "seeds", "space": {}}
+    changes = {"population": 2, "generations": 10, "interval": 2000, "method": "independent", "space": {}}
     fitness, champion = outcome(
         "fastpbrl/pbt-sac-small", 0, tmp_path, **changes, fitness=Fitness(episodes=100), hyper=RATES
     )
@@ -70,7 +70,7 @@ def test_cartpole_on_the_host(tmp_path):
 def test_cartpole_balance(env, package, tmp_path):
     """A robot of MuJoCo Playground's, of at most 1000: what has learned nothing gets 160 to 420."""
     pytest.importorskip(package)
-    changes = {"population": 2, "generations": 8, "interval": 32_768, "method": "seeds", "space": {}}
+    changes = {"population": 2, "generations": 8, "interval": 32_768, "method": "independent", "space": {}}
     config = {"environments": 16, "rollout": 64, "minibatches": 8, "normalise_observations": True}
     changes |= {"hyper": {"learning_rate": 1e-3, "discount": 0.995}, "config": config, "final_episodes": 8}
     _, champion = outcome("robots/cartpole-balance", 0, tmp_path, enough=900, env=env, **changes)

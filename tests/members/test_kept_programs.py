@@ -82,7 +82,7 @@ def test_what_was_not_used_for_longest_makes_room(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_second_run_compiles_nothing_anew(tmp_path: Path) -> None:
     """Programs are traced in the same order in every process; were it left to chance, they would not always be found."""
-    given = settings(population=4, generations=8, method={"name": "pbt", "survivors": 1})
+    given = settings(population=4, generations=8, method="successive_halving")
     kept = []
     for run in ("a", "b", "c"):
         command = [*COMMAND, "train", "--quiet", "--run-dir", str(tmp_path / run), *given]

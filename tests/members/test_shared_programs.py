@@ -32,7 +32,7 @@ SAME: list[dict[str, Any]] = [
     {"space": {"learning_rate": Range(1e-4, 1e-2, "log")}},
     {"checkpoint": Checkpoint(every=2)},
     {"select": "tournament"},
-    {"method": "seeds"},
+    {"method": "independent"},
     {"method": "pb2"},
 ]
 FITNESS = Fitness(**SETTINGS["fitness"])
@@ -41,7 +41,7 @@ OTHER: list[dict[str, Any]] = [
     {"env_options": {"max_steps_in_episode": 9}},
     {"population": 6},
     {"shards": 2},
-    {"memory": "copy"},
+    {"replay": "copy"},
     {"fitness": replace(FITNESS, actions="sampled")},
     {"fitness": replace(FITNESS, episodes=3)},
     {"final_episodes": 9},

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Cards, PureEvolver
+from shoal.core.evolution import Cards, PureEvolver, SearchSpace
 from shoal.methods.dvd import Dvd, thompson
 
 N = 4
@@ -17,7 +17,7 @@ START = {"discount": 0.99, "diversity": 0.3}
 
 
 def bandit(start: dict[str, float], arms: tuple[float, ...] = (0.0, 0.5)) -> PureEvolver:
-    return Dvd(arms).evolver({}, start, 100)
+    return Dvd(arms).evolver(SearchSpace({}, {}, start), 8)
 
 
 def cards(fitness: list[float], hyper: dict[str, np.ndarray]) -> Cards:

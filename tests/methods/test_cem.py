@@ -16,7 +16,7 @@ from support.tiny import close, same
 from shoal.agents.ppo import ppo
 from shoal.agents.td3 import td3
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Cards
+from shoal.core.evolution import Cards, SearchSpace
 from shoal.core.spec import Continuous, Spec
 from shoal.core.types import Population, SearchLearner
 from shoal.methods.cem_rl import CemRl, log_ranks
@@ -60,7 +60,7 @@ def test_whoever_diverged_counts_nothing():
     ("members", "elites", "count"), [(5, None, 2), (1, None, 1), (7, 3, 3), (4, 10, 4), (2, None, 1)]
 )
 def test_decisions(members, elites, count):
-    evolver = CemRl(elites=elites).evolver({}, {"discount": 0.9}, 100)
+    evolver = CemRl(elites=elites).evolver(SearchSpace({}, {}, {"discount": 0.9}), 8)
     uid = np.arange(members)
     state, hyper = evolver.init((0,), uid)
     fitness = np.random.default_rng(0).normal(size=members)
@@ -79,7 +79,7 @@ def test_decisions(members, elites, count):
 
 def test_elites_of_nobody(said):
     with pytest.raises(BadInput) as error:
-        CemRl(elites=0).fit(td3(SPEC, **SETTINGS), N)
+        CemRl(elites=0).validate(td3(SPEC, **SETTINGS), N)
     said(error.value)
 
 
@@ -258,7 +258,7 @@ def test_number_of_updates(steps, last, ratio, count):
 )
 def test_bad_settings(members, options, said):
     with pytest.raises(BadInput) as error:
-        CemRl(**options).fit(td3(SPEC, **SETTINGS), members)
+        CemRl(**options).validate(td3(SPEC, **SETTINGS), members)
     said(error.value)
 
 

@@ -159,7 +159,7 @@ def test_members_begin_apart():
 @pytest.mark.parametrize(("options", "members"), [({}, 1), ({"probes": 0}, 3)], ids=shown)
 def test_bad_settings_of_dvd(options, members, said):
     with pytest.raises(BadInput) as error:
-        Dvd(**options).fit(td3(SPEC, **SETTINGS), members)
+        Dvd(**options).validate(td3(SPEC, **SETTINGS), members)
     said(error.value)
 
 

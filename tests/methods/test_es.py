@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from shoal.agents.policy import policy
-from shoal.core.evolution import Cards
+from shoal.core.evolution import Cards, SearchSpace
 from shoal.core.spec import Discrete, Spec
 from shoal.core.types import Agent, Member, Population, Rollout, SearchLearner
 from shoal.members import drawn
@@ -214,7 +214,7 @@ def cards(fitness: list[float], steps: int, hyper: dict[str, Any], episodes: int
 
 
 def test_decays_end_where_they_are_told() -> None:
-    evolver = Es(sigma_decay=0.5, sigma_end=0.15).evolver({}, {"sigma": 0.4, "learning_rate": 0.1}, 100)
+    evolver = Es(sigma_decay=0.5, sigma_end=0.15).evolver(SearchSpace({}, {}, {"sigma": 0.4, "learning_rate": 0.1}), 8)
     state, hyper = evolver.init((0,), np.arange(2))
     seen = []
     for _ in range(4):
@@ -229,7 +229,7 @@ def test_decays_end_where_they_are_told() -> None:
 def test_the_cap_follows_the_length_of_episodes() -> None:
     """Twice the mean length of the generation's own episodes: steps are counted since the run began."""
     start = EsHyper(episode_cap=1000.0)._asdict()
-    evolver = Es(adaptive_cap=True).evolver({}, start, 100)
+    evolver = Es(adaptive_cap=True).evolver(SearchSpace({}, {}, start), 8)
     state, hyper = evolver.init((0,), np.arange(3))
     state, decision = evolver.decide((0,), state, cards([1, 2, 3], 20, hyper), np.arange(3))
     assert decision.hyper["episode_cap"].tolist() == [20] * 3  # 60 steps in 6 episodes

@@ -17,7 +17,7 @@ from support.tiny import same
 
 from shoal.agents.policy import policy
 from shoal.agents.td3 import td3
-from shoal.core.evolution import Cards, Decision, Range, Recombination
+from shoal.core.evolution import Cards, Decision, Range, Recombination, SearchSpace
 from shoal.core.types import SearchLearner
 from shoal.experiment.plan import make_plan
 from shoal.experiment.registry import method
@@ -26,28 +26,29 @@ from shoal.methods.method import Method
 
 TUNED = {"rate": Range(1e-4, 1.0, "log"), "width": Range(1, 9, integer=True), "kind": Range(choices=(1, 2, 4))}
 FIXED = {"sigma": 0.4, "learning_rate": 0.1, "episode_cap": 1000.0}  # of all that tune nothing
-MEMBERS, GENERATIONS = 8, 4
+MEMBERS, GENERATIONS = 8, 6  # half of a run
 
 # Where an option needs another, or has to be given.
-USUAL: dict[str, dict[str, Any]] = {"mf_pbt": {"periods": [1, 2]}, "ipbt": {"patience": 1}, "schedule": {"rows": [{}]}}
+USUAL: dict[str, dict[str, Any]] = {"mf_pbt": {"periods": [1, 2]}, "schedule": {"rows": [{}]}}
 USUAL["es"] = {"sigma_decay": 0.5, "learning_rate_decay": 0.5}
 # A value other than the usual one of every option there is.
-OF_PBT = {"select": "tournament", "explore": "resample", "start_after": 250}
+OF_PBT = {"select": "tournament", "explore": "resample", "burn_in": 250}
 UNUSUAL: dict[str, dict[str, Any]] = {
-    "pbt": OF_PBT,
+    "pbt": OF_PBT | {"default_members": 0.25},
+    "successive_halving": OF_PBT
+    | {"default_members": 0.25, "eta": 3, "min_members": 2, "rungs": [0.1, 0.3, 0.9], "between": "none"}
+    | {"last_choice": "fitness"},
     "mf_pbt": {"periods": [2, 1], "explore": "resample"},
     "pb2": OF_PBT | {"rows": 5},
-    "ipbt": OF_PBT | {"rows": 5, "patience": 2},
-    "seeds": {},
+    "independent": {},
     "schedule": {"rows": [{"sigma": 0.3}]},
     "es": {"optimiser": "sgd", "sigma_decay": 0.9, "sigma_end": 0.3, "learning_rate_decay": 0.9}
     | {"learning_rate_end": 0.07, "adaptive_cap": True, "chunk": 1},
     "cem_rl": {"trained": 1, "elites": 3, "variance": 0.1, "noise_end": 1e-4, "noise_decay": 0.5, "mirrored": True},
     "dvd": {"arms": [0.1, 0.2, 0.3], "probes": 3, "redraw": 2},
 }
-# Those that no decision depends on: see test_an_experiment_says_whose_memory_a_child_has, test_where_members_begin and
-# test_survivors.py.
-BEFORE_AND_BESIDE = {"memory", "first_values", "survivors", "halvings"}
+# Those that no decision depends on: see test_an_experiment_says_whose_replay_buffer_a_child_has, test_where_members_begin.
+BEFORE_AND_BESIDE = {"replay", "initial"}
 
 
 def made(name: str, **options: Any) -> Method:
@@ -69,8 +70,7 @@ class Asked(NamedTuple):
         if isinstance(self.decision, Recombination):
             return self.decision.weights[np.argsort(self.seen.uid)], hyper
         rank = np.argsort(order)
-        renewed = {int(rank[row]): np.array(shares) for row, shares in self.decision.renewed.items()}
-        return self.seen.uid[self.decision.parents[order]], hyper, renewed
+        return self.seen.uid[self.decision.parents[order]], hyper, np.sort(rank[list(self.decision.ends)])
 
 
 def asked(kind: Method, order: np.ndarray, who: np.ndarray) -> Iterator[Asked]:
@@ -78,7 +78,7 @@ def asked(kind: Method, order: np.ndarray, who: np.ndarray) -> Iterator[Asked]:
 
     The cards are the same whatever is decided: fitness and what is tuned are drawn anew each time.
     """
-    evolver, rng = kind.evolver(TUNED if kind.tunes else {}, FIXED, 100), np.random.default_rng(1)
+    evolver, rng = kind.evolver(SearchSpace(TUNED if kind.tunes else {}, {}, FIXED), 8), np.random.default_rng(1)
     state, hyper = evolver.init((0,), who)
     fixed = {name: np.full(MEMBERS, x[0]) for name, x in hyper.items()}
     uid, mine = np.arange(MEMBERS), np.argsort(order)[who]
@@ -87,7 +87,9 @@ def asked(kind: Method, order: np.ndarray, who: np.ndarray) -> Iterator[Asked]:
         tuned = {name: drawn(r, rng) for name, r in TUNED.items()} if kind.tunes else {}
         whole = np.full(MEMBERS, generation)
         steps, episodes = 100 * (whole + 1) + uid, 2 + uid % 3
-        cards = Cards(uid, whole, steps, fitness, np.abs(fitness), episodes, fixed | tuned)
+        cards = Cards(
+            uid, whole, steps, fitness, np.abs(fitness), episodes, fixed | tuned, (generation + 1) / (2 * GENERATIONS)
+        )
         state, decision = evolver.decide((0, generation), state, seen := cards.take(order), mine)
         yield Asked(seen, mine, state, decision)
 
@@ -111,7 +113,7 @@ def test_the_order_of_cards_does_not_matter(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, kind in METHODS.items() if not kind.renews and name not in ("es", "cem_rl")]
+    "name", [name for name, kind in METHODS.items() if not kind.ends_members and name not in ("es", "cem_rl")]
 )
 def test_a_worker_decides_for_its_own_members_alone(name: str) -> None:
     """The second of two that share a directory, whichever rows its members have among all that are seen. What has no state
@@ -161,7 +163,7 @@ def programs(kind: Method) -> list[str]:
     return [str(program) for program in traced]
 
 
-BEGIN = [name for name, kind in METHODS.items() if "first_values" in {field.name for field in fields(kind)}]
+BEGIN = [name for name, kind in METHODS.items() if "initial" in {field.name for field in fields(kind)}]
 
 
 def test_what_tunes_says_where_members_begin() -> None:
@@ -170,23 +172,18 @@ def test_what_tunes_says_where_members_begin() -> None:
 
 @pytest.mark.parametrize("name", BEGIN)
 def test_where_members_begin(name: str) -> None:
-    """In a file, with a range that holds the usual value, one that does not, and one with a start of its own: anywhere; all
-    there, or as near as may be; half of them, which are the same in every range, and half of those of each kind of uid."""
+    """With a range that holds the default, one that does not, and one with a start of its own, which comes before both:
+    sampled, or all at the default or as near as may be."""
     space = {"learning_rate": [1e-5, 1e-2, "log"], "discount": [0.8, 0.9], "epochs": {"low": 1, "high": 8, "start": 2}}
     first = {}
-    for value in ("range", "usual", "half"):
-        e = tiny(
-            method={"name": name, "first_values": value} | USUAL.get(name, {}), space=space, population=16, hyper={}
-        )
+    for value in ("sampled", "default"):
+        of_all = {"default_members": 0} if name == "successive_halving" else {}
+        method = {"name": name, "initial": value} | USUAL.get(name, {}) | of_all
+        e = tiny(method=method, space=space, population=16, hyper={})
         first[value] = make_plan(e).evolver.init((0, 0), np.arange(16))[1]
     there = {"learning_rate": np.float32(3e-4), "discount": np.float32(0.9), "epochs": 2}
-    usual = {value: np.stack([first[value][x] == there[x] for x in there]) for value in first}
-    assert not usual["range"][:2].any() and usual["range"][2].all() and usual["usual"].all()
-    half = usual["half"][0]
-    np.testing.assert_array_equal(usual["half"][1], half)
-    assert (usual["half"][2] >= half).all() and not usual["half"][2].all()
-    assert half.sum() == 8 and half[::2].sum() == half[1::2].sum() == 4 and half[::4].sum() == 2
-    np.testing.assert_array_equal(first["half"]["learning_rate"][~half], first["range"]["learning_rate"][~half])
+    at_default = {value: np.stack([first[value][x] == there[x] for x in there]) for value in first}
+    assert not at_default["sampled"][:2].any() and at_default["sampled"][2].all() and at_default["default"].all()
 
 
 @pytest.mark.parametrize("name", METHODS)

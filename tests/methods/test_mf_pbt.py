@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from shoal.core.evolution import Cards, Range
+from shoal.core.evolution import Cards, Range, SearchSpace
 from shoal.methods.explore import Perturb
 from shoal.methods.mf_pbt import MfPbt
 
@@ -25,7 +25,10 @@ def cards(fitness: list[float], generation: int) -> Cards:
 
 def decide(fitness: list[float], generation: int, periods: tuple[int, ...], order: np.ndarray | None = None) -> dict:
     """Of every uid: its parent's uid, and its next rate."""
-    evolver, before = MfPbt(explore=TIMES, periods=periods).evolver(SPACE, {}, 100), cards(fitness, generation)
+    evolver, before = (
+        MfPbt(explore=TIMES, periods=periods).evolver(SearchSpace(SPACE, {}, {}), 8),
+        cards(fitness, generation),
+    )
     order = np.arange(len(fitness)) if order is None else order
     shown = before.take(order)
     _, decision = evolver.decide((0, generation), (), shown, np.arange(len(order)))
@@ -56,7 +59,7 @@ def test_a_round_of_both() -> None:
 def test_equal_fitness_is_decided_by_lot() -> None:
     """Over many keys everybody gives, and everybody takes."""
     evolver, equal, everybody = (
-        MfPbt(explore=TIMES, periods=(1, 1)).evolver(SPACE, {}, 100),
+        MfPbt(explore=TIMES, periods=(1, 1)).evolver(SearchSpace(SPACE, {}, {}), 8),
         cards([1.0] * 16, 0),
         np.arange(16),
     )
@@ -69,7 +72,7 @@ def test_equal_fitness_is_decided_by_lot() -> None:
 
 
 def test_what_it_tells_of_its_rounds() -> None:
-    evolver = MfPbt(explore=TIMES, periods=(1, 5)).evolver(SPACE, {}, 100)
+    evolver = MfPbt(explore=TIMES, periods=(1, 5)).evolver(SearchSpace(SPACE, {}, {}), 8)
     for generation, told in ((0, (1, 2)), (4, (2, 4))):
         _, decision = evolver.decide((0, generation), (), cards(FITNESS, generation), np.arange(16))
         assert decision.metrics == dict(zip(("mf_pbt/evolving", "mf_pbt/migrants"), told, strict=True))

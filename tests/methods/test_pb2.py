@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from shoal.core.evolution import Cards, PureEvolver, Range
+from shoal.core.evolution import Cards, PureEvolver, Range, SearchSpace
 from shoal.methods.explore import Perturb
+from shoal.methods.gaussian_process import FORGETTING, LENGTHS, NOISES, Process, fitted, highest_bound
 from shoal.methods.pb2 import Pb2, around, gains, resized
-from shoal.methods.process import FORGETTING, LENGTHS, NOISES, Process, fitted, highest_bound
 from shoal.methods.select import Truncation
 
 NAN, WHOLE = math.nan, (0.0, 1.0)
@@ -139,7 +139,7 @@ def cards(fitness: list[float], generation: int, hyper: dict[str, Any], uid: np.
 
 
 def pb2(space: dict[str, Range], rows: int) -> PureEvolver:
-    return Pb2(select=Truncation(), explore=Perturb(), rows=rows).evolver(space, {}, 100)
+    return Pb2(select=Truncation(), explore=Perturb(), rows=rows).evolver(SearchSpace(space, {}, {}), 8)
 
 
 def evolver(rows: int = 16) -> PureEvolver:

@@ -5,10 +5,10 @@ import pytest
 from support.messages import shown
 
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Cards, Explore, PureEvolver, Range, Select, Selection
+from shoal.core.evolution import Cards, Explore, PureEvolver, Range, SearchSpace, Select, Selection
 from shoal.methods import explore, select
+from shoal.methods.independent import Independent
 from shoal.methods.pbt import Pbt
-from shoal.methods.seeds import Seeds
 
 SPACE = {
     "learning_rate": Range(1e-5, 1e-2, "log"),
@@ -19,13 +19,13 @@ START = {"learning_rate": 3e-4, "clip": 0.2, "discount": 0.99, "epochs": 2.0}
 
 
 def keep(space: dict[str, Range], start: dict[str, float]) -> PureEvolver:
-    return Seeds().evolver(space, start, 100)
+    return Independent().evolver(SearchSpace(space, {}, start), 8)
 
 
 def pbt(
-    select: Select, explore: Explore, space: dict[str, Range], start: dict[str, float], start_after: int = 0
+    select: Select, explore: Explore, space: dict[str, Range], start: dict[str, float], burn_in: int = 0
 ) -> PureEvolver:
-    return Pbt(select=select, explore=explore, start_after=start_after).evolver(space, start, 100)
+    return Pbt(select=select, explore=explore, burn_in=burn_in).evolver(SearchSpace(space, {}, start), 8)
 
 
 def population(fitness=range(8), steps=1000) -> Cards:
@@ -130,19 +130,19 @@ def test_generations_differ_and_repeat():
     assert runs[0] == runs[1] and len({tuple(parents) for parents in runs[0]}) > 1
 
 
-def test_start_after_counts_the_steps_of_each_member():
+def test_burn_in_counts_the_steps_of_each_member():
     cards = population(fitness=[0, 1, 2, 9], steps=[4999, 5000, 6000, 0])
-    decision = decide(pbt(select.WinnerTakesAll(), explore.Perturb(), SPACE, START, start_after=5000), cards)
+    decision = decide(pbt(select.WinnerTakesAll(), explore.Perturb(), SPACE, START, burn_in=5000), cards)
     assert decision.parents.tolist() == [0, 3, 3, 3]
     assert decision.hyper["discount"][0] == cards.hyper["discount"][0]
-    everybody = pbt(select.KeepWeights(explore=True), explore.Resample(), SPACE, START, start_after=5000)
+    everybody = pbt(select.KeepWeights(explore=True), explore.Resample(), SPACE, START, burn_in=5000)
     changed = decide(everybody, cards).hyper["discount"] != cards.hyper["discount"]
     assert changed.tolist() == [False, True, True, False]
 
 
 def test_who_diverges_copies_before_it_may_otherwise():
     cards = population(fitness=[np.nan, 1, 2, 9], steps=[400, 400, 400, 400])
-    decision = decide(pbt(select.WinnerTakesAll(), explore.Perturb(), SPACE, START, start_after=5000), cards)
+    decision = decide(pbt(select.WinnerTakesAll(), explore.Perturb(), SPACE, START, burn_in=5000), cards)
     assert decision.parents.tolist() == [3, 1, 2, 3]
     assert decision.hyper["discount"][0] != cards.hyper["discount"][3]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from shoal.core.evolution import Cards
-from shoal.methods.seeds import Schedule
+from shoal.core.evolution import Cards, SearchSpace
+from shoal.methods.schedule import Schedule
 
 
 def test_the_last_row_holds_behind_the_end() -> None:
     rows = ({"rate": 0.5}, {"rate": 0.25, "greed": 3.0})
-    evolver = Schedule(rows).evolver({}, {"rate": 1.0, "greed": 2.0}, 100)
+    evolver = Schedule(rows).evolver(SearchSpace({}, {}, {"rate": 1.0, "greed": 2.0}), 8)
     uid, zeros = np.arange(3) + 7, np.zeros(3)
     state, hyper = evolver.init((0,), uid)
     trained = [hyper]

@@ -5,24 +5,23 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import binom
-from support.synthetic_run import write_run, write_seeds
+from support.synthetic_run import write_independent, write_run
 from test_report import SECTIONS, report
 from test_report_methods import SEEDS
 
-from shoal.core.evolution import Cards, Range
-from shoal.methods.explore import Perturb
+from shoal.core.evolution import Cards, Range, SearchSpace
+from shoal.methods.explore import KeepValues, Perturb
+from shoal.methods.independent import Independent
 from shoal.methods.method import Method
 from shoal.methods.pbt import Pbt
-from shoal.methods.seeds import Seeds
-from shoal.methods.select import Truncation
-from shoal.methods.survivors import outliving
+from shoal.methods.select import KeepWeights, Truncation
+from shoal.methods.successive_halving import SuccessiveHalving
 from shoal.report.effects import LUCK, gains, measure
 from shoal.report.lineage import Lineage, tabulate
 from shoal.report.run import read_run
@@ -53,7 +52,7 @@ def test_a_gain_is_over_the_weights_that_a_member_began_with() -> None:
 
 def test_what_is_planted_is_told(tmp_path: Path) -> None:
     """The file's learner has a best learning rate, between 1e-3 and 6e-5, and nothing else that matters."""
-    for at, write in enumerate((write_run, write_seeds)):
+    for at, write in enumerate((write_run, write_independent)):
         run = write(tmp_path / str(at), 48, 20, seed=at)
         _, page = report(run, (SECTIONS, SEEDS)[at])
         assert "More than chance gives: learning_rate. Not told from chance: discount" in page.words
@@ -81,37 +80,37 @@ SPACE = {"rate": Range(1e-5, 1e-2, "log"), "discount": Range(0.9, 0.999, "one_mi
 DEFAULTS = {"rate": 3e-4, "discount": 0.99, "share": 0.5}
 SELECTING: dict[str, Any] = {"select": Truncation(), "explore": Perturb()}
 POPULATIONS: dict[str, Method] = {
-    "half copies": Pbt(first_values="half", **SELECTING),
-    "all copy": Pbt(first_values="range", **SELECTING),
-    "after a burn-in": Pbt(first_values="range", start_after=10, **SELECTING),
-    "half copies after a burn-in": Pbt(first_values="half", start_after=8, **SELECTING),
-    "nobody copies": Seeds(),
-    "nobody copies, half at defaults": Seeds(first_values="half"),
-    "successive halving": Seeds(survivors=1),
+    "half copies": Pbt(default_members=0.5, **SELECTING),
+    "all copy": Pbt(**SELECTING),
+    "after a burn-in": Pbt(burn_in=10, **SELECTING),
+    "half copies after a burn-in": Pbt(default_members=0.5, burn_in=8, **SELECTING),
+    "nobody copies": Independent(),
+    "nobody copies, half at defaults": Pbt(default_members=0.5, select=KeepWeights(), explore=KeepValues()),
+    "successive halving": SuccessiveHalving(default_members=0, between="none", **SELECTING),
 }
 
 
 def luck(name: str, members: int, seed: int, noise: float = 1.0, walk: float = 1.0, generations: int = 20) -> Lineage:
     """A population in whose fitness no value matters: the weights' random walk, and the noise of each measurement."""
-    space = {x: replace(r, start=DEFAULTS[x]) if "half" in name else r for x, r in SPACE.items()}
-    method = POPULATIONS[name].settled(members, space, generations)
-    sizes = method.sizes(members, generations)
-    evolver = outliving(method.evolver(space, {}, generations), sizes, method.first_values == "half")
+    evolver = POPULATIONS[name].evolver(SearchSpace(SPACE, DEFAULTS, {}), members)
     draw, uid = np.random.default_rng((seed, members)), np.arange(members)
     state, hyper = evolver.init((seed,), uid)
     weights, entries = np.zeros(members), []
-    for generation, size in enumerate(sizes.tolist()):
-        uid, hyper = uid[:size], {x: values[:size] for x, values in hyper.items()}
-        weights = weights[:size] + walk * draw.normal(size=size)
+    for generation in range(generations):
+        size = len(uid)
+        weights = weights + walk * draw.normal(size=size)
         fitness, steps = weights + noise * draw.normal(size=size), np.full(size, generation + 1)
         cards = Cards(uid, np.full(size, generation), steps, fitness, np.full(size, 2.0), np.full(size, 8), hyper)
+        cards = cards._replace(progress=(generation + 1) / generations)
         state, decision = evolver.decide((seed, generation), state, cards, uid)
         entries += [
-            {"generation": generation, "uid": u, "parent": int(decision.parents[u]), "fitness": float(fitness[u])}
-            | {"hyper": {x: float(values[u]) for x, values in hyper.items()}}
-            for u in uid.tolist()
+            {"generation": generation, "uid": u, "parent": int(uid[decision.parents[i]]), "fitness": float(fitness[i])}
+            | {"hyper": {x: float(values[i]) for x, values in hyper.items()}}
+            for i, u in enumerate(uid.tolist())
         ]
-        weights, hyper = weights[decision.parents], decision.hyper
+        goes_on = np.setdiff1d(np.arange(size), decision.ends)
+        weights, uid = weights[decision.parents][goes_on], uid[goes_on]
+        hyper = {x: values[goes_on] for x, values in decision.hyper.items()}
     return tabulate(entries)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.synthetic_run import write_about, write_drawn, write_dvd, write_run, write_seeds
+from support.synthetic_run import write_about, write_drawn, write_dvd, write_independent, write_run
 from test_report import SECTIONS, Page, report
 from test_workspace import worker
 
@@ -230,7 +230,7 @@ def test_determinants_that_float32_does_not_hold(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("finished", [True, False])
 def test_the_control(tmp_path: Path, finished: bool) -> None:
-    _, page = report(write_seeds(tmp_path / "run", finished=finished), SEEDS)
+    _, page = report(write_independent(tmp_path / "run", finished=finished), SEEDS)
     assert "This is the control" in page.words and "learned by ppo" in page.words
     words = page.words.split("env: CartPole")[0]
     assert not OF_COPYING.search(words), OF_COPYING.search(words)
@@ -239,7 +239,7 @@ def test_the_control(tmp_path: Path, finished: bool) -> None:
 def test_a_workspace_of_the_control(tmp_path: Path) -> None:
     for slot, name in enumerate(("a", "b")):
         run = worker(tmp_path, name, slot, 4, copying=False)
-        write_about(run, "seeds")
+        write_about(run, "independent")
     _, page = report(tmp_path, (*SEEDS[:-1], "workers", SEEDS[-1]))
     assert "8 agents learned side by side" in page.words and "This is the control" in page.words
     words = page.words.split("env: CartPole")[0]
@@ -252,7 +252,7 @@ def test_the_usual_method_is_said_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [None, float("nan"), "text", [], {}, [None], [1, 2, 3], [{}], -1, True])
-@pytest.mark.parametrize("write", [write_drawn, write_dvd, write_seeds])
+@pytest.mark.parametrize("write", [write_drawn, write_dvd, write_independent])
 def test_odd_values_anywhere(tmp_path: Path, write: Any, value: object) -> None:
     run = write(tmp_path / "run", generations=4)
     entries = rows(run, "metrics.jsonl")

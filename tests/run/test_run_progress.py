@@ -20,7 +20,7 @@ from shoal.records.recorder import Recorder
 from shoal.run.loop import resume, train
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
-OWN = {"agent": clocked, "config": {}, "interval": 8, "method": "seeds", "space": {}}  # two updates an interval
+OWN = {"agent": clocked, "config": {}, "interval": 8, "method": "independent", "space": {}}  # two updates an interval
 DECAY = {"rate": 2.0, "rate_end_factor": 0.0}
 
 
@@ -81,7 +81,7 @@ def test_a_stop_changes_nothing_and_more_generations_stretch_the_rest(tmp_path: 
 @pytest.mark.slow
 def test_of_members_that_live_on_it_is_the_share_of_their_own_steps(tmp_path: Path) -> None:
     """Four, two, one: each generation has twice as many updates as the one before, 2 + 4 + 8 of the last member."""
-    halving = {"name": "seeds", "survivors": 1, "halvings": [1, 2]}
+    halving = {"name": "successive_halving", "between": "none", "default_members": 0, "rungs": [1 / 3, 2 / 3]}
     np.testing.assert_allclose(
         rates(run(tmp_path / "a", method=halving))[0], 2 * remaining(14, 14), rtol=1e-6, atol=1e-7
     )

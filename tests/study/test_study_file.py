@@ -5,20 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 import yaml
 from support.messages import Said, shown
 from support.runs import SETTINGS
 
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Range
-from shoal.experiment.experiment import Experiment
-from shoal.experiment.plan import planned
-from shoal.study.sequences import Halving
 from shoal.study.study_file import budgets, read, trials
 
-ARMS = {"pbt": {}, "control": {"method": "seeds"}}
+ARMS = {"pbt": {"method": "pbt"}, "control": {"method": "independent"}}
 
 
 def file(folder: Path, **fields: object) -> Path:
@@ -42,7 +37,7 @@ def test_runs_of_the_first_seed_come_first(tmp_path: Path) -> None:
 
 
 def test_equal_budgets(tmp_path: Path) -> None:
-    arms = ARMS | {"single": {"population": 1, "generations": 8, "method": "seeds"}, "again": {"replay": "pbt"}}
+    arms = ARMS | {"single": {"population": 1, "generations": 8, "method": "independent"}, "again": {"replay": "pbt"}}
     assert set(budgets(read(file(tmp_path, arms=arms))).values()) == {4 * 2 * 64}
 
 
@@ -50,45 +45,16 @@ def test_optimisers_that_differ_are_no_arm_twice(tmp_path: Path) -> None:
     """What they try is not known before; and with a space random search is not the usual values again."""
     other = ASK | {"optimiser": "support.optimisers:Mute"}
     space = {"space": {"learning_rate": [1e-4, 1e-2, "log"]}}
-    arms = {"a": {"ask": ASK}, "b": {"ask": other}, "random": {"method": "seeds"} | space}
-    arms["usual"] = {"method": {"name": "seeds", "first_values": "usual"}} | space
+    arms = {"a": {"ask": ASK}, "b": {"ask": other}, "random": {"method": "independent"} | space}
+    arms["usual"] = {"method": {"name": "independent", "initial": "default"}} | space
     assert set(budgets(read(file(tmp_path, arms=arms))).values()) == {512}
 
 
 ASK = {"optimiser": "support.optimisers:Ladder", "runs": 4}
 
 
-@pytest.mark.parametrize(
-    ("population", "generations", "factor", "rungs"),
-    [
-        (8, 20, 2, [(8, 5), (4, 10), (2, 20), (1, 40)]),  # each rung 40 of 160
-        (8, 30, 2, [(8, 7), (4, 15), (2, 30), (1, 64)]),  # what is left over goes to the last
-        (10, 9, 3, [(10, 3), (3, 10), (1, 30)]),
-        (3, 4, 4, [(3, 2), (1, 6)]),
-    ],
-)
-def test_halving_by_hand(population: int, generations: int, factor: int, rungs: list) -> None:
-    e = Experiment(population=population, generations=generations, seed=3)
-    parts = Halving(factor).parts(e)
-    assert [(p.population, p.generations) for p in parts] == rungs
-    assert sum(n * g for n, g in rungs) == population * generations
-    assert all(p.method_name == "seeds" and "learning_rate" in p.space for p in parts), "of the other arms"
-    assert [p.seed for p in parts] == [3 + k * 1_000_000 for k in range(len(rungs))]
-    places = [(str(place), part.start) for place, part in Halving(factor).runs(e, Path("a"))]
-    assert places[:2] == [("a/0", None), ("a/1", "a/0")]
-
-
-@pytest.mark.parametrize("space", [None, {"learning_rate": Range(1e-5, 1e-2, "log")}])
-@pytest.mark.parametrize("method", ["pbt", {"name": "pbt", "first_values": "range"}])
-def test_members_of_halving_begin_anywhere_in_the_ranges(space: dict[str, Range] | None, method: str | dict) -> None:
-    """Whatever the other arms do: by default half of eight members begin at the usual values there."""
-    first = Halving(2).parts(Experiment(method=method, population=8, generations=30, space=space))[0]
-    _, hyper = planned(first).evolver.init((0, 0, 0), np.arange(8))
-    assert len({*hyper["learning_rate"].tolist()}) == 8
-
-
 def test_sequences_cost_what_other_arms_cost(tmp_path: Path) -> None:
-    arms = ARMS | {"halving": {"halving": 2, "generations": 4, "interval": 32}, "asked": {"ask": ASK}}
+    arms = ARMS | {"halving": {"method": "successive_halving"}, "asked": {"ask": ASK}}
     study = read(file(tmp_path, arms=arms))
     assert set(budgets(study).values()) == {512}
     asked = next(t for t in trials(study) if t.key.arm == "asked")
@@ -98,11 +64,9 @@ def test_sequences_cost_what_other_arms_cost(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"arms": ARMS | {"x": {"halving": 1}}},
-        {"arms": ARMS | {"x": {"halving": "often"}}},
-        {"arms": ARMS | {"x": {"halving": 2, "ask": ASK}}},
-        {"arms": ARMS | {"x": {"halving": 2, "method": "es"}}},
-        {"arms": ARMS | {"x": {"halving": 2}, "y": {"replay": "x"}}},
+        {"arms": ARMS | {"x": {"replay": "pbt", "ask": ASK}}},
+        {"arms": ARMS | {"x": {"ask": ASK, "method": "es"}}},
+        {"arms": ARMS | {"x": {"ask": ASK}, "y": {"replay": "x"}}},
         {"arms": ARMS | {"x": {"ask": "smac"}}},
         {"arms": ARMS | {"x": {"ask": ASK | {"runs": 0}}}},
         {"arms": ARMS | {"x": {"ask": ASK | {"runs": 2**62}}}},
@@ -139,10 +103,7 @@ def test_what_is_refused_when_it_is_read(tmp_path: Path, fields: dict, said: Sai
         {"arms": ARMS | {"x": {"agent": "pppo"}}},
         {"arms": ARMS | {"x": {"generations": 3}}},
         {"arms": ARMS | {"x": {"method": "es", "config": {}, "fitness": {}}}},
-        {"arms": ARMS | {"x": {"halving": 2}}},
-        {"arms": ARMS | {"x": {"method": {"name": "seeds", "first_values": "usual"}}}},
         {"arms": {"x": {}, "y": {"generations": 2}}, "tasks": {"a": {"scale": [0, 1]}}},
-        {"arms": {"x": {"halving": 2, "population": 1}}},
         {"arms": {"x": {"ask": ASK | {"runs": 5}}}},
         {"arms": {"x": {"ask": ASK, "space": {}}}},
         {"arms": ARMS | {"x": {"budget": 1000}}},
@@ -161,23 +122,25 @@ def test_what_is_refused_when_it_is_planned(tmp_path: Path, fields: dict, said: 
 def test_budgets_of_all_steps(tmp_path: Path) -> None:
     """They are alike whatever the generations, of methods whose intervals are episodes too; sequences share them."""
     arms = ARMS | {"es": {"method": "es"}, "long": {"generations": 9, "interval": 128}}
-    arms |= {"halving": {"halving": 2}, "asked": {"ask": ASK | {"runs": 3}}, "again": {"replay": "pbt"}}
+    arms |= {
+        "halving": {"method": "successive_halving"},
+        "asked": {"ask": ASK | {"runs": 3}, "space": {"learning_rate": [1e-4, 1e-2, "log"]}},
+        "again": {"replay": "pbt"},
+    }
     study = read(file(tmp_path, base={"population": 4, "budget": 6000}, arms=arms))
     assert set(budgets(study).values()) == {6000}
     trial = {t.key.arm: t for t in trials(study)}
-    for arm, parts in {
-        "halving": [(4, 2000), (2, 4000), (1, 6000)],
-        "asked": [(1, 2000), (1, 4000), (1, 6000)],
-    }.items():
-        planned = trial[arm].sequence.parts(trial[arm].experiment)
-        assert [(p.population, p.budget) for p in planned] == parts, "of each with those before it"
+    sequence, experiment = trial["asked"].sequence, trial["asked"].experiment
+    parts = [(p.population, p.budget) for p in sequence.parts(experiment)]
+    assert parts == [(1, 2000), (1, 4000), (1, 6000)], "of each with those before it"
     place = tmp_path / "runs"
-    given = trial["halving"].sequence.runs(trial["halving"].experiment, place)
+    given = sequence.runs(experiment, place)
     for k, (budget, spent) in enumerate([(2000, 2500), (1500, 3600), (1, 40)]):  # the first two spend too much
         run, part = next(given)
         assert (run, part.budget) == (place / str(k), budget)
         run.mkdir(parents=True)
-        (run / "result.json").write_text(json.dumps({"environment_steps": spent - 30, "evaluation_steps": 30}))
+        told = {"environment_steps": spent - 30, "evaluation_steps": 30, "champion": {"selection_fitness": 1.0}}
+        (run / "result.json").write_text(json.dumps(told))
 
 
 def test_unlike_budgets_where_they_are_wanted(tmp_path: Path) -> None:

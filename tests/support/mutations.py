@@ -42,7 +42,7 @@ truncation  pbt  es  dvd  keep  log  gym:CartPole-v1  gymnax:  directory  copy  
 NAMES = [
     "",
     *_split(r"""
-population  env  space  hyper  config  select  explore  name  low  fitness  rows  method  agent  start_after  workspace
+population  env  space  hyper  config  select  explore  name  low  fitness  rows  method  agent  burn_in  workspace
 exchange  worker  shards  learning_rate  <<  1  a.b  é  x\0
 """),
 ]

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from shoal.core.evolution import Decision, PureEvolver, Recombination
+from shoal.core.evolution import Decision, PureEvolver, Recombination, SearchSpace
 from shoal.core.types import Member, Population, SearchLearner
+from shoal.methods.independent import Independent
 from shoal.methods.method import Method
-from shoal.methods.seeds import Seeds
 from shoal.rl.independent import independent
 
 
@@ -56,9 +56,9 @@ class Nearby(Method):
             chunk=8,
         )
 
-    def evolver(self, space: Any, start: dict[str, float], generations: int) -> PureEvolver:
+    def evolver(self, search: SearchSpace, population: int) -> PureEvolver:
         def init(key: Any, uid: np.ndarray) -> Any:
-            return (), {name: np.full(len(uid), x, np.float32) for name, x in start.items()}
+            return (), {name: np.full(len(uid), x, np.float32) for name, x in search.fixed.items()}
 
         def decide(key: Any, state: Any, cards: Any, mine: np.ndarray) -> Any:
             best = np.argmax(np.nan_to_num(cards.fitness, nan=-np.inf))
@@ -78,7 +78,7 @@ class DrawnButCopying(Nearby):
         return PureEvolver(init, lambda key, state, cards, mine: (state, Decision(mine, dict(cards.hyper))))
 
 
-class LivingButWeighing(Seeds):
+class LivingButWeighing(Independent):
     """Its evolver weighs members for a mean, which members that live on do not have."""
 
     def evolver(self, *arguments: Any) -> PureEvolver:

@@ -27,11 +27,11 @@ from shoal.records.generation import Generation
 from shoal.records.recorder import Recorder
 
 COMMAND = (sys.executable, "-m", "shoal")  # in a process of its own
-OF_PBT = ("select", "explore", "start_after", "memory")
+OF_PBT = ("select", "explore", "burn_in", "replay")
 CONFIG = {"layers": [8], "rollout": 16, "environments": 2, "minibatches": 2}
 CONFIG |= {"normalise_rewards": False}  # it uses a discount of its own, which would hide another
 SETTINGS = {
-    **{"population": 4, "generations": 2, "interval": 64, "final_episodes": 8},
+    **{"method": "pbt", "population": 4, "generations": 2, "interval": 64, "final_episodes": 8},
     **{"fitness": {"episodes": 2, "step_limit": 60}, "config": CONFIG, "checkpoint": {"every": 1}},
 }
 
@@ -69,7 +69,7 @@ def build_run(experiment: Experiment) -> Any:
     """All that an experiment names, and the shard of its members."""
     plan = make_plan(experiment)
     with Processes(experiment, lambda: None, lambda message: None) as processes:
-        shard = processes.shard(plan, 0, lambda result, done: None)
+        shard = processes.shard(plan, processes.uids(plan), lambda result, done: None)
     parts = {name: getattr(plan.kind, name, None) for name in ("agent", "learner", "environment")}
     return SimpleNamespace(**plan._asdict(), **parts, plan=plan, shard=shard)
 

@@ -20,7 +20,7 @@ FIXED = {"clip": 0.2, "trace": 0.95}
 # What method.json says of a method: title, drawn, copies, tunes, explanation.
 ABOUT = {
     "pbt": ("population-based training", False, True, True, "Weak members then copied stronger ones."),
-    "seeds": ("independent members", False, False, True, "This is the control: each member learned for itself."),
+    "independent": ("independent members", False, False, True, "This is the control: each member learned for itself."),
     "dvd": ("DvD", False, False, False, "All were rewarded for behaving differently from one another."),
     "es": ("evolution strategies", True, False, False, "The mean then took a step towards those that did well."),
     "cem_rl": (
@@ -148,10 +148,10 @@ def write_run(
     return path
 
 
-def write_seeds(path: Path, population: int = 4, generations: int = 8, **more: Any) -> Path:
+def write_independent(path: Path, population: int = 4, generations: int = 8, **more: Any) -> Path:
     """A run of the control: nobody copies, nothing is tuned but at the start."""
     run = write_run(path, population, generations, copying=False, **more)
-    _say(run, {"method": "seeds"})
+    _say(run, {"method": "independent"})
     return run
 
 

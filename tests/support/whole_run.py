@@ -38,7 +38,7 @@ def write_whole_run(path: Path) -> Path:
         files.reopen(tiny(), {}, 3, ChampionSoFar(), SPEC)
         files.provenance.write([provenance(planned(tiny()), 1, 0)])
         for generation in (1, 2):
-            files.save(generation, PARTS, asdict(Totals(3.5, 512, [best.about()])), 2, best, SPEC)
+            files.save(generation, PARTS, asdict(Totals(3.5, 512, [best.about()], [0, 1, 2, 3])), 2, best, SPEC)
         files.close()
     (path / "result.json").write_bytes(result)
     return path

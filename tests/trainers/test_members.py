@@ -217,7 +217,7 @@ def test_selection_and_exploration_are_those_of_any_population(tmp_path: Path) -
 
 def test_replay_memory_is_copied_where_the_experiment_says_so(tmp_path: Path) -> None:
     """The memory of a child is its parent's, or its own; the rest is its parent's in either case."""
-    for memory in ("own", "copy"):
+    for memory in ("keep", "copy"):
         seen: list[Any] = []
         apply = ForeignShard.apply
 
@@ -230,7 +230,7 @@ def test_replay_memory_is_copied_where_the_experiment_says_so(tmp_path: Path) ->
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(ForeignShard, "apply", watched)
-            train(bandit(tmp_path / memory, method={"name": "pbt", "memory": memory}, generations=2))
+            train(bandit(tmp_path / memory, method={"name": "pbt", "replay": memory}, generations=2))
         assert seen
         for old, parent, child in seen:
             np.testing.assert_array_equal(child.learned["w"], parent.learned["w"])

@@ -145,8 +145,7 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         return Learned(params=params, target=moved, optimiser=state, updates=updates), metrics
 
     reach = {"n": config.n_step, "frames": config.frame_stack}
-    weights = "params", "target"
-    agent = off_policy.agent(config, Hyper(), init, act, greedy, improve, weights=weights, sees=view.keys, **reach)
+    agent = off_policy.agent(config, Hyper(), init, act, greedy, improve, sees=view.keys, **reach)
     return stacking(agent, spec, config.frame_stack)
 
 

@@ -296,5 +296,5 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
 
     agent = Agent(init, act, greedy, learn, networks.carry, Hyper(), config.rollout, config.environments)
     cut = lambda member: member._replace(own=jnp.zeros_like(member.own))  # noqa: E731
-    agent = agent._replace(value=value, cut=cut, weights=("params",), sees=networks.sees)
+    agent = agent._replace(value=value, cut=cut, sees=networks.sees)
     return stacking(agent, spec, config.frame_stack)

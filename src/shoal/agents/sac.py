@@ -168,5 +168,4 @@ def sac(spec: Spec, **settings: Any) -> Agent:
         }
         return learned, metrics if penalty is None else metrics | {"loss/penalty": added}
 
-    weights = "policy", "critics", "target_critics"
-    return off_policy.agent(config, Hyper(), init, act, greedy, improve, weights=weights, sees=net.sees)
+    return off_policy.agent(config, Hyper(), init, act, greedy, improve, sees=net.sees)

@@ -176,5 +176,4 @@ def td3(spec: Spec, **settings: Any) -> Agent:
             target_critics=towards(learned.target_critics, learned.critics, hyper.tau),
         )
 
-    weights = "policy", "critics", "target_policy", "target_critics"
-    return off_policy.agent(config, Hyper(), init, act, greedy, improve, parts=net, weights=weights, sees=net.sees)
+    return off_policy.agent(config, Hyper(), init, act, greedy, improve, parts=net, sees=net.sees)

@@ -139,7 +139,7 @@ def processes(plan: Plan) -> Iterator[Finding]:
         for works, text in probe(Path(e.exchange.workspace or "")):
             yield (fine if works else problem)("workspace", text)
         members, replay = plan.kind.memory(e.population)
-        members -= replay if plan.method.memory == "own" else 0
+        members -= replay if plan.method.replay == "keep" else 0
         kept = sum(is_kept(g, e.generations - 1, e.checkpoint.keep) for g in range(e.generations))
         text = f"a worker publishes {readable(members)} per generation and keeps up to {kept} of them there"
         yield fine("workspace", text)
@@ -166,12 +166,12 @@ def normalising(plan: Plan) -> Iterator[Finding]:
         yield doubt("normalised", plan.normalised)
 
 
-def survivors(plan: Plan) -> Iterator[Finding]:
-    """How the population shrinks, and what that costs where its members could have trained side by side."""
-    if plan.shrinks and plan.slowed:
-        yield doubt("survivors", f"{plan.shrinks}; that takes {plan.slowed}")
-    elif plan.shrinks:
-        yield fine("survivors", plan.shrinks)
+def rungs(plan: Plan) -> Iterator[Finding]:
+    """When members end, and what that costs where they could have trained side by side."""
+    if plan.halves and plan.slowed:
+        yield doubt("rungs", f"{plan.halves}; that takes {plan.slowed}")
+    elif plan.halves:
+        yield fine("rungs", plan.halves)
 
 
 def instead(plan: Plan) -> Iterator[Finding]:
@@ -182,6 +182,6 @@ def instead(plan: Plan) -> Iterator[Finding]:
     as_many = f"--budget {e.budget}" if e.budget is not None else f"--generations {e.population * e.generations}"
     yield fine(
         "instead",
-        "where the usual values are surely good, one agent with all steps learns as much, or more where these are scarce: "
-        f"--population 1 {as_many} --method seeds --set method.first_values=usual",
+        "where the defaults are surely good, one agent with all steps learns as much, or more where these are scarce: "
+        f"--population 1 {as_many} --method independent --set method.initial=default",
     )

@@ -38,6 +38,7 @@ from shoal.trainers.process import TrainerFailed
 if TYPE_CHECKING:
     from shoal.records.screen import Screen
 
+LONG = 10_000  # generations of the dry run, of which two are made: so no rung comes
 ROLLOUTS = 4  # of an interval of the dry run
 LARGE = 3.0  # rewards of a step: most are about 1, Pendulum's about 6 (docs/results.md says what that does)
 MOST = 1024  # environment steps of an interval that tries a trainer; more where it needs whole rollouts
@@ -51,7 +52,7 @@ CHECKS = (
         checks.normalising,
         checks.storage,
     ),
-    *(checks.processes, rehearsal.evolution, checks.survivors, checks.instead),
+    *(checks.processes, rehearsal.evolution, checks.rungs, checks.instead),
     *(rehearsal.hyperparameters, knobs.effects),
 )
 COLORS = {"✓": "green", "!": "yellow", "✗": "bold red"}
@@ -112,21 +113,21 @@ class _Watch(Recorder):
     def __init__(self) -> None:
         self.events: list[Generation] = []
 
-    def generation(self, event: Generation) -> None:
+    def generation(self, event: Generation) -> bool:
         self.events.append(event)
+        return len(self.events) == 2
 
 
 def dry_run(plan: Plan) -> Iterator[Finding]:
     """Two short generations of the whole run, in a directory that is thrown away."""
     e, watch, method = plan.experiment, _Watch(), plan.experiment.method
-    whole = {"start_after": 0, "survivors": None, "halvings": None}  # all members evolve at once, and none ends
-    at_once = method | {option: value for option, value in whole.items() if option in method}
+    at_once = method | ({"burn_in": 0} if "burn_in" in method else {})  # all members evolve
     kind, rollouts = plan.kind.compiled, min(plan.iterations, ROLLOUTS)
     interval = rollouts * plan.steps // plan.iterations if plan.steps else e.interval
     with tempfile.TemporaryDirectory(prefix="shoal-doctor-") as folder:
         short = replace(
             alone(e, e.shards),
-            generations=2,
+            generations=LONG,
             budget=None,
             interval=interval if kind else 1,  # of trainers the shortest that they have
             method=at_once,
@@ -158,8 +159,7 @@ def dry_run(plan: Plan) -> Iterator[Finding]:
 def _speed(plan: Plan, rollouts: int, timings: list[dict[str, float]]) -> Finding:
     e, (first, second) = plan.experiment, timings
     phases = ("compile", "train", "evaluate", "evolve")
-    sizes = len(np.unique(plan.sizes))  # each of the population's is compiled
-    compiling = sizes * max(sum(first[p] - second[p] for p in phases), 0.0)
+    compiling = max(sum(first[p] - second[p] for p in phases), 0.0) * len(plan.sizes)  # of each size of the population
     training = second["train"] * (plan.iterations / rollouts if plan.steps else 1)
     generation = training + second["evaluate"] + min(first["evolve"], second["evolve"]) + second["record"]
     rounds = math.ceil(e.final_episodes / (e.population * plan.measurement.episodes))

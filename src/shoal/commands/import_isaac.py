@@ -32,7 +32,7 @@ KEYS: dict[str, tuple[Any, str | None]] = {
     "mutation_rate": (0.25, "method.explore.mutation_rate"),
     "change_range": ([1.1, 2.0], "method.explore.change_range"),
     "mutation": ({}, None),
-    "start_after": (0, "method.start_after"),
+    "start_after": (0, "method.burn_in"),
     "launcher": ("", None),
 }
 ALWAYS = {

@@ -12,12 +12,13 @@ from shoal.core.evolution import Cards, Decision, Explore, Range
 from shoal.experiment.plan import Plan
 from shoal.methods import explore as explorers
 from shoal.methods import select as selectors
-from shoal.methods.pbt import Selecting
 from shoal.methods.ranges import at_bound, sample
-from shoal.methods.seeds import Schedule
+from shoal.methods.schedule import Schedule
+from shoal.methods.successive_halving import is_due
 from shoal.report.words import many
 
 REHEARSALS = 100  # of selection and exploration
+MANY = 10_000  # generations that are gone through one by one
 
 
 def evolution(plan: Plan) -> Iterator[Finding]:
@@ -38,7 +39,7 @@ def evolution(plan: Plan) -> Iterator[Finding]:
         return
     episodes = plan.measurement.episodes if e.fitness.source == "evaluation" else 10
     try:
-        rehearsed = {size: _rehearse(plan, size, episodes) for size in np.unique(plan.sizes).tolist()}
+        rehearsed = {members: _rehearse(plan, members, episodes) for _, members in plan.sizes}
     except Exception as error:  # a selector of one's own
         yield problem("selection", f"it failed on invented cards: {type(error).__name__}: {error}")
         return
@@ -52,40 +53,48 @@ def evolution(plan: Plan) -> Iterator[Finding]:
         yield doubt("selection", text)
     if not safe:
         yield doubt("selection", "the best member can be overwritten (the champion is saved, but lost to the run)")
-    start_after = getattr(method, "start_after", 0)
-    made = np.cumsum(n // plan.sizes) * (plan.steps or 1)  # by a member until the end of each generation
-    first = int(np.searchsorted(made, start_after)) + 1
-    copying = [size for size, (found, _) in rehearsed.items() if max(found)]
-    lasting = (np.diff(plan.sizes) == 0) & np.isin(plan.sizes[1:], copying)  # else some end, or nobody has whom to copy
-    after = [g for g in np.flatnonzero(lasting) + 1 if g >= first]
+    burn_in = getattr(method, "burn_in", 0)
+    copying = {members for members, (found, _) in rehearsed.items() if max(found)}
+    count, first = _copying(plan, copying, burn_in)
     if e.generations == 1:
         yield doubt("evolution", "never takes effect: there is no second generation")
-    elif e.generations <= first:
-        yield doubt("evolution", f"never takes effect: {generations} end before start_after = {start_after:,} steps")
-    elif max(counts) and not after:
-        yield doubt("evolution", "never takes effect: before members could copy a second time, their number halves")
-    elif after:
-        yield fine("evolution", f"{many(len(after), 'time')}, first after generation {after[0]} of {e.generations}")
+    elif max(counts) and not count and e.generations * (plan.steps or 1) <= burn_in:
+        yield doubt("evolution", f"never takes effect: {generations} end before burn_in = {burn_in:,} steps")
+    elif max(counts) and not count:
+        yield doubt("evolution", "never takes effect: each generation after which members could copy ends with a rung")
+    elif count:
+        yield fine("evolution", f"{many(count, 'time')}, first after generation {first} of {e.generations}")
+
+
+def _copying(plan: Plan, copying: set[int], burn_in: int) -> tuple[int, int]:
+    """After how many generations members copy, and after which first. copying: the numbers of members that copy at all."""
+    total, steps, rung, count, first = plan.experiment.generations, 0, 0, 0, 0
+    population = plan.experiment.population
+    for generation in range(1, min(total, MANY)):
+        members = plan.sizes[rung][1]
+        steps += (plan.steps or 1) * population // members
+        if rung + 1 < len(plan.sizes) and is_due(plan.sizes[rung + 1][0], generation / total, generation):
+            rung += 1
+        elif members in copying and steps >= burn_in:
+            count, first = count + 1, first or generation
+    rest = max(total - MANY, 0) * (plan.sizes[rung][1] in copying)
+    return count + rest, first
 
 
 def _rehearse(plan: Plan, n: int, episodes: int) -> tuple[list[int], bool]:
     """How many of n members copy when all of them clearly differ, and whether the best one never does."""
-    e, method, counts, safe = plan.experiment, plan.method, list[int](), True
-    evolver = method.evolver(plan.space, e.hyper, e.generations)  # of members of whom none end
-    rows, steps = np.arange(n), np.full(n, max(plan.steps, getattr(method, "start_after", 0), 1))
+    method, counts, safe = plan.method, list[int](), True
+    evolver = method.evolver(plan.search, n)
+    rows, steps = np.arange(n), np.full(n, max(plan.steps, getattr(method, "burn_in", 0), 1))
     deviation, played = np.full(n, 0.01 if episodes > 1 else np.nan), np.full(n, episodes)
     state, hyper = evolver.init((0,), rows)
     for i in range(REHEARSALS):
         fitness = np.random.default_rng(i).permutation(n).astype(np.float64)
         cards = Cards(rows, np.full(n, i), steps, fitness, deviation, played, hyper)
-        if isinstance(method, Selecting):
-            parents, _ = method.selected((i,), cards, rows)
-        else:
-            state, decision = evolver.decide((i,), state, cards, rows)
-            assert isinstance(decision, Decision)  # of members that copy
-            parents = decision.parents
-        counts.append(int((parents != rows).sum()))
-        safe &= bool(parents[fitness.argmax()] == fitness.argmax())
+        state, decision = evolver.decide((i,), state, cards, rows)
+        assert isinstance(decision, Decision)  # of members that copy
+        counts.append(int((decision.parents != rows).sum()))
+        safe &= bool(decision.parents[fitness.argmax()] == fitness.argmax())
     return counts, safe
 
 
@@ -104,11 +113,11 @@ def hyperparameters(plan: Plan) -> Iterator[Finding]:
     if keeps and not isinstance(getattr(method, "select", None), selectors.KeepWeights):
         yield doubt("exploration", "explore: keep copies values as they were drawn at the start, and finds no new")
     for name, r in space.items():
-        default = float(plan.usual[name])
+        default = float(plan.defaults[name])
         if r.start is not None and at_bound(r, np.array([r.start]))[0]:
             yield doubt(name, f"start = {r.start:g} lies at a bound: half of all perturbations come back from it")
         if r.low is not None and r.high is not None and not r.low <= default <= r.high:
-            yield doubt(name, f"the usual value {default:g} lies outside [{r.low:g}, {r.high:g}]")
+            yield doubt(name, f"the default {default:g} lies outside [{r.low:g}, {r.high:g}]")
         if explore is not None and strides(r, explore) < 1:
             yield doubt(name, f"[{r.low:g}, {r.high:g}] is narrower than one perturbation: values jump about")
     if explore is not None and not keeps:

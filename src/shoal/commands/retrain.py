@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,11 @@ from shoal.core.errors import BadInput
 from shoal.experiment.experiment import Experiment, alone, located
 from shoal.experiment.files import blame, load, of_run
 from shoal.experiment.plan import planned
-from shoal.experiment.registry import in_full, method
+from shoal.experiment.registry import method
 from shoal.experiment.trust import open_run
 from shoal.members.devices import prepare
 from shoal.methods import METHODS
-from shoal.methods.seeds import Schedule
-from shoal.methods.survivors import halving, shrinking
+from shoal.methods.schedule import Schedule
 from shoal.records.recorder import Recorder
 from shoal.report.run import read_run, schedule
 from shoal.run.loop import Result, train
@@ -73,11 +73,8 @@ def follower(
         raise BadInput(f"{run} has no lineage to follow: its first generation has not ended")
     if untold := [name for name in tuned if name not in found[0]]:
         raise BadInput(f"{run} has no schedule to follow: its lineage does not tell of {', '.join(untold)}")
-    options = in_full(experiment.method, "method")  # by name: nothing of it is imported
-    every = halving(experiment.population, options.get("survivors"))
-    sizes = shrinking(every, options.get("halvings") or (), len(found))
-    longer = experiment.population // sizes  # intervals, where fewer members share the steps of a generation
-    rows = [{name: row[name] for name in tuned} for row, times in zip(found, longer, strict=True) for _ in range(times)]
+    each = zip(found, _intervals(run, found, experiment.population), strict=True)
+    rows = [{name: row[name] for name in tuned} for row, times in each for _ in range(times)]
     if file is None:
         trained = replace(experiment, start=None)
         if experiment.start:
@@ -99,13 +96,27 @@ def follower(
     )
 
 
+def _intervals(run: Path, found: list[dict[str, Any]], population: int) -> list[int]:
+    """The intervals of each generation of a schedule: more than one where other members had ended. Raises BadInput."""
+    steps = [row["steps"] for row in found]
+    if None in steps or steps[0] <= 0:  # external trainers may not report them
+        return [1] * len(found)
+    until = [round(made / steps[0]) for made in steps]
+    lasted = [after - before for before, after in pairwise([0, *until])]
+    if not all(1 <= times <= population for times in lasted):
+        raise BadInput(
+            f"{run} has no schedule to follow: its lineage has generations that no member can have trained for"
+        )
+    return lasted
+
+
 def _for_another(
     run: Path, rows: list[dict[str, float]], found: Experiment, trained: Experiment, note: Callable[[str], None]
 ) -> list[dict[str, float]]:
     """The schedule that one experiment found, for the agent of another one. Raises BadInput where that has none of it."""
     prepare()
-    plan = planned(replace(alone(trained), method="seeds", space={}))
-    known, agent = plan.usual, plan.experiment.agent_name
+    plan = planned(replace(alone(trained), method="independent", space={}))
+    known, agent = plan.defaults, plan.experiment.agent_name
     source, target = (LIVE.get(str(e.agent_name).partition(":")[0], {}) for e in (found, plan.experiment))
     left_out = [name for name in rows[0] if not translate({name: 1.0}, source, known, target)]
     if len(left_out) == len(rows[0]):

@@ -16,7 +16,7 @@ import numpy as np
 
 from shoal.core.atomic import write_file
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Cards, Decision, Range
+from shoal.core.evolution import Cards, Decision, Range, SearchSpace
 from shoal.core.keys import derive
 from shoal.methods import explore, select
 from shoal.methods.method import Method
@@ -78,7 +78,7 @@ class Trajectories(NamedTuple):
 def run(arm: str, seed: int) -> Trajectories:
     """One run of one of `ARMS`: gradient ascent, and a generation of evolution after every interval."""
     _, method, inherit, n = ARMS[arm]
-    evolver, everybody = method.evolver(SPACE, {}, STEPS // INTERVAL), np.arange(n)
+    evolver, everybody = method.evolver(SearchSpace(SPACE, {}, {}), n), np.arange(n)
     state, _ = evolver.init((seed, 0), everybody)
     unknown, once = np.full(n, np.nan), np.ones(n, np.int64)
     theta, hyper = np.full((n, 2), 0.9), np.eye(2)[2 * everybody // n]

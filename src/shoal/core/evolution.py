@@ -15,9 +15,6 @@ import numpy as np
 
 from shoal.core.errors import BadField
 
-# Where members begin: anywhere in a range, at its usual value, or half of them there.
-FirstValues = Literal["range", "usual", "half"]
-
 
 @dataclass(frozen=True)
 class Range:
@@ -28,7 +25,7 @@ class Range:
     integer:   whole numbers only
     choices:   instead of bounds: the only values allowed
     ordered:   choices have an order, so that a perturbation changes to a neighbour
-    start:     the first value of every member, or of half of them; by default each has a random one from the range
+    start:     the first value of every member; by default the method says where they begin
     """
 
     low: float | None = None
@@ -93,11 +90,15 @@ class Cards(NamedTuple):
     deviation: np.ndarray  # float64 [M], sample standard deviation of the episodes behind the fitness, NaN below two
     episodes: np.ndarray  # int64 [M], the number of these episodes
     hyper: dict[str, np.ndarray]  # float32 [M] each
+    progress: float = np.float64(0.0)  # share of the run that is done, evaluation included; 1: all of it
 
     def take(self, rows: np.ndarray) -> Cards:
         """The cards of some members."""
-        fields = {name: x[rows] for name, x in self._asdict().items() if name != "hyper"}
-        return Cards(**fields, hyper={name: values[rows] for name, values in self.hyper.items()})
+        arrays = {name: getattr(self, name)[rows] for name in ARRAYS}
+        return self._replace(**arrays, hyper={name: values[rows] for name, values in self.hyper.items()})
+
+
+ARRAYS = tuple(name for name in Cards._fields if name not in ("hyper", "progress"))  # of cards, [M] each
 
 
 @dataclass(frozen=True)
@@ -169,18 +170,16 @@ class Decision(NamedTuple):
     parents: np.ndarray  # int64 [N], rows of the cards; its own row: a member keeps its weights
     hyper: dict[str, np.ndarray]  # float32 [N] each
     metrics: Mapping[str, float] = MappingProxyType({})  # to be recorded
-    # By row, those of the N members that begin anew, and of which shares of inherited and of fresh weights. All else is
-    # inherited; where the first share is 0, it is fresh too.
-    renewed: Mapping[int, tuple[float, float]] = MappingProxyType({})
+    ends: tuple[int, ...] = ()  # rows of the N members that train no more
 
     def part(self, rows: np.ndarray, parents: np.ndarray) -> Decision:
         """What it decides for some of the members, `rows` int64 [K] of them in the order that is wanted.
 
         parents: int64 [K], their rows among those that will do it
         """
-        renewed = {i: self.renewed[row] for i, row in enumerate(rows.tolist()) if row in self.renewed}
+        ends = tuple(i for i, row in enumerate(rows.tolist()) if row in self.ends)
         hyper = {name: x[rows] for name, x in self.hyper.items()}
-        return self._replace(parents=parents, hyper=hyper, renewed=renewed)
+        return self._replace(parents=parents, hyper=hyper, ends=ends)
 
 
 class Recombination(NamedTuple):
@@ -198,6 +197,19 @@ class Recombination(NamedTuple):
     def part(self, rows: np.ndarray, parents: np.ndarray) -> Recombination:
         """As that of `Decision`; the weights are those of all."""
         return self._replace(hyper={name: x[rows] for name, x in self.hyper.items()})
+
+
+class SearchSpace(NamedTuple):
+    """The hyperparameters of a population.
+
+    ranges: what is tuned
+    defaults: the default value of each of these, within its range
+    fixed: the values of all others
+    """
+
+    ranges: dict[str, Range]
+    defaults: dict[str, float]
+    fixed: dict[str, float]
 
 
 Seed = tuple[int, ...]  # (seed, generation, purpose, ...): all random numbers of evolution derive from one

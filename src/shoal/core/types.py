@@ -88,7 +88,6 @@ class Agent(NamedTuple):
     parts: what learners made for this agent need of it, such as its networks
     cut: (member) -> the same, whose episodes under way have ended, as its next steps are of others: the newest steps of its
         memory end theirs, and sums over an episode begin anew
-    weights: the fields of `learned` that are weights of networks, which some methods mix with fresh ones
     sees: the keys that `greedy` needs of observations that are dictionaries, in the order in which they are put together;
         () is all
     """
@@ -107,7 +106,6 @@ class Agent(NamedTuple):
     value: Callable[..., Array] | None = None
     parts: Any = None
     cut: Callable[[PyTree], PyTree] = _same
-    weights: tuple[str, ...] = ()
     sees: tuple[str, ...] = ()
 
     @property

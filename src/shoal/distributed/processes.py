@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -117,18 +117,18 @@ class Processes:
         """Where a worker makes its files, for as long as it has its name."""
         return self._workspace.staging if self._workspace else None
 
-    def shard(self, plan: Plan, generation: int, pause: Pause, place: Callable[[], Path] = Path) -> Shard:
-        """The members of this process in a generation. pause: see `Setup`. place: gives the run directory, for the logs of
-        trainers."""
+    def shard(self, plan: Plan, uids: Sequence[np.ndarray], pause: Pause, place: Callable[[], Path] = Path) -> Shard:
+        """The members of this process, uids [n] of each of its shards. pause: see `Setup`. place: gives the run directory,
+        for the logs of trainers."""
         setup = plan.setup._replace(pause=pause, note=self._note, logs=lambda: place() / "trainers")
         if self._workspace is not None and plan.kind.drawn:  # all measure one population
             returns = Returns(self._workspace.path / "returns", self._workspace.slot, self._attend)
             setup = setup._replace(returns=returns)
-        return plan.kind.shard(self.uids(plan, generation), setup)
+        return plan.kind.shard(uids, setup)
 
-    def uids(self, plan: Plan, generation: int = 0) -> list[np.ndarray]:
-        """Those of the members of this process in a generation, by shard."""
-        return plan.members(generation, self.exchange.rank, self.exchange.size, self.first_uid)
+    def uids(self, plan: Plan) -> list[np.ndarray]:
+        """Those of the members of this process, by shard."""
+        return plan.members(self.exchange.rank, self.exchange.size, self.first_uid)
 
     def members(self, plan: Plan, shard: Shard) -> Synchronous | Worker:
         """The members of this process among all."""

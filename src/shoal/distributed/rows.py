@@ -29,7 +29,7 @@ def from_rows(rows: np.ndarray, like: Cards, metrics: dict[str, np.ndarray]) -> 
     fields = {name: next(columns).astype(getattr(like, name).dtype) for name in FIELDS}
     hyper = {name: next(columns).astype(np.float32) for name in sorted(like.hyper)}
     seen = {name: next(columns).astype(metrics[name].dtype) for name in sorted(metrics)}
-    cards = Cards(**fields, hyper={name: hyper[name] for name in like.hyper})
+    cards = like._replace(**fields, hyper={name: hyper[name] for name in like.hyper})
     return cards, {name: seen[name] for name in metrics}, np.array(list(columns)).T
 
 

@@ -29,6 +29,12 @@ class KnownMembers(NamedTuple):
     evaluation_steps: int
     stop: bool  # a process has received a signal to stop
 
+    def at(self, progress: float) -> KnownMembers:
+        """The same after such a share of the run."""
+        return self._replace(
+            members=self.members._replace(progress=progress), cards=self.cards._replace(progress=progress)
+        )
+
 
 class Evolved(NamedTuple):
     """What came of a decision."""
@@ -39,6 +45,7 @@ class Evolved(NamedTuple):
     champion: PyTree  # what a new one has learned, where that is asked for
     metrics: dict[str, float]  # of the decision, and of a step of the mean
     publish: Callable[[], None] = lambda: None  # shows the members to others, who must not see what could still be lost
+    ends: tuple[int, ...] = ()  # rows of the members that train no more
 
 
 class Synchronous:
@@ -78,7 +85,8 @@ class Synchronous:
         n = len(shared.cards.uid)  # of a mean, there is one
         hyper = {name: x[:n] for name, x in decision.hyper.items()}
         parents = shared.cards.take(decision.parents[:n])
-        return Evolved(evolution, parents, hyper, learned, dict(decision.metrics) | metrics)
+        ends = decision.ends if isinstance(decision, Decision) else ()
+        return Evolved(evolution, parents, hyper, learned, dict(decision.metrics) | metrics, ends=ends)
 
     def _apply(self, decision: Decision | Recombination, champion: int | None) -> tuple[PyTree, dict[str, float]]:
         """Do what is decided for all members; the states that travel are those of parents with children elsewhere.

@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 
 from shoal.core.errors import BadField, BadInput
-from shoal.core.evolution import Cards, Decision, Range
+from shoal.core.evolution import Cards, Decision, Range, SearchSpace
 from shoal.core.keys import derive
 from shoal.core.schema import convert
 from shoal.experiment.registry import component
 from shoal.methods.pbt import Pbt
-
-UNBOUNDED = 2**31  # generations: whoever asks and tells may go on for ever
 
 
 class Evolver:
@@ -36,7 +34,7 @@ class Evolver:
         population: int = 8,
         select: Any = "truncation",
         explore: Any = "perturb",
-        start_after: int = 0,
+        burn_in: int = 0,
         seed: int = 0,
     ):
         """All as the fields of an experiment that have these names. Raises BadInput for what none of them can be."""
@@ -44,10 +42,11 @@ class Evolver:
             raise BadField("population", "must be at least 1", value=population)
         self._ranges = convert(dict[str, Range], space, "space")
         parts = {"select": component(select, "select"), "explore": component(explore, "explore")}
-        method = Pbt(**parts, start_after=start_after)
+        method = Pbt(**parts, burn_in=burn_in)
         no_agent: Any = None
-        method.fit(no_agent, population)
-        self._evolver, self._seed, self._start_after = method.evolver(self._ranges, {}, UNBOUNDED), seed, start_after
+        search = SearchSpace(self._ranges, {}, {})
+        method.validate(no_agent, population)
+        self._evolver, self._seed, self._burn_in = method.evolver(search, population), seed, burn_in
         self._uid = np.arange(population)
         self._parents, self._generation = self._uid, 0
         self._hyper = self._evolver.init(derive((seed,), 0, "hyper"), self._uid)[1]
@@ -73,12 +72,12 @@ class Evolver:
 
         fitness: by uid, a number that is maximised, or the returns of its episodes (`t_test` needs these), of which it is
             the mean; NaN for a member that has diverged
-        steps: by uid, all environment steps that it has made; `start_after` needs them
+        steps: by uid, all environment steps that it has made; `burn_in` needs them
 
         Raises BadInput where a member is missing.
         """
-        if self._start_after and steps is None:
-            raise BadField("start_after", "needs the steps of all members in tell", value=self._start_after)
+        if self._burn_in and steps is None:
+            raise BadField("burn_in", "needs the steps of all members in tell", value=self._burn_in)
         returns = [np.atleast_1d(np.asarray(x, np.float64)) for x in self._of_all("fitness", fitness)]
         n = len(self._uid)
         cards = Cards(

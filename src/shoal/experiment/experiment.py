@@ -115,9 +115,10 @@ class Experiment:
 
     env: Any = "CartPole-v1"
     """the environment: suite:name, a bare name (the fastest installed suite that has it), or module:factory of your own"""
-    method: Any = "pbt"
-    """how members learn from one another: pbt, mf_pbt, pb2, ipbt, es, cem_rl, dvd, seeds (not at all: the control) or
-    schedule; its options stand beside its name"""
+    method: Any = None
+    """how members learn from one another: pbt, successive_halving, mf_pbt, pb2, es, cem_rl, dvd, independent (not at all:
+    the control) or schedule; its options stand beside its name. By default successive_halving where agents of Shoal's own
+    train in one process, else pbt in which half of the members hold the default hyperparameters"""
     agent: Any = None
     """the algorithm: ppo, td3, sac, dqn, policy, or module:factory of your own; sb3:PPO and the like, or a trainer of your
     own; by default that of the method: ppo, policy for es, td3 for cem_rl and dvd"""
@@ -164,13 +165,15 @@ class Experiment:
 
     def __post_init__(self) -> None:
         """Give each field its type, and the method its one form. Raises BadInput for what cannot have it."""
-        vars(self).update(converted(Experiment, as_given(self)), method=in_full(self.method, "method"))
+        vars(self).update(converted(Experiment, as_given(self)))
+        if self.method is not None:
+            vars(self).update(method=in_full(self.method, "method"))
 
     def __repr__(self) -> str:
         """What makes it: the fields that are not as they are by default."""
-        told = changed_in(self) | {"method": in_short(self.method)}
-        if self.method == in_full(Experiment.method, "method"):
-            del told["method"]
+        told = changed_in(self)
+        if self.method is not None:
+            told |= {"method": in_short(self.method)}
         return f"Experiment({', '.join(f'{name}={value!r}' for name, value in told.items())})"
 
     @property
@@ -185,8 +188,8 @@ class Experiment:
 
     @property
     def method_name(self) -> str:
-        """The method as a file names it."""
-        told = in_short(self.method)
+        """The method as a file names it; empty where it names none."""
+        told = "" if self.method is None else in_short(self.method)
         return str(told["name"] if isinstance(told, dict) else told)
 
 

@@ -23,7 +23,6 @@ from shoal.experiment.registry import CALLED, REGISTRIES, in_full, in_short, nam
 from shoal.experiment.rules import check
 from shoal.methods.method import AGENTS
 from shoal.methods.pbt import Pbt
-from shoal.methods.survivors import halving
 
 # Fields that a name is enough for: what gives the options too.
 NAMED: dict[str, Callable[[Any], Any]] = {
@@ -71,35 +70,11 @@ def of_run(run: Path) -> Experiment:
     file = run / "experiment.yaml"
     try:
         with blame(file):
-            return from_dict(_as_now(read_yaml(text_of(file, read_file))))
+            return from_dict(read_yaml(text_of(file, read_file)))
     except BadInput as error:
         if isinstance(error.__cause__, (FileNotFoundError, NotADirectoryError)):
             raise no_run(run) from error
         raise
-
-
-def _as_now(values: Any) -> Any:
-    """What the file of a run says. Once options of the exchange stood beside it, pbt did not say where its members had
-    begun: anywhere; nor populations after which generations they halved: at equal shares of `within` of them, or of all."""
-    if not isinstance(values, dict):
-        return values
-    if isinstance(name := values.get("exchange"), str):
-        options = {
-            option: values[option] for option, owner in OF_EXCHANGE.items() if option in values and owner == name
-        }
-        values = {field: value for field, value in values.items() if field not in OF_EXCHANGE}
-        values["exchange"] = {"name": name} | options
-    method = values.get("method")
-    method = {"name": method} if isinstance(method, str) else method
-    if isinstance(method, dict) and method.get("name") == "pbt":
-        method = {"first_values": "range"} | method
-    if isinstance(method, dict) and "halvings" not in method:
-        population, survivors = values.get("population"), method.get("survivors")
-        shared = method.get("within") or values.get("generations")
-        if all(isinstance(x, int) for x in (population, survivors, shared)):  # others are refused, or say nothing of it
-            count, others = len(halving(population, survivors)), {k: x for k, x in method.items() if k != "within"}
-            method = others | {"halvings": [-(-i * shared // count) for i in range(1, count)]}
-    return values if method is None else values | {"method": method}
 
 
 @contextmanager
@@ -157,7 +132,7 @@ def _names(kind: type) -> list[str]:
 def to_dict(experiment: Experiment) -> dict[str, Any]:
     """Plain data that `from_dict` takes back. Objects given in Python appear as module:name."""
     e = experiment
-    named = {"env": e.env_name, "agent": e.agent_name, "method": in_short(e.method)}
+    named = {"env": e.env_name, "agent": e.agent_name, "method": None if e.method is None else in_short(e.method)}
     named["config"] = _named(e.config)
     values = {k: as_given(v) if is_dataclass(v) else v for k, v in (as_given(e) | named).items() if v is not None}
     values["fitness"]["objective"] = name_of(e.fitness.objective)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from shoal.core.errors import BadField, unknown
-from shoal.core.evolution import PureEvolver, Range
+from shoal.core.evolution import PureEvolver, SearchSpace
 from shoal.core.knobs import PREFIX, joined, split, usual
 from shoal.environments.envpool import twin
 from shoal.experiment.experiment import Experiment
@@ -17,10 +17,8 @@ from shoal.methods.method import Method, check_limits
 from shoal.methods.ranges import nearest
 
 
-def with_numbers(e: Experiment, method: Method, kind: Kind) -> tuple[Experiment, dict[str, Range]]:
-    """Fill in what the agent supplies: its default hyperparameters and ranges. Besides, the ranges as the method takes them:
-    where it begins members at usual values, these are their `start`, which the experiment does not say, as another method
-    would take it for one that the user has fixed.
+def with_numbers(e: Experiment, method: Method, kind: Kind) -> tuple[Experiment, SearchSpace]:
+    """Fill in what the agent supplies: its default hyperparameters and ranges; and put together what a method needs of them.
 
     Raises BadInput.
     """
@@ -45,11 +43,8 @@ def with_numbers(e: Experiment, method: Method, kind: Kind) -> tuple[Experiment,
                     check_limits(agent, f"space.{x}.{end}", x, number)
     given = agent.hyper._asdict() | e.hyper
     hyper = {x: float(v) for x, v in given.items() if x not in space and x not in method.chosen}
-    e = replace(e, space=space, hyper=hyper)
-    if method.first_values != "range":
-        begins = {x: float(nearest(r, np.array(known[x]))) for x, r in space.items()}
-        space = {x: replace(r, start=begins[x]) if r.start is None else r for x, r in space.items()}
-    return e, space
+    defaults = {x: float(nearest(r, np.array(known[x] if r.start is None else r.start))) for x, r in space.items()}
+    return replace(e, space=space, hyper=hyper), SearchSpace(space, defaults, hyper)
 
 
 def check_knobs(e: Experiment, kind: Kind, evolver: PureEvolver) -> None:

@@ -47,11 +47,11 @@ def make_kind(e: Experiment, method: Method) -> tuple[Experiment, Kind]:
 
     Raises BadInput.
     """
-    copies_memory = method.memory == "copy"
+    copies_memory = method.replay == "copy"
     if is_trainer(e.agent, e.python):
         made = Foreign(str(e.agent), partial(make_trainers, e), copies_memory)
         try:
-            method.fit(made.tunable, e.population)
+            method.validate(made.tunable, e.population)
         except BaseException:
             made.close()
             raise
@@ -134,7 +134,7 @@ def make_learner(experiment: Experiment, spec: Spec, method: Method) -> tuple[Ex
     """
     agent = next(iter(method.agents)) if experiment.agent is None else experiment.agent
     experiment, made = _make_agent(replace(experiment, agent=agent), spec, method)
-    method.fit(made, experiment.population)
+    method.validate(made, experiment.population)
     return experiment, method.learner(made, experiment.population)
 
 

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from shoal.core.errors import BadField
-from shoal.core.evolution import PureEvolver, Range
+from shoal.core.evolution import PureEvolver, Range, SearchSpace
 from shoal.core.knobs import split, usual
 from shoal.core.types import RunProgress
 from shoal.environments.host import HostEnvironment
@@ -17,13 +17,11 @@ from shoal.environments.measurement import Measurement
 from shoal.experiment.experiment import Experiment, located
 from shoal.experiment.hyperparameters import check_knobs, with_numbers
 from shoal.experiment.make import make_kind, measurement_of
-from shoal.experiment.registry import in_full
-from shoal.experiment.rules import LIMITS, OF_KIND, OF_SIZES, check, may_end, refuse
+from shoal.experiment.rules import LIMITS, OF_KIND, check, refuse, with_method
 from shoal.members.kind import Kind
 from shoal.members.shard import Setup
 from shoal.methods.method import Method
 from shoal.methods.ranges import nearest
-from shoal.methods.survivors import outliving
 
 NO_PROGRAM = (  # fields of an experiment: hyperparameters and counts are arguments, the others are about files and processes
     *("seed", "generations", "interval", "hyper", "space", "start", "run_dir", "checkpoint", "exchange", "wandb"),
@@ -36,9 +34,6 @@ PARTS = 8  # at most, of a population that several processes measure together
 class Plan(NamedTuple):
     """What a run follows: an experiment with every default filled in, and all that it names.
 
-    space: what is tuned
-    sizes: int64 [G], how many members train in each generation
-    ends: float64 [G], the iterations that a member which lives on has made after each generation
     iterations: parts that make an interval of the whole population
     steps: those of a member in it; 0 where whole episodes make one
     """
@@ -48,10 +43,8 @@ class Plan(NamedTuple):
     kind: Kind  # of its members
     measurement: Measurement  # of theirs
     evolver: PureEvolver
-    space: dict[str, Range]
+    search: SearchSpace
     shards: int
-    sizes: np.ndarray
-    ends: np.ndarray
     iterations: int
     steps: int
 
@@ -69,30 +62,43 @@ class Plan(NamedTuple):
         return rest, self.method.structure, sorted(split(first)[1])
 
     @property
-    def usual(self) -> dict[str, float]:
-        """The usual value of every hyperparameter, by name."""
+    def space(self) -> dict[str, Range]:
+        """The ranges of what is tuned."""
+        return self.search.ranges
+
+    @property
+    def defaults(self) -> dict[str, float]:
+        """The default value of every hyperparameter, by name."""
         return usual(self.kind.tunable, self.kind.knobs)
+
+    @property
+    def sizes(self) -> list[tuple[float, int]]:
+        """See `Method.sizes`."""
+        return self.method.sizes(self.experiment.population)
 
     @property
     def lengthening(self) -> float:
         """How many times as long training takes as if nobody ended: the fewer members are left, the more devices wait."""
-        sizes, first, often = np.unique(self.sizes, return_index=True, return_counts=True)
-        turns = np.ones(len(sizes))  # that the members of a device take; an accelerator trains all of them at a time
-        if jax.default_backend() == "cpu":
-            turns = sizes / [self.kind.devices(self.members(int(generation))) for generation in first]
-        return float(np.average(sizes[-1] / sizes * turns, weights=often) / turns[-1])
+        (_, population), *_ = self.sizes
+        ends = [share for share, _ in self.sizes[1:]] + [1.0]
+        side_by_side = jax.default_backend() != "cpu"  # an accelerator trains all members at a time
+
+        def turns(members: int) -> float:
+            return 1.0 if side_by_side else members / self.kind.devices([np.arange(members)])
+
+        of_each = [(end - begin) * population / n * turns(n) for (begin, n), end in zip(self.sizes, ends, strict=True)]
+        return sum(of_each) / turns(population)
 
     @property
-    def shrinks(self) -> str:
-        """How its population shrinks; nothing where nobody ends."""
-        changes = np.flatnonzero(np.diff(self.sizes)).tolist()
-        then = ", ".join(f"{self.sizes[g + 1]} after generation {g + 1}" for g in changes)
-        return f"{self.sizes[0]} members halve: {then}" if then else ""
+    def halves(self) -> str:
+        """When members end; nothing where nobody does."""
+        then = ", ".join(f"{n} after {share:.0%} of the run" for share, n in self.sizes[1:])
+        return f"{self.sizes[0][1]} members: {then}" if then else ""
 
     @property
     def slowed(self) -> str:
         """How much longer that takes, and what to do, where it is much; else nothing."""
-        times, instead = self.lengthening, "with first_values: half all members train to the end"
+        times, instead = self.lengthening, "with method: pbt all members train to the end"
         return f"{times:.3g} times as long as with all of them side by side; {instead}" if times > LONG else ""
 
     @property
@@ -112,9 +118,9 @@ class Plan(NamedTuple):
         """Of hyperparameters [N] those that are tuned here, each value as near as its range allows."""
         return {name: nearest(self.space[name], x) for name, x in hyper.items() if name in self.space}
 
-    def members(self, generation: int = 0, process: int = 0, processes: int = 1, first: int = 0) -> list[np.ndarray]:
+    def members(self, process: int = 0, processes: int = 1, first: int = 0) -> list[np.ndarray]:
         """The uids of each shard of a process, int64 [n] each; those of the population begin at `first`."""
-        every = first + np.arange(self.size(generation)).reshape(self.shards, -1)
+        every = first + np.arange(self.experiment.population).reshape(self.shards, -1)
         return list(np.array_split(every, processes)[process])
 
     def progress(self, generations: int, steps: int) -> float:
@@ -122,9 +128,16 @@ class Plan(NamedTuple):
         e = self.experiment
         return max(generations / e.generations, 0.0 if e.budget is None else steps / e.budget)
 
-    def length(self, generation: int) -> int:
-        """The iterations of a generation: fewer members train for longer, so that all together make the same steps."""
-        return self.iterations * self.experiment.population // self.size(generation)
+    def length(self, generation: int, members: int, steps: int) -> int:
+        """The iterations of a generation: fewer members train for longer, so that all together make the same steps.
+
+        members: of this process, that are left; steps: those of all members so far
+        """
+        population = self.experiment.population
+        if not self.method.ends_members or members == population:
+            return self.iterations
+        due = (generation + 1) * population * self.steps - steps
+        return max(1, round(due / members * self.iterations / self.steps))
 
     def progress_before(self, generation: int, steps: int) -> RunProgress:
         """The progress of the run before a generation, which schedules follow, after so many steps, those of evaluations
@@ -133,12 +146,18 @@ class Plan(NamedTuple):
         if e.budget is not None:
             each = self.steps // self.iterations * e.population
             return RunProgress(*map(np.float32, (steps, each, e.budget)))
-        made = self.ends[generation - 1] if generation else 0.0
-        return RunProgress(*map(np.float32, (made, 1, self.ends[-1])))
+        made, total = self._iterations_until(generation / e.generations), self._iterations_until(1.0)
+        return RunProgress(*map(np.float32, (made, 1, total)))
 
-    def size(self, generation: int) -> int:
-        """How many members train in a generation; after the last, those of the last."""
-        return int(self.sizes[min(generation, len(self.sizes) - 1)])
+    def _iterations_until(self, share: float) -> float:
+        """The iterations that a member which does not end makes in a share of the run."""
+        ends = [rung for rung, _ in self.sizes[1:]] + [1.0]
+        parts = [
+            (min(end, share) - begin) * self.experiment.population / members
+            for (begin, members), end in zip(self.sizes, ends, strict=True)
+            if begin < share
+        ]
+        return self.iterations * self.experiment.generations * sum(parts)
 
 
 def make_plan(experiment: Experiment, processes: int = 1) -> Plan:
@@ -146,11 +165,7 @@ def make_plan(experiment: Experiment, processes: int = 1) -> Plan:
 
     processes: how many share the shards of one population.
     """
-    named, experiment = check(experiment), located(experiment)
-    generations = experiment.generations if may_end(experiment, processes) else None
-    method = named.settled(experiment.population, experiment.space, generations)
-    if filled := {option: value for option, value in vars(method).items() if value != getattr(named, option)}:
-        experiment = replace(experiment, method=in_full(experiment.method, "method") | filled)
+    method, experiment = check(experiment), located(with_method(experiment))
     e, kind = make_kind(experiment, method)
     try:
         shards = _shards(e, kind, processes)
@@ -162,17 +177,14 @@ def make_plan(experiment: Experiment, processes: int = 1) -> Plan:
             e = replace(e, checkpoint=replace(e.checkpoint, every=1))
         if e.budget is not None:
             e = replace(e, generations=_enough(e, e.budget, kind))
-        e, space = with_numbers(e, method, kind)
-        sizes = method.sizes(e.population, e.generations)
-        refuse(OF_SIZES, e, sizes)
-        evolver = outliving(method.evolver(space, e.hyper, e.generations), sizes, method.first_values == "half")
+        e, search = with_numbers(e, method, kind)
+        evolver = method.evolver(search, e.population)
         check_knobs(e, kind, evolver)
         iterations, steps = kind.interval(e.interval, e.generations, e.population)
     except BaseException:
         kind.close()
         raise
-    ends = np.cumsum(iterations * e.population // sizes, dtype=np.float64)
-    return Plan(e, method, kind, measurement_of(e), evolver, space, shards, sizes, ends, iterations, steps)
+    return Plan(e, method, kind, measurement_of(e), evolver, search, shards, iterations, steps)
 
 
 def planned(experiment: Experiment) -> Plan:

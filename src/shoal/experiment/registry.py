@@ -64,7 +64,8 @@ def component(spec: Any, what: str) -> Any:
     registry, options = REGISTRIES[kind], in_full(spec, kind)
     name = options.pop("name", None)
     if name is None:
-        raise BadField(what, f"needs a name, one of {', '.join(registry)}")
+        having = [known for known, cls in registry.items() if options.keys() <= {f.name for f in fields(cls)}]
+        raise BadField(what, f"needs a name, one of {', '.join(having or registry)}")
     if isinstance(name, str) and ":" not in name:
         if name not in registry:
             raise unknown(what, name, registry)

@@ -8,8 +8,6 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from shoal.core.errors import BadField
 from shoal.core.schema import explained
 from shoal.experiment.experiment import OF_EXCHANGE, ExchangeSettings, Experiment
@@ -60,6 +58,11 @@ def _trained(e: Experiment) -> bool:
     return is_trainer(e.agent, e.python)
 
 
+def _divided(e: Experiment) -> bool:
+    """Whether the population is divided over shards, processes or workers."""
+    return e.exchange.name != "local" or (e.shards or 1) > 1
+
+
 def _not_of_trainers(field: str, problem: str, advice: str = "") -> Rule:
     """A field that trainers decide for themselves."""
     value = attrgetter(field)
@@ -87,10 +90,16 @@ RULES = (
         "write exchange: {{name: directory, workspace: ...}}",
     ),
     Rule(
-        "exchange",
-        lambda e, m: _worker(e) and m.renews,
-        "method {e.method_name} decides for a whole population, which workers of a directory are not",
-        "one process or mpi",
+        "method",
+        lambda e, m: m.ends_members and _divided(e),
+        "ends members before the run does, which needs one shard in one process",
+        "write method: pbt",
+    ),
+    Rule(
+        "method",
+        lambda e, m: m.ends_members and _trained(e),
+        "ends members before the run does, which external trainers such as {e.agent} cannot",
+        "write method: pbt",
     ),
     Rule(
         "budget",
@@ -165,36 +174,15 @@ OF_KIND = (
         "it must be a multiple of 2 x {e.shards} shards",
     ),
 )
-# Those of a population that shrinks, when its sizes are known.
-OF_SIZES = (
-    Rule(
-        "method",
-        lambda e, sizes: sizes[-1] < e.population and e.shards > 1,
-        "survivors are those of one shard, and here are {e.shards}",
-    ),
-    Rule(
-        "method",
-        lambda e, sizes: sizes[-1] < e.population and _worker(e),
-        "survivors are those of one process, and workers of a directory are many",
-    ),
-    Rule(
-        "method",
-        lambda e, sizes: sizes[-1] < e.population and _trained(e),
-        "survivors are agents of Shoal's own, and {e.agent} is a trainer",
-    ),
-    Rule(
-        "budget",
-        lambda e, sizes: sizes[-1] < e.population and e.budget is not None,
-        "a population shrinks at shares of its generations, which a budget does not know beforehand",
-        "give it generations in place of budget",
-    ),
-)
 
 
-def may_end(e: Experiment, processes: int) -> bool:
-    """Whether members may end before the run does, and break no rule above. processes: that share the shards."""
-    divided, shrinks = replace(e, shards=e.shards or processes), np.array([e.population, 0])
-    return not any(rule.broken(divided, shrinks) for rule in OF_SIZES)
+def with_method(e: Experiment) -> Experiment:
+    """The experiment with the default method, where it names none; options that it gives are those of that one."""
+    if e.method is not None and e.method.get("name") is not None:
+        return e
+    halves = not _divided(e) and not _trained(e)
+    default = {"name": "successive_halving"} if halves else {"name": "pbt", "default_members": 0.5}
+    return replace(e, method=default | {option: x for option, x in (e.method or {}).items() if option != "name"})
 
 
 def refuse(rules: Iterable[Rule], e: Experiment, *facts: Any) -> None:
@@ -223,6 +211,7 @@ def check(e: Experiment) -> Method:
             raise BadField(name, problem, "rename what is not", value=f"{path!r}")
     if e.levels is not None:
         e.levels.spans()
+    e = with_method(e)
     made = method(e.method)
     refuse(RULES, e, made)
     for name, number in e.hyper.items():

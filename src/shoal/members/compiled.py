@@ -224,15 +224,16 @@ class CompiledShard(ABC):
             "rollouts": self.rollouts.state(),
             "counters": counters,
         }
-        return {self.name: {"learned": learned, "hyper": self.hyper, "fitness": self._fitness, "rest": rest}}
+        every = {"uid": self.uid, "learned": learned, "hyper": self.hyper, "fitness": self._fitness, "rest": rest}
+        return {self.name: every}
 
     def _restore(self, state: PyTree, population: Population, generation: int) -> None:
         """Everything of a `_state` but the rollouts; `population` is its own, with what members have learned."""
-        n, counters = len(self.uid), state["rest"]["counters"]
-        own, knobs = placed(self._agent, self._layout, {name: x[:n] for name, x in state["hyper"].items()})
+        counters = state["rest"]["counters"]
+        own, knobs = placed(self._agent, self._layout, state["hyper"])
         population = self._layout.place(population, OF_POPULATION._replace(hyper=(), knobs={}))
         self.population, self._is_on_host = population._replace(hyper=own, knobs=knobs), False
-        self._steps, self._fitness, self._generation = counters["steps"][:n], state["fitness"][:n], generation
+        self._steps, self._fitness, self._generation = counters["steps"], state["fitness"], generation
         self.evaluation_steps = int(counters["evaluation_steps"])
 
 

@@ -54,7 +54,7 @@ def prepare(neighbour: tuple[int, int] = (0, 1), sharer: tuple[int, int] = (0, 1
     own = absolute(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shoal" / "compiled"
     keep_whole(own)
     given = getattr(jax.config, "jax_compilation_cache_dir", None)
-    if given and "://" not in given:
+    if given and "://" not in given and not os.path.isabs(given):
         jax.config.update("jax_compilation_cache_dir", str(absolute(given)))
     if given is None:
         jax.config.update("jax_compilation_cache_dir", str(own))

@@ -184,9 +184,6 @@ class ForeignShard:
         """See `Shard.apply`. What a trainer's state means is unknown here."""
         if isinstance(decision, Recombination):
             raise BadField("method", "its evolver weighs members for a mean, which those of trainers do not have")
-        if decision.renewed:
-            problem = "its evolver mixes members with fresh ones, which the states of trainers do not allow"
-            raise BadField("method", problem)
         copied = {row: self.snapshot(int(p)) for row, p in enumerate(decision.parents) if p != row} | dict(arrived)
         for row, (learned, memory) in copied.items():
             trainer = self._members[row].trainer
@@ -220,6 +217,7 @@ class ForeignShard:
             groups[group] = {
                 "each": {uid: state.pop("learned") for uid, state in states.items()},
                 "hyper": {name: np.array([x[name] for x in hyper], np.float32) for name in hyper[0]},
+                "uid": self.uid[rows],
                 "fitness": self._fitness[rows],
                 "rest": {
                     "members": states,

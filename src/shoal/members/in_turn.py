@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import jax
 import numpy as np
 
-from shoal.core.evolution import Cards, Decision, Recombination, Seed
+from shoal.core.evolution import ARRAYS, Cards, Decision, Recombination, Seed
 from shoal.core.types import START, PyTree, RunProgress
 from shoal.members.shard import Pause, Setup, Shard
 
@@ -74,7 +74,7 @@ class InTurn(Generic[S]):
 
     def cards(self) -> Cards:
         parts = [shard.cards() for shard in self._shards]
-        rest = {name: np.concatenate([getattr(p, name) for p in parts]) for name in Cards._fields if name != "hyper"}
+        rest: dict[str, Any] = {name: np.concatenate([getattr(p, name) for p in parts]) for name in ARRAYS}
         return Cards(**rest, hyper=_joined([part.hyper for part in parts]))
 
     def individuals(self, cards: Cards, metrics: dict[str, np.ndarray]) -> tuple[Cards, dict[str, np.ndarray]]:

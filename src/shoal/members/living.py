@@ -13,7 +13,7 @@ from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.evolution import Cards, Decision, Recombination, Seed
 from shoal.core.keys import jax_key
-from shoal.core.types import START, Hyper, Learner, Member, Population, PyTree, RunProgress
+from shoal.core.types import START, Learner, Member, Population, PyTree, RunProgress
 from shoal.environments.registry import Environment
 from shoal.members.compiled import Compiled, CompiledShard, acting_alike, play
 from shoal.members.devices import OF_POPULATION
@@ -73,8 +73,7 @@ class LivingShard(CompiledShard):
         self._inherit = layout.gather(tree.take, True, False)
         self._insert = layout.gather(_inserted, True, False, False, donate=(0,))
         self._snapshot = jax.jit(tree.take)
-        self._renew = layout.program(partial(_renewed, kind.learner), True, True, True, False, True, True)
-        self._programs += (self._inherit, self._renew)
+        self._programs += (self._inherit,)
         self._outcome = no_episodes(np, len(uid))
 
     def begin(self, hyper: dict[str, np.ndarray], learned: Sequence[PyTree] | None = None) -> None:
@@ -158,21 +157,7 @@ class LivingShard(CompiledShard):
         if changed.any():
             self.rollouts.overwrite(changed)
         self.set_hyper(decision.hyper)
-        if decision.renewed:
-            self._begin_anew(decision.renewed)
         return {}
-
-    def _begin_anew(self, shares: Mapping[int, tuple[float, float]]) -> None:
-        """Mix members with fresh ones; `shares`: as in `Decision.renewed`."""
-        kept, fresh = np.ones(len(self.uid), np.float32), np.zeros(len(self.uid), np.float32)
-        for row, share in shares.items():
-            kept[row], fresh[row] = share
-        members, place = self.population.members, self._layout.place
-        key = place(jax_key(self._key(self._generation, "renew")), members=False)
-        uid, hyper = place(self.uid), self.population.hyper
-        learned = self._renew(members.learned, uid, hyper, key, place(kept), place(fresh))
-        self.population = self._with(members._replace(learned=learned))
-        self.rollouts.overwrite(np.isin(np.arange(len(self.uid)), list(shares)))
 
     @property
     def _copied(self) -> tuple[PyTree, PyTree]:
@@ -202,13 +187,13 @@ class LivingShard(CompiledShard):
         return self._state(members.learned, self._with(members._replace(learned=())))
 
     def restore(self, states: dict[str, PyTree], generation: int) -> None:
-        state = states[self.name]
-        population, mine = state["rest"]["population"], partial(jax.tree.map, lambda x: x[: len(self.uid)])
-        members = mine(population.members._replace(learned=state["learned"]))
+        state = _of_members(states.get(self.name) or next(iter(states.values())), self.uid)
+        population = state["rest"]["population"]
+        members = population.members._replace(learned=state["learned"])
         self._restore(state, population._replace(members=members), generation)
         self.rollouts.prepare(lambda: self.population, self.uid, self._measurement.episodes)
         if self.rollouts.resumes_exactly:
-            self.rollouts.restore(self._layout.place(mine(state["rest"]["rollouts"])))
+            self.rollouts.restore(self._layout.place(state["rest"]["rollouts"]))
         else:
             self.population = self._with(self._agent.cut(self.population.members))
             self._begin_episodes(generation + 1)
@@ -227,18 +212,16 @@ def _inserted(inheritance: PyTree, row: jax.Array, state: PyTree) -> PyTree:
     return jax.tree.map(lambda x, new: x.at[row].set(new), inheritance, state)
 
 
-def _renewed(
-    learner: Learner, learned: PyTree, uid: jax.Array, hyper: Hyper, key: jax.Array, kept: jax.Array, fresh: jax.Array
-) -> PyTree:
-    """What members [N] have learned, with so much of it kept and so much of fresh weights, float32 [N] each."""
-
-    def mixed(old: jax.Array, new: jax.Array) -> jax.Array:
-        a, b = (x.reshape(-1, *[1] * (old.ndim - 1)).astype(old.dtype) for x in (kept, fresh))
-        return jnp.where(a > 0, a * old, 0) + b * new  # nothing is left of weights that are not finite
-
-    begun = learner.init(key, uid, hyper).members.learned
-    whole = tree.where(kept > 0, learned, begun)
-    weights = {
-        name: jax.tree.map(mixed, getattr(learned, name), getattr(begun, name)) for name in learner.agent.weights
+def _of_members(state: PyTree, uid: np.ndarray) -> PyTree:
+    """The state of the members uid [N], from that of a shard that has them and others."""
+    if np.array_equal(state["uid"], uid):
+        return state
+    rows, rest = np.searchsorted(state["uid"], uid), jax.device_get(state["rest"])
+    own = {name: jax.tree.map(lambda x: x[rows], jax.device_get(state[name])) for name in state if name != "rest"}
+    population, counters = rest["population"], rest["counters"]
+    left = {
+        "population": population._replace(members=tree.take(population.members, rows)),
+        "rollouts": tree.take(rest["rollouts"], rows),
+        "counters": counters | {"steps": counters["steps"][rows]},
     }
-    return tree.where((kept == 1) & (fresh == 0), learned, whole._replace(**weights))
+    return own | {"rest": left}

@@ -118,20 +118,20 @@ class Shard(Tester, Protocol):
         """Do what is decided; then the new hyperparameters are set. Returns metrics of it.
 
         Children copy their parents as these are before the call, which are rows of this shard, or have `arrived`: row of a
-        child -> the `snapshot` of its parent. Members that begin anew are then mixed with fresh ones, of new keys in each
-        generation. Of a recombination comes the next mean. Raises BadInput where the members are not of the kind for it.
+        child -> the `snapshot` of its parent. Of a recombination comes the next mean. Raises BadInput where the members are
+        not of the kind for it.
         """
 
     def state(self) -> dict[str, PyTree]:
         """The state for a checkpoint, by name of the shard; it has what `shoal.run.members` reads:
 
+        uid, hyper, fitness: [N]
         learned: [N, ...], or each: of each member, by its uid, arrays by name; of what is drawn anew, nothing
-        hyper, fitness: [N]
         """
 
     def restore(self, states: dict[str, PyTree], generation: int) -> None:
-        """Continue from a `state` that was saved at the end of `generation`, of these members or of more, of whom they are
-        the first."""
+        """Continue from a `state` that was saved at the end of `generation`, of these members or, where members may end, of
+        more."""
 
 
 def part_name(uid: np.ndarray) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from shoal.core.errors import BadField
-from shoal.core.evolution import Cards, Number, PureEvolver, Range, Recombination, Seed
+from shoal.core.evolution import Cards, Number, PureEvolver, Recombination, SearchSpace, Seed
 from shoal.core.keys import member_keys
 from shoal.core.types import Agent, Member, Population, Rollout, SearchLearner
 from shoal.methods.method import AGENTS, Method, same_for_all
@@ -78,7 +78,7 @@ class CemRl(Method):
             if not fits:
                 raise BadField(name, problem, value=getattr(self, name))
 
-    def fit(self, agent: Tunable, population: int) -> None:
+    def validate(self, agent: Tunable, population: int) -> None:
         if population < 2:
             raise BadField("population", "method cem_rl draws at least 2 members", value=population)
         if self.mirrored and population % 2:
@@ -221,11 +221,11 @@ class CemRl(Method):
         )
         return learner._replace(improve=improve, updates=updates, watches=True, watch=watch) if trained else learner
 
-    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> PureEvolver:
+    def evolver(self, search: SearchSpace, population: int) -> PureEvolver:
         """The cross-entropy method: weights by the logarithm of the rank; hyperparameters do not change."""
 
         def init(key: Seed, uid: np.ndarray) -> tuple[tuple[()], dict[str, np.ndarray]]:
-            return (), same_for_all(start, len(uid))
+            return (), same_for_all(search.fixed, len(uid))
 
         def decide(key: Seed, state: tuple[()], cards: Cards, mine: np.ndarray) -> tuple[tuple[()], Recombination]:
             elites = max(len(cards.fitness) // 2, 1) if self.elites is None else self.elites

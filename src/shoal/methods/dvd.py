@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from shoal.core.errors import BadField, check_least
-from shoal.core.evolution import Cards, Decision, Number, PureEvolver, Range, Seed
+from shoal.core.evolution import Cards, Decision, Number, PureEvolver, SearchSpace, Seed
 from shoal.core.keys import derive, draws, member_keys
 from shoal.core.types import Agent, Learner, Member, Population, Rollout
 from shoal.methods.method import AGENTS, Method, same_for_all
@@ -65,7 +65,7 @@ class Dvd(Method):
         if not self.arms or not all(0 <= arm <= 1 for arm in self.arms):
             raise BadField("arms", "needs numbers, each within 0 and 1", value=list(self.arms))
 
-    def fit(self, agent: Tunable, population: int) -> None:
+    def validate(self, agent: Tunable, population: int) -> None:
         if population < 2:
             raise BadField("population", "method dvd compares members", "it needs at least 2", value=population)
 
@@ -160,7 +160,7 @@ class Dvd(Method):
         one = shared_critic.actor_of(agent, hyper_of)._replace(cut=lambda member: member)
         return independent(one)._replace(init=init, update=update, together=True)
 
-    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> PureEvolver:
+    def evolver(self, search: SearchSpace, population: int) -> PureEvolver:
         """Thompson sampling of `hyper.diversity` (section 4), equal for all: an arm wins when the best fitness rises."""
 
         def hyper(state: State, like: dict[str, np.ndarray], members: int) -> dict[str, np.ndarray]:
@@ -172,7 +172,7 @@ class Dvd(Method):
         def init(key: Seed, uid: np.ndarray) -> tuple[State, dict[str, np.ndarray]]:
             none = np.zeros(len(self.arms), np.int64)
             state = pull(key, {"wins": none, "losses": none, "best": np.array(np.nan)})
-            return state, hyper(state, same_for_all(start, len(uid)), len(uid))
+            return state, hyper(state, same_for_all(search.fixed, len(uid)), len(uid))
 
         def decide(key: Seed, state: State, cards: Cards, mine: np.ndarray) -> tuple[State, Decision]:
             own = cards.fitness[mine]

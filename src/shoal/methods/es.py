@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from shoal.core.errors import BadField, check_least
-from shoal.core.evolution import Cards, Number, PureEvolver, Range, Recombination, Seed, declared
+from shoal.core.evolution import Cards, Number, PureEvolver, Recombination, SearchSpace, Seed, declared
 from shoal.core.types import Agent, Hyper, Member, Population, PyTree, Rollout, SearchLearner
 from shoal.methods.method import Method, same_for_all
 
@@ -178,12 +178,12 @@ class Es(Method):
         )
         return learner._replace(watches=True, watch=watch) if normalises else learner
 
-    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> PureEvolver:
+    def evolver(self, search: SearchSpace, population: int) -> PureEvolver:
         """Weights by centred ranks."""
         limits = declared(EsHyper)
 
         def init(key: Seed, uid: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-            return np.array(0), same_for_all(start, len(uid))
+            return np.array(0), same_for_all(search.fixed, len(uid))
 
         def decide(key: Seed, state: np.ndarray, cards: Cards, mine: np.ndarray) -> tuple[np.ndarray, Recombination]:
             hyper = {name: values[mine] for name, values in cards.hyper.items()}

@@ -12,7 +12,7 @@ import numpy as np
 from shoal.core.errors import BadField
 
 if TYPE_CHECKING:
-    from shoal.core.evolution import PureEvolver, Range
+    from shoal.core.evolution import PureEvolver, Range, SearchSpace
     from shoal.core.types import Agent, Learner, SearchLearner, Tunable
 
 AGENTS = {name: f"shoal.agents.{name}:{name}" for name in ("ppo", "td3", "sac", "dqn")}
@@ -29,44 +29,34 @@ class Method(ABC):
     title: its name in plain words, for the report of a run
     agents: the agents that it trains by name, each with its `module:factory`; the first is the default
     copies: whether members copy one another
-    renews: whether members may begin anew with shares of their weights: all are then decided about together, by no worker
     tunes: whether members may differ in hyperparameters
+    ends_members: whether members may end before the run does
     chosen: hyperparameters that it sets by itself, each with the option that says how
     tells: the metrics that its decisions record, each with what it is in plain words, for the report
-    memory: replay memory of a child: its own, or a copy of its parent's
-    first_values: where members begin; other than with `range`, it is given ranges with the usual value as their `start`
+    replay: the replay buffer of a child: its own (keep), or a copy of its parent's
     """
 
     title: ClassVar[str] = ""
     agents: ClassVar[dict[str, str]] = AGENTS
     copies: ClassVar[bool] = False
-    renews: ClassVar[bool] = False
     tunes: ClassVar[bool] = False
+    ends_members: ClassVar[bool] = False
     chosen: ClassVar[dict[str, str]] = {}
     tells: ClassVar[dict[str, str]] = {}
-    memory = "own"
-    first_values = "range"
+    replay = "keep"
 
     @property
     def trainers(self) -> bool:
-        """Whether members may be trained by other people's trainers: where they need no learner of its own."""
-        return type(self).learner is Method.learner and not self.renews
+        """Whether members may be trained by external trainers, which need no learner and always train on."""
+        return type(self).learner is Method.learner and not self.ends_members
 
     @property
     def structure(self) -> Any:
         """What compiled programs depend on of it: without a learner of its own, they do not on what it decides."""
-        return (self.memory, self.agents) if type(self).learner is Method.learner else self
+        return (self.replay, self.agents) if type(self).learner is Method.learner else self
 
-    def fit(self, agent: Tunable, population: int) -> None:  # noqa: B027 (most fit all)
+    def validate(self, agent: Tunable, population: int) -> None:  # noqa: B027 (most fit all)
         """Raise BadInput where its options do not fit the agent or the population."""
-
-    def settled(self, population: int, space: dict[str, Range] | None, generations: int | None) -> Method:
-        """The same with every option filled in that depends on the run.
-
-        space: what is tuned; None, where the experiment does not say it
-        generations: of a run in which members may end before it does; None of others
-        """
-        return self
 
     def learner(self, agent: Agent, population: int) -> Learner | SearchLearner:
         """The learner of the members. Where it is a SearchLearner, they are drawn anew around a mean in every generation."""
@@ -75,13 +65,12 @@ class Method(ABC):
         return independent(agent)
 
     @abstractmethod
-    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> PureEvolver:
-        """The evolver, which decides between generations. space: what is tuned; start: the values of all else;
-        generations: how many the run has."""
+    def evolver(self, search: SearchSpace, population: int) -> PureEvolver:
+        """The evolver, which decides between generations."""
 
-    def sizes(self, population: int, generations: int) -> np.ndarray:
-        """int64 [G]: how many members train in each generation; never more than in the one before."""
-        return np.full(generations, population)
+    def sizes(self, population: int) -> list[tuple[float, int]]:
+        """From which share of the run on how many members train: (0, population) first, then fewer each time."""
+        return [(0.0, population)]
 
     def space(self, agent: Tunable) -> dict[str, Range]:
         """The hyperparameters that are tuned where the experiment has no `space`."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from shoal.core.errors import BadField
-from shoal.core.evolution import Cards, Decision, PureEvolver, Range, Seed
+from shoal.core.evolution import Cards, Decision, PureEvolver, SearchSpace, Seed
 from shoal.core.keys import derive, draws
 from shoal.methods.explore import Perturb
 from shoal.methods.pbt import Copying, inherit
@@ -48,25 +48,25 @@ class MfPbt(Copying):
         if not self.periods or min(self.periods) < 1:
             raise BadField("periods", "needs one at least, and each must be at least 1", value=list(self.periods))
 
-    def fit(self, agent: Tunable, population: int) -> None:
+    def validate(self, agent: Tunable, population: int) -> None:
         least = 2 * len(self.periods)
         if population < least:
             problem = f"its {len(self.periods)} sub-populations need at least {least} members, and better twice as many"
             raise BadField("population", problem, "or give fewer method.periods", value=population)
 
-    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> PureEvolver:
+    def evolver(self, search: SearchSpace, population: int) -> PureEvolver:
         """A member with fitness that is not finite copies in every generation: the best of its sub-population, or of all."""
 
         def decide(key: Seed, state: Any, cards: Cards, mine: np.ndarray) -> tuple[Any, Decision]:
             done = int(cards.generation[mine[0]]) + 1
             parents, donors, explores = self._decided(derive(key, "select"), cards, done)
-            hyper = inherit(self.explore, key, cards, mine, donors[mine], explores[mine], space)
+            hyper = inherit(self.explore, key, cards, mine, donors[mine], explores[mine], search.ranges)
             homes = cards.uid % len(self.periods)
             migrants = int((homes[parents] != homes)[mine].sum())
             evolving = sum(done % period == 0 for period in self.periods)
             return state, Decision(parents[mine], hyper, {"mf_pbt/evolving": evolving, "mf_pbt/migrants": migrants})
 
-        return PureEvolver(self.beginning(space, start), decide)
+        return PureEvolver(self.initial_values(search), decide)
 
     def _decided(self, key: Seed, cards: Cards, done: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """After so many rounds, for all M members: whose weights and whose hyperparameters each goes on with, int64 [M], and

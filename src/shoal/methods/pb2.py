@@ -22,15 +22,15 @@ so that chance, which gives every second, makes it small.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from shoal.core.errors import BadField, check_least
-from shoal.core.evolution import Cards, Decision, Explore, Init, PureEvolver, Range, Seed
+from shoal.core.evolution import Cards, Decision, Explore, Init, PureEvolver, Range, SearchSpace, Seed
 from shoal.core.keys import derive, draws
+from shoal.methods.gaussian_process import fitted, highest_bound
 from shoal.methods.pbt import Selecting, inherit
-from shoal.methods.process import fitted, highest_bound
 from shoal.methods.ranges import places, values_at
 
 STARTS = 10  # of the search for the highest bound
@@ -68,15 +68,16 @@ class Pb2(Selecting):
         super().__post_init__()
         check_least(2, self, "rows")
 
-    def beginning(self, space: dict[str, Range], start: dict[str, float]) -> Init:
-        if self.rows <= len(space):
-            problem = f"must be more than the {len(space)} hyperparameters of the space"
+    def initial_values(self, search: SearchSpace) -> Init:
+        tuned = len(search.ranges)
+        if self.rows <= tuned:
+            problem = f"must be more than the {tuned} hyperparameters of the space"
             raise BadField("method.rows", problem, value=self.rows)
-        first = super().beginning(space, start)
+        first = super().initial_values(search)
 
         def init(key: Seed, uid: np.ndarray) -> tuple[State, dict[str, np.ndarray]]:
             state = {
-                "rows": np.full((self.rows, PLACES + len(space)), np.nan),
+                "rows": np.full((self.rows, PLACES + tuned), np.nan),
                 "before": np.full(len(uid), np.nan),
                 "since": np.zeros(len(uid), np.int64),
                 "tried": np.zeros(len(uid), bool),
@@ -86,26 +87,21 @@ class Pb2(Selecting):
 
         return init
 
-    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> PureEvolver:
+    def evolver(self, search: SearchSpace, population: int) -> PureEvolver:
+        space = search.ranges
+
         def decide(key: Seed, state: State, cards: Cards, mine: np.ndarray) -> tuple[State, Decision]:
-            return self.copied(key, observed(state, space, cards, mine), space, cards, mine)
+            state = observed(state, space, cards, mine)
+            parents, explores = self.selected(key, cards, mine)
+            side = float(state["side"])
+            wise, metrics = explorer(self.explore, state["rows"], space, cards, mine, parents, explores, side)
+            hyper = inherit(wise, key, cards, mine, parents, explores, space)
+            order, tried = np.argsort(cards.uid[mine]), explores & (wise is not self.explore)
+            # A child goes on from the fitness of its parent.
+            after = {"before": cards.fitness[parents[order]], "since": cards.steps[mine[order]], "tried": tried[order]}
+            return state | after, Decision(parents, hyper, {**metrics, "pb2/side": side})
 
-        return PureEvolver(self.beginning(space, start), decide)
-
-    def copied(
-        self, key: Seed, state: State, space: dict[str, Range], cards: Cards, mine: np.ndarray, who: Any = True
-    ) -> tuple[State, Decision]:
-        """What members go on with, and the state after that: a child goes on from the fitness of its parent. who: bool [N],
-        those of them that may copy, where they are in order of uid; by default all."""
-        parents, explores = self.selected(key, cards, mine)
-        parents, explores = np.where(who, parents, mine), explores & who
-        side = float(state["side"])
-        wise, metrics = explorer(self.explore, state["rows"], space, cards, mine, parents, explores, side)
-        hyper = inherit(wise, key, cards, mine, parents, explores, space)
-        order, tried = np.argsort(cards.uid[mine]), explores & (wise is not self.explore)
-        after = {"before": cards.fitness[parents[order]], "since": cards.steps[mine[order]], "tried": tried[order]}
-        after = {name: np.where(who, x, state[name]) for name, x in after.items()}
-        return state | after, Decision(parents, hyper, {**metrics, "pb2/side": side})
+        return PureEvolver(self.initial_values(search), decide)
 
     def explanation(self, population: int) -> str:
         return (
@@ -114,15 +110,15 @@ class Pb2(Selecting):
         )
 
 
-def observed(state: State, space: dict[str, Range], cards: Cards, mine: np.ndarray, who: Any = True) -> State:
+def observed(state: State, space: dict[str, Range], cards: Cards, mine: np.ndarray) -> State:
     """The state with what the members `mine` have made of the steps since they were last decided for, and the box after
-    that. who: bool [N], those of them in order of uid that are looked at; by default all."""
+    that."""
     own = cards.take(mine[np.argsort(cards.uid[mine])])
     steps = np.maximum(own.steps - state["since"], 1)
     before = np.where(np.isfinite(state["before"]), state["before"], np.nan)
     with np.errstate(over="ignore", invalid="ignore"):
         change = np.where(np.isfinite(own.fitness), (own.fitness - before) / steps, -np.inf)
-    seen = (change < np.inf) & who  # not where nothing is known of before
+    seen = change < np.inf  # not where nothing is known of before
     new = np.column_stack([own.generation, before, change, located(space, own.hyper, len(own.uid))])[seen]
     return state | {
         "rows": np.concatenate([state["rows"], new])[-len(state["rows"]) :],

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from shoal.core.errors import BadField, check_least
-from shoal.core.evolution import Cards, Decision, Explore, FirstValues, Init, PureEvolver, Range, Seed, Select
+from shoal.core.evolution import Cards, Decision, Explore, Init, PureEvolver, Range, SearchSpace, Seed, Select
 from shoal.core.keys import derive
 from shoal.core.user_code import call_own
-from shoal.methods.method import Method
-from shoal.methods.seeds import Tuning
-from shoal.methods.survivors import Shrinking, odd
+from shoal.methods.independent import Tuning
 
 if TYPE_CHECKING:
     from shoal.core.types import Tunable
-
-MANY = 8  # members of which half are still a population; one of so many survives
-ENOUGH = 8  # generations for a population that halves three times, and for the one that is left
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,15 +23,16 @@ class Copying(Tuning):
 
     explore: Any = "perturb"
     """how children's hyperparameters change: perturb, resample, mutate, gaussian or keep"""
-    memory: Literal["own", "copy"] = "own"
-    """replay memory of a child (td3, sac, dqn): it keeps its own, or takes over its parent's (copy)"""
+    replay: Literal["keep", "copy"] = "keep"
+    """replay buffer of a child (td3, sac, dqn): it keeps its own, or takes over its parent's (copy)"""
 
     copies: ClassVar[bool] = True
 
-    def beginning(self, space: dict[str, Range], start: dict[str, float]) -> Init:
-        init = super().beginning(space, start)
+    def initial_values(self, search: SearchSpace) -> Init:
+        init = super().initial_values(search)
         # Try the explorer now, so that an error comes before the first interval.
-        _explored(self.explore, (), init((), np.zeros(1, np.int64))[1], space, np.zeros(1, np.int64))
+        one = np.zeros(1, np.int64)
+        _explored(self.explore, (), init((), one)[1], search.ranges, one)
         return init
 
 
@@ -46,24 +42,24 @@ class Selecting(Copying):
 
     select: Any = "truncation"
     """who copies whom: truncation, winner_takes_all, tournament, threshold, t_test or keep"""
-    start_after: int = 0
+    burn_in: int = 0
     """environment steps of a member before it may copy or explore"""
 
     def __post_init__(self) -> None:
-        check_least(0, self, "start_after")
+        check_least(0, self, "burn_in")
 
-    def fit(self, agent: Tunable, population: int) -> None:
-        if population < (needs := getattr(self.select, "needs", 1)):
+    def validate(self, agent: Tunable, population: int) -> None:
+        if population < (needs := needed(self.select)):
             raise BadField(
                 "population",
                 f"selection by {type(self.select).__name__} needs at least {needs}",
-                "for a single agent write method: seeds",
+                "for a single agent write method: independent",
                 value=population,
             )
 
     def selected(self, key: Seed, cards: Cards, mine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Parents int64 [N], and which members explore, bool [N]; before `start_after` steps neither, except that a member
-        without a finite fitness copies one that has it.
+        """Parents int64 [N], and which members explore, bool [N]; during the burn-in neither, except that a member without a
+        finite fitness copies one that has it.
 
         Raises BadInput where the selector fails, or gives anything else.
         """
@@ -77,56 +73,78 @@ class Selecting(Copying):
             problem = f"of {len(mine)} members each needs a parent among the {visible} rows of the cards"
             raise BadField("method.select", problem)
         finite = np.isfinite(cards.fitness)
-        ready = (cards.steps[mine] >= self.start_after) | (~finite[mine] & finite[parents])
+        ready = (cards.steps[mine] >= self.burn_in) | (~finite[mine] & finite[parents])
         return np.where(ready, parents, mine), explores & ready
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pbt(Selecting, Shrinking):
+class Pbt(Selecting):
     """Population-based training: members copy better ones, and explore hyperparameters."""
 
-    first_values: FirstValues | None = None  # type: ignore[assignment]
-    """where members begin: range (anywhere in the range of each hyperparameter), usual (at its usual value) or half (half of
-    them there, which keep these values and copy nobody, while the others copy one another); by default half of 8 members and
-    more, where something is tuned and no range has a start, of which an eighth survives; and range elsewhere"""
+    default_members: float = 0.0
+    """the share of members that hold the default hyperparameters, copy nobody and are not explored; the others copy one
+    another"""
 
     title: ClassVar[str] = "population-based training"
 
-    def settled(self, population: int, space: dict[str, Range] | None, generations: int | None) -> Method:
-        found = self
-        if self.first_values is None:
-            anywhere = space is None or (space and all(r.start is None for r in space.values()))
-            half = population >= MANY and anywhere
-            found = replace(self, first_values="half" if half else "range")
-            if half and self.survivors is None and generations is not None and generations >= ENOUGH:
-                found = replace(found, survivors=population // MANY)
-        return super(Pbt, found).settled(population, space, generations)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.default_members < 1:
+            raise BadField("default_members", "must lie within [0, 1)", value=self.default_members)
 
-    def selected(self, key: Seed, cards: Cards, mine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The same, where half of them began at the usual values in the other half alone."""
-        if self.first_values != "half":
-            return super().selected(key, cards, mine)
-        parents, explores, rows = mine.copy(), np.zeros(len(mine), bool), np.flatnonzero(odd(cards.uid))
-        here = np.isin(mine, rows)
-        if here.any():
-            found, explores[here] = super().selected(key, cards.take(rows), np.searchsorted(rows, mine[here]))
-            parents[here] = rows[found]
-        return parents, explores
+    def validate(self, agent: Tunable, population: int) -> None:
+        tuned = population - self.defaults_among(population)
+        if tuned < (needs := needed(self.select)) <= population:
+            problem = f"leaves {tuned} of {population} members to copy one another, and "
+            raise BadField(
+                "method.default_members",
+                f"{problem}{type(self.select).__name__} needs at least {needs}",
+                value=self.default_members,
+            )
+        super().validate(agent, population)
 
-    def evolver(self, space: dict[str, Range], start: dict[str, float], generations: int) -> PureEvolver:
+    def defaults_among(self, members: int) -> int:
+        """How many of so many members hold the default hyperparameters: the share rounded down, but one at least."""
+        return max(1, int(self.default_members * members + 1e-9)) if self.default_members else 0
+
+    def holds_defaults(self, uid: np.ndarray, population: int) -> np.ndarray:
+        """bool [N]: whether these members hold the default hyperparameters; they are the first of each population."""
+        return uid % population < self.defaults_among(population)
+
+    def evolver(self, search: SearchSpace, population: int) -> PureEvolver:
+        sampled = self.initial_values(search)
+
+        def init(key: Seed, uid: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
+            state, hyper = sampled(key, uid)
+            default = self.holds_defaults(uid, population)
+            for name, value in search.defaults.items():
+                hyper[name] = np.where(default, np.float32(value), hyper[name])
+            return state, hyper
+
         def decide(key: Seed, state: Any, cards: Cards, mine: np.ndarray) -> tuple[Any, Decision]:
-            parents, explores = self.selected(key, cards, mine)
-            return state, Decision(parents, inherit(self.explore, key, cards, mine, parents, explores, space))
+            tuned = np.flatnonzero(~self.holds_defaults(cards.uid, population))
+            parents, explores = mine.copy(), np.zeros(len(mine), bool)
+            here = np.isin(mine, tuned)
+            if here.any() and len(tuned) >= needed(self.select):
+                found, explores[here] = self.selected(key, cards.take(tuned), np.searchsorted(tuned, mine[here]))
+                parents[here] = tuned[found]
+            return state, Decision(parents, inherit(self.explore, key, cards, mine, parents, explores, search.ranges))
 
-        return PureEvolver(self.beginning(space, start), decide)
+        return PureEvolver(init, decide)
 
     def explanation(self, population: int) -> str:
         told = (
             "Weak members then gave up their weights, copied those of a stronger member together with its "
             "hyperparameters, and went on with slightly changed values."
         )
-        apart = " Half of the members took no part in this: they began at the usual values and kept them."
-        return told + (apart if self.first_values == "half" else "") + super().explanation(population)
+        held = self.defaults_among(population)
+        apart = f" Of the {population} members, {held} held the default hyperparameters and copied nobody."
+        return told + apart * bool(held)
+
+
+def needed(select: Any) -> int:
+    """The smallest population that a selector can select from."""
+    return getattr(select, "needs", 1)
 
 
 def inherit(

@@ -17,7 +17,6 @@ from rich.table import Table
 from rich.text import Text
 
 from shoal.core.interrupts import SIGNALS
-from shoal.experiment.experiment import Experiment
 from shoal.records.notebook import Cell
 from shoal.records.recorder import Recorder
 from shoal.records.screen import Screen, plain_table, styled
@@ -56,7 +55,6 @@ class Display(Recorder):
         chosen = {name: _hyper(name) for name in method.chosen}
         self._columns = dict(DRAWN) if plan.kind.drawn else FITNESS | copies | chosen
         where = f"{event.devices} device{'s' * (event.devices > 1)}"
-        how = "" if name == Experiment().method_name else f" by {name}"
         number, unit = (plan.steps, "step") if plan.steps else (plan.measurement.episodes, "episode")
         size = f"{number:,} {unit}{'s' * (number > 1)} each"
         many = f"{e.generations} generation{'s' * (e.generations > 1)}"
@@ -64,7 +62,7 @@ class Display(Recorder):
             many = f"{e.budget:,} steps, those of evaluations included, in at most {many}"
         self._say(
             styled(
-                *((f"{e.population} × {e.agent}{how}", "bold"), " on ", (str(e.env), "bold"), ", "),
+                *((f"{e.population} × {e.agent} by {name}", "bold"), " on ", (str(e.env), "bold"), ", "),
                 f"{many} of {size}, {where} → {run_dir}",
             )
         )
@@ -72,8 +70,8 @@ class Display(Recorder):
             self._say(f"interval {e.interval:,} is rounded up to {plan.steps:,}: whole rollouts", "dim")
         if method.tunes and not plan.space and e.population > 1:
             self._say("no space: all members have the same hyperparameters", "dim")
-        if plan.shrinks:
-            self._say(f"{plan.shrinks}; the steps of those that end go to the others", "dim")
+        if plan.halves:
+            self._say(f"{plan.halves}; the steps of those that end go to the others", "dim")
             if plan.slowed:
                 self._say(f"that takes {plan.slowed}", "dim")
         if plan.normalised:

@@ -230,6 +230,10 @@ class Checkpoints:
             raise Damaged(f"{folder}: its manifest names no shard")
         return {name: _read_arrays(folder, f"{name}.safetensors", told[name], self._run) for name in shards}
 
+    def manifest(self, generation: int) -> dict[str, Any]:
+        """The manifest of a generation. Raises BadInput."""
+        return read_manifest(self._folder / f"{generation:08d}", self._run)
+
     def load(self, generation: int, like: dict[str, PyTree]) -> tuple[dict[str, PyTree], dict[str, Any]]:
         """The parts that `like` names, and the manifest. Raises BadInput where they are another experiment's."""
         folder = self._folder / f"{generation:08d}"

@@ -44,6 +44,10 @@ class Control:
         self.run_dir: Path | None = None
         self._generation, self._phase, self._began = 0, "", time.perf_counter()
 
+    def place(self) -> Path:
+        """Where the run lies, if it has a place."""
+        return self.run_dir or Path()
+
     def lead(self, leading: bool) -> None:
         """Whether this process writes the records: a recorder receives the events of the whole run, or none."""
         self.leading = leading
@@ -63,7 +67,7 @@ class Control:
             end = "this generation is abandoned" if self.abandon else "after this generation; once more to abandon it"
             self.note(f"stopping: {end}")
         if self.abandon:
-            run_dir = self.run_dir or Path()
+            run_dir = self.place()
             if self.run_dir is None or not (run_dir / "experiment.yaml").exists():
                 raise NotBegun(run_dir, self.leading, self._number)
             raise Interrupted(run_dir, leading=self.leading)

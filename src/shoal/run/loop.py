@@ -192,17 +192,19 @@ def _generations(c: Context, state: State, saver: ThreadPoolExecutor) -> dict[st
 def _live(c: Context, state: State, generation: int) -> tuple[State, KnownMembers, Evolved, Generation]:
     """One generation of all members: train, evaluate, share, decide, apply; and what there is to record of it."""
     times = [c.clock]
-    c.control.iterations = c.plan.length(generation)
+    c.control.iterations = iterations = c.plan.length(generation, len(c.shard.uid), state.steps)
     c.control.enter(generation, "train")
     c.control.attend()  # before anything is compiled
     progress = c.plan.progress_before(generation, state.steps + state.evaluation_steps)
-    metrics = c.shard.train(generation, c.plan.length(generation), c.control.chunk, progress)
+    metrics = c.shard.train(generation, iterations, c.control.chunk, progress)
     times.append(c.clock)
     c.control.enter(generation, "evaluate")
     metrics |= c.shard.evaluate(generation)
     times.append(c.clock)
     c.control.enter(generation, "evolve")
     shared = c.members.share(metrics, c.control.stop)
+    steps = c.ended + int(shared.cards.steps.sum())
+    shared = shared.at(c.plan.progress(generation + 1, steps + shared.evaluation_steps))
     new = state.contenders.joined_by(shared.cards)
     decide = partial(c.plan.evolver.decide, c.key(generation, "decide"), state.evolution)
     evolved = c.members.evolve(shared, decide, new)
@@ -211,7 +213,6 @@ def _live(c: Context, state: State, generation: int) -> tuple[State, KnownMember
     contenders = state.contenders
     if new is not None:
         contenders = contenders.joined(ChampionSoFar.crowned(shared.cards, new, evolved.champion))
-    steps = c.ended + int(shared.cards.steps.sum())
     after = state._replace(
         done=generation + 1,
         evolution=evolved.evolution,
@@ -220,7 +221,8 @@ def _live(c: Context, state: State, generation: int) -> tuple[State, KnownMember
         evaluation_steps=shared.evaluation_steps,
     )
     event = _event(c, after, shared, evolved, times, steps - state.steps)
-    c.outlive(generation + 1)
+    if evolved.ends:
+        c.keep(generation, evolved.ends)
     return after, shared, evolved, event
 
 
@@ -277,7 +279,8 @@ def _save(
     parts = to_save(c, state) if due else {}
     if due and c.leading:
         contenders = [one.about() for one in state.contenders.best]
-        manifest = asdict(Totals(c.elapsed(state), state.steps, contenders))
+        uids = c.shard.uid.tolist() if c.plan.method.ends_members else []
+        manifest = asdict(Totals(c.elapsed(state), state.steps, contenders, uids))
     all_parts, champion = 1 + c.plan.shards, state.champion if c.leading else None
 
     def write() -> None:

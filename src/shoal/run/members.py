@@ -9,7 +9,6 @@ import numpy as np
 
 from shoal.core.arrays import Arrays, within
 from shoal.core.atomic import Damaged, Staging
-from shoal.members.shard import SHARD
 from shoal.run.checkpoint import Checkpoints
 
 
@@ -28,7 +27,9 @@ def read_members(run: Path) -> Saved:
     """The members of a run, of whatever kind. Raises BadInput, and Damaged where they are not saved."""
     checkpoints = Checkpoints(run / "checkpoints", 1, Staging(run, "unused"))
     generation, shards = checkpoints.newest_arrays()  # by name in order, all of one size
-    first, arrays = next(iter(shards.items()))
+    arrays = next(iter(shards.values()))
+    if (uid := _of_all(shards, "uid")).dtype.kind not in "iu":
+        raise Damaged(f"{run}: its checkpoint does not say which members it holds")
     hyper = {name: _of_all(shards, f"hyper/{name}") for name in within(arrays, "hyper")}
     fitness = _of_all(shards, "fitness")
     learned = [of_one for arrays in shards.values() for of_one in _learned(arrays)]
@@ -36,10 +37,9 @@ def read_members(run: Path) -> Saved:
         raise Damaged(f"{run}: what its members have learned is not saved: they are drawn anew")
     if odd := [name for name, x in hyper.items() if not np.isfinite(x).all()]:
         raise Damaged(f"{run}: its checkpoint does not hold a finite {odd[0]} of every member")
-    if {len(fitness), len(learned)} != {len(x) for x in hyper.values()}:
+    if {len(uid), len(fitness), len(learned)} != {len(x) for x in hyper.values()}:
         raise Damaged(f"{run}: its checkpoint does not say of as many members what they are and what they have learned")
-    start = int(first.removeprefix(SHARD)) * len(fitness) // len(shards)
-    return Saved(generation, list(range(start, start + len(fitness))), learned, hyper, fitness)
+    return Saved(generation, uid.astype(np.int64).tolist(), learned, hyper, fitness)
 
 
 def _learned(arrays: Arrays) -> list[Arrays]:

@@ -97,10 +97,10 @@ def _population(plan: Plan, run: Path) -> Origin:
     if plan.kind.drawn:
         problem = f"method {e.method_name} draws its members around a mean, which begins as one policy"
         raise BadField("start", problem, f"write {run / 'champion'}", value=e.start)
-    if earlier.population < e.population:
-        problem = f"{run} has a population of {earlier.population}, and this one is of {e.population}"
-        raise BadField("start", problem, f"take at most as many, or write {run / 'champion'}, which fits all")
     saved = read_members(run)
+    if len(saved.uid) < e.population:
+        problem = f"{run} has {len(saved.uid)} members, and this population is of {e.population}"
+        raise BadField("start", problem, f"take at most as many, or write {run / 'champion'}, which fits all")
     fitness = np.where(np.isfinite(saved.fitness), saved.fitness, -np.inf)
     rows = np.sort(np.argsort(-fitness, kind="stable")[: e.population])
     hyper = plan.nearest({name: x[rows] for name, x in saved.hyper.items() if name in (earlier.space or {})})

@@ -40,6 +40,7 @@ class Totals:
     seconds: float
     steps: int
     contenders: list[dict[str, Any]]
+    uids: list[int]  # of the members that are left, where members may end
 
 
 def read_totals(manifest: dict[str, Any], place: str) -> Totals:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.core.atomic import Staging
+from shoal.core.atomic import Damaged, Staging
 from shoal.core.errors import BadField, BadInput
 from shoal.core.evolution import ChampionSoFar, Contenders, Seed
 from shoal.core.interrupts import Failed
@@ -48,7 +49,7 @@ FREE = {
 
 @dataclass
 class Context:
-    """What stays from the first generation of a run to its last; but fewer members where the population shrinks."""
+    """What stays from the first generation of a run to its last; but for the shard, where members end."""
 
     plan: Plan
     processes: Processes
@@ -89,21 +90,17 @@ class Context:
         """Seconds of this run, those before it was resumed included."""
         return time.perf_counter() - self.began + state.earlier
 
-    def outlive(self, generation: int) -> None:
-        """Go on with the members of a generation alone, which are the first of those that there are, and as they are."""
-        if self.plan.size(generation) == self.plan.size(generation - 1):
-            return
+    def keep(self, generation: int, ends: Sequence[int]) -> None:
+        """Go on after a generation without the members at some rows; the others are as they were."""
         before, steps = self.shard, int(self.shard.cards().steps.sum())
         self.compiled += before.compile_seconds
-        self.take(generation)
-        self.shard.restore(before.state(), generation - 1)
+        self.take(np.delete(before.uid, ends))
+        self.shard.restore(before.state(), generation)
         self.ended += steps - int(self.shard.cards().steps.sum())
 
-    def take(self, generation: int) -> None:
-        """Make the members of a generation."""
-        self.shard = self.processes.shard(
-            self.plan, generation, self.control.pause, lambda: self.control.run_dir or Path()
-        )
+    def take(self, uid: np.ndarray) -> None:
+        """Make the members uid [N], all of those of this process that there are."""
+        self.shard = self.processes.shard(self.plan, [uid], self.control.pause, self.control.place)
         self.held.callback(self.shard.close)
         self.members = self.processes.members(self.plan, self.shard)
 
@@ -143,7 +140,7 @@ def enter(experiment: Experiment, control: Control, processes: Processes, held: 
     plan = make_plan(experiment, exchange.size)
     held.callback(plan.kind.close)
     plan = processes.join(plan)
-    shard = processes.shard(plan, 0, control.pause, lambda: control.run_dir or Path())
+    shard = processes.shard(plan, processes.uids(plan), control.pause, control.place)
     held.callback(shard.close)
     members = processes.members(plan, shard)
     run_dir = processes.run_dir or (_take_place(plan, control, held, runs) if processes.leading else "")
@@ -217,8 +214,8 @@ def restore(c: Context, trusted: bool) -> State:
         newest = str(c.files.checkpoints.newest(c.control.note))
     newest = c.processes.exchange.broadcast(newest)
     origin = None if newest else read_origin(c.plan, trusted)
-    if newest and c.plan.size(int(newest) + 1) != c.plan.size(0):
-        c.take(int(newest) + 1)
+    if newest and c.plan.method.ends_members:
+        c.take(_uids_left(c, int(newest)))
     state = _first(c, origin)
     if newest:
         state = _load(c, int(newest), state)
@@ -278,12 +275,21 @@ def _load(c: Context, generation: int, first: State) -> State:
         if c.experiment.budget is not None:
             more = f"a larger budget than {totals.steps + tested:,} with --set budget=N"
         raise BadInput(f"{run_dir} has done {done} generations; give it {more}")
-    if c.plan.size(done) != c.plan.size(0):
+    if c.plan.method.ends_members:
         c.ended = totals.steps - int(c.shard.cards().steps.sum())
     if not c.plan.kind.resumes_exactly:
         c.control.note("host environments cannot be saved: the run goes on with fresh episodes")
     contenders = replace(first.contenders, best=tuple(best))
     return State(done, parts["run"]["evolution"], contenders, totals.steps, tested, totals.seconds)
+
+
+def _uids_left(c: Context, generation: int) -> np.ndarray:
+    """The members that had not ended after a generation. Raises BadInput."""
+    run_dir = c.files.path
+    uids = read_totals(c.files.checkpoints.manifest(generation), f"{run_dir}: ").uids
+    if not uids or sorted({*uids} & {*c.shard.uid.tolist()}) != uids:
+        raise Damaged(f"{run_dir}: its checkpoint has the members {uids}: it was made by another experiment")
+    return np.array(uids)
 
 
 def to_save(c: Context, state: State, template: bool = False) -> dict[str, PyTree]:

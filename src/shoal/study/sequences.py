@@ -1,4 +1,4 @@
-"""Arms whose run is a sequence of runs, which share its budget: successive halving, and optimisers of other people."""
+"""Arms whose run is a sequence of runs, which share its budget: those of external optimisers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class RunSequence(ABC):
     def parts(self, e: Experiment) -> list[Experiment]:
         """The runs, as far as they are known before any is made; budgets are of a run and all before it. Raises BadInput."""
         shares, space = self.shares(e), planned(e).experiment.space if e.space is None else e.space
-        alone, made = replace(e, method="seeds", space=space), []
+        alone, made = replace(e, method="independent", space=space), []
         for k, (n, g) in enumerate(shares):
             budget = None if e.budget is None else e.budget * (k + 1) // len(shares)
             made.append(replace(alone, population=n, generations=g, budget=budget, seed=e.seed + k * FRESH))
@@ -52,54 +52,12 @@ class RunSequence(ABC):
 
 def sequence_of(arm: Mapping[str, Any]) -> RunSequence | None:
     """That of an arm, from the fields that the study file has of it; None where it is a single run. Raises BadInput."""
-    if "halving" in arm:
-        return Halving(convert(int, arm["halving"], "halving"))
     if "ask" in arm:
         given = arm["ask"] if isinstance(arm["ask"], dict) else {}
         if given.keys() != {"optimiser", "runs"}:
             raise BadField("ask", "write ask: {optimiser: module:name, runs: NUMBER}", value=arm["ask"])
         return Ask(convert(str, given["optimiser"], "ask.optimiser"), convert(int, given["runs"], "ask.runs"))
     return None
-
-
-@dataclass(frozen=True)
-class Halving(RunSequence):
-    """Successive halving (Jamieson & Talwalkar 2016, arXiv 1502.07943; by a factor, as in Hyperband, Li et al. 2018, arXiv
-    1603.06560, algorithm 1): members learn alone, and after each rung the best of them go on, which train for as much longer
-    as there are fewer. So all rungs cost the same, and members that are stopped free their steps for the others.
-
-    Members begin with random hyperparameters from the ranges that the experiment tunes, and keep them.
-
-    factor: a rung has so many times fewer members than the one before; the last has one, and all steps that are left
-    """
-
-    factor: int
-
-    def __post_init__(self) -> None:
-        if self.factor < 2:
-            raise BadField("halving", "must be at least 2", value=self.factor)
-
-    def runs(self, e: Experiment, place: Path) -> Iterator[tuple[Path, Experiment]]:
-        start = e.start
-        for k, part in enumerate(self.parts(e)):
-            yield place / str(k), _with_the_rest(replace(part, start=start), place, k)
-            start = str(place / str(k))  # the fittest go on
-
-    def shares(self, e: Experiment) -> list[tuple[int, int]]:
-        population, generations = e.population, e.generations
-        if population < 2:
-            raise BadField("population", "halving needs at least 2 members", value=population)
-        sizes = [population]
-        while sizes[-1] > 1:
-            sizes.append(max(1, sizes[-1] // self.factor))
-        if e.budget is not None:
-            return [(n, 1) for n in sizes]
-        if generations < len(sizes):
-            problem = f"{population} members make {len(sizes)} rungs, each of which needs a share of them"
-            raise BadField("generations", problem, f"take at least {len(sizes)}", value=generations)
-        total = population * generations
-        rungs = [(n, total // (len(sizes) * n)) for n in sizes[:-1]]
-        return [*rungs, (1, total - sum(n * g for n, g in rungs))]
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from shoal.experiment.plan import planned
 from shoal.study.sequences import MOST, RunSequence, sequence_of
 
 FORBIDDEN = ("seed", "run_dir", "exchange")  # the study itself sets them
-OWN = ("replay", "halving", "ask")  # fields of an arm that no experiment has, of which it has one at most
+OWN = ("replay", "ask")  # fields of an arm that no experiment has, of which it has one at most
 ALIKE = 0.01  # budgets that differ by less count as equal: intervals are whole rollouts
 
 
@@ -54,8 +54,8 @@ class Study:
     """fields of an experiment that all arms share"""
     arms: dict[str, dict[str, Any]] = field(default_factory=dict)
     """by name, the fields in which each arm differs; `replay: ARM` trains anew with the schedule that a run of that arm
-    found, on seeds that nobody used; `halving: FACTOR` stops weak members for the sake of the others; `ask: {optimiser:
-    module:name, runs: NUMBER}` trains single members with what an optimiser asks for"""
+    found, on seeds that nobody used; `ask: {optimiser: module:name, runs: NUMBER}` trains single members with what an
+    optimiser asks for"""
     tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
     """by name, the fields of several tasks, on each of which every arm is run, and `scale: [LOW, HIGH]`: the returns that
     count as 0 and 1"""
@@ -128,7 +128,11 @@ def dump(study: Study) -> str:
 def _check(study: Study) -> None:
     """Raise BadInput for what is wrong whatever the environments and agents."""
     if not study.arms:
-        raise BadField("arms", "a study compares arms: name some", "such as arms: {pbt: {}, control: {method: seeds}}")
+        raise BadField(
+            "arms",
+            "a study compares arms: name some",
+            "such as arms: {pbt: {method: pbt}, control: {method: independent}}",
+        )
     if not 1 <= study.seeds <= MOST:
         raise BadField("seeds", f"must be 1 to {MOST:,}", value=study.seeds)
     if study.looks and (
@@ -263,5 +267,7 @@ def _check_differ(task: str, arms: dict[str, _Planned]) -> None:
         if arms[one].made == arms[other].made:
             where = f" on task {task}" if task else ""
             tuned = any(made.get("space") for made in arms[one].made)
-            advice = "say in what they differ" if tuned else "without a space all members have the usual values"
+            advice = (
+                "say in what they differ" if tuned else "without a space all members have the default hyperparameters"
+            )
             raise BadField(f"arms.{other}", f"is the same as {one}{where}", advice)

@@ -1,0 +1,59 @@
+"""Independent members, the control of every comparison: random search where a space is tuned, else agents that differ in
+their seeds alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from shoal.core.evolution import Cards, Decision, Init, PureEvolver, SearchSpace, Seed
+from shoal.core.keys import derive, draws
+from shoal.methods.method import Method, same_for_all
+from shoal.methods.ranges import nearest, sample, validate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuning(Method):
+    """What the methods have in common whose members differ in hyperparameters."""
+
+    initial: Literal["sampled", "default"] = "sampled"
+    """hyperparameters that members begin with: sampled from the range of each (sampled), or its default; the `start` of a
+    range comes before both"""
+
+    tunes: ClassVar[bool] = True
+
+    def initial_values(self, search: SearchSpace) -> Init:
+        """The first values of members, as `initial` says."""
+        for name, r in search.ranges.items():
+            validate(name, r)
+
+        def init(key: Seed, uid: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
+            hyper = same_for_all(search.fixed, len(uid))
+            for name, r in search.ranges.items():
+                at = search.defaults[name] if self.initial == "default" else r.start
+                sampled = sample(r, draws(derive(key, "prior", name), uid, 1)[:, 0])
+                hyper[name] = sampled if at is None else nearest(r, np.full(len(uid), at))
+            return (), hyper
+
+        return init
+
+
+@dataclass(frozen=True, kw_only=True)
+class Independent(Tuning):
+    """Independent members, of which none copies another: random search with a `space`, independent seeds without one."""
+
+    title: ClassVar[str] = "independent members"
+
+    def evolver(self, search: SearchSpace, population: int) -> PureEvolver:
+        def decide(key: Seed, state: Any, cards: Cards, mine: np.ndarray) -> tuple[Any, Decision]:
+            return state, Decision(mine, {name: x[mine] for name, x in cards.hyper.items()})
+
+        return PureEvolver(self.initial_values(search), decide)
+
+    def explanation(self, population: int) -> str:
+        return (
+            "This is the control: each member has a seed of its own and learned for itself. What a method is worth is "
+            "what it does better than this."
+        )

@@ -1,0 +1,52 @@
+"""Independent members that all follow one schedule of hyperparameters, such as the champion's of another run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from shoal.core.errors import BadField, unknown
+from shoal.core.evolution import Cards, Decision, PureEvolver, SearchSpace, Seed
+from shoal.core.knobs import split
+from shoal.methods.method import Method, check_limits, same_for_all
+
+if TYPE_CHECKING:
+    from shoal.core.types import Tunable
+
+
+@dataclass(frozen=True)
+class Schedule(Method):
+    """Independent members that all follow one schedule of hyperparameters (`shoal replay` writes it)."""
+
+    rows: tuple[dict[str, float], ...] = ()
+    """hyperparameters by generation; after the last row, that one"""
+
+    title: ClassVar[str] = "a schedule of hyperparameters"
+
+    def validate(self, agent: Tunable, population: int) -> None:
+        if not self.rows:
+            raise BadField("method.rows", "needs the hyperparameters of at least one generation")
+        knobs = split(self.rows[0])[1]
+        for i, row in enumerate(self.rows):
+            own, others = split(row)
+            if others.keys() != knobs.keys():
+                problem = f"has the knobs {sorted(others)}, and the first row {sorted(knobs)}"
+                raise BadField(f"method.rows.{i}", problem, "all rows need the same")
+            for name, value in own.items():
+                if name not in agent.hyper._fields:
+                    raise unknown(f"method.rows.{i}", name, agent.hyper._fields)
+                check_limits(agent, f"method.rows.{i}.{name}", name, value)
+
+    def evolver(self, search: SearchSpace, population: int) -> PureEvolver:
+        def values(generation: int, members: int) -> dict[str, np.ndarray]:
+            return same_for_all(search.fixed | self.rows[min(generation, len(self.rows) - 1)], members)
+
+        def decide(key: Seed, state: Any, cards: Cards, mine: np.ndarray) -> tuple[Any, Decision]:
+            return state, Decision(mine, values(int(cards.generation.max()) + 1, len(mine)))
+
+        return PureEvolver(lambda key, uid: ((), values(0, len(uid))), decide)
+
+    def explanation(self, population: int) -> str:
+        return "Each member learned for itself; all of them followed the same schedule of hyperparameters."

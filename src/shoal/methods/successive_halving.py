@@ -1,0 +1,138 @@
+"""Successive halving (Jamieson & Talwalkar 2016, arXiv 1502.07943): at each rung the better members go on, and make the
+steps of those that end. Between the rungs members may copy and explore as in population-based training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+
+from shoal.core.errors import BadField, check_least
+from shoal.core.evolution import Cards, Decision, PureEvolver, SearchSpace, Seed
+from shoal.methods.pbt import Pbt
+from shoal.methods.select import told_better
+
+if TYPE_CHECKING:
+    from shoal.core.types import Tunable
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuccessiveHalving(Pbt):
+    """Successive halving: weak members end, and the steps that they would have made go to the others.
+
+    Members that hold the default hyperparameters and members that are tuned end separately, so that what learns fast at
+    first does not take the places of what learns more in the end.
+    """
+
+    default_members: float = 0.5
+    """the share of members that hold the default hyperparameters, copy nobody and are not explored"""
+    eta: int = 2
+    """at each rung one of so many members goes on"""
+    min_members: int = 1
+    """so many train until the run ends"""
+    rungs: tuple[float, ...] | None = None
+    """the shares of the run after which members end, such as [0.1, 0.3, 0.6] from 8 members to 1; by default the last is
+    0.5, and each size lasts eta times as long as the one before"""
+    between: Literal["pbt", "none"] = "pbt"
+    """what tuned members do between rungs: copy and explore (pbt), or go on as they are (none)"""
+    last_choice: Literal["t_test", "fitness"] = "t_test"
+    """which of the last default and the last tuned member goes on: the tuned one where a t-test says that its fitness is
+    higher (t_test), or the one of the higher fitness"""
+
+    ends_members: ClassVar[bool] = True
+    title: ClassVar[str] = "successive halving"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_least(2, self, "eta")
+        check_least(1, self, "min_members")
+
+    def validate(self, agent: Tunable, population: int) -> None:
+        if self.min_members > population:
+            problem = f"must be at most population = {population}"
+            raise BadField("method.min_members", problem, value=self.min_members)
+        members = self._members(population)
+        if self.rungs is not None:
+            ascending = [*self.rungs] == sorted({*self.rungs}) and all(0 < rung < 1 for rung in self.rungs)
+            if len(self.rungs) != len(members) - 1 or not ascending:
+                then = " then ".join(map(str, members))
+                problem = f"{then} members need {len(members) - 1} rungs, ascending within (0, 1)"
+                raise BadField("method.rungs", problem, value=list(self.rungs))
+
+    def _members(self, population: int) -> list[int]:
+        """The numbers of members from the first rung to the last."""
+        members = [population]
+        while members[-1] > self.min_members:
+            members.append(max(self.min_members, members[-1] // self.eta))
+        return members
+
+    def sizes(self, population: int) -> list[tuple[float, int]]:
+        members = self._members(population)
+        last = len(members) - 1
+        default = (0.5 * (self.eta**k - 1) / (self.eta**last - 1) for k in range(1, last + 1))
+        return list(zip((0.0, *(default if self.rungs is None else self.rungs)), members, strict=True))
+
+    def evolver(self, search: SearchSpace, population: int) -> PureEvolver:
+        pbt, sizes = super().evolver(search, population), self.sizes(population)
+
+        def init(key: Seed, uid: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
+            return {"rungs": np.array(0)}, pbt.init(key, uid)[1]
+
+        def decide(key: Seed, state: Any, cards: Cards, mine: np.ndarray) -> tuple[Any, Decision]:
+            rung = int(state["rungs"]) + 1
+            if rung < len(sizes) and is_due(sizes[rung][0], cards.progress, int(cards.generation.max()) + 1):
+                kept = self.kept(cards, sizes[rung][1], population)
+                ends = tuple(np.flatnonzero(~kept[mine]).tolist())
+                return {"rungs": np.array(rung)}, Decision(
+                    mine, {n: x[mine] for n, x in cards.hyper.items()}, ends=ends
+                )
+            if self.between == "none":
+                return state, Decision(mine, {n: x[mine] for n, x in cards.hyper.items()})
+            return state, pbt.decide(key, (), cards, mine)[1]  # type: ignore[return-value]
+
+        return PureEvolver(init, decide)
+
+    def kept(self, cards: Cards, members: int, population: int) -> np.ndarray:
+        """bool [M]: the so many members that go on. Of equal fitness the lower uid goes on; without a fitness nobody does
+        while others have one."""
+        default = self.holds_defaults(cards.uid, population)
+        fitness = np.where(np.isfinite(cards.fitness), cards.fitness, -np.inf)
+        held = self.defaults_among(members)
+        if not (default.any() and (~default).any()):
+            return _fittest(fitness, cards.uid, np.ones(len(default), bool), members)
+        if held < members:
+            return _fittest(fitness, cards.uid, default, held) | _fittest(fitness, cards.uid, ~default, members - held)
+        if self.last_choice == "t_test":
+            fitness = np.where(default | _significantly_better(cards, fitness, default), fitness, -np.inf)
+        return _fittest(fitness, cards.uid, np.ones(len(default), bool), members)
+
+    def explanation(self, population: int) -> str:
+        left = "one was left, which made" if self.min_members == 1 else f"{self.min_members} were left, which made"
+        told = f"At each rung one in {self.eta} members went on, until {left} the rest of the steps."
+        held = self.defaults_among(population)
+        apart = f" Of the {population} members, {held} held the default hyperparameters; they ended separately."
+        between = " Between the rungs, weak tuned members copied stronger ones and explored their hyperparameters."
+        return told + apart * bool(held) + between * (self.between == "pbt")
+
+
+def is_due(rung: float, progress: float, generations: int) -> bool:
+    """True at the end of the generation that is nearest to the share of the run after which a rung comes; at the end of the
+    run there is none."""
+    return rung <= progress * (1 + 0.5 / generations) and progress < 1
+
+
+def _fittest(fitness: np.ndarray, uid: np.ndarray, group: np.ndarray, members: int) -> np.ndarray:
+    """bool [M]: the so many fittest of a group, bool [M]."""
+    best_first = np.lexsort((uid, -fitness))
+    kept = np.zeros(len(uid), bool)
+    kept[best_first[group[best_first]][:members]] = True
+    return kept
+
+
+def _significantly_better(cards: Cards, fitness: np.ndarray, default: np.ndarray) -> np.ndarray:
+    """bool [M]: the members whose fitness is higher by a t-test than that of the fittest default one, as before anything is
+    learned what looks better is luck. All of them, where nothing says how sure their fitness is."""
+    rows, best = np.arange(len(default)), np.where(default, fitness, -np.inf).argmax()
+    sure = np.isfinite(fitness) & np.isfinite(cards.deviation) & (cards.episodes >= 2)
+    return ~sure | ~sure[best] | told_better(cards, rows, np.full(len(rows), best))

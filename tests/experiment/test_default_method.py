@@ -1,0 +1,85 @@
+"""The method of an experiment that names none, and that one name is one algorithm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from support.messages import Said, shown
+from support.runs import CONFIG, tiny
+
+from shoal.core.errors import BadInput
+from shoal.core.evolution import Cards
+from shoal.experiment.plan import make_plan
+from shoal.experiment.rules import check
+
+DIRECTORY = {"exchange": {"name": "directory", "workspace": "w"}}
+EXTERNAL = {"agent": "support.trainers:Sound", "env": "bandit", "config": {}, "fitness": {}}
+TD3 = {"env": "Pendulum-v1", "agent": "td3", "config": {"warm_up": 0}}
+HALVING, PBT = ("successive_halving", 0.5), ("pbt", 0.5)
+
+
+@pytest.mark.parametrize("population", [2, 7, 8, 64])
+@pytest.mark.parametrize("generations", [1, 7, 16])
+@pytest.mark.parametrize(
+    ("changes", "default"),
+    [
+        ({}, HALVING),
+        (TD3, HALVING),
+        ({"env": "gym:CartPole-v1"}, HALVING),
+        ({"budget": 100_000}, HALVING),
+        ({"space": {}}, HALVING),
+        ({"shards": 2}, PBT),
+        ({"exchange": "mpi"}, PBT),
+        (DIRECTORY, PBT),
+        (EXTERNAL, PBT),
+    ],
+    ids=shown,
+)
+def test_the_default_method(population: int, generations: int, changes: dict[str, Any], default: tuple[str, float]):
+    """It follows from who trains the members and whether they can end, and from nothing else."""
+    population += population % 2 if "shards" in changes else 0
+    method = check(tiny(method=None, population=population, generations=generations, **changes))
+    name = {"SuccessiveHalving": "successive_halving", "Pbt": "pbt"}[type(method).__name__]
+    assert (name, method.default_members) == default  # type: ignore[attr-defined]
+
+
+def test_one_agent_alone_has_the_default_hyperparameters() -> None:
+    plan = make_plan(tiny(method=None, population=1, hyper={}, space={"learning_rate": [1e-5, 1e-2, "log"]}))
+    assert plan.experiment.method_name == "successive_halving"
+    assert plan.evolver.init((0, 0), np.arange(1))[1]["learning_rate"] == np.float32(3e-4)
+
+
+@pytest.mark.parametrize("population", [4, 8, 16])
+@pytest.mark.parametrize(
+    "changes", [{}, {"budget": 100_000}, {"shards": 2}, {"exchange": "mpi"}, DIRECTORY, {"generations": 30}], ids=shown
+)
+def test_pbt_makes_the_same_kind_of_decisions_everywhere(population: int, changes: dict[str, Any]) -> None:
+    """The bottom quarter copies the top quarter, all begin anywhere in the ranges, and nobody ends."""
+    plan = make_plan(tiny(population=population, hyper={}, space={"learning_rate": [1e-5, 1e-2, "log"]}, **changes))
+    assert plan.sizes == [(0.0, population)]
+    uid = np.arange(population)
+    state, hyper = plan.evolver.init((0, 0), uid)
+    assert not (hyper["learning_rate"] == np.float32(3e-4)).any()
+    for generation in (0, 7):
+        fitness, whole = (
+            np.random.default_rng(generation).permutation(population) * 1.0,
+            np.full(population, generation),
+        )
+        cards = Cards(uid, whole, whole * 64, fitness, whole + 1.0, whole + 8, hyper, 0.5)
+        _, decision = plan.evolver.decide((0, generation), state, cards, uid)
+        quarter, order = population // 4, np.argsort(fitness)
+        assert sorted(np.flatnonzero(decision.parents != uid)) == sorted(order[:quarter])
+        assert {*decision.parents[order[:quarter]]} <= {*order[-quarter:]} and not decision.ends
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"shards": 2}, {"exchange": "mpi"}, DIRECTORY, EXTERNAL],
+    ids=shown,
+)
+def test_what_cannot_end_members_refuses_to(changes: dict[str, Any], said: Said) -> None:
+    with pytest.raises(BadInput) as caught:
+        make_plan(tiny(method="successive_halving", **{"config": CONFIG} | changes))
+    said(caught.value)

@@ -1,0 +1,152 @@
+"""Runs whose members end: how long the others train, and that a stop changes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.cases import others_slow
+from support.runs import Signals, rows, same_run, tiny
+
+from shoal.commands.retrain import follower
+from shoal.core.errors import BadInput
+from shoal.core.interrupts import Interrupted
+from shoal.report.page import write_report
+from shoal.report.run import schedule
+from shoal.run.loop import resume, train
+
+pytestmark = pytest.mark.usefixtures("shared_programs")
+REPLAY = {"layers": [8], "rollout": 16, "environments": 2, "capacity": 256, "warm_up": 32, "batch": 8}
+TD3 = {"env": "gymnax:Pendulum-v1", "agent": "td3", "config": REPLAY}
+HALVING = {"name": "successive_halving", "rungs": [0.4, 0.8], "default_members": 0}
+
+
+def halving(path: Path | None, **changes: Any) -> Any:
+    return tiny(path, **{"generations": 5, "method": HALVING} | changes)
+
+
+def alive(run: Path) -> list[int]:
+    """The members of each generation."""
+    lines = rows(run / "lineage.jsonl")
+    return [sum(row["generation"] == g for row in lines) for g in range(lines[-1]["generation"] + 1)]
+
+
+def made_equal_steps(run: Path, summary: dict[str, Any]) -> None:
+    assert alive(run) == [4, 4, 2, 2, 1]
+    steps = [line["steps"] for line in rows(run / "metrics.jsonl")]
+    assert steps == [256, 512, 768, 1024, 1280]
+    assert (summary["environment_steps"], len(summary["fitness"])) == (1280, 1)
+    assert max(row["steps"] for row in rows(run / "lineage.jsonl")) == 64 + 64 + 128 + 128 + 256
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [TD3, {"env": "gym:CartPole-v1"}], ids=["memory", "host"])
+def test_fewer_members_make_the_same_steps(tmp_path: Path, changes: dict[str, Any]):
+    made_equal_steps(tmp_path / "run", train(halving(tmp_path / "run", **changes)).summary)
+
+
+@pytest.mark.parametrize("stop", others_slow([1, 2, 3], 2))
+def test_a_run_that_is_stopped_at_a_rung_goes_on_bit_for_bit(tmp_path: Path, stop: int):
+    with pytest.raises(Interrupted):
+        train(halving(tmp_path / "parts"), recorders=[Signals(stop, "train")])
+    resume(tmp_path / "parts")
+    made_equal_steps(tmp_path / "whole", train(halving(tmp_path / "whole")).summary)
+    same_run(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_members_keep_their_names_and_nobody_is_copied_where_others_end(tmp_path: Path):
+    """Those of the higher fitness go on, in their own rows of the lineage."""
+    train(halving(tmp_path / "run", method=HALVING | {"between": "none"}))
+    lines = rows(tmp_path / "run" / "lineage.jsonl")
+    assert all(row["parent"] == row["uid"] for row in lines)
+    for before, after in ((1, 2), (3, 4)):
+        fitness = {row["uid"]: row["fitness"] for row in lines if row["generation"] == before}
+        left = {row["uid"] for row in lines if row["generation"] == after}
+        assert min(fitness[uid] for uid in left) >= max(x for uid, x in fitness.items() if uid not in left)
+
+
+@pytest.mark.parametrize(("population", "generations", "rungs"), [(3, 6, [0.5]), (5, 9, [0.2, 0.5]), (9, 12, None)])
+@pytest.mark.slow
+def test_whatever_the_sizes_all_members_together_make_the_same_steps(tmp_path, population, generations, rungs):
+    """To within one rollout of the members that are left, where sizes do not divide one another."""
+    method = {"name": "successive_halving", "rungs": None if rungs is None else rungs}
+    train(halving(tmp_path / "run", population=population, generations=generations, method=method))
+    of_each = alive(tmp_path / "run")
+    assert of_each[0] == population and len({*of_each}) > 1
+    for generation, line in enumerate(rows(tmp_path / "run/metrics.jsonl")):
+        assert abs(line["steps"] - 64 * population * (generation + 1)) <= 32 * of_each[generation] / 2
+
+
+def test_a_budget_has_rungs_too(tmp_path: Path):
+    summary = train(halving(tmp_path / "run", generations=20, budget=1500)).summary
+    assert alive(tmp_path / "run")[0] == 4 and alive(tmp_path / "run")[-1] == 1
+    assert 1500 <= summary["environment_steps"] + summary["evaluation_steps"] < 2 * 1500
+
+
+def test_a_run_that_ended_before_a_rung_can_get_more_generations(tmp_path: Path):
+    """Its rungs then come at shares of the longer run; members that have ended stay so."""
+    train(halving(tmp_path / "run", generations=2, method=HALVING | {"rungs": [0.9, 0.95]}))
+    assert alive(tmp_path / "run") == [4, 4]
+    resume(tmp_path / "run", generations=20)
+    assert alive(tmp_path / "run") == [4] * 18 + [2] + [1]
+
+
+def test_a_stopped_run_may_end_soon_and_go_on_later(tmp_path: Path):
+    with pytest.raises(Interrupted):
+        train(halving(tmp_path / "run"), recorders=[Signals(1, "train")])
+    resume(tmp_path / "run", generations=3)
+    ended_soon = alive(tmp_path / "run")
+    resume(tmp_path / "run", generations=8)
+    assert alive(tmp_path / "run")[:3] == ended_soon and alive(tmp_path / "run")[-1] == 1
+
+
+def test_members_that_are_left_start_another_run(tmp_path: Path):
+    train(halving(tmp_path / "run"))
+    train(tiny(tmp_path / "next", population=1, method="independent", start=str(tmp_path / "run")))
+    (left,) = {row["uid"] for row in rows(tmp_path / "run/lineage.jsonl") if row["generation"] == 4}
+    assert (tmp_path / "next/start.json").read_text().count(f'"parent": {left}') == 1
+    with pytest.raises(BadInput, match="has 1 members, and this population is of 4"):
+        train(tiny(tmp_path / "more", start=str(tmp_path / "run")))
+
+
+def test_the_page_says_what_a_generation_is(tmp_path: Path):
+    """The same number of steps all along, but not of each member."""
+    page = write_report(train(halving(tmp_path / "run")).run_dir).read_text()
+    assert "4 agents learned side by side, in generations of 256 environment steps of all members." in page
+    page = write_report(train(tiny(tmp_path / "other")).run_dir).read_text()
+    assert "4 agents learned side by side, in generations of 64 environment steps." in page
+
+
+def test_a_schedule_lasts_as_long_as_its_champion_trained(tmp_path: Path):
+    """By hand: 2 intervals of four members, 2 of two, which are twice as long, and one of the last, four times as long."""
+    train(halving(tmp_path / "run"))
+    found = [row["learning_rate"] for row in schedule(tmp_path / "run")]  # up to the champion's generation
+    follows = follower(tmp_path / "run")
+    assert [row["learning_rate"] for row in follows.method["rows"]] == [
+        rate for rate, intervals in zip(found, [1, 1, 2, 2, 4], strict=False) for _ in range(intervals)
+    ]
+    assert follows.generations == len(follows.method["rows"])
+
+
+@pytest.mark.parametrize(
+    "changed", ["steps: -64", "steps: 1000000000000", "steps: null", "rungs: x", "min_members: 1.5"]
+)
+def test_a_forged_run_has_no_schedule(tmp_path: Path, changed: str):
+    """What a lineage says is believed only where members could have done it; options of the method are not asked."""
+    train(halving(tmp_path / "run"))
+    name, value = changed.split(": ")
+    if name == "steps":
+        lines = (tmp_path / "run/lineage.jsonl").read_text().splitlines()
+        forged = [
+            line.replace('"steps": 64', f'"steps": {value}').replace('"steps": 128', f'"steps": {value}')
+            for line in lines
+        ]
+        (tmp_path / "run/lineage.jsonl").write_text("\n".join(forged) + "\n")
+    else:
+        text = (tmp_path / "run/experiment.yaml").read_text()
+        (tmp_path / "run/experiment.yaml").write_text(text.replace(f"{name}:", f"{name}: {value} #"))
+    try:
+        assert follower(tmp_path / "run").generations
+    except BadInput as error:
+        assert "\n" not in str(error)
