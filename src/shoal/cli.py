@@ -347,8 +347,8 @@ def agents(
 
 
 def doctor(file: File = None, flags: Flags = NOTHING, set: Set = ()) -> int:
-    """Check an experiment before a long run, and say in plain words what was found."""
-    from shoal.commands.doctor import examine
+    """Check an experiment before a long run."""
+    from shoal.commands.doctor.examine import examine
     from shoal.experiment.files import blame
 
     experiment, changed = stated(file, flags, set)

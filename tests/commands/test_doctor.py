@@ -22,8 +22,8 @@ from support.runs import of_method
 from shoal import train
 from shoal.agents.ppo import ppo
 from shoal.cli import main
-from shoal.commands import checks, doctor, knobs, rehearsal
-from shoal.commands.findings import Finding
+from shoal.commands.doctor import checks, dry_run, examine, search_space
+from shoal.commands.doctor.checks import Diagnostic
 from shoal.core.evolution import Range, Selection
 from shoal.distributed import directory
 from shoal.experiment.experiment import Checkpoint, Experiment, Fitness, Levels
@@ -39,16 +39,16 @@ PACES = {"name": "mf_pbt", "periods": [1, 2]}
 BASE = Experiment(env="CartPole-v1", method="pbt", population=4, generations=5, interval=64, config=TINY)
 
 
-def about(check: Callable[..., Any], *more: Any, **changes: Any) -> list[Finding]:
+def about(check: Callable[..., Any], *more: Any, **changes: Any) -> list[Diagnostic]:
     """What one check says of the base experiment with these changes."""
     return list(check(make_plan(replace(BASE, **of_method(changes))), *more))
 
 
-def marked(findings: list[Finding], mark: str) -> str:
+def marked(findings: list[Diagnostic], mark: str) -> str:
     return "\n".join(f"{topic}: {text}" for m, topic, text in findings if m == mark)
 
 
-def say_all(said: Said, findings: list[Finding], mark: str) -> None:
+def say_all(said: Said, findings: list[Diagnostic], mark: str) -> None:
     """There is such a finding, and this is what it says."""
     told = marked(findings, mark).splitlines()
     assert told
@@ -113,7 +113,7 @@ def test_an_environment_that_normalises_itself(
     """The doctor says so, and so do the first lines of a run."""
     options = {"observations": observations, "rewards": rewards}
     plan = make_plan(replace(BASE, env=f"{__name__}:normalising", env_options=options, levels=levels))
-    told = marked(list(checks.normalising(plan)), "!")
+    told = marked(list(checks.normalisation(plan)), "!")
     console = Screen(file=StringIO(), width=400)
     Display(console).start(Start(plan, 1, Path("somewhere"), 0))
     shown = [line for line in console.file.getvalue().splitlines() if "normalise" in line]  # type: ignore[attr-defined]
@@ -123,15 +123,15 @@ def test_an_environment_that_normalises_itself(
 
 
 def test_a_sound_experiment_has_nothing_to_note() -> None:
-    for check in doctor.CHECKS:
+    for check in examine.CHECKS:
         findings = about(check)
         assert findings or check in (
-            checks.normalising,
+            checks.normalisation,
             checks.processes,
-            checks.beginning,
-            checks.place,
+            checks.warm_start,
+            checks.run_dir,
             checks.rungs,
-            knobs.effects,
+            search_space.environment_parameters,
         )
         assert marked(findings, "!") + marked(findings, "✗") == ""
 
@@ -148,33 +148,33 @@ def test_members_that_leave_devices_idle() -> None:
     if len(jax.devices()) < 2:
         pytest.skip("one device is never idle")
     n = len(jax.devices()) * 2 + 1
-    assert f"a population of {n + len(jax.devices()) - 1} would use them all" in marked(
+    assert f"a population of {n + len(jax.devices()) - 1} would use all devices" in marked(
         about(checks.devices, population=n), "!"
     )
 
 
 def test_host_environments_are_called_slow() -> None:
-    assert "8 copies step outside" in marked(about(checks.devices, env="gym:CartPole-v1"), "✓")
+    assert "8 copies step on the host" in marked(about(checks.devices, env="gym:CartPole-v1"), "✓")
 
 
 @pytest.mark.parametrize(
-    ("suite", "words"), [("gymnax", "never reads it"), ("gym", "with 2, 200 random steps are what")]
+    ("suite", "words"), [("gymnax", "never reads it"), ("gym", "with 2, 200 random steps are the same")]
 )
-def test_knobs_that_change_nothing(suite: str, words: str) -> None:
+def test_environment_parameters_without_effect(suite: str, words: str) -> None:
     """CartPole adds its masses up once and for all, so that one of them is not looked at again."""
     changes = {"env": f"{suite}:CartPole-v1", "space": {"env.gravity": [5, 20], "env.masscart": [0.9, 2]}}
-    findings = about(knobs.effects, **changes, hyper={"env.tau": 0.03})
-    assert f"knobs: env.masscart changes nothing: {'the environment ' * (suite == 'gymnax')}{words}" in marked(
+    findings = about(search_space.environment_parameters, **changes, hyper={"env.tau": 0.03})
+    assert f"env parameters: env.masscart has no effect: {'the environment ' * (suite == 'gymnax')}{words}" in marked(
         findings, "!"
     )
-    assert "knobs: tau, gravity: of each member's own" in marked(findings, "✓")
-    assert about(knobs.effects) == []
+    assert "env parameters: tau, gravity: in each member's training environment" in marked(findings, "✓")
+    assert about(search_space.environment_parameters) == []
 
 
 @pytest.mark.parametrize(
     ("returns", "config", "said"),
     [
-        ([-1200.0, np.nan], RAW, "rewards: about 6 a step"),
+        ([-1200.0, np.nan], RAW, "rewards: about 6 per step"),
         ([-1200.0, np.nan], {}, ""),
         ([200.0, 180.0], RAW, ""),
         ([np.nan, np.nan], RAW, ""),
@@ -182,7 +182,7 @@ def test_knobs_that_change_nothing(suite: str, words: str) -> None:
 )
 def test_large_rewards(returns: list[float], config: dict[str, Any], said: str) -> None:
     metrics = {"episode/return": np.array(returns), "episode/length": np.where(np.isnan(returns), np.nan, 200)}
-    told = marked(about(doctor.rewards, metrics, config=TINY | config), "!")
+    told = marked(about(dry_run.rewards, metrics, config=TINY | config), "!")
     assert told.startswith(said) and bool(told) == bool(said)
 
 
@@ -196,13 +196,10 @@ def test_too_little_memory_and_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_place_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     experiment = {"run_dir": str(tmp_path / "new" / "run")}
-    assert about(checks.place, **experiment) == []
+    assert about(checks.run_dir, **experiment) == []
     asked = []
     monkeypatch.setattr(checks.os, "access", lambda *given: asked.append(given))
-    assert (
-        marked(about(checks.place, **experiment), "✗")
-        == f"run_dir: {tmp_path} cannot be written, where the run is to be"
-    )
+    assert marked(about(checks.run_dir, **experiment), "✗") == f"run_dir: no permission to write in {tmp_path}"
     assert asked == [(tmp_path, os.W_OK)]
 
 
@@ -211,7 +208,7 @@ def test_the_rollouts_of_images_are_told() -> None:
     pytest.importorskip("envpool")
     config = {"network": "nature_cnn", "rollout": 256, "environments": 64}
     found = about(checks.storage, env="envpool:bigfish", config=config)[0]
-    assert "rollouts (202 MB of each member)" in found.text
+    assert "rollouts (202 MB per member)" in found.text
 
 
 @pytest.mark.slow
@@ -256,7 +253,7 @@ def test_what_rungs_cost(monkeypatch: pytest.MonkeyPatch, platform: str, devices
     ids=shown,
 )
 def test_evolution_that_cannot_work(changes: dict[str, Any], said: Said) -> None:
-    say_all(said, about(rehearsal.evolution, **changes), "!")
+    say_all(said, about(dry_run.selection, **changes), "!")
 
 
 @pytest.mark.parametrize(
@@ -274,13 +271,13 @@ def test_evolution_that_cannot_work(changes: dict[str, Any], said: Said) -> None
     ids=shown,
 )
 def test_how_evolution_works(changes: dict[str, Any], said: Said) -> None:
-    findings = about(rehearsal.evolution, **changes)
+    findings = about(dry_run.selection, **changes)
     say_all(said, findings, "✓")
     assert not marked(findings, "!")
 
 
 def test_a_failing_selector_is_in_the_way() -> None:
-    assert "ValueError: not today" in marked(about(rehearsal.evolution, select=failing), "✗")
+    assert "ValueError: not today" in marked(about(dry_run.selection, select=failing), "✗")
 
 
 @pytest.mark.parametrize(
@@ -298,13 +295,13 @@ def test_a_failing_selector_is_in_the_way() -> None:
     ids=shown,
 )
 def test_hyperparameters_that_cannot_be_tuned(changes: dict[str, Any], said: Said) -> None:
-    say_all(said, about(rehearsal.hyperparameters, **changes), "!")
+    say_all(said, about(search_space.hyperparameters, **changes), "!")
 
 
 def test_what_is_tuned_and_what_is_fixed() -> None:
-    said = marked(about(rehearsal.hyperparameters, space={"epochs": Range(1, 10, integer=True)}), "✓")
+    said = marked(about(search_space.hyperparameters, space={"epochs": Range(1, 10, integer=True)}), "✓")
     assert said.startswith("tuned: epochs; fixed: learning_rate 0.0003")
-    assert about(rehearsal.hyperparameters, schedule=[{"learning_rate": 1e-3}], space={}) == []
+    assert about(search_space.hyperparameters, schedule=[{"learning_rate": 1e-3}], space={}) == []
 
 
 @pytest.mark.parametrize(
@@ -319,44 +316,48 @@ def test_what_is_tuned_and_what_is_fixed() -> None:
     ],
 )
 def test_ranges_in_strides(explore: Any, r: Range, strides: float) -> None:
-    assert rehearsal.strides(r, explore) == pytest.approx(strides)
+    assert search_space.strides(r, explore) == pytest.approx(strides)
 
 
 def test_values_that_exploration_cannot_leave() -> None:
     def doubling(key: Any, hyper: Any, space: Any, uid: Any) -> Any:
         return {name: x * 2 for name, x in hyper.items()}
 
-    found = list(rehearsal.unmoved({"epochs": Range(0, 3, integer=True)}, doubling))
+    found = list(search_space.unmoved({"epochs": Range(0, 3, integer=True)}, doubling))
     assert [text for _, _, text in found] == ["exploration cannot leave 0"]
 
 
-# -------------------------------------------------------------------------------------------- rehearsals
+# -------------------------------------------------------------------------------------------- the dry run
 
 
 @pytest.mark.slow
 def test_training_fitness_needs_episodes_that_end() -> None:
-    findings = about(doctor.dry_run, env="Pendulum-v1", fitness=Fitness(source="training"))
-    assert "no episode ended in 32; a member that ends none has no fitness" in marked(findings, "!")
-    findings = about(doctor.dry_run, interval=256, fitness=Fitness(source="training"))
+    findings = about(dry_run.dry_run, env="Pendulum-v1", fitness=Fitness(source="training"))
+    assert "no episode ended in 32; a member that ends no episode has no fitness" in marked(findings, "!")
+    findings = about(dry_run.dry_run, interval=256, fitness=Fitness(source="training"))
     assert "an interval is 128 steps in each environment" in marked(findings, "!")
-    assert "short ones weigh more" in marked(findings, "!") and "no fitness" not in marked(findings, "!")
-    findings = about(doctor.dry_run, interval=8192, fitness=Fitness(source="training"))
+    assert "short episodes weigh more" in marked(findings, "!") and "no fitness" not in marked(findings, "!")
+    findings = about(dry_run.dry_run, interval=8192, fitness=Fitness(source="training"))
     assert "an interval is" not in marked(findings, "!")
 
 
 @pytest.mark.parametrize(
     ("changes", "share", "times"),
     [
-        ({"generations": 30}, "1 of 8", "4 times, first after generation 1 of 30"),
-        ({"generations": 20}, "1 of 8", "2 times, first after generation 2 of 20"),
-        ({"method": {"name": "pbt", "default_members": 0.5}}, "1 of 8", "19 times, first after generation 1 of 20"),
-        ({"method": "pbt"}, "2 of 8", "19 times, first after generation 1 of 20"),
+        ({"generations": 30}, "1 of 8", "4 generations, first after generation 1 of 30"),
+        ({"generations": 20}, "1 of 8", "2 generations, first after generation 2 of 20"),
+        (
+            {"method": {"name": "pbt", "default_members": 0.5}},
+            "1 of 8",
+            "19 generations, first after generation 1 of 20",
+        ),
+        ({"method": "pbt"}, "2 of 8", "19 generations, first after generation 1 of 20"),
         (
             {"method": {"name": "successive_halving", "burn_in": 128}},
             "1 of 8",
-            "2 times, first after generation 2 of 20",
+            "2 generations, first after generation 2 of 20",
         ),
-        ({"method": "mf_pbt"}, "1 to 4 of 8", "19 times, first after generation 1 of 20"),
+        ({"method": "mf_pbt"}, "1 to 4 of 8", "19 generations, first after generation 1 of 20"),
     ],
     ids=str,
 )
@@ -364,49 +365,51 @@ def test_who_takes_part(changes: dict[str, Any], share: str, times: str) -> None
     """Members that hold the defaults copy nobody. By hand: of 8 members for 2 generations of 30, 4 for 4 and 2
     for 9, of which half copy, some do after generations 1, 3, 4 and 5; after 2, 6 and 15 some end instead."""
     told = marked(
-        about(rehearsal.evolution, **{"population": 8, "generations": 20, "method": "successive_halving"} | changes),
+        about(dry_run.selection, **{"population": 8, "generations": 20, "method": "successive_halving"} | changes),
         "✓",
     )
-    assert f"selection: {share} members copy in a generation" in told and f"evolution: {times}" in told
+    assert (
+        f"selection: {share} members copy in a generation" in told and f"evolution: members copy after {times}" in told
+    )
 
 
-def test_nobody_ends_in_the_dry_run() -> None:
+def test_no_rung_in_the_dry_run() -> None:
     """It has two generations: where members ended after the first, they would seem to have diverged."""
-    findings = about(doctor.dry_run, population=8, generations=8, method="successive_halving")
-    assert "diverged" not in marked(findings, "!") and "luck makes the best of 8 look" in str(findings)
+    findings = about(dry_run.dry_run, population=8, generations=8, method="successive_halving")
+    assert "diverged" not in marked(findings, "!") and "selection bias of the best of 8" in str(findings)
 
 
 def test_what_else_the_steps_would_do(capsys: pytest.CaptureFixture[str]) -> None:
     """The flags that it names are an experiment of as many steps, whose agent has the default hyperparameters."""
-    (finding,) = about(checks.instead, population=4, generations=5)
+    (finding,) = about(checks.one_agent, population=4, generations=5)
     assert finding.mark == "✓"
     flags = finding.text[finding.text.index("--") :].split()
     with pytest.raises(SystemExit) as stop:
         main(["doctor", "--env", "CartPole-v1", "--interval", "64", "--set", f"config={json.dumps(TINY)}", *flags])
     told = capsys.readouterr().out
-    assert stop.value.code == 0 and "1 × ppo" in told and "20 generations of" in told and "instead" not in told
-    assert "--budget 5000 --method independent" in about(checks.instead, budget=5000)[0].text
+    assert stop.value.code == 0 and "1 × ppo" in told and "20 generations of" in told and "alternative" not in told
+    assert "--budget 5000 --method independent" in about(checks.one_agent, budget=5000)[0].text
     for changes in (
         {"method": "independent"},
         {"space": {}},
         {"population": 1, "method": "independent"},
         {"method": "es", "config": {}},
     ):
-        assert not about(checks.instead, **changes)
+        assert not about(checks.one_agent, **changes)
 
 
 @pytest.mark.slow
 def test_what_one_episode_says() -> None:
-    assert "one episode does not say" in marked(about(doctor.dry_run, fitness=Fitness(episodes=1)), "!")
+    assert "one episode gives no standard error" in marked(about(dry_run.dry_run, fitness=Fitness(episodes=1)), "!")
 
 
 def test_a_failing_agent_is_in_the_way() -> None:
-    assert "failed: RuntimeError: no gradient" in marked(about(doctor.dry_run, agent=failing_agent), "✗")
+    assert "failed: RuntimeError: no gradient" in marked(about(dry_run.dry_run, agent=failing_agent), "✗")
 
 
 @pytest.mark.slow
 def test_members_that_all_diverge_are_in_the_way() -> None:
-    assert "4 of 4 members diverged at once" in marked(about(doctor.dry_run, env=diverging_environment), "✗")
+    assert "4 of 4 members diverged" in marked(about(dry_run.dry_run, env=diverging_environment), "✗")
 
 
 # ------------------------------------------------------------------------------------------- the command
@@ -435,7 +438,7 @@ SOUND += "config: {layers: [4], rollout: 8, environments: 2, minibatches: 1}\n"
 def test_a_sound_file(ask: Callable[..., Any], tmp_path: Path) -> None:
     code, said = ask(SOUND)
     assert code == 0, said
-    assert "it can be run: shoal train e.yaml" in said
+    assert "ready to run: shoal train e.yaml" in said
     for topic in ("size", "devices", "memory", "disk", "selection", "evolution", "tuned", "time", "fitness"):
         assert f" {topic} " in said
     assert all(line[0] in "✓!" for line in said.splitlines()[:-1]), "in a pipe a finding is a line, however long"
@@ -443,7 +446,7 @@ def test_a_sound_file(ask: Callable[..., Any], tmp_path: Path) -> None:
 
 
 def test_flags_win_over_the_file(ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "dry_run", lambda parts: [])
+    monkeypatch.setattr(dry_run, "dry_run", lambda parts: [])
     code, said = ask(SOUND, "--population", "6", "--set", "hyper.epochs=2", "config.layers=[8]")
     assert code == 0 and "6 " in said.splitlines()[0]
     assert "shoal train e.yaml --population 6 --set hyper.epochs=2 --set 'config.layers=[8]'" in said
@@ -458,9 +461,9 @@ def test_a_bad_file(ask: Callable[..., Any]) -> None:
 
 def test_problems_are_counted(ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "free_memory", lambda: 10)
-    monkeypatch.setattr(doctor, "dry_run", lambda *parts: pytest.fail("tried"))  # what does not fit is not tried
+    monkeypatch.setattr(dry_run, "dry_run", lambda *parts: pytest.fail("tried"))  # what does not fit is not tried
     code, said = ask(SOUND)
-    assert code == 2 and "1 in the way of the run" in said
+    assert code == 2 and "1 error" in said
 
 
 # ----------------------------------------------------------------------------------------------- processes
@@ -497,7 +500,7 @@ def test_mpi_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "MPICH" in marked(found, "✓") and "-n RANKS shoal train" in marked(found, "✓")
     monkeypatch.setattr(checks.shutil, "which", lambda name: None)
     monkeypatch.setattr(checks.sys, "executable", "/nowhere/python")
-    assert "no mpiexec is to be found" in marked(about(checks.processes, exchange="mpi"), "!")
+    assert "mpiexec was not found" in marked(about(checks.processes, exchange="mpi"), "!")
 
 
 def test_mpi_that_is_not(monkeypatch: pytest.MonkeyPatch) -> None:

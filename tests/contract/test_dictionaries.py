@@ -18,7 +18,7 @@ from support.runs import same_run, shoal, tiny
 from support.shards import living
 from support.tiny import EVERY, REPLAY, agent_for, close, hyper_of, kinds, known, make_agent, member, same, space_of
 
-from shoal.commands import checks
+from shoal.commands.doctor import checks
 from shoal.commands.envs import described
 from shoal.commands.rendered import open_rendered
 from shoal.core import tree
@@ -241,7 +241,7 @@ def test_what_is_seen_is_told(said: Said) -> None:
     plan = make_plan(tiny(env=in_parts, agent="td3", config=CONFIG | ASYMMETRIC))
     (found,) = checks.observations(plan)
     whole = "state (2,) float32, privileged_state (1,) float32, bytes (2, 2) uint8"
-    assert (found.mark, found.text) == ("✓", f"{whole}; policies see state")
+    assert (found.mark, found.text) == ("✓", f"{whole}; policies receive state")
     with pytest.raises(BadInput) as error:
         open_rendered("support.parts:in_parts", {}, None)
     said(error.value)

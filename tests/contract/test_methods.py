@@ -388,7 +388,7 @@ def test_the_doctor(method: str, tmp_path: Path) -> None:
     (tmp_path / "e.yaml").write_text(dump(tiny(**settings(method))))
     told = shoal("doctor", tmp_path / "e.yaml")
     assert told.code == 0, told
-    assert "it can be run" in told.out and "✗" not in told.out
+    assert "ready to run" in told.out and "✗" not in told.out
 
 
 @ALL

@@ -16,7 +16,7 @@ from support.messages import Said, shown
 from support.runs import CONFIG, flags, rows, same_run, shoal, tiny
 
 from shoal.commands import retrain
-from shoal.commands.checks import beginning
+from shoal.commands.doctor.checks import warm_start
 from shoal.core.arrays import arrays_in, pack
 from shoal.core.atomic import seal
 from shoal.core.errors import BadInput
@@ -213,7 +213,7 @@ def test_nobody_is_measured_on_levels_that_it_has_learned(
     plan = make_plan(after(first, start=str(first / part), levels=levels))
     if good:
         assert read_origin(plan) is not None
-        assert [x.topic for x in beginning(plan)] == ["start"]
+        assert [x.topic for x in warm_start(plan)] == ["warm start"]
         return
     with pytest.raises(BadInput) as error:
         read_origin(plan)
@@ -237,16 +237,16 @@ def test_nor_on_those_of_a_run_before(first: Path, tmp_path: Path, between: str,
 
 def test_the_doctor_doubts_levels_that_were_all_trained_on(first: Path) -> None:
     for part in ("", "champion"):
-        _, found = beginning(make_plan(after(first, start=str(first / part), levels=Levels())))
+        _, found = warm_start(make_plan(after(first, start=str(first / part), levels=Levels())))
         assert (found.mark, found.topic) == ("!", "levels") and "had no levels" in found.text
 
 
 def test_the_doctor_says_with_what_a_run_begins(first: Path) -> None:
-    (found,) = beginning(make_plan(after(first)))
-    assert (found.mark, found.text) == ("✓", f"with what {first} had learned after generation 1")
-    (found,) = beginning(make_plan(after(first, start="nowhere")))
+    (found,) = warm_start(make_plan(after(first)))
+    assert (found.mark, found.text) == ("✓", f"members start from the weights of {first} after generation 1")
+    (found,) = warm_start(make_plan(after(first, start="nowhere")))
     assert found.mark == "✗" and "there is no run" in found.text
-    assert list(beginning(make_plan(tiny()))) == []
+    assert list(warm_start(make_plan(tiny()))) == []
 
 
 def test_the_flag(first: Path) -> None:

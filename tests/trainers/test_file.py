@@ -11,7 +11,7 @@ import pytest
 from support.messages import Said
 from support.runs import rows, shoal, tiny
 
-from shoal.commands.checks import beginning
+from shoal.commands.doctor.checks import warm_start
 from shoal.core.errors import BadInput
 from shoal.experiment.experiment import Experiment, Fitness
 from shoal.experiment.plan import planned
@@ -52,8 +52,8 @@ def test_what_a_member_begins_with_is_the_file_alone(model: Path) -> None:
     origin = read_origin(plan)
     assert origin is not None and len(origin.learned) == 3
     np.testing.assert_array_equal(origin.learned[2]["w"], np.arange(6.0).reshape(2, 3))
-    (told,) = beginning(plan)
-    assert told.text == f"with what {model} had learned"
+    (told,) = warm_start(plan)
+    assert told.text == f"members start from the weights of {model}"
 
 
 def test_a_file_that_a_run_names_is_not_loaded_unasked(model: Path, said: Said) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from shoal.commands import doctor
+from shoal.commands.doctor import dry_run
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.plan import planned
 from shoal.testing import TrainerContract, checks
@@ -111,11 +111,11 @@ def test_what_is_broken_is_found(name):
 @pytest.mark.parametrize(
     ("name", "names", "says"),
     [
-        ("Sound", {"rate", "greed"}, "✓ takes effect on a live member: rate, greed; not tried, .*: momentum$"),
+        ("Sound", {"rate", "greed"}, "✓ takes effect on a live member: rate, greed; not tested, .*: momentum$"),
         (
             "Sound",
             set(),
-            "✓ same seeds give the same training; not tried, as they stay as they are: rate, momentum, greed$",
+            "✓ same seeds give the same training; not tested, as they stay fixed: rate, momentum, greed$",
         ),
         ("Deaf", {"rate"}, "✓ takes effect on a live member: rate; not"),
         ("Deaf", {"greed"}, "✗ greed = 0.5, set on a live model, does not do|✗ greed has no effect"),
@@ -124,14 +124,14 @@ def test_what_is_broken_is_found(name):
     ],
 )
 def test_the_doctor_tries_what_an_experiment_changes(name: str, names: set[str], says: str) -> None:
-    plan = planned(Experiment(env="none", agent=f"support.trainers:{name}", population=2, interval=40))
-    (finding,) = doctor.try_trainer(plan, names)
+    plan = planned(Experiment(env="none", agent=f"support.trainers:{name}", method="pbt", population=2, interval=40))
+    (finding,) = dry_run.trainer(plan, names)
     assert re.match(says, f"{finding.mark} {finding.text}"), finding
 
 
 def test_the_doctor_tells_what_a_trainer_raises_in_the_dry_run() -> None:
-    plan = planned(Experiment(env="none", agent="support.trainers:Failing", population=2, interval=40))
-    (finding,) = doctor.dry_run(plan)
+    plan = planned(Experiment(env="none", agent="support.trainers:Failing", method="pbt", population=2, interval=40))
+    (finding,) = dry_run.dry_run(plan)
     assert finding.mark == "✗" and "the simulator is gone" in finding.text, finding
 
 

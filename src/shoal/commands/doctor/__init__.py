@@ -1,0 +1,1 @@
+"""`shoal doctor`: diagnostics of an experiment before a long run."""

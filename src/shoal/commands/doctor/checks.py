@@ -1,0 +1,204 @@
+"""Checks that run nothing: the size of an experiment, the machine, the run directory, other processes."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import jax
+import numpy as np
+
+from shoal.core import tree
+from shoal.core.errors import BadInput
+from shoal.core.spec import told
+from shoal.core.visible import readable
+from shoal.distributed.directory import is_kept, probe
+from shoal.experiment.plan import Plan
+from shoal.members.devices import free_memory
+from shoal.report.words import many
+from shoal.run.memory import COPIES_TO_SAVE
+from shoal.run.origin import experiment_behind, read_origin
+
+
+class Diagnostic(NamedTuple):
+    """One line of the output."""
+
+    mark: Literal["✓", "!", "✗"]
+    topic: str
+    text: str
+
+
+ok = partial(Diagnostic, "✓")
+warning = partial(Diagnostic, "!")
+failure = partial(Diagnostic, "✗")  # the experiment cannot be run
+
+
+def size(plan: Plan) -> Iterator[Diagnostic]:
+    """Members, generations and environment steps; an interval that is rounded up."""
+    e, steps = plan.experiment, plan.steps
+    what, generations = f"{e.population} × {e.agent} on {e.env}", many(e.generations, "generation")
+    if e.budget is not None:
+        generations = f"at most {generations}"
+    if not steps:
+        episodes = many(plan.measurement.episodes, "episode")
+        yield ok("size", f"{what} by {e.method_name}, {generations} of {episodes} each")
+        return
+    total = f"{e.population * e.generations * steps:,} steps in all"
+    if e.budget is not None:
+        total = f"{e.budget:,} steps in all, evaluation included"
+    yield ok("size", f"{what}, {generations} of {steps:,} steps each, {total}")
+    if steps != e.interval:
+        report = warning if steps > 1.25 * e.interval else ok
+        rollout = steps // plan.iterations
+        yield report("interval", f"{e.interval:,} is rounded up to {steps:,}: whole rollouts of {rollout:,} steps")
+
+
+def warm_start(plan: Plan) -> Iterator[Diagnostic]:
+    """The run whose weights members start from, if any."""
+    try:
+        if origin := read_origin(plan):
+            when = "" if origin.generation is None else f" after generation {origin.generation}"
+            yield ok("warm start", f"members start from the weights of {origin.run}{when}")
+            e = plan.experiment
+            if e.levels is not None and experiment_behind(str(e.start)).levels is None:
+                text = "that run had no levels and trained on all of them: validation and test levels are not held out"
+                yield warning("levels", text)
+    except BadInput as error:
+        yield failure("warm start", str(error))
+
+
+def devices(plan: Plan) -> Iterator[Diagnostic]:
+    """Members on each device."""
+    n, used, kind = plan.experiment.population, plan.kind.devices(plan.members()), plan.kind.compiled
+    if kind is None:
+        yield ok("trainers", f"{many(n, 'member')}; processes: {used}")
+        return
+    there = jax.devices()
+    present = len(there)
+    text = f"{many(n, 'member')} on {used} of {present} {there[0].platform.upper()} devices, {n // used} per device"
+    if used == present:
+        yield ok("devices", text)
+    else:
+        full = math.ceil(n / present) * present
+        yield warning(
+            "devices", f"{text}: {n} is not divisible by {present}; a population of {full} would use all devices"
+        )
+    if not kind.on_device:
+        copies = kind.copies(n, used, plan.measurement.episodes)
+        yield ok("environment", f"{copies} copies step on the host: expect most of the time to go there")
+
+
+def observations(plan: Plan) -> Iterator[Diagnostic]:
+    """The observation space, and the part of it that policies receive."""
+    if (kind := plan.kind.compiled) is None:
+        return  # the trainer has it
+    sees = kind.agent.sees
+    part = f"; policies receive {', '.join(sees)}" if sees else ""
+    yield ok("observations", f"{told(kind.spec.obs)}{part}")
+
+
+def run_dir(plan: Plan) -> Iterator[Diagnostic]:
+    """Write permission for the run directory; `processes` checks a workspace."""
+    if plan.experiment.exchange.name != "directory" and not os.access(folder := _folder(plan), os.W_OK):
+        yield failure("run_dir", f"no permission to write in {folder}")
+
+
+def storage(plan: Plan) -> Iterator[Diagnostic]:
+    """Memory and disk."""
+    if (kind := plan.kind.compiled) is None:
+        return  # the trainer's, unknown beforehand
+    e, spec, agent = plan.experiment, kind.spec, kind.agent
+    n, copies = e.population, agent.environments
+    members, replay = kind.memory(n)
+    state = members + n * copies * kind.world()
+    seen = sum(math.prod(x.shape) * np.dtype(x.dtype).itemsize for x in jax.tree.leaves(spec.obs))
+    step = (1 if agent.value else 2) * seen + 4 * math.prod(spec.action.shape) + 16
+    rollout = agent.rollout * copies * step
+    changing = 2 * (state + n * rollout) - replay  # two of each for a while; replay buffers are updated in place
+    need = max(changing, COPIES_TO_SAVE * members)
+    own = f", their replay buffers ({readable(replay)})" if replay else ""
+    text = f"about {readable(need)} for members{own} and rollouts ({readable(rollout)} per member)"
+    yield fits("memory", text, need, free_memory())
+    checkpoint = state + e.fitness.play_off * tree.size_in_bytes(kind.snapshot)
+    need = (e.checkpoint.keep + 1) * checkpoint + e.generations * (
+        1 if plan.kind.drawn else n
+    ) * 1000  # bytes of a line of the records
+    kept = f"{many(e.checkpoint.keep, 'checkpoint')} of {readable(checkpoint)}"
+    text = f"about {readable(need)} for {kept} and the records"
+    yield fits("disk", text, need, shutil.disk_usage(_folder(plan)).free)
+
+
+def processes(plan: Plan) -> Iterator[Diagnostic]:
+    """MPI, or the shared directory of a workspace."""
+    e = plan.experiment
+    if e.exchange.name == "mpi":
+        from shoal.distributed.mpi import library
+
+        try:
+            found = library()
+        except BadInput as error:
+            yield failure("mpi", str(error))
+            return
+        beside = Path(sys.executable).with_name("mpiexec")
+        starter = shutil.which("mpiexec") or (str(beside) if beside.exists() else None)
+        if starter:
+            yield ok("mpi", f"{found}; start it with {starter} -n RANKS shoal train ...")
+        else:
+            yield warning("mpi", f"{found}, but mpiexec was not found; srun may work instead")
+    elif e.exchange.name == "directory":
+        for works, text in probe(Path(e.exchange.workspace or "")):
+            yield (ok if works else failure)("workspace", text)
+        members, replay = plan.kind.memory(e.population)
+        members -= replay if plan.method.replay == "keep" else 0
+        kept = sum(is_kept(g, e.generations - 1, e.checkpoint.keep) for g in range(e.generations))
+        text = f"a worker publishes {readable(members)} per generation and keeps up to {kept} of them there"
+        yield ok("workspace", text)
+
+
+def _folder(plan: Plan) -> Path:
+    """The nearest existing folder above the run directory."""
+    folder = Path(plan.experiment.run_dir or "runs").absolute()
+    while not folder.exists():
+        folder = folder.parent
+    return folder
+
+
+def fits(topic: str, text: str, need: float, free: float | None) -> Diagnostic:
+    """Compare the bytes that are needed with those that are free."""
+    if free is None:
+        return ok(topic, text)
+    report = failure if need > free else warning if need > free / 2 else ok
+    return report(topic, f"{text}; {readable(free)} free")
+
+
+def normalisation(plan: Plan) -> Iterator[Diagnostic]:
+    """Wrappers of the environment that normalise rewards or observations."""
+    if plan.normalised:
+        yield warning("normalised", plan.normalised)
+
+
+def rungs(plan: Plan) -> Iterator[Diagnostic]:
+    """Rungs of successive halving, and how much longer they take where all members would train in parallel."""
+    if plan.halves and plan.slowed:
+        yield warning("rungs", f"{plan.halves}; that takes {plan.slowed}")
+    elif plan.halves:
+        yield ok("rungs", plan.halves)
+
+
+def one_agent(plan: Plan) -> Iterator[Diagnostic]:
+    """The flags that train one agent with the same environment steps; docs/results.md compares it with a population."""
+    e = plan.experiment
+    if not (plan.method.copies and plan.space and e.population > 1):
+        return
+    as_many = f"--budget {e.budget}" if e.budget is not None else f"--generations {e.population * e.generations}"
+    yield ok(
+        "alternative",
+        "if you trust the default hyperparameters, one agent with all the steps learns as much, or more when steps are few: "
+        f"--population 1 {as_many} --method independent --set method.initial=default",
+    )

@@ -1,0 +1,261 @@
+"""The dry run: two short generations of the whole run, and selection on synthetic fitness."""
+
+from __future__ import annotations
+
+import math
+import sys
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from statistics import NormalDist
+
+import numpy as np
+
+from shoal.commands.doctor.checks import Diagnostic, failure, ok, warning
+from shoal.core.errors import BadInput
+from shoal.core.evolution import Cards, Decision
+from shoal.core.interrupts import Failed, Interrupted
+from shoal.experiment.experiment import alone
+from shoal.experiment.make import recipe_of
+from shoal.experiment.plan import Plan
+from shoal.methods import select as selectors
+from shoal.methods.schedule import Schedule
+from shoal.methods.successive_halving import is_due
+from shoal.records.generation import Generation
+from shoal.records.jsonl import read_lines
+from shoal.records.recorder import Recorder
+from shoal.report.words import duration, many
+from shoal.run.loop import train
+from shoal.testing.checks import QUICK
+from shoal.testing.trainee import Trainee
+from shoal.trainers.process import TrainerFailed
+
+LONG = 10_000  # generations of the dry run, of which two are trained: no rung falls on them
+ROLLOUTS = 4  # of an interval of the dry run
+LARGE = 3.0  # mean reward of a step; most environments have about 1, Pendulum 6 (docs/results.md says what that does)
+MOST = 1024  # environment steps of an interval that tests a trainer, unless a rollout is longer
+TRIALS = 100  # of selection
+MANY = 10_000  # generations that are simulated one by one
+
+
+def trainer(plan: Plan, names: Collection[str]) -> Iterator[Diagnostic]:
+    """The quick part of the conformance kit (`shoal.testing`): the effect of the hyperparameters of these names."""
+    e = plan.experiment
+    trainee = Trainee(recipe_of(e), e.python or sys.executable, min(e.interval, MOST), only=names)
+    with closing(trainee):
+        for check in QUICK:
+            try:
+                check(trainee)
+            except (AssertionError, TrainerFailed) as error:  # the first line is the summary
+                yield failure("trainer", str(error).splitlines()[0])
+                return
+        tested, others = trainee.tried, [name for name in trainee.hyper if name not in names]
+    text = f"takes effect on a live member: {', '.join(tested)}" if tested else "same seeds give the same training"
+    yield ok("trainer", f"{text}; not tested, as they stay fixed: {', '.join(others)}" if others else text)
+
+
+class _Watch(Recorder):
+    """Keep two generations, then end the run."""
+
+    def __init__(self) -> None:
+        self.events: list[Generation] = []
+
+    def generation(self, event: Generation) -> bool:
+        self.events.append(event)
+        return len(self.events) == 2
+
+
+def dry_run(plan: Plan) -> Iterator[Diagnostic]:
+    """Two short generations of the whole run, in a temporary directory."""
+    e, watch, method = plan.experiment, _Watch(), plan.experiment.method
+    at_once = method | ({"burn_in": 0} if "burn_in" in method else {})
+    kind, rollouts = plan.kind.compiled, min(plan.iterations, ROLLOUTS)
+    interval = rollouts * plan.steps // plan.iterations if plan.steps else e.interval
+    with tempfile.TemporaryDirectory(prefix="shoal-doctor-") as folder:
+        short = replace(
+            alone(e, e.shards),
+            generations=LONG,
+            budget=None,
+            interval=interval if kind else 1,  # the shortest that a trainer has
+            method=at_once,
+            final_episodes=1,
+            run_dir=str(Path(folder) / "run"),
+            wandb=None,
+            config=e.config | {"warm_up": 0} if kind and kind.agent.warm_up else e.config,
+        )
+        try:
+            train(short, [watch])
+            timings = [row["timing"] for row in read_lines(Path(folder) / "run/metrics.jsonl")]
+        except Interrupted as error:
+            raise KeyboardInterrupt from error
+        except Exception as error:  # of the user's environment or agent
+            cause = error.__cause__ if isinstance(error, Failed) else error
+            named = "" if isinstance(error, (BadInput, Failed)) else f"failed: {type(error).__name__}: "
+            yield failure("dry run", f"{named}{cause}")
+            return
+    if kind is None:
+        made, seconds = watch.events[0].steps, timings[1]["seconds"]
+        yield ok("time", f"two intervals of {made:,} steps took {seconds:.0f} s, including the start of the processes")
+        return
+    yield _speed(plan, rollouts, timings)
+    if not plan.kind.drawn:
+        yield from _noise(plan, rollouts, kind.agent.rollout, watch.events[-1])
+    yield from rewards(plan, watch.events[-1].metrics)
+
+
+def _speed(plan: Plan, rollouts: int, timings: list[dict[str, float]]) -> Diagnostic:
+    """Estimated time of a generation and of the whole run."""
+    e, (first, second) = plan.experiment, timings
+    phases = ("compile", "train", "evaluate", "evolve")
+    compiling = max(sum(first[p] - second[p] for p in phases), 0.0) * len(plan.sizes)  # one program per population size
+    training = second["train"] * (plan.iterations / rollouts if plan.steps else 1)
+    generation = training + second["evaluate"] + min(first["evolve"], second["evolve"]) + second["record"]
+    rounds = math.ceil(e.final_episodes / (e.population * plan.measurement.episodes))
+    longer = training * (plan.lengthening - 1)
+    total = compiling + (generation + longer) * e.generations + rounds * second["evaluate"]
+    most = "about" if e.budget is None else "at most"
+    text = f"{duration(compiling)} to compile, then about {duration(generation)} per generation"
+    return ok("time", f"{text}, {training / generation:.0%} of it training; the whole run {most} {duration(total)}")
+
+
+def _noise(plan: Plan, rollouts: int, rollout: int, event: Generation) -> Iterator[Diagnostic]:
+    """Members without fitness, and the standard error of fitness beside its spread."""
+    e, cards = plan.experiment, event.cards
+    fitness = cards.fitness[np.isfinite(cards.fitness)]
+    n, whole = len(fitness), plan.iterations * rollout
+    lengths = event.metrics["episode/length"]
+    length = float(np.nanmax(lengths)) if np.isfinite(lengths).any() else math.inf
+    if e.fitness.source == "training" and length > whole / 10:
+        none = f"no episode ended in {rollouts * rollout:,}"
+        seen = f"episodes took up to {length:,.0f}" if length < math.inf else none
+        text = f"an interval is {whole:,} steps in each environment, and {seen}"
+        advice = "Raise interval, or set fitness.source: evaluation"
+        if length > whole / 2:
+            yield warning("fitness", f"{text}; a member that ends no episode has no fitness. {advice}")
+            return
+        if np.nanmin(lengths) < length:
+            yield warning("fitness", f"{text}: short episodes weigh more. {advice}")
+    if n < e.population:
+        yield (warning if n else failure)(
+            "fitness", f"{e.population - n} of {e.population} members diverged in the dry run"
+        )
+    known = np.isfinite(cards.deviation)
+    if n < 2:
+        return
+    if np.ptp(fitness) == 0:
+        yield ok("fitness", f"all members score {fitness[0]:.4g} at first: until one learns, selection is random")
+    elif not known.any():
+        yield warning("fitness", "one episode gives no standard error of fitness: raise fitness.episodes")
+    else:
+        error = float((cards.deviation[known] / np.sqrt(cards.episodes[known])).mean())
+        bias = NormalDist().inv_cdf((n - 0.375) / (n + 0.25)) * error  # the highest of n equal members, after Blom
+        spread, episodes = fitness.std(), cards.episodes.max()
+        text = (
+            f"std over members {_figure(spread)} after {2 * rollouts} rollouts; "
+            f"standard error over {episodes} episodes {_figure(error)}; selection bias of the best of {n} {_figure(bias)}"
+        )
+        yield (ok if error < spread else warning)("fitness", text)
+
+
+def rewards(plan: Plan, metrics: Mapping[str, np.ndarray]) -> Iterator[Diagnostic]:
+    """Large rewards that the agent could normalise, and does not.
+
+    metrics: `episode/return` and `episode/length` of each member's training, NaN where no episode ended
+    """
+    if plan.experiment.config.get("normalise_rewards") is not False:
+        return
+    sizes = np.abs(metrics["episode/return"]) / metrics["episode/length"]
+    sizes = sizes[np.isfinite(sizes)]
+    if len(sizes) and sizes.mean() > LARGE:
+        text = f"about {_figure(sizes.mean())} per step: the value loss outweighs the policy loss"
+        yield warning("rewards", f"{text}; try config.normalise_rewards: true")
+
+
+def _figure(x: float) -> str:
+    return f"{x:,.0f}" if abs(x) >= 100 else f"{x:.2g}"
+
+
+def selection(plan: Plan) -> Iterator[Diagnostic]:
+    """The share of members that copy in a generation, and the generations in which they do."""
+    e, method = plan.experiment, plan.method
+    n, generations = e.population, many(e.generations, "generation")
+    select = getattr(method, "select", None)  # other methods select in their evolver
+    if isinstance(method, Schedule):
+        rows = many(len(method.rows), "generation")
+        yield ok("schedule", f"hyperparameters follow a schedule of {rows}; no member copies or explores")
+        return
+    if not method.copies:
+        yield ok("selection", f"method {e.method_name}: no member copies another")
+        return
+    if isinstance(select, selectors.KeepWeights):
+        way = "every member explores its own values" if select.explore else "members train independently"
+        yield ok("selection", f"no member copies another; {way}")
+        return
+    episodes = plan.measurement.episodes if e.fitness.source == "evaluation" else 10
+    try:
+        simulated = {members: _simulate(plan, members, episodes) for _, members in plan.sizes}
+    except Exception as error:  # of the user's selector
+        yield failure("selection", f"failed on synthetic fitness: {type(error).__name__}: {error}")
+        return
+    counts, safe = simulated[n]
+    share = " to ".join(str(count) for count in sorted({min(counts), max(counts)}))
+    yield (ok if max(counts) else warning)("selection", f"{share} of {many(n, 'member')} copy in a generation")
+    if isinstance(select, selectors.TTest) and episodes < 2:
+        yield warning("selection", "t_test never copies with one episode: set fitness.episodes to 2 or more")
+    if isinstance(select, selectors.Truncation) and select.bottom * n < 1:
+        text = f"bottom = {select.bottom:g} of {n} is less than one member; one is replaced anyway"
+        yield warning("selection", text)
+    if not safe:
+        yield warning(
+            "selection", "the best member can be overwritten (the champion is saved, but the population loses it)"
+        )
+    burn_in = getattr(method, "burn_in", 0)
+    copying = {members for members, (found, _) in simulated.items() if max(found)}
+    count, first = _copying(plan, copying, burn_in)
+    if e.generations == 1:
+        yield warning("evolution", "never takes effect: there is only one generation")
+    elif max(counts) and not count and e.generations * (plan.steps or 1) <= burn_in:
+        yield warning("evolution", f"never takes effect: {generations} end before burn_in = {burn_in:,} steps")
+    elif max(counts) and not count:
+        yield warning(
+            "evolution", "never takes effect: every generation after which members could copy ends with a rung"
+        )
+    elif count:
+        yield ok(
+            "evolution",
+            f"members copy after {many(count, 'generation')}, first after generation {first} of {e.generations}",
+        )
+
+
+def _copying(plan: Plan, copying: set[int], burn_in: int) -> tuple[int, int]:
+    """The number of generations after which members copy, and the first of them. copying: sizes of populations that do."""
+    total, steps, rung, count, first = plan.experiment.generations, 0, 0, 0, 0
+    population = plan.experiment.population
+    for generation in range(1, min(total, MANY)):
+        members = plan.sizes[rung][1]
+        steps += (plan.steps or 1) * population // members
+        if rung + 1 < len(plan.sizes) and is_due(plan.sizes[rung + 1][0], generation / total, generation):
+            rung += 1
+        elif members in copying and steps >= burn_in:
+            count, first = count + 1, first or generation
+    rest = max(total - MANY, 0) * (plan.sizes[rung][1] in copying)
+    return count + rest, first
+
+
+def _simulate(plan: Plan, n: int, episodes: int) -> tuple[list[int], bool]:
+    """Members of n that copy, in each trial with clearly different fitness; True if the best one never does."""
+    method, counts, safe = plan.method, list[int](), True
+    evolver = method.evolver(plan.search, n)
+    rows, steps = np.arange(n), np.full(n, max(plan.steps, getattr(method, "burn_in", 0), 1))
+    deviation, played = np.full(n, 0.01 if episodes > 1 else np.nan), np.full(n, episodes)
+    state, hyper = evolver.init((0,), rows)
+    for i in range(TRIALS):
+        fitness = np.random.default_rng(i).permutation(n).astype(np.float64)
+        cards = Cards(rows, np.full(n, i), steps, fitness, deviation, played, hyper)
+        state, decision = evolver.decide((i,), state, cards, rows)
+        assert isinstance(decision, Decision)  # of members that copy
+        counts.append(int((decision.parents != rows).sum()))
+        safe &= bool(decision.parents[fitness.argmax()] == fitness.argmax())
+    return counts, safe

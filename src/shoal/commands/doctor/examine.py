@@ -1,0 +1,63 @@
+"""`shoal doctor`: every check, then a dry run."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from shoal.commands.doctor import checks, dry_run, search_space
+from shoal.commands.doctor.checks import Diagnostic
+from shoal.core.backend import on_jax
+from shoal.experiment.experiment import Experiment
+from shoal.experiment.plan import make_plan
+from shoal.members.devices import prepare
+from shoal.records.screen import styled
+from shoal.report.words import many
+
+if TYPE_CHECKING:
+    from shoal.records.screen import Screen
+
+CHECKS = (
+    *(checks.size, checks.warm_start, checks.run_dir, checks.devices, checks.observations, checks.normalisation),
+    *(checks.storage, checks.processes, dry_run.selection, checks.rungs, checks.one_agent),
+    *(search_space.hyperparameters, search_space.environment_parameters),
+)
+COLORS = {"✓": "green", "!": "yellow", "✗": "bold red"}
+
+
+@on_jax()
+def examine(experiment: Experiment, arguments: Sequence[str], console: Screen) -> bool:
+    """Print the diagnostics of an experiment. Returns True if it can be run. Raises BadInput if it is invalid.
+
+    arguments: those of `shoal train` that run it
+    """
+    prepare()
+    plan = make_plan(experiment)
+    found: list[Diagnostic] = []
+
+    def show(diagnostics: Iterable[Diagnostic]) -> None:
+        for diagnostic in diagnostics:
+            mark, topic, text = diagnostic
+            row = Table.grid(padding=(0, 1))
+            row.add_column(width=1)
+            row.add_column(width=20)
+            row.add_row(styled((mark, COLORS[mark])), styled((topic, "bold")), text)
+            console.print(row)
+            found.append(diagnostic)
+
+    for check in CHECKS:
+        show(check(plan))
+    plan.kind.close()
+    if not any(x.mark == "✗" and x.topic == "memory" for x in found):  # what does not fit is not run
+        if plan.kind.compiled is None:
+            with console.status("testing the trainer"):
+                show(dry_run.trainer(plan, {*plan.space, *experiment.hyper}))
+        with console.status("a dry run of two short generations"):
+            show(list(dry_run.dry_run(plan)))
+    errors, warnings = (sum(x.mark == mark for x in found) for mark in "✗!")
+    verdict = many(errors, "error") if errors else f"ready to run: shoal train {shlex.join(arguments)}"
+    console.print("; ".join([verdict, *([many(warnings, "warning")] if warnings else [])]), soft_wrap=True)
+    return not errors

@@ -1,0 +1,154 @@
+"""Checks of the search space: can exploration move in it, and does the environment depend on its parameters?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shoal.commands.doctor.checks import Diagnostic, ok, warning
+from shoal.core.evolution import Explore, Range
+from shoal.core.knobs import split
+from shoal.core.spec import ActionSpace, Continuous
+from shoal.environments.device import DeviceEnvironment, with_values
+from shoal.environments.host import HostEnvironment
+from shoal.environments.spaces import to_bounds
+from shoal.experiment.plan import Plan
+from shoal.methods import explore as explorers
+from shoal.methods import select as selectors
+from shoal.methods.ranges import at_bound, sample
+
+TRIALS = 100  # of exploration
+STEPS = 200  # with random actions, in which a parameter of a host environment should make a difference
+
+
+def hyperparameters(plan: Plan) -> Iterator[Diagnostic]:
+    """Tuned and fixed hyperparameters, and ranges in which exploration cannot work."""
+    e, method = plan.experiment, plan.method
+    if not method.tunes:
+        return
+    space, explore = plan.space, getattr(method, "explore", None)
+    if not space:
+        yield warning("tuned", "nothing: space is empty, so members differ by their seeds only")
+        return
+    fixed = ", ".join(f"{name} {value:g}" for name, value in e.hyper.items()) or "nothing"
+    yield ok("tuned", f"{', '.join(space)}; fixed: {fixed}")
+    keeps = isinstance(explore, explorers.KeepValues)
+    if keeps and not isinstance(getattr(method, "select", None), selectors.KeepWeights):
+        yield warning("exploration", "explore: keep copies the initial values and samples no new ones")
+    for name, r in space.items():
+        default = float(plan.defaults[name])
+        if r.start is not None and at_bound(r, np.array([r.start]))[0]:
+            yield warning(name, f"start = {r.start:g} lies at a bound: half of all perturbations are reflected there")
+        if r.low is not None and r.high is not None and not r.low <= default <= r.high:
+            yield warning(name, f"the default {default:g} lies outside [{r.low:g}, {r.high:g}]")
+        if explore is not None and strides(r, explore) < 1:
+            yield warning(
+                name, f"[{r.low:g}, {r.high:g}] is narrower than one perturbation: perturbed values are almost random in it"
+            )
+    if explore is not None and not keeps:
+        yield from unmoved(space, explore)
+
+
+def unmoved(space: dict[str, Range], explore: Explore) -> Iterator[Diagnostic]:
+    """Values that exploration never changes."""
+    uid = np.arange(16)
+    hyper = {name: sample(r, uid / len(uid)) for name, r in space.items()}
+    tries = [explore((i,), hyper, space, uid) for i in range(TRIALS)]
+    for name, x in hyper.items():
+        moves = np.sum([t[name] != x for t in tries], axis=0)
+        if not moves.any():
+            yield warning(name, "exploration never changes it")
+        elif moves.mean() > TRIALS / 5 and not moves.all():
+            yield warning(name, f"exploration cannot leave {x[moves == 0][0]:g}")
+
+
+def strides(r: Range, explore: Explore) -> float:
+    """Width of a range in units of the largest perturbation."""
+    if r.low is None or r.high is None:
+        return math.inf
+    if isinstance(explore, explorers.Perturb):
+        factor = max(max(f, 1 / f) for f in explore.factors)
+    elif isinstance(explore, explorers.Mutate):
+        factor = (explore.discount_range if r.scale == "one_minus_log" else explore.change_range)[1]
+    else:
+        return math.inf
+    if r.scale == "linear":
+        return (r.high - r.low) / ((factor - 1) * max(abs(r.low + r.high) / 2, (r.high - r.low) / 20))
+    low, high = (r.low, r.high) if r.scale == "log" else (1 - r.high, 1 - r.low)
+    return math.log(high / low) / math.log(factor)
+
+
+def environment_parameters(plan: Plan) -> Iterator[Diagnostic]:
+    """Environment parameters that are tuned or set, and do or do not change the environment that members train in."""
+    e, kind = plan.experiment, plan.kind.compiled
+    given = split({**e.hyper, **plan.space})[1]
+    if kind is None or not given:
+        return
+    environment = kind.environment
+    values = {name: _other(x, environment.knobs[name]) for name, x in given.items()}
+    if isinstance(environment, DeviceEnvironment):
+        unused, why = _unread(environment, values), "the environment never reads it"
+    else:
+        unused, why = _idle(environment, values), f"with {{:g}}, {STEPS} random steps are the same as with the default"
+    if live := [name for name in values if name not in unused]:
+        yield ok(
+            "env parameters", f"{', '.join(live)}: in each member's training environment; evaluation uses the defaults"
+        )
+    for name in unused:
+        yield warning("env parameters", f"env.{name} has no effect: {why.format(values[name])}")
+
+
+def _other(value: Range | float, default: float) -> float:
+    """Of the values that a parameter may get, the one farthest from its default."""
+    ends = [value] if not isinstance(value, Range) else value.choices or [value.low, value.high]
+    return max((float(x) for x in ends if x is not None), key=lambda x: abs(x - default))
+
+
+def _unread(environment: DeviceEnvironment, values: dict[str, float]) -> list[str]:
+    """The parameters that a device environment does not read in a reset and a step."""
+
+    def once(knobs: dict[str, jax.Array], key: jax.Array) -> Any:
+        own, space = with_values(environment, knobs), environment.spec.action
+        action = to_bounds(space, jnp.zeros(space.shape, space.dtype))
+        return own.step(key, own.reset(key)[0], action)
+
+    knobs = {name: jnp.float32(x) for name, x in values.items()}
+    traced = jax.make_jaxpr(once)(knobs, jax.random.key(0)).jaxpr
+    read = {id(x) for equation in traced.eqns for x in equation.invars} | {id(x) for x in traced.outvars}
+    return [name for name, x in zip(sorted(knobs), traced.invars, strict=False) if id(x) not in read]
+
+
+def _idle(environment: HostEnvironment, values: dict[str, float]) -> list[str]:
+    """The parameters without which a host environment makes the same steps for the same actions."""
+    defaults, space = environment.knobs, environment.spec.action
+
+    def matters(name: str) -> bool:
+        rng = np.random.default_rng(0)
+        with closing(environment.open(2, None)) as copies:
+            copies.set_knobs({name: np.array([defaults[name], values[name]])})
+            differs = _differ(copies.reset([0, 0]))
+            for _ in range(STEPS):
+                one = np.asarray(to_bounds(space, _random(space, rng)[None]))
+                now, _ = copies.step(np.repeat(one, 2, 0))
+                differs |= _differ((now.obs, now.reward))
+        return differs
+
+    return [name for name, value in values.items() if value != defaults[name] and not matters(name)]
+
+
+def _differ(tree: Any) -> bool:
+    """True if the two rows of any leaf differ."""
+    return any(bool((x[0] != x[1]).any()) for x in jax.tree.leaves(tree))
+
+
+def _random(space: ActionSpace, rng: np.random.Generator) -> np.ndarray:
+    """A random action in the range of agents."""
+    if isinstance(space, Continuous):
+        return rng.uniform(-1, 1, space.shape).astype(np.float32)
+    return np.asarray(rng.integers(getattr(space, "nvec", None) or space.n), np.int32)  # type: ignore[union-attr]
