@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 from support import reference
 from support.cases import others_slow
-from support.reference import Adam, B, Past, T, close, gradient, mlp, plain, shaken, towards
+from support.reference import Adam, B, Past, T, close, gradient, mlp, plain, shaken, polyak_update
 from support.tiny import same
 
 from shoal.agents.dqn import dqn
@@ -72,7 +72,7 @@ class Reference:
         self.params = self.adam.step(h.learning_rate, slope, self.params)
         self.updates += 1
         if self.updates % int(h.target_period) == 0:
-            self.target = towards(self.target, self.params, h.tau)
+            self.target = polyak_update(self.target, self.params, h.tau)
         return told
 
     def note(self, **met: Any) -> None:

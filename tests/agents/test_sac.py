@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 from support import reference
 from support.cases import others_slow
-from support.reference import Adam, B, Past, T, close, gradient, key_of, mlp, plain, shaken, towards
+from support.reference import Adam, B, Past, T, close, gradient, key_of, mlp, plain, shaken, polyak_update
 from support.tiny import same
 
 from shoal.agents.sac import sac
@@ -105,7 +105,7 @@ class Reference:
         self.policy = self.adams[1].step(h.policy_learning_rate, slopes[1], self.policy)
         rate = h.temperature_learning_rate
         self.log_temperature = self.adams[2].step(rate, slopes[2], self.log_temperature)
-        self.target_critics = towards(self.target_critics, self.critics, h.tau)
+        self.target_critics = polyak_update(self.target_critics, self.critics, h.tau)
         self.updates += 1
         return told
 

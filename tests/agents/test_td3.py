@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from support import reference
-from support.reference import Adam, B, Past, T, close, gradient, key_of, mlp, plain, shaken, towards
+from support.reference import Adam, B, Past, T, close, gradient, key_of, mlp, plain, shaken, polyak_update
 from support.tiny import same
 
 from shoal.agents.td3 import td3
@@ -79,8 +79,8 @@ class Reference:
         if self.updates % int(h.policy_delay) == 0:
             slope = gradient(lambda p: -self.value(self.critics, 0, obs, self.act(p, obs)).mean(), self.policy)
             self.policy = self.actor_adam.step(h.policy_learning_rate, slope, self.policy)
-            self.target_policy = towards(self.target_policy, self.policy, h.tau)
-            self.target_critics = towards(self.target_critics, self.critics, h.tau)
+            self.target_policy = polyak_update(self.target_policy, self.policy, h.tau)
+            self.target_critics = polyak_update(self.target_critics, self.critics, h.tau)
         return metrics
 
     def note(self, **met: Any) -> None:

@@ -273,7 +273,7 @@ def test_memory_of_a_child(pair):
         odd = jax.tree.map(lambda x, old: jax.device_put(x.astype(old.dtype), old.sharding), odd, memory)
         shard.population = shard.population._replace(members=shard.population.members._replace(memory=odd))
         before, world = jax.tree.map(np.asarray, (shard.population.members, shard.rollouts.world))
-        assert len(set(np.asarray(before.own.owed).tolist())) == N
+        assert len(set(np.asarray(before.own.pending_updates).tolist())) == N
         assert not any(same(member(before.memory, i), member(before.memory, j)) for i in range(N) for j in range(i))
         parents = (3, 1, 1, 0)
         case.adopt(*parents)

@@ -64,7 +64,7 @@ def test_nothing_is_learned_before_the_warm_up_is_over(name):
     start = warming.member
     for _ in range(2):
         end = warming.round(update_ratio=0.5)
-        assert same(end.learned, start.learned) and end.own.owed == 0
+        assert same(end.learned, start.learned) and end.own.pending_updates == 0
         assert all(np.isnan(value) for value in warming.metrics.values())  # nothing was measured
     assert end.memory.filled.tolist() == [4, 4]
     assert warming.counts(3, update_ratio=0.5) == [2, 2, 2]  # 12 steps of at least 10: from the third round on
@@ -120,7 +120,7 @@ def test_fractions_of_updates_add_up(name, ratio, expected):
     living = life(name)
     start = living.member.learned
     assert living.counts(6, update_ratio=ratio) == expected
-    assert living.member.own.owed == (6 * 2 * ratio) % 1
+    assert living.member.own.pending_updates == (6 * 2 * ratio) % 1
     assert same(living.member.learned, start) == (not sum(expected))
 
 

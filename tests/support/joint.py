@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 from support import reference
-from support.reference import Adam, close, gradient, mlp, plain, shaken, towards
+from support.reference import Adam, close, gradient, mlp, plain, shaken, polyak_update
 
 from shoal.core.spec import Continuous, Spec
 from shoal.core.types import Learner, Population, Rollout
@@ -85,8 +85,8 @@ class Reference:
 
                 slope = gradient(climbed, policies[i])
                 self.policies[i] = self.adams[i].step(h.policy_learning_rate[i], slope, policies[i])
-                self.targets[i] = towards(self.targets[i], self.policies[i], h.tau[i])
-            self.target_critics = towards(self.target_critics, self.critics, h.tau[0])
+                self.targets[i] = polyak_update(self.targets[i], self.policies[i], h.tau[i])
+            self.target_critics = polyak_update(self.target_critics, self.critics, h.tau[0])
         return told
 
     def check(self, actors: Any, critic: Any) -> None:

@@ -77,7 +77,7 @@ class Adam:
         return jax.tree.unflatten(structure, [x + p.reshape(np.shape(x)) for x, p in zip(leaves, parts, strict=True)])
 
 
-def towards(target: Any, online: Any, tau: float) -> Any:
+def polyak_update(target: Any, online: Any, tau: float) -> Any:
     return jax.tree.map(lambda t, p: (1 - tau) * t + tau * p, target, online)
 
 

@@ -32,7 +32,7 @@ from shoal.rl import off_policy
 from shoal.rl.frames import stacked, stacking
 from shoal.rl.networks import MLP, make_network
 from shoal.rl.observations import View
-from shoal.rl.off_policy import OffPolicy, towards
+from shoal.rl.off_policy import OffPolicy, polyak_update
 
 if TYPE_CHECKING:
     from shoal.core.spec import Spec
@@ -140,7 +140,7 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         steps, state = optimiser(hyper).update(gradient, learned.optimiser)
         params, updates = optax.apply_updates(learned.params, steps), learned.updates + 1
         due = updates % jnp.round(hyper.target_period).astype(jnp.int32) == 0
-        moved = towards(learned.target, params, jnp.where(due, hyper.tau, 0.0))
+        moved = polyak_update(learned.target, params, jnp.where(due, hyper.tau, 0.0))
         metrics = {"loss/critic": error, "value/mean": value.mean(), "value/target": target.mean()}
         return Learned(params=params, target=moved, optimiser=state, updates=updates), metrics
 

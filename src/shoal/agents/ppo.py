@@ -37,7 +37,7 @@ from shoal.rl.actor_critic import ActorCritic, NetworkConfig
 from shoal.rl.advantages import generalised_advantages
 from shoal.rl.batching import in_parts, per_member
 from shoal.rl.frames import of_rollout, stack, stacked, stacking
-from shoal.rl.normalize import Statistics, empty, running_returns, take_in
+from shoal.rl.normalize import Statistics, empty, running_returns, update_statistics
 from shoal.rl.observations import no_statistics, take_in_all
 from shoal.rl.penalty import make_penalty
 from shoal.rl.steps import bounded, usable, without
@@ -260,7 +260,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         reward, returns = rollout.reward, learned.returns
         if config.normalise_rewards:
             sums, returned = running_returns(sums, reward, jnp.maximum(terminated, truncated), hyper.discount)
-            returns = take_in(returns, returned, kept)
+            returns = update_statistics(returns, returned, kept)
             reward = jnp.clip(reward * jax.lax.rsqrt(returns.variance + 1e-8), -10, 10)
 
         # Steps that are left out have an advantage of 0, and add nothing to those before them.

@@ -26,7 +26,7 @@ from shoal.core.schema import build
 from shoal.core.types import Agent, Member
 from shoal.rl import off_policy
 from shoal.rl.networks import SquashedNormal, held_within
-from shoal.rl.off_policy import ADAM, TwinConfig, Twins, descend, towards
+from shoal.rl.off_policy import ADAM, TwinConfig, TwinCritics, adam_step, polyak_update
 from shoal.rl.penalty import make_penalty
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Learned(NamedTuple):
 def sac(spec: Spec, **settings: Any) -> Agent:
     """SAC for continuous actions; `settings` are the fields of `Config`. Raises BadInput where they do not fit."""
     config = build(Config, settings, "config.")
-    net = Twins(spec, config, "sac", outputs=2)
+    net = TwinCritics(spec, config, "sac", outputs=2)
     if not config.initial_temperature > 0:
         raise BadField("config.initial_temperature", "must be above 0", value=config.initial_temperature)
     values, size, penalty = net.values, spec.action.shape[0], make_penalty(config.penalty)
@@ -138,21 +138,21 @@ def sac(spec: Spec, **settings: Any) -> Agent:
             return jnp.exp(log_temperature) * (entropy + hyper.target_entropy_scale * size)
 
         (loss, value), gradient = jax.value_and_grad(critic_loss, has_aux=True)(learned.critics)
-        critics, critic_optimiser = descend(
+        critics, critic_optimiser = adam_step(
             hyper.critic_learning_rate, gradient, learned.critics, learned.critic_optimiser
         )
         (_, (entropy, added)), gradient = jax.value_and_grad(policy_loss, has_aux=True)(learned.policy)
-        params, policy_optimiser = descend(
+        params, policy_optimiser = adam_step(
             hyper.policy_learning_rate, gradient, learned.policy, learned.policy_optimiser
         )
         gradient = jax.grad(temperature_loss)(learned.log_temperature)
-        log_temperature, temperature_optimiser = descend(
+        log_temperature, temperature_optimiser = adam_step(
             hyper.temperature_learning_rate, gradient, learned.log_temperature, learned.temperature_optimiser
         )
         learned = Learned(
             policy=params,
             critics=critics,
-            target_critics=towards(learned.target_critics, critics, hyper.tau),
+            target_critics=polyak_update(learned.target_critics, critics, hyper.tau),
             log_temperature=log_temperature,
             policy_optimiser=policy_optimiser,
             critic_optimiser=critic_optimiser,

@@ -24,7 +24,7 @@ from shoal.core.schema import build
 from shoal.core.types import Agent, Member
 from shoal.rl import off_policy
 from shoal.rl.batching import when
-from shoal.rl.off_policy import ADAM, TwinConfig, Twins, descend, towards
+from shoal.rl.off_policy import ADAM, TwinConfig, TwinCritics, adam_step, polyak_update
 
 if TYPE_CHECKING:
     from shoal.core.spec import Spec
@@ -70,8 +70,8 @@ class Learned(NamedTuple):
     updates: jax.Array  # int32, those behind these weights
 
 
-class Networks(Twins):
-    """The networks of TD3, for one member or for a population whose actors share their critics; policies ascend `climb`."""
+class Networks(TwinCritics):
+    """The networks of TD3, for one member or for a population whose actors share their critics; policies ascend `q1`."""
 
     def init(self, key: jax.Array) -> tuple[Any, Any]:
         """New parameters: (policy, critics)."""
@@ -95,7 +95,7 @@ def targets(networks: Networks, critics: Any, batch: Batch, next_action: jax.Arr
     return batch.reward + batch.bootstrap * next_value
 
 
-def descend_critics(
+def critic_step(
     networks: Networks,
     rate: jax.Array,
     critics: Any,
@@ -114,7 +114,7 @@ def descend_critics(
         return jnp.square(jnp.where(counts, value - target[None], 0.0)).mean(-1).sum(), value
 
     (error, value), gradient = jax.value_and_grad(loss, has_aux=True)(critics)
-    critics, optimiser = descend(rate, gradient, critics, optimiser)
+    critics, optimiser = adam_step(rate, gradient, critics, optimiser)
     return critics, optimiser, error, value
 
 
@@ -156,7 +156,7 @@ def td3(spec: Spec, **settings: Any) -> Agent:
         """One update of the critics, and every `hyper.policy_delay` times one of the policy (algorithm 1)."""
         next_action = net.policy(learned.target_policy, batch.next_obs) + net.noise(hyper, key, batch.action.shape)
         target = targets(net, learned.target_critics, batch, next_action)
-        critics, optimiser, loss, value = descend_critics(
+        critics, optimiser, loss, value = critic_step(
             net, hyper.critic_learning_rate, learned.critics, learned.critic_optimiser, batch, target
         )
         learned = learned._replace(critics=critics, critic_optimiser=optimiser, updates=learned.updates + 1)
@@ -165,15 +165,15 @@ def td3(spec: Spec, **settings: Any) -> Agent:
 
     def improve_policy(learned: Learned, hyper: Hyper, obs: PyTree) -> Learned:
         def policy_loss(params: Any) -> jax.Array:
-            return -net.climb(learned.critics, obs, net.policy(params, obs)).mean()
+            return -net.q1(learned.critics, obs, net.policy(params, obs)).mean()
 
         gradient = jax.grad(policy_loss)(learned.policy)
-        params, optimiser = descend(hyper.policy_learning_rate, gradient, learned.policy, learned.policy_optimiser)
+        params, optimiser = adam_step(hyper.policy_learning_rate, gradient, learned.policy, learned.policy_optimiser)
         return learned._replace(
             policy=params,
             policy_optimiser=optimiser,
-            target_policy=towards(learned.target_policy, params, hyper.tau),
-            target_critics=towards(learned.target_critics, learned.critics, hyper.tau),
+            target_policy=polyak_update(learned.target_policy, params, hyper.tau),
+            target_critics=polyak_update(learned.target_critics, learned.critics, hyper.tau),
         )
 
     return off_policy.agent(config, Hyper(), init, act, greedy, improve, parts=net, sees=net.sees)

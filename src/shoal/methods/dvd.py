@@ -42,7 +42,7 @@ class DvdShared(NamedTuple):
 
     critic: shared_critic.Critic
     memory: ring.Memory  # [S, N * B, ...]: the steps of all members side by side
-    owed: jax.Array  # float32, the fraction of an update that is still to be made
+    pending_updates: jax.Array  # float32, the fraction of an update that is still to be made
 
 
 @dataclass(frozen=True)
@@ -117,8 +117,8 @@ class Dvd(Method):
             together = jax.tree.map(side_by_side, rollout._replace(extras=()))
             memory = ring.store(common.memory, together, usable(together), common.memory.owner)
             ready = memory.filled.sum() >= config.warm_up
-            owed = jnp.where(ready, common.owed + hyper.update_ratio[0] * steps, 0.0)
-            count = jnp.clip(jnp.floor(owed), 0, bound).astype(jnp.int32)
+            pending_updates = jnp.where(ready, common.pending_updates + hyper.update_ratio[0] * steps, 0.0)
+            count = jnp.clip(jnp.floor(pending_updates), 0, bound).astype(jnp.int32)
             batch_keys, noise_keys, probe_keys = jax.vmap(lambda key: jax.random.split(key, 3), out_axes=1)(keys)
             batches = shared_critic.batches(memory, batch_keys, (bound, config.batch), hyper.discount)
             shape = (-(-bound // self.redraw), self.probes)
@@ -137,7 +137,7 @@ class Dvd(Method):
             actors, critic, sums = jax.lax.fori_loop(0, count, body, start)
             metrics = {name: x / count.astype(jnp.float32) for name, x in sums.items()}  # NaN where there was no update
             metrics |= compared(actors, tree.take(states, 0))
-            common = DvdShared(critic, memory, owed - count.astype(jnp.float32))
+            common = DvdShared(critic, memory, pending_updates - count.astype(jnp.float32))
             return Population(Member(actors, (), ()), common, hyper), metrics
 
         def side_by_side(x: jax.Array) -> jax.Array:

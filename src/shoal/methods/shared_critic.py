@@ -15,13 +15,13 @@ import jax
 import jax.numpy as jnp
 
 from shoal.agents import td3
-from shoal.agents.td3 import Networks, descend_critics, is_due, targets
+from shoal.agents.td3 import Networks, critic_step, is_due, targets
 from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.evolution import Number
 from shoal.core.types import Agent, Member
 from shoal.rl import replay_memory as ring
-from shoal.rl.off_policy import ADAM, descend, towards
+from shoal.rl.off_policy import ADAM, adam_step, polyak_update
 
 if TYPE_CHECKING:
     from shoal.core.types import Hyper, PyTree
@@ -115,7 +115,7 @@ def joint_update(net: Networks, bonus: Callable = no_bonus, value_weight: Callab
         flat, next_action = _flat((batch, next_action))
         target = targets(net, critic.target_critics, flat, next_action)
         counts = tree.finite(next_action)[None]  # leaves out actors that have diverged
-        critics, optimiser, loss, value = descend_critics(
+        critics, optimiser, loss, value = critic_step(
             net, first.critic_learning_rate, critic.critics, critic.optimiser, flat, target, counts
         )
         critic = critic._replace(critics=critics, optimiser=optimiser, updates=critic.updates + 1)
@@ -139,18 +139,18 @@ def joint_update(net: Networks, bonus: Callable = no_bonus, value_weight: Callab
     ) -> tuple[Actor, Critic]:
         def loss(policies: Any) -> jax.Array:
             action = jax.vmap(net.policy)(policies, obs)
-            value = net.climb(critic.critics, _flat(obs), _flat(action)).reshape(action.shape[:2]).mean(-1)
+            value = net.q1(critic.critics, _flat(obs), _flat(action)).reshape(action.shape[:2]).mean(-1)
             return -(value_weight(hyper) * value).sum() - bonus(policies, hyper, *arguments)
 
         gradient = jax.grad(loss)(actors.policy)
         rates = hyper.policy_learning_rate
-        policies, optimiser = jax.vmap(descend)(rates, gradient, actors.policy, actors.policy_optimiser)
+        policies, optimiser = jax.vmap(adam_step)(rates, gradient, actors.policy, actors.policy_optimiser)
         actors = actors._replace(
             policy=policies,
             policy_optimiser=optimiser,
-            target_policy=jax.vmap(towards)(actors.target_policy, policies, hyper.tau),
+            target_policy=jax.vmap(polyak_update)(actors.target_policy, policies, hyper.tau),
         )
-        return actors, critic._replace(target_critics=towards(critic.target_critics, critic.critics, hyper.tau[0]))
+        return actors, critic._replace(target_critics=polyak_update(critic.target_critics, critic.critics, hyper.tau[0]))
 
     return update
 

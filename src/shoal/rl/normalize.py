@@ -23,7 +23,7 @@ def empty(shape: tuple[int, ...]) -> Statistics:
     return Statistics(jnp.zeros(shape), jnp.ones(shape), jnp.float32(0))
 
 
-def take_in(statistics: Statistics, batch: jax.Array, counts: jax.Array) -> Statistics:
+def update_statistics(statistics: Statistics, batch: jax.Array, counts: jax.Array) -> Statistics:
     """Add those values of a batch [A, B, ...] that `counts` [A, B] marks (Chan et al. 1979, parallel variance)."""
     mask, n = counts.reshape(*counts.shape, *[1] * (batch.ndim - 2)), counts.sum().astype(jnp.float32)
     divisor = jnp.maximum(n, 1.0)

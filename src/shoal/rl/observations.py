@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from shoal.core.errors import BadField
 from shoal.core.spec import told
 from shoal.rl.networks import flatten, scaled
-from shoal.rl.normalize import empty, normalise, take_in
+from shoal.rl.normalize import empty, normalise, update_statistics
 
 if TYPE_CHECKING:
     from shoal.core.spec import Spec
@@ -91,4 +91,4 @@ def no_statistics(spec: Spec) -> PyTree:
 
 def take_in_all(statistics: PyTree, obs: PyTree, counts: jax.Array) -> PyTree:
     """Add to the statistics of every array those observations [A, B, ...] that `counts` [A, B] marks."""
-    return jax.tree.map(lambda x, of: take_in(of, scaled(x), counts), obs, statistics)
+    return jax.tree.map(lambda x, of: update_statistics(of, scaled(x), counts), obs, statistics)

@@ -70,7 +70,7 @@ class TwinConfig(Views, OffPolicy):
     """The structure of an agent with a policy and two critics: what fixes shapes, equal for all members."""
 
 
-class Twins:
+class TwinCritics:
     """A policy's network, and two critics of observations and continuous actions, whose leaves are stacked, [2, ...]."""
 
     def __init__(self, spec: Spec, config: TwinConfig, agent: str, outputs: int):
@@ -101,7 +101,7 @@ class Twins:
         """Of both critics, [2, batch]."""
         return jax.vmap(self._critic.apply, (0, None))(critics, self._of_critic.with_action(obs, action))[..., 0]
 
-    def climb(self, critics: PyTree, obs: PyTree, action: jax.Array) -> jax.Array:
+    def q1(self, critics: PyTree, obs: PyTree, action: jax.Array) -> jax.Array:
         """Of the first critic, [batch]."""
         return self._critic.apply(tree.take(critics, 0), self._of_critic.with_action(obs, action))[..., 0]
 
@@ -109,12 +109,12 @@ class Twins:
 class Own(NamedTuple):
     """State of a member that is never copied."""
 
-    owed: jax.Array  # float32, the fraction of an update that is still to be made
+    pending_updates: jax.Array  # float32, the fraction of an update that is still to be made
     mark: jax.Array  # uint32, marks the steps of this member in a memory
 
 
 def begin(spec: Spec, config: OffPolicy, key: jax.Array) -> tuple[ring.Memory, Own]:
-    """An empty memory of `config.capacity` steps, rounded up to whole rollouts, and no update owed."""
+    """An empty memory of `config.capacity` steps, rounded up to whole rollouts, and no pending update."""
     memory = ring.empty(spec, _slots(config), config.environments)
     mark = jax.random.bits(key)
     return memory._replace(owner=mark), Own(jnp.float32(0), mark)
@@ -148,12 +148,12 @@ def from_memory(config: OffPolicy, improve: Callable, n: int = 1, frames: int = 
     def update(member: Member, hyper: Hyper, rollout: Rollout, key: jax.Array) -> tuple[Member, dict[str, jax.Array]]:
         memory = ring.store(member.memory, rollout, usable(rollout), member.own.mark)
         ready = (memory.filled.sum() >= config.warm_up) & (ring.starts(memory, n, frames) > 0).any()
-        owed = jnp.where(ready, member.own.owed + hyper.update_ratio * steps, 0.0)
-        count = jnp.clip(jnp.floor(owed), 0, bound)
+        pending_updates = jnp.where(ready, member.own.pending_updates + hyper.update_ratio * steps, 0.0)
+        count = jnp.clip(jnp.floor(pending_updates), 0, bound)
         batch_key, learn_key = jax.random.split(key)
         batches = ring.sample(memory, batch_key, (bound, config.batch), n, hyper.discount, frames)
         learned, metrics = per_member(learn)(member.learned, hyper, batches, count.astype(jnp.int32), learn_key)
-        return Member(learned, memory, Own(owed - count, member.own.mark)), metrics
+        return Member(learned, memory, Own(pending_updates - count, member.own.mark)), metrics
 
     return update
 
@@ -188,15 +188,15 @@ def _cut(member: Member) -> Member:
     return member._replace(memory=member.memory._replace(owner=~member.memory.owner))
 
 
-ADAM = optax.scale_by_adam()  # a direction only; `descend` multiplies it by the learning rate
+ADAM = optax.scale_by_adam()  # a direction only; `adam_step` multiplies it by the learning rate
 
 
-def descend(learning_rate: jax.Array, gradient: PyTree, params: PyTree, optimiser: PyTree) -> tuple[PyTree, PyTree]:
+def adam_step(learning_rate: jax.Array, gradient: PyTree, params: PyTree, optimiser: PyTree) -> tuple[PyTree, PyTree]:
     """One step of Adam: the new parameters and the new state of `ADAM`."""
     direction, optimiser = ADAM.update(gradient, optimiser)
     return jax.tree.map(lambda p, d: p - learning_rate * d, params, direction), optimiser
 
 
-def towards(target: PyTree, online: PyTree, tau: jax.Array) -> PyTree:
-    """Target parameters, moved by the share `tau` towards the online ones."""
+def polyak_update(target: PyTree, online: PyTree, tau: jax.Array) -> PyTree:
+    """Return the target parameters, moved by the share `tau` towards the online ones."""
     return jax.tree.map(lambda t, p: t + tau * (p - t), target, online)
