@@ -53,7 +53,7 @@ def test_entropy_coefficient_raises_entropy(actions, clip_values, normalise_adva
     params["critic"] = jax.tree.map(np.zeros_like, params["critic"])
     none = np.zeros((T, B), np.float32)
     acted = reference.rollout.extras._replace(value=none)
-    rollout = reference.rollout._replace(reward=none, extras=acted, next_value=none)
+    rollout = reference.rollout._replace(reward=none, extras=acted, bootstrap_value=none)
     entropies = []
     for coefficient in (0.0, 1.0):
         member = begin(agent, params)
@@ -107,8 +107,8 @@ def test_rewards_are_divided_by_the_deviation_of_the_return():
     ended = r.terminated | r.truncated
     for _ in range(2):
         # That sum is about 20 at every step: it hardly varies, so that an episode's first reward is many deviations.
-        begins = np.concatenate([ended[-1:] | (not past), ended[:-1]])
-        reward = np.where(begins, 20, 20 * (1 - HYPER["discount"])) + rng.normal(size=(T, B))
+        is_first = np.concatenate([ended[-1:] | (not past), ended[:-1]])
+        reward = np.where(is_first, 20, 20 * (1 - HYPER["discount"])) + rng.normal(size=(T, B))
         past.append(r._replace(reward=reward.astype(np.float32)))
     past[0].reward[2, 1] = np.nan
     member, _ = agent.update(begin(agent), hyper(agent), past[0], jax.random.key(0))

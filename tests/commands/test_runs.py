@@ -191,7 +191,9 @@ def test_no_reader_waits_for_an_odd_run_or_shows_a_traceback(tmp_path: Path, odd
     (tmp_path / "w/slots").mkdir(parents=True)
     (tmp_path / "w/workers").mkdir()
     (tmp_path / "s/runs/a").mkdir(parents=True)
-    (tmp_path / "s/study.yaml").write_text("base: {env: CartPole-v1}\narms: {a: {}, b: {method: independent}}\nseeds: 1\n")
+    (tmp_path / "s/study.yaml").write_text(
+        "base: {env: CartPole-v1}\narms: {a: {}, b: {method: independent}}\nseeds: 1\n"
+    )
     for name in (name for name in odd if name.endswith(kind)):
         run = tmp_path / name
         with at_most(20):

@@ -94,7 +94,9 @@ class Case:
         rollout = rollout._replace(carry=fresh)
         if self.learner.value is not None:
             needed = world.truncated.at[:, -1].set(True)
-            rollout = rollout._replace(next_obs=(), next_value=jnp.where(needed, self._values(population, world), 0.0))
+            rollout = rollout._replace(
+                next_obs=(), bootstrap_value=jnp.where(needed, self._values(population, world), 0.0)
+            )
         now = population._replace(hyper=scheduled(population.hyper, jnp.float32(0.5)))
         after, metrics = self.learner.update(now, rollout, keys)
         return after._replace(hyper=population.hyper), metrics, rollout

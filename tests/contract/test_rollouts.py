@@ -266,7 +266,7 @@ def test_values_in_place_of_next_observations(rollouts):
             _, _, _, after, terminated, truncated, _ = story.steps[-1]
             needed = not terminated and (truncated or t == T - 1)
             told.append((needed, truncated))
-            np.testing.assert_array_equal(rollout.next_value[i, t], [(i + 17 * after) * needed] * B)
+            np.testing.assert_array_equal(rollout.bootstrap_value[i, t], [(i + 17 * after) * needed] * B)
     assert len(set(told)) == 4, "a kind of end that never comes"
 
 

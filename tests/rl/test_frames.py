@@ -58,8 +58,8 @@ def test_what_is_seen_again_is_what_was_seen(shape, dtype):
                 lambda x, y, done=ENDS[t]: jnp.where(done.reshape(B, *[1] * (x.ndim - 1)), y, x), carry, fresh
             )
         np.testing.assert_array_equal(told, wanted)
-        begins = np.concatenate([np.zeros((1, B), bool), ends[:-1]])
-        places, inner, frames = of_rollout(before, jnp.asarray(obs), jnp.asarray(begins))
+        is_first = np.concatenate([np.zeros((1, B), bool), ends[:-1]])
+        places, inner, frames = of_rollout(before, jnp.asarray(obs), jnp.asarray(is_first))
         np.testing.assert_array_equal(stack(frames[places], shape), wanted)
         assert inner is before.inner and len(frames) == (T + K - 1) * B
     assert (np.asarray(carry.inner) > 1).any()

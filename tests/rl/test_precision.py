@@ -97,7 +97,9 @@ def lived(name: str, actions: str, settings: dict[str, Any]) -> tuple[Any, Any]:
         acted = action, _, extras = agent.act(member.learned, hyper, obs, carry, key)
         greedy = agent.greedy(member.learned, obs, carry)[0]
         steps = jax.tree.map(lambda x: jnp.broadcast_to(x, (agent.rollout, *x.shape)), (obs, action, extras))
-        after = {"next_obs": (), "next_value": none} if agent.value else {"next_obs": steps[0], "next_value": ()}
+        after = (
+            {"next_obs": (), "bootstrap_value": none} if agent.value else {"next_obs": steps[0], "bootstrap_value": ()}
+        )
         ends = {"terminated": none > 0, "truncated": none > 0}
         rollout = Rollout(steps[0], steps[1], none, extras=steps[2], carry=carry, **after, **ends)
         return acted, greedy, *agent.update(member, hyper, rollout, key)

@@ -52,8 +52,8 @@ class Reference:
         log_prob = self.policy(params, seen[0], action)[0] + 0.3 * rng.normal(size=(T, B))
         acted = Acted(log_prob.astype(np.float32), self.value(params, seen[-1]).astype(np.float32))
         last = np.arange(T)[:, None] == T - 1
-        next_value = np.where(truncated | last, self.value(params, after[-1]), 0).astype(np.float32)
-        return self.rollout._replace(extras=acted, next_value=next_value)
+        bootstrap_value = np.where(truncated | last, self.value(params, after[-1]), 0).astype(np.float32)
+        return self.rollout._replace(extras=acted, bootstrap_value=bootstrap_value)
 
     def unflatten(self, params: np.ndarray) -> Any:
         shapes, structure = jax.tree.flatten(self.tree)
@@ -91,10 +91,10 @@ class Reference:
         params, r = self.unflatten(self.params), self.rollout
         value, final = (self.value(params, x[-1]) for x in self.seen(params))
         goes_on = ~r.truncated[:-1]
-        next_value = np.concatenate([np.where(goes_on, value[1:], final[:-1]), final[-1:]])
+        bootstrap_value = np.concatenate([np.where(goes_on, value[1:], final[:-1]), final[-1:]])
         advantage, following = np.zeros((T, B)), np.zeros(B)
         for t in reversed(range(T)):
-            delta = self.reward[t] + HYPER["discount"] * np.where(r.terminated[t], 0, next_value[t]) - value[t]
+            delta = self.reward[t] + HYPER["discount"] * np.where(r.terminated[t], 0, bootstrap_value[t]) - value[t]
             ends = r.terminated[t] | r.truncated[t]
             following = delta + np.where(ends, 0, HYPER["discount"] * HYPER["gae_lambda"] * following)
             advantage[t] = following

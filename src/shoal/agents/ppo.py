@@ -121,7 +121,7 @@ class Minibatch(NamedTuple):
     advantage: jax.Array  # in a minibatch normalised, where that is wanted
     weight: jax.Array  # 0 for steps that are not learned from; those of a minibatch sum up to 1
     carry: Any = ()  # of sequences: what was remembered before their first step, [batch, ...]
-    begins: Any = ()  # of sequences: where an episode begins
+    is_first: Any = ()  # of sequences: where an episode begins
 
 
 def ppo(spec: Spec, **settings: Any) -> Agent:
@@ -188,7 +188,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         def mean(x: jax.Array) -> jax.Array:
             return (x * batch.weight).sum()
 
-        distribution, value = networks.steps(params, statistics, batch.obs, batch.carry, batch.begins)
+        distribution, value = networks.steps(params, statistics, batch.obs, batch.carry, batch.is_first)
         log_ratio = distribution.log_prob(batch.action) - batch.log_prob
         ratio, advantage = jnp.exp(log_ratio), batch.advantage
         clipped = jnp.clip(ratio, 1 - hyper.clip_range, 1 + hyper.clip_range)
@@ -249,11 +249,11 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
     def learn(member: Member, hyper: Hyper, rollout: Rollout, key: jax.Array) -> tuple[Member, dict[str, jax.Array]]:
         learned, sums = member.learned, member.own
         ends = rollout.terminated | rollout.truncated | ~bounded(rollout.obs, 2)
-        begins = jnp.concatenate([jnp.zeros_like(ends[:1]), ends[:-1]])
+        is_first = jnp.concatenate([jnp.zeros_like(ends[:1]), ends[:-1]])
         known = jnp.where(bounded(rollout.obs, 2), rollout.extras.value, jnp.nan)
-        following = jnp.concatenate([known[1:], rollout.next_value[-1:]])
-        following = jnp.where(rollout.truncated, rollout.next_value, following)
-        rollout = rollout._replace(next_value=jnp.where(rollout.terminated, 0.0, following))
+        following = jnp.concatenate([known[1:], rollout.bootstrap_value[-1:]])
+        following = jnp.where(rollout.truncated, rollout.bootstrap_value, following)
+        rollout = rollout._replace(bootstrap_value=jnp.where(rollout.terminated, 0.0, following))
         kept = usable(rollout)
         rollout = without(rollout, ~kept)
         terminated, truncated = rollout.terminated.astype(jnp.float32), rollout.truncated.astype(jnp.float32)
@@ -266,11 +266,11 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         # Steps that are left out have an advantage of 0, and add nothing to those before them.
         value = rollout.extras.value
         advantage = generalised_advantages(
-            reward, value, rollout.next_value, terminated, truncated, hyper.discount, hyper.gae_lambda
+            reward, value, rollout.bootstrap_value, terminated, truncated, hyper.discount, hyper.gae_lambda
         )
         obs, carry, frames = rollout.obs, rollout.carry, None
         if config.frame_stack > 1:
-            obs, carry, frames = of_rollout(carry, obs, begins)
+            obs, carry, frames = of_rollout(carry, obs, is_first)
         batch = Minibatch(
             obs=obs,
             action=rollout.action,
@@ -281,7 +281,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
             weight=kept.astype(jnp.float32),
         )
         if config.recurrent:
-            batch = jax.tree.map(lambda x: x.swapaxes(0, 1), batch._replace(begins=begins))._replace(carry=carry)
+            batch = jax.tree.map(lambda x: x.swapaxes(0, 1), batch._replace(is_first=is_first))._replace(carry=carry)
         else:
             batch = jax.tree.map(lambda x: x.reshape(steps, *x.shape[2:]), batch)
         learned, metrics = improve(learned, hyper, batch, frames, key)

@@ -150,7 +150,9 @@ def joint_update(net: Networks, bonus: Callable = no_bonus, value_weight: Callab
             policy_optimiser=optimiser,
             target_policy=jax.vmap(polyak_update)(actors.target_policy, policies, hyper.tau),
         )
-        return actors, critic._replace(target_critics=polyak_update(critic.target_critics, critic.critics, hyper.tau[0]))
+        return actors, critic._replace(
+            target_critics=polyak_update(critic.target_critics, critic.critics, hyper.tau[0])
+        )
 
     return update
 

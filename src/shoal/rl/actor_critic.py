@@ -114,16 +114,16 @@ class ActorCritic:
         return self._policy.apply(params["policy"], features), (first, *carry[1:]) if self._config.recurrent else ()
 
     def steps(
-        self, params: Any, statistics: PyTree, obs: PyTree, carry: Any, begins: Any
+        self, params: Any, statistics: PyTree, obs: PyTree, carry: Any, is_first: Any
     ) -> tuple[Distribution, jax.Array]:
         """For observations [..., *] the distributions of the actions, and the values [...].
 
         With an LSTM these are sequences, [B, T, *]. carry [B, ...]: before their first step; it is that of an
-        episode's start at steps where one `begins`, bool [B, T].
+        episode's start at steps where `is_first` is set, bool [B, T].
         """
         features = [self._features(params, statistics, obs, i) for i in range(len(self._views))]
         if self._config.recurrent:
-            features = [follow(*x, begins) for x in zip(params["recurrent"], carry, features, strict=True)]
+            features = [follow(*x, is_first) for x in zip(params["recurrent"], carry, features, strict=True)]
         return self._heads(params, features)
 
     def _step(self, params: Any, statistics: PyTree, obs: PyTree, carry: Any, i: int) -> tuple[jax.Array, Any]:
@@ -146,10 +146,10 @@ class ActorCritic:
         return self._policy.apply(params["policy"], features[0]), value
 
 
-def follow(params: Any, carry: tuple[jax.Array, jax.Array], x: jax.Array, begins: jax.Array) -> jax.Array:
+def follow(params: Any, carry: tuple[jax.Array, jax.Array], x: jax.Array, is_first: jax.Array) -> jax.Array:
     """The outputs of flax's `OptimizedLSTMCell` along sequences, [B, T, F] -> [B, T, units].
 
-    carry, begins: as for `ActorCritic.steps`. Its inputs are multiplied at once: step by step, a gradient as large as their
+    carry, is_first: as for `ActorCritic.steps`. Its inputs are multiplied at once: step by step, a gradient as large as their
     kernels would be added up T times.
     """
     cell = params["params"]
@@ -161,11 +161,11 @@ def follow(params: Any, carry: tuple[jax.Array, jax.Array], x: jax.Array, begins
     x = x + jnp.broadcast_to(bias, x.shape)
 
     def step(carry: Any, now: tuple[jax.Array, jax.Array]) -> tuple[Any, jax.Array]:
-        x, begins = now
-        c, h = tree.where(begins, jax.tree.map(jnp.zeros_like, carry), carry)
+        x, is_first = now
+        c, h = tree.where(is_first, jax.tree.map(jnp.zeros_like, carry), carry)
         i, f, g, o = jnp.split(x + h @ again, 4, -1)
         c = nn.sigmoid(f) * c + nn.sigmoid(i) * jnp.tanh(g)
         h = nn.sigmoid(o) * jnp.tanh(c)
         return (c, h), h
 
-    return jax.lax.scan(step, carry, (x.swapaxes(0, 1), begins.T))[1].swapaxes(0, 1)
+    return jax.lax.scan(step, carry, (x.swapaxes(0, 1), is_first.T))[1].swapaxes(0, 1)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 def generalised_advantages(
     reward: jax.Array,
     value: jax.Array,
-    next_value: jax.Array,
+    bootstrap_value: jax.Array,
     terminated: jax.Array,
     truncated: jax.Array,
     discount: jax.Array,
@@ -17,11 +17,11 @@ def generalised_advantages(
 ) -> jax.Array:
     """Generalised advantage estimation (Schulman et al. 2016, arXiv 1506.02438, equation 16).
 
-    All of [T, B] but `discount` and `trace` (lambda), scalars. `next_value` is the value of the observation before any
+    All of [T, B] but `discount` and `trace` (lambda), scalars. `bootstrap_value` is the value of the observation before any
     automatic reset: a termination does not bootstrap from it, a truncation does; both cut the trace.
     Returns the advantages [T, B]; the value targets are advantages + value.
     """
-    delta = reward + discount * next_value * (1 - terminated) - value
+    delta = reward + discount * bootstrap_value * (1 - terminated) - value
     keep = discount * trace * (1 - jnp.maximum(terminated, truncated))
 
     def backwards(advantage: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:

@@ -103,17 +103,17 @@ def stacking(agent: Agent, spec: Spec, count: int) -> Agent:
     return agent._replace(act=act, greedy=greedy, carry=carry, value=value if agent.value else None)
 
 
-def of_rollout(seen: Seen, obs: jax.Array, begins: jax.Array) -> tuple[jax.Array, PyTree, jax.Array]:
+def of_rollout(seen: Seen, obs: jax.Array, is_first: jax.Array) -> tuple[jax.Array, PyTree, jax.Array]:
     """Where the frames lie that are seen at each step of a rollout; what the agent remembered besides; and the frames.
 
-    seen: before the rollout. obs [T, B, *obs_shape]. begins: bool [T, B], the steps that do not see what came before them.
+    seen: before the rollout. obs [T, B, *obs_shape]. is_first: bool [T, B], the steps that do not see what came before them.
     Returns places int32 [T, B, K], the inner carry, and frames [(K - 1 + T) * B, *obs_shape]: `stack` takes frames[places].
     """
-    count, (length, environments) = seen.frames.shape[1] + 1, begins.shape
+    count, (length, environments) = seen.frames.shape[1] + 1, is_first.shape
     frames = jnp.concatenate([seen.frames.swapaxes(0, 1), obs])
     shape = length, environments, count
     time, column, back = (jax.lax.broadcasted_iota(jnp.int32, shape, axis) for axis in range(3))
-    begins = jnp.concatenate([~seen.begun[None], begins[1:]])[..., None]
-    first = jax.lax.cummax(jnp.where(begins, time, 1 - count), axis=0)  # earliest time that is seen
+    is_first = jnp.concatenate([~seen.begun[None], is_first[1:]])[..., None]
+    first = jax.lax.cummax(jnp.where(is_first, time, 1 - count), axis=0)  # earliest time that is seen
     places = (jnp.maximum(time + back, first + count - 1)) * environments + column  # frame 0 is K - 1 before time 0
     return places, seen.inner, frames.reshape(-1, *obs.shape[2:])

@@ -93,10 +93,10 @@ def store(memory: Memory, rollout: Rollout, kept: jax.Array, owner: jax.Array) -
         place = jnp.where(which, place % len(ring), len(ring) + nowhere)
         return ring.at[place, column[None]].set(new.astype(ring.dtype), mode="drop", unique_indices=True)
 
-    begins = kept & _begins(memory, rollout, kept)
-    number = memory.number[None] + place + jnp.cumsum(begins, 0, dtype=jnp.int32)
-    after = memory.number + count + begins.sum(0, dtype=jnp.int32)
-    alone = kept & jnp.concatenate([begins[1:] | ~kept[1:], on])  # the next step does not begin with what follows
+    is_new = kept & _is_new(memory, rollout, kept)
+    number = memory.number[None] + place + jnp.cumsum(is_new, 0, dtype=jnp.int32)
+    after = memory.number + count + is_new.sum(0, dtype=jnp.int32)
+    alone = kept & jnp.concatenate([is_new[1:] | ~kept[1:], on])  # the next step does not begin with what follows
     first, last = kept & (after[None] - number < places), alone & (after[None] - number <= places)
     obs = jax.tree.map(lambda ring, x: write(ring, x, first, number), memory.obs, rollout.obs)
     obs = jax.tree.map(lambda ring, x: write(ring, x, last, number + 1), obs, rollout.next_obs)
@@ -115,7 +115,7 @@ def store(memory: Memory, rollout: Rollout, kept: jax.Array, owner: jax.Array) -
     return Memory(obs, steps, position, filled, after % (2 * places), owner)
 
 
-def _begins(memory: Memory, rollout: Rollout, kept: jax.Array) -> jax.Array:
+def _is_new(memory: Memory, rollout: Rollout, kept: jax.Array) -> jax.Array:
     """Which steps [T, B] begin with an observation that is not stored yet as what follows the step before.
 
     What follows a termination need not be stored, as its value is never asked for.

@@ -183,8 +183,10 @@ class DeviceRollouts(DeviceEpisodes):
         world, (rollout, finished) = jax.lax.scan(step, world, jnp.arange(agent.rollout))
         if self._learner.value is not None:
             goes_on = ~(rollout.terminated[-1] | rollout.truncated[-1])
-            last = jnp.where(goes_on, self._learner.value(population, world.obs, world.carry), rollout.next_value[-1])
-            rollout = rollout._replace(next_value=rollout.next_value.at[-1].set(last))
+            last = jnp.where(
+                goes_on, self._learner.value(population, world.obs, world.carry), rollout.bootstrap_value[-1]
+            )
+            rollout = rollout._replace(bootstrap_value=rollout.bootstrap_value.at[-1].set(last))
         rollout = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), rollout)
         return world, rollout._replace(carry=before), finished
 
@@ -199,7 +201,7 @@ class DeviceRollouts(DeviceEpisodes):
             lambda: value(population, now.final_obs, carry),
             lambda: jnp.zeros(needed.shape, jnp.float32),
         )
-        return {"next_value": jnp.where(needed, worth, 0.0)}
+        return {"bootstrap_value": jnp.where(needed, worth, 0.0)}
 
     def _in_training(self, function: Callable, knobs: PyTree) -> Callable:
         """`function` of an environment and its arguments, in all environments that members train in: (arguments [N, B])."""

@@ -148,7 +148,7 @@ class HostRollouts(HostEpisodes):
                 steps.append(taken._replace(next_obs=final_obs))
             else:
                 needed = (truncated | (t == agent.rollout - 1)) & ~terminated
-                steps.append(taken._replace(next_value=self._values(acting, final_obs, carry, needed)))
+                steps.append(taken._replace(bootstrap_value=self._values(acting, final_obs, carry, needed)))
             self._obs = arranged(step.obs, shape)
             self._carry = self._restart(carry, done)
         rollout = jax.tree.map(lambda *x: np.stack(x, 1), *steps)
