@@ -57,7 +57,7 @@ def learner_and_population(actors: int) -> tuple[Any, Any]:
     from shoal.agents.td3 import td3
     from shoal.members.devices import prepare
     from shoal.methods.cem_rl import CemRl
-    from shoal.rl.replay_memory import store
+    from shoal.rl.replay_buffer import store
 
     prepare()
     agent = td3(VECTOR, batch=BATCH, capacity=CAPACITY)

@@ -25,7 +25,7 @@ from shoal.core.spec import Continuous, Discrete, Spec
 from shoal.core.types import Agent, Member, Population, Rollout
 from shoal.members.devices import Layout, prepare
 from shoal.rl.independent import independent
-from shoal.rl.replay_memory import store
+from shoal.rl.replay_buffer import store
 
 VECTOR = Spec((17,), "float32", Continuous((-1.0,) * 6, (1.0,) * 6))
 IMAGE = Spec((84, 84, 4), "uint8", Discrete(14))

@@ -176,7 +176,7 @@ class OwnPpo:
         learned = dict(self.ppo.agent.state_dict())
         for i, moments in self.ppo.optimizer.state_dict()["state"].items():
             learned |= {f"adam.{i}.{name}": x for name, x in moments.items()}
-        # Copies, as training goes on in place. PPO has no replay memory, and nothing that a child must not copy.
+        # Copies, as training goes on in place. PPO has no replay buffer, and nothing that a child must not copy.
         return {name: x.numpy().copy() for name, x in learned.items()}, {}, {}
 
     def set_state(self, state):

@@ -53,7 +53,7 @@ def export(agent_name: str, path: Path) -> None:
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from update_cell import filled, make_agent, random_rollout
 
-    from shoal.rl import replay_memory as ring
+    from shoal.rl import replay_buffer as ring
 
     agent = make_agent(agent_name, 1)
     hyper = jax.tree.map(jnp.float32, agent.hyper._replace(update_ratio=1.0, **HYPER[agent_name]))

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 from support import reference
 from support.cases import others_slow
-from support.reference import Adam, B, Past, T, close, gradient, mlp, plain, shaken, polyak_update
+from support.reference import Adam, B, Past, T, close, gradient, mlp, plain, polyak_update, shaken
 from support.tiny import same
 
 from shoal.agents.dqn import dqn

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from support import reference
-from support.reference import Adam, B, Past, T, close, gradient, key_of, mlp, plain, shaken, polyak_update
+from support.reference import Adam, B, Past, T, close, gradient, key_of, mlp, plain, polyak_update, shaken
 from support.tiny import same
 
 from shoal.agents.td3 import td3

@@ -236,7 +236,7 @@ def test_signal_handlers_are_given_back(tmp_path: Path) -> None:
     assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == before
 
 
-# --------------------------------------------------------------------------------------- replay memory
+# --------------------------------------------------------------------------------------- replay buffer
 
 REPLAY = {"layers": [8], "rollout": 16, "environments": 2, "capacity": 96, "warm_up": 96, "batch": 8}
 LEARNERS: dict[str, dict[str, Any]] = {
@@ -253,7 +253,7 @@ def replaying(agent: str, replay: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_replay_memory_goes_on(tmp_path: Path) -> None:
+def test_replay_buffer_goes_on(tmp_path: Path) -> None:
     """Stopped during the warm-up, after a copy and when the ring is overwritten: as if it had never been."""
     whole, run = tmp_path / "whole", tmp_path / "r"
     settings = replaying("dqn", "copy")

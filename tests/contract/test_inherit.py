@@ -18,7 +18,7 @@ from shoal.core.evolution import Decision
 from shoal.environments.measurement import Measurement
 from shoal.members.living import Living, LivingShard
 from shoal.members.shard import Setup
-from shoal.rl import replay_memory as ring
+from shoal.rl import replay_buffer as ring
 from shoal.rl.independent import independent
 
 N = 4
@@ -242,7 +242,7 @@ def test_a_foreign_parent(case):
     np.testing.assert_array_equal(progress.counts, np.asarray(progress.length) == 0)
 
 
-# ------------------------------------------------------------------------------------------ replay memory
+# ------------------------------------------------------------------------------------------ replay buffer
 
 
 def has_memory(name: str, actions: str) -> bool:

@@ -148,7 +148,7 @@ def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path: Path) 
 
 @pytest.mark.parametrize("ends", [b"ab", b""])
 def test_zeros_take_no_place_on_the_disk(tmp_path: Path, ends: bytes) -> None:
-    """A replay memory that is nearly empty is; the file reads as if they were there, at its end too."""
+    """A replay buffer that is nearly empty is; the file reads as if they were there, at its end too."""
     empty = bytes(4_000_000)
     data = b"begin" + empty + b"middle" + empty + ends
     write_file(tmp_path / "file", data)

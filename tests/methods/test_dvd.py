@@ -35,7 +35,7 @@ from shoal.core.errors import BadInput
 from shoal.core.types import Learner
 from shoal.methods import shared_critic
 from shoal.methods.dvd import Dvd
-from shoal.rl import replay_memory as ring
+from shoal.rl import replay_buffer as ring
 from shoal.rl.diversity import JITTER
 
 

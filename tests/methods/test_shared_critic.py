@@ -30,7 +30,7 @@ from shoal.core import tree
 from shoal.core.types import Population, Rollout, SearchLearner
 from shoal.methods import shared_critic
 from shoal.methods.cem_rl import CemRl
-from shoal.rl import replay_memory as ring
+from shoal.rl import replay_buffer as ring
 from shoal.rl.schedules import scheduled
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import jax
 import numpy as np
 from support import reference
-from support.reference import Adam, close, gradient, mlp, plain, shaken, polyak_update
+from support.reference import Adam, close, gradient, mlp, plain, polyak_update, shaken
 
 from shoal.core.spec import Continuous, Spec
 from shoal.core.types import Learner, Population, Rollout
-from shoal.rl import replay_memory as ring
+from shoal.rl import replay_buffer as ring
 
 N, T, B, BATCH = 3, 4, 2, 6
 SPACE = Continuous((-1.0, -1.0), (1.0, 1.0))

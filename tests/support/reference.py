@@ -15,7 +15,7 @@ import numpy as np
 
 from shoal.core.spec import Continuous, Discrete
 from shoal.core.types import Agent, Member, Rollout
-from shoal.rl import replay_memory as ring
+from shoal.rl import replay_buffer as ring
 
 T, B, BATCH = 4, 2, 12
 SETTINGS = {"layers": (4,), "activation": "tanh", "environments": B, "rollout": T, "batch": BATCH}

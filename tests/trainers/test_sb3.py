@@ -230,7 +230,7 @@ def test_divergence_is_a_result(start):
 
 @pytest.mark.slow
 def test_a_diverged_member_learns_on_with_what_it_copies(start):
-    """What it wrote into its replay memory while it diverged is not there any more."""
+    """What it wrote into its replay buffer while it diverged is not there any more."""
     process = start("TD3", "gym:Pendulum-v1", learning_starts=10, batch_size=8)
     sound, lost = member(process), member(process, learning_rate=1e30)
     sound.train(2, 200)

@@ -265,7 +265,7 @@ def unseal(path: Path, within: Path | None = None) -> dict[str, Any]:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Where there are zeros only, as in a replay memory that is not full, nothing is written: the file has a hole there."""
+    """Where there are zeros only, as in a replay buffer that is not full, nothing is written: the file has a hole there."""
     with open(path, "xb") as file:
         for start in range(0, len(data), len(ZEROS)):
             block = data[start : start + len(ZEROS)]

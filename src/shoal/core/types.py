@@ -62,7 +62,7 @@ class Member(NamedTuple):
     """The state of one member, by what a child copies of it."""
 
     learned: PyTree  # copied to a child: parameters, targets, optimiser state, temperature, statistics
-    memory: PyTree  # replay memory, `()` when there is none: copied only when the experiment says so
+    memory: PyTree  # replay buffer, `()` when there is none: copied only when the experiment says so
     own: PyTree  # never copied: running sums that belong to this member's own environments
 
 

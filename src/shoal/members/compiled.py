@@ -31,7 +31,7 @@ from shoal.rl.independent import independent
 
 
 class Compiled(ABC):
-    """A learner of members and their environment; see `Kind`. copies_memory: children copy replay memory too."""
+    """A learner of members and their environment; see `Kind`. copies_memory: children copy replay buffer too."""
 
     episodes, side_by_side, drawn = EPISODES, 1, False
 

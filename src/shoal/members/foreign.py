@@ -42,7 +42,7 @@ class TrainedMember:
 class Foreign:
     """Members that other people's trainers train, with environments of their own, in processes of their own; see `Kind`.
 
-    copies_memory: children copy replay memory too
+    copies_memory: children copy replay buffer too
     """
 
     resumes_exactly, episodes, compiled = True, EPISODES, None

@@ -63,7 +63,7 @@ class Kind(Protocol):
         processes."""
 
     def memory(self, members: int) -> tuple[int, int]:
-        """Bytes that the state of so many members takes on the devices, and how many of them are replay memory."""
+        """Bytes that the state of so many members takes on the devices, and how many of them are replay buffer."""
 
     def shard(self, uids: Sequence[np.ndarray], setup: Setup) -> Shard:
         """What trains members, whose uids [n] are given for each shard."""

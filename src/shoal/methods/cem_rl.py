@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from shoal.core.types import PyTree, Tunable
     from shoal.methods import shared_critic
-    from shoal.rl import replay_memory as ring
+    from shoal.rl import replay_buffer as ring
 
 CHUNK = 64  # largest number of rows that are measured at a time
 RATIO = Number("joint updates per environment step of the generation before", None, 0, 1e6)
@@ -46,7 +46,7 @@ class CemRlShared(NamedTuple):
 
     distribution: Distribution
     critic: shared_critic.Critic
-    memory: ring.Memory  # [S, 1, ...]: steps of all members, in no order, so that none begins where another ends
+    memory: ring.ReplayBuffer  # [S, 1, ...]: steps of all members, in no order, so that none begins where another ends
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class CemRl(Method):
 
         from shoal.core import tree
         from shoal.methods import shared_critic
-        from shoal.rl import replay_memory as ring
+        from shoal.rl import replay_buffer as ring
         from shoal.rl.independent import independent
         from shoal.rl.steps import usable
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from shoal.core.types import PyTree, Tunable
     from shoal.methods import shared_critic
-    from shoal.rl import replay_memory as ring
+    from shoal.rl import replay_buffer as ring
 
 RATIO = Number("joint updates per step of a member: each of them takes a batch of every actor", least=0)
 DIVERSITY = Number("lambda; the weight of the values is 1 - lambda", least=0, most=1)
@@ -41,7 +41,7 @@ class DvdShared(NamedTuple):
     """The state that all members share."""
 
     critic: shared_critic.Critic
-    memory: ring.Memory  # [S, N * B, ...]: the steps of all members side by side
+    memory: ring.ReplayBuffer  # [S, N * B, ...]: the steps of all members side by side
     pending_updates: jax.Array  # float32, the fraction of an update that is still to be made
 
 
@@ -80,7 +80,7 @@ class Dvd(Method):
         from shoal.core import tree
         from shoal.methods import shared_critic
         from shoal.rl import diversity
-        from shoal.rl import replay_memory as ring
+        from shoal.rl import replay_buffer as ring
         from shoal.rl.independent import independent
         from shoal.rl.steps import usable
 

@@ -1,4 +1,4 @@
-"""TD3 of many actors with one pair of critics and one replay memory: what CEM-RL and DvD have in common.
+"""TD3 of many actors with one pair of critics and one replay buffer: what CEM-RL and DvD have in common.
 
 The critics learn from a batch of each actor, with targets from that actor's own target policy: their loss is the mean over
 all these transitions. Every actor ascends the first critic. The critics' learning rate and `tau`, and the policy delay, are
@@ -20,12 +20,12 @@ from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.evolution import Number
 from shoal.core.types import Agent, Member
-from shoal.rl import replay_memory as ring
+from shoal.rl import replay_buffer as ring
 from shoal.rl.off_policy import ADAM, adam_step, polyak_update
 
 if TYPE_CHECKING:
     from shoal.core.types import Hyper, PyTree
-    from shoal.rl.replay_memory import Batch, Memory
+    from shoal.rl.replay_buffer import Batch, ReplayBuffer
 
 
 METRICS = ("loss/critic", "value/mean", "value/target")  # of a joint update, [N] each
@@ -83,7 +83,7 @@ def new_critic(critics: PyTree) -> Critic:
     return Critic(critics=critics, target_critics=critics, optimiser=ADAM.init(critics), updates=jnp.int32(0))
 
 
-def batches(memory: Memory, keys: jax.Array, shape: tuple[int, ...], discount: jax.Array) -> Batch:
+def batches(memory: ReplayBuffer, keys: jax.Array, shape: tuple[int, ...], discount: jax.Array) -> Batch:
     """Transitions of one step for each of N actors, each with its key [N] and discount [N].
 
     shape: (..., batch). Returns leaves [..., N, batch, *].

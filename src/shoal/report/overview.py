@@ -101,7 +101,7 @@ def _abstract(run: Run) -> str:
     told += f"{run.about.explanation} Members copied others {many(copies, 'time')}."
     if "capacity" in inner(run.experiment, "config"):  # the agent learns from memory
         copied = inner(run.experiment, "method").get("memory") == "copy"
-        told += f" With the weights went {'the replay memory' if copied else 'no replay memory: each kept its own'}."
+        told += f" With the weights went {'the replay buffer' if copied else 'no replay buffer: each kept its own'}."
     return told
 
 

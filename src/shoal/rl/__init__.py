@@ -1,1 +1,1 @@
-"""What algorithms share: networks, advantages, replay memory, running statistics, diversity."""
+"""What algorithms share: networks, advantages, replay buffer, running statistics, diversity."""

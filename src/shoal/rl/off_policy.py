@@ -1,4 +1,4 @@
-"""Learning from replay memory: all that TD3, SAC and DQN have in common, which is everything but one update."""
+"""Learning from replay buffer: all that TD3, SAC and DQN have in common, which is everything but one update."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shoal.core import tree
 from shoal.core.errors import BadField, check_least
 from shoal.core.spec import Continuous
 from shoal.core.types import Agent, Hyper, Member, PyTree, Rollout
-from shoal.rl import replay_memory as ring
+from shoal.rl import replay_buffer as ring
 from shoal.rl.batching import per_member, repeat
 from shoal.rl.networks import MLP, Precision, check_hidden
 from shoal.rl.observations import View, Views
@@ -113,7 +113,7 @@ class Own(NamedTuple):
     mark: jax.Array  # uint32, marks the steps of this member in a memory
 
 
-def begin(spec: Spec, config: OffPolicy, key: jax.Array) -> tuple[ring.Memory, Own]:
+def begin(spec: Spec, config: OffPolicy, key: jax.Array) -> tuple[ring.ReplayBuffer, Own]:
     """An empty memory of `config.capacity` steps, rounded up to whole rollouts, and no pending update."""
     memory = ring.empty(spec, _slots(config), config.environments)
     mark = jax.random.bits(key)

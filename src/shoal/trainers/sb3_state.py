@@ -55,7 +55,7 @@ def statistics(normalizer: Any) -> Iterator[tuple[str, Any]]:
 
 
 def memory(buffer: Any) -> dict[str, np.ndarray]:
-    """The filled part of a replay memory, and its position."""
+    """The filled part of a replay buffer, and its position."""
     arrays = {path: x[: buffer.size()].copy() for path, x in _transitions(buffer)}
     return {"pos": np.array(buffer.pos), "full": np.array(buffer.full), **arrays}
 
@@ -68,7 +68,7 @@ def set_memory(buffer: Any, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def _transitions(buffer: Any) -> Iterator[tuple[str, np.ndarray]]:
-    """The arrays of a replay memory, whose first axis is that of the steps."""
+    """The arrays of a replay buffer, whose first axis is that of the steps."""
     for name, value in vars(buffer).items():
         yield from ((path, x) for path, x in _flat(name, value).items() if isinstance(x, np.ndarray))
 

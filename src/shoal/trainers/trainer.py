@@ -21,7 +21,7 @@ class TrainerState(NamedTuple):
     """
 
     learned: Mapping[str, np.ndarray]  # copied: weights, optimiser, normalisers, counters of steps and updates
-    memory: Mapping[str, np.ndarray]  # replay memory with its position; copied where the experiment says so
+    memory: Mapping[str, np.ndarray]  # replay buffer with its position; copied where the experiment says so
     own: Mapping[str, Any]  # never copied, but saved: JSON
 
 

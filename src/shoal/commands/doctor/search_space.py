@@ -49,7 +49,8 @@ def hyperparameters(plan: Plan) -> Iterator[Diagnostic]:
             yield warning(name, f"the default {default:g} lies outside [{r.low:g}, {r.high:g}]")
         if explore is not None and strides(r, explore) < 1:
             yield warning(
-                name, f"[{r.low:g}, {r.high:g}] is narrower than one perturbation: perturbed values are almost random in it"
+                name,
+                f"[{r.low:g}, {r.high:g}] is narrower than one perturbation: perturbed values are almost random in it",
             )
     if explore is not None and not keeps:
         yield from unmoved(space, explore)

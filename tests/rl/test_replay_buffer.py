@@ -1,4 +1,4 @@
-"""Replay memory against lists of transitions in plain Python."""
+"""Replay buffer against lists of transitions in plain Python."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.cases import examples
 
 from shoal.core.spec import Continuous, Discrete, Spec
 from shoal.core.types import Rollout
-from shoal.rl import replay_memory as ring
+from shoal.rl import replay_buffer as ring
 
 ENDS = {"none": (False, False), "terminated": (True, False), "truncated": (False, True), "both": (True, True)}
 KINDS = (*ENDS, "left out")

@@ -1,4 +1,4 @@
-"""Replay memory: a ring of raw transitions on the device, sampled as n-step transitions.
+"""Replay buffer: a ring of raw transitions on the device, sampled as n-step transitions.
 
 Nothing stored depends on a hyperparameter: discount and reward scale apply when a batch is sampled, so that a new value
 of either holds for old transitions too. Each observation is stored once: what follows a step is what the next one begins
@@ -30,7 +30,7 @@ class Step(NamedTuple):
     number: jax.Array  # int32, of the observation before it; the next number is that of the observation after it
 
 
-class Memory(NamedTuple):
+class ReplayBuffer(NamedTuple):
     """The last S steps of each of B environments of one member, without those that cannot be learned from.
 
     The observations of an environment are numbered, modulo 2 F: so steps tell those that are there from those that have
@@ -55,7 +55,7 @@ class Batch(NamedTuple):
     bootstrap: jax.Array  # weight of the value of `next_obs`: discount ** steps, 0 after a termination
 
 
-def empty(spec: Spec, slots: int, environments: int, observations: int = 0) -> Memory:
+def empty(spec: Spec, slots: int, environments: int, observations: int = 0) -> ReplayBuffer:
     """A memory without steps, which can hold `slots` steps of each environment.
 
     observations: of each environment (F). By default as many as steps that follow one another have; each truncated episode
@@ -71,10 +71,10 @@ def empty(spec: Spec, slots: int, environments: int, observations: int = 0) -> M
         number=jnp.zeros(shape, jnp.int32),
     )
     obs = tree.zeros(spec.obs, observations or slots + 1, environments)
-    return Memory(obs, steps, position=nothing, filled=nothing, number=nothing, owner=jnp.uint32(0))
+    return ReplayBuffer(obs, steps, position=nothing, filled=nothing, number=nothing, owner=jnp.uint32(0))
 
 
-def store(memory: Memory, rollout: Rollout, kept: jax.Array, owner: jax.Array) -> Memory:
+def store(memory: ReplayBuffer, rollout: Rollout, kept: jax.Array, owner: jax.Array) -> ReplayBuffer:
     """Write the steps of `owner` that are `kept` [T, B] over the oldest ones, each environment's one after another.
 
     The episode is truncated before a step that is left out, and where another member wrote the newest slot, as in a
@@ -112,10 +112,10 @@ def store(memory: Memory, rollout: Rollout, kept: jax.Array, owner: jax.Array) -
     slot = memory.position[None] + place
     steps = jax.tree.map(lambda ring, x: write(ring, x, fits, slot), memory.steps._replace(truncated=cut), new)
     filled, position = jnp.minimum(memory.filled + count, slots), (memory.position + count) % slots
-    return Memory(obs, steps, position, filled, after % (2 * places), owner)
+    return ReplayBuffer(obs, steps, position, filled, after % (2 * places), owner)
 
 
-def _is_new(memory: Memory, rollout: Rollout, kept: jax.Array) -> jax.Array:
+def _is_new(memory: ReplayBuffer, rollout: Rollout, kept: jax.Array) -> jax.Array:
     """Which steps [T, B] begin with an observation that is not stored yet as what follows the step before.
 
     What follows a termination need not be stored, as its value is never asked for.
@@ -135,12 +135,12 @@ def _is_new(memory: Memory, rollout: Rollout, kept: jax.Array) -> jax.Array:
     return left_out | (jnp.stack(leaves).any(0) & ~ended)
 
 
-def _places(memory: Memory) -> int:
+def _places(memory: ReplayBuffer) -> int:
     """How many observations of each environment it can hold (F)."""
     return len(jax.tree.leaves(memory.obs)[0])
 
 
-def starts(memory: Memory, n: int, frames: int = 1) -> jax.Array:
+def starts(memory: ReplayBuffer, n: int, frames: int = 1) -> jax.Array:
     """The number of steps of each environment at which a transition of n steps can start, int32 [B].
 
     frames: observations that are seen as one; where some may have been overwritten, a transition cannot start.
@@ -154,7 +154,7 @@ def starts(memory: Memory, n: int, frames: int = 1) -> jax.Array:
 
 
 def sample(
-    memory: Memory, key: jax.Array, shape: tuple[int, ...], n: int, discount: jax.Array, frames: int = 1
+    memory: ReplayBuffer, key: jax.Array, shape: tuple[int, ...], n: int, discount: jax.Array, frames: int = 1
 ) -> Batch:
     """Sample transitions of `n` steps uniformly; leaves [*shape, ...], with the last `frames` observations as one.
 
