@@ -40,7 +40,7 @@ class Rollout(NamedTuple):
     terminated: Array
     truncated: Array
     extras: PyTree  # what `act` returned for `update`, such as log-probabilities
-    bootstrap_value: Array = ()  # its value for such an agent, where an episode is truncated or goes on after the rollout; else 0
+    bootstrap_value: Array = ()  # its value for such an agent where an episode is truncated or outlasts the rollout; else 0
     carry: PyTree = ()  # what the agent remembered before the first step
 
 

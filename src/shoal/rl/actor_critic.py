@@ -149,7 +149,7 @@ class ActorCritic:
 def follow(params: Any, carry: tuple[jax.Array, jax.Array], x: jax.Array, is_first: jax.Array) -> jax.Array:
     """The outputs of flax's `OptimizedLSTMCell` along sequences, [B, T, F] -> [B, T, units].
 
-    carry, is_first: as for `ActorCritic.steps`. Its inputs are multiplied at once: step by step, a gradient as large as their
+    carry, is_first: as for `ActorCritic.steps`. All inputs are multiplied at once: step by step, a gradient as large as the
     kernels would be added up T times.
     """
     cell = params["params"]
