@@ -130,10 +130,9 @@ def test_runs_can_be_sorted_and_lead_to_their_own_pages(tmp_path: Path) -> None:
 
 def test_bands_lie_below_all_lines(tmp_path: Path) -> None:
     shown = page(tmp_path, ["low", "high"])
-    kinds = re.findall(
-        r'<path (?:style="[^"]*" )?class="(area|curve) c\d"', shown.partition('id="curves"')[2].partition("</svg>")[0]
-    )
-    assert kinds == ["area", "area", "curve", "curve"]
+    strokes = shown.partition('id="curves"')[2].partition("</svg>")[0]
+    kinds = re.findall(r'<path class="(area faint|curve) c\d"', strokes)
+    assert kinds == ["area faint", "area faint", "curve", "curve"]
 
 
 def looks(path: Path, arms: list[str], **fields: object) -> None:

@@ -18,10 +18,10 @@ from shoal.core.types import PyTree
 from shoal.core.user_code import one_line
 from shoal.environments.gymnasium import open_one, registry
 from shoal.environments.playground import robot
+from shoal.report.palette import CHANNELS
 
 EXTRA = "pip install 'shoal[video]'"
 SIDE, GROUND = 400, 24  # pixels of the longer side of a picture made of cells, and how dark an empty one is
-COLORS = ("#F0E442", "#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#0072B2", "#FFFFFF", "#999999", "#7F3C8D")
 
 # How gymnasium's renderers want the state of the gymnax environments of the same names.
 TWINS: dict[str, Callable[[Any], tuple[Any, ...]]] = {
@@ -129,7 +129,7 @@ def cells(obs: np.ndarray) -> np.ndarray:
     grid = obs.reshape(*obs.shape[:2], -1)
     picture = np.full((*grid.shape[:2], 3), GROUND, np.float64)
     for i in range(grid.shape[-1]):
-        color = np.array([int(COLORS[i % len(COLORS)][k : k + 2], 16) for k in (1, 3, 5)])
+        color = np.array([int(CHANNELS[i % len(CHANNELS)][k : k + 2], 16) for k in (1, 3, 5)])
         strength = np.clip(grid[..., i : i + 1], 0, 1)
         picture = picture * (1 - strength) + color * strength
     size = max(2, SIDE // max(grid.shape[:2]) // 2 * 2)

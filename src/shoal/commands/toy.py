@@ -23,6 +23,7 @@ from shoal.methods.method import Method
 from shoal.methods.mf_pbt import MfPbt
 from shoal.methods.pb2 import Pb2
 from shoal.methods.pbt import Pbt
+from shoal.report.palette import PAIR
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,7 +58,6 @@ ARMS = {
     "mf_pbt": Arm("MF-PBT, eight members", MfPbt(explore=GAUSSIAN, periods=(1, 5)), members=8),
 }
 FIGURE = ("pbt", "explore", "exploit", "grid", "pb2", "mf_pbt")  # the four panels of the paper, then successors
-COLORS = ("#0072B2", "#D55E00")  # told apart by colour-blind readers too
 
 
 class Trajectories(NamedTuple):
@@ -162,7 +162,7 @@ def main(out: Path, seeds: int, console: Screen) -> None:
 
 def _line(axes: Axes, x: np.ndarray, y: np.ndarray, copied: np.ndarray, member: int) -> None:
     """A member's course: solid where it learns, dotted where it copies, a dot at the end; the first lies beneath."""
-    color, width = COLORS[member % 2], 3.0 if member == 0 else 1.4
+    color, width = PAIR[member % 2], 3.0 if member == 0 else 1.4
     jumps = np.flatnonzero(copied)
     solid = [np.insert(part.astype(float), jumps, np.nan) for part in (x, y)]
     axes.plot(*solid, color=color, linewidth=width, label=f"member {member}")

@@ -6,16 +6,16 @@ width, and a dot is a stroke of no length with round ends. Places in a plot are 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
-from itertools import pairwise, zip_longest
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
+from markupsafe import Markup
 
+from shoal.report.rendering import parts
 from shoal.report.words import short, text
 
 WIDTH, HEIGHT = 2000, 1000  # units of the drawing; whole numbers keep the page small
@@ -34,6 +34,14 @@ def scaled(values: Any, scale: str = "linear", choices: Sequence[float] = ()) ->
         elif scale == "one_minus_log":
             values = -np.log10(1 - values)
     return np.where(np.isfinite(values), values, np.nan)
+
+
+class Stroke(NamedTuple):
+    """A stroke of a drawing. kind: the classes of its looks. member: the column that it belongs to."""
+
+    data: str
+    kind: str
+    member: int | None = None
 
 
 @dataclass(frozen=True)
@@ -117,9 +125,9 @@ def band(x: np.ndarray, low: np.ndarray, high: np.ndarray) -> str:
     return "".join(parts)
 
 
-def areas(x: np.ndarray, stack: np.ndarray, kinds: Iterable[str]) -> list[str]:
+def areas(x: np.ndarray, stack: np.ndarray, kinds: Iterable[str]) -> list[Stroke]:
     """Areas on top of one another, between neighbouring lines of `stack` [K + 1, X], each of its kind."""
-    return [path(band(x, *ends), kind) for kind, ends in zip(kinds, pairwise(stack), strict=True)]
+    return [Stroke(band(x, *ends), kind) for kind, ends in zip(kinds, pairwise(stack), strict=True)]
 
 
 def across(places: Iterable[float]) -> str:
@@ -140,20 +148,14 @@ def curve(x: float, y: float, to_x: float, to_y: float) -> str:
     return f"M{a} {b}C{(a + c) // 2} {b} {(a + c) // 2} {d} {c} {d}"
 
 
-def path(data: str, kind: str, member: int | None = None) -> str:
-    """A stroke; `kind` names its looks, `member` the column it belongs to."""
-    owner = "" if member is None else f' data-m="{member}"'
-    return f'<path class="{kind}"{owner} d="{data}"/>' if data else ""
-
-
-def rings(x: np.ndarray, y: np.ndarray, kind: str = "") -> str:
+def rings(x: np.ndarray, y: np.ndarray, kind: str = "") -> list[Stroke]:
     """Rings around places: a wide dot with a smaller one of the paper's colour in it."""
     data = dots(x, y)
-    return path(data, f"ring {kind}") + path(data, "hole")
+    return [Stroke(data, f"ring {kind}"), Stroke(data, "hole")]
 
 
 def plot(
-    layers: Iterable[str],
+    strokes: Iterable[Stroke],
     x: Axis,
     y: Axis,
     title: str,
@@ -162,106 +164,15 @@ def plot(
     height: int = 320,
     hidden: bool = False,
     style: str = "",
-) -> str:
+) -> Markup:
     """One drawing with its axes. `data` is what the page's script shows under the cursor."""
     x_ticks, y_ticks = x.ticks(7), y.ticks()
-    words = [f'<i class="y" style="bottom:{100 * place:.2f}%">{escape(word)}</i>' for place, word in y_ticks]
-    words += [
-        f'<i class="x{" minor" if at % 2 else ""}" style="left:{100 * place:.2f}%">{escape(word)}</i>'
-        for at, (place, word) in enumerate(x_ticks)
-    ]
-    words.append(f'<i class="xt">{escape(x.label)}</i>')
-    words += [f'<i class="yt">{escape(y.label)}</i>'] if y.label else []
-    live = ""
-    if data is not None:
-        axes = {"x_low": x.low, "x_high": x.high, "low": y.low, "high": y.high, "scale": y.scale, "choices": y.choices}
-        live = f' tabindex="0" data-chart="{escape(pack(axes | data))}"'
-    return (
-        f'<div class="plot" role="group" aria-label="{escape(title)}" style="height:{height}px;{style}"'
-        f"{' hidden' if hidden else ''}{live}>"
-        f'<svg role="img" viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none">'
-        f"<title>{escape(title)}</title><desc>{escape(summary)}</desc>"
-        f'<path class="grid" d="{across(place for place, _ in y_ticks)}"/>{"".join(layers)}</svg>'
-        f'<div class="words" aria-hidden="true">{"".join(words)}</div></div>'
-    )
-
-
-def legend(entries: Iterable[tuple[str, str]]) -> str:
-    """(kind, words) of every stroke that needs a name."""
-    keys = (f'<li><b class="key {kind}"></b>{escape(words)}</li>' for kind, words in entries)
-    return f'<ul class="legend">{"".join(keys)}</ul>'
-
-
-def table(
-    heads: Sequence[str], rows: Iterable[Sequence[Any]], caption: str, kind: str = "", marks: Iterable[str] = ()
-) -> str:
-    """A table; cells are escaped unless they come as `Html`. A sortable one has buttons as heads, and the values that the
-    page's script sorts by; `marks` are attributes of its rows."""
-    button, value = ('<button type="button">{}</button>', ' data-v="{}"') if kind == "sortable" else ("{}", "")
-    head = "".join(f'<th scope="col">{button.format(escape(name))}</th>' for name in heads)
-    body = ""
-    for row, mark in zip_longest(rows, marks, fillvalue=""):
-        cells = (f"<td{value.format(escape(str(cell).replace(',', '')))}>{_cell(cell)}</td>" for cell in row)
-        body += f"<tr{mark}>{''.join(cells)}</tr>"
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table class="{kind}">'
-        f'<caption class="unseen">{escape(caption)}</caption>'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
-
-
-def heat(
-    shades: np.ndarray,
-    rows: Sequence[str],
-    columns: Sequence[str],
-    told: Sequence[Sequence[str]],
-    summary: str,
-    words: Any = None,
-) -> str:
-    """A map of shades [R, C] from 0 to 1, NaN for none. `told` [R][C] is what pointing at a cell shows, `words` [R][C] what
-    stands in it; without words the cells are small.
-    """
-    cells = ["<i></i>", *(f"<i>{escape(name)}</i>" for name in columns)]
-    for at, name in enumerate(rows):
-        cells.append(f"<i>{escape(name)}</i>")
-        for to, shade in enumerate(shades[at].tolist()):
-            looks = f'style="--v:{100 * shade:.0f}%"' if shade == shade else 'class="none"'
-            word = escape(words[at][to]) if words is not None and shade == shade else ""
-            cells.append(f'<b {looks} title="{escape(told[at][to])}">{word}</b>')
-    return (
-        f'<div class="{"heat fine" if words is None else "heat"}" role="img" aria-label="{escape(summary)}" '
-        f'style="--n:{len(columns)}">{"".join(cells)}</div>'
-    )
-
-
-class Html(str):
-    """Text that is HTML already."""
-
-
-def pack(data: Any) -> str:
-    """JSON as small as it gets, four digits a number, NaN as null."""
-    return json.dumps(_plain(data), separators=(",", ":"), allow_nan=False)
-
-
-def _cell(cell: Any) -> str:
-    if isinstance(cell, Html):
-        return cell
-    return escape(text(cell) if isinstance(cell, float) else str(cell))
-
-
-def _plain(data: Any) -> Any:
-    if isinstance(data, dict):
-        return {str(name): _plain(value) for name, value in data.items()}
-    if isinstance(data, np.ndarray):
-        data = data.tolist()
-    if isinstance(data, list | tuple):
-        return [_plain(value) for value in data]
-    if isinstance(data, float):
-        if not math.isfinite(data):
-            return None
-        digits = float(f"{data:.{7 if 0.9 < data < 1 else 5}g}")
-        return int(digits) if digits == int(digits) else digits
-    return data
+    ends = {"x_low": x.low, "x_high": x.high, "low": y.low, "high": y.high, "scale": y.scale, "choices": y.choices}
+    drawn = [stroke for stroke in strokes if stroke.data]
+    return parts.plot(
+        drawn, x_ticks, y_ticks, x.label, y.label, title, summary, (WIDTH, HEIGHT),
+        across(place for place, _ in y_ticks), height, hidden, style, None if data is None else ends | data,
+    )  # fmt: skip
 
 
 def _runs(x: np.ndarray, y: np.ndarray) -> Iterable[tuple[np.ndarray, np.ndarray]]:

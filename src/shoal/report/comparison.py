@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,15 @@ from shoal.core.atomic import write_file
 from shoal.core.errors import BadInput
 from shoal.core.visible import visible
 from shoal.report import charts
-from shoal.report.charts import Axis
-from shoal.report.data import figure, pair
+from shoal.report.charts import Axis, Stroke
 from shoal.report.lineage import inner, number
-from shoal.report.page import document
+from shoal.report.page import Section, document
+from shoal.report.palette import series
+from shoal.report.rendering import Markup, parts, rendered
 from shoal.report.run import Run, read_run
 from shoal.report.words import duration, many, text
 from shoal.report.workspace import is_workspace, read_workspace
 
-COLOURS = 8
 OWN = ("run_dir", "exchange.worker")  # what no two runs have in common
 STEPS = "environment steps of all members"
 CURVES = {"best": "Best member", "median": "Middle member"}
@@ -40,10 +39,7 @@ def write_comparison(paths: Sequence[Path], target: Path) -> list[list[str]]:
             raise BadInput(f"{path}: no generation has been recorded yet")
     differing, champions = differences(runs), _champions(runs)
     names = ", ".join(runs)
-    header = (
-        '<p class="eyebrow">Comparison of training runs</p>'
-        f'<h1>{many(len(runs), "run")}</h1><p class="abstract">{escape(names)}</p>'
-    )
+    header = rendered("comparison_header.html", heading=many(len(runs), "run"), names=names)
     page = document(
         f"{names}: a comparison",
         header,
@@ -71,34 +67,33 @@ def _flat(value: Any, name: str = "") -> dict[str, str]:
     return {name: value if isinstance(value, str) else json.dumps(value, default=str)}
 
 
-def _sections(
-    runs: dict[str, Run], champions: list[list[str]], differing: list[list[str]]
-) -> Iterator[tuple[str, str, str, str]]:
-    curves = pair(*(_curves(runs, name, heading) for name, heading in CURVES.items()))
-    yield "curves", "Curves", "How fast each run learned, on the same axes.", curves
+def _sections(runs: dict[str, Run], champions: list[list[str]], differing: list[list[str]]) -> Iterator[Section]:
+    curves = parts.pair(*(_curves(runs, name, heading) for name, heading in CURVES.items()))
+    yield Section("curves", "Curves", "How fast each run learned, on the same axes.", curves)
     told = "What the champion of each returned on fresh episodes, on which nothing was selected."
-    yield "champions", "Champions", told, charts.table(champions[0], champions[1:], "Champions")
-    none = '<p class="empty">Nothing differs but the place of the run.</p>'
-    table = charts.table(["field", *runs], differing, "Differences") if differing else none
-    yield "differences", "Differences", "The fields of the experiments that are not the same in all runs.", table
+    yield Section("champions", "Champions", told, parts.table(champions[0], champions[1:], "Champions"))
+    intro = "The fields of the experiments that are not the same in all runs."
+    none = parts.empty("Nothing differs but the place of the run.")
+    table = parts.table(["field", *runs], differing, "Differences") if differing else none
+    yield Section("differences", "Differences", intro, table)
 
 
-def _curves(runs: dict[str, Run], name: str, heading: str) -> str:
+def _curves(runs: dict[str, Run], name: str, heading: str) -> Markup:
     """A line for each run through its fitness, or a sentence where there is none."""
     lines = {path: _curve(run, name) for path, run in runs.items()}
     every = np.concatenate([_curve(run, other) for run in runs.values() for other in CURVES])
     if not np.isfinite(np.concatenate([*lines.values()])).all(axis=1).any():
-        return f'<p class="empty">{heading}: no run has recorded a fitness.</p>'
+        return parts.empty(f"{heading}: no run has recorded a fitness.")
     x, y = Axis.over(np.r_[0.0, every[:, 0]], STEPS, short=True), Axis.over(every[:, 1], "fitness", 0.04)
-    looks = [f"curve c{at % COLOURS}{' d2' if at >= COLOURS else ''}" for at in range(len(lines))]
+    looks = [f"curve {series(at)}" for at in range(len(lines))]
     drawn = [
-        charts.path(charts.line(x.place(line[:, 0]), y.place(line[:, 1])), kind)
+        Stroke(charts.line(x.place(line[:, 0]), y.place(line[:, 1])), kind)
         for line, kind in zip(lines.values(), looks, strict=True)
     ]
     finding = "; ".join(f"{path} ends at {text(float(line[-1, 1]))}" for path, line in lines.items()) + "."
     reading = "The fitness as it was measured in each generation: the best of many flatters."
     plot = charts.plot(drawn, x, y, heading, finding)
-    return figure(heading, finding, reading, charts.legend(zip(looks, lines, strict=True)) + plot)
+    return parts.figure(heading, finding, reading, parts.legend(zip(looks, lines, strict=True)) + plot)
 
 
 def _curve(run: Run, name: str) -> np.ndarray:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
 from itertools import pairwise
 from typing import Any
 
@@ -13,8 +12,9 @@ import numpy as np
 
 from shoal.core.evolution import Range
 from shoal.report import charts
-from shoal.report.charts import Axis
+from shoal.report.charts import Axis, Stroke
 from shoal.report.lineage import Lineage, inner, number
+from shoal.report.rendering import Markup, parts
 from shoal.report.run import Run
 from shoal.report.words import duration, text
 
@@ -23,7 +23,6 @@ MEMBERS = 200  # members that are drawn one by one
 FEW = 30  # members whose staircases can be told apart
 PHASES = ("compile", "train", "evaluate", "evolve", "record")  # where the time of a generation goes
 MARKS = 300  # more rings than that hide what they mark
-TOGGLE = '<button class="view" type="button" aria-pressed="false">Plain axis</button>'
 
 Line = tuple[str, np.ndarray]  # its looks, and its values [G]
 
@@ -76,7 +75,7 @@ class RunData:
         """[G] A metric that is equal for all members, or that of the mean."""
         return np.fmax.reduce(self.measured(name), axis=1)
 
-    def handovers(self, y: np.ndarray) -> str:
+    def handovers(self, y: np.ndarray) -> list[Stroke]:
         """Rings where the champion's weights went over, at heights `y` [G], smaller where there are many."""
         kind = "lead" if len(self.moves) <= FEW else "lead small"
         return charts.rings(self.ends[self.moves], y[self.moves], kind)
@@ -165,21 +164,21 @@ class RunData:
         alone = ";--grow:6px" if len(self.table.generations) == 1 else ""
         return f"--thin:{np.clip(7 / len(self.shown), 0.16, 0.6):.2f}{alone}"
 
-    def members(self, values: np.ndarray, axis: Axis, stairs: bool = False) -> list[str]:
+    def members(self, values: np.ndarray, axis: Axis, stairs: bool = False) -> list[Stroke]:
         """One thin line per member."""
         x, edges = self.ends[self.rows], self.edges(self.rows)
         risers = len(self.shown) <= FEW  # those of many staircases would hide everything
         lines = axis.place(values[np.ix_(self.rows, self.shown)]).T
         drawn = (charts.stairs(edges, y, risers) if stairs else charts.line(x, y) for y in lines)
-        return [charts.path(data, "m", member) for member, data in enumerate(drawn)]
+        return [Stroke(data, "m", member) for member, data in enumerate(drawn)]
 
-    def curve(self, values: np.ndarray, axis: Axis, kind: str) -> str:
+    def curve(self, values: np.ndarray, axis: Axis, kind: str) -> Stroke:
         """A line through values [G]."""
-        return charts.path(charts.line(self.ends, axis.place(values)), kind)
+        return Stroke(charts.line(self.ends, axis.place(values)), kind)
 
-    def staircase(self, values: np.ndarray, axis: Axis, kind: str) -> str:
+    def staircase(self, values: np.ndarray, axis: Axis, kind: str) -> Stroke:
         """Values [G] that hold for a generation each."""
-        return charts.path(charts.stairs(self.borders, axis.place(values)), kind)
+        return Stroke(charts.stairs(self.borders, axis.place(values)), kind)
 
     def lines(
         self,
@@ -190,11 +189,11 @@ class RunData:
         axis: Axis,
         stairs: bool = False,
         **more: Any,
-    ) -> str:
+    ) -> Markup:
         """A figure of nothing but lines, by their names; nothing where none has a value."""
         values, draw = {name: of for name, (_, of) in lines.items()}, self.staircase if stairs else self.curve
         if not np.isfinite([*values.values()]).any():
-            return ""
+            return Markup()
         layers = [draw(of, axis, looks) for looks, of in lines.values()]
         keys = [(looks, name) for name, (looks, _) in lines.items()] if len(lines) > 1 else []
         return self.figure(heading, finding, reading, values, (axis, layers), keys=keys, stairs=stairs, **more)
@@ -205,13 +204,13 @@ class RunData:
         finding: str,
         reading: str,
         lines: dict[str, np.ndarray] | None,
-        *views: tuple[Axis, Iterable[str]],
+        *views: tuple[Axis, Iterable[Stroke]],
         keys: Sequence[tuple[str, str]] = (),
         height: int = 240,
         by_generation: bool = False,
-        below: str = "",
+        below: Markup | None = None,
         **live: Any,
-    ) -> str:
+    ) -> Markup:
         """A drawing over time with its sentences and its legend, and what lies `below`: as a rule the numbers of its lines.
 
         lines: whose values are under the cursor; None: no values are
@@ -227,8 +226,8 @@ class RunData:
             charts.plot(layers, x, axis, heading, summary, told, height, at > 0, self.style)
             for at, (axis, layers) in enumerate(views)
         ]
-        above = charts.legend(keys) if keys else TOGGLE if len(views) > 1 else ""
-        return figure(heading, finding, reading, above, *plots, below or numbers(self, lines or {}, heading))
+        above = parts.legend(keys) if keys else parts.toggle() if len(views) > 1 else ""
+        return parts.figure(heading, finding, reading, above, *plots, below or numbers(self, lines or {}, heading))
 
     @cached_property
     def data(self) -> dict[str, Any]:
@@ -274,31 +273,13 @@ def ends(bounds: Range) -> tuple[float, float]:
     return low, high
 
 
-def figure(heading: str, finding: str, reading: str, *content: str) -> str:
-    """A drawing under its sentences: what one sees, then how to read it."""
-    return (
-        f'<figure><figcaption><h3>{escape(heading)}</h3><p class="finding">{escape(finding)}</p>'
-        f'<p class="reading">{escape(reading)}</p></figcaption>{"".join(content)}</figure>'
-    )
-
-
-def nothing(heading: str, finding: str) -> str:
+def nothing(heading: str, finding: str) -> Markup:
     """In the place of a figure."""
-    return figure(heading, finding, "So there is nothing to draw.")
+    return parts.figure(heading, finding, "So there is nothing to draw.")
 
 
-def numbers(run_data: RunData, columns: dict[str, np.ndarray], caption: str) -> str:
+def numbers(run_data: RunData, columns: dict[str, np.ndarray], caption: str) -> Markup:
     """The table behind a figure, for those who read rather than look: at most forty generations."""
     rows = spaced(len(run_data.table.generations), 40)
     cells = [[int(run_data.table.counted[row]), *(float(v[row]) for v in columns.values())] for row in rows]
-    return folded(charts.table(["generation", *columns], cells, caption))
-
-
-def folded(inner: str, summary: str = "The numbers behind this figure") -> str:
-    """What is shown to those who open it."""
-    return f"<details><summary>{summary}</summary>{inner}</details>"
-
-
-def pair(*drawn: str) -> str:
-    """Figures side by side where there is room."""
-    return f'<div class="pair">{"".join(drawn)}</div>'
+    return parts.folded(parts.table(["generation", *columns], cells, caption))

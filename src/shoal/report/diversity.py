@@ -7,11 +7,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from shoal.report import charts
 from shoal.report.charts import PERCENT, Axis
-from shoal.report.data import RunData, figure, folded, nothing, pair, quantile
+from shoal.report.data import RunData, nothing, quantile
 from shoal.report.figures import bars
 from shoal.report.lineage import inner
+from shoal.report.palette import SERIES
+from shoal.report.rendering import Markup, parts
 from shoal.report.words import many, text, went
 
 WORDED = 16  # members up to which the heat map says its numbers
@@ -21,20 +22,20 @@ TINY = 1e-37  # below that float32, in which determinants are recorded, knows no
 PARTS = 50  # stretches whose shares are drawn otherwise
 
 
-def behaviour(run_data: RunData) -> str:
+def behaviour(run_data: RunData) -> Markup:
     """As much of it as was recorded."""
     drawn = _determinant(run_data), _choices(run_data), _distances(run_data)
     if not any(drawn):
         return nothing("No diversity", "This run recorded nothing of it.")
-    return pair(*drawn[:2]) + drawn[2]
+    return parts.pair(*drawn[:2]) + drawn[2]
 
 
-def _determinant(run_data: RunData) -> str:
+def _determinant(run_data: RunData) -> Markup:
     """The volume that the members' behaviours span."""
     values, logarithm = (run_data.common(f"diversity/{name}") for name in ("determinant", "log_determinant"))
     values = np.where(values < TINY, np.exp(logarithm), values)
     if not np.isfinite(values).any():
-        return ""
+        return Markup()
     finding = f"It {went(values)}."
     if np.isfinite(values).sum() > 1:
         finding = f"It {went(values)}; the largest was {text(np.nanmax(values))}."
@@ -48,12 +49,12 @@ def _determinant(run_data: RunData) -> str:
     return run_data.figure("Diversity of the population", finding, reading, {"determinant": values}, *views)
 
 
-def _choices(run_data: RunData) -> str:
+def _choices(run_data: RunData) -> Markup:
     """What the bandit chose."""
     values = quantile(run_data.table.hyper.get("diversity", np.full(run_data.table.present.shape, np.nan)), 0.5)
     arms, counts = np.unique(values[np.isfinite(values)], return_counts=True)
     if not len(arms):
-        return ""
+        return Markup()
     finding = f"{text(arms[0])} in every generation."
     if len(arms) > 1:
         counted = [f"{text(arm)} in {count:,}" for arm, count in zip(arms, counts, strict=True)]
@@ -74,7 +75,7 @@ def _choices(run_data: RunData) -> str:
         reading += " The height of a colour is how often a value was chosen, in stretches of the run."
         axis, cuts = Axis(0, 1, named=PERCENT), np.linspace(0, len(values), PARTS + 1).round().astype(int)
         share = [[np.mean(values[a:b] == arm) for a, b in pairwise(cuts)] for arm in arms]
-        keys = [(f"area c{at % 8}", text(arm)) for at, arm in enumerate(arms)]
+        keys = [(f"area c{at % SERIES}", text(arm)) for at, arm in enumerate(arms)]
         stack = np.cumsum([np.zeros(PARTS), *share], axis=0)
         layers = bars(run_data.borders[cuts], stack, [kind for kind, _ in keys])
     return run_data.figure(
@@ -82,12 +83,12 @@ def _choices(run_data: RunData) -> str:
     )
 
 
-def _distances(run_data: RunData) -> str:
+def _distances(run_data: RunData) -> Markup:
     """Which members behave alike, in the last generation of which that is known."""
     table = run_data.table
     known = np.flatnonzero(np.isfinite(run_data.measured("diversity/to 0")).any(axis=1))
     if not len(known):
-        return ""
+        return Markup()
     row = int(known[-1])
     columns = np.flatnonzero(table.present[row])
     matrix = np.array([run_data.measured_in(row, f"diversity/to {at}")[columns] for at in range(len(columns))])
@@ -109,14 +110,14 @@ def _distances(run_data: RunData) -> str:
     )
     reading += f" The first {MAPPED} members; {rest:,} more are left out." if rest > 0 else ""
     top = float(np.nanmax(matrix))
-    keys = charts.legend([("ramp", f"0 to {text(top)}")])
+    keys = parts.legend([("ramp", f"0 to {text(top)}")])
     rows = [[uid, *map(float, row)] for uid, row in zip(uids, matrix, strict=True)]
-    listed = charts.table(["member", *map(str, uids)], rows, "Distances between members")
+    listed = parts.table(["member", *map(str, uids)], rows, "Distances between members")
     every = -(-len(uids) // WORDED)  # labels that have room
     names = [str(uid) if at % every == 0 else "" for at, uid in enumerate(uids)]
     words = np.array([[f"{value:.2f}" for value in row] for row in matrix]) if len(uids) <= WORDED else None
     told = [[f"members {uid} and {other}: {text(x)}" for other, x in zip(uids, row, strict=True)]
             for uid, row in zip(uids, matrix.tolist(), strict=True)]  # fmt: skip
     shades = matrix / top if top else matrix
-    drawn = charts.heat(shades, names, names, told, f"Distances. {finding}", words)
-    return figure("Who behaves like whom", finding, reading, keys, drawn, folded(listed))
+    drawn = parts.heat(shades, names, names, told, f"Distances. {finding}", words)
+    return parts.figure("Who behaves like whom", finding, reading, keys, drawn, parts.folded(listed))

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from html import escape
 
 import numpy as np
 from scipy.stats import rankdata
 
 from shoal.core.evolution import Range
 from shoal.report import charts
-from shoal.report.charts import Axis, path, scaled
-from shoal.report.data import RunData, ends, figure, folded, nothing, pair, spaced
+from shoal.report.charts import Axis, Stroke, scaled
+from shoal.report.data import RunData, ends, nothing, spaced
 from shoal.report.lineage import Lineage
+from shoal.report.rendering import Markup, parts
 from shoal.report.words import text
 
 PARTS = 5  # of the values, from the lowest to the highest: the means of their gains are compared
@@ -37,7 +37,7 @@ class Effect:
     p: float  # the share of such exchanges in which the means differ by as much; see `_dealt`
 
 
-def effects(run_data: RunData) -> str:
+def effects(run_data: RunData) -> Markup:
     """A figure for each hyperparameter that was tuned, and a sentence on all."""
     table = run_data.table
     gained = gains(table)
@@ -64,7 +64,7 @@ def effects(run_data: RunData) -> str:
             " Members that copy exchange among themselves, and so do the others. Children have their parents’ values, and "
             "those that were copied together cannot be told apart."
         )
-    keys = charts.legend(
+    keys = parts.legend(
         [("champion", "mean gain"), ("band", "what chance gives"), ("dot m", "a member in a generation")]
     )
     drawn = (_plot(run_data, name, effect, clear[name]) for name, effect in found.items())
@@ -74,8 +74,13 @@ def effects(run_data: RunData) -> str:
         for name, effect in found.items()
         for row in zip(effect.centres, effect.means, *effect.chance, strict=True)
     ]
-    return figure(
-        "Values and gains", said, reading, keys, pair(*drawn), folded(charts.table(heads, rows, "Values and gains"))
+    return parts.figure(
+        "Values and gains",
+        said,
+        reading,
+        keys,
+        parts.pair(*drawn),
+        parts.folded(parts.table(heads, rows, "Values and gains")),
     )
 
 
@@ -161,15 +166,15 @@ def _fifths(held: np.ndarray, risen: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return cuts, means, np.nansum(sizes * (means - risen.mean()) ** 2, axis=1) / size
 
 
-def _plot(run_data: RunData, name: str, effect: Effect, clear: bool) -> str:
+def _plot(run_data: RunData, name: str, effect: Effect, clear: bool) -> Markup:
     bounds = run_data.run.space[name]
     x = Axis.over(effect.values, "", 0.04, scale=bounds.scale, choices=bounds.choices or ())
     y, at = Axis(0, 1, named=PLACES), x.place(effect.centres)
     some = spaced(len(effect.values), DRAWN)
     layers = [
-        path(charts.band(at, *effect.chance), "band"),
-        path(charts.dots(x.place(effect.values[some]), effect.gains[some]), "dot m"),
-        path(charts.line(at, effect.means), "champion"),
+        Stroke(charts.band(at, *effect.chance), "band"),
+        Stroke(charts.dots(x.place(effect.values[some]), effect.gains[some]), "dot m"),
+        Stroke(charts.line(at, effect.means), "champion"),
     ]
     most, least = (
         f"{text(float(effect.centres[part]))} ({effect.means[part]:.2f} in the mean)"
@@ -177,4 +182,4 @@ def _plot(run_data: RunData, name: str, effect: Effect, clear: bool) -> str:
     )
     said = f"Most around {most}, least around {least}: {'more' if clear else 'no more'} than chance gives."
     drawn = charts.plot(layers, x, y, name, said, height=150, style=run_data.style)
-    return f'<div><h4>{escape(name)}</h4><p class="reading">{escape(said)}</p>{drawn}</div>'
+    return parts.effect(name, said, drawn)

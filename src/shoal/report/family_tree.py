@@ -6,8 +6,9 @@ import numpy as np
 
 from shoal.core.evolution import Range
 from shoal.report import charts
-from shoal.report.charts import PERCENT, Axis, line, path, scaled
-from shoal.report.data import RunData, ends, figure, folded, pair
+from shoal.report.charts import PERCENT, Axis, Stroke, line, scaled
+from shoal.report.data import RunData, ends
+from shoal.report.rendering import Markup, parts
 from shoal.report.words import many
 
 COLOURS = 7  # founders with a colour of their own; the rest are grey
@@ -15,11 +16,11 @@ EDGES = 900  # with more copies than that the tree shows survivors only
 Kind = tuple[bool, int]  # of a line: does it lead to the last generation, and its colour
 
 
-def tree(run_data: RunData) -> str:
+def tree(run_data: RunData) -> Markup:
     """Who descends from whom: every member's line through the generations, and every copy from one line to another."""
     table, (rows, columns) = run_data.table, run_data.run.trace
     if len(table.generations) == 1:
-        return figure(
+        return parts.figure(
             "One generation", "Nobody has had the chance to copy yet.", "The tree starts with the second one."
         )
     crowded = bool(table.copied.sum() > EDGES)
@@ -27,8 +28,8 @@ def tree(run_data: RunData) -> str:
     x, y = run_data.count.place(table.counted), _by_kinship(run_data) if crowded else _by_member(run_data)
     layers = _branches(run_data, x, y, rank)
     if len(rows) > 1:
-        layers += [path(_route(x[rows], y[rows, columns]), "lead-line")]
-        layers += [charts.rings(x[rows[-1:]], y[rows[-1:], columns[-1]], "lead")]
+        layers += [Stroke(_route(x[rows], y[rows, columns]), "lead-line")]
+        layers += charts.rings(x[rows[-1:]], y[rows[-1:], columns[-1]], "lead")
     living = sum(size > 0 for size in families.values())
     left = "one has" if living == 1 else f"{living} have"
     finding = f"Of {many(len(families), 'founder')}, {left} descendants at the end."
@@ -65,11 +66,11 @@ def tree(run_data: RunData) -> str:
     )  # fmt: skip
 
 
-def _shares(run_data: RunData) -> str:
+def _shares(run_data: RunData) -> Markup:
     """The share of the population that descends from each founder."""
     table, rank, families = run_data.table, _ranking(run_data), run_data.families
     if len(table.generations) == 1 or table.copied.sum() == 0:
-        return ""
+        return Markup()
     colour = np.where(table.founders < 0, -1, rank[table.founders])
     counts = np.array([(colour == kind).sum(axis=1) for kind in range(COLOURS + 1)]) / table.present.sum(axis=1)
     stack = np.cumsum([np.zeros(counts.shape[1]), *counts], axis=0)
@@ -88,12 +89,12 @@ def _shares(run_data: RunData) -> str:
     )
 
 
-def diversity(run_data: RunData) -> str:
+def diversity(run_data: RunData) -> Markup:
     """Whose family grew, how many founders live on, and how far the members' hyperparameters lie apart."""
-    return pair(_shares(run_data), _founders(run_data), _spread(run_data))
+    return parts.pair(_shares(run_data), _founders(run_data), _spread(run_data))
 
 
-def _founders(run_data: RunData) -> str:
+def _founders(run_data: RunData) -> Markup:
     table = run_data.table
     living = np.array([len(set(row[row >= 0].tolist())) for row in table.founders], float)
     axis = Axis.over(np.r_[0, living], "founders", 0.04, whole=True)
@@ -109,15 +110,15 @@ def _founders(run_data: RunData) -> str:
     return run_data.lines("Founders that live on", finding, reading, lines, axis, stairs=True)
 
 
-def _spread(run_data: RunData) -> str:
+def _spread(run_data: RunData) -> Markup:
     ranges = {name: r for name, r in run_data.run.space.items() if not r.choices or r.ordered}
     lines = {name: _deviation(run_data.table.hyper[name], r) for name, r in ranges.items()}
     lines = {name: values for name, values in lines.items() if np.isfinite(values).any()}
     if not lines:
-        return ""
+        return Markup()
     axis = Axis.over(np.r_[0, 0.3, np.concatenate(list(lines.values()))], "spread", 0.04)
     keys = [(f"curve c{at % COLOURS} d{at // COLOURS % 3}", name) for at, name in enumerate(lines)]
-    layers = [path(charts.across([float(axis.place(12**-0.5))]), "bound")]  # of values that are spread evenly
+    layers = [Stroke(charts.across([float(axis.place(12**-0.5))]), "bound")]  # of values that are spread evenly
     layers += [run_data.curve(lines[name], axis, kind) for kind, name in keys]
     last = {name: float(values[-1]) for name, values in lines.items() if np.isfinite(values[-1])}
     finding = "The last generation has no values."
@@ -173,7 +174,7 @@ def _by_kinship(run_data: RunData) -> np.ndarray:
     return heights
 
 
-def _branches(run_data: RunData, x: np.ndarray, y: np.ndarray, rank: np.ndarray) -> list[str]:
+def _branches(run_data: RunData, x: np.ndarray, y: np.ndarray, rank: np.ndarray) -> list[Stroke]:
     """The lines from parents to children, level ones joined: one path for each kind, the survivors' on top."""
     table, strokes = run_data.table, dict[Kind, list[str]]()
     survive = [
@@ -205,7 +206,7 @@ def _branches(run_data: RunData, x: np.ndarray, y: np.ndarray, rank: np.ndarray)
         level = longer
     draw(len(x) - 1)
     return [
-        path("".join(parts), f"{'kin' if living else 'lost'} c{colour}")
+        Stroke("".join(parts), f"{'kin' if living else 'lost'} c{colour}")
         for (living, colour), parts in sorted(strokes.items(), key=lambda item: (item[0][0], -item[0][1]))
     ]
 
@@ -222,10 +223,12 @@ def _ranking(run_data: RunData) -> np.ndarray:
     return rank
 
 
-def _table(run_data: RunData) -> str:
+def _table(run_data: RunData) -> Markup:
     """Founders and their descendants, in words."""
     rows = []
     for column, size in list(run_data.families.items())[:60]:
         lived = run_data.table.counted[(run_data.table.founders == column).any(axis=1)]
         rows.append([int(run_data.table.uids[column]), size, int(lived[-1])])
-    return folded(charts.table(["founder", "descendants at the end", "last generation with any"], rows, "Founders"))
+    return parts.folded(
+        parts.table(["founder", "descendants at the end", "last generation with any"], rows, "Founders")
+    )

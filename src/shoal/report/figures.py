@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from html import escape
 
 import numpy as np
 
 from shoal.report import charts
-from shoal.report.charts import Axis, path, rings
-from shoal.report.data import PHASES, RunData, figure, nothing, numbers, pair, quantile
+from shoal.report.charts import Axis, Stroke, rings
+from shoal.report.data import PHASES, RunData, nothing, numbers, quantile
+from shoal.report.rendering import Markup, joined, parts
 from shoal.report.run import Run
 from shoal.report.words import many, short, text, went
 
 TOLD = 6  # changes that a sentence tells one by one
 
 
-def fitness(run_data: RunData) -> str:
+def fitness(run_data: RunData) -> Markup:
     """The whole population over time."""
     if run_data.run.champion is None:
         return nothing("No fitness yet", "No member has a fitness that is a number.")
@@ -25,11 +25,11 @@ def fitness(run_data: RunData) -> str:
     slot = values[:, np.flatnonzero(run_data.table.uids == uid)[0]]
     axis, outside = fitness_axis(values, np.r_[median, slot])
     rows, columns = np.nonzero(run_data.table.copied)
-    marks = "" if run_data.crowded else rings(run_data.ends[rows], axis.place(values[rows, columns]))
+    marks = [] if run_data.crowded or not len(rows) else rings(run_data.ends[rows], axis.place(values[rows, columns]))
     layers = [
-        path(charts.band(run_data.ends, axis.place(worst), axis.place(best)), "band"),
+        Stroke(charts.band(run_data.ends, axis.place(worst), axis.place(best)), "band"),
         *run_data.members(values, axis),
-        marks,
+        *marks,
         run_data.curve(median, axis, "median"),
         run_data.curve(slot, axis, "champion"),
     ]
@@ -55,10 +55,10 @@ def fitness(run_data: RunData) -> str:
     )  # fmt: skip
 
 
-def lineage(run_data: RunData) -> str:
+def lineage(run_data: RunData) -> Markup:
     """The learning curve of the champion’s weights, through all members that had them."""
     if run_data.run.champion is None:
-        return figure("No champion yet", "No member has a fitness that is a number.", "So no one leads.")
+        return parts.figure("No champion yet", "No member has a fitness that is a number.", "So no one leads.")
     values, moves = run_data.table.fitness, run_data.moves
     uid, (rows, columns) = run_data.run.champion[0], run_data.run.trace
     along, slot = run_data.along(values), values[:, columns[-1]]
@@ -67,7 +67,7 @@ def lineage(run_data: RunData) -> str:
         *run_data.members(values, axis),
         run_data.curve(slot, axis, "slot"),
         run_data.curve(along, axis, "champion"),
-        run_data.handovers(axis.place(along)),
+        *run_data.handovers(axis.place(along)),
     ]
     finding = f"Member {uid} kept its own weights all along: it never copied another."
     if len(moves):
@@ -86,13 +86,13 @@ def lineage(run_data: RunData) -> str:
     keys += [("ring lead", "handover")] if len(moves) else []
     carried = np.full(len(values), np.nan)
     carried[rows] = run_data.table.uids[columns]
-    below = _ribbon(run_data) + numbers(run_data, lines | {"carried by member": carried}, title)
+    below = joined(_ribbon(run_data), numbers(run_data, lines | {"carried by member": carried}, title))
     return run_data.figure(
         title, finding, reading, lines, (axis, layers), keys=keys, height=300, below=below, members="fitness"
     )
 
 
-def hyperparameter(run_data: RunData, name: str) -> str:
+def hyperparameter(run_data: RunData, name: str) -> Markup:
     """One tuned hyperparameter over time, in its own scale and, where that is curved, in plain numbers too."""
     bounds, values = run_data.run.space[name], run_data.table.hyper[name]
     along = run_data.along(values)
@@ -121,12 +121,12 @@ def hyperparameter(run_data: RunData, name: str) -> str:
         later = np.append(axis.place(along)[1:], np.nan)  # a change shows at the start of the next step
         perturbed = np.append(np.diff(along) != 0, False)
         layers = [
-            path(charts.across(limits), "bound"),
+            Stroke(charts.across(limits), "bound"),
             *run_data.members(values, axis, stairs=True),
-            "" if run_data.crowded else _changes(run_data, values, axis),
+            *([] if run_data.crowded else _changes(run_data, values, axis)),
             run_data.staircase(along, axis, "champion"),
-            run_data.handovers(later),
-            path(charts.dots(run_data.ends[perturbed], later[perturbed]), "dot lead"),
+            *run_data.handovers(later),
+            Stroke(charts.dots(run_data.ends[perturbed], later[perturbed]), "dot lead"),
         ]
         views.append((replace(axis, named=ticks), layers))
     lines = {who: along, "highest": highest, "middle": median, "lowest": lowest}
@@ -138,7 +138,7 @@ def told(run: Run) -> dict[str, str]:
     return {name: said for name, said in run.about.tells.items() if name in run.measured}
 
 
-def decisions(run_data: RunData) -> str:
+def decisions(run_data: RunData) -> Markup:
     """How each decision that a method recorded went, over the generations."""
     drawn = []
     for name, said in told(run_data.run).items():
@@ -147,8 +147,8 @@ def decisions(run_data: RunData) -> str:
         reading, axis = f"Decided after each generation; recorded as {name}.", Axis.over(np.r_[0, values], pad=0.06)
         lines = {said: ("champion", values)}
         course = run_data.lines(heading, finding, reading, lines, axis, stairs=True, height=220)
-        drawn.append(course or figure(heading, finding, reading))
-    return pair(*drawn)
+        drawn.append(course or parts.figure(heading, finding, reading))
+    return parts.pair(*drawn)
 
 
 def _each_change(values: np.ndarray, generations: np.ndarray) -> str:
@@ -167,26 +167,26 @@ def _each_change(values: np.ndarray, generations: np.ndarray) -> str:
     return f"It changed {many(len(changed), 'time')}, between {low} and {high}; the median is {middle}."
 
 
-def throughput(run_data: RunData) -> str:
+def throughput(run_data: RunData) -> Markup:
     """How fast the run was and where its time went."""
-    return pair(_speed(run_data) + _phases(run_data) or nothing("No timing", "This run recorded no times."))
+    return parts.pair(_speed(run_data) + _phases(run_data) or nothing("No timing", "This run recorded no times."))
 
 
-def _speed(run_data: RunData) -> str:
+def _speed(run_data: RunData) -> Markup:
     speed = run_data.timing("steps_per_second")
     if not np.isfinite(speed).any():
-        return ""
+        return Markup()
     axis = Axis.over(np.r_[0, speed], "steps per second", 0.04, short=True)
     finding = f"Usually {short(float(np.nanmedian(speed)))} environment steps per second, all members together."
     reading = "One value per generation. The first may be lower: programs are compiled when they are first used."
     return run_data.lines("Speed", finding, reading, {"steps per second": ("median", speed)}, axis, height=220)
 
 
-def _phases(run_data: RunData) -> str:
+def _phases(run_data: RunData) -> Markup:
     seconds = {name: run_data.timing(name) for name in PHASES}
     filled = np.nan_to_num(list(seconds.values()))
     if filled.sum() <= 0:
-        return ""
+        return Markup()
     shares = 100 * filled.sum(axis=1) / filled.sum()
     finding = f"{shares.max():.0f}% of the time went into “{PHASES[shares.argmax()]}”."
     phases = "training, testing every member, what happens between generations"
@@ -205,7 +205,7 @@ def _phases(run_data: RunData) -> str:
     )
 
 
-def bars(edges: np.ndarray, stack: np.ndarray, kinds: list[str]) -> list[str]:
+def bars(edges: np.ndarray, stack: np.ndarray, kinds: list[str]) -> list[Stroke]:
     """Stacked bars without gaps, with the ends of their parts [K + 1, G]."""
     return charts.areas(np.repeat(edges, 2)[1:-1], np.repeat(stack, 2, axis=1), kinds)
 
@@ -221,7 +221,7 @@ def fitness_axis(values: np.ndarray, keep: np.ndarray) -> tuple[Axis, str]:
     return axis, f" {many(outside, 'value')} far above or below the rest lie outside the figure." if outside else ""
 
 
-def _changes(run_data: RunData, values: np.ndarray, axis: Axis) -> str:
+def _changes(run_data: RunData, values: np.ndarray, axis: Axis) -> list[Stroke]:
     """A ring where a member took over the value of another, a dot where a value was perturbed."""
     table = run_data.table
     rows, columns = np.nonzero(table.origin[1:] >= 0)
@@ -229,10 +229,10 @@ def _changes(run_data: RunData, values: np.ndarray, axis: Axis) -> str:
     copied, perturbed = source != columns, table.explored[rows, columns]
     perturbed &= values[rows + 1, columns] != values[rows, source]
     x, y = run_data.ends[rows], axis.place(values[rows + 1, columns])
-    return rings(x[copied], y[copied]) + path(charts.dots(x[perturbed], y[perturbed]), "dot")
+    return [*rings(x[copied], y[copied]), Stroke(charts.dots(x[perturbed], y[perturbed]), "dot")]
 
 
-def _ribbon(run_data: RunData) -> str:
+def _ribbon(run_data: RunData) -> Markup:
     """Who carried the champion’s weights when: one box per stretch."""
     rows, columns = run_data.run.trace
     edges, starts = run_data.edges(rows), np.flatnonzero(np.r_[True, columns[1:] != columns[:-1]])
@@ -240,7 +240,5 @@ def _ribbon(run_data: RunData) -> str:
     for start, end in zip(starts, [*starts[1:], len(rows)], strict=True):
         left, width, uid = edges[start], edges[end] - edges[start], str(run_data.table.uids[columns[start]])
         word = uid if width > 0.012 * (len(uid) + 1) else ""
-        boxes.append(
-            f'<span style="left:{100 * left:.2f}%;width:{100 * width:.2f}%" title="member {uid}">{escape(word)}</span>'
-        )
-    return f'<div class="ribbon" aria-hidden="true">{"".join(boxes)}</div>'
+        boxes.append((100 * left, 100 * width, uid, word))
+    return parts.ribbon(boxes)

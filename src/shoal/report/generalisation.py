@@ -7,13 +7,14 @@ import numpy as np
 from shoal.report.charts import Axis
 from shoal.report.data import Line, RunData, nothing, quantile
 from shoal.report.lineage import inner, number
+from shoal.report.rendering import Markup
 from shoal.report.run import Run
 from shoal.report.words import text, went
 
 PURPOSES = {"train": "levels to train on", "validation": "validation levels", "test": "test levels"}
 
 
-def generalisation(run_data: RunData) -> str:
+def generalisation(run_data: RunData) -> Markup:
     """Returns on levels that were trained on, on others, and the gap between them; of population and champion."""
     lines = _lines(run_data, "train", "c0", ": train") | _lines(run_data, "validation", "c1", ": validation")
     on = on_levels(run_data.run)

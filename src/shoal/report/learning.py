@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from shoal.report import charts
-from shoal.report.data import RunData, folded, pair, quantile
+from shoal.report.data import RunData, quantile
 from shoal.report.figures import fitness_axis
+from shoal.report.rendering import Markup, parts
 from shoal.report.run import Run
 from shoal.report.words import went
 
@@ -37,21 +37,21 @@ def told(run: Run) -> list[str]:
     return [name for name in WORDS if name in run.measured]
 
 
-def learning(run_data: RunData) -> str:
+def learning(run_data: RunData) -> Markup:
     """A figure of each metric: the members, and the champion's lineage."""
     whose = "the champion’s lineage" if run_data.run.about.copies else "the champion"
-    keys = charts.legend([("champion", whose), ("m", "each member")])
+    keys = parts.legend([("champion", whose), ("m", "each member")])
     drawn = [(WORDS[name][0], figure) for name in told(run_data.run) if (figure := _metric(run_data, name, whose))]
     first, others = drawn[:SHOWN], drawn[SHOWN:]
     also = f"Also: {', '.join(heading for heading, _ in others).lower()}"
-    more = folded(pair(*(figure for _, figure in others)), also) if others else ""
-    return keys + pair(*(figure for _, figure in first)) + more
+    more = parts.folded(parts.pair(*(figure for _, figure in others)), also) if others else Markup()
+    return keys + parts.pair(*(figure for _, figure in first)) + more
 
 
-def _metric(run_data: RunData, name: str, whose: str) -> str:
+def _metric(run_data: RunData, name: str, whose: str) -> Markup:
     values = run_data.measured(name)
     if not np.isfinite(values).any():
-        return ""
+        return Markup()
     along, middle = run_data.along(values), quantile(values, 0.5)
     heading, words = WORDS[name]
     axis, outside = fitness_axis(values, np.r_[middle, along])

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from shoal.report.data import RunData
 from shoal.report.lineage import MEASURED, count, number
+from shoal.report.palette import BLUE
 from shoal.report.run import Run, read_run
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ class LoadedRun:
         lines = axis.plot(lineage.generations, values, color="0.75", linewidth=0.8)
         lines[0].set_label("members")
         generations, along = lineage.generations[self._run.trace[0]], values[self._run.trace]
-        axis.plot(generations, along, color="C0", label="the champion's lineage")
+        axis.plot(generations, along, color=BLUE, label="the champion's lineage")
 
 
 class Picture(Figure):

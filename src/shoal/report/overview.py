@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from html import escape
+from typing import Any
 
 import numpy as np
 
 from shoal.report.generalisation import on_levels
 from shoal.report.lineage import count, inner, number
+from shoal.report.rendering import Markup, rendered
 from shoal.report.run import Run
 from shoal.report.words import duration, many, short, text
 
@@ -24,7 +25,7 @@ def title(run: Run) -> str:
     return f"{_env(run)} · {_learner(run)}: how the population learned"
 
 
-def overview(run: Run) -> str:
+def overview(run: Run) -> Markup:
     """The key facts, and the explanation in a few sentences for those who do not know the method."""
     table, result, latest, drawn = run.lineage, run.result, run.latest, run.about.drawn
     status = STATUS.get(str(result.get("status")), "in progress")
@@ -42,7 +43,7 @@ def overview(run: Run) -> str:
     took = ["of the worker that took longest"] if len(run.workers) > 1 else []
     took += [f"{duration(compiling)} of it compiling"] if compiling > 0 else []
     tested = f"and {short(tests)} for tests{' of the mean' * drawn}" if tests > 0 else "all members together"
-    facts = tiles(
+    facts = (
         ("Population", text(run.population), members),
         (
             "Generations",
@@ -52,24 +53,10 @@ def overview(run: Run) -> str:
         ("Environment steps", short(steps), tested),
         ("Time", duration(seconds), ", ".join(took)),
     )
-    note = f'<p class="notice">{NOTICES[status]}</p>' if status in NOTICES else ""
-    method = f"· method {escape(run.about.name)} " if run.about.name else ""
-    return (
-        f'<p class="eyebrow">Report of a training run {method}'
-        f'<span class="status {status.split()[-1]}">{status}</span></p>'
-        f"<h1>{escape(_env(run))} <span>learned by {escape(_learner(run))}</span></h1>{note}"
-        f'<p class="abstract">{escape(_abstract(run))}</p>'
-        f'<div class="headline"><div class="champion-card">{_champion(run)}</div>{facts}</div>'
-    )
-
-
-def tiles(*facts: tuple[str, str, str]) -> str:
-    """Facts, each with its name, its value, and a note."""
-    each = (
-        f"<div><dt>{name}</dt><dd>{escape(value)}<small>{escape(note)}</small></dd></div>"
-        for name, value, note in facts
-    )
-    return f'<dl class="facts">{"".join(each)}</dl>'
+    return rendered(
+        "run_header.html", method=run.about.name, status=status, env=_env(run), learner=_learner(run),
+        notice=NOTICES.get(status), abstract=_abstract(run), champion=_champion(run), facts=facts,
+    )  # fmt: skip
 
 
 def _came_about(run: Run) -> str:
@@ -116,29 +103,26 @@ def _of_drawn(run: Run) -> str:
     return told + "No member lives on: what is kept and tested is the mean alone."
 
 
-def _champion(run: Run) -> str:
-    """The champion's two numbers and why they differ."""
+def _champion(run: Run) -> dict[str, Any]:
+    """The champion's two numbers and why they differ, as text; empty where there is none."""
     if run.champion is None:
-        return "<p>No member has a fitness yet, so there is no champion.</p>"
+        return {}
     uid, generation = run.champion
     selected = number(inner(run.result, "champion").get("selection_fitness"))
     selected = float(run.lineage.fitness[run.trace][-1]) if np.isnan(selected) else selected
     mean, error, episodes = (number(run.tested.get(name)) for name in ("mean", "standard_error", "episodes"))
     worker = run.worker_of(uid)
     who = f"{'the mean' if run.about.drawn else f'member {uid}'}{f' of worker {worker}' if worker else ''}"
-    card = f'<p class="who">{escape(f"Champion: {who} after generation {generation + 1}")}</p><p class="score">'
+    card = {"who": f"Champion: {who} after generation {generation + 1}", "selected": text(selected), "untested": ""}
     if np.isnan(mean):
         broken = "none of its fresh episodes has a return, for its environment broke them"
-        state = broken if episodes == 0 else "the champion has not been tested on fresh episodes yet"
-        return (
-            f"{card}{escape(text(selected))}</p>"
-            "<p>This is its <em>selection fitness</em>: the score that put it first. The best of many noisy scores is "
-            f"partly luck, so expect a little less: {state}.</p>"
-        )
+        return card | {
+            "untested": broken if episodes == 0 else "the champion has not been tested on fresh episodes yet"
+        }
     if told := on_levels(run):
         why = (
             "Nothing was selected on these episodes, which are on test levels, so they are the honest number. The "
-            f"champion returned {escape(', '.join(told))}."
+            f"champion returned {', '.join(told)}."
         )
     elif worker and len(run.workers) > 1:
         why = (
@@ -150,13 +134,8 @@ def _champion(run: Run) -> str:
             "The best of many noisy scores is partly luck; nothing was selected on the fresh episodes, so they are the "
             "honest number."
         )
-    spread = f" <small>± {escape(text(error))}</small>" if error == error else ""
     over = f"{episodes:,.0f} fresh" if episodes > 0 else "fresh"
-    return (
-        f"{card}{escape(text(mean))}{spread}</p><p>Mean return ± standard error over {over} episodes, played after "
-        f"training. Its <em>selection fitness</em> was <strong>{escape(text(selected))}</strong>: the score that put it "
-        f"first. {why}</p>"
-    )
+    return card | {"mean": text(mean), "error": text(error) if error == error else "", "over": over, "why": why}
 
 
 def _env(run: Run) -> str:

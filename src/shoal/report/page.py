@@ -4,24 +4,39 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from html import escape
-from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from shoal.core.atomic import write_file
-from shoal.report import charts, diversity, effects, family_tree, figures, generalisation, learning, search, tables
-from shoal.report.data import RunData, nothing, pair
+from shoal.report import diversity, effects, family_tree, figures, generalisation, learning, search, tables
+from shoal.report.data import RunData, nothing
 from shoal.report.overview import overview, title
+from shoal.report.rendering import Markup, joined, parts, rendered
 from shoal.report.run import Run, read_run
 from shoal.report.words import text
 from shoal.report.workspace import is_workspace, read_workspace
 
-Section = tuple[str, str, str, str]  # id, heading, what it is about, content as HTML
-# Sections that say what they found, and show it when opened.
-CLOSED = ("effects", "diversity", "throughput", "provenance", "experiment")
+CLOSED = ("effects", "diversity", "throughput", "provenance", "experiment")  # sections that are opened on demand
+
+
+class Section(NamedTuple):
+    """A section of a page."""
+
+    name: str
+    heading: str
+    intro: str
+    content: Markup
+
+    @property
+    def closed(self) -> bool:
+        return self.name in CLOSED
+
+    @property
+    def findings(self) -> Markup:
+        """The findings of its figures, which a closed section shows too."""
+        return Markup(" ".join(re.findall(r'<p class="finding">(.*?)</p>', self.content)))
 
 
 def write_report(run_dir: Path) -> Path:
@@ -46,29 +61,9 @@ def render(run: Run) -> str:
     return document(title(run), overview(run), _sections(run_data), footer, data)
 
 
-def document(title: str, header: str, sections: Iterable[Section], footer: str, data: dict[str, Any]) -> str:
-    """A whole page. header: HTML. footer: what it is of, and how to use it. data: for the page's script."""
-    sections = list(sections)
-    parts = {
-        "title": escape(title),
-        "header": header,
-        "nav": "".join(f'<a href="#{name}">{heading}</a>' for name, heading, _, _ in sections),
-        "sections": "".join(_shown(*section) for section in sections),
-        "footer": escape(footer),
-        # "<" would let a name end the script
-        "data": charts.pack(data).replace("<", "\\u003c"),
-    }
-    template = files("shoal.report").joinpath("report.html").read_text(encoding="utf-8")
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
-
-
-def _shown(name: str, heading: str, intro: str, content: str) -> str:
-    head = f'<h2>{heading}</h2><p class="intro">{escape(intro)}</p>'
-    if name in CLOSED:
-        found = " ".join(re.findall(r'<p class="finding">(.*?)</p>', content))
-        told = f'<p class="found">{found}</p>' if found else ""
-        content, head = f"<details><summary>{head}{told}</summary>{content}</details>", ""
-    return f'<section id="{name}">{head}{content}</section>'
+def document(title: str, header: Markup, sections: Iterable[Section], footer: str, data: dict[str, Any]) -> str:
+    """A whole page. footer: what it is of, and how to use it. data: for the page's script."""
+    return rendered("page.html", title=title, header=header, sections=[*sections], footer=footer, data=data)
 
 
 def _sections(run_data: RunData) -> Iterator[Section]:
@@ -77,7 +72,7 @@ def _sections(run_data: RunData) -> Iterator[Section]:
     copies, keep = about.copies and not about.drawn, not (about.copies or about.drawn)
     differ = any(name.startswith("diversity/") for name in measured)
     # fmt: off
-    sections: list[tuple[object, str, str, str, Callable[[RunData], str]]] = [  # the first says whether it is shown
+    sections: list[tuple[object, str, str, str, Callable[[RunData], Markup]]] = [  # the first says whether it is shown
         (not about.drawn, "fitness", "Fitness", "Did the population learn, and how far apart are its members?",
          figures.fitness),
         (about.drawn, "fitness", "Returns", "Did the mean learn, and how do the members that are drawn around it compare?",
@@ -115,36 +110,34 @@ def _sections(run_data: RunData) -> Iterator[Section]:
         (run.workers, "workers", "Workers", "Who did what of those that share the directory.", tables.workers),
     ]
     # fmt: on
-    waiting = '<p class="empty">No generation has been recorded yet: there is nothing to draw.</p>'
+    waiting = parts.empty("No generation has been recorded yet: there is nothing to draw.")
     for shown, name, heading, intro, draw in sections:
         if shown:
-            yield name, heading, intro, draw(run_data) if len(run.lineage.generations) else waiting
-    made_by = [line for worker in run.workers or (run,) for line in worker.provenance]
-    if made_by:
-        told = "Versions, machine and command. With the same ones, and the settings below, a run repeats bit for bit."
-        yield "provenance", "Provenance", told, tables.provenance(run_data)
-    settings = "All settings of this run, every default filled in."
+            yield Section(name, heading, intro, draw(run_data) if len(run.lineage.generations) else waiting)
+    if any(worker.provenance for worker in run.workers or (run,)):
+        intro = "Versions, machine and command. With the same ones, and the settings below, a run repeats bit for bit."
+        yield Section("provenance", "Provenance", intro, tables.provenance(run_data))
+    intro = "All settings of this run, every default filled in."
     if run.workers:
-        settings = f"The settings of worker {run.workers[0].name}; each has its own in its run directory."
-    missing = '<p class="empty">experiment.yaml is missing.</p>'
-    stated = f'<pre tabindex="0" aria-label="experiment.yaml">{escape(run.text)}</pre>' if run.text else missing
-    yield "experiment", "Experiment", settings, stated
+        intro = f"The settings of worker {run.workers[0].name}; each has its own in its run directory."
+    file = parts.pre(run.text, "experiment.yaml") if run.text else parts.empty("experiment.yaml is missing.")
+    yield Section("experiment", "Experiment", intro, file)
 
 
-def _effects(run_data: RunData) -> str:
+def _effects(run_data: RunData) -> Markup:
     """What the values did, and whether they had room to."""
     return effects.effects(run_data) + tables.bounds(run_data)
 
 
-def _hyperparameters(run_data: RunData) -> str:
+def _hyperparameters(run_data: RunData) -> Markup:
     """Those that were tuned or changed, in pictures; the others in a sentence."""
     run, copies, crowded = run_data.run, run_data.run.about.copies, run_data.crowded
     known = {name: values[np.isfinite(values)] for name, values in run.lineage.hyper.items() if name not in run.space}
     known = {name: values for name, values in known.items() if len(values)}
     told = "; ".join(f"{n} {text(float(values[-1]))}" for n, values in known.items() if copies or np.ptp(values) == 0)
-    note = f'<p class="reading">Not tuned: {escape(told)}.</p>' if told else ""
+    note = parts.reading(f"Not tuned: {told}.") if told else Markup()
     if run.about.drawn and (moved := search.hyperparameters(run_data)):
-        return pair(moved) + note
+        return parts.pair(moved) + note
     if not run.space:
         chosen = ", ".join(name for name, values in known.items() if np.ptp(values) > 0)
         finding = f"All hyperparameters were fixed{f', but for {chosen}' if chosen else ' in this run'}."
@@ -158,4 +151,4 @@ def _hyperparameters(run_data: RunData) -> str:
         "dot lead" if crowded else "dot": "perturbed: changed a little" * copies,
     }
     drawn = [figures.hyperparameter(run_data, name) for name in run.space]
-    return charts.legend((kind, words) for kind, words in kinds.items() if words) + pair(*drawn) + note
+    return joined(parts.legend([key for key in kinds.items() if key[1]]), parts.pair(*drawn), note)

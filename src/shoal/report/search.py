@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from shoal.report import charts
-from shoal.report.charts import PERCENT, Axis, path, rings
-from shoal.report.data import RunData, nothing, pair
+from shoal.report.charts import PERCENT, Axis, Stroke, rings
+from shoal.report.data import RunData, nothing
 from shoal.report.figures import fitness_axis
+from shoal.report.rendering import Markup, parts
 from shoal.report.words import many, text, went
 
 SMOOTH = 200  # with more generations than that a line goes through the means of neighbours
@@ -17,12 +18,12 @@ LENGTHS = {
 }
 
 
-def returns(run_data: RunData) -> str:
+def returns(run_data: RunData) -> Markup:
     """What the members and the mean earned, and where it stands among them."""
     return _returns(run_data) + _rank(run_data)
 
 
-def _returns(run_data: RunData) -> str:
+def _returns(run_data: RunData) -> Markup:
     mean = run_data.table.fitness[:, 0]
     members, low, high, variance = (run_data.common(f"returns/{name}") for name in ("mean", "min", "max", "variance"))
     everything = np.r_[low, high, members, mean]
@@ -32,14 +33,14 @@ def _returns(run_data: RunData) -> str:
     x, deviation = run_data.ends, np.sqrt(np.maximum(variance, 0))
     below, above = np.maximum(members - deviation, low), np.minimum(members + deviation, high)
     layers = [
-        path(charts.band(x, axis.place(low), axis.place(high)), "band"),
-        path(charts.band(x, axis.place(below), axis.place(above)), "inner"),
+        Stroke(charts.band(x, axis.place(low), axis.place(high)), "band"),
+        Stroke(charts.band(x, axis.place(below), axis.place(above)), "inner"),
         *_trend(run_data, members, axis, "median"),
         *_trend(run_data, mean, axis, "champion", "pale"),
     ]
     if run_data.run.champion is not None:
         row = np.flatnonzero(run_data.table.generations == run_data.run.champion[1])
-        layers.append(rings(x[row], axis.place(mean[row]), "lead"))
+        layers += rings(x[row], axis.place(mean[row]), "lead")
     finding = f"The mean’s own return {went(mean)}; what its members earned on average {went(members)}."
     reading = (
         "The bold line is the return of the mean, the policy that this run is about; the ring is the champion. The "
@@ -55,12 +56,12 @@ def _returns(run_data: RunData) -> str:
     )  # fmt: skip
 
 
-def _rank(run_data: RunData) -> str:
+def _rank(run_data: RunData) -> Markup:
     """Where the mean stands among the members."""
     ranks = run_data.common("mean/rank")
     known = ranks[np.isfinite(ranks)]
     if not len(known):
-        return ""
+        return Markup()
     last = int(np.fmax(run_data.run.population, known.max() - 1)) + 1
     finding = (
         f"The mean ranked first in {int((known == 1).sum()):,} of {many(len(known), 'generation')}; "
@@ -76,7 +77,7 @@ def _rank(run_data: RunData) -> str:
     return _course(run_data, "Rank of the mean", finding, reading, {"rank": ranks}, axis)
 
 
-def steps(run_data: RunData) -> str:
+def steps(run_data: RunData) -> Markup:
     """How the mean, and what is drawn around it, moved: as much of that as was recorded."""
     drawn = _elites(run_data) + _deviation(run_data)
     for heading, (name, what) in LENGTHS.items():
@@ -84,12 +85,12 @@ def steps(run_data: RunData) -> str:
         several = np.isfinite(values).sum() > 1
         finding = f"It {went(values)}{f'; the median is {text(float(np.nanmedian(values)))}' if several else ''}."
         drawn += _course(run_data, heading, finding, f"{what}, as one vector of all parameters.", {heading: values})
-    return pair(drawn or nothing("No steps", "This run recorded nothing of them."))
+    return parts.pair(drawn or nothing("No steps", "This run recorded nothing of them."))
 
 
-def hyperparameters(run_data: RunData) -> str:
+def hyperparameters(run_data: RunData) -> Markup:
     """Those that changed in the course of the run, equal for all members."""
-    drawn = ""
+    drawn = Markup()
     for name, values in run_data.table.hyper.items():
         value = values[:, 0]
         known = value[np.isfinite(value)]
@@ -100,12 +101,12 @@ def hyperparameters(run_data: RunData) -> str:
     return drawn
 
 
-def _elites(run_data: RunData) -> str:
+def _elites(run_data: RunData) -> Markup:
     learned = np.isfinite(run_data.common("loss/critic"))  # nowhere, where nobody ever made a gradient step
     values = np.where(learned, run_data.common("elites/trained"), np.nan)
     known = values[np.isfinite(values)]
     if not len(known):
-        return ""
+        return Markup()
     finding = (
         f"On average {100 * known.mean():.0f}% of the next mean came from members that gradient steps had changed; "
         f"none of it in {int((known == 0).sum()):,} of {many(len(known), 'generation')}."
@@ -119,7 +120,7 @@ def _elites(run_data: RunData) -> str:
     return _course(run_data, heading, finding, reading, {heading: values}, Axis(0, 1, named=PERCENT))
 
 
-def _deviation(run_data: RunData) -> str:
+def _deviation(run_data: RunData) -> Markup:
     deviation, noise = run_data.common("distribution/deviation"), np.sqrt(run_data.common("distribution/noise"))
     reading = (
         "The standard deviation with which a parameter of the next members is drawn, as the root of the mean square "
@@ -136,18 +137,18 @@ def _course(
     reading: str,
     lines: dict[str, np.ndarray],
     axis: Axis | None = None,
-) -> str:
+) -> Markup:
     """One metric over time, a second one dotted; nothing where the first was not recorded."""
     values, *dotted = lines.values()
     if not np.isfinite(values).any():
-        return ""
+        return Markup()
     axis = axis or Axis.over(np.r_[0, values, *dotted], pad=0.04)
     layers = [run_data.curve(other, axis, "bound") for other in dotted] + _trend(run_data, values, axis, "median", "m")
     keys = list(zip(("median", "bound"), lines, strict=False)) if dotted else []
     return run_data.figure(heading, finding, reading + _smoothing(run_data), lines, (axis, layers), keys=keys)
 
 
-def _trend(run_data: RunData, values: np.ndarray, axis: Axis, kind: str, thin: str = "") -> list[str]:
+def _trend(run_data: RunData, values: np.ndarray, axis: Axis, kind: str, thin: str = "") -> list[Stroke]:
     """A line; through many values one of their running means, over a thin one of the values themselves if need be."""
     window = _window(run_data)
     single = [run_data.curve(values, axis, thin)] if thin and window > 1 else []

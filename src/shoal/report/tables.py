@@ -6,10 +6,10 @@ import numpy as np
 
 from shoal.core.errors import shortened
 from shoal.core.evolution import Range
-from shoal.report import charts
-from shoal.report.charts import Html, scaled
-from shoal.report.data import RunData, ends, figure
+from shoal.report.charts import scaled
+from shoal.report.data import RunData, ends
 from shoal.report.lineage import count, inner, number
+from shoal.report.rendering import Markup, joined, parts
 from shoal.report.words import duration, short, text
 
 NEAR = 0.01  # of the range, in its own scale: that close to a bound counts as sitting on it
@@ -18,7 +18,7 @@ LISTED = 200  # members in the last table
 COLUMNS = 10  # processes that made a run, of which is told
 
 
-def bounds(run_data: RunData) -> str:
+def bounds(run_data: RunData) -> Markup:
     """Which hyperparameters press against the ends of their ranges, and what to do about it."""
     run, rows, wanted = run_data.run, [], []
     last = slice(-max(1, len(run.lineage.generations) // 4), None)
@@ -31,25 +31,23 @@ def bounds(run_data: RunData) -> str:
             wanted.append(name)
         advice = f"Widen the range {' and '.join(sides)}, if the value allows it." if sides else "Fine as it is."
         least, *_, most = bounds.choices or (bounds.low, bounds.high)
-        bar = Html(
-            f'<span class="share" aria-hidden="true"><b style="width:{100 * low:.1f}%"></b>'
-            f'<b class="high" style="width:{100 * high:.1f}%"></b></span>'
-        )
         allowed = f"{text(float(least or 0))} to {text(float(most or 0))}"
-        rows.append([name, allowed, bar, f"{100 * low:.0f}%", f"{100 * high:.0f}%", advice])
+        rows.append(
+            [name, allowed, parts.share(100 * low, 100 * high), f"{100 * low:.0f}%", f"{100 * high:.0f}%", advice]
+        )
     if not rows:
-        return '<p class="empty">No tuned hyperparameter has bounds.</p>'
+        return parts.empty("No tuned hyperparameter has bounds.")
     finding = f"{', '.join(wanted)}: a wider range is worth a try." if wanted else "Nothing presses against its bounds."
     heads = ["hyperparameter", "range", "lower – upper", "at the lower end", "at the upper end", "advice"]
     reading = (
         f"The bars give the share of members within {100 * NEAR:.0f}% of an end of the range, counted in its own "
         f"scale. From {100 * OFTEN:.0f}% on, a wider range is advised."
     )
-    listed = charts.table(heads, rows, "Members at the bounds of their ranges", "bounds")
-    return figure("Where values press against their range", finding, reading, listed)
+    listed = parts.table(heads, rows, "Members at the bounds of their ranges", "bounds")
+    return parts.figure("Where values press against their range", finding, reading, listed)
 
 
-def workers(run_data: RunData) -> str:
+def workers(run_data: RunData) -> Markup:
     """What each worker of a directory did, and the champion that it found."""
     run, rows = run_data.run, []
     for worker in run.workers:
@@ -78,10 +76,10 @@ def workers(run_data: RunData) -> str:
         "worker that took longest for it."
     )
     finding = found if run.champion else "No worker has a champion yet."
-    return figure("What each worker did", finding, reading, charts.table(heads, rows, "Workers"))
+    return parts.figure("What each worker did", finding, reading, parts.table(heads, rows, "Workers"))
 
 
-def provenance(run_data: RunData) -> str:
+def provenance(run_data: RunData) -> Markup:
     """By what the run was made: a column for each process that has trained it, one after another."""
     run, heads, told = run_data.run, [""], []
     for worker in run.workers or (run,):
@@ -93,7 +91,7 @@ def provenance(run_data: RunData) -> str:
             told.append({k: x for k, x in line.items() if k != "versions"} | inner(line, "versions"))
     names = dict.fromkeys(name for line in told for name in line if name not in ("generation", "clean"))
     rows = [[name, *(shortened(str(line.get(name, "–"))) for line in told)] for name in names]
-    return charts.table(heads, rows, "By what the run was made")
+    return parts.table(heads, rows, "By what the run was made")
 
 
 def _at_bounds(values: np.ndarray, bounds: Range) -> tuple[float, float] | None:
@@ -105,7 +103,7 @@ def _at_bounds(values: np.ndarray, bounds: Range) -> tuple[float, float] | None:
     return float((counted <= low + near).mean()), float((counted >= high - near).mean())
 
 
-def members(run_data: RunData) -> str:
+def members(run_data: RunData) -> Markup:
     """The last generation as a table that sorts."""
     table, tuned, champion = run_data.table, list(run_data.run.space), run_data.run.champion
     columns = np.flatnonzero(table.present[-1])
@@ -117,19 +115,20 @@ def members(run_data: RunData) -> str:
         founders = table.uids[table.founders[-1]]
         descent = {"founder": founders, "took over": table.copied.sum(axis=0), "was copied": given}
     place = {int(column): at for at, column in enumerate(run_data.shown)}
-    rows, marks = [], []
+    rows, marks = [], {}
     for column in columns[:LISTED].tolist():
         measured = (table.fitness, table.returns_std, *(table.hyper[name] for name in tuned))
         fitness, spread, *hyper = (float(values[-1, column]) for values in measured)
         uid = int(table.uids[column])
         rows.append([uid, fitness, spread, *(int(values[column]) for values in descent.values()), *hyper])
-        owner = f' data-m="{place[column]}"' if column in place else ""
-        marks.append(owner + ' class="first"' * (champion is not None and champion[0] == uid))
+        first = champion is not None and champion[0] == uid
+        marks[len(rows) - 1] = {"data-m": place.get(column), "class": "first" if first else None}
     heads = ["member", "fitness", "± over episodes", *descent, *tuned]
-    rest = f'<p class="reading">And {len(columns) - LISTED:,} more.</p>' if len(columns) > LISTED else ""
+    rest = parts.reading(f"And {len(columns) - LISTED:,} more.") if len(columns) > LISTED else Markup()
     counts = "; “took over” counts how often the member copied another, “was copied” how often others copied it"
-    return (
-        '<p class="reading">“± over episodes” is the standard deviation of the returns in its test'
-        f"{counts if descent else ''}. Choose a heading to sort; point at a row to find the member in every figure.</p>"
-        f"{charts.table(heads, rows, 'Members of the last generation', 'sortable', marks)}{rest}"
+    reading = (
+        f"“± over episodes” is the standard deviation of the returns in its test{counts if descent else ''}. Choose a "
+        "heading to sort; point at a row to find the member in every figure."
     )
+    table = parts.table(heads, rows, "Members of the last generation", "sortable", marks)
+    return joined(parts.reading(reading), table, rest)

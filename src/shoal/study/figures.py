@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from html import escape
 from typing import NamedTuple
 
 import numpy as np
 
 from shoal.report import charts
-from shoal.report.charts import Axis
-from shoal.report.data import figure
+from shoal.report.charts import Axis, Stroke
 from shoal.report.generalisation import PURPOSES
+from shoal.report.palette import series
+from shoal.report.rendering import Markup, joined, parts
 from shoal.report.words import text
 from shoal.study import statistics
 from shoal.study.results import KNOWN, NEW, Results, held
 
-COLOURS = 8
 POINTS = 200  # of a curve
 RESAMPLES = 300  # for the band of a curve
 STEPS = "training steps of all members"
@@ -35,11 +34,10 @@ class IntervalRow(NamedTuple):
 
 def looks_of(results: Results, arm: str) -> str:
     """The class of an arm's strokes: a colour, by its place in the file, and dots where colours come again."""
-    again, colour = divmod(list(results.study.arms).index(arm), COLOURS)
-    return f"c{colour}{' d2' if again else ''}"
+    return series(list(results.study.arms).index(arm))
 
 
-def rows_drawn(rows: Sequence[IntervalRow], label: str, title: str) -> str:
+def rows_drawn(rows: Sequence[IntervalRow], label: str, title: str) -> Markup:
     """A ring for each row, its interval, and a dot for each run; `label` is that of the axis."""
     x = Axis.over(np.concatenate([np.array([r.middle, r.low, r.high, *r.each]) for r in rows]), label, 0.05)
     ticks = [(1 - (place + 0.5) / len(rows), r.label) for place, r in enumerate(rows)]
@@ -47,9 +45,9 @@ def rows_drawn(rows: Sequence[IntervalRow], label: str, title: str) -> str:
     for place, r in enumerate(rows):
         at = np.array([len(rows) - place - 0.5])
         between = x.place(np.array([r.low, r.high]))
-        layers.append(charts.path(charts.line(between, y.place(np.repeat(at, 2))), f"kin {r.looks}"))
-        layers.append(charts.path(charts.dots(x.place(r.each), y.place(np.repeat(at, len(r.each)))), "dot"))
-        layers.append(charts.rings(x.place(np.array([r.middle])), y.place(at), r.looks))
+        layers.append(Stroke(charts.line(between, y.place(np.repeat(at, 2))), f"kin {r.looks}"))
+        layers.append(Stroke(charts.dots(x.place(r.each), y.place(np.repeat(at, len(r.each)))), "dot"))
+        layers += charts.rings(x.place(np.array([r.middle])), y.place(at), r.looks)
     width = min(240, max(140, 8 * max(len(r.label) for r in rows)))  # pixels for the labels
     return charts.plot(
         layers, x, y, title, "A ring for each row, with its interval.", height=60 + 46 * len(rows),
@@ -59,17 +57,16 @@ def rows_drawn(rows: Sequence[IntervalRow], label: str, title: str) -> str:
 
 def _lines_drawn(
     x: Axis, y: Axis, at: np.ndarray, lines: Iterable[tuple[str, str, np.ndarray]], title: str, summary: str
-) -> str:
+) -> Markup:
     """A legend, and a line for each (label, looks, values). Values [3, X] are a line and the ends of the band around it."""
     bands, layers, keys, places = [], [], [], x.place(at)
     for label, looks, values in lines:
         line, *ends = y.place(np.atleast_2d(values))
         if ends:
-            area = charts.path(charts.band(places, *ends), f"area {looks}")
-            bands.append(area.replace("<path", '<path style="opacity:.15"', 1))
-        layers.append(charts.path(charts.line(places, line), f"curve {looks}"))
+            bands.append(Stroke(charts.band(places, *ends), f"area faint {looks}"))
+        layers.append(Stroke(charts.line(places, line), f"curve {looks}"))
         keys.append((f"curve {looks}", label))
-    return charts.legend(keys) + charts.plot([*bands, *layers], x, y, title, summary)
+    return parts.legend(keys) + charts.plot([*bands, *layers], x, y, title, summary)
 
 
 def _band(curves: np.ndarray) -> np.ndarray:
@@ -82,16 +79,16 @@ def _band(curves: np.ndarray) -> np.ndarray:
     return found
 
 
-def curves(results: Results, task: str) -> str:
+def curves(results: Results, task: str) -> Markup:
     """How fast each arm learned on a task."""
     outcomes = [o.curve for key, o in results.outcomes.items() if key.task == task and len(o.curve)]
     if not outcomes:
-        return '<p class="empty">No run is done yet.</p>'
+        return parts.empty("No run is done yet.")
     steps = np.linspace(0, max(curve[-1, 0] for curve in outcomes), POINTS)
     bands = {arm: _band(results.curve(task, arm, steps)) for arm in results.study.arms}
     bands = {arm: found for arm, found in bands.items() if np.isfinite(found[0]).any()}
     if not bands:
-        return f'<p class="empty">{escape(task)} In no run did a member have a finite fitness.</p>'
+        return parts.empty(f"{task} In no run did a member have a finite fitness.")
     x, y = Axis.over(steps, STEPS, short=True), Axis.over([*bands.values()], "best fitness so far", 0.04)
     lines = [(arm, looks_of(results, arm), found) for arm, found in bands.items()]
     drawn = _lines_drawn(x, y, steps, lines, f"Learning curves {task}", "A line for each arm, with its interval.")
@@ -104,29 +101,29 @@ def curves(results: Results, task: str) -> str:
         "scores flatters: the scores above are the honest numbers. Runs in which no member ever had a finite fitness have "
         "no curve."
     )
-    return figure(task or "Learning curves", f"At the end {ahead}: {most}.", reading, drawn)
+    return parts.figure(task or "Learning curves", f"At the end {ahead}: {most}.", reading, drawn)
 
 
-def profile(results: Results, scores: dict[str, np.ndarray]) -> str:
+def profile(results: Results, scores: dict[str, np.ndarray]) -> Markup:
     """How many runs of each arm score above each value."""
     every = np.concatenate([np.empty(0), *(x.ravel() for x in scores.values())])
     if not np.isfinite(every).any():
-        return '<p class="empty">No two runs of an arm have a champion.</p>'
+        return parts.empty("No two runs of an arm have a champion.")
     x, y = Axis.over(every, "score", 0.02), Axis(0, 1, "share of runs above it")
     thresholds, title = np.linspace(x.low, x.high, POINTS), "Performance profiles"
     lines = [(arm, looks_of(results, arm), statistics.profile(found, thresholds)) for arm, found in scores.items()]
     summary = "For each arm, the share of runs above each score."
     drawn = _lines_drawn(x, y, thresholds, lines, title, summary)
     reading = "A line above another one everywhere is that of the better arm; where they cross, it depends on the goal."
-    return figure(title, "The share of runs that score above each value.", reading, drawn)
+    return parts.figure(title, "The share of runs that score above each value.", reading, drawn)
 
 
-def levels(results: Results) -> str:
+def levels(results: Results) -> Markup:
     """Champions on levels of every purpose, and the population on known and new ones; of each task that has levels."""
-    return "".join(_champions(results, task) + _populations(results, task) for task in results.study.all_tasks)
+    return joined(*(_champions(results, task) + _populations(results, task) for task in results.study.all_tasks))
 
 
-def _champions(results: Results, task: str) -> str:
+def _champions(results: Results, task: str) -> Markup:
     rows: dict[str, list[IntervalRow]] = {}
     told = []
     for arm in results.study.arms:
@@ -141,7 +138,7 @@ def _champions(results: Results, task: str) -> str:
         rows[arm] = [IntervalRow(f"{arm}: {name}", looks, values[name], *middles[name]) for name in PURPOSES]
         told.append([arm, *("{:.3g} ({:.3g} to {:.3g})".format(*x) for x in middles.values()), len(found)])
     if not rows:
-        return ""
+        return Markup()
     tested = {arm: mine[-1].middle for arm, mine in rows.items()}
     best = max(tested, key=lambda arm: tested[arm])
     reading = (
@@ -152,14 +149,14 @@ def _champions(results: Results, task: str) -> str:
     title = f"Champions on known and new levels{f', {task}' if task else ''}"
     finding = f"{best} has the highest middle on levels of the test: {text(tested[best])}."
     drawn = rows_drawn([row for mine in rows.values() for row in mine], "return", title)
-    return figure(title, finding, reading, drawn, charts.table(heads, told, title))
+    return parts.figure(title, finding, reading, drawn, parts.table(heads, told, title))
 
 
-def _populations(results: Results, task: str) -> str:
+def _populations(results: Results, task: str) -> Markup:
     arms = results.study.arms
     curves = {arm: done for arm in arms if (done := [o.population for o in results.of(task, arm) if len(o.population)])}
     if not curves:
-        return ""
+        return Markup()
     steps = np.linspace(0, max(curve[-1, 0] for found in curves.values() for curve in found), POINTS)
     lines = {
         (arm, name): _band(np.array([held(curve[:, [0, 1 + k]], steps) for curve in found]))[0]
@@ -177,4 +174,4 @@ def _populations(results: Results, task: str) -> str:
     dashed = {KNOWN: "", NEW: " d1"}
     named = [(f"{arm}: {name}", f"{looks_of(results, arm)}{dashed[name]}", x) for (arm, name), x in lines.items()]
     x, y = Axis.over(steps, STEPS, short=True), Axis.over([*lines.values()], "return", 0.04)
-    return figure(title, finding, reading, _lines_drawn(x, y, steps, named, title, finding))
+    return parts.figure(title, finding, reading, _lines_drawn(x, y, steps, named, title, finding))

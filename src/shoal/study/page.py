@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
@@ -13,11 +12,8 @@ import numpy as np
 from shoal.core.atomic import write_file
 from shoal.core.visible import visible
 from shoal.records.jsonl import read_text
-from shoal.report import charts
-from shoal.report.charts import Html
-from shoal.report.data import figure, folded
-from shoal.report.overview import tiles
-from shoal.report.page import document
+from shoal.report.page import Section, document
+from shoal.report.rendering import Markup, joined, parts, rendered
 from shoal.report.words import many, text
 from shoal.study.compare import LEVEL, Comparison, seeds_told, stopped
 from shoal.study.cost import costs, unlike
@@ -44,14 +40,14 @@ def render(results: Results) -> str:
     return document(f"{name}: a study", _header(comparison, name), _sections(comparison), f"Study “{name}”.", {})
 
 
-def _header(c: Comparison, name: str) -> str:
+def _header(c: Comparison, name: str) -> Markup:
     results, study = c.results, c.results.study
     tasks, done, failed = study.all_tasks, len(results.outcomes), len(results.failures)
     seeds = stopped(results) or study.seeds
     planned = len(study.arms) * len(tasks) * seeds
     made = f"of {planned:,} planned" if done < planned else "all that were planned"
     state = "finished" if done + failed >= planned else "in progress"
-    facts = tiles(
+    facts = (
         ("Arms", str(len(study.arms)), ", ".join(study.arms)),
         ("Runs", f"{done:,}", f"{made}, {failed:,} failed" if failed else made),
         ("Tasks", str(len(tasks)), ", ".join(filter(None, tasks)) or str(study.base.get("env", ""))),
@@ -60,13 +56,10 @@ def _header(c: Comparison, name: str) -> str:
     told = " ".join(pair.told for pair in c.pairs if pair.p < LEVEL)
     if not told:
         told = "No two arms are told apart." if c.pairs else "There are too few runs to compare arms."
-    notice = f'<p class="notice">{escape(_missing(c))} <a href="#runs">Which and why</a>.</p>' if failed else ""
+    notices = [(_missing(c), "runs", "Which and why")] if failed else []
     if unequal := " ".join(unlike(costs(results))):
-        notice += f'<p class="notice">{escape(unequal)} <a href="#cost">How many</a>.</p>'
-    return (
-        f'<p class="eyebrow">Report of a study <span class="status {state.split()[-1]}">{state}</span></p>'
-        f'<h1>{escape(name)}</h1>{notice}<p class="abstract">{escape(told)}</p>{facts}'
-    )
+        notices.append((unequal, "cost", "How many"))
+    return rendered("study_header.html", state=state, name=name, notices=notices, abstract=told, facts=facts)
 
 
 def _missing(c: Comparison) -> str:
@@ -78,34 +71,35 @@ def _missing(c: Comparison) -> str:
     return f"{told}: an arm that fails where it is hard looks better than it is."
 
 
-def _sections(c: Comparison) -> Iterator[tuple[str, str, str, str]]:
+def _sections(c: Comparison) -> Iterator[Section]:
     of_scores = (
         "A score is the mean return of a run’s champion on fresh episodes, on which nothing was selected. The "
         "interquartile mean is that of the middle half of all runs, its 95 % interval a bootstrap over seeds."
     )
     if c.scores and min(map(len, c.scores.values())) < FEW:
         of_scores += f" With fewer than {FEW} seeds it is too narrow."
-    yield "scores", "Scores", of_scores, _scores(c)
-    yield "pairs", "Who is better", "Every arm against every other, corrected for their number.", _pairs(c)
-    yield "cost", "Cost", "Environment steps of a run, without its champion’s last test.", _cost(c.results)
-    drawn = "".join(curves(c.results, task) for task in c.results.study.all_tasks)
-    yield "curves", "Curves", "How fast each arm learned.", drawn
+    yield Section("scores", "Scores", of_scores, _scores(c))
+    yield Section("pairs", "Who is better", "Every arm against every other, corrected for their number.", _pairs(c))
+    yield Section("cost", "Cost", "Environment steps of a run, without its champion’s last test.", _cost(c.results))
+    drawn = joined(*(curves(c.results, task) for task in c.results.study.all_tasks))
+    yield Section("curves", "Curves", "How fast each arm learned.", drawn)
     if any(o.on_levels for o in c.results.outcomes.values()):
-        yield "levels", "Levels", "Was it the task that was learned, or the levels to train on?", levels(c.results)
-    yield "profile", "Profile", "Not only the middle: how many runs reach how much.", profile(c.results, c.reached)
-    yield "runs", "Runs", "Every single run; study.csv beside this page has those that are done.", _runs(c.results)
-    yield (
-        "study", "Study", "All settings: shoal study with this file makes the same runs.",
-        f'<pre tabindex="0" aria-label="{FILE}">{escape(read_text(c.results.path / FILE))}</pre>',
-    )  # fmt: skip
+        intro = "Was it the task that was learned, or the levels to train on?"
+        yield Section("levels", "Levels", intro, levels(c.results))
+    intro = "Not only the middle: how many runs reach how much."
+    yield Section("profile", "Profile", intro, profile(c.results, c.reached))
+    intro = "Every single run; study.csv beside this page has those that are done."
+    yield Section("runs", "Runs", intro, _runs(c.results))
+    intro = "All settings: shoal study with this file makes the same runs."
+    yield Section("study", "Study", intro, parts.pre(read_text(c.results.path / FILE), FILE))
 
 
-def _scores(c: Comparison) -> str:
+def _scores(c: Comparison) -> Markup:
     seeds = {arm: f"{len(c.results.seeds(arm))} of {c.results.study.seeds}" for arm in c.results.study.arms}
     left_out = ", ".join(f"{arm} ({seeds[arm]})" for arm in seeds if arm not in c.scores)
     left_out = f"Not compared, with fewer than two seeds done on every task: {left_out}." if left_out else ""
     if not c.scores:
-        return f'<p class="empty">No arm has two runs. {escape(left_out)}</p>'
+        return parts.empty(f"No arm has two runs. {left_out}")
     rows = []
     for arm in c.ranked:
         cells = ["–", "–", "–"]
@@ -126,11 +120,13 @@ def _scores(c: Comparison) -> str:
     if c.middles:
         best, (middle, *_) = next(iter(c.middles.items()))
         finding = f"{best} has the highest middle: {text(middle)}."
-    whole = figure("What each arm reached", finding, reading, drawn, charts.table(heads, rows, "Scores of the arms"))
-    return whole + (_by_task(c) if len(c.results.study.all_tasks) > 1 else "")
+    whole = parts.figure(
+        "What each arm reached", finding, reading, drawn, parts.table(heads, rows, "Scores of the arms")
+    )
+    return joined(whole, _by_task(c) if len(c.results.study.all_tasks) > 1 else "")
 
 
-def _by_task(c: Comparison) -> str:
+def _by_task(c: Comparison) -> Markup:
     """A map of the mean returns of the arms on each task."""
     tasks = c.results.study.all_tasks
     runs = [[np.array([o.score for o in c.results.of(task, arm)]) for arm in c.ranked] for task in tasks]
@@ -149,16 +145,16 @@ def _by_task(c: Comparison) -> str:
         "Mean returns of champions on fresh episodes, as the task counts them: the darker, the nearer to the best arm of "
         "that task. It may be luck; what is told apart is told below. Point at a cell for the runs behind it."
     )
-    drawn = charts.heat(shades, tasks, c.ranked, told, "Mean returns of the arms on each task.", words)
-    listed = charts.table(
+    drawn = parts.heat(shades, tasks, c.ranked, told, "Mean returns of the arms on each task.", words)
+    listed = parts.table(
         ["task", *c.ranked], [[task, *row] for task, row in zip(tasks, words, strict=True)], "Task by task"
     )
-    return figure("Task by task", finding, reading, drawn, folded(listed))
+    return parts.figure("Task by task", finding, reading, drawn, parts.folded(listed))
 
 
-def _pairs(c: Comparison) -> str:
+def _pairs(c: Comparison) -> Markup:
     if not c.pairs:
-        return f'<p class="empty">There are no two arms with two runs each yet. {escape(_looked(c))}</p>'
+        return parts.empty(f"There are no two arms with two runs each yet. {_looked(c)}")
     title = "Every arm against every other"
     rows = [[p.one, p.other, f"{p.chance:.2f}", f"{p.low:.2f} to {p.high:.2f}", f"{p.p:.2g}", p.told] for p in c.pairs]
     heads = ["arm", "against", "chance to score higher", "95 % interval", "p (Holm)", "in words"]
@@ -173,11 +169,11 @@ def _pairs(c: Comparison) -> str:
         "for the number of pairs. The intervals hold however scores are distributed, so they are wide where runs are few: "
         f"where one lies beside 0.5, p is below 0.05, but not always the other way round. {told}"
     )
-    listed = charts.table(heads, rows, "Pairs of arms", "bounds")
+    listed = parts.table(heads, rows, "Pairs of arms", "bounds")
     if len(c.pairs) <= LISTED:
-        return figure(title, finding, reading, listed)
+        return parts.figure(title, finding, reading, listed)
     reading += " Arms are in the order of their middles, and a cell is the row against the column; ★: told apart."
-    return figure(title, finding, reading, _against(c), folded(listed, "Every pair in words"))
+    return parts.figure(title, finding, reading, _against(c), parts.folded(listed, "Every pair in words"))
 
 
 def _looked(c: Comparison) -> str:
@@ -191,7 +187,7 @@ def _looked(c: Comparison) -> str:
     )
 
 
-def _against(c: Comparison) -> str:
+def _against(c: Comparison) -> Markup:
     """A map of the chances of all pairs: the darker, the further from a draw."""
     found = {(p.one, p.other): (p.chance, p) for p in c.pairs} | {(p.other, p.one): (1 - p.chance, p) for p in c.pairs}
     cells = [[found.get((row, column), (np.nan, None)) for column in c.ranked] for row in c.ranked]
@@ -199,20 +195,20 @@ def _against(c: Comparison) -> str:
     told = [[pair.told if pair else "" for _, pair in row] for row in cells]
     words = [[f"{chance:.2f}{' ★' if pair and pair.p < LEVEL else ''}" for chance, pair in row] for row in cells]
     names, numbers = [f"{at} {arm}" for at, arm in enumerate(c.ranked, 1)], [str(at + 1) for at in range(len(cells))]
-    return charts.heat(np.abs(2 * chances - 1), names, numbers, told, "Chances of arms against each other.", words)
+    return parts.heat(np.abs(2 * chances - 1), names, numbers, told, "Chances of arms against each other.", words)
 
 
-def _cost(results: Results) -> str:
+def _cost(results: Results) -> Markup:
     if not (found := costs(results)):
-        return '<p class="empty">No run tells it.</p>'
+        return parts.empty("No run tells it.")
     title, heads = "What each arm cost", ["arm", "task", "training steps", "evaluation steps", "all steps"]
     rows = [[x.arm, x.task, *(f"{steps:,.0f}" for steps in (x.training, x.evaluation, x.all))] for x in found]
     finding = " ".join(unlike(found)) or "All arms cost the same, evaluation included."
     reading = "Means over the runs that are done. Evaluation measures members in each generation, and is not free."
-    return figure(title, finding, reading, charts.table(heads, rows, title))
+    return parts.figure(title, finding, reading, parts.table(heads, rows, title))
 
 
-def _runs(results: Results) -> str:
+def _runs(results: Results) -> Markup:
     heads = [
         *("arm", "task", "seed", "score", "± error", "when selected"),
         *("training steps", "all steps", "seconds", "of them compiling"),
@@ -226,10 +222,11 @@ def _runs(results: Results) -> str:
         for key, o in results.outcomes.items()
     ]  # fmt: skip
     if not results.failures:
-        return charts.table(heads, rows, "All runs", "sortable")
+        return parts.table(heads, rows, "All runs", "sortable")
     failures = [[arm, task, seed, why] for (task, arm, seed), why in results.failures.items()]
-    failed = charts.table(["arm", "task", "seed", "why it failed"], failures, "Runs that failed", "bounds")
-    return f"<h3>Failed</h3>{failed}<h3>Done</h3>{charts.table(heads, rows, 'Runs that are done', 'sortable')}"
+    failed = parts.table(["arm", "task", "seed", "why it failed"], failures, "Runs that failed", "bounds")
+    done = parts.table(heads, rows, "Runs that are done", "sortable")
+    return joined(parts.heading("Failed"), failed, parts.heading("Done"), done)
 
 
 def _arm(results: Results, key: RunKey) -> str:
@@ -237,4 +234,4 @@ def _arm(results: Results, key: RunKey) -> str:
     page = key.place / "report.html"
     if not (results.path / page).is_file():
         return key.arm
-    return Html(f'<a href="{escape(quote(str(page)))}">{escape(key.arm)}</a>')
+    return parts.link(quote(str(page)), key.arm)
