@@ -305,7 +305,7 @@ def envs(
         Positional,
         flag(
             "[PATTERN]",
-            "only ids that contain this; of a whole id, or module:name of one's own, what agents see and its knobs",
+            "only ids that contain this; of a whole id, or module:name of one's own, what agents see and its parameters",
         ),
     ] = "",
 ) -> int:

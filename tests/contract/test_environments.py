@@ -597,7 +597,7 @@ def test_brax():
     def step_under(gravity, key, state):
         return auto_reset(with_values(environment, {"gravity": gravity}), key, state, jnp.zeros(1), start)
 
-    step = partial(step_under, jnp.float32(environment.knobs["gravity"]))
+    step = partial(step_under, jnp.float32(environment.env_parameters["gravity"]))
     state, obs = jax.jit(environment.reset)(jax.random.key(0))
     falls, floats = (step_under(jnp.float32(g), jax.random.key(0), state)[1].final_obs - obs for g in (9.81, 0))
     assert abs(falls[3]) > 10 * abs(floats[3])  # the speed of the pole

@@ -64,7 +64,7 @@ def test_cartpole_moves_as_in_mujoco_and_ends_at_its_time_limit() -> None:
         assert now.reward.shape == (4,) and (now.reward > 0).all() and (now.reward <= 1).all()
 
 
-def test_numbers_of_a_configuration_are_knobs() -> None:
+def test_numbers_of_a_configuration_are_env_parameters() -> None:
     """Also where a function that was chosen when the environment was made reads them; that environment keeps its own."""
     from mujoco_playground._src.dm_control_suite import cartpole
 
@@ -86,8 +86,8 @@ def test_numbers_of_a_configuration_are_knobs() -> None:
         made = registry.make("playground:Weighed", {"reward_config": {"scales": {"upright": 0.75}}})
     finally:
         del dm_control_suite._envs["Weighed"], dm_control_suite._cfgs["Weighed"]
-    assert made.knobs["reward_config.scales.upright"] == 0.75 and "ctrl_dt" not in made.knobs
-    changed = made.with_knobs({"reward_config.scales.upright": 2.0})  # type: ignore[misc]
+    assert made.env_parameters["reward_config.scales.upright"] == 0.75 and "ctrl_dt" not in made.env_parameters
+    changed = made.with_env_parameters({"reward_config.scales.upright": 2.0})  # type: ignore[misc]
     other, env = (environment.step.args[0] for environment in (changed, made))  # type: ignore[attr-defined]
     assert (other._get_reward(), env._get_reward()) == (2.0, 0.75)
 

@@ -40,7 +40,7 @@ def climb(slope: float = 1.0) -> DeviceEnvironment:
     spec = Spec((1,), "float32", Continuous((-1.0,), (1.0,)))
     info = lambda state: {"way": {"height": state[0], "steps": state[1]}, "pair": jnp.zeros(2)}  # noqa: E731
     made = DeviceEnvironment(spec, reset, step, info=info)
-    return made._replace(knobs={"slope": 1.0}, with_knobs=lambda values: climb(**values))
+    return made._replace(env_parameters={"slope": 1.0}, with_env_parameters=lambda values: climb(**values))
 
 
 def weighed(info: Any) -> Any:

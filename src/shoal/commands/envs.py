@@ -1,4 +1,4 @@
-"""`shoal envs`: which environments are installed; of one, what agents see, what it tells, and which knobs it has."""
+"""`shoal envs`: which environments are installed; of one, its observations, info and parameters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from jax.tree_util import keystr, tree_leaves_with_path
 from rich.columns import Columns
 
 from shoal.core.backend import on_jax
-from shoal.core.knobs import PREFIX
+from shoal.core.env_parameters import PREFIX
 from shoal.core.spec import told
 from shoal.environments import registry
 from shoal.environments.device import DeviceEnvironment, lenient
@@ -43,8 +43,9 @@ def tell(pattern: str, screen: Screen) -> None:
 
 
 def described(full: str, environment: DeviceEnvironment | HostEnvironment) -> list[str]:
-    """Of one environment: what agents see of it, what its info tells, and its knobs."""
-    spec, knobs, on_device = environment.spec, environment.knobs, isinstance(environment, DeviceEnvironment)
+    """Of one environment: what agents see of it, what its info tells, and its environment parameters."""
+    spec, env_parameters = environment.spec, environment.env_parameters
+    on_device = isinstance(environment, DeviceEnvironment)
     eyes = (("actor", spec.actor), ("critic", spec.critic)) if isinstance(spec.obs, dict) else ()
     lines = ["; ".join([f"{full} shows {told(spec.obs)}", *(f"{who} sees {', '.join(x)}" for who, x in eyes if x)])]
     if isinstance(environment, DeviceEnvironment) and (info := environment.info) is not None:
@@ -53,9 +54,9 @@ def described(full: str, environment: DeviceEnvironment | HostEnvironment) -> li
             numbers = jax.eval_shape(lambda key: info(reset(key)[0]), jax.random.key(0))
         tells = ", ".join(keystr(path, simple=True, separator=".") for path, _ in tree_leaves_with_path(numbers))
         lines.append(f"{full} tells these after a step, of which one may be fitness.objective: {tells}")
-    if not knobs:
+    if not env_parameters:
         return [*lines, f"{full} has no numbers that can be tuned"]
     lines.append(f"{full} can be tuned by these, under space or hyper:")
-    lines += [f"  {PREFIX}{name}: {value:g}" for name, value in knobs.items()]
+    lines += [f"  {PREFIX}{name}: {value:g}" for name, value in env_parameters.items()]
     each = f"  and for each of them {PREFIX}NAME{SPREAD}: how far from it every episode draws it anew"
     return [*lines, each] if on_device else lines

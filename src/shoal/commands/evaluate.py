@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from shoal.core.backend import on_jax
+from shoal.core.env_parameters import unlike
 from shoal.core.errors import BadInput, unknown
 from shoal.core.keys import derive
-from shoal.core.knobs import unlike
 from shoal.environments.guard import callbacks_blamed
 from shoal.experiment.make import make_kind, measurement_of
 from shoal.experiment.registry import method
@@ -49,7 +49,7 @@ def evaluate(
     with closing(kind):
         if kind.spec != champion.spec:
             raise BadInput(f"{run}: its champion was trained by another experiment than its experiment.yaml states")
-        if differing := unlike(champion.hyper, kind.tunable, kind.knobs):
+        if differing := unlike(champion.hyper, kind.tunable, kind.env_parameters):
             raise BadInput(f"{run}: its champion is not that of its experiment.yaml: hyper {differing}")
         measurement = replace(measurement_of(e), episodes=min(episodes, 64))
         with closing(kind.tester(Setup(e.seed, measurement))) as tester, callbacks_blamed(e.env_name):

@@ -138,7 +138,7 @@ class Population(NamedTuple):
     members: Member
     shared: PyTree
     hyper: Hyper
-    knobs: dict[str, Array] = {}  # noqa: RUF012  of the environments that they train in; no agent sees them
+    env_parameters: dict[str, Array] = {}  # noqa: RUF012  of the environments that they train in; no agent sees them
 
 
 class Learner(NamedTuple):

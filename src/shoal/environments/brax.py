@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from shoal.core.env_parameters import numbers_of
 from shoal.core.errors import BadField
-from shoal.core.knobs import numbers_of
 from shoal.core.spec import Continuous
 from shoal.core.types import PyTree
 from shoal.environments.device import DeviceEnvironment, accepted, adapted, quiet
@@ -19,7 +19,8 @@ from shoal.environments.device import DeviceEnvironment, accepted, adapted, quie
 def brax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
     """An environment of brax. Options: `backend` (spring), `episode_length` (1000), and those of the environment.
 
-    Its knobs are the weights and other numbers that it keeps, and `gravity`, downwards in m/s2; its info is its metrics.
+    Its environment parameters are the floats that it keeps, such as weights, and `gravity`, downwards in m/s2. Its info is
+    its metrics.
     """
     given = {"backend": "spring", "episode_length": 1000, **options}
     limit = given.pop("episode_length")
@@ -28,9 +29,9 @@ def brax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
 
     with accepted(f"brax:{name}", options):
         env = envs.get_environment(name, **given)
-    knobs = {name: float(getattr(env, attribute)) for name, attribute in numbers_of(env).items()}
-    knobs["gravity"] = downwards(env.sys.gravity)
-    made = simulated(f"brax:{name}", options, env, limit, knobs, _changed)
+    env_parameters = {name: float(getattr(env, attribute)) for name, attribute in numbers_of(env).items()}
+    env_parameters["gravity"] = downwards(env.sys.gravity)
+    made = simulated(f"brax:{name}", options, env, limit, env_parameters, _changed)
     if isinstance(made.spec.obs, dict):
         problem = f"brax:{name} with env_options {options} gives several observations"
         raise BadField("env", problem, "choose one that is a vector")
@@ -47,7 +48,7 @@ def simulated(
     options: dict[str, Any],
     core: Any,
     limit: int,
-    knobs: Mapping[str, float],
+    env_parameters: Mapping[str, float],
     changed: Callable,
     key_of: Callable[[jax.Array], jax.Array] = lambda key: key,
 ) -> DeviceEnvironment:
@@ -66,11 +67,11 @@ def simulated(
 
     action = Continuous((-1.0,) * core.action_size, (1.0,) * core.action_size)
     info = lambda state: state[0].metrics  # noqa: E731
-    return adapted(env, options, core, reset, step, action, knobs, changed, fresh_resets=False, info=info)
+    return adapted(env, options, core, reset, step, action, env_parameters, changed, fresh_resets=False, info=info)
 
 
 def _changed(env: Any, values: Mapping[str, Any]) -> Any:
-    """The same environment with these values of its knobs, which it reads while it is traced."""
+    """The same environment with these values of its environment parameters, which it reads while it is traced."""
     other, attributes = copy.copy(env), numbers_of(env)
     for name, value in values.items():
         if name == "gravity":

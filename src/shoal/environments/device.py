@@ -34,8 +34,8 @@ class DeviceEnvironment(NamedTuple):
     at_levels: (first, end) -> the same environment, every episode of which draws its level from first <= level < end,
         uniformly, by its reset key; the numbers may be traced. None: the number of a level, folded into a fixed key, gives
         the reset key (`levels.at_levels`)
-    knobs: numbers of it that members may have their own of while they train, by name, with their usual values
-    with_knobs: (values of some of them, float32 and traced) -> the same environment with these, at its levels too
+    env_parameters: numbers of it that members may have their own of while they train, by name, with their usual values
+    with_env_parameters: (values of some of them, float32 and traced) -> the same environment with these, at its levels too
     info: (state) -> numbers that it tells beside the reward, by name or nested; `fitness.objective` is one of them after
         an episode's last step
 
@@ -47,17 +47,17 @@ class DeviceEnvironment(NamedTuple):
     step: Callable[[jax.Array, PyTree, jax.Array], tuple[PyTree, PyTree, jax.Array, jax.Array, jax.Array]]
     fresh_resets: bool = True
     at_levels: Callable[[Any, Any], DeviceEnvironment] | None = None
-    knobs: Mapping[str, float] = MappingProxyType({})
-    with_knobs: Callable[[Mapping[str, Any]], DeviceEnvironment] | None = None
+    env_parameters: Mapping[str, float] = MappingProxyType({})
+    with_env_parameters: Callable[[Mapping[str, Any]], DeviceEnvironment] | None = None
     info: Callable[[PyTree], Mapping[str, Any]] | None = None
 
 
-def with_values(environment: DeviceEnvironment, knobs: Mapping[str, Any]) -> DeviceEnvironment:
-    """The same environment with these values of its knobs, which may be traced."""
-    if not knobs:
+def with_values(environment: DeviceEnvironment, env_parameters: Mapping[str, Any]) -> DeviceEnvironment:
+    """The same environment with these values of its environment parameters, which may be traced."""
+    if not env_parameters:
         return environment
-    assert environment.with_knobs is not None, "it has no knobs"
-    return environment.with_knobs(knobs)
+    assert environment.with_env_parameters is not None, "it has no environment parameters"
+    return environment.with_env_parameters(env_parameters)
 
 
 def step_once(environment: DeviceEnvironment, key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
@@ -112,14 +112,14 @@ def adapted(
     reset: Callable,
     step: Callable,
     action: ActionSpace,
-    knobs: Mapping[str, float] = MappingProxyType({}),
+    env_parameters: Mapping[str, float] = MappingProxyType({}),
     changed: Callable | None = None,
     **more: Any,
 ) -> DeviceEnvironment:
     """An environment of a library, whose functions read an object as they are traced.
 
     reset, step: (core, key) and (core, key, state, action) -> what `DeviceEnvironment` has, of its own types
-    changed: (core, values of some knobs) -> the object with these values
+    changed: (core, values of some environment parameters) -> the object with these values
     more: other fields of the environment, which do not depend on the object
     """
 
@@ -138,13 +138,18 @@ def adapted(
         """With its Python numbers as arrays, of the dtypes that a step returns."""
         return jax.tree.map(lambda x, s: jnp.asarray(x, s.dtype), state, shapes)
 
-    def with_knobs(values: Mapping[str, Any]) -> DeviceEnvironment:
+    def with_env_parameters(values: Mapping[str, Any]) -> DeviceEnvironment:
         assert changed is not None
         return of(changed(core, values))
 
     def of(core: Any) -> DeviceEnvironment:
         return DeviceEnvironment(
-            spec, partial(begin, core), partial(go_on, core), knobs=knobs, with_knobs=changed and with_knobs, **more
+            spec,
+            partial(begin, core),
+            partial(go_on, core),
+            env_parameters=env_parameters,
+            with_env_parameters=changed and with_env_parameters,
+            **more,
         )
 
     def first_step(key: jax.Array) -> tuple[PyTree, PyTree]:

@@ -79,13 +79,15 @@ def _on_the_device(environment: DeviceEnvironment, env: str) -> DeviceEnvironmen
                 raise BadField("env", f"{env} gives a state of other parts, shapes or types at step than at reset")
         return after, obs, reward, terminated, truncated
 
-    def with_knobs(values: Mapping[str, Any]) -> DeviceEnvironment:
-        assert environment.with_knobs is not None
+    def with_env_parameters(values: Mapping[str, Any]) -> DeviceEnvironment:
+        assert environment.with_env_parameters is not None
         with blamed("env", f"{env} does not take other values of {', '.join(values)}"):
-            other: Any = guarded(environment.with_knobs(values), env)
+            other: Any = guarded(environment.with_env_parameters(values), env)
         return other
 
-    return environment._replace(reset=reset, step=step, with_knobs=environment.with_knobs and with_knobs)
+    return environment._replace(
+        reset=reset, step=step, with_env_parameters=environment.with_env_parameters and with_env_parameters
+    )
 
 
 def _types(tree: PyTree) -> list[Any]:
@@ -121,9 +123,9 @@ class _Vector:
             with blamed("env", f"{self._env} failed at rest"):
                 rest(copies)
 
-    def set_knobs(self, knobs: dict[str, np.ndarray]) -> None:
-        with blamed("env", f"{self._env} does not take other values of {', '.join(knobs)}"):
-            self._vector.set_knobs(knobs)
+    def set_env_parameters(self, env_parameters: dict[str, np.ndarray]) -> None:
+        with blamed("env", f"{self._env} does not take other values of {', '.join(env_parameters)}"):
+            self._vector.set_env_parameters(env_parameters)
 
     def close(self) -> None:
         self._vector.close()

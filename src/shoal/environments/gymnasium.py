@@ -86,9 +86,9 @@ def _opened(make: Callable[[], Any], name: str, options: dict[str, Any], vectori
     def at_levels(first: int, end: int) -> HostEnvironment:
         return HostEnvironment(spec, copies_of(lambda: _at_levels(make(), first, end)), normalising=wrapped)
 
-    knobs = {name: float(getattr(env.unwrapped, attribute)) for name, attribute in attributes.items()}
+    env_parameters = {name: float(getattr(env.unwrapped, attribute)) for name, attribute in attributes.items()}
     wrapped = _normalising(env)
-    return HostEnvironment(spec, copies_of(make), at_levels, knobs=knobs, normalising=wrapped)
+    return HostEnvironment(spec, copies_of(make), at_levels, env_parameters=env_parameters, normalising=wrapped)
 
 
 def _normalising(env: Any) -> tuple[str, ...]:
@@ -223,8 +223,8 @@ class _Gymnasium(Pool):
     def rest(self, copies: np.ndarray) -> None:
         self._envs.set_attr("resting", copies.tolist())
 
-    def set_knobs(self, knobs: dict[str, np.ndarray]) -> None:
-        for name, values in knobs.items():
+    def set_env_parameters(self, env_parameters: dict[str, np.ndarray]) -> None:
+        for name, values in env_parameters.items():
             self._envs.set_attr(self._attributes[name], values.tolist())
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ from shoal.environments.device import DeviceEnvironment, accepted, adapted, leni
 def gymnax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
     """An environment of gymnax. Options are the fields of its parameters, such as `max_steps_in_episode`.
 
-    Its knobs are those of them that are no whole numbers.
+    Its environment parameters are those of them that are no whole numbers.
     """
     gymnax = import_gymnax()
     try:
@@ -42,9 +42,9 @@ def gymnax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
 
     with accepted(f"gymnax:{name}", options):
         space = _gymnax_space(env.action_space(params), name)
-        knobs = {name: float(getattr(params, name)) for name in numbers}
+        env_parameters = {name: float(getattr(params, name)) for name in numbers}
     changed = lambda params, values: params.replace(**values)  # noqa: E731
-    return adapted(f"gymnax:{name}", options, params, reset, step, space, knobs, changed)
+    return adapted(f"gymnax:{name}", options, params, reset, step, space, env_parameters, changed)
 
 
 def _gymnax_space(space: Any, name: str) -> ActionSpace:

@@ -26,8 +26,8 @@ class Vector(Protocol):
     def rest(self, copies: np.ndarray) -> None:
         """Nobody looks at these copies, bool [n], before the next reset: they need not step, where that can be helped."""
 
-    def set_knobs(self, knobs: dict[str, np.ndarray]) -> None:
-        """Set knobs, [n] each: every copy's own values. Called only where the environment says that it has these."""
+    def set_env_parameters(self, env_parameters: dict[str, np.ndarray]) -> None:
+        """Set environment parameters, [n] each, one value per copy. Only called with those that the environment has."""
 
     def close(self) -> None: ...
 
@@ -39,7 +39,7 @@ class HostEnvironment(NamedTuple):
     at_levels: (first, end) -> the same environment, every episode of which draws its level from first <= level < end,
         uniformly, by the seed of its copy; None: it has no levels
     measured: what evaluations are played in, where that is another one: the same task without what only helps to learn it
-    knobs: numbers of it that members may have their own of while they train, by name, with their usual values
+    env_parameters: numbers of it that members may have their own of while they train, by name, with their usual values
     normalising: what each copy scales by what it has seen so far, and by which wrapper, in words
     drawn: makes one of gymnasium that draws itself, where the environment is the user's and has no id by which to ask
     """
@@ -48,7 +48,7 @@ class HostEnvironment(NamedTuple):
     open: Callable[[int, Objective], Vector]
     at_levels: Callable[[int, int], HostEnvironment] | None = None
     measured: HostEnvironment | None = None
-    knobs: Mapping[str, float] = MappingProxyType({})
+    env_parameters: Mapping[str, float] = MappingProxyType({})
     drawn: Callable[[], Any] | None = None
     normalising: tuple[str, ...] = ()
 
@@ -100,8 +100,8 @@ class Pool:
     def rest(self, copies: np.ndarray) -> None:
         """A library that cannot leave out some copies steps them all."""
 
-    def set_knobs(self, knobs: dict[str, np.ndarray]) -> None:
-        """Numbers that cannot be reached are called no knobs."""
+    def set_env_parameters(self, env_parameters: dict[str, np.ndarray]) -> None:
+        """Numbers that cannot be reached are called no environment parameters."""
 
     def close(self) -> None:
         raise NotImplementedError

@@ -17,7 +17,7 @@ from shoal.environments.device import DeviceEnvironment, accepted, quiet
 from shoal.environments.envpool import folders_of
 
 STEPS = ("ctrl_dt", "sim_dt")  # of the configuration: how many steps of the simulator an action lasts is fixed
-# What can be said of every body: knobs that multiply these numbers of its model. Their usual value is 1.
+# What can be said of every body: environment parameters that multiply these numbers of its model. Their usual value is 1.
 FACTORS = {
     "mass": ("body_mass", "body_inertia"),
     "friction": ("geom_friction",),
@@ -30,17 +30,17 @@ def playground_environment(name: str, options: dict[str, Any]) -> DeviceEnvironm
     """An environment of MuJoCo Playground. Options are its configuration's, nested or dotted, such as `episode_length`.
 
     Where it has observations for the policy and for the critic, `state` and `privileged_state`, these see them as in
-    Playground's own settings. Its knobs are the numbers of its configuration that are not whole, such as
+    Playground's own settings. Its environment parameters are the numbers of its configuration that are not whole, such as
     `reward_config.scales.NAME`, and of its body: `gravity`, downwards in m/s2, and the FACTORS. Its info is its metrics.
     """
     env = robot(name, options)
 
     numbers = {x: value for x, value in _flat(env._config.to_dict()).items() if isinstance(value, float)}
-    knobs = {x: value for x, value in numbers.items() if x not in STEPS}
-    knobs |= {"gravity": downwards(env.mjx_model.opt.gravity), **dict.fromkeys(FACTORS, 1.0)}
+    env_parameters = {x: value for x, value in numbers.items() if x not in STEPS}
+    env_parameters |= {"gravity": downwards(env.mjx_model.opt.gravity), **dict.fromkeys(FACTORS, 1.0)}
     limit = int(env._config.episode_length)
     # some keep keys among plain numbers
-    return simulated(f"playground:{name}", options, env, limit, knobs, _changed, jax.random.key_data)
+    return simulated(f"playground:{name}", options, env, limit, env_parameters, _changed, jax.random.key_data)
 
 
 def robot(name: str, options: dict[str, Any]) -> Any:
@@ -102,7 +102,7 @@ class _WithEnvpool:
 
 
 def _changed(env: Any, values: Mapping[str, Any]) -> Any:
-    """The same environment with these values of its knobs, which it reads while it is traced."""
+    """The same environment with these values of its environment parameters, which it reads while it is traced."""
     other, model = copy.copy(env), env.mjx_model
     config = env._config.copy_and_resolve_references()
     for name, method in vars(env).items():  # functions that it has chosen when it was made

@@ -1,4 +1,4 @@
-"""Domain randomisation: training episodes draw their own values of knobs."""
+"""Domain randomisation: training episodes draw their own values of environment parameters."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ SPREAD = ".spread"
 
 
 def with_spreads(environment: DeviceEnvironment) -> DeviceEnvironment:
-    """The same environment, each of whose knobs has a second one beside it, NAME.spread, which usually is 0.
+    """Add to each environment parameter NAME of an environment another one, NAME.spread, which is 0 by default.
 
     Where that is set, every reset draws NAME, uniformly within `spread` of its value, by its key; so the state of an episode
     holds the values that it has drawn. Without `fresh_resets` the episodes that an environment begins within a rollout have
     one reset, and so the same values.
     """
-    knobs = {**environment.knobs, **{f"{name}{SPREAD}": 0.0 for name in environment.knobs}}
+    env_parameters = {**environment.env_parameters, **{f"{name}{SPREAD}": 0.0 for name in environment.env_parameters}}
 
-    def with_knobs(values: Mapping[str, Any]) -> DeviceEnvironment:
+    def with_env_parameters(values: Mapping[str, Any]) -> DeviceEnvironment:
         spreads = {name.removesuffix(SPREAD): x for name, x in values.items() if name.endswith(SPREAD)}
         centres = {name: x for name, x in values.items() if not name.endswith(SPREAD)}
         return _drawing(environment, centres, spreads) if spreads else with_values(environment, centres)
 
-    return environment._replace(knobs=knobs, with_knobs=with_knobs) if environment.knobs else environment
+    if not environment.env_parameters:
+        return environment
+    return environment._replace(env_parameters=env_parameters, with_env_parameters=with_env_parameters)
 
 
 def _drawing(environment: DeviceEnvironment, centres: dict[str, Any], spreads: dict[str, Any]) -> DeviceEnvironment:
@@ -41,7 +43,7 @@ def _drawing(environment: DeviceEnvironment, centres: dict[str, Any], spreads: d
 
     def reset(key: jax.Array) -> tuple[PyTree, jax.Array]:
         chances = jax.random.uniform(stream(key, "knobs"), (len(spreads),), jnp.float32, -1, 1)
-        usual = {name: jnp.float32(environment.knobs[name]) for name in spreads} | centres
+        usual = {name: jnp.float32(environment.env_parameters[name]) for name in spreads} | centres
         drawn = {name: usual[name] + chances[i] * spreads[name] for i, name in enumerate(sorted(spreads))}
         state, obs = valued(drawn).reset(key)
         return (state, drawn), obs
@@ -55,7 +57,7 @@ def _drawing(environment: DeviceEnvironment, centres: dict[str, Any], spreads: d
         def placed(values: Mapping[str, Any]) -> DeviceEnvironment:
             return at_levels(with_values(environment, values), Span(first, end))
 
-        return _drawing(environment._replace(with_knobs=placed), centres, spreads)
+        return _drawing(environment._replace(with_env_parameters=placed), centres, spreads)
 
     levels = environment.at_levels and within
     return environment._replace(reset=reset, step=step, at_levels=levels, info=None)  # nobody is measured here

@@ -171,7 +171,7 @@ def made_by(factory: Callable, made: Any, env: str, options: dict[str, Any]) -> 
     """The environment of the user's own that a factory has made with these options.
 
     One of gymnasium is opened as its suite would. The arguments of a device environment that are no whole numbers are its
-    knobs, unless it says itself which it has. Raises BadInput.
+    environment parameters, unless it says itself which it has. Raises BadInput.
     """
     if "gymnasium" in sys.modules and isinstance(made, sys.modules["gymnasium"].Env):
         call_own("env", env, made.close)
@@ -179,13 +179,14 @@ def made_by(factory: Callable, made: Any, env: str, options: dict[str, Any]) -> 
     if not isinstance(made, (DeviceEnvironment, HostEnvironment)):
         wanted = "it must give a DeviceEnvironment, a HostEnvironment, or an environment of gymnasium"
         raise BadField("env", f"{env} gives a {type(made).__name__}", wanted)
-    if not isinstance(made, DeviceEnvironment) or made.with_knobs is not None:
+    if not isinstance(made, DeviceEnvironment) or made.with_env_parameters is not None:
         return made
     with suppress(ValueError):  # a function without a signature, such as some of Python's own
         usual = {name: argument.default for name, argument in inspect.signature(factory).parameters.items()}
         given = {name: options.get(name, x) for name, x in usual.items() if isinstance(x, float)}
-        knobs = {name: float(x) for name, x in given.items() if isinstance(x, (int, float))}
-        made = made._replace(knobs=knobs, with_knobs=lambda values: factory(**{**options, **values}))
+        numbers = {name: float(x) for name, x in given.items() if isinstance(x, (int, float))}
+        other = lambda values: factory(**{**options, **values})  # noqa: E731
+        made = made._replace(env_parameters=numbers, with_env_parameters=other)
     return made
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from shoal.core.env_parameters import numbers_of
 from shoal.core.errors import BadField, BadInput
-from shoal.core.knobs import numbers_of
 from shoal.core.spec import each
 from shoal.core.user_code import blamed
 from shoal.environments.spaces import is_arrays

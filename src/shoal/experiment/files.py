@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core.atomic import read_file, read_named
+from shoal.core.env_parameters import PREFIX
 from shoal.core.errors import BadField, BadInput, called_here, no_run
 from shoal.core.evolution import Range
-from shoal.core.knobs import PREFIX
 from shoal.core.schema import as_given, build, changed_in
 from shoal.core.yaml_text import parse, plain, read_yaml, write_yaml
 from shoal.environments.levels import Levels
@@ -188,7 +188,7 @@ def assign(experiment: Experiment, given: Mapping[str, Any]) -> Experiment:
 
 
 def _parts(path: str) -> list[str]:
-    """The names in a dotted path, of which those of knobs have dots themselves."""
+    """The names in a dotted path, of which those of environment parameters have dots themselves."""
     first, *rest = path.split(".")
     if first in ("hyper", "space") and f"{rest[0] if rest else ''}." == PREFIX:
         end = [rest.pop()] if first == "space" and rest[-1] in {f.name for f in fields(Range)} else []

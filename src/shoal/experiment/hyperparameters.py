@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from shoal.core.env_parameters import PREFIX, defaults, joined, split
 from shoal.core.errors import BadField, unknown
 from shoal.core.evolution import PureEvolver, SearchSpace
-from shoal.core.knobs import PREFIX, joined, split, usual
 from shoal.environments.envpool import twin
 from shoal.experiment.experiment import Experiment
 from shoal.members.kind import Kind
@@ -23,7 +23,7 @@ def with_numbers(e: Experiment, method: Method, kind: Kind) -> tuple[Experiment,
     Raises BadInput.
     """
     agent, name = kind.tunable, e.method_name
-    known = usual(agent, kind.knobs)
+    known = defaults(agent, kind.env_parameters)
     for place, names in (("hyper", e.hyper), ("space", e.space or {})):
         for x in names:
             if x not in known:
@@ -43,16 +43,16 @@ def with_numbers(e: Experiment, method: Method, kind: Kind) -> tuple[Experiment,
                     check_limits(agent, f"space.{x}.{end}", x, number)
     given = agent.hyper._asdict() | e.hyper
     hyper = {x: float(v) for x, v in given.items() if x not in space and x not in method.chosen}
-    defaults = {x: float(nearest(r, np.array(known[x] if r.start is None else r.start))) for x, r in space.items()}
-    return replace(e, space=space, hyper=hyper), SearchSpace(space, defaults, hyper)
+    initial = {x: float(nearest(r, np.array(known[x] if r.start is None else r.start))) for x, r in space.items()}
+    return replace(e, space=space, hyper=hyper), SearchSpace(space, initial, hyper)
 
 
-def check_knobs(e: Experiment, kind: Kind, evolver: PureEvolver) -> None:
-    """Raise BadInput where a method sets knobs that the environment lacks, or that its members would not train with."""
+def check_env_parameters(e: Experiment, kind: Kind, evolver: PureEvolver) -> None:
+    """Raise BadInput where a method sets environment parameters that the environment or its members lack."""
     _, first = evolver.init((e.seed,), np.zeros(1, np.int64))
     for name in split(first)[1]:
-        if name not in kind.knobs:
-            raise _unknown_name("method", f"{PREFIX}{name}", joined({}, kind.knobs), e.env_name)
+        if name not in kind.env_parameters:
+            raise _unknown_name("method", f"{PREFIX}{name}", joined({}, kind.env_parameters), e.env_name)
         if e.fitness.source == "training":
             problem = f"training episodes differ from member to member, by {PREFIX}{name}"
             raise BadField("fitness.source", problem, "write evaluation", value="training")
@@ -63,10 +63,10 @@ def check_knobs(e: Experiment, kind: Kind, evolver: PureEvolver) -> None:
 
 def _unknown_name(place: str, name: str, known: Iterable[str], env: str) -> BadField:
     """What is wrong with a hyperparameter that neither the agent nor the environment has."""
-    own, knobs = split(dict.fromkeys(known))
+    own, env_parameters = split(dict.fromkeys(known))
     if not name.startswith(PREFIX):
         return unknown(place, name, own)
-    if not knobs:
+    if not env_parameters:
         others = f"perhaps {twin(env)} has some" if twin(env) else ""
         return BadField(place, f"does not exist: {env} has no numbers that can be tuned", others, name=name)
-    return unknown(place, name, joined({}, knobs))
+    return unknown(place, name, joined({}, env_parameters))

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from shoal.core.env_parameters import defaults, split
 from shoal.core.errors import BadField
 from shoal.core.evolution import PureEvolver, Range, SearchSpace
-from shoal.core.knobs import split, usual
 from shoal.core.types import RunProgress
 from shoal.environments.host import HostEnvironment
 from shoal.environments.measurement import Measurement
 from shoal.experiment.experiment import Experiment, located
-from shoal.experiment.hyperparameters import check_knobs, with_numbers
+from shoal.experiment.hyperparameters import check_env_parameters, with_numbers
 from shoal.experiment.make import make_kind, measurement_of
 from shoal.experiment.rules import LIMITS, OF_KIND, check, refuse, with_method
 from shoal.members.kind import Kind
@@ -69,7 +69,7 @@ class Plan(NamedTuple):
     @property
     def defaults(self) -> dict[str, float]:
         """The default value of every hyperparameter, by name."""
-        return usual(self.kind.tunable, self.kind.knobs)
+        return defaults(self.kind.tunable, self.kind.env_parameters)
 
     @property
     def sizes(self) -> list[tuple[float, int]]:
@@ -179,7 +179,7 @@ def make_plan(experiment: Experiment, processes: int = 1) -> Plan:
             e = replace(e, generations=_enough(e, e.budget, kind))
         e, search = with_numbers(e, method, kind)
         evolver = method.evolver(search, e.population)
-        check_knobs(e, kind, evolver)
+        check_env_parameters(e, kind, evolver)
         iterations, steps = kind.interval(e.interval, e.generations, e.population)
     except BaseException:
         kind.close()

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import jax
 
 from shoal.core.arrays import Named
+from shoal.core.env_parameters import unlike
 from shoal.core.errors import BadInput
-from shoal.core.knobs import unlike
 from shoal.core.spec import ActionSpace
 from shoal.core.types import Agent, PyTree
 from shoal.environments.spaces import to_bounds

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.core import tree
+from shoal.core.env_parameters import joined, split
 from shoal.core.evolution import Cards, Seed
 from shoal.core.keys import derive, jax_key
-from shoal.core.knobs import joined, split
 from shoal.core.types import Agent, Array, Hyper, Learner, Member, Population, PyTree, SearchLearner
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.registry import Environment
@@ -39,7 +39,7 @@ class Compiled(ABC):
         self.environment, self.copies_memory = environment, copies_memory
         self.agent: Agent = learner.agent
         self.together = learner.together
-        self.tunable, self.knobs, self.spec = learner.agent, environment.knobs, environment.spec
+        self.tunable, self.env_parameters, self.spec = learner.agent, environment.env_parameters, environment.spec
         self.resumes_exactly = self.on_device = isinstance(environment, DeviceEnvironment)
         self._init = learner.init
 
@@ -133,7 +133,7 @@ class CompiledShard(ABC):
         self.rollouts = meet(kind.environment, learner, layout, setup.measurement)
         self.uid = np.asarray(uid, np.uint32)
         self._agent, self._layout, self._measurement = kind.agent, layout, setup.measurement
-        self._first = lambda uid, hyper, key: learner.init(key, uid, hyper[0])._replace(knobs=hyper[1])
+        self._first = lambda uid, hyper, key: learner.init(key, uid, hyper[0])._replace(env_parameters=hyper[1])
         self._init = layout.program(self._first, True, True, False, out=OF_POPULATION)
         self._finite = layout.program(lambda members: tree.finite(members.learned), True)
         self._programs: tuple[Program, ...] = (self._init, self._finite)
@@ -169,8 +169,8 @@ class CompiledShard(ABC):
         """Train on with these hyperparameters, float32 [N] each."""
         known = self.hyper
         if any(not np.array_equal(x, known[name]) for name, x in hyper.items()):
-            own, knobs = placed(self._agent, self._layout, hyper)
-            self.population = self.population._replace(hyper=own, knobs=knobs)
+            own, env_parameters = placed(self._agent, self._layout, hyper)
+            self.population = self.population._replace(hyper=own, env_parameters=env_parameters)
 
     def to_host(self) -> None:
         """Keep the state on the host until `to_device`."""
@@ -203,8 +203,8 @@ class CompiledShard(ABC):
     def hyper(self) -> dict[str, np.ndarray]:
         """The hyperparameters of the members, float32 [N] each, on the host."""
         if self._known_hyper[0] is not self.population.hyper:
-            own, knobs = jax.device_get((self.population.hyper, self.population.knobs))
-            self._known_hyper = self.population.hyper, joined(own._asdict(), knobs)
+            own, env_parameters = jax.device_get((self.population.hyper, self.population.env_parameters))
+            self._known_hyper = self.population.hyper, joined(own._asdict(), env_parameters)
         return self._known_hyper[1]
 
     def _beginning(self, hyper: dict[str, np.ndarray]) -> tuple[Any, ...]:
@@ -220,7 +220,7 @@ class CompiledShard(ABC):
         all shards have."""
         counters |= {"steps": self._steps, "evaluation_steps": np.int64(self.evaluation_steps)}
         rest = {
-            "population": population._replace(hyper=(), knobs={}),
+            "population": population._replace(hyper=(), env_parameters={}),
             "rollouts": self.rollouts.state(),
             "counters": counters,
         }
@@ -230,9 +230,9 @@ class CompiledShard(ABC):
     def _restore(self, state: PyTree, population: Population, generation: int) -> None:
         """Everything of a `_state` but the rollouts; `population` is its own, with what members have learned."""
         counters = state["rest"]["counters"]
-        own, knobs = placed(self._agent, self._layout, state["hyper"])
-        population = self._layout.place(population, OF_POPULATION._replace(hyper=(), knobs={}))
-        self.population, self._is_on_host = population._replace(hyper=own, knobs=knobs), False
+        own, env_parameters = placed(self._agent, self._layout, state["hyper"])
+        population = self._layout.place(population, OF_POPULATION._replace(hyper=(), env_parameters={}))
+        self.population, self._is_on_host = population._replace(hyper=own, env_parameters=env_parameters), False
         self._steps, self._fitness, self._generation = counters["steps"], state["fitness"], generation
         self.evaluation_steps = int(counters["evaluation_steps"])
 
@@ -257,9 +257,9 @@ class CompiledTester:
 
 
 def placed(agent: Agent, layout: Layout, hyper: dict[str, np.ndarray]) -> tuple[Hyper, dict[str, Array]]:
-    """Hyperparameters [N] on the devices: those of the agent, and the knobs of the environments."""
-    own, knobs = split({name: np.asarray(x, np.float32) for name, x in hyper.items()})
-    return layout.place((agent.hyper._replace(**own), knobs))
+    """Hyperparameters [N] on the devices: those of the agent, and the environment parameters of the environments."""
+    own, env_parameters = split({name: np.asarray(x, np.float32) for name, x in hyper.items()})
+    return layout.place((agent.hyper._replace(**own), env_parameters))
 
 
 def acting_alike(agent: Agent, layout: Layout, learned: PyTree, hyper: dict[str, float], members: int) -> Population:

@@ -203,7 +203,8 @@ class DrawnShard(CompiledShard):
             raise BadField("method", "its evolver decides whom members copy, but its learner draws them anew")
         uid, weights = np.arange(len(decision.weights), dtype=np.uint32), decision.weights.astype(np.float32)
         new, metrics = self._recombine(self.population, uid, weights, self._keys[0])
-        self.population = new._replace(hyper=self.population.hyper, knobs=self.population.knobs)  # which are known here
+        known = self.population  # its hyperparameters are on this side
+        self.population = new._replace(hyper=known.hyper, env_parameters=known.env_parameters)
         self.set_hyper(decision.hyper)
         return {name: float(x) for name, x in jax.device_get(metrics).items()}
 

@@ -52,7 +52,7 @@ class Foreign:
         """name: that the user knows the trainers by. make: starts them, and raises BadInput where there are none."""
         self.trainers = make()
         self.tunable, self.spec = self.trainers, self.trainers.spec
-        self.knobs: Mapping[str, float] = {}
+        self.env_parameters: Mapping[str, float] = {}
         self.acting, self.copies_memory = by_trainer(name, make), copies_memory
         self.snapshot = Named(), Named()
 

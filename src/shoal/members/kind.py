@@ -20,7 +20,7 @@ from shoal.members.shard import Setup, Shard, Tester
 class Kind(Protocol):
     """A kind of member, with all that it needs to make members.
 
-    tunable: what has the hyperparameters. knobs: those of the environment, with their own values
+    tunable: what has the hyperparameters. env_parameters: those of the environment, with their own values
     spec: of the environment; None where a trainer does not say it
     acting: what members learn, and how it acts
     snapshot: shapes and dtypes of what a child copies: see `Shard.snapshot`
@@ -32,7 +32,7 @@ class Kind(Protocol):
     side_by_side: the number of consecutive members that must be on the same device
     """
 
-    knobs: Mapping[str, float]
+    env_parameters: Mapping[str, float]
     resumes_exactly: bool
     episodes: int
     drawn: bool

@@ -92,7 +92,7 @@ class LivingShard(CompiledShard):
 
     def _begin_episodes(self, generation: int) -> None:
         """Reset every training environment."""
-        self.rollouts.begin(self.uid, self.population.knobs, self._key(generation, "reset"))
+        self.rollouts.begin(self.uid, self.population.env_parameters, self._key(generation, "reset"))
 
     def train(
         self, generation: int, iterations: int, chunk: int, progress: RunProgress = START

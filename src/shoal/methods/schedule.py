@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from shoal.core.env_parameters import split
 from shoal.core.errors import BadField, unknown
 from shoal.core.evolution import Cards, Decision, PureEvolver, SearchSpace, Seed
-from shoal.core.knobs import split
 from shoal.methods.method import Method, check_limits, same_for_all
 
 if TYPE_CHECKING:
@@ -28,11 +28,11 @@ class Schedule(Method):
     def validate(self, agent: Tunable, population: int) -> None:
         if not self.rows:
             raise BadField("method.rows", "needs the hyperparameters of at least one generation")
-        knobs = split(self.rows[0])[1]
+        env_parameters = split(self.rows[0])[1]
         for i, row in enumerate(self.rows):
             own, others = split(row)
-            if others.keys() != knobs.keys():
-                problem = f"has the knobs {sorted(others)}, and the first row {sorted(knobs)}"
+            if others.keys() != env_parameters.keys():
+                problem = f"has the environment parameters {sorted(others)}, and the first row {sorted(env_parameters)}"
                 raise BadField(f"method.rows.{i}", problem, "all rows need the same")
             for name, value in own.items():
                 if name not in agent.hyper._fields:

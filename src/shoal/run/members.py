@@ -13,8 +13,8 @@ from shoal.run.checkpoint import Checkpoints
 
 
 class Saved(NamedTuple):
-    """N members. learned: of each, its arrays by their names; hyper: [N] each, knobs among them; fitness: [N], as it was
-    measured last."""
+    """N members: the arrays that each has learned, by name; `hyper` [N] each, environment parameters included; and
+    the last fitness [N] of each."""
 
     generation: int
     uid: list[int]

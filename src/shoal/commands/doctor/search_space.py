@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.commands.doctor.checks import Diagnostic, ok, warning
+from shoal.core.env_parameters import split
 from shoal.core.evolution import Explore, Range
-from shoal.core.knobs import split
 from shoal.core.spec import ActionSpace, Continuous
 from shoal.environments.device import DeviceEnvironment, with_values
 from shoal.environments.host import HostEnvironment
@@ -92,7 +92,7 @@ def environment_parameters(plan: Plan) -> Iterator[Diagnostic]:
     if kind is None or not given:
         return
     environment = kind.environment
-    values = {name: _other(x, environment.knobs[name]) for name, x in given.items()}
+    values = {name: _other(x, environment.env_parameters[name]) for name, x in given.items()}
     if isinstance(environment, DeviceEnvironment):
         unused, why = _unread(environment, values), "the environment never reads it"
     else:
@@ -114,25 +114,25 @@ def _other(value: Range | float, default: float) -> float:
 def _unread(environment: DeviceEnvironment, values: dict[str, float]) -> list[str]:
     """The parameters that a device environment does not read in a reset and a step."""
 
-    def once(knobs: dict[str, jax.Array], key: jax.Array) -> Any:
-        own, space = with_values(environment, knobs), environment.spec.action
+    def once(env_parameters: dict[str, jax.Array], key: jax.Array) -> Any:
+        own, space = with_values(environment, env_parameters), environment.spec.action
         action = to_bounds(space, jnp.zeros(space.shape, space.dtype))
         return own.step(key, own.reset(key)[0], action)
 
-    knobs = {name: jnp.float32(x) for name, x in values.items()}
-    traced = jax.make_jaxpr(once)(knobs, jax.random.key(0)).jaxpr
+    env_parameters = {name: jnp.float32(x) for name, x in values.items()}
+    traced = jax.make_jaxpr(once)(env_parameters, jax.random.key(0)).jaxpr
     read = {id(x) for equation in traced.eqns for x in equation.invars} | {id(x) for x in traced.outvars}
-    return [name for name, x in zip(sorted(knobs), traced.invars, strict=False) if id(x) not in read]
+    return [name for name, x in zip(sorted(env_parameters), traced.invars, strict=False) if id(x) not in read]
 
 
 def _idle(environment: HostEnvironment, values: dict[str, float]) -> list[str]:
     """The parameters without which a host environment makes the same steps for the same actions."""
-    defaults, space = environment.knobs, environment.spec.action
+    defaults, space = environment.env_parameters, environment.spec.action
 
     def matters(name: str) -> bool:
         rng = np.random.default_rng(0)
         with closing(environment.open(2, None)) as copies:
-            copies.set_knobs({name: np.array([defaults[name], values[name]])})
+            copies.set_env_parameters({name: np.array([defaults[name], values[name]])})
             differs = _differ(copies.reset([0, 0]))
             for _ in range(STEPS):
                 one = np.asarray(to_bounds(space, _random(space, rng)[None]))

@@ -67,14 +67,16 @@ class DeviceRollouts(DeviceEpisodes):
         if self._train.begun:
             return
         key, population = jax.random.key(0), shapes()
-        world = jax.eval_shape(self._reset, uid, population.knobs, key)
+        world = jax.eval_shape(self._reset, uid, population.env_parameters, key)
         with suppress(Exception):  # errors are raised where the programs are called
             self._train.begin(*self._train_arguments(population, world, uid, key))
         self._test.begin(*self._test_arguments(population, jax.random.split(key, (len(uid), episodes)), "validation"))
 
-    def begin(self, uid: np.ndarray, knobs: PyTree, key: Seed) -> None:
-        """Reset every environment; `knobs` [N] each."""
-        self.world = self._begin(self._layout.place(uid), knobs, self._layout.place(jax_key(key), members=False))
+    def begin(self, uid: np.ndarray, env_parameters: PyTree, key: Seed) -> None:
+        """Reset every environment; `env_parameters` [N] each."""
+        self.world = self._begin(
+            self._layout.place(uid), env_parameters, self._layout.place(jax_key(key), members=False)
+        )
 
     def train(
         self,
@@ -115,7 +117,7 @@ class DeviceRollouts(DeviceEpisodes):
             names = self._layout.shapes(self._measure, each, True, population, world, uid, key, START, np.int32(0))
             self._metrics += names
         metrics = place(no_metrics(np, self._metrics, len(uid)))
-        outcome, who = place(no_episodes(np, len(uid))), (place(uid), population.hyper, population.knobs)
+        outcome, who = place(no_episodes(np, len(uid))), (place(uid), population.hyper, population.env_parameters)
         members = (population.members, population.shared)
         return members, world, metrics, outcome, who, place(key, members=False), START, np.int32(0), np.int32(0)
 
@@ -131,11 +133,11 @@ class DeviceRollouts(DeviceEpisodes):
         first: jax.Array,
         count: jax.Array,
     ) -> tuple[Any, World, dict[str, jax.Array], EpisodeSums]:
-        uid, hyper, knobs = who
+        uid, hyper, env_parameters = who
 
         def iteration(i: jax.Array, state: tuple) -> tuple:
             members, world, metrics, outcome = state
-            population = Population(members[0], members[1], hyper, knobs)
+            population = Population(members[0], members[1], hyper, env_parameters)
             population, world, new, finished = self._iterate(population, world, uid, key, progress, i)
             metrics = add_metrics(jnp, metrics, new)
             return (population.members, population.shared), world, metrics, merge(jnp, outcome, *finished)
@@ -161,8 +163,8 @@ class DeviceRollouts(DeviceEpisodes):
     ) -> tuple[World, Rollout, tuple]:
         """T steps of every environment. Leaves of the rollout: [N, T, B, ...]; of the finished episodes: [T, N, B]."""
         environment, agent, before = self._environment, self._learner.agent, world.carry
-        reset_all = self._in_training(lambda tuned, key: tuned.reset(key), population.knobs)
-        step_all = self._in_training(auto_reset, population.knobs)
+        reset_all = self._in_training(lambda tuned, key: tuned.reset(key), population.env_parameters)
+        step_all = self._in_training(auto_reset, population.env_parameters)
         keys = {"act": member_keys(stream(key, "act"), uid)}
         keys |= {name: environment_keys(stream(key, name), uid, agent.environments) for name in ("step", "reset")}
         once = None if environment.fresh_resets else reset_all(keys.pop("reset"))
@@ -203,21 +205,21 @@ class DeviceRollouts(DeviceEpisodes):
         )
         return {"bootstrap_value": jnp.where(needed, worth, 0.0)}
 
-    def _in_training(self, function: Callable, knobs: PyTree) -> Callable:
+    def _in_training(self, function: Callable, env_parameters: PyTree) -> Callable:
         """`function` of an environment and its arguments, in all environments that members train in: (arguments [N, B])."""
 
-        def of_member(knobs: PyTree, *arguments: PyTree) -> PyTree:
-            environment = with_values(self._environment, knobs)
+        def of_member(env_parameters: PyTree, *arguments: PyTree) -> PyTree:
+            environment = with_values(self._environment, env_parameters)
             environment = (
                 at_levels(environment, levels["train"]) if (levels := self._measurement.levels) else environment
             )
             return jax.vmap(lambda *given: function(environment, *given))(*arguments)
 
-        return lambda *arguments: jax.vmap(of_member)(knobs, *arguments)
+        return lambda *arguments: jax.vmap(of_member)(env_parameters, *arguments)
 
-    def _reset(self, uid: jax.Array, knobs: PyTree, key: jax.Array) -> World:
+    def _reset(self, uid: jax.Array, env_parameters: PyTree, key: jax.Array) -> World:
         shape = (uid.shape[0], self._learner.agent.environments)
-        reset_all = self._in_training(lambda tuned, key: tuned.reset(key), knobs)
+        reset_all = self._in_training(lambda tuned, key: tuned.reset(key), env_parameters)
         state, obs = reset_all(environment_keys(key, uid, shape[1]))
         return World(state, obs, self._learner.agent.carry(shape), begin(jnp, *shape))
 

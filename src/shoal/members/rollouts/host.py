@@ -66,11 +66,11 @@ class HostRollouts(HostEpisodes):
     def prepare(self, shapes: Callable[[], Population], uid: np.ndarray, episodes: int) -> None:
         """Nothing is compiled ahead: these programs are small, and are compiled at their first call."""
 
-    def begin(self, uid: np.ndarray, knobs: PyTree, key: Seed) -> None:
-        """Reset every environment, each with its own seed; `knobs` [N] each."""
+    def begin(self, uid: np.ndarray, env_parameters: PyTree, key: Seed) -> None:
+        """Reset every environment, each with its own seed; `env_parameters` [N] each."""
         shape = (len(uid), self._learner.agent.environments)
         self._training = self._training or self._open(self._environment, "train", shape[0] * shape[1])
-        self._turn(knobs)
+        self._turn(env_parameters)
         seeds = [seed for u in uid for seed in words(derive(key, int(u)), shape[1])]
         self._obs = arranged(self._training.reset(seeds), shape)
         self._carry = self._fresh = jax.tree.map(np.asarray, self._learner.agent.carry(shape))
@@ -94,7 +94,7 @@ class HostRollouts(HostEpisodes):
         """
         place, hyper, off_policy = self._layout.place, population.hyper, self._learner.agent.off_policy
         who = place(uid)
-        self._turn(population.knobs)
+        self._turn(population.env_parameters)
         returned = measured = no_episodes(np, len(uid))
         metrics = None
         sums: dict[str, Any] = {}
@@ -121,12 +121,14 @@ class HostRollouts(HostEpisodes):
         population = population._replace(members=Member(learned, memory, own), shared=shared)
         return population, mean_metrics(sums), returned, measured
 
-    def _turn(self, knobs: PyTree) -> None:
-        """Give the copies that members train in the `knobs` [N] of theirs."""
-        if knobs:
+    def _turn(self, env_parameters: PyTree) -> None:
+        """Give the copies that members train in the `env_parameters` [N] of theirs."""
+        if env_parameters:
             assert self._training is not None
             copies = self._learner.agent.environments
-            self._training.set_knobs({name: np.repeat(np.asarray(x), copies) for name, x in knobs.items()})
+            self._training.set_env_parameters(
+                {name: np.repeat(np.asarray(x), copies) for name, x in env_parameters.items()}
+            )
 
     def _collect(self, acting: tuple, uid: jax.Array, key: jax.Array) -> tuple[Rollout, list[np.ndarray]]:
         assert self._training is not None

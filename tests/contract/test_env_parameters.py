@@ -1,4 +1,4 @@
-"""Knobs: numbers of the training environment, each member's own; what measures a member is the environment as it is."""
+"""Environment parameters: each member trains with its own; what measures a member is the environment as it is."""
 
 from __future__ import annotations
 
@@ -53,14 +53,20 @@ def swing(theta: float, speed: float, push: float, gravity: float) -> tuple[floa
     return theta + speed * DT, speed, reward
 
 
-def test_the_knobs_of_an_environment() -> None:
+def test_the_env_parameters_of_an_environment() -> None:
     """What it computes with, under its own names; whole numbers, such as time limits, are none."""
-    assert dict(registry.make("gymnax:Pendulum-v1", {"g": 9}).knobs) == {
+    assert dict(registry.make("gymnax:Pendulum-v1", {"g": 9}).env_parameters) == {
         **{"max_speed": 8, "max_torque": 2, "dt": 0.05, "g": 9, "m": 1, "l": 1}
     }
-    assert dict(registry.make("gym:Pendulum-v1", {}).knobs) == {"dt": 0.05, "max_torque": 2, "g": 10, "m": 1, "l": 1}
-    assert dict(registry.make("support.probes:fork", {}).knobs) == {}
-    assert dict(registry.make("test_knobs:breeze", {}).knobs) == {"wind": 0.5}
+    assert dict(registry.make("gym:Pendulum-v1", {}).env_parameters) == {
+        "dt": 0.05,
+        "max_torque": 2,
+        "g": 10,
+        "m": 1,
+        "l": 1,
+    }
+    assert dict(registry.make("support.probes:fork", {}).env_parameters) == {}
+    assert dict(registry.make("test_env_parameters:breeze", {}).env_parameters) == {"wind": 0.5}
 
 
 class Worn(gymnasium.Env):
@@ -85,12 +91,12 @@ class Worn(gymnasium.Env):
         return np.zeros(1, np.float32), self.grip, done, False, {}
 
 
-def test_the_state_of_an_environment_is_no_knob(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_state_of_an_environment_is_no_env_parameter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(gymnasium.registry, "Worn-v0", gymnasium.envs.registration.EnvSpec("Worn-v0", entry_point=Worn))
     environment = registry.make("gym:Worn-v0", {})
-    assert dict(environment.knobs) == {"grip": 0.5}
+    assert dict(environment.env_parameters) == {"grip": 0.5}
     vector = environment.open(2, None)
-    vector.set_knobs({"grip": np.array([1.0, 2.0])})
+    vector.set_env_parameters({"grip": np.array([1.0, 2.0])})
     vector.reset([0, 1])
     for _ in range(30):  # beyond the end of an episode
         assert vector.step(np.zeros(2, np.int32))[0].reward.tolist() == [1, 2]
@@ -119,7 +125,7 @@ def start(request: pytest.FixtureRequest) -> Iterator[Start]:
     parts.shard.close()
 
 
-def test_a_knob_takes_effect_on_its_member_alone(start: Start) -> None:
+def test_an_env_parameter_takes_effect_on_its_member_alone(start: Start) -> None:
     """With the same programs: what would have to be traced again is an error."""
     before, after = start.train([10, 10, 10, 10]), start.train([10, 12, 10, 10])
     assert not same(member(after, 1), member(before, 1))
@@ -227,7 +233,15 @@ def test_gravity_and_a_weight_of_the_reward_evolve_and_do_not_count(tmp_path: Pa
     """In training an effort costs so much that no return is above the least that the pendulum as it is can give."""
     least = -EPISODE * (math.pi**2 + 0.1 * 8**2 + 0.001 * 2**2)
     space = {"env.g": [8, 12], "env.effort": [1e6, 2e6]}
-    train(tiny(env="test_knobs:weighed", space=space, generations=3, explore={"name": "resample"}, run_dir=tmp_path))
+    train(
+        tiny(
+            env="test_env_parameters:weighed",
+            space=space,
+            generations=3,
+            explore={"name": "resample"},
+            run_dir=tmp_path,
+        )
+    )
     lineage = rows(tmp_path / "lineage.jsonl")
     for name, (low, high) in space.items():
         values = np.array([row["hyper"][name] for row in lineage]).reshape(3, 4)
@@ -238,10 +252,12 @@ def test_gravity_and_a_weight_of_the_reward_evolve_and_do_not_count(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_levels_and_knobs_go_together() -> None:
+def test_levels_and_env_parameters_go_together() -> None:
     """Members train on their levels with their winds, and are measured on theirs without."""
     levels = {"train": [0, 2], "validation": [2, 9], "test": [9, 20]}
-    made = build_run(tiny(env="test_knobs:breeze", env_options={"length": 3}, levels=Levels(**levels), **WINDY))
+    made = build_run(
+        tiny(env="test_env_parameters:breeze", env_options={"length": 3}, levels=Levels(**levels), **WINDY)
+    )
     winds = {"env.wind": np.float32([1, 2, 3, 4]), "env.wind.spread": np.float32([0, 0, 0, 1])}
     made.shard.begin(made.evolver.init((0,), np.arange(4))[1] | winds)
     returns = made.shard.train(0, 4, 4)["episode/return"]
@@ -256,15 +272,15 @@ def test_levels_and_knobs_go_together() -> None:
 
 def test_every_episode_draws_its_own() -> None:
     """Uniformly within the spread, around the value that is set, or else around the usual one; and keeps it."""
-    environment = with_spreads(registry.make("test_knobs:breeze", {}))
-    assert dict(environment.knobs) == {"wind": 0.5, "wind.spread": 0}
+    environment = with_spreads(registry.make("test_env_parameters:breeze", {}))
+    assert dict(environment.env_parameters) == {"wind": 0.5, "wind.spread": 0}
     keys = jax.random.split(jax.random.key(0), 500)
 
     @jax.jit
     @jax.vmap
     def play(key: jax.Array) -> Any:
-        def episode(knobs: dict[str, Any]) -> jax.Array:
-            own = with_values(environment, {name: jnp.float32(x) for name, x in knobs.items()})
+        def episode(env_parameters: dict[str, Any]) -> jax.Array:
+            own = with_values(environment, {name: jnp.float32(x) for name, x in env_parameters.items()})
             state, _ = own.reset(key)
             rewards = []
             for _ in range(3):
@@ -272,7 +288,10 @@ def test_every_episode_draws_its_own() -> None:
                 rewards.append(reward)
             return jnp.stack(rewards)
 
-        return [episode(knobs) for knobs in ({"wind": 3, "wind.spread": 2}, {"wind.spread": 0.5}, {"wind": 7})]
+        return [
+            episode(env_parameters)
+            for env_parameters in ({"wind": 3, "wind.spread": 2}, {"wind.spread": 0.5}, {"wind": 7})
+        ]
 
     around, usual, still = (np.asarray(x) for x in play(keys))
     assert (around == around[:, :1]).all() and (still == 7).all()
@@ -281,11 +300,13 @@ def test_every_episode_draws_its_own() -> None:
         assert stats.kstest(drawn[:, 0], stats.uniform(first, width).cdf).pvalue > 1e-3
 
 
-def test_knobs_reach_levels_that_an_environment_names_itself() -> None:
+def test_env_parameters_reach_levels_that_an_environment_names_itself() -> None:
     """Both the value and its spread."""
-    usual = with_spreads(registry.make("test_knobs:numbered", {}))
-    for knobs, low, high in (({"wind": 7, "wind.spread": 1}, 6, 8), ({"wind": 7}, 7, 7)):
-        environment = at_levels(with_values(usual, {name: jnp.float32(x) for name, x in knobs.items()}), Span(2, 4))
+    usual = with_spreads(registry.make("test_env_parameters:numbered", {}))
+    for env_parameters, low, high in (({"wind": 7, "wind.spread": 1}, 6, 8), ({"wind": 7}, 7, 7)):
+        environment = at_levels(
+            with_values(usual, {name: jnp.float32(x) for name, x in env_parameters.items()}), Span(2, 4)
+        )
         state, start = jax.vmap(environment.reset)(jax.random.split(jax.random.key(0), 20))
         wind = np.asarray(jax.vmap(environment.step, (None, 0, None))(jax.random.key(1), state, jnp.int32(0))[2])
         assert set(np.asarray(start[:, 0]).tolist()) == {2, 3}
@@ -297,7 +318,7 @@ def test_knobs_reach_levels_that_an_environment_names_itself() -> None:
 
 @pytest.mark.slow
 def test_a_run_records_explores_and_goes_on(tmp_path: Path, shared_programs: None) -> None:
-    """A knob is a hyperparameter as any other: for lineage, resuming, schedules and those that replay them."""
+    """It is a hyperparameter like any other: in lineage, when a run is resumed, in schedules and their replay."""
     changes = {"explore": {"name": "resample"}, "hyper": {"env.l": 1.5}, "generations": 3}
     once, twice = (pendulum("gymnax:Pendulum-v1", run_dir=tmp_path / x, **changes) for x in ("once", "twice"))
     train(once)
@@ -337,7 +358,7 @@ def test_a_run_records_explores_and_goes_on(tmp_path: Path, shared_programs: Non
     ],
     ids=shown,
 )
-def test_knobs_that_cannot_be(tmp_path: Path, set: list[str], said: Said) -> None:
+def test_env_parameters_that_cannot_be(tmp_path: Path, set: list[str], said: Said) -> None:
     outcome = shoal("train", "--run-dir", tmp_path / "run", *(part for x in set for part in ("--set", x)))
     assert outcome.code == 2, outcome.err
     said(outcome.err)

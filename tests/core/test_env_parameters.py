@@ -1,4 +1,4 @@
-"""Hyperparameters of an agent, with knobs of its environment."""
+"""Hyperparameters of an agent, with environment parameters of its environment."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.core.knobs import unlike
+from shoal.core.env_parameters import unlike
 
 
 class Hyper(NamedTuple):
@@ -20,7 +20,7 @@ AGENT = SimpleNamespace(hyper=Hyper(), space={}, limits={})
 
 
 @given(st.dictionaries(st.sampled_from(["a", "b", "c", "env.x", "env.y"]), st.floats(allow_nan=False)))
-def test_all_of_the_agent_and_any_of_the_knobs(hyper: dict[str, float]) -> None:
+def test_all_of_the_agent_and_any_of_the_env_parameters(hyper: dict[str, float]) -> None:
     like = {"a", "b"} <= {*hyper} <= {"a", "b", "env.x"} and max(map(abs, hyper.values())) < 3.41e38
     differing = unlike(hyper, AGENT, {"x": 3.0})
     assert (differing == "") == like
