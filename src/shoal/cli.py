@@ -102,19 +102,19 @@ def play(
     run: Run,
     video: Annotated[
         Path,
-        flag("PATH", "where to write the film: .mp4 or .gif; .html: a page that shows a body of brax from all sides"),
+        flag("PATH", "where to write it: .mp4, .gif, or .html for a page that shows a body of brax from all sides"),
     ] = Path("champion.mp4"),
-    episodes: Annotated[int, flag("N", "episodes to film")] = 1,
+    episodes: Annotated[int, flag("N", "episodes to record")] = 1,
     seed: Annotated[int, flag("N", "which episodes")] = 0,
-    population: Annotated[bool, flag(None, "film all members, side by side in the same episodes")] = False,
+    population: Annotated[bool, flag(None, "record all members, side by side in the same episodes")] = False,
     trust_code: Trust = False,
 ) -> int:
-    """Film the champion of a run, or all of its members."""
-    from shoal.commands.play import film
+    """Record a video of the champion of a run, or of all its members."""
+    from shoal.commands.video import record_video
 
     look_here(trust_code)
-    with console().status("filming"):
-        returns = film(run, video, episodes, seed, trust_code, population)
+    with console().status("recording"):
+        returns = record_video(run, video, episodes, seed, trust_code, population)
     console().print(f"{video}: {', '.join(f'{r:.4g}' for r in returns)}", soft_wrap=True)
     return DONE
 

@@ -28,7 +28,8 @@ from support.probes import match
 from support.runs import COMMAND, at_work, build_run, tiny
 
 from shoal.cli import main
-from shoal.commands import play, rendered, renderers
+from shoal.commands import renderers
+from shoal.commands.video import RenderedGymnasium, open_rendered, record_video, video_file
 from shoal.core.atomic import write_file
 from shoal.core.errors import BadInput
 from shoal.environments.levels import Span
@@ -98,7 +99,7 @@ def run_of(tmp_path: Path) -> Callable[..., Path]:
 
 
 def frames(video: Path) -> np.ndarray:
-    """The frames of a film, made small: int [F, 40, 60, 3]."""
+    """The frames of a video, made small: int [F, 40, 60, 3]."""
     command = [imageio_ffmpeg.get_ffmpeg_exe(), "-i", str(video), "-vf", "scale=60:40", "-fps_mode", "passthrough"]
     command += ["-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
     decoded = subprocess.run(command, capture_output=True, check=True).stdout
@@ -106,21 +107,22 @@ def frames(video: Path) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "env", others_slow([*(f"gymnax:{name}" for name in renderers.TWINS), "gym:CartPole-v1"], "gymnax:Pendulum-v1")
+    "env",
+    others_slow([*(f"gymnax:{name}" for name in renderers.GYMNASIUM_STATES), "gym:CartPole-v1"], "gymnax:Pendulum-v1"),
 )
-def test_a_film_shows_every_step(env: str, run_of: Callable[..., Path], tmp_path: Path) -> None:
-    video = tmp_path / "film.mp4"
-    returns = play.film(run_of(env), video, episodes=1, seed=0)
+def test_a_video_shows_every_step(env: str, run_of: Callable[..., Path], tmp_path: Path) -> None:
+    video = tmp_path / "video.mp4"
+    returns = record_video(run_of(env), video, episodes=1, seed=0)
     shown = frames(video)
     assert len(returns) == 1 and np.isfinite(returns[0])
     assert len(shown) == 13 or "CartPole" in env  # the start and every step up to the limit; a pole may fall earlier
     assert any((a != b).any() for a, b in pairwise(shown)), "nothing moves"
 
 
-def test_the_device_environment_itself_is_filmed(run_of: Callable[..., Path], tmp_path: Path) -> None:
+def test_the_device_environment_itself_is_recorded(run_of: Callable[..., Path], tmp_path: Path) -> None:
     run = run_of("gymnax:CartPole-v1", step_limit=1000, max_steps_in_episode=7)
-    assert play.film(run, tmp_path / "film.mp4", 2, 0) == [7.0, 7.0]  # no pole falls in seven steps
-    assert len(frames(tmp_path / "film.mp4")) == 2 * 8
+    assert record_video(run, tmp_path / "video.mp4", 2, 0) == [7.0, 7.0]  # no pole falls in seven steps
+    assert len(frames(tmp_path / "video.mp4")) == 2 * 8
 
 
 def test_gymnasium_draws_the_state_of_its_twin() -> None:
@@ -146,16 +148,16 @@ def test_cells_have_one_colour_per_channel() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("env", ["gymnax:Breakout-MinAtar", grid_environment])
 def test_grids_are_drawn_as_cells(env: Any, run_of: Callable[..., Path], tmp_path: Path) -> None:
-    returns = play.film(run_of(env), tmp_path / "film.gif", episodes=2, seed=3, trust_code=True)
+    returns = record_video(run_of(env), tmp_path / "video.gif", episodes=2, seed=3, trust_code=True)
     assert len(returns) == 2
-    assert imageio.imread(tmp_path / "film.gif").shape[1] == 400
-    assert len(frames(tmp_path / "film.gif")) >= 2  # a GIF keeps equal frames once
+    assert imageio.imread(tmp_path / "video.gif").shape[1] == 400
+    assert len(frames(tmp_path / "video.gif")) >= 2  # a GIF keeps equal frames once
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of importing brax
 def test_brax_draws_its_own_physics(run_of: Callable[..., Path], tmp_path: Path) -> None:
-    run, video = run_of("brax:inverted_pendulum", episode_length=3), tmp_path / "film.mp4"
+    run, video = run_of("brax:inverted_pendulum", episode_length=3), tmp_path / "video.mp4"
     command = [*COMMAND, "play", str(run), "--video", str(video)]
     done = subprocess.run(command, capture_output=True, text=True)  # MuJoCo looks for a way to draw when it is imported
     if done.returncode == 2 and "MUJOCO_GL" in done.stderr:
@@ -190,7 +192,7 @@ def test_robots_of_playground_are_drawn_as_they_stand() -> None:
 @pytest.mark.filterwarnings("ignore")  # of importing brax
 def test_a_browser_draws_bodies_of_brax(run_of: Callable[..., Path], tmp_path: Path) -> None:
     page = tmp_path / "champion.html"
-    (returned,) = play.film(run_of("brax:inverted_pendulum", episode_length=3), page)
+    (returned,) = record_video(run_of("brax:inverted_pendulum", episode_length=3), page)
     (packed,) = re.findall(r'var system = "([A-Za-z0-9+/=]+)"', page.read_text())
     told = json.loads(zlib.decompress(base64.b64decode(packed)))
     assert len(told["states"]["x"]) == returned + 1  # a reward of 1 for every step, and the first state
@@ -199,7 +201,7 @@ def test_a_browser_draws_bodies_of_brax(run_of: Callable[..., Path], tmp_path: P
 
 def test_pages_are_for_bodies_of_brax(run_of: Callable[..., Path], tmp_path: Path, said: Said) -> None:
     with pytest.raises(BadInput) as error:
-        play.film(run_of("gymnax:CartPole-v1"), tmp_path / "champion.html")
+        record_video(run_of("gymnax:CartPole-v1"), tmp_path / "champion.html")
     said(error.value)
     assert not (tmp_path / "champion.html").exists()
 
@@ -210,8 +212,8 @@ def test_a_population_plays_side_by_side(
     """In the same episode; in four quarters of the picture, of which each stands still when its pole has fallen."""
     train(tiny(tmp_path / "run", generations=1))
     shown: list[np.ndarray] = []
-    monkeypatch.setattr(play, "_writer", lambda video, environment: nullcontext(shown.append))
-    returns = play.film(tmp_path / "run", tmp_path / "film.mp4", population=True)
+    monkeypatch.setattr("shoal.commands.video._writer", lambda video, environment: nullcontext(shown.append))
+    returns = record_video(tmp_path / "run", tmp_path / "video.mp4", population=True)
     assert len(returns) == 4 and len(shown) == max(returns) + 1 > min(returns) + 1
     height, width = (n // 2 for n in shown[0].shape[:2])
     places = [(a, b) for a in (0, height) for b in (0, width)]
@@ -224,39 +226,39 @@ def test_a_population_plays_side_by_side(
 
 def test_where_pictures_stand() -> None:
     pictures = [np.full((3, 4, 3), i, np.uint8) for i in (1, 2, 3)]
-    together = play.side_by_side(pictures)
+    together = renderers.side_by_side(pictures)
     assert together.shape == (2 * (3 + 4), 2 * (4 + 4), 3)
     assert [together[a, b].tolist() for a in (3, 10) for b in (4, 12)] == [[1] * 3, [2] * 3, [3] * 3, [0] * 3]
-    np.testing.assert_array_equal(play.side_by_side(pictures[:1]), pictures[0])
-    assert play.side_by_side([np.zeros((1000, 1500, 3), np.uint8)] * 4).shape[1] <= play.WIDEST
+    np.testing.assert_array_equal(renderers.side_by_side(pictures[:1]), pictures[0])
+    assert renderers.side_by_side([np.zeros((1000, 1500, 3), np.uint8)] * 4).shape[1] <= renderers.WIDEST
 
 
 def test_a_population_of_which_nothing_is_saved(run_of: Callable[..., Path], tmp_path: Path, said: Said) -> None:
     with pytest.raises(BadInput) as error:
-        play.film(run_of("gymnax:CartPole-v1"), tmp_path / "film.mp4", population=True)
+        record_video(run_of("gymnax:CartPole-v1"), tmp_path / "video.mp4", population=True)
     said(error.value)
     with pytest.raises(BadInput) as error:
-        play.film(tmp_path / "run", tmp_path / "film.html", population=True)
+        record_video(tmp_path / "run", tmp_path / "video.html", population=True)
     said(error.value)
 
 
 def test_the_same_seed_gives_the_same_episodes(run_of: Callable[..., Path], tmp_path: Path) -> None:
     run = run_of("gymnax:Pendulum-v1")
-    same = [play.film(run, tmp_path / f"{i}.mp4", 1, seed) for i, seed in enumerate((1, 1, 2))]
+    same = [record_video(run, tmp_path / f"{i}.mp4", 1, seed) for i, seed in enumerate((1, 1, 2))]
     assert same[0] == same[1] != same[2]
 
 
-@pytest.mark.parametrize(("video", "episodes"), [("film.avi", 1), ("film.mp4", 0)], ids=shown)
+@pytest.mark.parametrize(("video", "episodes"), [("video.avi", 1), ("video.mp4", 0)], ids=shown)
 def test_what_cannot_be_asked_for(video: str, episodes: int, said: Said, tmp_path: Path) -> None:
     with pytest.raises(BadInput) as error:
-        play.film(tmp_path, tmp_path / video, episodes, 0)
+        record_video(tmp_path, tmp_path / video, episodes, 0)
     said(error.value)
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: Said) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(BadInput) as error:
-        play.film(tmp_path, tmp_path / "film.mp4", 1, 0)
+        record_video(tmp_path, tmp_path / "video.mp4", 1, 0)
     said(error.value)
 
 
@@ -264,7 +266,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 def test_a_host_environment_is_drawn_as_it_is_seen() -> None:
     """Six times as large, at the levels that were asked for."""
     pytest.importorskip("envpool")
-    environment = rendered.open_rendered("envpool:bigfish", {"distribution_mode": "easy"}, Span(7, 8))
+    environment = open_rendered("envpool:bigfish", {"distribution_mode": "easy"}, Span(7, 8))
     seen = [environment.reset((seed,)) for seed in (1, 2)]
     np.testing.assert_array_equal(*seen)
     obs, reward, done = environment.step(np.int32(4))
@@ -276,22 +278,22 @@ def test_a_host_environment_is_drawn_as_it_is_seen() -> None:
 def test_envpools_bodies_are_drawn_by_gymnasium() -> None:
     pytest.importorskip("envpool")
     pytest.importorskip("mujoco")
-    environment = rendered.open_rendered("envpool:HalfCheetah-v5", {"num_threads": 1}, None)
-    assert isinstance(environment, rendered._Host)
+    environment = open_rendered("envpool:HalfCheetah-v5", {"num_threads": 1}, None)
+    assert isinstance(environment, RenderedGymnasium)
     environment.close()
 
 
 def test_a_class_of_ones_own_draws_itself(said: Said) -> None:
     """As gymnasium draws it, where the class can be told to; and where it cannot, that is said."""
     renderers.need_no_screen()
-    own = rendered.open_rendered("gymnasium.envs.classic_control.cartpole:CartPoleEnv", {}, None)
-    registered = rendered.open_rendered("gym:CartPole-v1", {}, None)
+    own = open_rendered("gymnasium.envs.classic_control.cartpole:CartPoleEnv", {}, None)
+    registered = open_rendered("gym:CartPole-v1", {}, None)
     for environment in (own, registered):
         environment.reset((3,))
     np.testing.assert_array_equal(own.render(), registered.render())
     assert own.render().std() > 5 and own.rate == registered.rate
     own.close(), registered.close()
-    blind = rendered.open_rendered(f"{__name__}:Blind", {}, None)
+    blind = open_rendered(f"{__name__}:Blind", {}, None)
     blind.reset((3,))
     with pytest.raises(BadInput) as error:
         blind.render()
@@ -301,9 +303,9 @@ def test_a_class_of_ones_own_draws_itself(said: Said) -> None:
 @pytest.mark.parametrize("env", [match, host_environment])
 def test_what_cannot_be_drawn(env: Any, run_of: Callable[..., Path], tmp_path: Path, said: Said) -> None:
     with pytest.raises(BadInput) as error:
-        play.film(run_of(env), tmp_path / "film.mp4", 1, 0, trust_code=True)
+        record_video(run_of(env), tmp_path / "video.mp4", 1, 0, trust_code=True)
     said(error.value)
-    assert not (tmp_path / "film.mp4").exists()
+    assert not (tmp_path / "video.mp4").exists()
 
 
 def test_a_machine_that_cannot_draw(
@@ -316,7 +318,7 @@ def test_a_machine_that_cannot_draw(
 
     monkeypatch.setattr(CartPoleEnv, "render", fail)
     with pytest.raises(BadInput) as error:
-        play.film(run_of("gymnax:CartPole-v1"), tmp_path / "film.mp4", 1, 0)
+        record_video(run_of("gymnax:CartPole-v1"), tmp_path / "video.mp4", 1, 0)
     said(error.value)
 
 
@@ -355,16 +357,16 @@ def test_what_is_no_picture(drawn: Any, said: Said) -> None:
     said(caught.value)
 
 
-@pytest.mark.parametrize("name", ["film.gif", "film.mp4"])
+@pytest.mark.parametrize("name", ["video.gif", "video.mp4"])
 def test_pictures_that_change_their_size(name: str, tmp_path: Path, said: Said) -> None:
     pictures = [np.zeros((height, 16, 3), np.uint8) for height in (16, 32)]
-    with pytest.raises(BadInput) as error, play.film_file(tmp_path / name, 10.0) as append:
+    with pytest.raises(BadInput) as error, video_file(tmp_path / name, 10.0) as append:
         for picture in pictures:
             append(picture)
     said(error.value)
     assert not list(tmp_path.iterdir())
     with pytest.raises(BadInput) as error:
-        play.side_by_side(pictures)
+        renderers.side_by_side(pictures)
     said(error.value)
 
 
@@ -380,11 +382,11 @@ def test_a_policy_forgets_between_episodes(
     run = run_of("gymnax:Pendulum-v1", step_limit=2)
     for name in ("reset", "act"):
         traced(name)
-    play.film(run, tmp_path / "film.gif", 2, 0)
+    record_video(run, tmp_path / "video.gif", 2, 0)
     assert calls[-6:] == ["reset", "act", "act"] * 2
 
 
-def test_a_failure_leaves_no_half_film(
+def test_a_failure_leaves_no_half_video(
     run_of: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(self: Any, obs: Any) -> None:
@@ -393,16 +395,16 @@ def test_a_failure_leaves_no_half_film(
     run = run_of("gymnax:Pendulum-v1")
     monkeypatch.setattr(champion.Champion, "act", fail)
     with pytest.raises(RuntimeError, match="stop"):
-        play.film(run, tmp_path / "films" / "film.mp4", 1, 0)
+        record_video(run, tmp_path / "films" / "video.mp4", 1, 0)
     assert list((tmp_path / "films").iterdir()) == []
 
 
 def test_the_command(run_of: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    video = tmp_path / "film.mp4"
+    video = tmp_path / "video.mp4"
     with pytest.raises(SystemExit) as stop:
         main(["play", str(run_of("gymnax:CartPole-v1")), "--video", str(video), "--episodes", "2"])
     assert stop.value.code == 0 and video.stat().st_size > 1000
-    assert "film.mp4" in capsys.readouterr().out
+    assert "video.mp4" in capsys.readouterr().out
     with pytest.raises(SystemExit) as stop:
         main(["play", str(tmp_path / "nothing"), "--video", str(video)])
     assert stop.value.code == 2

@@ -20,7 +20,7 @@ from support.tiny import EVERY, REPLAY, agent_for, close, hyper_of, kinds, known
 
 from shoal.commands.doctor import checks
 from shoal.commands.envs import described
-from shoal.commands.rendered import open_rendered
+from shoal.commands.video import open_rendered
 from shoal.core import tree
 from shoal.core.errors import BadInput
 from shoal.core.evolution import Decision

@@ -1,10 +1,10 @@
-"""What draws the states of device environments: gymnasium's pictures, MuJoCo's, a browser's, or coloured cells."""
+"""Renderers of device environments: gymnasium, MuJoCo, a browser, or coloured cells; and pictures of host environments."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ctypes.util import find_library
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -21,10 +21,11 @@ from shoal.environments.playground import robot
 from shoal.report.palette import CHANNELS
 
 EXTRA = "pip install 'shoal[video]'"
-SIDE, GROUND = 400, 24  # pixels of the longer side of a picture made of cells, and how dark an empty one is
+SIDE, GROUND = 400, 24  # pixels of the longer side of a grid, and the grey level of an empty cell
+WIDEST = 960  # pixels of a video of several members
 
-# How gymnasium's renderers want the state of the gymnax environments of the same names.
-TWINS: dict[str, Callable[[Any], tuple[Any, ...]]] = {
+# The state of gymnasium's environment, of the state of the gymnax environment of the same name.
+GYMNASIUM_STATES: dict[str, Callable[[Any], tuple[Any, ...]]] = {
     "CartPole-v1": lambda s: (s.x, s.x_dot, s.theta, s.theta_dot),
     "Pendulum-v1": lambda s: (s.theta, s.theta_dot),
     "Acrobot-v1": lambda s: (s.joint_angle1, s.joint_angle2, s.velocity_1, s.velocity_2),
@@ -34,7 +35,7 @@ TWINS: dict[str, Callable[[Any], tuple[Any, ...]]] = {
 
 
 def need_no_screen() -> None:
-    """Let pygame and MuJoCo draw without a screen where there is none; both read this when first imported."""
+    """Let pygame and MuJoCo render without a screen; both read this when first imported."""
     os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
     if sys.platform == "linux" and not os.environ.get("DISPLAY"):
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
@@ -45,7 +46,7 @@ def need_no_screen() -> None:
 class Renderer(NamedTuple):
     """Pictures uint8 [H, W, 3] of the state and observation of a device environment.
 
-    page: what a browser shows of a list of such pictures, which are then no pictures but states
+    page: the HTML of a list of states; where it is given, `render` returns states instead of pictures
     """
 
     render: Callable[[PyTree, PyTree], Any]
@@ -54,15 +55,15 @@ class Renderer(NamedTuple):
     page: Callable[[list[Any]], str] | None = None
 
 
-def _twin(name: str, options: dict[str, Any]) -> Renderer | None:
-    """Gymnasium's picture of the environment of the same name, where its state is known to it."""
-    if name not in TWINS:
+def _gymnax(name: str, options: dict[str, Any]) -> Renderer | None:
+    """Gymnasium's picture of the environment of the same name, if it can be set to this state."""
+    if name not in GYMNASIUM_STATES:
         return None
     env = drawable(with_pictures(name), f"gym:{name}")
     env.reset(seed=0)
 
     def render(state: PyTree, obs: np.ndarray) -> np.ndarray:
-        env.unwrapped.state = np.array(TWINS[name](state), np.float64)
+        env.unwrapped.state = np.array(GYMNASIUM_STATES[name](state), np.float64)
         return picture_of(env)
 
     return Renderer(render, env.metadata["render_fps"], env.close)
@@ -76,11 +77,11 @@ def _of_brax(name: str, options: dict[str, Any]) -> Any:
 
 
 def _brax_page(name: str, options: dict[str, Any]) -> Renderer:
-    """A page on which a browser draws the body from any side; it gets the program for that from the network."""
+    """A page on which a browser shows the body from any side; it loads its program from the network."""
     from brax.io import html
 
     env = _of_brax(name, options)
-    system = env.sys.tree_replace({"opt.timestep": env.dt})  # that of a step, which may be several of the physics
+    system = env.sys.tree_replace({"opt.timestep": env.dt})  # of a step, which may be several steps of the physics
 
     def render(state: PyTree, obs: np.ndarray) -> Any:
         return jax.device_get(state[0].pipeline_state)
@@ -97,7 +98,7 @@ def _brax(name: str, options: dict[str, Any]) -> Renderer:
 
 
 def _playground(name: str, options: dict[str, Any]) -> Renderer:
-    """MuJoCo's picture of a robot of Playground, and of what stands around it."""
+    """MuJoCo's picture of a robot of Playground and its scene."""
     env = robot(name, options)
 
     pose = {part: f"data.{part}" for part in ("qpos", "qvel", "mocap_pos", "mocap_quat")}
@@ -107,7 +108,7 @@ def _playground(name: str, options: dict[str, Any]) -> Renderer:
 def _mujoco(model: Any, seconds: float, pose: dict[str, str]) -> Renderer:
     """MuJoCo's picture of a physical state, through the model's own camera where it has one.
 
-    seconds: that a step lasts. pose: where the state has each array of MuJoCo's data
+    seconds: of a step. pose: the attribute of the state for each array of MuJoCo's data
     """
     import mujoco
 
@@ -139,43 +140,42 @@ def cells(obs: np.ndarray) -> np.ndarray:
     return picture
 
 
-RENDERERS: dict[str, Callable[[str, dict[str, Any]], Renderer | None]] = {  # by suite: of a name and options
-    "gymnax": _twin,
+RENDERERS: dict[str, Callable[[str, dict[str, Any]], Renderer | None]] = {  # by suite
+    "gymnax": _gymnax,
     "brax": _brax,
     "playground": _playground,
 }
-PAGES = {"brax": _brax_page}  # those that a browser draws
+PAGES = {"brax": _brax_page}  # by suite
 
 
 def renderer_of(env: str, options: dict[str, Any], spec: Spec) -> Renderer:
-    """What draws a device environment: its suite, or else its observations, if they are grids. Raises BadInput."""
+    """The renderer of a suite, or else of observations that are grids. Raises BadInput."""
     suite, _, name = env.partition(":")
     renderer = RENDERERS[suite](name, options) if suite in RENDERERS else None
     if renderer is not None:
         return renderer
     if not isinstance(spec.obs, dict) and len(spec.obs.shape) in (2, 3):
         return Renderer(lambda state, obs: cells(obs), 10)
-    problem = "nothing is known of how to draw it, and its observations are no grid"
-    raise BadInput(f"{env} cannot be filmed: {problem}, but {told(spec.obs)}")
+    raise BadInput(f"{env} cannot be rendered: it has no renderer, and its observations are no grid: {told(spec.obs)}")
 
 
 def with_pictures(name: str, **options: Any) -> Callable[[], Any]:
-    """What makes the environment of gymnasium of this id, so that it can draw itself."""
+    """A function that makes the environment of gymnasium of this id, with a renderer."""
     return lambda: open_one(registry().get(name, name), render_mode="rgb_array", **options)
 
 
 def drawable(make: Callable[[], Any], name: str) -> Any:
-    """What `make` gives: an environment of gymnasium that can draw itself. Raises BadInput, which names it."""
+    """The environment of gymnasium that `make` returns. Raises BadInput, which names it."""
     try:
         return make()
     except (Exception, SystemExit) as error:
-        raise BadInput(f"{name} cannot be filmed: {one_line(error)}; films also need {EXTRA}") from error
+        raise BadInput(f"{name} cannot be rendered: {one_line(error)}; videos also need {EXTRA}") from error
 
 
 def picture_of(env: Any) -> np.ndarray:
-    """What such an environment draws, uint8 [H, W, 3]: grey gets three channels, and transparency is left out.
+    """The picture that an environment of gymnasium renders, uint8 [H, W, 3]: grey gets three channels, alpha is dropped.
 
-    Raises BadInput where that is no picture.
+    Raises BadInput if it is no picture.
     """
     drawn = _drawing(env.render)
     if not hasattr(drawn, "__array__"):
@@ -184,7 +184,7 @@ def picture_of(env: Any) -> np.ndarray:
     shape = picture.shape if picture.ndim == 3 else (*picture.shape, 1)
     if len(shape) != 3 or shape[2] not in (1, 3, 4) or not picture.size:
         raise _no_picture(f"an array {list(picture.shape)}")
-    if picture.dtype.kind not in "iu":  # of other numbers nobody knows which one is white
+    if picture.dtype.kind not in "iu":  # white is unknown for other dtypes
         raise _no_picture(f"{picture.dtype}")
     low, high = picture.min(), picture.max()
     if low < 0 or high > 255:
@@ -194,8 +194,8 @@ def picture_of(env: Any) -> np.ndarray:
 
 
 def _no_picture(given: str) -> BadInput:
-    problem = f"its render gives {given}, and must give an array [H, W, 3] of whole numbers from 0 to 255"
-    return BadInput(f"the environment cannot be filmed: {problem}")
+    problem = f"render must return an array [H, W, 3] of integers from 0 to 255, not {given}"
+    return BadInput(f"the environment cannot be rendered: {problem}")
 
 
 def _drawing(draw: Callable[[], Any]) -> Any:
@@ -206,7 +206,30 @@ def _drawing(draw: Callable[[], Any]) -> Any:
         raise _no_picture("nothing") from None
     except Exception as error:  # packages that are missing, and anything that a graphics driver raises
         raise BadInput(
-            f"no picture can be drawn: {error}; films need {EXTRA}, and bodies of MuJoCo a way to draw without a screen: "
+            f"rendering failed: {error}; videos need {EXTRA}, and MuJoCo needs a way to render without a screen: "
             "set the environment variable MUJOCO_GL to egl or osmesa, whichever this machine has; bodies of brax can be "
-            "drawn by a browser instead: --video champion.html"
+            "shown in a browser instead: --video champion.html"
         ) from error
+
+
+def side_by_side(pictures: Sequence[Any]) -> Any:
+    """A grid [H, W, 3] of several pictures [h, w, 3]; a single one stays as it is. Raises BadInput."""
+    if len(pictures) == 1:
+        return pictures[0]
+    check_sizes(pictures)
+    columns = int(np.ceil(np.sqrt(len(pictures))))
+    rows = -(-len(pictures) // columns)
+    height, width, _ = pictures[0].shape
+    every = -(-columns * width // WIDEST)
+    empty = np.zeros((columns * rows - len(pictures), height, width, 3), np.uint8)
+    grid = np.concatenate([np.stack(pictures), empty])[:, ::every, ::every]
+    grid = np.pad(grid, ((0, 0), (2, 2), (2, 2), (0, 0)))  # a line between them
+    height, width = grid.shape[1:3]
+    return grid.reshape(rows, columns, height, width, 3).swapaxes(1, 2).reshape(rows * height, columns * width, 3)
+
+
+def check_sizes(pictures: Sequence[np.ndarray]) -> None:
+    """Raise BadInput if frames of a video differ in size."""
+    sizes = dict.fromkeys("{1} x {0}".format(*picture.shape) for picture in pictures)
+    if len(sizes) > 1:
+        raise BadInput(f"the environment cannot be rendered: its frames have {' and '.join(sizes)} pixels")

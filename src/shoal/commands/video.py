@@ -1,0 +1,285 @@
+"""Videos of a champion, or of a population: whole episodes, rendered frame by frame."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import uuid
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+import jax
+import numpy as np
+
+from shoal.commands.renderers import (
+    EXTRA,
+    PAGES,
+    SIDE,
+    Renderer,
+    check_sizes,
+    drawable,
+    need_no_screen,
+    picture_of,
+    renderer_of,
+    side_by_side,
+    with_pictures,
+)
+from shoal.core.atomic import absolute, write_file
+from shoal.core.backend import on_jax
+from shoal.core.errors import BadInput
+from shoal.core.evolution import Seed
+from shoal.core.interrupts import interruptible
+from shoal.core.keys import derive, jax_key, words
+from shoal.core.user_code import blamed
+from shoal.environments import registry
+from shoal.environments.atari import ONLY_IN_TRAINING
+from shoal.environments.device import DeviceEnvironment
+from shoal.environments.guard import guarded
+from shoal.environments.host import HostEnvironment
+from shoal.environments.levels import Span, at_levels
+from shoal.run.champion import Champion, load_champion, load_members
+
+
+@on_jax()
+def record_video(
+    run: Path, video: Path, episodes: int = 1, seed: int = 0, trust_code: bool = False, population: bool = False
+) -> list[float]:
+    """Record the champion of a run. Returns the return of each episode. Raises BadInput.
+
+    video: a file that ends in .mp4 or .gif, or in .html for bodies of brax
+    population: record all members, side by side in the same episodes; returns the mean return of each of them
+    """
+    run, video = absolute(run), absolute(video)
+    suffix = video.suffix.lower()
+    as_page = suffix == ".html"
+    if episodes < 1:
+        raise BadInput(f"--episodes {episodes}: must be at least 1")
+    if seed < 0:
+        raise BadInput(f"--seed {seed}: must be at least 0")
+    if suffix not in (".mp4", ".gif", ".html"):
+        raise BadInput(f"--video {video}: must end in .mp4 or .gif, or in .html for bodies of brax")
+    if population and as_page:
+        raise BadInput(f"--video {video}: a page shows one body; with --population write .mp4 or .gif")
+    for package in () if as_page else ("imageio", "imageio_ffmpeg"):
+        if importlib.util.find_spec(package) is None:
+            raise BadInput(f"videos need the package {package.replace('_', '-')}: {EXTRA}")
+    need_no_screen()
+    players = load_members(run, trust_code) if population else [load_champion(run, trust_code)]
+    e = players[0].experiment
+    env = str(e.env)
+    if players[0].policy.save is not None and ":" not in env:
+        env = f"gym:{env}"  # trainers name it without the suite
+    levels = None if e.levels is None else e.levels.spans()["validation"]
+    first = open_rendered(env, e.env_options, levels, as_page)
+    environments = [first]
+    try:
+        environments += [first.sibling() for _ in players[1:]]
+        with interruptible() as attend, _writer(video, first) as write:
+            keys = [derive((e.seed,), "play", seed, episode) for episode in range(episodes)]
+            returns = [_episode(players, environments, key, write, attend) for key in keys]
+    finally:
+        for environment in environments:
+            environment.close()
+    return np.mean(returns, 0).tolist() if population else [x for (x,) in returns]
+
+
+def _episode(
+    players: Sequence[Champion],
+    environments: Sequence[Rendered],
+    key: Any,
+    write: Callable[[Any], None],
+    attend: Callable[[], None],
+) -> list[float]:
+    """One episode, the same for every player, until all have ended it. Returns their returns."""
+    for player in players:
+        player.reset()
+    obs = [environment.reset(key) for environment in environments]
+    pictures = [environment.render() for environment in environments]
+    write(side_by_side(pictures))
+    totals, playing = [0.0] * len(players), list(range(len(players)))
+    for _ in range(players[0].experiment.fitness.step_limit):
+        for i in list(playing):
+            attend()
+            obs[i], reward, done = environments[i].step(players[i].act(obs[i]))
+            pictures[i], totals[i] = environments[i].render(), totals[i] + reward
+            if done:
+                playing.remove(i)
+        write(side_by_side(pictures))
+        if not playing:
+            break
+    return totals
+
+
+@contextmanager
+def _writer(video: Path, environment: Rendered) -> Iterator[Callable[[Any], None]]:
+    """A function that appends a frame; the file gets its name once it is complete."""
+    try:
+        video.parent.mkdir(parents=True, exist_ok=True)
+        if environment.page is None:
+            with video_file(video, environment.rate) as append:
+                yield append
+        else:
+            states: list[Any] = []
+            yield states.append
+            write_file(video, environment.page(states).encode())
+    except OSError as error:
+        raise BadInput(f"--video {video} cannot be written: {error}") from error
+
+
+@contextmanager
+def video_file(video: Path, rate: float) -> Iterator[Callable[[np.ndarray], None]]:
+    import imageio.v2 as imageio
+
+    suffix = video.suffix.lower()
+    options: Any = {"fps": rate, "macro_block_size": 2} if suffix == ".mp4" else {"duration": 1000 / rate, "loop": 0}
+    temporary = video.with_name(f".{video.stem}.{uuid.uuid4().hex}{suffix}")
+    first: list[np.ndarray] = []
+    try:
+        with closing(imageio.get_writer(temporary, **options)) as writer, warnings.catch_warnings():
+            # imageio starts ffmpeg by a fork; nothing of JAX runs in the child.
+            warnings.filterwarnings("ignore", message=r"os\.fork", category=RuntimeWarning)
+
+            def append(picture: np.ndarray) -> None:
+                first[:] = first or [picture]
+                check_sizes([*first, picture])
+                writer.append_data(picture)
+
+            yield append
+        temporary.replace(video)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+class Rendered(Protocol):
+    """An environment that renders its frames.
+
+    rate: frames per second. page: see `Renderer`. arguments: of its constructor
+    """
+
+    rate: float
+    page: Callable[[list[Any]], str] | None = None
+    arguments: tuple[Any, ...] = ()
+
+    def sibling(self) -> Self:
+        """Another environment like this one."""
+        return type(self)(*self.arguments)
+
+    def reset(self, key: Seed) -> Any: ...
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool]: ...
+    def render(self) -> Any: ...
+    def close(self) -> None: ...
+
+
+def open_rendered(env: str, options: dict[str, Any], levels: Span | None, as_page: bool = False) -> Rendered:
+    """An environment at these levels that renders pictures, or a page of a browser. Raises BadInput if it cannot."""
+    suite, _, name = env.partition(":")
+    if as_page and suite not in PAGES:
+        raise BadInput(f"{env} cannot be shown on a page, which are for bodies of brax; write .mp4 or .gif")
+    if suite in registry.SUITES and registry.SUITES[suite].in_gymnasium(name):
+        unused = {"vectorization", "num_threads", *ONLY_IN_TRAINING}
+        options = {k: v for k, v in options.items() if k not in unused}
+        return RenderedGymnasium(with_pictures(name, **options), f"gym:{name}", levels)
+    environment: Any = guarded(registry.make(registry.resolve(env), options), env)
+    if levels is not None:
+        environment = at_levels(environment, levels)
+    if isinstance(environment, HostEnvironment):
+        return (
+            RenderedPixels(environment, env)
+            if environment.drawn is None
+            else RenderedGymnasium(environment.drawn, env, levels)
+        )
+    return RenderedDevice(
+        environment, PAGES[suite](name, options) if as_page else renderer_of(env, options, environment.spec)
+    )
+
+
+class RenderedGymnasium(Rendered):
+    """An environment of gymnasium, which renders itself."""
+
+    def __init__(self, make: Callable[[], Any], name: str, levels: Span | None):
+        self.arguments = _, self._name, self._levels = make, name, levels
+        self._env = drawable(make, name)
+        self._dtype = self._env.action_space.dtype
+        self.rate = self._env.metadata.get("render_fps") or 30
+
+    def reset(self, key: Seed) -> Any:
+        seed = words(key, 1)[0]
+        if self._levels is not None:
+            seed = self._levels.first + seed % (self._levels.end - self._levels.first)
+        with blamed("env", f"{self._name} failed at reset"):
+            return self._env.reset(seed=seed)[0]
+
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool]:
+        with blamed("env", f"{self._name} failed at step"):
+            obs, reward, terminated, truncated, _ = self._env.step(action.astype(self._dtype))
+            return obs, float(reward), terminated or truncated
+
+    def render(self) -> np.ndarray:
+        return picture_of(self._env)
+
+    def close(self) -> None:
+        self._env.close()
+
+
+class RenderedPixels(Rendered):
+    """A host environment whose observations are pictures."""
+
+    rate = 15.0
+
+    def __init__(self, environment: HostEnvironment, env: str):
+        obs = environment.spec.obs
+        shape = () if isinstance(obs, dict) or obs.dtype != "uint8" else obs.shape
+        if len(shape) != 3 or 3 not in (shape[0], shape[2]):
+            problem = "a host environment must come from gymnasium (gym:...), or have pictures as observations"
+            raise BadInput(f"{env} cannot be rendered: {problem}")
+        self.arguments = environment, env
+        self._vector, self._channels_last = environment.open(1, None), shape[2] == 3
+
+    def reset(self, key: Seed) -> Any:
+        self._obs = self._vector.reset(words(key, 1))[0]
+        return self._obs
+
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool]:
+        step, _ = self._vector.step(np.asarray(action)[None])
+        self._obs = step.final_obs[0]
+        return self._obs, float(step.reward[0]), bool(step.terminated[0] | step.truncated[0])
+
+    def render(self) -> np.ndarray:
+        picture = self._obs if self._channels_last else self._obs.transpose(1, 2, 0)
+        size = max(1, SIDE // max(picture.shape[:2]))
+        return picture.repeat(size, 0).repeat(size, 1)
+
+    def close(self) -> None:
+        self._vector.close()
+
+
+class RenderedDevice(Rendered):
+    """A device environment with the renderer of its states."""
+
+    def __init__(self, environment: DeviceEnvironment, renderer: Renderer):
+        self._reset, self._step = jax.jit(environment.reset), jax.jit(environment.step)
+        self._renderer, self.rate, self.page = renderer, renderer.rate, renderer.page
+
+    def sibling(self) -> Self:
+        other = copy.copy(self)  # shares programs and renderer; the first one closes the renderer
+        other._renderer = self._renderer._replace(close=lambda: None)
+        return other
+
+    def reset(self, key: Seed) -> Any:
+        first, self._key = jax.random.split(jax_key(key))
+        self._state, self._obs = self._reset(first)
+        return self._obs
+
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool]:
+        self._key, key = jax.random.split(self._key)
+        self._state, self._obs, reward, terminated, truncated = self._step(key, self._state, action)
+        return self._obs, float(reward), bool(terminated | truncated)
+
+    def render(self) -> np.ndarray:
+        return self._renderer.render(self._state, jax.device_get(self._obs))
+
+    def close(self) -> None:
+        self._renderer.close()
