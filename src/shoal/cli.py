@@ -29,8 +29,8 @@ from shoal.commands.flags import (
     look_here,
     stated,
 )
+from shoal.core.escape import in_shell
 from shoal.core.interrupts import BAD_INPUT, DONE, FAILED, INTERRUPTED, Failed, Interrupted, ending
-from shoal.core.visible import in_shell
 from shoal.records.screen import Output
 
 OVERVIEW = """Train a population of reinforcement-learning agents that learn from one another.

@@ -20,7 +20,7 @@ from support.runs import COMMAND, shoal
 from support.whole_run import write_whole_run
 
 from shoal.core.atomic import seal
-from shoal.core.visible import in_shell, visible
+from shoal.core.escape import escape, in_shell
 from shoal.records.screen import Screen, styled
 from shoal.report.workspace import watch_workspace
 
@@ -203,7 +203,7 @@ def test_styles_are_shoals_own() -> None:
 @pytest.mark.parametrize("path", ["plain", "a b", "it's", "a\nb", "\x1b[2J", os.fsdecode(b"\xff'\\"), "é\r9", "$(x)"])
 def test_paths_in_a_shell(path: str) -> None:
     told = in_shell(Path(path))
-    assert visible(told) == told
+    assert escape(told) == told
     said = subprocess.run(["bash", "-c", f"printf %s {told}"], capture_output=True, check=True).stdout
     assert said == os.fsencode(path)
 

@@ -15,7 +15,7 @@ from shoal.core import tree
 from shoal.core.errors import BadInput
 from shoal.core.spec import Discrete, Spec
 from shoal.environments import registry
-from shoal.environments.guard import guarded
+from shoal.environments.error_boundary import with_error_boundary
 from shoal.environments.host import HostEnvironment
 from shoal.rl.frames import stacking
 
@@ -25,7 +25,7 @@ CERTAIN = {"noop_max": 0, "repeat_action_probability": 0.0}  # no random numbers
 
 
 def opened(game: str, **options: Any) -> HostEnvironment:
-    environment = guarded(registry.make(registry.resolve(f"gym:ALE/{game}-v5"), options), game)
+    environment = with_error_boundary(registry.make(registry.resolve(f"gym:ALE/{game}-v5"), options), game)
     assert isinstance(environment, HostEnvironment)
     return environment
 

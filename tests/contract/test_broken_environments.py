@@ -21,7 +21,7 @@ from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed
 from shoal.core.spec import Spec
 from shoal.environments.device import DeviceEnvironment
-from shoal.environments.guard import callbacks_blamed, guarded
+from shoal.environments.error_boundary import callbacks_attributed, with_error_boundary
 from shoal.environments.host import HostEnvironment
 from shoal.run.loop import resume
 
@@ -284,7 +284,7 @@ OF_ONES_OWN = {
     "reset shape": "gives the observation (3,) float32 at reset; its spec says (2,) float32",
     "reset type": "gives the observation (2,) int32 at reset; its spec says (2,) float32",
     "step": "failed at step: TracerBoolConversionError: Attempted boolean conversion of traced array",
-    "step nothing": "failed at step: TypeError: cannot unpack non-iterable NoneType object (guard.py, line ",
+    "step nothing": "failed at step: TypeError: cannot unpack non-iterable NoneType object (error_boundary.py, line ",
     "step shape": "gives the observation (1,) float32 at step; its spec says (2,) float32",
     "reward": "gives reward of shape (2,) at step; it must be a single number",
     "callback": "failed in a callback: ZeroDivisionError: of my own " + OWN,
@@ -307,7 +307,7 @@ def test_copies_that_cannot_rest_play_on(said: Said) -> None:
     """And where they can, but fail, the environment is named."""
     env = f"{HERE}:own"
     made = OwnVector("vector step", 2)
-    vector = guarded(own("vector step")._replace(open=lambda n, objective: made), env).open(2, None)
+    vector = with_error_boundary(own("vector step")._replace(open=lambda n, objective: made), env).open(2, None)
     vector.rest(np.array([True, False]))
     made.rest = lambda copies: made.fail("vector step")  # type: ignore[attr-defined]
     with pytest.raises(BadInput) as error:
@@ -338,5 +338,5 @@ def test_a_callback_that_fails_later(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_other_errors_of_the_device_are_not_the_environments() -> None:
     """Too little memory, for one."""
-    with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"), callbacks_blamed("env"):
+    with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"), callbacks_attributed("env"):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")

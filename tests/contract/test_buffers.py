@@ -15,7 +15,7 @@ from support.tiny import same
 from shoal.core.spec import Discrete, Spec
 from shoal.core.types import TimeStep
 from shoal.environments import registry
-from shoal.environments.guard import guarded
+from shoal.environments.error_boundary import with_error_boundary
 from shoal.environments.host import HostEnvironment
 
 LENGTH, STEPS = 3, 8
@@ -83,7 +83,7 @@ def registered() -> Iterator[None]:
 
 def lived(environment: HostEnvironment, objective: Any = None) -> tuple[Any, list[TimeStep], list[Any]]:
     """The first observation, the steps and the objective after each, all looked at when the last one is over."""
-    vector = guarded(environment, "x").open(2, objective)
+    vector = with_error_boundary(environment, "x").open(2, objective)
     try:
         first, steps, told = vector.reset([0, 1]), [], []
         for _ in range(STEPS):

@@ -27,9 +27,9 @@ from shoal.core.evolution import Decision
 from shoal.core.spec import Spec
 from shoal.core.types import Agent, Rollout, TimeStep
 from shoal.environments import registry
-from shoal.environments.guard import guarded
+from shoal.environments.error_boundary import with_error_boundary
+from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.host import HostEnvironment
-from shoal.environments.measurement import Measurement
 from shoal.experiment.plan import make_plan
 from shoal.methods.dvd import Dvd
 from shoal.rl.independent import independent
@@ -193,10 +193,12 @@ def test_a_device_environment_gives_what_its_spec_says(said: Said) -> None:
             return state, odd(obs)
 
         with pytest.raises(BadInput) as error:
-            jax.eval_shape(guarded(environment._replace(reset=reset), "x").reset, jax.random.key(0))
+            jax.eval_shape(with_error_boundary(environment._replace(reset=reset), "x").reset, jax.random.key(0))
         said(error.value)
     with pytest.raises(BadInput) as error:
-        guarded(environment._replace(spec=Spec(SHAPES, DTYPES, environment.spec.action, actor=("stat",))), "x")
+        with_error_boundary(
+            environment._replace(spec=Spec(SHAPES, DTYPES, environment.spec.action, actor=("stat",))), "x"
+        )
     said(error.value)
 
 
@@ -214,7 +216,7 @@ def test_dictionaries_of_gymnasium(rooms: HostEnvironment) -> None:
     shapes = {"bytes": (1, 2), "deep": (2,), "place": (2,), "room": (3,)}
     assert rooms.spec.obs_shape == shapes
     assert rooms.spec.obs_dtype == dict.fromkeys(shapes, "float32") | {"bytes": "uint8"}
-    copies = guarded(rooms, "x").open(2, None)
+    copies = with_error_boundary(rooms, "x").open(2, None)
     first, steps = copies.reset([3, 4]), []
     for _ in range(3):
         steps.append(copies.step(np.zeros((2, 1), np.float32))[0])
@@ -257,7 +259,7 @@ def test_a_child_has_what_its_parent_learned_of_every_array(name: str, settings:
     """Weights and statistics of policy and critic, which see different arrays; environments and memories stay its own."""
     agent = make_agent(name, "continuous", SHAPES, DTYPES, **ASYMMETRIC, **settings)
     hyper = {k: np.asarray(v) for k, v in hyper_of(name, agent, 3)._asdict().items()}
-    shard = living(in_parts(), independent(agent), np.arange(3), 0, Measurement(episodes=2))
+    shard = living(in_parts(), independent(agent), np.arange(3), 0, EvaluationConfig(episodes=2))
     shard.begin(hyper)
     shard.train(0, iterations=2, chunk=2)
     before, world = jax.tree.map(np.asarray, (shard.population.members, shard.rollouts.world.obs))

@@ -15,9 +15,9 @@ from support.tiny import hyper_of, make_agent, member, same
 
 from shoal.core.evolution import Decision
 from shoal.core.types import Agent, Member, Rollout
+from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.gymnasium import gymnasium_environment
 from shoal.environments.host import HostEnvironment
-from shoal.environments.measurement import Measurement
 from shoal.members.living import LivingShard
 from shoal.rl.independent import independent
 
@@ -86,7 +86,7 @@ def open_counter(environment: HostEnvironment, off_policy: bool, pauses: list[An
     def pause(result: Any, done: int) -> None:
         pauses.append((done, result and np.asarray(result["updates"]).tolist()))
 
-    shard = living(environment, independent(counter(off_policy)), np.arange(N), 0, Measurement(episodes=1), pause)
+    shard = living(environment, independent(counter(off_policy)), np.arange(N), 0, EvaluationConfig(episodes=1), pause)
     shard.begin({"unused": np.zeros(N, np.float32)})
     return shard
 
@@ -119,7 +119,7 @@ def test_which_weights_act(walk, off_policy):
 
 def lived(environment: HostEnvironment, name: str, actions: str, seed: int = 0) -> tuple[LivingShard, Any]:
     agent = make_agent(name, actions, rollout=4)
-    shard = living(environment, independent(agent), np.arange(N), seed, Measurement(episodes=2))
+    shard = living(environment, independent(agent), np.arange(N), seed, EvaluationConfig(episodes=2))
     shard.begin({k: np.asarray(v) for k, v in hyper_of(name, agent, N)._asdict().items()})
     told = []
     for generation in range(2):

@@ -20,8 +20,8 @@ from support.shards import drawn, living
 from shoal.core.spec import Discrete, Spec
 from shoal.core.types import Agent, Member, SearchLearner
 from shoal.environments.device import DeviceEnvironment
+from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.gymnasium import gymnasium_environment
-from shoal.environments.measurement import Measurement
 from shoal.members.drawn import TEST
 from shoal.methods.es import Es
 from shoal.rl.independent import independent
@@ -153,7 +153,7 @@ def all_different(words: list[Words], count: int) -> None:
 
 def test_of_members_that_live_on(world: Any) -> None:
     """Two generations and two rounds of the champion's test: who needs keys gets one of its own each time."""
-    shard = living(world, independent(gambler()), np.arange(N), 0, Measurement(episodes=E, greedy=False))
+    shard = living(world, independent(gambler()), np.arange(N), 0, EvaluationConfig(episodes=E, greedy=False))
     on_device = isinstance(world, DeviceEnvironment)
     phase("build")  # a host environment is tried out once
     shard.begin({"nothing": np.zeros(N, np.float32)})
@@ -185,7 +185,7 @@ def test_of_members_that_live_on(world: Any) -> None:
 
 def test_of_members_that_are_drawn(world: Any) -> None:
     learner = tells(Es("sgd").learner(gambler(1), N))
-    shard = drawn(world, learner, np.arange(N), 0, Measurement(episodes=E, greedy=False))
+    shard = drawn(world, learner, np.arange(N), 0, EvaluationConfig(episodes=E, greedy=False))
     shard.begin({name: np.full(N, value, np.float32) for name, value in learner.agent.hyper._asdict().items()})
     phases = [phase("begin")]
     for generation in range(2):
@@ -204,7 +204,7 @@ def test_of_members_that_are_drawn(world: Any) -> None:
 def test_a_coin_cannot_be_guessed() -> None:
     """Of 200 coins 100, give or take, whoever guesses: in training, in evaluations, and in the champion's test."""
     learner = independent(gambler(1, silent))
-    shard = living(device_world(200, silent), learner, np.arange(N), 0, Measurement(episodes=1, greedy=False))
+    shard = living(device_world(200, silent), learner, np.arange(N), 0, EvaluationConfig(episodes=1, greedy=False))
     shard.begin({"nothing": np.zeros(N, np.float32)})
     metrics = shard.train(0, 200, 200)
     shard.evaluate(0)

@@ -23,8 +23,8 @@ from shoal.core.evolution import Decision
 from shoal.core.spec import ActionSpace, Continuous, Discrete, MultiDiscrete, Spec
 from shoal.core.types import Agent, Member, Rollout
 from shoal.environments.device import DeviceEnvironment
+from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.gymnasium import gymnasium_environment
-from shoal.environments.measurement import Measurement
 from shoal.members.living import LivingShard
 from shoal.rl.independent import independent
 
@@ -191,7 +191,7 @@ def rollouts(request: pytest.FixtureRequest) -> Any:
             world = gymnasium_environment("shoal-test/World-v0", {"kind": kind})
         agent = agent or recorder(kind)
         learner = independent(agent)
-        shard = living(world, learner, np.arange(N), 0, Measurement(fitness, **settings))
+        shard = living(world, learner, np.arange(N), 0, EvaluationConfig(fitness, **settings))
         shard.begin({"choice": np.arange(N, dtype=np.float32)} if agent.hyper else {})
         opened.append(shard)
         return shard
@@ -455,7 +455,9 @@ def test_an_episode_under_a_copy_does_not_count(rollouts):
 )
 def test_nobody_is_judged_by_its_predecessor(limit, child, keeper):
     """Episodes of so many steps, with a reward of 1 for each."""
-    shard = living(endless_reward(limit), independent(recorder("discrete")), np.arange(2), 0, Measurement("training"))
+    shard = living(
+        endless_reward(limit), independent(recorder("discrete")), np.arange(2), 0, EvaluationConfig("training")
+    )
     hyper = {"choice": np.zeros(2, np.float32)}
     shard.begin(hyper)
     shard.train(0, 1, 1)
@@ -477,7 +479,7 @@ def test_every_episode_begins_anew(fresh):
         return (), jnp.zeros(1), jnp.float32(0), jnp.bool(True), jnp.bool(False)
 
     world = DeviceEnvironment(Spec((1,), "float32", SPACES["discrete"]), reset, step, fresh)
-    shard = living(world, independent(recorder("discrete")), np.arange(2), 0, Measurement("training"))
+    shard = living(world, independent(recorder("discrete")), np.arange(2), 0, EvaluationConfig("training"))
     shard.begin({"choice": np.zeros(2, np.float32)})
     seen = []
     for generation in range(2):

@@ -214,7 +214,7 @@ def test_numbers_without_a_dot(tmp_path: Path) -> None:
 def test_members_play_more_episodes_where_that_costs_no_time(fields: dict, episodes: int) -> None:
     """On the device, unless an episode of each is all that members ever do."""
     plan = make_plan(from_dict({"env": "CartPole-v1", "population": 4} | fields))
-    assert plan.measurement.episodes == plan.experiment.fitness.episodes == episodes
+    assert plan.evaluation.episodes == plan.experiment.fitness.episodes == episodes
     plan.kind.close()
 
 

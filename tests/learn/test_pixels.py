@@ -14,7 +14,7 @@ from support.shards import living
 from shoal.agents.ppo import ppo
 from shoal.core.spec import Discrete, Spec
 from shoal.environments.device import DeviceEnvironment
-from shoal.environments.measurement import Measurement
+from shoal.environments.evaluation import EvaluationConfig
 from shoal.rl.images import Conv, max_pool
 from shoal.rl.independent import independent
 from shoal.rl.networks import scaled
@@ -61,7 +61,7 @@ def test_catching_what_is_seen():
     agent = ppo(
         environment.spec, network=lambda spec: Small(), layers=(32,), environments=16, rollout=20, minibatches=4
     )
-    shard = living(environment, independent(agent), np.arange(N), 0, Measurement(episodes=64))
+    shard = living(environment, independent(agent), np.arange(N), 0, EvaluationConfig(episodes=64))
     values = agent.hyper._asdict() | {"learning_rate": 3e-3, "discount": 0.9}
     shard.begin({name: np.full(N, value, np.float32) for name, value in values.items()})
     shard.train(0, 60, 60)

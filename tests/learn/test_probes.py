@@ -18,7 +18,7 @@ from shoal.agents.policy import policy
 from shoal.agents.ppo import ppo
 from shoal.core.user_code import import_from
 from shoal.environments.device import DeviceEnvironment
-from shoal.environments.measurement import Measurement
+from shoal.environments.evaluation import EvaluationConfig
 from shoal.experiment.experiment import Experiment, Fitness
 from shoal.members.living import LivingShard
 from shoal.rl.independent import independent
@@ -35,7 +35,7 @@ def trained(environment: DeviceEnvironment, iterations: int, fitness: str = "tra
     """
     agent = ppo(environment.spec, layers=(), environments=8, rollout=8, minibatches=2, normalise_rewards=False)
     values = agent.hyper._asdict() | {"learning_rate": 0.01, "discount": DISCOUNT, "gae_lambda": 0.9} | hyper
-    shard = living(environment, independent(agent), np.arange(N), 0, Measurement(fitness, 32))
+    shard = living(environment, independent(agent), np.arange(N), 0, EvaluationConfig(fitness, 32))
     shard.begin({name: np.full(N, value, np.float32) for name, value in values.items()})
     shard.train(0, iterations, iterations)
     return shard
@@ -70,7 +70,7 @@ def test_a_critic_that_sees_more_tells_merit_from_luck(critic, low, high, monkey
     monkeypatch.syspath_prepend(EXAMPLES)
     environment, members = import_from("who_sees_what:luck", "env")(), 2
     agent = ppo(environment.spec, layers=(), environments=8, rollout=8, minibatches=2, critic=critic)
-    shard = living(environment, independent(agent), np.arange(members), 0, Measurement("training"))
+    shard = living(environment, independent(agent), np.arange(members), 0, EvaluationConfig("training"))
     values = agent.hyper._asdict() | {"learning_rate": 0.01, "entropy_coefficient": 0.0}
     shard.begin({name: np.full(members, value, np.float32) for name, value in values.items()})
     shard.train(0, 60, 60)
@@ -100,7 +100,7 @@ def test_only_a_memory_recalls(recurrent, best):
     """Untrained members: about half of those that remember the cue happen to answer with its sign."""
     environment = probes.recall()
     agent = policy(environment.spec, layers=(), recurrent=recurrent)
-    shard = living(environment, independent(agent), np.arange(16), 0, Measurement(episodes=64))
+    shard = living(environment, independent(agent), np.arange(16), 0, EvaluationConfig(episodes=64))
     shard.begin({})
     shard.evaluate(0)
     near(shard.cards().fitness.max(), best, 0.1)
@@ -123,7 +123,7 @@ def test_learning_to_recall(name, memory, expected):
     make, config = {"ppo": (ppo, WITH_PPO), "dqn": (dqn, WITH_DQN)}[name]
     environment = probes.recall()
     agent = make(environment.spec, **config, **memory)
-    shard = living(environment, independent(agent), np.arange(N), 0, Measurement("training"))
+    shard = living(environment, independent(agent), np.arange(N), 0, EvaluationConfig("training"))
     values = agent.hyper._asdict() | {"learning_rate": 0.01, "discount": DISCOUNT}
     values |= {"epsilon_updates": 500} if name == "dqn" else {}
     shard.begin({name: np.full(N, value, np.float32) for name, value in values.items()})

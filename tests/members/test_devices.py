@@ -22,7 +22,7 @@ from shoal.agents.ppo import ppo
 from shoal.core.evolution import Decision
 from shoal.core.spec import Spec
 from shoal.core.types import Agent
-from shoal.environments.measurement import Measurement
+from shoal.environments.evaluation import EvaluationConfig
 from shoal.members import devices as machine_devices
 from shoal.members import in_turn
 from shoal.members.devices import Layout, covered
@@ -151,7 +151,7 @@ class Run:
         agent = make_agent("ppo", layers=(), normalise_observations=False)  # quick to compile
         self.hyper = hyper_of("ppo", agent, 4)._asdict()
         self.hyper["learning_rate"] = np.float32([1e-3, 2e-3, 3e-3, 4e-3])
-        self.shard = living(walk(), independent(agent), np.arange(4), 0, Measurement("training"))
+        self.shard = living(walk(), independent(agent), np.arange(4), 0, EvaluationConfig("training"))
 
     def go(self, chunk: int) -> list[np.ndarray]:
         self.shard.begin(self.hyper)
@@ -187,7 +187,9 @@ def test_shards_wait_on_the_host_after_a_resume_too(monkeypatch):
     monkeypatch.setattr(in_turn, "jax", SimpleNamespace(default_backend=lambda: "gpu"))
     agent = make_agent("ppo", layers=(), normalise_observations=False)
     uids = [np.arange(2), np.arange(2, 4)]
-    both = in_turn.InTurn(living(walk(), independent(agent), uids[0], 0, Measurement()), uids, Setup(0, Measurement()))
+    both = in_turn.InTurn(
+        living(walk(), independent(agent), uids[0], 0, EvaluationConfig()), uids, Setup(0, EvaluationConfig())
+    )
     both.begin(hyper_of("ppo", agent, 4)._asdict())
     for _ in range(2):
         state = both.state()

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from support.runs import tiny
 
-from shoal.environments.measurement import Measurement
+from shoal.environments.evaluation import EvaluationConfig
 from shoal.experiment.experiment import Fitness
 from shoal.experiment.plan import make_plan
 from shoal.members.foreign import ForeignShard
@@ -20,7 +20,7 @@ SUPPORT = str(Path(__file__).parents[1] / "support")
 def shard_of(monkeypatch, place: Path, name: str = "Sound", **options) -> ForeignShard:
     monkeypatch.syspath_prepend(SUPPORT)
     kind = make_plan(tiny(agent=f"trainers:{name}", env="", config={}, fitness=Fitness())).kind
-    shard = kind.shard([np.arange(2)], Setup(0, Measurement(), 8, logs=lambda: place, **options))
+    shard = kind.shard([np.arange(2)], Setup(0, EvaluationConfig(), 8, logs=lambda: place, **options))
     shard.begin({name: np.full(2, x, np.float32) for name, x in kind.tunable.hyper._asdict().items()})
     return shard
 

@@ -13,7 +13,7 @@ import numpy as np
 from support.tiny import hyper_of, leaves, make_agent, walk
 
 from shoal.core.evolution import Decision
-from shoal.environments.measurement import Measurement
+from shoal.environments.evaluation import EvaluationConfig
 from shoal.members.living import Living
 from shoal.members.shard import Setup
 from shoal.rl.independent import independent
@@ -32,7 +32,7 @@ def lived(name: str) -> list[np.ndarray]:
     agent = make_agent(name, actions, **settings)
     kind = Living(walk(actions), independent(agent))
     assert kind.devices([np.arange(N)]) == len(jax.devices())
-    shard = kind.first_shard(np.arange(N), Setup(0, Measurement("training")))
+    shard = kind.first_shard(np.arange(N), Setup(0, EvaluationConfig("training")))
     hyper = hyper_of(name, agent, N)._asdict()
     rate = next(name for name in hyper if "learning_rate" in name)
     hyper[rate] = hyper[rate] * np.linspace(0.5, 1, N, dtype=np.float32)

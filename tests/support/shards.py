@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core.types import Learner, SearchLearner
-from shoal.environments.measurement import Measurement
+from shoal.environments.evaluation import EvaluationConfig
 from shoal.members.drawn import Drawn, DrawnShard
 from shoal.members.living import Living, LivingShard
 from shoal.members.shard import Pause, Setup
@@ -18,12 +18,14 @@ def living(
     learner: Learner,
     uid: np.ndarray,
     seed: int,
-    measurement: Measurement,
+    evaluation: EvaluationConfig,
     pause: Pause = lambda result, done: None,
     copy_memory: bool = False,
 ) -> LivingShard:
-    return Living(environment, learner, copy_memory).first_shard(uid, Setup(seed, measurement, pause=pause))
+    return Living(environment, learner, copy_memory).first_shard(uid, Setup(seed, evaluation, pause=pause))
 
 
-def drawn(environment: Any, learner: SearchLearner, uid: np.ndarray, seed: int, measurement: Measurement) -> DrawnShard:
-    return Drawn(environment, learner).first_shard(uid, Setup(seed, measurement))
+def drawn(
+    environment: Any, learner: SearchLearner, uid: np.ndarray, seed: int, evaluation: EvaluationConfig
+) -> DrawnShard:
+    return Drawn(environment, learner).first_shard(uid, Setup(seed, evaluation))

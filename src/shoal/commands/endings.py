@@ -9,8 +9,8 @@ from signal import SIGINT
 from typing import TYPE_CHECKING, Any
 
 from shoal.core.errors import BadInput, shortened
+from shoal.core.escape import in_shell, speakable
 from shoal.core.interrupts import BAD_INPUT, BY_SIGNAL, DONE, FAILED, Failed, Interrupted, described, ending, on_signal
-from shoal.core.visible import in_shell, speakable
 from shoal.records.screen import Output, Screen, styled
 
 if TYPE_CHECKING:

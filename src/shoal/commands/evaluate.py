@@ -13,8 +13,8 @@ from shoal.core.backend import on_jax
 from shoal.core.env_parameters import unlike
 from shoal.core.errors import BadInput, unknown
 from shoal.core.keys import derive
-from shoal.environments.guard import callbacks_blamed
-from shoal.experiment.make import make_kind, measurement_of
+from shoal.environments.error_boundary import callbacks_attributed
+from shoal.experiment.make import evaluation_of, make_kind
 from shoal.experiment.registry import method
 from shoal.members.devices import prepare
 from shoal.members.rollouts.episodes import statistics
@@ -51,8 +51,8 @@ def evaluate(
             raise BadInput(f"{run}: its champion was trained by another experiment than its experiment.yaml states")
         if differing := unlike(champion.hyper, kind.tunable, kind.env_parameters):
             raise BadInput(f"{run}: its champion is not that of its experiment.yaml: hyper {differing}")
-        measurement = replace(measurement_of(e), episodes=min(episodes, 64))
-        with closing(kind.tester(Setup(e.seed, measurement))) as tester, callbacks_blamed(e.env_name):
+        evaluation = replace(evaluation_of(e), episodes=min(episodes, 64))
+        with closing(kind.tester(Setup(e.seed, evaluation))) as tester, callbacks_attributed(e.env_name):
             key = derive((e.seed,), "evaluate", seed)
             returns = tester.test(champion.learned, champion.hyper, key, episodes, levels or "test")
     finite = returns[np.isfinite(returns)]

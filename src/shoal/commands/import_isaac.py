@@ -10,7 +10,7 @@ from typing import Any
 
 from shoal.commands.flags import LEFT_OUT, NO_ISAAC_FLAGS
 from shoal.core.errors import BadField, BadInput, about, unknown
-from shoal.core.visible import visible
+from shoal.core.escape import escape
 from shoal.core.yaml_text import read_yaml, write_yaml
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import blame, from_dict, text_of
@@ -143,7 +143,7 @@ def translate(
     notes += [f"--{name} is left out: {LEFT_OUT[name][1]}" for name in left]
     check(from_dict(experiment))
     ordered = {option.name: experiment[option.name] for option in fields(Experiment) if option.name in experiment}
-    return "".join(f"# {visible(note)}\n" for note in notes) + write_yaml(ordered)
+    return "".join(f"# {escape(note)}\n" for note in notes) + write_yaml(ordered)
 
 
 def _check(unfit: Unfit | None) -> None:

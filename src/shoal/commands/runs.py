@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from shoal.core.atomic import Irregular, parse_json
 from shoal.core.errors import BadInput
-from shoal.core.visible import visible
+from shoal.core.escape import escape
 from shoal.core.yaml_text import read_yaml
 from shoal.distributed.lease import alive
 from shoal.records.jsonl import last_line, read_text
@@ -50,7 +50,7 @@ def tell(folder: Path, screen: Screen) -> None:
         column.no_wrap = column.header in ("score", "steps", "status", "date")
         column.justify = "right" if column.header in ("score", "steps") else "left"
     for line in lines:
-        table.add_row(visible(line.run), *(visible(cell[:LONGEST]) for cell in line[1:]))
+        table.add_row(escape(line.run), *(escape(cell[:LONGEST]) for cell in line[1:]))
     screen.print(table if lines else f"no runs below {folder}")
 
 

@@ -8,7 +8,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from shoal.core.errors import BadInput, unknown
-from shoal.core.visible import in_shell
+from shoal.core.escape import in_shell
 from shoal.records.screen import Screen, plain_table, styled
 
 PACKAGE = Path(__file__).parents[1]

@@ -66,7 +66,7 @@ class Failed(Exception):
 
 def to_resume(run_dir: Path) -> str:
     """The command that continues a run, as a shell takes it."""
-    from shoal.core.visible import in_shell
+    from shoal.core.escape import in_shell
 
     return f"shoal resume {in_shell(run_dir)}"
 

@@ -1,7 +1,6 @@
-"""Other people's code: it is imported, called and run so that whatever it does wrong is one clear line.
+"""Other people's code: whatever goes wrong when it is imported, called or run becomes one clear line.
 
-`blamed` is the one wrapper of it, of which `import_from` and `call_own` are made. `one_line` is its text, where an error is
-told without being raised.
+`attributed` turns its exceptions into BadInput; `import_from` and `call_own` use it. `one_line` is the text alone.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ def import_from(name: str, what: str) -> Any:
     module, _, attribute = name.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), attribute)):
         raise BadField(what, f"{name!r} cannot be imported: write module:name")
-    with blamed(what, f"{name} cannot be imported"):
+    with attributed(what, f"{name} cannot be imported"):
         return getattr(importlib.import_module(module), attribute)
 
 
 @contextmanager
-def blamed(field: str, failed: str, **more: Any) -> Iterator[None]:
+def attributed(field: str, failed: str, **more: Any) -> Iterator[None]:
     """Raises BadInput for every exception of other people's code inside, which says where in that code it arose.
 
     field: of the experiment, which names the code. failed: what could not be done, for the message. more: of `BadField`
@@ -67,5 +66,5 @@ def call(field: str, what: str, function: Callable, /, *arguments: Any, **option
 
 def call_own(field: str, what: str, function: Callable, /, *arguments: Any, **options: Any) -> Any:
     """Call what the user named and has written. Raises BadInput where it does not take these options, or fails."""
-    with blamed(field, f"{what} failed"):
+    with attributed(field, f"{what} failed"):
         return call(field, what, function, *arguments, **options)

@@ -11,8 +11,8 @@ import numpy as np
 
 from shoal.core.atomic import Staging
 from shoal.core.errors import BadField, BadInput
+from shoal.core.escape import escape
 from shoal.core.interrupts import BAD_INPUT, FAILED, Failed, Interrupted
-from shoal.core.visible import visible
 from shoal.distributed.asynchronous import Worker
 from shoal.distributed.directory import Workspace
 from shoal.distributed.exchange import Exchange
@@ -66,11 +66,11 @@ class Processes:
         try:
             match error:
                 case Interrupted(agreed=False):
-                    self.exchange.fail(visible(str(error)), error.code)
+                    self.exchange.fail(escape(str(error)), error.code)
                 case BadInput():
-                    self.exchange.fail(visible(str(error)), BAD_INPUT)
+                    self.exchange.fail(escape(str(error)), BAD_INPUT)
                 case Failed():
-                    self.exchange.fail(visible(str(error)), FAILED)
+                    self.exchange.fail(escape(str(error)), FAILED)
                 case Interrupted() | None:
                     pass
                 case BaseException():  # user code may leave by SystemExit

@@ -10,7 +10,7 @@ import numpy as np
 from shoal.core.cores import usable_cores
 from shoal.core.errors import BadField, check_names
 from shoal.core.spec import Discrete, Spec
-from shoal.core.user_code import blamed
+from shoal.core.user_code import attributed
 from shoal.environments.host import HostEnvironment, Moved, Pool, Vector, info_at
 from shoal.environments.objective import Objective
 
@@ -68,7 +68,7 @@ def atari_environment(name: str, options: dict[str, Any]) -> HostEnvironment:
 
         return HostEnvironment(spec, open_copies)
 
-    with blamed("env", f"{env} with env_options {options} cannot be made"):
+    with attributed("env", f"{env} with env_options {options} cannot be made"):
         quietly()
         import gymnasium
 

@@ -18,7 +18,7 @@ from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.spec import ActionSpace, Spec, who_sees
 from shoal.core.types import PyTree, TimeStep
-from shoal.core.user_code import blamed
+from shoal.core.user_code import attributed
 
 LARGEST = int(np.iinfo(np.int32).max)  # the whole numbers of JAX have 32 bits
 LIMITS = ("max_steps_in_episode", "time_limit", "episode_length")  # options that say how many steps an episode may have
@@ -101,7 +101,7 @@ def accepted(env: str, options: dict[str, Any]) -> Iterator[None]:
         if isinstance(value, int) and not -LARGEST <= value <= LARGEST:
             raise BadField(f"env_options.{name}", f"must lie within [{-LARGEST}, {LARGEST}]", value=value)
     failed = f"does not accept env_options {options}" if options else "cannot be made"
-    with blamed("env", f"{env} {failed}"), quiet(), lenient():
+    with attributed("env", f"{env} {failed}"), quiet(), lenient():
         yield
 
 

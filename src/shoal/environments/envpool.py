@@ -18,7 +18,7 @@ from shoal.core.cores import usable_cores
 from shoal.core.errors import BadField, unknown
 from shoal.core.spec import Continuous, Spec, each, who_sees
 from shoal.core.types import PyTree
-from shoal.core.user_code import blamed
+from shoal.core.user_code import attributed
 from shoal.environments.host import HostEnvironment, Moved, Pool, Vector, info_at
 from shoal.environments.objective import Objective
 from shoal.environments.spaces import action_space, dtype_of
@@ -86,7 +86,7 @@ def _environment(env: str, task: str, options: dict[str, Any]) -> HostEnvironmen
     import envpool
     from gymnasium import spaces
 
-    with blamed("env", f"{env} with env_options {options} cannot be made"), warnings.catch_warnings():
+    with attributed("env", f"{env} with env_options {options} cannot be made"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # gymnasium warns of bounds that lose a digit
         _check(env, options, envpool.make_spec(task).config._asdict())
         described = envpool.make_spec(task, **options)
@@ -199,7 +199,7 @@ def _flat(space: Any, obs: Any, n: int) -> np.ndarray:
 def _specs() -> dict[str, tuple[str, str, dict[str, Any]]]:
     """What envpool has registered: task -> (module, class, options)."""
     _without_qt()  # before the first import of envpool, which tries Procgen, and does not try again
-    with blamed("env", "envpool cannot be imported"):
+    with attributed("env", "envpool cannot be imported"):
         from envpool.registration import registry
     return registry.specs
 

@@ -21,8 +21,8 @@ from shoal.core.types import PyTree
 from shoal.environments.atari import one_game
 from shoal.environments.host import HostEnvironment, Moved, Pool, Vector, info_at, own, put
 from shoal.environments.objective import Objective
+from shoal.environments.probe import check_spaces, check_unpacked, probe
 from shoal.environments.spaces import action_space, dtype_of, is_arrays
-from shoal.environments.tried import check_spaces, check_unpacked, try_out
 
 # By extra, the packages that some of gymnasium's environments need; two of the extras are named like these environments.
 NEEDED = {"atari": ["ale_py"], "box2d": ["Box2D"], "mujoco": ["mujoco", "imageio"]}
@@ -70,7 +70,7 @@ def family(name: str) -> str:
 
 def _opened(make: Callable[[], Any], name: str, options: dict[str, Any], vectorization: str) -> HostEnvironment:
     """Copies of what `make` gives. Raises BadInput, which names it, where that is nothing that can be learned."""
-    env, first, attributes = try_out(make, f"{name} with env_options {options}")
+    env, first, attributes = probe(make, f"{name} with env_options {options}")
     space = env.observation_space
     if not is_arrays(space):
         raise BadField("env", f"{name} has the observation space {space}, which cannot be made arrays of numbers")

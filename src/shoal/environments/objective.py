@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core.errors import BadField
-from shoal.core.user_code import blamed
+from shoal.core.user_code import attributed
 
 Objective = str | Callable[[dict[str, Any]], float] | None
 Told = Callable[[np.ndarray], np.ndarray]  # (copies, bool [n]) -> their objective [n], NaN elsewhere
@@ -60,7 +60,7 @@ def _at(info: Mapping[str, Any], path: str) -> Any:
 def _called(function: Any, info: Mapping[str, Any]) -> Any:
     """What a function of the user makes of an episode's last info."""
     name = getattr(function, "__qualname__", type(function).__qualname__)
-    with blamed("fitness.objective", "failed", value=name):
+    with attributed("fitness.objective", "failed", value=name):
         value = function(info)
     return _number(value, name)
 

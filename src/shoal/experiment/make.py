@@ -20,10 +20,10 @@ from shoal.core.yaml_text import plain
 from shoal.environments import registry as environments
 from shoal.environments.device import DeviceEnvironment, lenient
 from shoal.environments.envpool import twin
-from shoal.environments.guard import guarded
+from shoal.environments.error_boundary import with_error_boundary
+from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.host import HostEnvironment
 from shoal.environments.levels import Levels, check_levels
-from shoal.environments.measurement import Measurement
 from shoal.environments.objective import Objective, in_info
 from shoal.environments.randomised import with_spreads
 from shoal.environments.registry import Environment
@@ -92,7 +92,7 @@ def make_environment(experiment: Experiment) -> tuple[Experiment, Environment]:
         experiment = replace(experiment, env=environments.resolve(env))
         environment = environments.make(experiment.env, experiment.env_options)
     name = experiment.env_name
-    environment = guarded(environment, name)
+    environment = with_error_boundary(environment, name)
     wanted = objective(experiment.fitness.objective, experiment.fitness.direction)
     if wanted is not None and isinstance(environment, DeviceEnvironment):
         _check_objective(wanted, experiment.fitness.source, environment, name)
@@ -118,13 +118,13 @@ def _check_objective(wanted: Objective, source: str, environment: DeviceEnvironm
         jax.eval_shape(lambda key: in_info(wanted, info(environment.reset(key)[0])), jax.random.key(0))
 
 
-def measurement_of(e: Experiment) -> Measurement:
+def evaluation_of(e: Experiment) -> EvaluationConfig:
     """How the members of an experiment are measured. Raises BadInput."""
     f, levels = e.fitness, {} if e.levels is None else e.levels.spans()
     assert f.episodes is not None, "a plan says how many"
     greedy = f.actions == "greedy"
     wanted = objective(f.objective, f.direction)
-    return Measurement(f.source, f.episodes, greedy, f.step_limit, wanted, levels, f.levels)
+    return EvaluationConfig(f.source, f.episodes, greedy, f.step_limit, wanted, levels, f.levels)
 
 
 def make_learner(experiment: Experiment, spec: Spec, method: Method) -> tuple[Experiment, Learner | SearchLearner]:

@@ -12,11 +12,11 @@ from shoal.core.env_parameters import defaults, split
 from shoal.core.errors import BadField
 from shoal.core.evolution import PureEvolver, Range, SearchSpace
 from shoal.core.types import RunProgress
+from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.host import HostEnvironment
-from shoal.environments.measurement import Measurement
 from shoal.experiment.experiment import Experiment, located
 from shoal.experiment.hyperparameters import check_env_parameters, with_numbers
-from shoal.experiment.make import make_kind, measurement_of
+from shoal.experiment.make import evaluation_of, make_kind
 from shoal.experiment.rules import LIMITS, OF_KIND, check, refuse, with_method
 from shoal.members.kind import Kind
 from shoal.members.shard import Setup
@@ -41,7 +41,7 @@ class Plan(NamedTuple):
     experiment: Experiment
     method: Method
     kind: Kind  # of its members
-    measurement: Measurement  # of theirs
+    evaluation: EvaluationConfig  # of theirs
     evolver: PureEvolver
     search: SearchSpace
     shards: int
@@ -51,7 +51,7 @@ class Plan(NamedTuple):
     @property
     def setup(self) -> Setup:
         """What the shards of the members are made with."""
-        return Setup(self.experiment.seed, self.measurement, self.steps, structure=self.structure)
+        return Setup(self.experiment.seed, self.evaluation, self.steps, structure=self.structure)
 
     @property
     def structure(self) -> Any:
@@ -184,7 +184,7 @@ def make_plan(experiment: Experiment, processes: int = 1) -> Plan:
     except BaseException:
         kind.close()
         raise
-    return Plan(e, method, kind, measurement_of(e), evolver, search, shards, iterations, steps)
+    return Plan(e, method, kind, evaluation_of(e), evolver, search, shards, iterations, steps)
 
 
 def planned(experiment: Experiment) -> Plan:

@@ -130,9 +130,9 @@ class CompiledShard(ABC):
     def __init__(self, kind: Compiled, learner: Learner | SearchLearner, uid: np.ndarray, setup: Setup):
         n, layout = len(uid), kind.layout(len(uid))
         meet: Any = self.on_device if kind.on_device else self.on_host
-        self.rollouts = meet(kind.environment, learner, layout, setup.measurement)
+        self.rollouts = meet(kind.environment, learner, layout, setup.evaluation)
         self.uid = np.asarray(uid, np.uint32)
-        self._agent, self._layout, self._measurement = kind.agent, layout, setup.measurement
+        self._agent, self._layout, self._evaluation = kind.agent, layout, setup.evaluation
         self._first = lambda uid, hyper, key: learner.init(key, uid, hyper[0])._replace(env_parameters=hyper[1])
         self._init = layout.program(self._first, True, True, False, out=OF_POPULATION)
         self._finite = layout.program(lambda members: tree.finite(members.learned), True)
@@ -243,13 +243,13 @@ class CompiledTester:
     def __init__(self, kind: Compiled, setup: Setup):
         self._agent, self._layout, self._setup = kind.agent, Layout(1), setup
         meet: Any = DeviceEpisodes if kind.on_device else HostEpisodes
-        self._rollouts = meet(kind.environment, independent(kind.agent), self._layout, setup.measurement)
+        self._rollouts = meet(kind.environment, independent(kind.agent), self._layout, setup.evaluation)
 
     def test(
         self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int, levels: str = "test"
     ) -> np.ndarray:
         population = acting_alike(self._agent, self._layout, learned, hyper, 1)
-        size, pause = self._setup.measurement.episodes, self._setup.pause
+        size, pause = self._setup.evaluation.episodes, self._setup.pause
         return play(self._rollouts, population, key, episodes, (1, size), levels, pause)[0]
 
     def close(self) -> None:

@@ -158,7 +158,7 @@ class DrawnShard(CompiledShard):
         sound = bool(self._sound(self.population))
         first = fitness[-1] if sound else np.nan
         self._of_mean = OfMean(first, deviation[-1], counted[-1], first)
-        if self._measurement.levels:
+        if self._evaluation.levels:
             self._measure_mean(generation, sound)
         return {}
 
@@ -166,12 +166,12 @@ class DrawnShard(CompiledShard):
         """Measure the mean on levels that nobody has learned from."""
         hyper = {name: float(x[0]) for name, x in self.hyper.items()}
         key = self._key(generation, "evaluate validation")
-        returns, lengths = self._play(self._mean(self.population), hyper, key, self._measurement.episodes, "validation")
+        returns, lengths = self._play(self._mean(self.population), hyper, key, self._evaluation.episodes, "validation")
         self.evaluation_steps += int(lengths.sum())
         mean, deviation, counted = (x[0] for x in summarise(returns[None]))
         trained = self._of_mean
         metrics = of_levels(np.array([trained.fitness]), np.array([mean if sound else np.nan]))
-        if self._measurement.measured_on == "validation":
+        if self._evaluation.measured_on == "validation":
             fitness = mean if sound and np.isfinite(mean) else np.nan
             trained = trained._replace(fitness=fitness, deviation=deviation, episodes=counted)
         self._of_mean = trained._replace(metrics=metrics)
@@ -221,7 +221,7 @@ class DrawnShard(CompiledShard):
         n = self._layout.devices
         population = acting_alike(self._agent, self._layout, learned, hyper, n)
         # With levels, one program for every generation too.
-        at_a_time = self._measurement.episodes if self._measurement.levels else episodes
+        at_a_time = self._evaluation.episodes if self._evaluation.levels else episodes
         shape = n, -(-min(at_a_time, TEST) // n)
         return play(self.rollouts, population, key, episodes, shape, levels, self.pause)
 
@@ -247,7 +247,7 @@ class DrawnShard(CompiledShard):
     def _keys_of(self, two: jax.Array) -> tuple[jax.Array, jax.Array]:
         """One program: a key by itself takes a tenth of a millisecond, and as long to be placed."""
         drawn, played = (of_words(first, second) for first, second in two)
-        return drawn, jax.random.split(played, self._measurement.episodes)
+        return drawn, jax.random.split(played, self._evaluation.episodes)
 
 
 class SharedEvaluation(InTurn[DrawnShard]):

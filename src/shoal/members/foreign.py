@@ -84,7 +84,7 @@ class ForeignShard:
     """N members, in one or several groups that checkpoints keep apart. Their states are kept here after every interval, so
     that a process which dies costs its interval, and nothing depends on how many processes there are.
 
-    uids: of each group, [n] each. Of a measurement, trainers know source and episodes.
+    uids: of each group, [n] each. Of an evaluation, trainers know source and episodes.
     """
 
     compile_seconds = 0.0
@@ -92,7 +92,7 @@ class ForeignShard:
     def __init__(self, kind: Foreign, uids: Sequence[np.ndarray], setup: Setup):
         self.uid = np.concatenate(uids)
         self._trainers, self._copy_memory = kind.trainers, kind.copies_memory
-        self._groups, self._setup, self._measurement = uids, setup, setup.measurement
+        self._groups, self._setup, self._evaluation = uids, setup, setup.evaluation
         self._said: set[int] = set()  # rows of which it is told why they diverged
         self._processes: list[TrainerProcess] = []
         self._members: list[TrainedMember] = []
@@ -142,10 +142,10 @@ class ForeignShard:
 
     def evaluate(self, generation: int) -> dict[str, np.ndarray]:
         """Measure the fitness of every member; the same episodes for all of them, new ones in each generation."""
-        if self._measurement.source == "training":
+        if self._evaluation.source == "training":
             returns = [np.array(member.returns, np.float64) for member in self._members]
         else:
-            seeds = words(derive((self._setup.seed,), generation, "evaluate"), self._measurement.episodes)
+            seeds = words(derive((self._setup.seed,), generation, "evaluate"), self._evaluation.episodes)
             returns = self._all(lambda row: self._members[row].trainer.evaluate(seeds), len(self.uid))
             for member in self._members:
                 member.evaluation_steps += member.trainer.evaluation_steps

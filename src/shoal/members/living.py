@@ -80,7 +80,7 @@ class LivingShard(CompiledShard):
         """See `Shard.begin`; what training needs is compiled ahead."""
         arguments = self._beginning(hyper)
         shapes = partial(self._layout.shapes, self._first, (True, True, False), OF_POPULATION, *arguments)
-        self.rollouts.prepare(shapes, self.uid, self._measurement.episodes)
+        self.rollouts.prepare(shapes, self.uid, self._evaluation.episodes)
         self.population = self._init(*arguments)
         if learned is not None:
             together = self._layout.place(jax.tree.map(lambda *each: np.stack(each), *learned))
@@ -114,12 +114,12 @@ class LivingShard(CompiledShard):
         """
         sound = np.asarray(self._finite(self.population.members))
         metrics: dict[str, np.ndarray] = {}
-        if self._measurement.source == "training":
+        if self._evaluation.source == "training":
             measured = _of_training(self._outcome)
-        elif self._measurement.levels:
+        elif self._evaluation.levels:
             on = {name: self._measured(generation, f"evaluate {name}", name) for name in ("train", "validation")}
             metrics = of_levels(*(np.where(sound, mean, np.nan) for mean, *_ in on.values()))
-            measured = on[self._measurement.measured_on]
+            measured = on[self._evaluation.measured_on]
         else:
             measured = self._measured(generation, "evaluate", "")
         self._fitness, self._deviation, self._counted = measured
@@ -128,7 +128,7 @@ class LivingShard(CompiledShard):
 
     def _measured(self, generation: int, purpose: str, levels: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Mean, deviation and number of the returns of every member [N] at these levels, in the same episodes."""
-        key, episodes = jax_key(self._key(generation, purpose)), self._measurement.episodes
+        key, episodes = jax_key(self._key(generation, purpose)), self._evaluation.episodes
         keys = jnp.broadcast_to(jax.random.split(key, episodes), (len(self.uid), episodes))
         returns, lengths = self.rollouts.evaluate(self.population, keys, levels, self.pause)
         self.evaluation_steps += int(lengths.sum())
@@ -179,7 +179,7 @@ class LivingShard(CompiledShard):
         alike = acting_alike(self._agent, self._layout, learned, hyper, n)
         members = self.population.members._replace(learned=alike.members.learned)
         population = self._with(members)._replace(hyper=alike.hyper)
-        shape = n, self._measurement.episodes
+        shape = n, self._evaluation.episodes
         return play(self.rollouts, population, key, episodes, shape, levels, self.pause)[0]
 
     def state(self) -> dict[str, PyTree]:
@@ -191,7 +191,7 @@ class LivingShard(CompiledShard):
         population = state["rest"]["population"]
         members = population.members._replace(learned=state["learned"])
         self._restore(state, population._replace(members=members), generation)
-        self.rollouts.prepare(lambda: self.population, self.uid, self._measurement.episodes)
+        self.rollouts.prepare(lambda: self.population, self.uid, self._evaluation.episodes)
         if self.rollouts.resumes_exactly:
             self.rollouts.restore(self._layout.place(state["rest"]["rollouts"]))
         else:

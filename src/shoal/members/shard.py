@@ -10,7 +10,7 @@ import numpy as np
 
 from shoal.core.evolution import Cards, Decision, Recombination, Seed
 from shoal.core.types import START, PyTree, RunProgress
-from shoal.environments.measurement import Measurement
+from shoal.environments.evaluation import EvaluationConfig
 
 EPISODES = 8  # of a member and evaluation, where the experiment does not say
 SHARD = "shard-"  # so begin the names of their parts of a checkpoint
@@ -39,7 +39,7 @@ class Setup(NamedTuple):
     """
 
     seed: int
-    measurement: Measurement
+    evaluation: EvaluationConfig
     steps: int = 0
     pause: Pause = lambda result, done: None
     note: Callable[[str], None] = lambda message: None

@@ -55,7 +55,7 @@ class Display(Recorder):
         chosen = {name: _hyper(name) for name in method.chosen}
         self._columns = dict(DRAWN) if plan.kind.drawn else FITNESS | copies | chosen
         where = f"{event.devices} device{'s' * (event.devices > 1)}"
-        number, unit = (plan.steps, "step") if plan.steps else (plan.measurement.episodes, "episode")
+        number, unit = (plan.steps, "step") if plan.steps else (plan.evaluation.episodes, "episode")
         size = f"{number:,} {unit}{'s' * (number > 1)} each"
         many = f"{e.generations} generation{'s' * (e.generations > 1)}"
         if e.budget is not None:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shoal.core.visible import speakable, visible
+from shoal.core.escape import escape, speakable
 
 
 class Screen(Console):
@@ -35,7 +35,7 @@ class Screen(Console):
         return super().status(status, **options) if self.redraws else nullcontext()
 
     def render_str(self, text: str, **options: Any) -> Text:
-        return super().render_str(visible(text), **options)
+        return super().render_str(escape(text), **options)
 
 
 class Output(Screen):
@@ -58,5 +58,5 @@ def styled(*parts: str | tuple[str, str]) -> Text:
     whole = Text()
     for part in parts:
         text, style = (part, "") if isinstance(part, str) else part
-        whole.append(visible(text), style)
+        whole.append(escape(text), style)
     return whole

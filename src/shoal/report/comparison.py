@@ -11,7 +11,7 @@ import numpy as np
 
 from shoal.core.atomic import write_file
 from shoal.core.errors import BadInput
-from shoal.core.visible import visible
+from shoal.core.escape import escape
 from shoal.report import charts
 from shoal.report.charts import Axis, Stroke
 from shoal.report.lineage import inner, number
@@ -31,7 +31,7 @@ def write_comparison(paths: Sequence[Path], target: Path) -> list[list[str]]:
     """Write the page of these runs, and return its table of champions, heads first. Raises BadInput."""
     if len(paths) < 2:
         raise BadInput("one run is nothing to compare: name at least two")
-    runs = {visible(str(path)): read_workspace(path) if is_workspace(path) else read_run(path) for path in paths}
+    runs = {escape(str(path)): read_workspace(path) if is_workspace(path) else read_run(path) for path in paths}
     if len(runs) < len(paths):
         raise BadInput("each run is compared once: the same one is named twice")
     for path, run in runs.items():
@@ -115,5 +115,5 @@ def _champions(runs: dict[str, Run]) -> list[list[str]]:
         status = str(run.result.get("status", "no result yet"))
         env = str(run.experiment.get("env", ""))
         row = [path, env, who, *told, steps_told, duration(seconds), status]
-        rows.append([visible(word) for word in row])
+        rows.append([escape(word) for word in row])
     return rows

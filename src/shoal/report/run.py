@@ -14,8 +14,8 @@ import yaml
 
 from shoal.core.atomic import parse_json
 from shoal.core.errors import BadInput, no_run
+from shoal.core.escape import escape, write_csv
 from shoal.core.evolution import Range
-from shoal.core.visible import visible, write_csv
 from shoal.core.yaml_text import read_yaml
 from shoal.records.jsonl import read_lines, read_text
 from shoal.report.lineage import Lineage, inner, number, tabulate
@@ -121,7 +121,7 @@ def read_run(path: Path) -> Run:
         raise no_run(path)
     text = read_text(path / "experiment.yaml")
     return Run(
-        name=visible(path.resolve().name),
+        name=escape(path.resolve().name),
         text=text,
         experiment=mapping(read_yaml, text),
         about=About.read(mapping(parse_json, read_text(path / "method.json"))),

@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from shoal.core.errors import BadInput
+from shoal.core.escape import escape
 from shoal.core.interrupts import interruptible
-from shoal.core.visible import visible
 from shoal.records.jsonl import read_lines
 from shoal.records.screen import Screen, plain_table, styled
 from shoal.report.figures import PHASES
@@ -55,7 +55,7 @@ def read_workspace(path: Path) -> Run:
         metrics[-1]["champion"] = champion
     return replace(
         runs[0],
-        name=visible(path.resolve().name),
+        name=escape(path.resolve().name),
         experiment=runs[0].experiment | {"population": _over(runs)(members), "generations": max(planned)},
         result=result,
         metrics=metrics,

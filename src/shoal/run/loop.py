@@ -23,7 +23,7 @@ from shoal.core.interrupts import Failed, Interrupted, on_signal
 from shoal.core.yaml_text import plain
 from shoal.distributed.processes import Processes, workspace_of
 from shoal.distributed.synchronous import Evolved, KnownMembers
-from shoal.environments.guard import callbacks_blamed
+from shoal.environments.error_boundary import callbacks_attributed
 from shoal.experiment.changes import going_on
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import blame, load
@@ -139,7 +139,7 @@ def _to_the_end(c: Context, state: State) -> Result:
     try:
         try:
             env = c.experiment.env_name
-            with callbacks_blamed(env), ThreadPoolExecutor(1, "saver") as saver:
+            with callbacks_attributed(env), ThreadPoolExecutor(1, "saver") as saver:
                 summary = _generations(c, state, saver)
         finally:
             for recorder in c.control.recorders:

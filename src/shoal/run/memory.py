@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 
 from shoal.core.errors import BadField
-from shoal.core.visible import readable
+from shoal.core.escape import readable
 from shoal.experiment.plan import Plan
 from shoal.members.devices import free_memory
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import numpy as np
 
 from shoal.core.atomic import write_file
-from shoal.core.visible import visible
+from shoal.core.escape import escape
 from shoal.records.jsonl import read_text
 from shoal.report.page import Section, document
 from shoal.report.rendering import Markup, joined, parts, rendered
@@ -36,7 +36,7 @@ def write_page(path: Path) -> Path:
 
 def render(results: Results) -> str:
     """The page as text."""
-    comparison, name = Comparison(results), visible(results.path.resolve().name)
+    comparison, name = Comparison(results), escape(results.path.resolve().name)
     return document(f"{name}: a study", _header(comparison, name), _sections(comparison), f"Study “{name}”.", {})
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from shoal.core.atomic import parse_json, read_file, write_file
 from shoal.core.errors import BadInput
-from shoal.core.visible import write_csv
+from shoal.core.escape import write_csv
 from shoal.core.yaml_text import read_yaml
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import differences, dump, from_dict, of_run

@@ -26,7 +26,7 @@ class BadRecipe(Exception):
 def trainer_class(name: str) -> Any:
     """The class that `adapter:NAME` or `package.module:Class` names. Raises BadRecipe."""
     place, _, attribute = name.partition(":")
-    with blamed("agent", ADAPTERS.get(place, "install it")):
+    with attributed("agent", ADAPTERS.get(place, "install it")):
         if place in ADAPTERS:
             return importlib.import_module(f"{__package__}.{place}").trainer(attribute)
         try:
@@ -48,7 +48,7 @@ def build(kind: Any, recipe: Mapping[str, Any]) -> Any:
         inspect.signature(kind).bind(*arguments, **options)
     except TypeError as error:
         raise BadRecipe("config", f"{recipe['trainer']} does not take it: {error}") from error
-    with blamed("config"):
+    with attributed("config"):
         return kind(*arguments, **options)
 
 
@@ -61,7 +61,7 @@ def environment(name: str, options: Mapping[str, Any]) -> Any:
 
 
 @contextlib.contextmanager
-def blamed(field: str, installing: str = "install it") -> Iterator[None]:
+def attributed(field: str, installing: str = "install it") -> Iterator[None]:
     """What a trainer raises about its input becomes BadRecipe, about `field` where it does not say of which field.
 
     It is not that of core/user_code.py, as Shoal need not be here; nor is the input to blame for every error: others end

@@ -10,7 +10,7 @@ import keyword
 from typing import Any, Callable, Mapping, Sequence  # noqa: UP035 (Python 3.8)
 
 import numpy as np
-from shoal_trainers.recipe import BadRecipe, blamed
+from shoal_trainers.recipe import BadRecipe, attributed
 from shoal_trainers.trainer import Report, TrainerState
 from shoal_trainers.wire import DTYPES
 
@@ -27,7 +27,7 @@ class Misreturned(Exception):
 
 def description(trainer: Any) -> dict[str, Any]:
     """What a trainer says of itself. Raises BadRecipe."""
-    with blamed("config"):  # some find out when they are asked
+    with attributed("config"):  # some find out when they are asked
         hyper, space, limits, spec = (getattr(trainer, name, None) for name in ("hyper", "space", "limits", "spec"))
     able = {name: hasattr(trainer, name) for name in ("act", "export", "load")}
     try:

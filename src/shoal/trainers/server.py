@@ -115,7 +115,7 @@ class Server:
         member = member or ServedMember(self._build())
         try:
             if new:
-                with recipe.blamed("config"):
+                with recipe.attributed("config"):
                     member.trainer.make(call["hyper"], call["built_seed"])
             if not held and given:
                 learned, memory = wire.split(arrays)
@@ -155,7 +155,7 @@ class ServedMember:
 
     def load(self, call: Mapping[str, Any], arrays: Arrays) -> Frame:
         """Have the trainer go on from a model that its library has saved; the new state comes back and is called `next`."""
-        with recipe.blamed("start"):
+        with recipe.attributed("start"):
             self.trainer.load(call["path"])
         state = self._state(call)
         return {"own": state.own}, wire.join(state.learned, state.memory)

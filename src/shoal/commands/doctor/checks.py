@@ -16,8 +16,8 @@ import numpy as np
 
 from shoal.core import tree
 from shoal.core.errors import BadInput
+from shoal.core.escape import readable
 from shoal.core.spec import told
-from shoal.core.visible import readable
 from shoal.distributed.directory import is_kept, probe
 from shoal.experiment.plan import Plan
 from shoal.members.devices import free_memory
@@ -46,7 +46,7 @@ def size(plan: Plan) -> Iterator[Diagnostic]:
     if e.budget is not None:
         generations = f"at most {generations}"
     if not steps:
-        episodes = many(plan.measurement.episodes, "episode")
+        episodes = many(plan.evaluation.episodes, "episode")
         yield ok("size", f"{what} by {e.method_name}, {generations} of {episodes} each")
         return
     total = f"{e.population * e.generations * steps:,} steps in all"
@@ -90,7 +90,7 @@ def devices(plan: Plan) -> Iterator[Diagnostic]:
             "devices", f"{text}: {n} is not divisible by {present}; a population of {full} would use all devices"
         )
     if not kind.on_device:
-        copies = kind.copies(n, used, plan.measurement.episodes)
+        copies = kind.copies(n, used, plan.evaluation.episodes)
         yield ok("environment", f"{copies} copies step on the host: expect most of the time to go there")
 
 

@@ -112,7 +112,7 @@ def _speed(plan: Plan, rollouts: int, timings: list[dict[str, float]]) -> Diagno
     compiling = max(sum(first[p] - second[p] for p in phases), 0.0) * len(plan.sizes)  # one program per population size
     training = second["train"] * (plan.iterations / rollouts if plan.steps else 1)
     generation = training + second["evaluate"] + min(first["evolve"], second["evolve"]) + second["record"]
-    rounds = math.ceil(e.final_episodes / (e.population * plan.measurement.episodes))
+    rounds = math.ceil(e.final_episodes / (e.population * plan.evaluation.episodes))
     longer = training * (plan.lengthening - 1)
     total = compiling + (generation + longer) * e.generations + rounds * second["evaluate"]
     most = "about" if e.budget is None else "at most"
@@ -193,7 +193,7 @@ def selection(plan: Plan) -> Iterator[Diagnostic]:
         way = "every member explores its own values" if select.explore else "members train independently"
         yield ok("selection", f"no member copies another; {way}")
         return
-    episodes = plan.measurement.episodes if e.fitness.source == "evaluation" else 10
+    episodes = plan.evaluation.episodes if e.fitness.source == "evaluation" else 10
     try:
         simulated = {members: _simulate(plan, members, episodes) for _, members in plan.sizes}
     except Exception as error:  # of the user's selector

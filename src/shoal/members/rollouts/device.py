@@ -15,8 +15,8 @@ from shoal.core.evolution import Seed
 from shoal.core.keys import at, environment_keys, jax_key, member_keys, stream
 from shoal.core.types import START, Learner, Population, PyTree, Rollout, RunProgress, TimeStep
 from shoal.environments.device import DeviceEnvironment, auto_reset, with_values
+from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.levels import at_levels
-from shoal.environments.measurement import Measurement
 from shoal.environments.spaces import to_bounds
 from shoal.members.devices import OF_POPULATION, Layout
 from shoal.members.rollouts.device_episodes import DeviceEpisodes
@@ -51,8 +51,8 @@ class DeviceRollouts(DeviceEpisodes):
 
     _learner: Learner
 
-    def __init__(self, environment: DeviceEnvironment, learner: Learner, layout: Layout, measurement: Measurement):
-        super().__init__(environment, learner, layout, measurement)
+    def __init__(self, environment: DeviceEnvironment, learner: Learner, layout: Layout, evaluation: EvaluationConfig):
+        super().__init__(environment, learner, layout, evaluation)
         self._begin = layout.program(self._reset, True, True, False)
         members, own = (True, False), (True, True, True)  # `shared` has no member axis
         self._train = layout.program(
@@ -211,7 +211,7 @@ class DeviceRollouts(DeviceEpisodes):
         def of_member(env_parameters: PyTree, *arguments: PyTree) -> PyTree:
             environment = with_values(self._environment, env_parameters)
             environment = (
-                at_levels(environment, levels["train"]) if (levels := self._measurement.levels) else environment
+                at_levels(environment, levels["train"]) if (levels := self._evaluation.levels) else environment
             )
             return jax.vmap(lambda *given: function(environment, *given))(*arguments)
 

@@ -12,8 +12,8 @@ import numpy as np
 from shoal.core.keys import at, stream
 from shoal.core.types import Learner, Population, PyTree, Rollout, SearchLearner
 from shoal.environments.device import DeviceEnvironment, lenient, step_once
+from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.levels import Span, at_levels
-from shoal.environments.measurement import Measurement
 from shoal.environments.objective import in_info
 from shoal.environments.spaces import to_bounds
 from shoal.members.devices import OF_POPULATION, Layout, Program
@@ -26,9 +26,13 @@ class DeviceEpisodes(Episodes):
     resumes_exactly = True
 
     def __init__(
-        self, environment: DeviceEnvironment, learner: Learner | SearchLearner, layout: Layout, measurement: Measurement
+        self,
+        environment: DeviceEnvironment,
+        learner: Learner | SearchLearner,
+        layout: Layout,
+        evaluation: EvaluationConfig,
     ):
-        super().__init__(environment, learner, layout, measurement)
+        super().__init__(environment, learner, layout, evaluation)
         self._test = layout.program(self._evaluate_members, OF_POPULATION, True, False, False)
         self.programs: tuple[Program, ...] = (self._test,)
 
@@ -44,11 +48,11 @@ class DeviceEpisodes(Episodes):
         return np.asarray(returns), np.asarray(lengths)
 
     def _test_arguments(self, population: Population, keys: jax.Array, levels: str) -> tuple[Any, ...]:
-        return population, self._layout.place(keys), np.int32(self._measurement.step_limit), self._span(levels)
+        return population, self._layout.place(keys), np.int32(self._evaluation.step_limit), self._span(levels)
 
     def _span(self, levels: str) -> Span | tuple[()]:
         """The levels of a purpose as an argument, so that one program serves all of them."""
-        return Span(*map(np.uint32, self._measurement.levels[levels])) if self._measurement.levels else ()
+        return Span(*map(np.uint32, self._evaluation.levels[levels])) if self._evaluation.levels else ()
 
     def _evaluate_members(
         self, population: Population, keys: jax.Array, limit: jax.Array, span: Span | tuple[()]
@@ -72,7 +76,7 @@ class DeviceEpisodes(Episodes):
         step_all = jax.vmap(jax.vmap(lambda *arguments: step_once(environment, *arguments)))
         state, obs = jax.vmap(jax.vmap(environment.reset))(stream(keys, "reset"))
         streams = {"step": stream(keys, "step")}
-        if not self._measurement.greedy:
+        if not self._evaluation.greedy:
             streams["act"] = stream(keys[:, 0], "act")
         zeros = jnp.zeros(keys.shape, jnp.float32)
 
@@ -83,7 +87,7 @@ class DeviceEpisodes(Episodes):
         def step(carried: tuple) -> tuple:
             state, obs, memory, shared, total, length, alive, t = carried
             now = at(streams, t)
-            if self._measurement.greedy:
+            if self._evaluation.greedy:
                 action, memory = self._learner.greedy(population, obs, memory)
             else:
                 action, memory, _ = self._learner.act(population, obs, memory, now["act"])
@@ -102,13 +106,13 @@ class DeviceEpisodes(Episodes):
         self, environment: DeviceEnvironment, total: jax.Array, reward: jax.Array, state: PyTree, alive: jax.Array
     ) -> jax.Array:
         """What episodes [N, E] are worth after a step: their return so far, or what the objective is now."""
-        if self._measurement.objective is None:
+        if self._evaluation.objective is None:
             return total + jnp.where(alive, reward, jnp.float32(0))
         info: Any = environment.info
 
         def told(state: PyTree) -> jax.Array:
             with lenient():
-                return jnp.asarray(in_info(self._measurement.objective, info(state)), jnp.float32)
+                return jnp.asarray(in_info(self._evaluation.objective, info(state)), jnp.float32)
 
         now = jnp.where(jnp.isnan(reward), jnp.nan, jax.vmap(jax.vmap(told))(state))
         return jnp.where(alive, now, total)

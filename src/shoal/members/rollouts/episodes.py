@@ -12,7 +12,7 @@ import numpy as np
 
 from shoal.core import tree
 from shoal.core.types import Learner, PyTree, Rollout, SearchLearner
-from shoal.environments.measurement import Measurement
+from shoal.environments.evaluation import EvaluationConfig
 from shoal.members.devices import Layout
 
 
@@ -157,9 +157,11 @@ def with_interval(told: dict[str, Any]) -> dict[str, Any]:
 class Episodes:
     """Whole episodes of N members, without learning: what those on the device and on the host have in common."""
 
-    def __init__(self, environment: Any, learner: Learner | SearchLearner, layout: Layout, measurement: Measurement):
+    def __init__(
+        self, environment: Any, learner: Learner | SearchLearner, layout: Layout, evaluation: EvaluationConfig
+    ):
         self._environment, self._learner, self._layout = environment, learner, layout
-        self._measurement = measurement
+        self._evaluation = evaluation
 
     def sibling(self) -> Self:
         """The same of other members, with the same programs, and on the host with simulators of their own."""

@@ -16,8 +16,8 @@ from shoal.core import tree
 from shoal.core.evolution import Seed
 from shoal.core.keys import derive, member_keys, stream, words
 from shoal.core.types import Learner, Member, Population, PyTree, Rollout, RunProgress
+from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.host import HostEnvironment, Vector
-from shoal.environments.measurement import Measurement
 from shoal.members.devices import Layout
 from shoal.members.rollouts.episodes import (
     EpisodeSums,
@@ -41,8 +41,8 @@ class HostRollouts(HostEpisodes):
 
     _learner: Learner
 
-    def __init__(self, environment: HostEnvironment, learner: Learner, layout: Layout, measurement: Measurement):
-        super().__init__(environment, learner, layout, measurement)
+    def __init__(self, environment: HostEnvironment, learner: Learner, layout: Layout, evaluation: EvaluationConfig):
+        super().__init__(environment, learner, layout, evaluation)
         kept = (True, False)  # (learned, shared): with and without the member axis
         self._act = layout.program(self._act_members, (*kept, True), True, True, True, False, False)
         # Weights are not donated: off-policy agents act with the old ones while new ones are computed.

@@ -14,9 +14,9 @@ import numpy as np
 
 from shoal.core.keys import at, stream
 from shoal.core.types import Learner, Population, PyTree, Rollout, SearchLearner
+from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.host import HostEnvironment, Vector
 from shoal.environments.levels import at_levels
-from shoal.environments.measurement import Measurement
 from shoal.environments.objective import Told
 from shoal.environments.spaces import to_bounds
 from shoal.members.devices import OF_POPULATION, Layout, Program
@@ -29,10 +29,14 @@ class HostEpisodes(Episodes):
     resumes_exactly = False
 
     def __init__(
-        self, environment: HostEnvironment, learner: Learner | SearchLearner, layout: Layout, measurement: Measurement
+        self,
+        environment: HostEnvironment,
+        learner: Learner | SearchLearner,
+        layout: Layout,
+        evaluation: EvaluationConfig,
     ):
-        super().__init__(environment, learner, layout, measurement)
-        self._play_members = self._greedy_members if measurement.greedy else self._sample_members
+        super().__init__(environment, learner, layout, evaluation)
+        self._play_members = self._greedy_members if evaluation.greedy else self._sample_members
         self._test = layout.program(self._play_members, OF_POPULATION, True, True, True, False)
         self._testing: dict[str, tuple[Vector, int]] = {}  # by purpose of the levels: the copies, and how many
         self.programs: tuple[Program, ...] = (self._test,)
@@ -46,7 +50,7 @@ class HostEpisodes(Episodes):
         self, population: Population, keys: jax.Array, levels: str, pause: Callable
     ) -> tuple[np.ndarray, np.ndarray]:
         """See `DeviceEpisodes.evaluate`."""
-        return self._play(self._test, population, keys, self._measurement.step_limit, levels, lambda *_: None, pause)
+        return self._play(self._test, population, keys, self._evaluation.step_limit, levels, lambda *_: None, pause)
 
     @np.errstate(over="ignore", invalid="ignore")
     def _play(
@@ -90,7 +94,7 @@ class HostEpisodes(Episodes):
 
     def _copies(self, levels: str, count: int) -> Vector:
         """Copies that only measure, at the levels of a purpose where there are levels."""
-        purpose = levels if self._measurement.levels else ""
+        purpose = levels if self._evaluation.levels else ""
         if purpose in self._testing and self._testing[purpose][1] != count:
             self._testing.pop(purpose)[0].close()
         if purpose not in self._testing:
@@ -100,9 +104,9 @@ class HostEpisodes(Episodes):
 
     def _open(self, environment: HostEnvironment, levels: str, count: int) -> Vector:
         environment = (
-            at_levels(environment, self._measurement.levels[levels]) if self._measurement.levels else environment
+            at_levels(environment, self._evaluation.levels[levels]) if self._evaluation.levels else environment
         )
-        return environment.open(count, self._measurement.objective)
+        return environment.open(count, self._evaluation.objective)
 
     def _greedy_members(
         self, population: Population, obs: PyTree, carry: PyTree, keys: jax.Array, turn: jax.Array

@@ -12,9 +12,9 @@ import numpy as np
 from shoal.core import tree
 from shoal.core.types import Member, Population, PyTree, Rollout, SearchLearner
 from shoal.environments.device import DeviceEnvironment
+from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.host import HostEnvironment
 from shoal.environments.levels import Span
-from shoal.environments.measurement import Measurement
 from shoal.members.devices import OF_POPULATION, Layout
 from shoal.members.rollouts.device_episodes import DeviceEpisodes
 from shoal.members.rollouts.host_episodes import HostEpisodes
@@ -26,9 +26,9 @@ class DeviceSearch(DeviceEpisodes):
     _learner: SearchLearner
 
     def __init__(
-        self, environment: DeviceEnvironment, learner: SearchLearner, layout: Layout, measurement: Measurement
+        self, environment: DeviceEnvironment, learner: SearchLearner, layout: Layout, evaluation: EvaluationConfig
     ):
-        super().__init__(environment, learner, layout, measurement)
+        super().__init__(environment, learner, layout, evaluation)
         arguments = (OF_POPULATION, True, False, False, False, False)
         self._measure = layout.program(self._measure_rows, *arguments, out=(False, True, True))
         self.programs = (self._test, self._measure)
@@ -43,7 +43,7 @@ class DeviceSearch(DeviceEpisodes):
         cap: steps after which an episode is ended. Returns the population's `shared`, updated with the steps of these
         episodes, and returns and lengths [N + 1, E], those of the mean last.
         """
-        limit = np.int32(min(cap, self._measurement.step_limit))
+        limit = np.int32(min(cap, self._evaluation.step_limit))
         shared, *played = self._measure(population, uid, key, keys, limit, self._span("train"))
         pause(played, 0)
         # Every device has measured the mean too, with the same result.
@@ -84,8 +84,10 @@ class HostSearch(HostEpisodes):
 
     _learner: SearchLearner
 
-    def __init__(self, environment: HostEnvironment, learner: SearchLearner, layout: Layout, measurement: Measurement):
-        super().__init__(environment, learner, layout, measurement)
+    def __init__(
+        self, environment: HostEnvironment, learner: SearchLearner, layout: Layout, evaluation: EvaluationConfig
+    ):
+        super().__init__(environment, learner, layout, evaluation)
         self._perform = layout.program(self._play_members, OF_POPULATION, True, True, True, False)
         self._actors = layout.gather(self._actors_at, OF_POPULATION, False, False, False)
         self._watch = layout.gather(learner.watch, False, False, True, True, out=False)
@@ -109,7 +111,7 @@ class HostSearch(HostEpisodes):
                     shared = self._watch(shared, where, place(step), place(alive))
 
             every = jnp.broadcast_to(keys, (width, *keys.shape))
-            limit = min(cap, self._measurement.step_limit)
+            limit = min(cap, self._evaluation.step_limit)
             results.append(self._play(self._perform, actors, every, limit, "train", watch, pause))
         returns, lengths = (np.concatenate(x)[: members + 1] for x in zip(*results, strict=True))
         return shared, returns, lengths

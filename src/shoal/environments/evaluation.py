@@ -10,7 +10,7 @@ from shoal.environments.objective import Objective
 
 
 @dataclass(frozen=True)
-class Measurement:
+class EvaluationConfig:
     """How the fitness of members is measured, and what a champion is tested with.
 
     source: whole episodes without learning, or the training episodes of the interval

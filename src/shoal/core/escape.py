@@ -17,7 +17,7 @@ FORMULA = tuple("=+-@")  # with these a cell begins that a spreadsheet computes
 ASCII = {"×": "x", "±": "+-", "→": "->", "←": "<-", "–": "-", "…": "...", "·": "-", "✓": "+", "✗": "x"}
 
 
-def visible(text: str) -> str:
+def escape(text: str) -> str:
     """A text in one line, of which a terminal obeys nothing: control characters are as Python writes them, such as \\x1b."""
     return CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
 
@@ -25,7 +25,7 @@ def visible(text: str) -> str:
 def in_shell(path: Path) -> str:
     """A path as a shell takes it."""
     text = str(path)
-    if visible(text) == text:
+    if escape(text) == text:
         return quote(text)
     shown = (chr(x) if 32 <= x < 127 and x not in b"\\'" else f"\\x{x:02x}" for x in os.fsencode(text))
     return f"$'{''.join(shown)}'"
@@ -51,7 +51,7 @@ def write_csv(rows: Iterable[Mapping[str, Any]], columns: Iterable[str], out: IO
 def _cell(value: Any) -> Any:
     if not isinstance(value, str):
         return value
-    return f"'{visible(value)}" if value.startswith(FORMULA) else visible(value)
+    return f"'{escape(value)}" if value.startswith(FORMULA) else escape(value)
 
 
 def speakable(stream: IO[str] | None) -> None:

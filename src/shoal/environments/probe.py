@@ -17,14 +17,14 @@ import numpy as np
 from shoal.core.env_parameters import numbers_of
 from shoal.core.errors import BadField, BadInput
 from shoal.core.spec import each
-from shoal.core.user_code import blamed
+from shoal.core.user_code import attributed
 from shoal.environments.spaces import is_arrays
 
 FIVE = "five values: observation, reward, terminated, truncated, info"
-TRIED = 100  # random steps, in which the numbers of an environment's state change, or its episode ends
+PROBE_STEPS = 100  # random steps, in which the numbers of an environment's state change, or its episode ends
 
 
-def try_out(make: Callable[[], Any], what: str) -> tuple[Any, Any, dict[str, str]]:
+def probe(make: Callable[[], Any], what: str) -> tuple[Any, Any, dict[str, str]]:
     """An environment, closed again; its first observation; and those `numbers_of` it that may be set, by their names.
 
     Those stay as they are set, through an episode and the resets around it; the others are of the environment's state, or
@@ -34,7 +34,7 @@ def try_out(make: Callable[[], Any], what: str) -> tuple[Any, Any, dict[str, str
     import gymnasium
 
     def trying(failed: str) -> Any:
-        return blamed("env", f"{what} {failed}")
+        return attributed("env", f"{what} {failed}")
 
     with warnings.catch_warnings():  # gymnasium warns of what it then raises
         warnings.simplefilter("ignore")
@@ -52,7 +52,7 @@ def try_out(make: Callable[[], Any], what: str) -> tuple[Any, Any, dict[str, str
             sound = first is not None and _shape(first) == each(lambda box: box.shape, env.observation_space)
             if sound and attributes:
                 with trying("failed at step"):
-                    _play(env, TRIED)
+                    _play(env, PROBE_STEPS)
                 env.reset()
             elif sound:
                 with _told_by_the_run():

@@ -13,24 +13,24 @@ import numpy as np
 from shoal.core.errors import BadField
 from shoal.core.spec import Leaf, Spec, told
 from shoal.core.types import PyTree, TimeStep
-from shoal.core.user_code import blamed, one_line
+from shoal.core.user_code import attributed, one_line
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.host import HostEnvironment, Vector, own
 from shoal.environments.objective import Objective, Told
 from shoal.environments.registry import Environment
 
 
-def guarded(environment: Environment, env: str) -> Environment:
+def with_error_boundary(environment: Environment, env: str) -> Environment:
     """The same environment, which raises BadInput where its code fails. On the device this happens at compilation only."""
     spec = environment.spec
     _check(spec, env)
     at_levels: Any = environment.at_levels
     if at_levels is not None:
-        within: Any = lambda first, end: guarded(at_levels(first, end), env)  # noqa: E731
+        within: Any = lambda first, end: with_error_boundary(at_levels(first, end), env)  # noqa: E731
         environment = environment._replace(at_levels=within)
     if isinstance(environment, HostEnvironment):
         open_copies, measured = environment.open, environment.measured
-        own: Any = None if measured is None else guarded(measured, env)
+        own: Any = None if measured is None else with_error_boundary(measured, env)
         return environment._replace(
             open=lambda n, objective: _Vector(open_copies, n, objective, env, spec),
             measured=own,
@@ -60,13 +60,13 @@ def _on_the_device(environment: DeviceEnvironment, env: str) -> DeviceEnvironmen
             )
 
     def reset(key: jax.Array) -> tuple[PyTree, PyTree]:
-        with blamed("env", f"{env} failed at reset"):
+        with attributed("env", f"{env} failed at reset"):
             state, obs = environment.reset(key)
             check("reset", obs)
         return state, obs
 
     def step(key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
-        with blamed("env", f"{env} failed at step"):
+        with attributed("env", f"{env} failed at step"):
             after, obs, *numbers = environment.step(key, state, action)
             check("step", obs)
             reward, terminated, truncated = numbers
@@ -81,8 +81,8 @@ def _on_the_device(environment: DeviceEnvironment, env: str) -> DeviceEnvironmen
 
     def with_env_parameters(values: Mapping[str, Any]) -> DeviceEnvironment:
         assert environment.with_env_parameters is not None
-        with blamed("env", f"{env} does not take other values of {', '.join(values)}"):
-            other: Any = guarded(environment.with_env_parameters(values), env)
+        with attributed("env", f"{env} does not take other values of {', '.join(values)}"):
+            other: Any = with_error_boundary(environment.with_env_parameters(values), env)
         return other
 
     return environment._replace(
@@ -99,11 +99,11 @@ class _Vector:
 
     def __init__(self, open_copies: Callable[..., Vector], n: int, objective: Objective, env: str, spec: Spec):
         self._env, self._spec = env, spec
-        with blamed("env", f"{env} cannot be made"):
+        with attributed("env", f"{env} cannot be made"):
             self._vector = open_copies(n, objective)
 
     def reset(self, seeds: list[int]) -> PyTree:
-        with blamed("env", f"{self._env} failed at reset"):
+        with attributed("env", f"{self._env} failed at reset"):
             obs = own(self._vector.reset(seeds))
         shape = jax.tree.map(lambda x: np.shape(x)[1:], obs)
         if shape != self._spec.obs_shape:
@@ -113,18 +113,18 @@ class _Vector:
         return obs
 
     def step(self, action: np.ndarray) -> tuple[TimeStep, Told | None]:
-        with blamed("env", f"{self._env} failed at step"):
+        with attributed("env", f"{self._env} failed at step"):
             step, told = self._vector.step(action)
             return TimeStep(*map(own, step)), told
 
     def rest(self, copies: np.ndarray) -> None:
         rest: Any = getattr(self._vector, "rest", None)
         if rest is not None:  # else it cannot be helped, and they play on
-            with blamed("env", f"{self._env} failed at rest"):
+            with attributed("env", f"{self._env} failed at rest"):
                 rest(copies)
 
     def set_env_parameters(self, env_parameters: dict[str, np.ndarray]) -> None:
-        with blamed("env", f"{self._env} does not take other values of {', '.join(env_parameters)}"):
+        with attributed("env", f"{self._env} does not take other values of {', '.join(env_parameters)}"):
             self._vector.set_env_parameters(env_parameters)
 
     def close(self) -> None:
@@ -132,7 +132,7 @@ class _Vector:
 
 
 @contextmanager
-def callbacks_blamed(env: str) -> Iterator[None]:
+def callbacks_attributed(env: str) -> Iterator[None]:
     """Raises BadInput where Python code that a compiled environment calls, by `jax.pure_callback`, fails inside."""
     raised = _Raised()
     logger = logging.getLogger("jax._src.callback")
