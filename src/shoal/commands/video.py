@@ -33,11 +33,11 @@ from shoal.core.errors import BadInput
 from shoal.core.evolution import Seed
 from shoal.core.interrupts import interruptible
 from shoal.core.keys import derive, jax_key, words
-from shoal.core.user_code import blamed
+from shoal.core.user_code import attributed
 from shoal.environments import registry
 from shoal.environments.atari import ONLY_IN_TRAINING
 from shoal.environments.device import DeviceEnvironment
-from shoal.environments.guard import guarded
+from shoal.environments.error_boundary import with_error_boundary
 from shoal.environments.host import HostEnvironment
 from shoal.environments.levels import Span, at_levels
 from shoal.run.champion import Champion, load_champion, load_members
@@ -182,7 +182,7 @@ def open_rendered(env: str, options: dict[str, Any], levels: Span | None, as_pag
         unused = {"vectorization", "num_threads", *ONLY_IN_TRAINING}
         options = {k: v for k, v in options.items() if k not in unused}
         return RenderedGymnasium(with_pictures(name, **options), f"gym:{name}", levels)
-    environment: Any = guarded(registry.make(registry.resolve(env), options), env)
+    environment: Any = with_error_boundary(registry.make(registry.resolve(env), options), env)
     if levels is not None:
         environment = at_levels(environment, levels)
     if isinstance(environment, HostEnvironment):
@@ -209,11 +209,11 @@ class RenderedGymnasium(Rendered):
         seed = words(key, 1)[0]
         if self._levels is not None:
             seed = self._levels.first + seed % (self._levels.end - self._levels.first)
-        with blamed("env", f"{self._name} failed at reset"):
+        with attributed("env", f"{self._name} failed at reset"):
             return self._env.reset(seed=seed)[0]
 
     def step(self, action: np.ndarray) -> tuple[Any, float, bool]:
-        with blamed("env", f"{self._name} failed at step"):
+        with attributed("env", f"{self._name} failed at step"):
             obs, reward, terminated, truncated, _ = self._env.step(action.astype(self._dtype))
             return obs, float(reward), terminated or truncated
 
