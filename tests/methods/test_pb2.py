@@ -197,7 +197,7 @@ def test_children_of_one_parent_differ() -> None:
         gain = [float(generation * i) for i in range(8)]
         state, decision = bandit.decide((0, generation), state, cards(gain, generation, hyper), np.arange(8))
         hyper = decision.hyper
-        assert set(decision.metrics) == set(Pb2.tells)
+        assert set(decision.metrics) == set(Pb2.metric_descriptions)
         assert all(np.isnan(x) == (generation == 0) for name, x in decision.metrics.items() if name != "pb2/side")
     assert (
         min(LENGTHS) <= decision.metrics["pb2/length"] / 2 <= max(LENGTHS) and decision.metrics["pb2/noise"] in NOISES

@@ -263,8 +263,8 @@ def test_odd_values_anywhere(tmp_path: Path, write: Any, value: object) -> None:
     (run / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     write_report(run)
     traits = {"drawn": value, "copies": value, "tunes": value}
-    every = dict.fromkeys(("name", "title", "traits", "explanation", "tells"), value)
-    for about in (value, every, {"traits": traits}, {"tells": {"episode/return": value}}):
+    every = dict.fromkeys(("name", "title", "traits", "explanation", "metric_descriptions"), value)
+    for about in (value, every, {"traits": traits}, {"metric_descriptions": {"episode/return": value}}):
         (run / "method.json").write_text(json.dumps(about))
         write_report(run)
     for method in (value, {"name": value}, {"name": "cem_rl", "trained": value}, {"name": "dvd", "arms": value}):
@@ -312,7 +312,7 @@ def test_decisions_are_told_in_the_words_of_the_method(tmp_path: Path) -> None:
     """Each change where there are few; nothing of what has no words, or was not recorded."""
     run = write_run(tmp_path / "run", 4, 12)
     said = {"own/pace": "generations <between> copyings", "own/noise": "noise", "own/always": "what never changes"}
-    write_about(run, "pbt", tells=said | {"own/missing": "nowhere", "own/odd": 3})
+    write_about(run, "pbt", metric_descriptions=said | {"own/missing": "nowhere", "own/odd": 3})
     entries = rows(run, "metrics.jsonl")
     noise = [None, *np.linspace(0, 1, 11).tolist()]
     for g, entry in enumerate(entries):

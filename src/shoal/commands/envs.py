@@ -8,7 +8,7 @@ from rich.columns import Columns
 
 from shoal.core.backend import on_jax
 from shoal.core.env_parameters import PREFIX
-from shoal.core.spec import told
+from shoal.core.spec import describe
 from shoal.environments import registry
 from shoal.environments.device import DeviceEnvironment, lenient
 from shoal.environments.host import HostEnvironment
@@ -47,7 +47,7 @@ def described(full: str, environment: DeviceEnvironment | HostEnvironment) -> li
     spec, env_parameters = environment.spec, environment.env_parameters
     on_device = isinstance(environment, DeviceEnvironment)
     eyes = (("actor", spec.actor), ("critic", spec.critic)) if isinstance(spec.obs, dict) else ()
-    lines = ["; ".join([f"{full} shows {told(spec.obs)}", *(f"{who} sees {', '.join(x)}" for who, x in eyes if x)])]
+    lines = ["; ".join([f"{full} shows {describe(spec.obs)}", *(f"{who} sees {', '.join(x)}" for who, x in eyes if x)])]
     if isinstance(environment, DeviceEnvironment) and (info := environment.info) is not None:
         reset = environment.reset
         with lenient():

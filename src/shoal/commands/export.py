@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shoal.core.atomic import absolute
 from shoal.core.backend import on_jax
-from shoal.core.errors import BadInput, about
+from shoal.core.errors import BadInput, error_context
 from shoal.core.spec import Continuous
 from shoal.run.champion import Champion, load_champion
 
@@ -32,7 +32,7 @@ def export(run: Path, file: Path, trust_code: bool = False) -> list[str]:
         champion.experiment = measured.experiment
     if not file.parent.is_dir():
         raise BadInput(f"{file} cannot be written: there is no folder {file.parent}")
-    with about(str(file)):
+    with error_context(str(file)):
         if file.suffix == ".onnx":
             return [_as_onnx(champion, file, measured)]
         if file.suffix == ".npz":

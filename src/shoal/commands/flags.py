@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import Positional, UseAppendAction, arg
 from tyro.constructors import PrimitiveConstructorSpec
 
-from shoal.core.errors import BadInput, about, shortened
+from shoal.core.errors import BadInput, error_context, shortened
 
 if TYPE_CHECKING:
     from shoal.experiment.experiment import Experiment
@@ -147,7 +147,7 @@ def assignments(set: Sequence[str]) -> dict[str, Any]:
         path, equals, value = assignment.partition("=")
         if not equals:
             raise BadInput(f"--set {assignment}: write FIELD=VALUE, such as --set hyper.discount=0.95")
-        with about(f"--set {assignment}"):
+        with error_context(f"--set {assignment}"):
             given[path] = read_yaml(value)
     return given
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.commands.flags import LEFT_OUT, NO_ISAAC_FLAGS
-from shoal.core.errors import BadField, BadInput, about, unknown
+from shoal.core.errors import BadField, BadInput, error_context, unknown
 from shoal.core.escape import escape
 from shoal.core.yaml_text import read_yaml, write_yaml
 from shoal.experiment.experiment import Experiment
@@ -242,7 +242,7 @@ def _nested(overrides: Sequence[str]) -> dict[str, Any]:
             raise BadInput(f"{override}: write agent.NAME=VALUE or env.NAME=VALUE, such as agent.pbt.num_policies=4")
         # What stands in `mutation` has dots in its name.
         inside = path.removeprefix(MUTATION)
-        with about(override):
+        with error_context(override):
             _put(values, [first, *rest] if inside == path else [*MUTATION.split(".")[:-1], inside], read_yaml(text))
     return values
 

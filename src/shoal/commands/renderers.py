@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from shoal.core.errors import BadInput
-from shoal.core.spec import Spec, told
+from shoal.core.spec import Spec, describe
 from shoal.core.types import PyTree
 from shoal.core.user_code import one_line
 from shoal.environments.gymnasium import open_one, registry
@@ -156,7 +156,9 @@ def renderer_of(env: str, options: dict[str, Any], spec: Spec) -> Renderer:
         return renderer
     if not isinstance(spec.obs, dict) and len(spec.obs.shape) in (2, 3):
         return Renderer(lambda state, obs: cells(obs), 10)
-    raise BadInput(f"{env} cannot be rendered: it has no renderer, and its observations are no grid: {told(spec.obs)}")
+    raise BadInput(
+        f"{env} cannot be rendered: it has no renderer, and its observations are no grid: {describe(spec.obs)}"
+    )
 
 
 def with_pictures(name: str, **options: Any) -> Callable[[], Any]:

@@ -115,7 +115,7 @@ class BadField(BadInput):
 
 
 @contextmanager
-def about(prefix: str) -> Iterator[None]:
+def error_context(prefix: str) -> Iterator[None]:
     """Errors inside name what they are about."""
     try:
         yield

@@ -116,6 +116,6 @@ def who_sees(obs_shape: Any) -> dict[str, tuple[str, ...]]:
     return {"actor": (ACTOR,), "critic": (CRITIC,)} if both else {}
 
 
-def told(obs: Leaf | dict[str, Leaf]) -> str:
+def describe(obs: Leaf | dict[str, Leaf]) -> str:
     """Shape and dtype of an observation in words, key by key where it is a dictionary."""
     return ", ".join(f"{key} {x}" for key, x in obs.items()) if isinstance(obs, dict) else str(obs)

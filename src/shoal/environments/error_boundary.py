@@ -11,12 +11,12 @@ import jax
 import numpy as np
 
 from shoal.core.errors import BadField
-from shoal.core.spec import Leaf, Spec, told
+from shoal.core.spec import Leaf, Spec, describe
 from shoal.core.types import PyTree, TimeStep
 from shoal.core.user_code import attributed, one_line
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.host import HostEnvironment, Vector, own
-from shoal.environments.objective import Objective, Told
+from shoal.environments.objective import Objective, ObjectiveReader
 from shoal.environments.registry import Environment
 
 
@@ -46,7 +46,7 @@ def _check(spec: Spec, env: str) -> None:
             raise BadField("env", f"{env} has an empty {what}, of shape {shape}: there is nothing to learn from")
     if not leaves or not {*spec.actor, *spec.critic} <= keys:
         problem = f"{env} lacks observations that its actor and critic could see"
-        raise BadField("env", problem, f"there are: {told(spec.obs)}")
+        raise BadField("env", problem, f"there are: {describe(spec.obs)}")
 
 
 def _on_the_device(environment: DeviceEnvironment, env: str) -> DeviceEnvironment:
@@ -56,7 +56,9 @@ def _on_the_device(environment: DeviceEnvironment, env: str) -> DeviceEnvironmen
         given = jax.tree.map(lambda x: Leaf(x.shape, str(x.dtype)), jax.tree.map(jax.typeof, obs))
         if given != spec.obs:
             raise BadField(
-                "env", f"{env} gives the observation {told(given)} at {where}", f"its spec says {told(spec.obs)}"
+                "env",
+                f"{env} gives the observation {describe(given)} at {where}",
+                f"its spec says {describe(spec.obs)}",
             )
 
     def reset(key: jax.Array) -> tuple[PyTree, PyTree]:
@@ -112,10 +114,10 @@ class _Vector:
             )
         return obs
 
-    def step(self, action: np.ndarray) -> tuple[TimeStep, Told | None]:
+    def step(self, action: np.ndarray) -> tuple[TimeStep, ObjectiveReader | None]:
         with attributed("env", f"{self._env} failed at step"):
-            step, told = self._vector.step(action)
-            return TimeStep(*map(own, step)), told
+            step, objectives = self._vector.step(action)
+            return TimeStep(*map(own, step)), objectives
 
     def rest(self, copies: np.ndarray) -> None:
         rest: Any = getattr(self._vector, "rest", None)

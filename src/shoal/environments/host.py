@@ -10,7 +10,7 @@ import numpy as np
 
 from shoal.core.spec import Spec, each
 from shoal.core.types import PyTree, TimeStep
-from shoal.environments.objective import Objective, Told, teller
+from shoal.environments.objective import Objective, ObjectiveReader, objective_reader
 
 
 class Vector(Protocol):
@@ -19,7 +19,7 @@ class Vector(Protocol):
     def reset(self, seeds: list[int]) -> PyTree:
         """Reset every copy, each with its seed. Returns obs, every leaf [n, ...]."""
 
-    def step(self, action: np.ndarray) -> tuple[TimeStep, Told | None]:
+    def step(self, action: np.ndarray) -> tuple[TimeStep, ObjectiveReader | None]:
         """One step of every copy. Returns the time step, every leaf [n, ...], and what tells the objective after it, where
         one is named: of the episode that ended with it, or else of the one that goes on."""
 
@@ -85,7 +85,7 @@ class Pool:
         raise NotImplementedError
 
     @np.errstate(over="ignore")  # numbers too large for float32 become infinite, which is handled here
-    def step(self, action: np.ndarray) -> tuple[TimeStep, Told | None]:
+    def step(self, action: np.ndarray) -> tuple[TimeStep, ObjectiveReader | None]:
         final, reward, terminated, truncated, info, begun = self.move(action)
         reward = reward.astype(np.float32)
         lost = _broken(final, reward)
@@ -95,7 +95,7 @@ class Pool:
         if waiting.any():
             rows = np.flatnonzero(waiting)
             obs = each(lambda x, first: put(x, rows, first), obs, self.again(rows))
-        return TimeStep(obs, reward, terminated, truncated | lost, final), teller(self.objective, info)
+        return TimeStep(obs, reward, terminated, truncated | lost, final), objective_reader(self.objective, info)
 
     def rest(self, copies: np.ndarray) -> None:
         """A library that cannot leave out some copies steps them all."""

@@ -12,7 +12,7 @@ from shoal.core.errors import BadField
 from shoal.core.user_code import attributed
 
 Objective = str | Callable[[dict[str, Any]], float] | None
-Told = Callable[[np.ndarray], np.ndarray]  # (copies, bool [n]) -> their objective [n], NaN elsewhere
+ObjectiveReader = Callable[[np.ndarray], np.ndarray]  # (copies, bool [n]) -> their objective [n], NaN elsewhere
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Minimised:
         return 0.0 - in_info(self.objective, info)
 
 
-def teller(objective: Objective, info_of: Callable[[int], dict[str, Any]]) -> Told | None:
+def objective_reader(objective: Objective, info_of: Callable[[int], dict[str, Any]]) -> ObjectiveReader | None:
     """What tells the objective of copies that are asked for, and raises BadInput; None without one.
 
     info_of: copy -> the info of its last step

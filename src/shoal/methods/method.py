@@ -32,7 +32,7 @@ class Method(ABC):
     tunes: whether members may differ in hyperparameters
     ends_members: whether members may end before the run does
     chosen: hyperparameters that it sets by itself, each with the option that says how
-    tells: the metrics that its decisions record, each with what it is in plain words, for the report
+    metric_descriptions: the metrics that its decisions record, each with what it is in plain words, for the report
     replay: the replay buffer of a child: its own (keep), or a copy of its parent's
     """
 
@@ -42,7 +42,7 @@ class Method(ABC):
     tunes: ClassVar[bool] = False
     ends_members: ClassVar[bool] = False
     chosen: ClassVar[dict[str, str]] = {}
-    tells: ClassVar[dict[str, str]] = {}
+    metric_descriptions: ClassVar[dict[str, str]] = {}
     replay = "keep"
 
     @property

@@ -39,7 +39,7 @@ class MfPbt(Copying):
     """how children's hyperparameters change: perturb, resample, mutate, gaussian or keep"""
 
     title: ClassVar[str] = "population-based training at several paces"
-    tells: ClassVar[dict[str, str]] = {
+    metric_descriptions: ClassVar[dict[str, str]] = {
         "mf_pbt/evolving": "sub-populations that evolved",
         "mf_pbt/migrants": "members that took over the weights of one of another sub-population",
     }

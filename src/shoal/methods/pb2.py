@@ -57,7 +57,7 @@ class Pb2(Selecting):
     """the newest intervals of members, from which the bandit learns; more than there are hyperparameters"""
 
     title: ClassVar[str] = "population-based bandits"
-    tells: ClassVar[dict[str, str]] = {
+    metric_descriptions: ClassVar[dict[str, str]] = {
         "pb2/length": "how far apart hyperparameters tell of one another, in shares of their ranges",
         "pb2/forgetting": "share of what was learned that one generation makes old",
         "pb2/noise": "what hyperparameters do not explain of the change of fitness, as a multiple of what they do",

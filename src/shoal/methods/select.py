@@ -172,11 +172,11 @@ class TTest(Selector):
 
     def choose(self, rivals: Rivals) -> tuple[np.ndarray, np.ndarray]:
         opponents, itself = _opponents(rivals), np.arange(len(rivals.rank))
-        better = ~rivals.finite & rivals.finite[opponents] | told_better(rivals, opponents, itself, self.p)
+        better = ~rivals.finite & rivals.finite[opponents] | significantly_better(rivals, opponents, itself, self.p)
         return _copying(np.where(better, opponents, itself))
 
 
-def told_better(found: Cards | Rivals, rows: np.ndarray, others: np.ndarray, p: float = 0.05) -> np.ndarray:
+def significantly_better(found: Cards | Rivals, rows: np.ndarray, others: np.ndarray, p: float = 0.05) -> np.ndarray:
     """bool [N]: whether the fitness of the members in rows, int64 [N], is higher than that of the others, int64 [N], by
     Welch's t-test of their episodes (two-sided significance level p). It is not where either has fewer than two."""
     from scipy.stats import ttest_ind_from_stats

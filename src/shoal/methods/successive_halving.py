@@ -11,7 +11,7 @@ import numpy as np
 from shoal.core.errors import BadField, check_least
 from shoal.core.evolution import Cards, Decision, PureEvolver, SearchSpace, Seed
 from shoal.methods.pbt import Pbt
-from shoal.methods.select import told_better
+from shoal.methods.select import significantly_better
 
 if TYPE_CHECKING:
     from shoal.core.types import Tunable
@@ -135,4 +135,4 @@ def _significantly_better(cards: Cards, fitness: np.ndarray, default: np.ndarray
     learned what looks better is luck. All of them, where nothing says how sure their fitness is."""
     rows, best = np.arange(len(default)), np.where(default, fitness, -np.inf).argmax()
     sure = np.isfinite(fitness) & np.isfinite(cards.deviation) & (cards.episodes >= 2)
-    return ~sure | ~sure[best] | told_better(cards, rows, np.full(len(rows), best))
+    return ~sure | ~sure[best] | significantly_better(cards, rows, np.full(len(rows), best))

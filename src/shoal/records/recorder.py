@@ -52,5 +52,5 @@ def about_method(plan: Plan) -> dict[str, Any]:
         "title": method.title,
         "traits": traits | {"shares_evaluation": kind.drawn and not kind.together},
         "explanation": method.explanation(plan.experiment.population),
-        "tells": dict(method.tells),
+        "metric_descriptions": dict(method.metric_descriptions),
     }

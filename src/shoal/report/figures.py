@@ -135,7 +135,7 @@ def hyperparameter(run_data: RunData, name: str) -> Markup:
 
 def told(run: Run) -> dict[str, str]:
     """Of what was recorded, what the method has words for: by the name of the metric."""
-    return {name: said for name, said in run.about.tells.items() if name in run.measured}
+    return {name: said for name, said in run.about.metric_descriptions.items() if name in run.measured}
 
 
 def decisions(run_data: RunData) -> Markup:

@@ -32,15 +32,17 @@ class About:
     copies: bool = True
     tunes: bool = True
     shares_evaluation: bool = False
-    tells: Mapping[str, str] = field(default_factory=dict)  # by the name of a metric its words
+    metric_descriptions: Mapping[str, str] = field(default_factory=dict)  # by the name of a metric its words
 
     @classmethod
     def read(cls, told: dict[str, Any]) -> About:
         """What is said in the right kind of words."""
         told = told | inner(told, "traits")
         known = {f.name: told[f.name] for f in fields(cls) if type(told.get(f.name)) is type(f.default)}
-        tells = {name: said for name, said in inner(told, "tells").items() if isinstance(said, str) and said}
-        return cls(**known, tells=tells)
+        metric_descriptions = {
+            name: said for name, said in inner(told, "metric_descriptions").items() if isinstance(said, str) and said
+        }
+        return cls(**known, metric_descriptions=descriptions)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from shoal.core.errors import BadField
-from shoal.core.spec import told
+from shoal.core.spec import describe
 from shoal.rl.networks import flatten, scaled
 from shoal.rl.normalize import empty, normalise, update_statistics
 
@@ -53,7 +53,7 @@ class View:
         for i, key in enumerate(chosen):
             if key not in self._leaves or key in chosen[:i]:
                 problem = "is there twice" if key in self._leaves else "is no key of the observations"
-                raise BadField(field, problem, f"there are {told(self._leaves)}", name=key)
+                raise BadField(field, problem, f"there are {describe(self._leaves)}", name=key)
         self.keys = tuple(chosen or usual or sorted(self._leaves))
         first, *others = (self._leaves[key] for key in self.keys)
         shape, dtype = first.shape, first.dtype

@@ -18,7 +18,7 @@ from shoal.core.backend import on_jax
 from shoal.core.errors import BadInput
 from shoal.core.evolution import ChampionSoFar
 from shoal.core.schema import build
-from shoal.core.spec import ActionSpace, Continuous, Discrete, Leaf, MultiDiscrete, Spec, each, told
+from shoal.core.spec import ActionSpace, Continuous, Discrete, Leaf, MultiDiscrete, Spec, describe, each
 from shoal.core.types import PyTree
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.make import acting_of
@@ -83,12 +83,12 @@ def _arrays(obs: Any, seen: Leaf | dict[str, Leaf]) -> tuple[PyTree, tuple[int, 
     """
     if isinstance(seen, dict):
         if lacking := [key for key in seen if not isinstance(obs, Mapping) or key not in obs]:
-            raise BadInput(f"obs has no {', '.join(lacking)}; this champion takes a dictionary with {told(seen)}")
+            raise BadInput(f"obs has no {', '.join(lacking)}; this champion takes a dictionary with {describe(seen)}")
         obs = {key: obs[key] for key in seen}
     try:
         arrays = each(lambda leaf, x: np.asarray(x, leaf.dtype), seen, obs)
     except (OverflowError, TypeError, ValueError) as error:
-        raise BadInput(f"obs is {_kinds(obs)}; this champion takes {told(seen)}, or a batch of them") from error
+        raise BadInput(f"obs is {_kinds(obs)}; this champion takes {describe(seen)}, or a batch of them") from error
     single, given = (jax.tree.map(lambda x: x.shape, tree) for tree in (seen, arrays))
     leaf, x = jax.tree.leaves(seen)[0], jax.tree.leaves(arrays)[0]
     axes = x.shape[: max(0, x.ndim - len(leaf.shape))]

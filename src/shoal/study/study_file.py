@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shoal.core.atomic import read_named
-from shoal.core.errors import BadField, about, unknown
+from shoal.core.errors import BadField, error_context, unknown
 from shoal.core.schema import as_given, build, convert
 from shoal.core.yaml_text import read_yaml, write_yaml
 from shoal.experiment.experiment import Experiment, located
@@ -157,7 +157,7 @@ def _check(study: Study) -> None:
             if name in entry:
                 raise BadField(f"{prefix}.{name}", "the study sets it for each run")
     for arm, changes in study.arms.items():
-        with about(f"arms.{arm}"):
+        with error_context(f"arms.{arm}"):
             _check_arm(study, changes)
     for task in study.tasks:
         study.scale(task)
@@ -201,7 +201,7 @@ def experiment_of(study: Study, task: str, arm: str) -> Experiment:
     values: dict[str, Any] = {}
     for prefix, changed in changes.items():
         values = _merged(values, changed)
-        with about(prefix):
+        with error_context(prefix):
             experiment = from_dict(values)
     return located(experiment)
 
@@ -251,7 +251,7 @@ def _planned(study: Study, task: str, arm: str) -> _Planned:
     experiment, sequence = experiment_of(study, task, arm), sequence_of(study.arms[arm])
     total: float = 0  # a whole number where it is known
     made: list[Any] = [{name: study.arms[arm][name] for name in OWN if name in study.arms[arm]}]
-    with about(f"arms.{arm}"):
+    with error_context(f"arms.{arm}"):
         parts = [experiment] if sequence is None else sequence.parts(experiment)
         for part, alike in groupby(replace(p, seed=experiment.seed, budget=experiment.budget) for p in parts):
             plan = planned(part)

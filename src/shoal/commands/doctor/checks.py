@@ -17,7 +17,7 @@ import numpy as np
 from shoal.core import tree
 from shoal.core.errors import BadInput
 from shoal.core.escape import readable
-from shoal.core.spec import told
+from shoal.core.spec import describe
 from shoal.distributed.directory import is_kept, probe
 from shoal.experiment.plan import Plan
 from shoal.members.devices import free_memory
@@ -100,7 +100,7 @@ def observations(plan: Plan) -> Iterator[Diagnostic]:
         return  # the trainer has it
     sees = kind.agent.sees
     part = f"; policies receive {', '.join(sees)}" if sees else ""
-    yield ok("observations", f"{told(kind.spec.obs)}{part}")
+    yield ok("observations", f"{describe(kind.spec.obs)}{part}")
 
 
 def run_dir(plan: Plan) -> Iterator[Diagnostic]:

@@ -17,7 +17,7 @@ from shoal.core.types import Learner, Population, PyTree, Rollout, SearchLearner
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.host import HostEnvironment, Vector
 from shoal.environments.levels import at_levels
-from shoal.environments.objective import Told
+from shoal.environments.objective import ObjectiveReader
 from shoal.environments.spaces import to_bounds
 from shoal.members.devices import OF_POPULATION, Layout, Program
 from shoal.members.rollouts.episodes import Episodes, advance, begin
@@ -118,7 +118,7 @@ class HostEpisodes(Episodes):
     ) -> Any:
         return self._learner.act(population, obs, carry, at(keys, turn))[:2]
 
-    def _step(self, vector: Vector, action: np.ndarray) -> tuple[Any, Told | None]:
+    def _step(self, vector: Vector, action: np.ndarray) -> tuple[Any, ObjectiveReader | None]:
         flat = action.reshape(-1, *action.shape[2:])
         return vector.step(to_bounds(self._environment.spec.action, flat))
 
@@ -133,7 +133,7 @@ def arranged(obs: PyTree, shape: tuple[int, ...]) -> PyTree:
     return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), obs)
 
 
-def worth(told: Told | None, total: np.ndarray, reward: np.ndarray, over: np.ndarray) -> np.ndarray:
+def worth(told: ObjectiveReader | None, total: np.ndarray, reward: np.ndarray, over: np.ndarray) -> np.ndarray:
     """What the episodes [N, B] are worth that are `over`: their return, or the objective; NaN where they were broken."""
     return total if told is None else told((over & ~np.isnan(reward)).reshape(-1)).reshape(over.shape)
 
