@@ -116,7 +116,7 @@ class BadField(BadInput):
 
 @contextmanager
 def error_context(prefix: str) -> Iterator[None]:
-    """Errors inside name what they are about."""
+    """Put a prefix, such as the path of a field, in front of the errors inside."""
     try:
         yield
     except BadField as error:

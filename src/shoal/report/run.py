@@ -39,9 +39,8 @@ class About:
         """What is said in the right kind of words."""
         told = told | inner(told, "traits")
         known = {f.name: told[f.name] for f in fields(cls) if type(told.get(f.name)) is type(f.default)}
-        metric_descriptions = {
-            name: said for name, said in inner(told, "metric_descriptions").items() if isinstance(said, str) and said
-        }
+        texts = inner(told, "metric_descriptions").items()
+        descriptions = {name: text for name, text in texts if isinstance(text, str) and text}
         return cls(**known, metric_descriptions=descriptions)
 
 
