@@ -77,7 +77,7 @@ class Hyper(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """What a copy of a DQN agent copies."""
+    """The part of a DQN agent that a child copies."""
 
     params: Any
     target: Any

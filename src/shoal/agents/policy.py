@@ -57,7 +57,7 @@ class Hyper(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """What a copy of a policy copies. The method that trains it also updates `observations`."""
+    """The part of a policy that a child copies. The method that trains it also updates `observations`."""
 
     params: Any
     observations: Any  # Statistics of each array; empty where nothing is normalised

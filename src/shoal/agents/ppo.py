@@ -95,7 +95,7 @@ IMAGES_AT_ONCE = 16  # of a minibatch, on a CPU
 
 
 class Learned(NamedTuple):
-    """What a copy of a PPO agent copies."""
+    """The part of a PPO agent that a child copies."""
 
     params: Any
     optimiser: Any
@@ -104,7 +104,7 @@ class Learned(NamedTuple):
 
 
 class Acted(NamedTuple):
-    """What acting hands on to the update, float32 [..., B] each."""
+    """Extras of acting that the update needs, float32 [..., B] each."""
 
     log_prob: jax.Array
     value: jax.Array

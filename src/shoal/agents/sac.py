@@ -65,7 +65,7 @@ class Hyper(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """What a copy of a SAC agent copies. Leaves of critics are stacked, [2, ...]."""
+    """The part of a SAC agent that a child copies. Leaves of critics are stacked, [2, ...]."""
 
     policy: Any
     critics: Any

@@ -59,7 +59,7 @@ class Hyper(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """What a copy of a TD3 agent copies. Leaves of critics are stacked, [2, ...]."""
+    """The part of a TD3 agent that a child copies. Leaves of critics are stacked, [2, ...]."""
 
     policy: Any
     critics: Any
@@ -119,7 +119,7 @@ def critic_step(
 
 
 def is_due(updates: jax.Array, policy_delay: jax.Array) -> jax.Array:
-    """Whether the update with this number also updates the policy and the target networks."""
+    """True where the update with this number also updates the policy and the target networks."""
     return updates % jnp.round(policy_delay).astype(jnp.int32) == 0
 
 

@@ -1,1 +1,1 @@
-"""What every part may import: the vocabulary, trees, keys, files that are whole, messages."""
+"""Modules that every part may import: the vocabulary, trees, keys, atomic files, messages."""

@@ -77,7 +77,7 @@ def within(arrays: Arrays, place: str) -> Arrays:
 
 
 def is_key(leaf: Any) -> bool:
-    """Whether a leaf is an array of random keys."""
+    """True where a leaf is an array of random keys."""
     return hasattr(leaf, "dtype") and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
@@ -93,5 +93,5 @@ def _name(path: Any, dtype: np.dtype) -> str:
 
 
 def _place(path: Any) -> str:
-    """What the names of arrays begin with that lie at a path."""
+    """Prefix of the names of the arrays at a path."""
     return f"{_name(path, np.dtype(bool))}/" if path else ""

@@ -140,7 +140,7 @@ def check_size(path: Path, size: int, most: float, of: str = "") -> None:
 
 
 def read_file(path: Path, within: Path | None = None, most: float = LARGEST) -> bytes:
-    """What a regular file of at most so many bytes holds; see `open_descriptor`."""
+    """Read a regular file of at most so many bytes; see `open_descriptor`."""
     with open_file(path, within, most) as file:
         return file.read()
 
@@ -154,7 +154,7 @@ def read_named(path: Path) -> bytes:
 
 
 def read_or_nothing(path: Path) -> str:
-    """What a file says; "" where there is none that can be read."""
+    """Read the text of a file; "" where there is none that can be read."""
     try:
         return read_file(path).decode(errors="replace")
     except (OSError, Irregular):
@@ -202,7 +202,7 @@ class Staging:
 
     @property
     def lost(self) -> bool:
-        """Whether another process has taken over the place: its work had begun here, and this folder is gone."""
+        """True where another process has taken over the place: its work had begun here, and this folder is gone."""
         return self._opened and not self.path.is_dir()
 
     def write(self, path: Path, data: bytes) -> None:
@@ -252,7 +252,7 @@ def seal(content: dict[str, Any]) -> bytes:
 
 
 def unseal(path: Path, within: Path | None = None) -> dict[str, Any]:
-    """What was sealed in a file; see `open_descriptor`. Raises Damaged."""
+    """Read what was sealed in a file; see `open_descriptor`. Raises Damaged."""
     try:
         content = parse_json(read_file(path, within))
     except (OSError, ValueError, Irregular) as error:
@@ -265,7 +265,7 @@ def unseal(path: Path, within: Path | None = None) -> dict[str, Any]:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Where there are zeros only, as in a replay buffer that is not full, nothing is written: the file has a hole there."""
+    """Write, but leave a hole in the file where there are zeros only, as in a replay buffer that is not full."""
     with open(path, "xb") as file:
         for start in range(0, len(data), len(ZEROS)):
             block = data[start : start + len(ZEROS)]

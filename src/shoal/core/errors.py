@@ -1,4 +1,4 @@
-"""What the user asked for and cannot have: in words, and where it stands."""
+"""Errors of input: what is wrong, in words, and where it stands."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class BadField(BadInput):
 
     @property
     def path(self) -> str:
-        """What the file calls the place: the field, or the name in it."""
+        """The place as the file names it: the field, or the name in it."""
         return ".".join(part for part in (self.field, self.name) if part)
 
     def within(self, prefix: str) -> BadField:
@@ -126,7 +126,7 @@ def error_context(prefix: str) -> Iterator[None]:
 
 
 def no_run(path: Path) -> BadInput:
-    """What is wrong with a path that was to be the directory of a run, and which one may be meant."""
+    """Describe why a path is no directory of a run, and suggest which one may be meant."""
     if not path.exists():
         return BadInput(f"{path}: no such directory")
     file = "experiment.yaml"
@@ -170,7 +170,7 @@ def called_here(name: str, known: Iterable[str]) -> list[str]:
 
 
 def schedule_here(field: str, value: object) -> str:
-    """How a linear schedule of RL Zoo, such as lin_2.5e-4, is written here; nothing for other values."""
+    """Translate a linear schedule of RL Zoo, such as lin_2.5e-4; nothing for other values."""
     for name in SCHEDULED:
         if field.endswith(name) and isinstance(value, str) and value.startswith("lin_"):
             return f"for a linear decay to 0 write {value.removeprefix('lin_')}, and {name}_end_factor: 0 beside it"

@@ -1,4 +1,4 @@
-"""How a run stops before its end: signals, files that cannot be written, and the exit codes that tell of it."""
+"""Early ends of a run: signals, files that cannot be written, and their exit codes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 class _Ending:
-    """How the command will end, once that is known: a later signal changes it no more."""
+    """The end of the command, once that is decided; a later signal does not change it."""
 
     code: int | None = None
 
@@ -51,7 +51,7 @@ class Interrupted(Exception):
 
 
 def described(error: OSError) -> str:
-    """What went wrong with which file."""
+    """Name a file and what went wrong with it."""
     return f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
 
 
@@ -72,7 +72,7 @@ def to_resume(run_dir: Path) -> str:
 
 
 class _Attending:
-    """What is to be done about signals, by the main thread, at the next place where it can stop."""
+    """Signals that the main thread handles at the next place where it can stop."""
 
     attend: Callable[[], None] | None = None
 

@@ -1,4 +1,4 @@
-"""What an environment says of itself: its observations and its actions."""
+"""Specs: the observations and actions of an environment."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Spec:
 
 
 def each(function: Callable[..., Any], *observations: Any) -> Any:
-    """What a function gives for each array by key, where observations are dictionaries of them; else for the one there is.
+    """Apply a function to each array by key where observations are dictionaries, else to the one array.
 
     The same of what belongs to them, such as shapes or spaces, which need not be leaves.
     """
@@ -117,5 +117,5 @@ def who_sees(obs_shape: Any) -> dict[str, tuple[str, ...]]:
 
 
 def describe(obs: Leaf | dict[str, Leaf]) -> str:
-    """Shape and dtype of an observation in words, key by key where it is a dictionary."""
+    """Describe shape and dtype of an observation, key by key where it is a dictionary."""
     return ", ".join(f"{key} {x}" for key, x in obs.items()) if isinstance(obs, dict) else str(obs)

@@ -45,7 +45,7 @@ class Rollout(NamedTuple):
 
 
 class RunProgress(NamedTuple):
-    """How far a run is before an interval, what each of its iterations adds, and all that is planned; in one unit."""
+    """Progress of a run before an interval, the increment of each iteration, and the total; in one unit."""
 
     made: Array  # float32, as the others
     each: Array
@@ -120,7 +120,7 @@ class Agent(NamedTuple):
 
 
 class Tunable(Protocol):
-    """What has hyperparameters: an agent, or the trainers of other people. As in `Agent`."""
+    """Something with hyperparameters: an agent, or external trainers. As in `Agent`."""
 
     @property
     def hyper(self) -> Hyper: ...

@@ -21,7 +21,7 @@ ONLY_IN_TRAINING = frozenset({"reward_clipping", "episodic_life"})
 
 @dataclass(frozen=True)
 class AtariOptions:
-    """How a game is played and seen (Machado et al. 2018); names as ale-py's, or else as gymnasium's."""
+    """Settings of a game (Machado et al. 2018), named as in ale-py or else as in gymnasium."""
 
     frameskip: int = 4  # frames that an action lasts; the last two are seen as one
     frame_stack: int = 1  # how many observations are seen at once
@@ -36,7 +36,7 @@ class AtariOptions:
 
 
 def plays(name: str, options: dict[str, Any]) -> bool:
-    """Whether it is the vector that plays a game of gymnasium's id."""
+    """True where the vector of ale-py plays a game of gymnasium's id."""
     return name.startswith("ALE/") and not ONLY_GYMNASIUM & options.keys()
 
 
@@ -157,7 +157,7 @@ class _Console(Pool):
         return self._filled(obs)[copies]
 
     def _filled(self, obs: np.ndarray) -> np.ndarray:
-        """What was seen before an episode counts as its first frame, as gymnasium has it; here it is black."""
+        """Fill the frames before an episode with its first one, as gymnasium does; ale-py leaves them black."""
         stack = obs.shape[1]
         for age in range(stack - 1):
             young = self._age == age

@@ -197,7 +197,7 @@ def _flat(space: Any, obs: Any, n: int) -> np.ndarray:
 
 
 def _specs() -> dict[str, tuple[str, str, dict[str, Any]]]:
-    """What envpool has registered: task -> (module, class, options)."""
+    """Return the tasks that envpool has registered: task -> (module, class, options)."""
     _without_qt()  # before the first import of envpool, which tries Procgen, and does not try again
     with attributed("env", "envpool cannot be imported"):
         from envpool.registration import registry
@@ -228,7 +228,7 @@ def _in_mode(env: str, game: str, mode: Any) -> str:
 
 
 def folders_of(package: str) -> list[Path]:
-    """Where an installed package lies, without importing it; none where it is not installed."""
+    """Find the folder of an installed package without importing it; none where it is not installed."""
     found = importlib.util.find_spec(package)
     return [Path(place) for place in (found and found.submodule_search_locations) or ()]
 

@@ -1,4 +1,4 @@
-"""How members are measured."""
+"""Configuration of evaluations."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from shoal.environments.objective import Objective
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """How the fitness of members is measured, and what a champion is tested with.
+    """Settings of the evaluations that give members their fitness and test champions.
 
     source: whole episodes without learning, or the training episodes of the interval
     episodes: E, per member and evaluation
     greedy: act without exploration noise in evaluations
     step_limit: of an evaluation, for environments that never end
-    objective: what counts instead of the return
-    levels: of each purpose; empty where there are no levels. measured_on: the purpose of those that measure the fitness
+    objective: counts instead of the return
+    levels: of each purpose; empty where there are no levels. measured_on: the purpose whose levels give the fitness
     """
 
     source: Literal["evaluation", "training"] = "evaluation"

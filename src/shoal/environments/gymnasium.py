@@ -48,7 +48,7 @@ def gymnasium_environment(name: str, options: dict[str, Any]) -> HostEnvironment
 
 
 def own_gymnasium_environment(factory: Callable, name: str, options: dict[str, Any]) -> HostEnvironment:
-    """What a class or function of the user's makes with these options, which need not be registered; its copies step one
+    """Make an environment by a class or function of the user's, which need not be registered; its copies step one
     after another."""
 
     def drawn() -> Any:
@@ -64,7 +64,7 @@ def missing_extras() -> list[str]:
 
 
 def family(name: str) -> str:
-    """What gymnasium calls the environments that one of them belongs to; of its own, this may be an extra."""
+    """Return gymnasium's name for the suite of an environment; for its own suites, an extra to install."""
     return str(registry()[name].entry_point).removeprefix("gymnasium.envs.").partition(".")[0]
 
 
@@ -92,7 +92,7 @@ def _opened(make: Callable[[], Any], name: str, options: dict[str, Any], vectori
 
 
 def _normalising(env: Any) -> tuple[str, ...]:
-    """What an environment scales by what it has seen, and by which of its wrappers."""
+    """Name what an environment normalises by running statistics, and the wrapper that does."""
     from gymnasium import Wrapper, wrappers
 
     kinds = {

@@ -54,7 +54,7 @@ class HostEnvironment(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """What a library says of one step of n copies; every leaf is [n, ...]."""
+    """The result of one step of n copies; every leaf is [n, ...]."""
 
     obs: PyTree  # an array, or a dictionary of arrays; the last observation where an episode has ended
     reward: np.ndarray
@@ -119,7 +119,7 @@ def info_at(infos: Mapping[str, Any], copy: int) -> dict[str, Any]:
 
 
 def _broken(obs: PyTree, reward: np.ndarray) -> np.ndarray:
-    """Where a copy is beyond rescue, bool [n]: its reward or an observation, every leaf [n, ...], is not finite."""
+    """Mark the copies whose reward or observation, every leaf [n, ...], is not finite: bool [n]."""
     found = ~np.isfinite(reward)
     for x in obs.values() if isinstance(obs, Mapping) else [obs]:
         if x.dtype != np.uint8:

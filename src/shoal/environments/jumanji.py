@@ -16,7 +16,7 @@ from shoal.environments.device import DeviceEnvironment, accepted, adapted, quie
 
 
 class Game(NamedTuple):
-    """How an environment becomes one of Shoal.
+    """Description of how an environment becomes one of Shoal.
 
     make: (module jumanji.environments, options) -> the environment; its parameters are the options
     picture: (observation) -> float32 [rows, columns, C]

@@ -33,13 +33,13 @@ class Span(NamedTuple):
     end: Any
 
     def meets(self, other: Span) -> bool:
-        """Whether a level is in both."""
+        """True where a level is in both."""
         return bool(self.first < other.end and other.first < self.end)
 
 
 @dataclass(frozen=True)
 class Levels:
-    """Which levels members train on, which ones measure their fitness, and which ones test the champion."""
+    """The levels for training, for validation (fitness) and for testing the champion."""
 
     train: Any = 200
     """levels that members train on: [first, end), or how many"""
@@ -65,7 +65,7 @@ class Levels:
 
 
 def _given(name: str, value: Any) -> Span | int:
-    """What a file says of one purpose: a pair, or how many. Raises BadInput."""
+    """Read the levels of one purpose from a file: a pair, or their number. Raises BadInput."""
     pair = value if isinstance(value, (list, tuple)) else [0, value]
     numbers = [int(x) for x in pair if type(x) is int or (type(x) is float and x.is_integer())]
     if len(pair) != 2 or len(numbers) != 2 or not 0 <= numbers[0] < numbers[1]:

@@ -1,4 +1,4 @@
-"""What fitness is made of where it is not the return: a number in the info of an episode's last step."""
+"""Objectives: fitness from the info of an episode's last step instead of the return."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Minimised:
 
 
 def objective_reader(objective: Objective, info_of: Callable[[int], dict[str, Any]]) -> ObjectiveReader | None:
-    """What tells the objective of copies that are asked for, and raises BadInput; None without one.
+    """Make a function that reads the objective of the copies that are marked, and raises BadInput; None without one.
 
     info_of: copy -> the info of its last step
     """
@@ -58,7 +58,7 @@ def _at(info: Mapping[str, Any], path: str) -> Any:
 
 
 def _called(function: Any, info: Mapping[str, Any]) -> Any:
-    """What a function of the user makes of an episode's last info."""
+    """Call a function of the user's on an episode's last info."""
     name = getattr(function, "__qualname__", type(function).__qualname__)
     with attributed("fitness.objective", "failed", value=name):
         value = function(info)

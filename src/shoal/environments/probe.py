@@ -1,5 +1,5 @@
-"""An environment of gymnasium is tried out before anybody learns in it: whether it is as gymnasium 1 asks for, and which of
-its numbers may be set."""
+"""Probe an environment of gymnasium before training: does it follow the API of gymnasium 1, and which of its numbers
+may be set?"""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ PROBE_STEPS = 100  # random steps, in which the numbers of an environment's stat
 
 
 def probe(make: Callable[[], Any], what: str) -> tuple[Any, Any, dict[str, str]]:
-    """An environment, closed again; its first observation; and those `numbers_of` it that may be set, by their names.
+    """Return an environment, closed again, its first observation, and those `numbers_of` it that may be set, by their names.
 
     Those stay as they are set, through an episode and the resets around it; the others are of the environment's state, or
-    are lost at a reset. So each is tried with the number next to its own, with which nothing else changes. Raises BadInput
+    are lost at a reset. So each is set to the next larger float, which changes nothing else. Raises BadInput
     where that fails.
     """
     import gymnasium
@@ -151,7 +151,7 @@ def check_unpacked(kind: type, error: ValueError) -> None:
 
 
 def _older(kind: type, method: str, problem: str, asked: str) -> BadField:
-    """What is wrong with a method of an environment that is made for other versions, and where it is."""
+    """Describe an environment's method that is made for other versions of gymnasium, with its place in the code."""
     code = getattr(kind, method).__code__
     place = f"{Path(code.co_filename).name}, line {code.co_firstlineno}"
     return BadField("env", f"{method} of {kind.__name__} {problem} ({place})", f"gymnasium 1 asks for {asked}")

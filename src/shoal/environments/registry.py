@@ -105,12 +105,12 @@ SUITES = {  # in the order in which a bare name is looked for
 
 
 def installed(suite: str) -> bool:
-    """Whether the package of a suite is installed."""
+    """True where the package of a suite is installed."""
     return importlib.util.find_spec(SUITES[suite].package) is not None
 
 
 def packages(env: str) -> list[str]:
-    """What may be the names, for an installer, of the package that an environment comes with."""
+    """Guess the names, for an installer, of the package that an environment comes with."""
     first, _, rest = env.partition(":")
     module = rest.partition(":")[0] if ":" in rest else ""  # gym:module:Name
     of_suite = [SUITES[first].package, first] if first in SUITES else [first]

@@ -52,7 +52,7 @@ def dtype_of(space: Any) -> str:
 
 
 def is_arrays(space: Any) -> bool:
-    """Whether observations of this space of gymnasium are one array, or a dictionary of arrays."""
+    """True where observations of this gymnasium space are one array, or a dictionary of arrays."""
     from gymnasium import spaces
 
     parts = space.values() if isinstance(space, spaces.Dict) else [space]

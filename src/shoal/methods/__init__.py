@@ -1,4 +1,4 @@
-"""How the members of a population learn from one another: one file for each method. No import of them takes JAX in."""
+"""Methods: how members learn from one another, one file for each. Importing them does not import JAX."""
 
 from shoal.methods.cem_rl import CemRl
 from shoal.methods.dvd import Dvd

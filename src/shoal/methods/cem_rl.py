@@ -34,7 +34,7 @@ RATIO = Number("joint updates per environment step of the generation before", No
 
 
 class Distribution(NamedTuple):
-    """What actors are drawn from: a normal distribution of their parameters, each on its own."""
+    """The diagonal normal distribution that the parameters of actors are sampled from."""
 
     mean: PyTree
     variance: PyTree

@@ -141,7 +141,7 @@ class Dvd(Method):
             return Population(Member(actors, (), ()), common, hyper), metrics
 
         def side_by_side(x: jax.Array) -> jax.Array:
-            """What all members have done, as if one had: [N, T, B, ...] -> [T, N * B, ...]."""
+            """Merge the rollouts of all members into one: [N, T, B, ...] -> [T, N * B, ...]."""
             x = jnp.moveaxis(x, 0, 1)
             return x.reshape(x.shape[0], -1, *x.shape[3:])
 

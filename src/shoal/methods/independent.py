@@ -16,7 +16,7 @@ from shoal.methods.ranges import nearest, sample, validate
 
 @dataclass(frozen=True, kw_only=True)
 class Tuning(Method):
-    """What the methods have in common whose members differ in hyperparameters."""
+    """Base of the methods whose members differ in hyperparameters."""
 
     initial: Literal["sampled", "default"] = "sampled"
     """hyperparameters that members begin with: sampled from the range of each (sampled), or its default; the `start` of a

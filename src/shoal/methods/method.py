@@ -1,4 +1,4 @@
-"""What a method is: how the members of a population learn from one another."""
+"""The interface of methods: how the members of a population learn from one another."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class Method(ABC):
 
     @property
     def trainers(self) -> bool:
-        """Whether members may be trained by external trainers, which need no learner and always train on."""
+        """True where external trainers may train members: they need no learner, and always train on."""
         return type(self).learner is Method.learner and not self.ends_members
 
     @property
     def structure(self) -> Any:
-        """What compiled programs depend on of it: without a learner of its own, they do not on what it decides."""
+        """The part that compiled programs depend on; without a learner of its own, its decisions are none."""
         return (self.replay, self.agents) if type(self).learner is Method.learner else self
 
     def validate(self, agent: Tunable, population: int) -> None:  # noqa: B027 (most fit all)
@@ -69,7 +69,7 @@ class Method(ABC):
         """The evolver, which decides between generations."""
 
     def sizes(self, population: int) -> list[tuple[float, int]]:
-        """From which share of the run on how many members train: (0, population) first, then fewer each time."""
+        """List (share of the run, members that train from there on): (0, population) first, then fewer each time."""
         return [(0.0, population)]
 
     def space(self, agent: Tunable) -> dict[str, Range]:
@@ -77,7 +77,7 @@ class Method(ABC):
         return agent.space if self.copies else {}
 
     def explanation(self, population: int) -> str:
-        """What happened between generations, in a sentence or two for readers of the report who do not know the method."""
+        """Describe in a sentence or two, for readers of the report, what happened between generations."""
         return ""
 
 

@@ -159,7 +159,7 @@ def around(space: dict[str, Range], hyper: dict[str, float], side: float) -> tup
 
 
 def located(space: dict[str, Range], hyper: dict[str, np.ndarray], members: int) -> np.ndarray:
-    """Where hyperparameters lie in the unit scale, float64 [N, D]."""
+    """Positions of hyperparameters in the unit scale, float64 [N, D]."""
     return np.column_stack([np.empty((members, 0)), *(places(r, hyper[name]) for name, r in space.items())])
 
 
@@ -186,7 +186,7 @@ def explorer(
     now = float(cards.generation[mine].max()) + 1
 
     def features(before: np.ndarray, at: np.ndarray) -> np.ndarray:
-        """What the process sees, [n, F]: fitness within [0, 1], then the hyperparameters, `at` in the unit scale."""
+        """Inputs of the process, [n, F]: fitness within [0, 1], then the hyperparameters, `at` in the unit scale."""
         known = np.where(np.isfinite(before), before, low)
         return np.column_stack([(known - low) / max(high - low, 1e-300), _apart(space, at)])
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Copying(Tuning):
-    """What the methods whose members copy better ones have in common."""
+    """Base of the methods whose members copy better ones."""
 
     explore: Any = "perturb"
     """how children's hyperparameters change: perturb, resample, mutate, gaussian or keep"""
@@ -38,7 +38,7 @@ class Copying(Tuning):
 
 @dataclass(frozen=True, kw_only=True)
 class Selecting(Copying):
-    """What the methods have in common that a selector decides for."""
+    """Base of the methods with a selector."""
 
     select: Any = "truncation"
     """who copies whom: truncation, winner_takes_all, tournament, threshold, t_test or keep"""
@@ -104,11 +104,11 @@ class Pbt(Selecting):
         super().validate(agent, population)
 
     def defaults_among(self, members: int) -> int:
-        """How many of so many members hold the default hyperparameters: the share rounded down, but one at least."""
+        """Number of members with default hyperparameters: the share, rounded down, but at least one."""
         return max(1, int(self.default_members * members + 1e-9)) if self.default_members else 0
 
     def holds_defaults(self, uid: np.ndarray, population: int) -> np.ndarray:
-        """bool [N]: whether these members hold the default hyperparameters; they are the first of each population."""
+        """Mark the members with default hyperparameters, bool [N]: the first of each population."""
         return uid % population < self.defaults_among(population)
 
     def evolver(self, search: SearchSpace, population: int) -> PureEvolver:

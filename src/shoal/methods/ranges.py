@@ -112,7 +112,7 @@ def shift(r: Range, x: np.ndarray, step: np.ndarray, u: np.ndarray) -> np.ndarra
 
 
 def places(r: Range, x: np.ndarray) -> np.ndarray:
-    """Where values lie in the unit scale, float64 [N] within [0, 1]; choices lie there at equal distances."""
+    """Positions of values in the unit scale, float64 [N] within [0, 1]; choices have equal distances."""
     if r.choices is not None:
         return _index(r, x) / (len(r.choices) - 1)
     return np.clip(_to_unit(r, nearest(r, x).astype(np.float64)), 0, 1)

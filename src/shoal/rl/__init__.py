@@ -1,1 +1,1 @@
-"""What algorithms share: networks, advantages, replay buffer, running statistics, diversity."""
+"""Parts that algorithms share: networks, advantages, replay buffer, running statistics, diversity."""

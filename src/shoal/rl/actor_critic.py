@@ -47,8 +47,10 @@ class NetworkConfig(Views):
 
 
 class ActorCritic:
-    """The functions of policy and critic. Their parameters are a dict; what they remember from step to step, the carry, is
-    for each network the LSTM's (c, h), [..., recurrent] each, and `()` where there is no LSTM.
+    """The functions of policy and critic, whose parameters are a dict.
+
+    carry: the recurrent state from step to step, for each network the LSTM's (c, h), [..., recurrent] each; `()` without
+        an LSTM
     """
 
     def __init__(self, spec: Spec, config: NetworkConfig):
@@ -109,7 +111,7 @@ class ActorCritic:
         return *self._heads(params, features), carry if self._config.recurrent else ()
 
     def act(self, params: Any, statistics: PyTree, obs: PyTree, carry: Any) -> tuple[Distribution, Any]:
-        """The first and the last of `step`; what the critic remembers stays as it is, and `obs` may be what `sees` names."""
+        """Return distribution and carry, as `step` does. The critic's carry stays, and `obs` may hold `sees` alone."""
         features, first = self._step(params, statistics, obs, carry, 0)
         return self._policy.apply(params["policy"], features), (first, *carry[1:]) if self._config.recurrent else ()
 
@@ -127,7 +129,7 @@ class ActorCritic:
         return self._heads(params, features)
 
     def _step(self, params: Any, statistics: PyTree, obs: PyTree, carry: Any, i: int) -> tuple[jax.Array, Any]:
-        """What network i makes of observations, [..., F], with its LSTM where there is one; and the carry of that."""
+        """Return the features [..., F] of network i, after its LSTM if it has one, and the new carry."""
         features = self._features(params, statistics, obs, i)
         if not self._config.recurrent:
             return features, ()
@@ -136,7 +138,7 @@ class ActorCritic:
         return features, tree.where(lasting, own, self.carry(lasting.shape)[i])
 
     def _features(self, params: Any, statistics: PyTree, obs: PyTree, i: int) -> jax.Array:
-        """What network i makes of observations, [..., F]: that of both, of the policy, or of the critic."""
+        """Return the features [..., F] of network i: the shared one, that of the policy, or that of the critic."""
         view = self._views[i]
         x = view.normalised(statistics, obs) if self._config.normalise_observations else view.look(obs)
         return self._networks[i].apply(params["networks"][i], x)

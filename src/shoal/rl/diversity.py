@@ -1,4 +1,4 @@
-"""How differently policies behave: the volume that their behaviours span (Parker-Holder et al. 2020, arXiv 2002.00632).
+"""Diversity of policies: the volume that their behaviours span (Parker-Holder et al. 2020, arXiv 2002.00632).
 
 A policy's embedding is its actions in some states (section 3.1). Distances are means over its entries, not sums, so that
 the kernel is as wide for long embeddings as for short ones: with actions in [-1, 1] it lies between 1 and exp(-2).

@@ -20,7 +20,7 @@ from shoal.rl.steps import bounded
 
 
 class Seen(NamedTuple):
-    """What an agent remembers of an episode; every leaf is [..., *], with the axes of a batch first."""
+    """The last frames of an episode; every leaf is [..., *], with the axes of a batch first."""
 
     frames: jax.Array  # the last K - 1 observations, the newest last
     begun: jax.Array  # bool, whether there are any
@@ -104,7 +104,7 @@ def stacking(agent: Agent, spec: Spec, count: int) -> Agent:
 
 
 def of_rollout(seen: Seen, obs: jax.Array, is_first: jax.Array) -> tuple[jax.Array, PyTree, jax.Array]:
-    """Where the frames lie that are seen at each step of a rollout; what the agent remembered besides; and the frames.
+    """Return the places of the frames that are seen at each step of a rollout, the agent's own carry, and the frames.
 
     seen: before the rollout. obs [T, B, *obs_shape]. is_first: bool [T, B], the steps that do not see what came before them.
     Returns places int32 [T, B, K], the inner carry, and frames [(K - 1 + T) * B, *obs_shape]: `stack` takes frames[places].

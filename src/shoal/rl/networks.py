@@ -80,7 +80,7 @@ class Features(nn.Module):
 
 
 def channels_first(shape: tuple[int, ...]) -> bool:
-    """Whether the channels of an image [*shape], of three axes, are its first axis instead of its last one.
+    """True where the channels of an image [*shape], of three axes, are its first axis instead of its last one.
 
     Sides that are equal are those of a square image. Where none are, the shorter one of first and last axis counts channels.
     """
@@ -93,7 +93,7 @@ NETWORKS = ("mlp", *IMAGES)
 
 
 def make_network(network: Any, spec: Spec, precision: Precision = "float32") -> nn.Module:
-    """What comes before the hidden layers: observations [..., *shape] -> [..., F]. Raises BadInput.
+    """Make the network before the hidden layers: observations [..., *shape] -> [..., F]. Raises BadInput.
 
     network: a name in NETWORKS, module:factory, or the factory: it takes the spec and returns such a flax module, which
     computes in what it likes; or a mapping of its `name` and what else it takes. precision: of the others.

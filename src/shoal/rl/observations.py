@@ -1,4 +1,4 @@
-"""What networks see of observations that are dictionaries of arrays: some of them, put together as one."""
+"""Views of dictionary observations: the arrays that a network sees, concatenated."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Views:
-    """What policy and critic see of observations that are dictionaries, equal for all members."""
+    """The keys of dictionary observations that policy and critic see, equal for all members."""
 
     actor: tuple[str, ...] = ()
     """keys of what the policy sees, where observations are dictionaries; by default what the environment says, or all"""
@@ -31,7 +31,7 @@ class Views:
 
 
 class View:
-    """What one network sees of observations: the one array that they are, or some arrays of a dictionary as one.
+    """The view that one network has of observations: the array itself, or some arrays of a dictionary, concatenated.
 
     Several arrays are flattened, as float32, those of uint8 divided by 255, and stand one behind another in the order of
     the keys. A single one stays as it is.
@@ -62,7 +62,7 @@ class View:
         self.spec = replace(spec, obs_shape=shape, obs_dtype=dtype, actor=(), critic=())
 
     def look(self, obs: PyTree) -> jax.Array:
-        """What is seen of observations [..., *], which may lack what is not: [..., *spec.obs_shape]."""
+        """Select from observations [..., *] what is seen, [..., *spec.obs_shape]; other keys may be missing."""
         if not isinstance(self._leaves, dict):
             return obs
         if len(self.keys) == 1:
@@ -74,7 +74,7 @@ class View:
         return flatten(self.look(obs), self.spec.obs_shape)
 
     def with_action(self, obs: PyTree, action: jax.Array) -> jax.Array:
-        """What a critic of actions [..., A] sees: `vector`, and the action behind it, [..., F + A]."""
+        """Concatenate `vector` and the actions [..., A], as critics of both see them: [..., F + A]."""
         return jnp.concatenate([self.vector(obs), action], -1)
 
     def normalised(self, statistics: PyTree, obs: PyTree) -> jax.Array:

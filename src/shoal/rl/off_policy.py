@@ -1,4 +1,4 @@
-"""Learning from replay buffer: all that TD3, SAC and DQN have in common, which is everything but one update."""
+"""Off-policy learning: everything that TD3, SAC and DQN share, which is all but one update."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OffPolicy:
-    """The structure of an agent that learns from memory: what fixes shapes, equal for all members."""
+    """The structure of an off-policy agent, which fixes shapes and is equal for all members."""
 
     layers: tuple[int, ...] = (256, 256)
     """widths of the hidden layers"""
@@ -67,11 +67,11 @@ def check_frames(config: OffPolicy, n: int, frames: int) -> None:
 
 @dataclass(frozen=True)
 class TwinConfig(Views, OffPolicy):
-    """The structure of an agent with a policy and two critics: what fixes shapes, equal for all members."""
+    """The structure of an agent with a policy and twin critics, which fixes shapes and is equal for all members."""
 
 
 class TwinCritics:
-    """A policy's network, and two critics of observations and continuous actions, whose leaves are stacked, [2, ...]."""
+    """The network of a policy, and twin critics of observations and continuous actions with stacked leaves, [2, ...]."""
 
     def __init__(self, spec: Spec, config: TwinConfig, agent: str, outputs: int):
         """outputs: of the policy's network, per component of an action. Raises BadInput where something does not fit."""
@@ -94,22 +94,22 @@ class TwinCritics:
         return self._actor.init(actor_key, self._of_actor.vector(obs)), critics
 
     def outputs(self, policy: PyTree, obs: PyTree) -> jax.Array:
-        """What the policy's network says of observations [..., *]."""
+        """Outputs of the policy's network for observations [..., *]."""
         return self._actor.apply(policy, self._of_actor.vector(obs))
 
     def values(self, critics: PyTree, obs: PyTree, action: jax.Array) -> jax.Array:
-        """Of both critics, [2, batch]."""
+        """Values of both critics, [2, batch]."""
         return jax.vmap(self._critic.apply, (0, None))(critics, self._of_critic.with_action(obs, action))[..., 0]
 
     def q1(self, critics: PyTree, obs: PyTree, action: jax.Array) -> jax.Array:
-        """Of the first critic, [batch]."""
+        """Values of the first critic, [batch], which policies ascend."""
         return self._critic.apply(tree.take(critics, 0), self._of_critic.with_action(obs, action))[..., 0]
 
 
 class Own(NamedTuple):
     """State of a member that is never copied."""
 
-    pending_updates: jax.Array  # float32, the fraction of an update that is still to be made
+    pending_updates: jax.Array  # float32, the fraction of an update that is pending
     mark: jax.Array  # uint32, marks the steps of this member in a memory
 
 
@@ -161,7 +161,7 @@ def from_memory(config: OffPolicy, improve: Callable, n: int = 1, frames: int = 
 def agent(
     config: OffPolicy, hyper: Hyper, init: Callable, act: Callable, greedy: Callable, improve: Callable, **more: Any
 ) -> Agent:
-    """An agent that learns from memory; `improve`, and `n` and `frames` among `more`, as for `from_memory`.
+    """Make an agent that learns from a replay buffer; `improve`, and `n` and `frames` among `more`, as for `from_memory`.
 
     more: other fields of `Agent`
     """

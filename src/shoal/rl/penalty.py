@@ -15,7 +15,7 @@ FIELD = "config.penalty"
 
 
 def make_penalty(given: Any) -> Callable[[Any, Any, jax.Array], jax.Array] | None:
-    """What is added to the policy's loss at each step: (batch, distribution, like) -> float32, of the shape of `like`.
+    """Auxiliary loss of the policy at each step: (batch, distribution, like) -> float32, of the shape of `like`.
 
     given: module:function, or the function, of a batch and of the distribution of the policy's actions in it; None: nothing.
     Raises BadInput; what is made of it does too, when it is traced.

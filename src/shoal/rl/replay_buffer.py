@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Step(NamedTuple):
-    """What is stored of steps beside their observations; every leaf is [S, B, ...]."""
+    """Everything stored about steps but their observations; every leaf is [S, B, ...]."""
 
     action: jax.Array
     reward: jax.Array
@@ -116,7 +116,7 @@ def store(memory: ReplayBuffer, rollout: Rollout, kept: jax.Array, owner: jax.Ar
 
 
 def _is_new(memory: ReplayBuffer, rollout: Rollout, kept: jax.Array) -> jax.Array:
-    """Which steps [T, B] begin with an observation that is not stored yet as what follows the step before.
+    """Mark the steps [T, B] whose observation is not stored yet as the successor of the step before.
 
     What follows a termination need not be stored, as its value is never asked for.
     """
@@ -136,7 +136,7 @@ def _is_new(memory: ReplayBuffer, rollout: Rollout, kept: jax.Array) -> jax.Arra
 
 
 def _places(memory: ReplayBuffer) -> int:
-    """How many observations of each environment it can hold (F)."""
+    """Number of observations of each environment that it can hold (F)."""
     return len(jax.tree.leaves(memory.obs)[0])
 
 

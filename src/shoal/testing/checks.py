@@ -24,7 +24,7 @@ CLOSE = 1e-3  # a relative difference that comes from sums in another order
 
 
 def check_description(t: Trainee) -> None:
-    """What the trainer says of itself before anything is made."""
+    """The trainer's description of itself, before anything is made."""
     assert t.hyper, "hyper is empty: there is nothing that a population could tune"
     try:
         _, space, limits, _ = described(t.process.description)
@@ -160,7 +160,7 @@ def check_episodes(t: Trainee) -> None:
 
 
 def check_evaluation_beside_others(t: Trainee) -> None:
-    """What others of the process have done since changes no evaluation of a member."""
+    """An evaluation of a member does not depend on the others of its process."""
     member, other = t.member(t.usual[0]), t.member(hyper=t.others, seed=9)
     alone = member.evaluate(SEEDS)
     t.train(other, 8)

@@ -94,7 +94,7 @@ class Trainee:
 
     @cached_property
     def life(self) -> list[Trained]:
-        """What three intervals of a member with the usual values gave; their seeds are 1, 2 and 3."""
+        """Results of three intervals of a member with default hyperparameters, for the seeds 1, 2 and 3."""
         member = self.member()
         return [member.train(seed, self.steps) for seed in (1, 2, 3)]
 

@@ -1,4 +1,4 @@
-"""What the adapters have in common: what they tell of themselves, evaluations, and models of PyTorch as named arrays."""
+"""Parts that adapters share: descriptions, evaluations, and models of PyTorch as named arrays."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Adapter:
         return returns
 
     def _play(self, seeds: Sequence[int]) -> list[float]:
-        """What one episode for each of these seeds is worth, at most `at_once`; their steps count in `evaluation_steps`."""
+        """Returns of one episode for each of these seeds, at most `at_once`; their steps count in `evaluation_steps`."""
         raise NotImplementedError
 
 
 def spec(obs: Any, action: Any, start: int = 0) -> dict[str, Any] | None:
-    """What spaces are like; None where they are of another kind. start: of discrete actions."""
+    """Describe spaces; None where they are of another kind. start: of discrete actions."""
     # By name: they may be of gym or gymnasium.
     seen, acted = ({kind.__name__ for kind in type(space).__mro__} for space in (obs, action))
     if "Box" in seen and "Discrete" in acted:

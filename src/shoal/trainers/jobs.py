@@ -1,4 +1,4 @@
-"""What trainers do in their processes, side by side; where a process dies, again in the next one."""
+"""Jobs of trainers in their processes, side by side; where a process dies, the next one repeats its job."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ FIXED = {  # by SB3's algorithm
 
 
 def of_sb3(algorithm: str, values: Mapping[str, Any]) -> dict[str, float]:
-    """What can change live of the arguments of an algorithm, which are `values`, with these values."""
+    """Return those arguments of an algorithm that can change live, with their values in `values`."""
     live = LIVE["sb3"]
     names = (name for name in sorted(live.keys() & values) if name not in FIXED.get(algorithm, ()))
     numbers = {name: values[name] for name in names if type(values[name]) in (int, float)}
@@ -87,7 +87,7 @@ def of_sb3(algorithm: str, values: Mapping[str, Any]) -> dict[str, float]:
 
 
 def of_rl_games(config: Mapping[str, Any], continuous: bool) -> dict[str, float]:
-    """What can change live, with the values of the task's file. Raises TypeError or ValueError for what is no number.
+    """Return what can change live, with the values of the task's file. Raises TypeError or ValueError for what is no number.
 
     An adaptive schedule finds the learning rate by itself, so that only its `kl_threshold` is one.
     """

@@ -54,7 +54,7 @@ class Raised(TrainerFailed):
 
 @dataclass(frozen=True)
 class Recipe:
-    """What trainers are made from.
+    """The settings that trainers are made from.
 
     trainer: `sb3:PPO` or `package.module:Class`
     env, env_options, config: what its constructor gets
@@ -109,16 +109,20 @@ class TrainerProcess:
 
     @property
     def description(self) -> dict[str, Any]:
-        """What its trainers can do: hyper, space, limits and spec of a `Trainer`; whether they can act and export. Raises as
-        `call` does."""
+        """Description of its trainers: hyper, space, limits and spec of a `Trainer`; can they act, and export?
+
+        Raises as `call` does.
+        """
         if self._described is None:
             self._start()
         assert self._described is not None
         return self._described
 
     def call(self, name: str, content: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> wire.Frame:
-        """What the process answers to a call of `Server`. Raises BadInput for what the experiment cannot have, else Died
-        or Raised."""
+        """Return the answer of the process to a call of `Server`.
+
+        Raises BadInput for what the experiment cannot have, else Died or Raised.
+        """
         if self.pid is None:
             self._start()
         return self._ask(name, content, arrays)

@@ -16,7 +16,7 @@ LONGEST = 300  # characters of an error message of other people's code
 
 
 class BadRecipe(Exception):
-    """What the experiment asks for and cannot have: `field` says where it does, `known` what there is instead of `name`."""
+    """A setting of the experiment that cannot be: `field` says where it stands, `known` the alternatives to `name`."""
 
     def __init__(self, field: str, text: str, name: str = "", known: Sequence[str] = ()):
         super().__init__(text)
@@ -62,7 +62,7 @@ def environment(name: str, options: Mapping[str, Any]) -> Any:
 
 @contextlib.contextmanager
 def attributed(field: str, installing: str = "install it") -> Iterator[None]:
-    """What a trainer raises about its input becomes BadRecipe, about `field` where it does not say of which field.
+    """Turn what a trainer raises about its input into BadRecipe, of `field` where it names none.
 
     It is not that of core/user_code.py, as Shoal need not be here; nor is the input to blame for every error: others end
     the call, and say where in other people's code they arose.

@@ -17,7 +17,7 @@ _numbers = itertools.count()  # so that no two states of this host have one name
 
 
 class Trained(NamedTuple):
-    """What an interval gave.
+    """The result of an interval.
 
     state:  that of the member after it
     finite: whether all that was learned is finite

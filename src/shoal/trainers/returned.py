@@ -1,4 +1,4 @@
-"""What a trainer gave, held to the protocol, as its host wants it: a part of `server`, in the process of the trainer.
+"""Checks of what a trainer returns, in the form that its host wants: a part of `server`, in the process of the trainer.
 
 Each function raises Misreturned, which says what was given by which method, and what it must be.
 """
@@ -26,7 +26,7 @@ class Misreturned(Exception):
 
 
 def description(trainer: Any) -> dict[str, Any]:
-    """What a trainer says of itself. Raises BadRecipe."""
+    """Description of a trainer. Raises BadRecipe."""
     with attributed("config"):  # some find out when they are asked
         hyper, space, limits, spec = (getattr(trainer, name, None) for name in ("hyper", "space", "limits", "spec"))
     able = {name: hasattr(trainer, name) for name in ("act", "export", "load")}
@@ -62,7 +62,7 @@ def _limits(value: Any) -> dict[str, tuple[float, float]]:
 
 
 def report(value: Any) -> Report:
-    """What came out of `train`."""
+    """Result of `train`."""
     steps, returns, metrics = _parts("train returned", value, Report)
     by_name = _by_name("train returned metrics =", metrics, "numbers")
     return Report(
@@ -73,7 +73,7 @@ def report(value: Any) -> Report:
 
 
 def state(value: Any) -> TrainerState:
-    """What `get_state` gave."""
+    """Result of `get_state`."""
     *parts, own = _parts("get_state returned", value, TrainerState)
     learned, memory = map(_arrays, TrainerState._fields, parts)
     given = "get_state returned own ="
@@ -81,7 +81,7 @@ def state(value: Any) -> TrainerState:
 
 
 def returns(value: Any, seeds: Sequence[int]) -> list[float]:
-    """What `evaluate` returned."""
+    """Result of `evaluate`."""
     found = _numbers("evaluate returned", value)
     if len(found) != len(seeds):
         raise Misreturned("evaluate returned", value, f"which must be one return for each of {len(seeds)} seeds")
@@ -89,12 +89,12 @@ def returns(value: Any, seeds: Sequence[int]) -> list[float]:
 
 
 def evaluation_steps(trainer: Any) -> int:
-    """What it says that the last `evaluate` has taken."""
+    """Environment steps of the last `evaluate`, as the trainer reports them."""
     return _count("its evaluation_steps are", getattr(trainer, "evaluation_steps", 0))
 
 
 def actions(value: Any, observations: int) -> np.ndarray:
-    """What `act` returned for so many observations."""
+    """Result of `act` for so many observations."""
     wanted = f"which must be an array of numbers with an action for each of {observations} observations"
     found = _array("act returned", value, wanted)
     if found.shape[:1] != (observations,):
@@ -103,14 +103,14 @@ def actions(value: Any, observations: int) -> np.ndarray:
 
 
 def files(value: Any) -> list[str]:
-    """What `export` returned."""
+    """Result of `export`."""
     if not isinstance(value, (list, tuple)):
         raise Misreturned("export returned", value, "which must be a list of the files written")
     return [str(file) for file in value]
 
 
 def _as(convert: Callable[[Any], Any], given: str, value: Any, wanted: str, why: bool = False) -> Any:
-    """What `convert` makes of a value. why: whether the message ends with what was wrong."""
+    """Convert a value. why: the message ends with what was wrong."""
     try:
         return convert(value)
     except Exception as error:  # such as of a tensor on a GPU, or of rows of unequal length

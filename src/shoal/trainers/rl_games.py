@@ -231,7 +231,7 @@ def _check(unfit: rl_games_file.Unfit | None) -> None:
 
 
 def _metrics(result: Sequence[Any]) -> dict[str, float]:
-    """What an epoch of rl_games tells, by the names that it gives it in TensorBoard."""
+    """Metrics of an epoch, by rl_games' own names in TensorBoard."""
     *_, entropies, kls, _, _ = result
     told = {"losses/a_loss": result[4], "losses/c_loss": result[5], "losses/entropy": entropies, "info/kl": kls}
     return {name: float(torch.stack([x.detach().mean() for x in values]).mean()) for name, values in told.items()}

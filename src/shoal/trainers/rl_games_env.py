@@ -58,11 +58,11 @@ class Workers(IVecEnv):
         return self._workers[0].get_env_info()
 
     def has_action_masks(self) -> bool:
-        """Whether the environments say which actions are possible."""
+        """True where the environments mask actions."""
         return hasattr(self._workers[0].env, "get_action_mask")
 
     def get_action_masks(self) -> np.ndarray:
-        """Which actions are possible, bool [N, actions]."""
+        """Mask of the possible actions, bool [N, actions]."""
         return np.stack([worker.get_action_mask() for worker in self._workers])
 
     def close(self) -> None:
@@ -108,7 +108,7 @@ class SharedEnvironments:
                 self.envs.close()
 
     def state(self) -> Any:
-        """What the environments keep from training on, such as how far a curriculum is; None where there is nothing."""
+        """State that the environments keep through training, such as the stage of a curriculum; None without one."""
         return self.envs.get_env_state() if hasattr(self.envs, "get_env_state") else None
 
     def set_state(self, state: Any) -> None:
@@ -136,7 +136,7 @@ def register(name: str) -> None:
 
 
 class Episodes(AlgoObserver):
-    """What the training episodes that end are worth.
+    """Read the objectives of the training episodes that end.
 
     objective: a dotted key into the infos, used instead of the sum of rewards
     """
@@ -158,7 +158,7 @@ class Episodes(AlgoObserver):
 
 
 def objective(infos: Any, key: str, rows: Sequence[int]) -> list[float]:
-    """What infos hold under a dotted key, for the environments whose episodes have ended.
+    """Look up a dotted key of infos, for the environments whose episodes have ended.
 
     Infos are one mapping for each environment, or one for all; there the value is an array [N], or one number for all.
     Raises ValueError where there is no such key.

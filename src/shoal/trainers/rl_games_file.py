@@ -16,7 +16,7 @@ REFUSED = {
 
 
 def composed(content: Mapping[str, Any]) -> Unfit | None:
-    """Which part of a file's content has it put together by Hydra, of several files."""
+    """Find the part of a file that needs Hydra, which composes it from several files."""
     others = content.get("defaults") or []
     if others in ([], ["_self_"]):
         return None
@@ -24,7 +24,7 @@ def composed(content: Mapping[str, Any]) -> Unfit | None:
 
 
 def unfit(params: Mapping[str, Any]) -> Unfit | None:
-    """Which part of `params` no member can have."""
+    """Find the part of `params` that members cannot have."""
     algo, config = params.get("algo"), params.get("config")
     name = algo.get("name") if isinstance(algo, Mapping) else algo
     if name not in PPO:
@@ -41,7 +41,7 @@ def unfit(params: Mapping[str, Any]) -> Unfit | None:
 
 
 def _interpolations(value: Any, path: str) -> Iterator[tuple[str, str]]:
-    """What Hydra would resolve in nested values, by its path."""
+    """Find what Hydra would resolve in nested values, by path."""
     if isinstance(value, Mapping):
         for name, x in value.items():
             yield from _interpolations(x, f"{path}.{name}")

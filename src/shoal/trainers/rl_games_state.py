@@ -47,7 +47,7 @@ def _set_rate(algo: Any, rate: float) -> None:
 
 
 def _parts(algo: Any) -> Iterator[tuple[str, Any]]:
-    """What `adapter.arrays` takes. Schedules count on the numbers."""
+    """Flatten a state for `adapter.arrays`, with the numbers that schedules rely on."""
     for name in ("model", "central_value_net", "advantage_mean_std", "optimizer"):
         if hasattr(algo, name):
             yield name, getattr(algo, name)

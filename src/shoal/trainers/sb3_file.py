@@ -67,7 +67,7 @@ def load(model: Any, path: str) -> None:
 
 
 def _beside(file: str) -> str:
-    """Where the statistics of a model are."""
+    """Path of the statistics of a model."""
     return f"{file.removesuffix('.zip')}.vecnormalize.pkl"
 
 
@@ -108,5 +108,5 @@ def _check_optimizer(name: str, there: Mapping[str, Any], here: Any) -> None:
 
 
 def _first(error: Exception) -> str:
-    """What an error says first: PyTorch lists all arrays that do not fit."""
+    """First line of an error: PyTorch lists all arrays that do not fit."""
     return " ".join(" ".join(str(error).split("\n")[:2]).split())

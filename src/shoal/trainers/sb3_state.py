@@ -39,7 +39,7 @@ def tell(model: Any, values: Mapping[str, float]) -> None:
 
 
 def parts(model: Any) -> Iterator[tuple[str, Any]]:
-    """What SB3 itself saves of a model, counters, and statistics of the normaliser."""
+    """State of a model: what SB3 itself saves, counters, and statistics of the normaliser."""
     modules, variables = model._get_torch_save_params()
     yield from ((path, operator.attrgetter(path)(model)) for path in (*modules, *variables))
     yield from ((name, (model, name)) for name in COUNTERS if name in vars(model))

@@ -1,4 +1,4 @@
-"""What runs in a trainer's process: `python server.py FD`, with any interpreter that has NumPy (Python 3.8 and later).
+"""The program of a trainer's process: `python server.py FD`, with any interpreter that has NumPy (Python 3.8 and later).
 
 It answers the calls of the host on the socket FD, one after another, and ends when the host does. What it prints goes to
 wherever the host has turned its output. Nothing of Shoal is imported, but files beside this one.
@@ -54,7 +54,7 @@ class Server:
         self._others = descendants.marked(MARK)  # such as a script that has started the interpreter
 
     def answer(self, call: Mapping[str, Any], arrays: Arrays) -> Frame:
-        """What a call gives, or what went wrong in it."""
+        """Return the result of a call, or its error."""
         try:
             if hasattr(ServedMember, call["call"]):
                 with self._member(call, arrays) as member:
@@ -184,12 +184,12 @@ class ServedMember:
 
 
 def finite(learned: Arrays) -> bool:
-    """Whether all numbers of a state are finite."""
+    """True where all numbers of a state are finite."""
     return all(bool(np.isfinite(x).all()) for x in learned.values() if x.dtype.kind == "f")
 
 
 def has_children() -> bool:
-    """Whether there are processes that this one has started."""
+    """True where this process has child processes."""
     try:
         while os.waitpid(-1, os.WNOHANG) != (0, 0):
             pass

@@ -26,7 +26,7 @@ class TrainerState(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What came out of `train`."""
+    """Result of `train`."""
 
     steps: int  # environment steps that were made, in all environments together
     returns: Sequence[

@@ -65,9 +65,9 @@ class Trainers:
         self._recipe, self._python, self._options = recipe, python or sys.executable, processes
         self._first = self._process(0)  # its log has no name until the run has a directory
         try:
-            about = persist(lambda: self._first.description)
-            self.hyper, self.space, self.limits, self.spec = described(about)
-            self.acts, self.exports, self.loads = (bool(about[name]) for name in ("act", "export", "load"))
+            description = persist(lambda: self._first.description)
+            self.hyper, self.space, self.limits, self.spec = described(description)
+            self.acts, self.exports, self.loads = (bool(description[name]) for name in ("act", "export", "load"))
         except BaseException:
             self.close()
             raise
@@ -81,7 +81,7 @@ class Trainers:
         return [self._first, *(self._process(i, log, known) for i, log in enumerate(logs[1:], 1))]
 
     def count(self, members: int) -> int:
-        """How many processes so many members have."""
+        """Number of processes for so many members."""
         return min(members, self._options.count or max(1, len(usable_cores()) // self._options.threads))
 
     def close(self) -> None:
@@ -95,7 +95,7 @@ class Trainers:
 
 
 def is_trainer(agent: Any, python: str | None) -> bool:
-    """Whether an agent is trained in processes of its own: of an adapter, of another interpreter, or a class like that.
+    """True where an agent is trained in processes of its own: of an adapter, of another interpreter, or a class like that.
 
     Neither its module nor a package around it is imported for that: they may bring along what cannot live beside Shoal.
     """
@@ -146,7 +146,7 @@ def _file_of(module: str) -> str | None:
 
 
 def own_folders() -> tuple[str, ...]:
-    """Where this interpreter looks for modules that are not installed."""
+    """Folders where this interpreter looks for modules that are not installed."""
     python = sysconfig.get_path("stdlib")
     folders = [Path(p).absolute() for p in sys.path]
     own = (p for p in folders if p.is_dir() and not (INSTALLED & {*p.parts} or p.is_relative_to(python)))
@@ -154,35 +154,39 @@ def own_folders() -> tuple[str, ...]:
 
 
 def described(
-    about: Mapping[str, Any],
+    description: Mapping[str, Any],
 ) -> tuple[Hyper, dict[str, Range], dict[str, tuple[float, float]], Spec | None]:
-    """What a process says of its trainers: their hyperparameters, the ranges that are tuned by default, limits, and what the
-    environment is like. Raises BadField."""
-    usual = {name: float(x) for name, x in about["hyper"].items()}
+    """Read a process's description of its trainers: hyperparameters, default ranges, limits and spec. Raises BadField."""
+    usual = {name: float(x) for name, x in description["hyper"].items()}
     hyper: Hyper = namedtuple("Hyper", list(usual))(**usual)
-    for name in about["space"]:
+    for name in description["space"]:
         if name not in usual:
             raise unknown("agent.space", name, usual)
     try:
-        space = {name: build(Range, r, f"space.{name}.") for name, r in about["space"].items()}
+        space = {name: build(Range, r, f"space.{name}.") for name, r in description["space"].items()}
     except BadField as error:
         raise error.within("agent") from error
-    return hyper, space, {name: (low, high) for name, (low, high) in about["limits"].items()}, _spec(about["spec"])
+    return (
+        hyper,
+        space,
+        {name: (low, high) for name, (low, high) in description["limits"].items()},
+        _spec(description["spec"]),
+    )
 
 
-def _spec(about: Any) -> Spec | None:
-    """What a trainer says of its environment."""
-    if about is None:
+def _spec(description: Any) -> Spec | None:
+    """Read a trainer's description of its environment."""
+    if description is None:
         return None
     with suppress(AttributeError, KeyError, OverflowError, TypeError, ValueError):
         made: ActionSpace | None = None
-        match about["action"]:
+        match description["action"]:
             case {"kind": "discrete", "n": n, **other} if other.keys() <= {"start"}:
-                made = Discrete(int(n), start=int(about["action"].get("start", 0)))
+                made = Discrete(int(n), start=int(description["action"].get("start", 0)))
             case {"kind": "continuous", "low": low, "high": high, **other} if not other and len(low) == len(high):
                 made = Continuous(tuple(map(float, low)), tuple(map(float, high)))
-        shape, dtype = tuple(index(n) for n in about["obs_shape"]), np.dtype(str(about["obs_dtype"]))
+        shape, dtype = tuple(index(n) for n in description["obs_shape"]), np.dtype(str(description["obs_dtype"]))
         if made and dtype.kind in "biuf" and all(n > 0 for n in (*shape, *made.shape, getattr(made, "n", 1))):
             return Spec(shape, dtype.name, made)
     example = '{"obs_shape": [4], "obs_dtype": "float32", "action": {"kind": "discrete", "n": 2}}'
-    raise BadField("agent", f"its spec cannot be read: {about}", f"it must be such as {example}")
+    raise BadField("agent", f"its spec cannot be read: {description}", f"it must be such as {example}")
