@@ -1,6 +1,6 @@
 """What it takes to decide for all members of a large population, as every rank of a run over MPI does.
 
-The baseline is what no rank can do without: the cards of all members, made from the rows that were gathered, and sorted by
+The baseline is what no rank can do without: the stats of all members, made from the rows that were gathered, and sorted by
 fitness. Random numbers come from one stream for all members; beside it stands a generator for each of them.
 
     python benchmarks/deciding.py [--members 8000 80000] [--selectors truncation ...] [--repeats 5]
@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from common import table
 
-from shoal.core.evolution import Cards, Range
+from shoal.core.evolution import PopulationStats, Range
 from shoal.core.keys import draws
 from shoal.distributed.rows import from_rows, to_rows
 from shoal.methods.explore import Perturb
@@ -39,10 +39,10 @@ def figures(selector: str, members: int, repeats: int) -> list[str]:
     uid = np.arange(members)
     evolution, hyper = evolver.init((0,), uid)
     whole, fitness = np.zeros(members, np.int64), np.random.default_rng(0).normal(size=members)
-    cards = Cards(uid, whole, whole, fitness, np.ones(members), whole + 8, hyper)
-    rows = to_rows(cards, {}, [])
-    base = least(repeats, lambda _: np.argsort(from_rows(rows, cards, {})[0].fitness))
-    decide = least(repeats, lambda i: evolver.decide((i,), evolution, cards, uid))
+    stats = PopulationStats(uid, whole, whole, fitness, np.ones(members), whole + 8, hyper)
+    rows = to_rows(stats, {}, [])
+    base = least(repeats, lambda _: np.argsort(from_rows(rows, stats, {})[0].fitness))
+    decide = least(repeats, lambda i: evolver.decide((i,), evolution, stats, uid))
     one = least(repeats, lambda i: draws((i,), uid, 2))
     each = least(1, lambda i: [np.random.default_rng((i, int(u))).random(2) for u in uid])
     return [selector, f"{members:,}", *(f"{ms:.3g}" for ms in (base, decide, one, each)), f"{each / one:.0f}"]
@@ -56,7 +56,7 @@ def main() -> None:
     )
     parser.add_argument("--repeats", type=int, default=5)
     a = parser.parse_args()
-    columns = ("selector", "members", "cards and sorting ms", "deciding ms", "luck ms", "of generators ms", "ratio")
+    columns = ("selector", "members", "stats and sorting ms", "deciding ms", "luck ms", "of generators ms", "ratio")
     table("deciding for all", columns, [figures(s, n, a.repeats) for n in a.members for s in a.selectors])
 
 

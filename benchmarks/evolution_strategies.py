@@ -2,7 +2,7 @@
 
 CartPole, 64-64 tanh, one episode per member; in all of them CartPole's thresholds are out of reach, so that every episode
 lasts 500 steps whatever the policies do. A generation is everything: drawing members, their episodes, the step of the
-mean; Shoal's also measures the mean itself (a row more), shares cards and decides on the host.
+mean; Shoal's also measures the mean itself (a row more), shares stats and decides on the host.
 
 - Generations per second at populations 64 to 8192 against evosax's Open_ES, one compiled function per generation, on
   all cores; and the fraction of the floor. Beside it the rate of the whole command `shoal train`, with its records,
@@ -66,7 +66,7 @@ def measure(population: int, seconds: float, chunk: int | None) -> dict[str, flo
     """Generations of Shoal, the means of all members measured too; the host waits for all of it."""
     plan, shard = build(population, chunk)
     times = [whole for _, whole in timed_generations(plan, shard, seconds)]
-    steps, made = STEPS * (COMPILING + len(times)), shard.cards().steps
+    steps, made = STEPS * (COMPILING + len(times)), shard.stats().steps
     assert (made == steps).all(), f"members made {made.min()} steps or more, not {steps}"
     return {
         "population": population,

@@ -1,6 +1,6 @@
 """What it costs that processes see each other: Shoal's exchange over MPI against gathering everything in one place.
 
-A generation's exchange is: cards to everybody, one decision (truncation and perturbation, in every process), the states
+A generation's exchange is: stats to everybody, one decision (truncation and perturbation, in every process), the states
 of parents to the processes of their children. The baseline is EVO's scheme: every rank sends the pickled states of all
 of its members to rank 0, which decides and broadcasts the states of the donors to all. Both under the same mpiexec, with the
 same states (random numbers, as large as PPO's parameters and its optimiser's moments), in the same call, in turns.
@@ -29,7 +29,7 @@ def rank_main(population: int, size: int, generations: int) -> None:
     """One rank: seconds and bytes of each scheme, printed by rank 0."""
     from mpi4py import MPI
 
-    from shoal.core.evolution import Cards, Range
+    from shoal.core.evolution import PopulationStats, Range
     from shoal.distributed.mpi import Mpi
     from shoal.distributed.rows import from_rows, routes, to_rows
     from shoal.methods.explore import Perturb
@@ -47,17 +47,17 @@ def rank_main(population: int, size: int, generations: int) -> None:
     evolver = Pbt(select=Truncation(), explore=Perturb()).evolver(space, {}, 0)
     evolution, hyper = evolver.init((0,), uid)
 
-    def cards_of(rows: np.ndarray, fitness: np.ndarray) -> Cards:
+    def cards_of(rows: np.ndarray, fitness: np.ndarray) -> PopulationStats:
         n = len(rows)
         whole = np.zeros(n, np.int64)
         values = {name: x[rows] for name, x in hyper.items()}
-        return Cards(rows, whole, whole, fitness[rows], np.ones(n), whole + 8, values)
+        return PopulationStats(rows, whole, whole, fitness[rows], np.ones(n), whole + 8, values)
 
     def shoal(exchange: Mpi, generation: int, fitness: np.ndarray) -> dict[str, float]:
         begin = time.perf_counter()
-        cards = cards_of(mine, fitness)
-        rows = to_rows(cards, {}, [])
-        every, _, _ = from_rows(exchange.gather(rows), cards, {})
+        stats = cards_of(mine, fitness)
+        rows = to_rows(stats, {}, [])
+        every, _, _ = from_rows(exchange.gather(rows), stats, {})
         shared = time.perf_counter()
         _, decision = evolver.decide((generation,), evolution, every, uid)
         decided = time.perf_counter()
@@ -161,10 +161,10 @@ def model(fitted: list[tuple[int, int, dict[str, float], int]]) -> None:
     for count in (1_000, 10_000):
         population = 8 * count
         card = 8 * (7 + HYPER) * population
-        # A network: 10 us per message, 10 GB/s per node; a ring moves (ranks - 1) / ranks of all cards past each node.
+        # A network: 10 us per message, 10 GB/s per node; a ring moves (ranks - 1) / ranks of all stats past each node.
         network = np.log2(count) * 10e-6 + card / 10e9
         print(
-            f"{count:6d} ranks x 8 members: cards {card / 1e6:.3g} MB to each, {network * 1e3:.2g} ms on a network of "
+            f"{count:6d} ranks x 8 members: stats {card / 1e6:.3g} MB to each, {network * 1e3:.2g} ms on a network of "
             f"10 GB/s; deciding for all {population} in every rank {c * population * 1e3:.3g} ms; "
             f"each rank takes about 2 states, whatever the number of ranks"
         )

@@ -63,7 +63,7 @@ def learner(name: str, small: bool) -> str:
     """Train it twice, and a third time with a stop and a resumption in another process."""
     import jax
 
-    from shoal import Experiment, Recorder, train
+    from shoal import Callback, Experiment, train
     from shoal.core.interrupts import Interrupted
 
     compiled: list[str] = []
@@ -71,7 +71,7 @@ def learner(name: str, small: bool) -> str:
         lambda event, *_, **__: compiled.append(event) if event.endswith("backend_compile_duration") else None
     )
 
-    class Counting(Recorder):
+    class Counting(Callback):
         """How much had been compiled after each generation."""
 
         def __init__(self) -> None:
@@ -80,7 +80,7 @@ def learner(name: str, small: bool) -> str:
         def generation(self, event: Any) -> None:
             self.after.append(len(compiled))
 
-    class Stopping(Recorder):
+    class Stopping(Callback):
         """A signal in the first generation."""
 
         def generation(self, event: Any) -> None:
@@ -92,10 +92,10 @@ def learner(name: str, small: bool) -> str:
     with tempfile.TemporaryDirectory() as folder:
         whole, again, stopped = runs = [Path(folder) / which for which in ("whole", "again", "stopped")]
         counting = Counting()
-        train(Experiment(**settings, run_dir=str(whole)), recorders=[counting])
+        train(Experiment(**settings, run_dir=str(whole)), callbacks=[counting])
         train(Experiment(**settings, run_dir=str(again)))
         with suppress(Interrupted):
-            train(Experiment(**settings, run_dir=str(stopped)), recorders=[Stopping()])
+            train(Experiment(**settings, run_dir=str(stopped)), callbacks=[Stopping()])
         subprocess.run([*SHOAL, "resume", str(stopped), "--quiet"], check=True, stdout=subprocess.DEVNULL)
         lineages = [(run / "lineage.jsonl").read_bytes() for run in runs]
         best = [json.loads(line)["fitness"]["best"] for line in (whole / "metrics.jsonl").open()]

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from common import last_json, table
 
-from shoal.core.evolution import Cards, PureEvolver, Range
+from shoal.core.evolution import PopulationStats, PureEvolver, Range
 from shoal.experiment.registry import method
 from shoal.methods.ranges import at_bound, places
 
@@ -69,7 +69,7 @@ def live(
             skill = np.clip(skill + learned(skill, hyper), 0, 1)
         fitness = skill + ERROR * chance.normal(size=members) + spread * chance.normal()
         whole = np.full(members, generation)
-        seen = Cards(everybody, whole, 1000 * (whole + 1), fitness, nothing, whole, hyper)
+        seen = PopulationStats(everybody, whole, 1000 * (whole + 1), fitness, nothing, whole, hyper)
         state, decision = evolver.decide((seed, generation), state, seen, everybody)
         skill, hyper = skill[decision.parents], decision.hyper
         born = decision.parents != everybody

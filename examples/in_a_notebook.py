@@ -1,11 +1,11 @@
 """The cells of a notebook: train until it is good enough, look at what happened, go on."""
 
-from shoal import Experiment, Generation, Recorder, load_run, resume, train
+from shoal import Callback, Experiment, Generation, load_run, resume, train
 
 GENERATIONS, INTERVAL = 10, 8192
 
 
-class Enough(Recorder):
+class Enough(Callback):
     """Ends the run when its champion is good enough."""
 
     def generation(self, event: Generation) -> bool:

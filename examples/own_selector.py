@@ -1,10 +1,10 @@
-"""A selector of your own: who copies whom is a function of the members' cards."""
+"""A selector of your own: who copies whom is a function of the members' stats."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from shoal import Cards, Experiment, Selection, train
+from shoal import Experiment, PopulationStats, Selection, train
 from shoal.core.keys import draws
 
 GENERATIONS, INTERVAL = 4, 4096
@@ -17,13 +17,13 @@ class RankLottery:
     share: float = 0.5
     """fraction of the population that is replaced"""
 
-    def __call__(self, key: tuple[int, ...], cards: Cards, mine: np.ndarray) -> Selection:
-        """`mine`: the rows of the cards to decide for. A parent is a row as well; one's own: to keep one's weights."""
-        fitness = np.where(np.isfinite(cards.fitness), cards.fitness, -np.inf)  # a diverged member ranks last
+    def __call__(self, key: tuple[int, ...], stats: PopulationStats, mine: np.ndarray) -> Selection:
+        """`mine`: the rows of the stats to decide for. A parent is a row as well; one's own: to keep one's weights."""
+        fitness = np.where(np.isfinite(stats.fitness), stats.fitness, -np.inf)  # a diverged member ranks last
         rank = np.argsort(np.argsort(-fitness))  # 0 is the best
         kept = max(1, round(len(rank) * (1 - self.share)))
         tickets = np.maximum(kept - rank, 0)
-        luck = draws(key, cards.uid[mine], 1)[:, 0]  # in [0, 1), one for each member, the same in every process
+        luck = draws(key, stats.uid[mine], 1)[:, 0]  # in [0, 1), one for each member, the same in every process
         drawn = np.searchsorted(np.cumsum(tickets) / tickets.sum(), luck, side="right")
         parents = np.where(rank[mine] < kept, mine, drawn)
         return Selection(parents, explore=parents != mine)

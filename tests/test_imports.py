@@ -103,7 +103,7 @@ def test_evolvers_know_no_jax():
 import sys
 sys.modules |= dict.fromkeys(("jax", "flax", "optax", "scipy"))
 import numpy as np
-from shoal.core.evolution import Cards, Range, SearchSpace
+from shoal.core.evolution import PopulationStats, Range, SearchSpace
 from shoal.experiment.registry import method
 from shoal.methods import METHODS
 given = {"schedule": {"rows": [{"a": 1}]}, "mf_pbt": {"periods": [1, 2]}}
@@ -114,8 +114,8 @@ for name, kind in METHODS.items():
     state, hyper = evolver.init((0,), uid)
     for generation in range(4):
         fitness, now = np.sin(uid + generation), np.full(4, generation)
-        cards = Cards(uid, now, 100 * (now + 1), fitness, fitness**2, now, hyper)
-        state, decision = evolver.decide((0, generation), state, cards, uid)
+        stats = PopulationStats(uid, now, 100 * (now + 1), fitness, fitness**2, now, hyper)
+        state, decision = evolver.decide((0, generation), state, stats, uid)
         hyper = decision.hyper
 """
     modules_after(statement)

@@ -7,14 +7,14 @@ TYPE_CHECKING = False  # that of typing, whose import the command need not wait 
 if TYPE_CHECKING:
     from shoal.commands.evaluate import evaluate
     from shoal.core.errors import BadInput
-    from shoal.core.evolution import Cards, Number, Range, Selection, end_factor
+    from shoal.core.evolution import Number, PopulationStats, Range, Selection, end_factor
     from shoal.core.spec import Continuous, Discrete, MultiDiscrete, Spec
     from shoal.core.types import Agent, Member
     from shoal.environments.device import DeviceEnvironment
     from shoal.experiment.evolver import Evolver
     from shoal.experiment.experiment import Experiment, Fitness
+    from shoal.records.callback import Callback
     from shoal.records.generation import Generation
-    from shoal.records.recorder import Recorder
     from shoal.report.load_run import LoadedRun, load_run
     from shoal.run.champion import Champion, load_champion
     from shoal.run.loop import Result, resume, train
@@ -23,7 +23,7 @@ __version__ = "0.2.0"
 __all__ = [
     "Agent",
     "BadInput",
-    "Cards",
+    "Callback",
     "Champion",
     "Continuous",
     "DeviceEnvironment",
@@ -36,8 +36,8 @@ __all__ = [
     "Member",
     "MultiDiscrete",
     "Number",
+    "PopulationStats",
     "Range",
-    "Recorder",
     "Result",
     "Selection",
     "Spec",
@@ -52,7 +52,7 @@ __all__ = [
 _HOMES = {
     "Agent": "shoal.core.types",
     "BadInput": "shoal.core.errors",
-    "Cards": "shoal.core.evolution",
+    "PopulationStats": "shoal.core.evolution",
     "Champion": "shoal.run.champion",
     "Continuous": "shoal.core.spec",
     "DeviceEnvironment": "shoal.environments.device",
@@ -66,7 +66,7 @@ _HOMES = {
     "MultiDiscrete": "shoal.core.spec",
     "Number": "shoal.core.evolution",
     "Range": "shoal.core.evolution",
-    "Recorder": "shoal.records.recorder",
+    "Callback": "shoal.records.callback",
     "Result": "shoal.run.loop",
     "Selection": "shoal.core.evolution",
     "Spec": "shoal.core.spec",

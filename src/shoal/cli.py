@@ -50,7 +50,7 @@ def train(file: File = None, flags: Flags = NOTHING, set: Set = (), quiet: Quiet
 
     experiment, changed = stated(file, flags, set)
     with blame(file, changed, always=False):
-        return show(lambda recorders: start(experiment, recorders), quiet)
+        return show(lambda callbacks: start(experiment, callbacks), quiet)
 
 
 def resume(
@@ -72,7 +72,7 @@ def resume(
     fields = {path.partition(".")[0] for path in given}
     more = {name: x for name in fields if (x := getattr(experiment, name)) != getattr(before, name)}
     generations = more.pop("generations", generations)
-    return show(lambda recorders: run_again(run, generations, recorders, trust_code, **more), quiet)
+    return show(lambda callbacks: run_again(run, generations, callbacks, trust_code, **more), quiet)
 
 
 def evaluate(
@@ -223,7 +223,7 @@ def replay(
 
     look_here(trust_code)
     how = {"population": population, "generations": generations, "seed": seed, "trust_code": trust_code}
-    return show(lambda recorders: run_schedule(run, file=file, run_dir=run_dir, recorders=recorders, **how), quiet)
+    return show(lambda callbacks: run_schedule(run, file=file, run_dir=run_dir, callbacks=callbacks, **how), quiet)
 
 
 def study(

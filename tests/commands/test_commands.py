@@ -143,7 +143,7 @@ def test_every_field_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever has no flag of its own is reached by --set."""
     seen: list[Experiment] = []
 
-    def begin(experiment: Experiment, recorders: object) -> None:
+    def begin(experiment: Experiment, callbacks: object) -> None:
         seen.append(experiment)
         raise KeyboardInterrupt
 

@@ -29,8 +29,8 @@ from shoal.distributed import directory
 from shoal.experiment.experiment import Checkpoint, Experiment, Fitness, Levels
 from shoal.experiment.plan import make_plan
 from shoal.methods.explore import Mutate, Perturb
+from shoal.records.callback import Start
 from shoal.records.console import Display
-from shoal.records.recorder import Start
 from shoal.records.screen import Screen
 
 TINY = {"layers": [4], "rollout": 8, "environments": 2, "minibatches": 1}
@@ -76,13 +76,13 @@ def diverging_environment() -> Any:
     return environment._replace(step=step)
 
 
-def worst_first(key: Any, cards: Any, mine: Any) -> Selection:
+def worst_first(key: Any, stats: Any, mine: Any) -> Selection:
     """A selector that lets everybody copy the worst."""
-    parents = np.full(len(mine), cards.fitness.argmin())
+    parents = np.full(len(mine), stats.fitness.argmin())
     return Selection(parents, parents != mine)
 
 
-def failing(key: Any, cards: Any, mine: Any) -> Selection:
+def failing(key: Any, stats: Any, mine: Any) -> Selection:
     raise ValueError("not today")
 
 

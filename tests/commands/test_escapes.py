@@ -79,7 +79,7 @@ def test_experiments(run: Path, name: str) -> None:
         file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | change))
         told = [seen(*command) for command in commands(run)]
         told += [
-            seen("train", "--start", run),
+            seen("train", "--init-from", run),
             seen("doctor", file),
             seen("study", file),
             seen("import", "isaac", file),
@@ -144,7 +144,7 @@ def test_folders(run: Path, tmp_path: Path, name: str) -> None:
     assert page.rstrip(b"\n") == os.fsencode(place / "report.html")
     told = {str(command[0]): seen(*command) for command in commands(place)}
     assert name == EVIL or "must be text in UTF-8" in told["resume"], "it would be unreadable afterwards"
-    for flag in ("--run-dir", "--start"):
+    for flag in ("--run-dir", "--init-from"):
         seen("train", flag, place)
     seen("study", place)
     seen("import", "isaac", place)

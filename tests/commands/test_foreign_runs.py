@@ -27,7 +27,7 @@ LOADING: dict[str, list[list[str]]] = {  # what the run names
     "replay": [["run", "--quiet"]],
 }
 READING = {
-    "train": [["own.yaml", "--start", "run/champion", "--quiet"], ["own.yaml", "--start", "run"], ["run"]],
+    "train": [["own.yaml", "--init-from", "run/champion", "--quiet"], ["own.yaml", "--init-from", "run"], ["run"]],
     "report": [["run"], ["workspace"], ["study"], ["run", "--watch"]],
     "schedule": [["run"], ["run", "--format", "json"]],
     "replay": [["run", "own.yaml", "--quiet"]],
@@ -40,7 +40,7 @@ READING = {
     "experiments": [],
     "init": [],
     "agents": [],
-    "doctor": [["own.yaml", "--start", "run"], ["own.yaml", "--start", "run/champion"], ["run"]],
+    "doctor": [["own.yaml", "--init-from", "run"], ["own.yaml", "--init-from", "run/champion"], ["run"]],
 }
 CODE: dict[str, dict[str, Any]] = {
     "agent": {"agent": "run.evil.x:C"},  # asking where that is imports run.evil
@@ -180,12 +180,12 @@ def test_no_command_runs_what_the_repository_around_a_run_names(place: Path, mon
     (place / "loud").chmod(0o755)
     subprocess.run(("git", "-C", run, "config", "core.fsmonitor", place / "loud"), check=True)
     monkeypatch.chdir(run)
-    own = [place / "own.yaml", "--start", "champion", "--run-dir", place / "mine"]
+    own = [place / "own.yaml", "--init-from", "champion", "--run-dir", place / "mine"]
     for call in (
         ["replay", ".", "--quiet", "--run-dir", place / "again"],
         ["train", *own, "--quiet"],
         ["resume", place / "mine", "--generations", "2", "--quiet"],
-        ["doctor", place / "own.yaml", "--start", "champion"],
+        ["doctor", place / "own.yaml", "--init-from", "champion"],
     ):
         told = shoal(*call)
         assert told.code == 0, (call, told)
@@ -219,7 +219,7 @@ READERS = {
     "tensorboard": ("resume",),
     "trainers": ("resume",),
     "wandb": ("resume",),
-    "start.json": ("resume",),
+    "init_from.json": ("resume",),
     ".lock": ("resume",),
 }
 MORE = {"resume": ["--generations", "9", "--quiet"], "export": ["policy.npz"]}

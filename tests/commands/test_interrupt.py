@@ -51,9 +51,9 @@ import shoal.cli
 from shoal.core.interrupts import Interrupted
 from shoal.run import loop
 
-def train(experiment, recorders=()):
-    for recorder in recorders:
-        recorder.finish(None)
+def train(experiment, callbacks=()):
+    for callback in callbacks:
+        callback.finish(None)
     exec(AGAIN)
     raise Interrupted(Path("RUN"), agreed=True)
 

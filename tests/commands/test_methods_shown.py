@@ -13,11 +13,11 @@ import pytest
 from support.runs import ended, rows, shoal, tiny
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from shoal.core.evolution import Cards
+from shoal.core.evolution import PopulationStats
 from shoal.experiment.plan import planned
 from shoal.members.drawn import OfMean, mean_of
+from shoal.records.callback import Start
 from shoal.records.console import Display
-from shoal.records.recorder import Start
 from shoal.records.screen import Screen
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
@@ -140,7 +140,7 @@ def test_members_that_cannot_be_told_apart() -> None:
 
 
 def test_a_mean_that_cannot_be_measured_has_no_rank() -> None:
-    cards = Cards(*(np.zeros(4, np.int64) for _ in range(3)), np.arange(4.0), *(np.zeros(4),) * 2, {})
+    stats = PopulationStats(*(np.zeros(4, np.int64) for _ in range(3)), np.arange(4.0), *(np.zeros(4),) * 2, {})
     for fitness, rank in ((1.5, 3), (9.0, 1), (np.nan, np.nan)):
-        told = mean_of(cards, {}, OfMean(fitness, 0.0, 1, fitness))[1]["mean/rank"]
+        told = mean_of(stats, {}, OfMean(fitness, 0.0, 1, fitness))[1]["mean/rank"]
         assert told == pytest.approx([rank], nan_ok=True)

@@ -61,9 +61,9 @@ def test_ppo_follows_what_sb3_found(six: Path, tmp_path: Path, monkeypatch: pyte
     (tmp_path / "own.yaml").write_text(dump(tiny(interval=640, hyper={"epochs": 2.0})))
     asked: list[Experiment] = []
 
-    def watch(experiment: Experiment, recorders: Any) -> Any:
+    def watch(experiment: Experiment, callbacks: Any) -> Any:
         asked.append(experiment)
-        return train(experiment, recorders)
+        return train(experiment, callbacks)
 
     monkeypatch.setattr(retrain, "train", watch)
     outcome = shoal("replay", run, tmp_path / "own.yaml", "--population", 4, "--quiet", "--run-dir", tmp_path / "again")

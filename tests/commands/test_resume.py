@@ -22,8 +22,8 @@ from support.messages import Said
 from support.runs import Signals, curves, flags, record, rows, same_run, settings, shoal, start, tiny
 
 from shoal.experiment.experiment import Checkpoint
+from shoal.records.callback import Callback
 from shoal.records.generation import Generation
-from shoal.records.recorder import Recorder
 from shoal.run import checkpoint, control, loop
 from shoal.run import start as beginning
 from shoal.run.loop import Interrupted, resume, train
@@ -124,7 +124,7 @@ def test_stopped_before_the_first_checkpoint(six: Path, tmp_path: Path, under_wa
     run, again = tmp_path / "r", Signals(9, "never")
     assert stop(run, Signals(0, "train", under_way=under_way)) == ["stopping: this generation is abandoned"]
     assert not (run / "checkpoints").exists()
-    resume(run, recorders=[again])
+    resume(run, callbacks=[again])
     assert again.notes == ["the run was stopped before its first checkpoint: it starts anew"]
     same_run(six, run)
 
@@ -184,7 +184,7 @@ def test_short_generations_are_written_together(six: Path, tmp_path: Path, monke
         while not generations(run):
             time.sleep(0.01)
 
-    class Copy(Recorder):
+    class Copy(Callback):
         def generation(self, event: Generation) -> None:
             if event.generation == 3:
                 written(run)
@@ -213,7 +213,7 @@ def test_stopped_again_and_again(six: Path, tmp_path: Path) -> None:
     stop(run, Signals(0, "evolve", count=2))
     for generation in range(1, 5):
         with pytest.raises(Interrupted):
-            resume(run, recorders=[Signals(generation, "evolve")])
+            resume(run, callbacks=[Signals(generation, "evolve")])
     resume(run)
     same_run(six, run)
 
@@ -260,9 +260,9 @@ def test_replay_buffer_goes_on(tmp_path: Path) -> None:
     train(tiny(whole, generations=6, **settings))
     stop(run, Signals(0, "evolve", count=2), **settings)
     with pytest.raises(Interrupted):
-        resume(run, recorders=[Signals(2, "train")])
+        resume(run, callbacks=[Signals(2, "train")])
     with pytest.raises(Interrupted):
-        resume(run, recorders=[Signals(4, "train", count=2)])
+        resume(run, callbacks=[Signals(4, "train", count=2)])
     resume(run)
     same_run(whole, run)
     copies = {row["generation"] for row in rows(whole / "lineage.jsonl") if row["parent"] != row["uid"]}
@@ -284,7 +284,7 @@ def test_copied_memory_makes_another_run(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------------------- one process, one run
 
 
-class Meanwhile(Recorder):
+class Meanwhile(Callback):
     """Gives commands while a generation is trained."""
 
     def __init__(self, *commands: list[Any]):
@@ -300,7 +300,7 @@ def test_a_run_at_work_is_left_to_its_process(six: Path, tmp_path: Path) -> None
     stop(run, Signals(2, "train"))
     before = sorted(run.rglob("*"))
     others = Meanwhile(["resume", run, "--generations", 9], flags(run), ["replay", six, "--run-dir", run])
-    resume(run, recorders=[others])
+    resume(run, callbacks=[others])
     told = rf"shoal: run_dir: {re.escape(str(run))} is in use: process {os.getpid()} on \S+ is at work on it\n"
     for outcome in others.outcomes:
         assert (outcome.code, outcome.out) == (2, "")
@@ -574,7 +574,7 @@ def test_what_is_done_is_done(six: Path, tmp_path: Path, said: Said) -> None:
         assert "<!doctype html>" in (run / "report.html").read_text()
     (run / "report.html").unlink()
     notes = Signals(9, "never")
-    again = resume(run, recorders=[notes])
+    again = resume(run, callbacks=[notes])
     assert again.already and again.summary == json.loads((run / "result.json").read_text())
     assert again.champion.uid == again.summary["champion"]["uid"] and len(notes.notes) == 1
     assert state(run) == before
@@ -592,7 +592,7 @@ def test_a_result_that_is_missing_or_damaged_is_written_anew(six: Path, tmp_path
 
 
 def test_what_a_recorder_has_ended_is_not_done(six: Path, tmp_path: Path) -> None:
-    class Enough(Recorder):
+    class Enough(Callback):
         def generation(self, event: Generation) -> bool:
             return event.generation == 2
 

@@ -29,9 +29,9 @@ from shoal.experiment.files import load
 from shoal.experiment.plan import planned
 from shoal.methods.explore import EXPLORERS
 from shoal.methods.select import SELECTORS, Truncation
+from shoal.records.callback import Callback, Start
 from shoal.records.console import Display
 from shoal.records.generation import Generation
-from shoal.records.recorder import Recorder, Start
 from shoal.records.screen import Screen
 from shoal.run.loop import resume, train
 
@@ -79,10 +79,10 @@ def test_result(six: Path) -> None:
     last = lineage(six, 5)
     assert result["fitness"] == {str(uid): row["fitness"] for uid, row in last.items()}
     champion = result["champion"]
-    assert set(champion) == {"uid", "generation", "selection_fitness", "play_off", "evaluation", "hyper"}
+    assert set(champion) == {"uid", "generation", "selection_fitness", "final_candidates", "evaluation", "hyper"}
     assert set(champion["evaluation"]) == {"mean", "standard_error", "episodes"}
-    assert set(champion["play_off"]) == {"contenders", "mean", "standard_error", "episodes"}
-    assert (champion["play_off"]["contenders"], champion["play_off"]["episodes"]) == (4, 2)
+    assert set(champion["final_candidates"]) == {"contenders", "mean", "standard_error", "episodes"}
+    assert (champion["final_candidates"]["contenders"], champion["final_candidates"]["episodes"]) == (4, 2)
     assert champion["evaluation"]["episodes"] == 8
     assert 8 <= champion["evaluation"]["mean"] <= 60
     assert result["environment_steps"] == 4 * 6 * 64
@@ -253,7 +253,7 @@ def test_live_view() -> None:
     broken = {"steps/broken": np.float32([0, 0.1, 0, 1e-6])}
     alone = ended(0, np.array([1.5, 9.0, np.nan, 4.0]), broken)
     event = replace(
-        alone, parents=alone.cards.take(np.array([1, 1, 1, 3])), timing=alone.timing | {"steps_per_second": 12345.6}
+        alone, parents=alone.stats.take(np.array([1, 1, 1, 3])), timing=alone.timing | {"steps_per_second": 12345.6}
     )
     display.start(Start(planned(tiny(generations=3)), 2, Path("somewhere"), 0))
     display.progress(0, "train", 0.5)
@@ -303,7 +303,7 @@ def test_in_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 # --------------------------------------------------------------------------------------- evolution in the real loop
 
 
-class Watch(Recorder):
+class Watch(Callback):
     """Remembers what it was told."""
 
     def __init__(self) -> None:
@@ -325,9 +325,9 @@ def test_every_selector_and_every_explorer(tmp_path: Path, select: str, explore:
     watch = Watch()
     train(tiny(tmp_path / "r", select=chosen, explore=explore), [watch])
     first, second = watch.events
-    parents, inherited = first.parents.uid, first.cards.hyper
+    parents, inherited = first.parents.uid, first.stats.hyper
     explored = explore not in ("keep",)
-    for name, values in second.cards.hyper.items():
+    for name, values in second.stats.hyper.items():
         assert values.tolist() == first.hyper[name].tolist()
         same = values == inherited[name][parents]
         kept = parents == np.arange(4)
@@ -346,7 +346,7 @@ def test_every_selector_and_every_explorer(tmp_path: Path, select: str, explore:
         assert copied.sum() == 1
     if copied.any() and explore in ("perturb", "resample", "gaussian"):
         assert first.explored[copied].all()
-    fitness = np.where(np.isfinite(first.cards.fitness), first.cards.fitness, -np.inf)
+    fitness = np.where(np.isfinite(first.stats.fitness), first.stats.fitness, -np.inf)
     assert (fitness[parents] >= fitness).all()
     assert parents[fitness.argmax()] == fitness.argmax() or fitness[parents[fitness.argmax()]] == fitness.max()
 
@@ -548,7 +548,7 @@ def test_every_program_is_compiled_once(
         result = train(tiny(tmp_path / "r", select="winner_takes_all", **changes), [watch])
     finally:
         jax.monitoring.unregister_event_duration_listener(listen)
-    hypers = {event.cards.hyper["learning_rate"].tobytes() for event in watch.events}
+    hypers = {event.stats.hyper["learning_rate"].tobytes() for event in watch.events}
     assert len(hypers) == 6
     assert [c for c in compiled if c[0] == 0], "the listener hears nothing"
     assert [c for c in compiled if 1 < c[0] < 6] == []

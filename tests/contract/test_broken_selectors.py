@@ -11,7 +11,7 @@ import pytest
 from support.runs import flags, rows, shoal, tiny
 
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Cards, Range, Seed, Selection
+from shoal.core.evolution import PopulationStats, Range, Seed, Selection
 from shoal.core.interrupts import Failed
 from shoal.run.loop import train
 
@@ -27,8 +27,8 @@ class Crooked:
     ill: str
     since: int = 0
 
-    def __call__(self, key: Seed, cards: Cards, mine: np.ndarray) -> Any:
-        if cards.generation[0] >= self.since:
+    def __call__(self, key: Seed, stats: PopulationStats, mine: np.ndarray) -> Any:
+        if stats.generation[0] >= self.since:
             if self.ill == "raise":
                 raise ZeroDivisionError("of\nmy own")
             return {"none": None, "too few": Selection(mine[:1], mine[:1] > 0)}[self.ill]
@@ -38,7 +38,7 @@ class Crooked:
 SELECTED = {
     "raise": f"{HERE}:Crooked failed: ZeroDivisionError: of my own (test_broken_selectors.py, line ",
     "none": "it gave a NoneType; it must give a Selection",
-    "too few": "of 4 members each needs a parent among the 4 rows of the cards",
+    "too few": "of 4 members each needs a parent among the 4 rows of the stats",
 }
 
 

@@ -26,7 +26,7 @@ from shoal.core.spec import Discrete, Spec
 from shoal.environments import registry
 from shoal.environments.device import DeviceEnvironment, with_values
 from shoal.environments.levels import Levels, Span, at_levels, level_key
-from shoal.environments.randomised import with_spreads
+from shoal.environments.randomised import with_domain_randomisation
 from shoal.experiment.experiment import Experiment
 from shoal.members.rollouts.device import DeviceRollouts
 from shoal.report.run import schedule
@@ -34,7 +34,7 @@ from shoal.run.loop import resume, train
 
 OTHERS = np.array([0, 2, 3])  # all but member 1, the one that tests touch
 SHORT = {"gymnax:Pendulum-v1": {"max_steps_in_episode": 7}, "gym:Pendulum-v1": {"max_episode_steps": 7}}
-WINDY: dict[str, Any] = {"space": {"env.wind": [0, 1], "env.wind.spread": [0, 1]}}
+WINDY: dict[str, Any] = {"space": {"env.wind": [0, 1], "env.wind.randomise": [0, 1]}}
 DT, MASS, LENGTH, EPISODE = 0.05, 1.0, 1.0, 7
 
 
@@ -130,7 +130,7 @@ def test_an_env_parameter_takes_effect_on_its_member_alone(start: Start) -> None
     before, after = start.train([10, 10, 10, 10]), start.train([10, 12, 10, 10])
     assert not same(member(after, 1), member(before, 1))
     assert same(member(after, OTHERS), member(before, OTHERS))
-    assert start.shard.cards().hyper["env.g"].tolist() == [10, 12, 10, 10]
+    assert start.shard.stats().hyper["env.g"].tolist() == [10, 12, 10, 10]
 
 
 def test_a_change_between_intervals_takes_effect(start: Start) -> None:
@@ -151,7 +151,7 @@ def test_fitness_is_measured_in_the_environment_as_it_is(start: Start) -> None:
     start.train([8, 9, 11, 12])
     shard = start.shard
     shard.evaluate(0)
-    measured = shard.cards().fitness
+    measured = shard.stats().fitness
     population, agent = shard.population, start.agent
     keys = jax.random.split(jax_key(derive((0,), 0, "evaluate")), 2)
     for row in range(4):
@@ -258,7 +258,7 @@ def test_levels_and_env_parameters_go_together() -> None:
     made = build_run(
         tiny(env="test_env_parameters:breeze", env_options={"length": 3}, levels=Levels(**levels), **WINDY)
     )
-    winds = {"env.wind": np.float32([1, 2, 3, 4]), "env.wind.spread": np.float32([0, 0, 0, 1])}
+    winds = {"env.wind": np.float32([1, 2, 3, 4]), "env.wind.randomise": np.float32([0, 0, 0, 1])}
     made.shard.begin(made.evolver.init((0,), np.arange(4))[1] | winds)
     returns = made.shard.train(0, 4, 4)["episode/return"]
     np.testing.assert_array_equal(returns[:3], [3, 6, 9])
@@ -267,13 +267,13 @@ def test_levels_and_env_parameters_go_together() -> None:
     of_levels = {float(breeze().reset(level_key(level))[1][0]) for level in range(2)}
     assert seen == of_levels
     made.shard.evaluate(0)
-    np.testing.assert_array_equal(made.shard.cards().fitness, [1.5] * 4)
+    np.testing.assert_array_equal(made.shard.stats().fitness, [1.5] * 4)
 
 
 def test_every_episode_draws_its_own() -> None:
     """Uniformly within the spread, around the value that is set, or else around the usual one; and keeps it."""
-    environment = with_spreads(registry.make("test_env_parameters:breeze", {}))
-    assert dict(environment.env_parameters) == {"wind": 0.5, "wind.spread": 0}
+    environment = with_domain_randomisation(registry.make("test_env_parameters:breeze", {}))
+    assert dict(environment.env_parameters) == {"wind": 0.5, "wind.randomise": 0}
     keys = jax.random.split(jax.random.key(0), 500)
 
     @jax.jit
@@ -290,7 +290,7 @@ def test_every_episode_draws_its_own() -> None:
 
         return [
             episode(env_parameters)
-            for env_parameters in ({"wind": 3, "wind.spread": 2}, {"wind.spread": 0.5}, {"wind": 7})
+            for env_parameters in ({"wind": 3, "wind.randomise": 2}, {"wind.randomise": 0.5}, {"wind": 7})
         ]
 
     around, usual, still = (np.asarray(x) for x in play(keys))
@@ -302,8 +302,8 @@ def test_every_episode_draws_its_own() -> None:
 
 def test_env_parameters_reach_levels_that_an_environment_names_itself() -> None:
     """Both the value and its spread."""
-    usual = with_spreads(registry.make("test_env_parameters:numbered", {}))
-    for env_parameters, low, high in (({"wind": 7, "wind.spread": 1}, 6, 8), ({"wind": 7}, 7, 7)):
+    usual = with_domain_randomisation(registry.make("test_env_parameters:numbered", {}))
+    for env_parameters, low, high in (({"wind": 7, "wind.randomise": 1}, 6, 8), ({"wind": 7}, 7, 7)):
         environment = at_levels(
             with_values(usual, {name: jnp.float32(x) for name, x in env_parameters.items()}), Span(2, 4)
         )
@@ -335,7 +335,7 @@ def test_a_run_records_explores_and_goes_on(tmp_path: Path, shared_programs: Non
     held = found + found[-1:] * (4 - len(found))  # a schedule that has ended stays where it is
     assert [row["hyper"]["env.g"] for row in again[::4]] == pytest.approx(held)
     assert {row["hyper"]["env.l"] for row in again} == {1.5}
-    train(pendulum("gymnax:Pendulum-v1", run_dir=tmp_path / "next", start=str(tmp_path / "once"), **changes))
+    train(pendulum("gymnax:Pendulum-v1", run_dir=tmp_path / "next", init_from=str(tmp_path / "once"), **changes))
     last = load_file(max((tmp_path / "once" / "checkpoints").iterdir()) / "shard-0000.safetensors")
     begun = [row["hyper"]["env.g"] for row in rows(tmp_path / "next" / "lineage.jsonl")[:4]]
     np.testing.assert_array_equal(np.float32(begun), last["hyper/env.g"])

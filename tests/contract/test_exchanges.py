@@ -23,7 +23,7 @@ from support.stub_shard import KIND, POPULATION, StubShard, decide, expected, hy
 from support.tiny import same
 
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Cards, Recombination
+from shoal.core.evolution import PopulationStats, Recombination
 from shoal.distributed.asynchronous import Worker
 from shoal.distributed.directory import Workspace
 from shoal.distributed.local import Local
@@ -49,13 +49,13 @@ def ranks(count: int, transfer: str, folder: Path) -> list[dict[str, Any]]:
 def test_mpi(tmp_path: Path, count: int, transfer: str) -> None:
     told = ranks(count, transfer, tmp_path)
     assert [rank["rank"] for rank in told] == list(range(count))
-    cards = StubShard(EVERYBODY).cards()
+    stats = StubShard(EVERYBODY).stats()
     last = np.array_split(EVERYBODY, count)[-1] if count > 1 else []  # whose trainers report something else
     loss = np.where(np.isin(EVERYBODY, last), np.nan, np.float32(EVERYBODY) / 9)
     for rank in told:
         assert rank["uid"] == EVERYBODY.tolist()
-        assert rank["fitness"] == [repr(x) for x in cards.fitness.tolist()]
-        assert rank["rate"] == cards.hyper["rate"].tolist()
+        assert rank["fitness"] == [repr(x) for x in stats.fitness.tolist()]
+        assert rank["rate"] == stats.hyper["rate"].tolist()
         assert list(rank["metrics"]) == ["loss", "other"][: min(count, 2)]
         np.testing.assert_array_equal(rank["metrics"]["loss"], loss)
         if count > 1:
@@ -74,7 +74,7 @@ def test_local() -> None:
     shard = StubShard(EVERYBODY)
     crew = Synchronous(Local(), KIND, shard)
     shared = crew.share({"loss": EVERYBODY / 9}, False)
-    assert shared.cards.uid.tolist() == EVERYBODY.tolist() and not shared.stop
+    assert shared.stats.uid.tolist() == EVERYBODY.tolist() and not shared.stop
     evolved = crew.evolve(shared, decide, 3)
     assert [key_of(s) for s in shard.states] == [STATES[p] for p in expected(EVERYBODY)]
     assert key_of((evolved.champion, ())) == STATES[3]
@@ -82,10 +82,10 @@ def test_local() -> None:
     assert evolved.evolution == "state"
 
 
-def weigh(cards: Cards, mine: np.ndarray) -> Any:
+def weigh(stats: PopulationStats, mine: np.ndarray) -> Any:
     """Weights for a mean, and hyperparameters that are twice as large."""
-    weights = np.linspace(0, 1, len(cards.uid), dtype=np.float32)
-    doubled = {name: 2 * x[mine] for name, x in cards.hyper.items()}
+    weights = np.linspace(0, 1, len(stats.uid), dtype=np.float32)
+    doubled = {name: 2 * x[mine] for name, x in stats.hyper.items()}
     return "state", Recombination(weights, doubled, {"elites": 3.0})
 
 
@@ -127,13 +127,13 @@ def shore(tmp_path: Path) -> Any:
         space.leave()
 
 
-def go(worker: Worker, champion: int | None = None, decide: Any = decide) -> tuple[Any, Cards]:
+def go(worker: Worker, champion: int | None = None, decide: Any = decide) -> tuple[Any, PopulationStats]:
     """What a worker decides, and what it saw when it did; then others see it too."""
-    seen: list[Cards] = []
+    seen: list[PopulationStats] = []
 
-    def watched(cards: Cards, mine: np.ndarray) -> Any:
-        seen.append(cards)
-        return decide(cards, mine)
+    def watched(stats: PopulationStats, mine: np.ndarray) -> Any:
+        seen.append(stats)
+        return decide(stats, mine)
 
     evolved = worker.evolve(worker.share({}, False), watched, champion)
     evolved.publish()
@@ -165,8 +165,8 @@ def test_workers_have_no_mean_together(shore: Shore, said: Said) -> None:
     said(error.value)
 
 
-def keep(cards: Any, mine: np.ndarray) -> Any:
-    return "state", type(decide(cards, mine)[1])(mine, {name: x[mine] for name, x in cards.hyper.items()})
+def keep(stats: Any, mine: np.ndarray) -> Any:
+    return "state", type(decide(stats, mine)[1])(mine, {name: x[mine] for name, x in stats.hyper.items()})
 
 
 def test_nobody_looks_ahead_and_nobody_waits(shore: Shore) -> None:
@@ -203,9 +203,9 @@ def test_a_lost_state_means_another_decision(shore: Shore) -> None:
 def copy_from(uid: int) -> Any:
     """The first of mine copies `uid`, if that is to be seen."""
 
-    def choose(cards: Any, mine: np.ndarray) -> Any:
-        evolution, decision = keep(cards, mine)
-        found = np.flatnonzero(cards.uid == uid)
+    def choose(stats: Any, mine: np.ndarray) -> Any:
+        evolution, decision = keep(stats, mine)
+        found = np.flatnonzero(stats.uid == uid)
         return evolution, decision._replace(parents=np.r_[found, mine[1:]] if len(found) else mine)
 
     return choose
@@ -231,17 +231,17 @@ def test_members_that_are_there_twice_count_once(shore: Shore) -> None:
 
 
 @given(populations(), st.lists(st.floats(), max_size=3), st.data())
-def test_rows_hold_every_number_exactly(cards: Cards, extra: list[float], data: st.DataObject) -> None:
-    n = len(cards.uid)
+def test_rows_hold_every_number_exactly(stats: PopulationStats, extra: list[float], data: st.DataObject) -> None:
+    n = len(stats.uid)
     numbers = st.lists(st.floats(width=32), min_size=n, max_size=n).map(np.float32)
-    cards = cards._replace(uid=cards.uid + 2**52, hyper=data.draw(st.dictionaries(st.text(), numbers)))
+    stats = stats._replace(uid=stats.uid + 2**52, hyper=data.draw(st.dictionaries(st.text(), numbers)))
     metrics = data.draw(st.dictionaries(st.text(), numbers))
-    rows = to_rows(cards, metrics, extra)
-    back, seen, more = from_rows(np.array(json.loads(json.dumps(to_json(rows))), float), cards, metrics)
-    assert same(back, cards) and same(seen, metrics)
-    assert list(back.hyper) == list(cards.hyper) and list(seen) == list(metrics)
+    rows = to_rows(stats, metrics, extra)
+    back, seen, more = from_rows(np.array(json.loads(json.dumps(to_json(rows))), float), stats, metrics)
+    assert same(back, stats) and same(seen, metrics)
+    assert list(back.hyper) == list(stats.hyper) and list(seen) == list(metrics)
     np.testing.assert_array_equal(more, [extra] * n if extra else [])
-    assert rows.shape == (n, len(columns(cards)) + len(metrics) + len(extra))
+    assert rows.shape == (n, len(columns(stats)) + len(metrics) + len(extra))
 
 
 @pytest.mark.parametrize(

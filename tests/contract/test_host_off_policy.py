@@ -110,7 +110,7 @@ def test_which_weights_act(walk, off_policy):
         told = [i for i, _ in pauses]
         assert told == sorted(told) and told[-1] == iterations, "progress never goes back, and ends at the end"
         assert all(result == [updates - iterations + i] * N for i, result in pauses if i)
-    np.testing.assert_array_equal(shard.cards().steps, [7 * T * B] * N)
+    np.testing.assert_array_equal(shard.stats().steps, [7 * T * B] * N)
     shard.close()
 
 
@@ -125,7 +125,7 @@ def lived(environment: HostEnvironment, name: str, actions: str, seed: int = 0) 
     for generation in range(2):
         metrics = shard.train(generation, iterations=3, chunk=1)
         shard.evaluate(generation)
-        told.append((metrics, shard.cards()))
+        told.append((metrics, shard.stats()))
     return shard, told
 
 
@@ -159,11 +159,11 @@ def test_training_among_host_environments(walk, name, actions):
     before = jax.tree.map(np.asarray, shard.population.members)
     assert (before.learned.updates > 0).all()
     shard.evaluate(5)
-    fitness = shard.cards().fitness
+    fitness = shard.stats().fitness
     shard.evaluate(5)
-    np.testing.assert_array_equal(shard.cards().fitness, fitness)
+    np.testing.assert_array_equal(shard.stats().fitness, fitness)
     assert same(shard.population.members, before)
-    hyper = shard.cards().hyper
+    hyper = shard.stats().hyper
     shard.apply(Decision(np.array([1, 1]), hyper), {})
     after = jax.tree.map(np.asarray, shard.population.members)
     assert same(member(after.learned, 0), member(before.learned, 1)) and same(after.memory, before.memory)

@@ -57,8 +57,8 @@ def learned(shard: LivingShard) -> Any:
 
 def test_a_child_has_what_its_parent_learned_and_nothing_else_of_it(case):
     shard = case.begin()
-    members, world, cards = jax.tree.map(
-        np.asarray, (shard.population.members, shard.rollouts.world.obs, shard.cards())
+    members, world, stats = jax.tree.map(
+        np.asarray, (shard.population.members, shard.rollouts.world.obs, shard.stats())
     )
     state = jax.tree.map(np.asarray, shard.rollouts.world.state)
     total = np.asarray(shard.rollouts.world.progress.total)
@@ -70,7 +70,7 @@ def test_a_child_has_what_its_parent_learned_and_nothing_else_of_it(case):
     assert same(shard.population.members.own, members.own) and same(shard.population.members.memory, members.memory)
     assert same((shard.rollouts.world.obs, shard.rollouts.world.state), (world, state))
     assert same(shard.rollouts.world.progress.total, total)
-    assert same((shard.cards().uid, shard.cards().steps), (UID, cards.steps))
+    assert same((shard.stats().uid, shard.stats().steps), (UID, stats.steps))
 
 
 def test_a_chain_moves_old_states(case):
@@ -148,7 +148,7 @@ def test_a_child_learns_with_its_own_rates(case):
         shard = case.begin()
         case.adopt(0, 0, 0, 0, **off)
         for name, values in off.items():
-            np.testing.assert_array_equal(shard.cards().hyper[name], np.float32(values))
+            np.testing.assert_array_equal(shard.stats().hyper[name], np.float32(values))
         shard.train(1, iterations=1, chunk=1)
         still, without, every = (member(learned(shard), row)._asdict() for row in (1, 2, 3))
         assert all(same(still[name], before[name]) for name in online)
@@ -166,7 +166,7 @@ def test_evaluations_are_the_same_for_all_fresh_in_each_generation_and_leave_mem
     fitness = []
     for generation in (1, 2, 1):
         shard.evaluate(generation)
-        fitness.append(shard.cards().fitness)
+        fitness.append(shard.stats().fitness)
         assert len(set(fitness[-1])) == 1 and np.isfinite(fitness[-1]).all()
     assert fitness[0][0] == fitness[2][0] != fitness[1][0]
     assert same(shard.population, before)
@@ -183,7 +183,7 @@ def test_a_diverged_member_has_no_fitness(case):
             members = sound.members._replace(learned=jax.tree.unflatten(structure, wrong))
             shard.population = sound._replace(members=members)
             shard.evaluate(0)
-            np.testing.assert_array_equal(np.isnan(shard.cards().fitness), [False, False, True, False])
+            np.testing.assert_array_equal(np.isnan(shard.stats().fitness), [False, False, True, False])
 
 
 def test_whoever_takes_over_from_a_diverged_member_can_live(case):
@@ -203,7 +203,7 @@ def test_whoever_takes_over_from_a_diverged_member_can_live(case):
     for generation in (2, 3):
         shard.train(generation, iterations=2, chunk=2)
         shard.evaluate(generation)
-        np.testing.assert_array_equal(np.isfinite(shard.cards().fitness), [True, generation == 3, True, True])
+        np.testing.assert_array_equal(np.isfinite(shard.stats().fitness), [True, generation == 3, True, True])
         case.adopt(0, 0, 2, 3)
     assert tree.finite(shard.population.members).all()
 
@@ -237,7 +237,7 @@ def test_a_foreign_parent(case):
     for row, expected in enumerate((member(before, 1), stranger[0], stranger[0], member(before, 0))):
         assert same(member(after, row), expected)
     assert same((shard.population.members.own, shard.rollouts.world.obs), (own, world))
-    np.testing.assert_array_equal(shard.cards().hyper["discount"], hyper["discount"])
+    np.testing.assert_array_equal(shard.stats().hyper["discount"], hyper["discount"])
     progress = shard.rollouts.world.progress  # episodes of the weights that were overwritten do not count, new ones do
     np.testing.assert_array_equal(progress.counts, np.asarray(progress.length) == 0)
 

@@ -19,7 +19,7 @@ from support.runs import CONFIG, Signals, build_run, record, rows, same_run, sho
 from support.tiny import LIVE, leaves, member, same, walk
 
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Cards
+from shoal.core.evolution import PopulationStats
 from shoal.core.interrupts import Interrupted
 from shoal.core.keys import at, derive, jax_key, stream
 from shoal.core.types import Population, SearchLearner
@@ -77,7 +77,7 @@ class Lived(NamedTuple):
     """What became of a population."""
 
     population: Population
-    cards: Cards
+    stats: PopulationStats
     hyper: dict[str, np.ndarray]
 
 
@@ -133,7 +133,7 @@ def compiled() -> list[str]:
 
 def outcome(lived: Lived) -> Any:
     """All that hyperparameters may touch, but themselves."""
-    return lived.population._replace(hyper=()), lived.cards._replace(hyper={})
+    return lived.population._replace(hyper=()), lived.stats._replace(hyper={})
 
 
 @pytest.mark.parametrize("case", LEARNERS, indirect=True)
@@ -165,8 +165,8 @@ def test_members_that_may_differ_are_apart(case: Case) -> None:
     for after in (case.live(changed, decide=False), case.live(touch=spoil, decide=False)):
         assert not same(member(after.population.members, 1), member(before.population.members, 1))
         assert same(member(after.population.members, others), member(before.population.members, others))
-        assert same(after.cards.fitness[others], before.cards.fitness[others])
-    assert np.isnan(after.cards.fitness[1]) and np.isfinite(after.cards.fitness[others]).all()
+        assert same(after.stats.fitness[others], before.stats.fitness[others])
+    assert np.isnan(after.stats.fitness[1]) and np.isfinite(after.stats.fitness[others]).all()
 
 
 def test_which_members_are_drawn(case: Case) -> None:
@@ -233,7 +233,7 @@ def test_members_without_a_fitness_do_not_destroy_the_mean(method: str) -> None:
     """Where some rewards are NaN, the others lead on."""
     case = wide(method, walk_for(lambda x: jnp.where(x < -0.9, jnp.nan, x)))
     before = case.live(generations=1)
-    diverged = np.isnan(before.cards.fitness)
+    diverged = np.isnan(before.stats.fitness)
     assert diverged.any() and not diverged.all()
     after = case.live(generations=3)
     one, other = parameters(case, before.population), parameters(case, after.population)
@@ -251,7 +251,7 @@ def test_diverged_actors_count_nothing_whatever_they_score() -> None:
 
     lived = case.live(generations=3, touch=spoil)
     assert np.isnan(leaves(lived.population.members.learned.policy)[0][:2]).any(), "nobody diverged"
-    assert np.isnan(lived.cards.fitness).tolist() == [True, True, False, False]
+    assert np.isnan(lived.stats.fitness).tolist() == [True, True, False, False]
     assert np.isfinite(parameters(case, lived.population)).all()
 
 
@@ -294,9 +294,9 @@ def test_a_run_goes_on_exactly(whole: Path, name: str, tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
         train(tiny(tmp_path / "b", generations=4, **RUNS[name]), [Signals(0, "evaluate")])
     with pytest.raises(Interrupted):
-        resume(tmp_path / "b", recorders=[Signals(2, "train", count=2)])
+        resume(tmp_path / "b", callbacks=[Signals(2, "train", count=2)])
     with pytest.raises(Interrupted):
-        resume(tmp_path / "b", recorders=[Signals(3, "champion")])
+        resume(tmp_path / "b", callbacks=[Signals(3, "champion")])
     resume(tmp_path / "b")
     same_run(tmp_path / "b", whole)
 

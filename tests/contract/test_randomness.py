@@ -211,7 +211,7 @@ def test_a_coin_cannot_be_guessed() -> None:
     tested = shard.test(shard.snapshot(0)[0], {"nothing": 0.0}, (0, 5), 16)
     for guessed, coins in (
         (200 * metrics["reward"], T * 200),
-        (shard.cards().fitness, 200),
+        (shard.stats().fitness, 200),
         (tested.mean(), 16 * 200),
     ):
         np.testing.assert_allclose(guessed, 100, atol=5 * 100 / coins**0.5)

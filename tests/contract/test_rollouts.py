@@ -132,7 +132,7 @@ class Story:
 traces = {"update": 0, "act": 0}
 
 
-def recorder(kind: str, valued: bool = False) -> Agent:
+def callback(kind: str, valued: bool = False) -> Agent:
     """An agent that learns its last rollout by heart; it counts how often it is traced.
 
     valued: it wants values in place of the next observations.
@@ -189,7 +189,7 @@ def rollouts(request: pytest.FixtureRequest) -> Any:
             world: Any = device_world(kind)
         else:
             world = gymnasium_environment("shoal-test/World-v0", {"kind": kind})
-        agent = agent or recorder(kind)
+        agent = agent or callback(kind)
         learner = independent(agent)
         shard = living(world, learner, np.arange(N), 0, EvaluationConfig(fitness, **settings))
         shard.begin({"choice": np.arange(N, dtype=np.float32)} if agent.hyper else {})
@@ -211,7 +211,7 @@ def test_rollouts_and_episodes(rollouts, kind):
     for generation, iterations in enumerate((1, 2)):
         metrics = shard.train(generation, iterations, chunk=1)
         shard.evaluate(generation)
-        cards = shard.cards()
+        stats = shard.stats()
         _, rollout = jax.tree.map(np.asarray, shard.population.members.learned)
         for i, story in enumerate(stories):
             story.episodes.clear()
@@ -226,15 +226,15 @@ def test_rollouts_and_episodes(rollouts, kind):
             returns, lengths = np.array(story.episodes).T
             rewards = [step[2] for step in story.steps[-iterations * T :]]
             assert metrics["reward"][i] == B * sum(rewards) / iterations
-            assert cards.episodes[i] == B * len(returns)
-            np.testing.assert_allclose(cards.fitness[i], returns.mean(), rtol=1e-6)
+            assert stats.episodes[i] == B * len(returns)
+            np.testing.assert_allclose(stats.fitness[i], returns.mean(), rtol=1e-6)
             np.testing.assert_allclose(metrics["episode/return"][i], returns.mean(), rtol=1e-6)
             np.testing.assert_allclose(metrics["episode/length"][i], lengths.mean(), rtol=1e-6)
-            np.testing.assert_allclose(cards.deviation[i], np.tile(returns, B).std(ddof=1), rtol=1e-4, atol=1e-6)
+            np.testing.assert_allclose(stats.std[i], np.tile(returns, B).std(ddof=1), rtol=1e-4, atol=1e-6)
     assert rollout.carry.any(), "no rollout begins amid an episode"
     ends = [step[4:6] for story in stories for step in story.steps]
     assert (True, False) in ends and (False, True) in ends
-    np.testing.assert_array_equal(shard.cards().steps, [3 * T * B] * N)
+    np.testing.assert_array_equal(shard.stats().steps, [3 * T * B] * N)
 
 
 @pytest.mark.parametrize("rollouts", ["device"], indirect=True)
@@ -254,7 +254,7 @@ def test_what_is_remembered_is_part_of_a_checkpoint(rollouts):
 def test_values_in_place_of_next_observations(rollouts):
     """Where an episode is truncated, and where it goes on after the rollout; of the observation before the reset, with
     what the policy remembers then."""
-    shard = rollouts("discrete", "training", recorder("discrete", valued=True))
+    shard = rollouts("discrete", "training", callback("discrete", valued=True))
     shard.train(0, 1, chunk=1)
     _, rollout = jax.tree.map(np.asarray, shard.population.members.learned)
     assert rollout.next_obs == ()
@@ -292,8 +292,8 @@ def test_evaluation(rollouts, greedy):
     for story in stories:
         while not story.episodes:
             story.step()
-    np.testing.assert_array_equal(shard.cards().fitness, [story.episodes[0][0] for story in stories])
-    np.testing.assert_array_equal(shard.cards().episodes, [E] * N)
+    np.testing.assert_array_equal(shard.stats().fitness, [story.episodes[0][0] for story in stories])
+    np.testing.assert_array_equal(shard.stats().episodes, [E] * N)
     assert shard.evaluation_steps == E * sum(story.episodes[0][1] for story in stories)
     champion, _ = shard.snapshot(2)  # every place of the shard plays the one champion, with the champion's own numbers
     returns = shard.test(champion, {"choice": 2.0}, (1, 2), 5)
@@ -325,7 +325,7 @@ def test_a_member_that_has_diverged_harms_nobody(rollouts, fitness):
     shard.begin({"choice": choice})
     metrics = shard.train(0, 1, 1)
     shard.evaluate(0)
-    np.testing.assert_array_equal(np.isnan(shard.cards().fitness), np.isnan(choice))
+    np.testing.assert_array_equal(np.isnan(shard.stats().fitness), np.isnan(choice))
     assert not metrics["steps/broken"].any()
 
 
@@ -342,7 +342,7 @@ def test_an_environment_that_leaves_the_numbers_begins_anew(rollouts, monkeypatc
     for generation in (1, 2):
         metrics = shard.train(generation, 1, 1)
         shard.evaluate(generation)
-        told.append((metrics["steps/broken"], shard.cards().fitness))
+        told.append((metrics["steps/broken"], shard.stats().fitness))
     np.testing.assert_allclose(told[0][0], [0, 0, 1 / (T * B), 0])
     np.testing.assert_array_equal(np.isnan(told[0][1]), [False, False, True, False])
     assert not told[1][0].any() and np.isfinite(told[1][1]).all()
@@ -361,13 +361,13 @@ def test_fitness_is_the_objective(rollouts, fitness):
             story.step()
     returns = [np.mean([total for total, _ in story.episodes]) for story in stories]
     np.testing.assert_allclose(metrics["episode/return"], returns, rtol=1e-6)
-    np.testing.assert_array_equal(shard.cards().fitness, [2 * story.episodes[0][0] for story in stories])
+    np.testing.assert_array_equal(shard.stats().fitness, [2 * story.episodes[0][0] for story in stories])
 
 
 @pytest.mark.parametrize("rollouts", ["host"], indirect=True)
 def test_a_step_on_the_host_makes_no_fresh_memory(rollouts):
     """It takes JAX longer than the policy takes to act."""
-    agent, made = recorder("discrete"), []
+    agent, made = callback("discrete"), []
 
     def carry(batch: tuple[int, ...]) -> Any:
         made.append(batch)
@@ -401,7 +401,7 @@ def test_an_lstm_remembers_an_episode_and_no_longer(rollouts, fitness):
     for generation in range(2):
         shard.train(generation, 9, 4)
         shard.evaluate(generation)
-        np.testing.assert_allclose(shard.cards().fitness, expected, rtol=1e-5)
+        np.testing.assert_allclose(shard.stats().fitness, expected, rtol=1e-5)
 
 
 def test_step_limit(rollouts):
@@ -411,7 +411,7 @@ def test_step_limit(rollouts):
     stories = [Story("discrete", float(i)) for i in range(N)]
     for story in stories:
         story.step(), story.step()
-    np.testing.assert_array_equal(shard.cards().fitness, [story.total for story in stories])
+    np.testing.assert_array_equal(shard.stats().fitness, [story.total for story in stories])
 
 
 @pytest.mark.parametrize("rollouts", ["host"], indirect=True)
@@ -422,7 +422,7 @@ def test_what_is_cut_short_is_worth_the_objective_so_far(rollouts):
     stories = [Story("discrete", float(i)) for i in range(N)]
     for story in stories:
         story.step(), story.step()
-    np.testing.assert_array_equal(shard.cards().fitness, [2 * story.total for story in stories])
+    np.testing.assert_array_equal(shard.stats().fitness, [2 * story.total for story in stories])
 
 
 def test_an_episode_under_a_copy_does_not_count(rollouts):
@@ -439,10 +439,10 @@ def test_an_episode_under_a_copy_does_not_count(rollouts):
             child.choice = 1.0
             child.episodes.clear(), keeper.episodes.clear()
         child.step(), keeper.step()
-    cards = shard.cards()
-    np.testing.assert_array_equal(cards.episodes[:2], [B * (len(child.episodes) - 1), B * len(keeper.episodes)])
+    stats = shard.stats()
+    np.testing.assert_array_equal(stats.episodes[:2], [B * (len(child.episodes) - 1), B * len(keeper.episodes)])
     expected = [np.mean([total for total, _ in episodes]) for episodes in (child.episodes[1:], keeper.episodes)]
-    np.testing.assert_allclose(cards.fitness[:2], expected, rtol=1e-6)
+    np.testing.assert_allclose(stats.fitness[:2], expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -456,7 +456,7 @@ def test_an_episode_under_a_copy_does_not_count(rollouts):
 def test_nobody_is_judged_by_its_predecessor(limit, child, keeper):
     """Episodes of so many steps, with a reward of 1 for each."""
     shard = living(
-        endless_reward(limit), independent(recorder("discrete")), np.arange(2), 0, EvaluationConfig("training")
+        endless_reward(limit), independent(callback("discrete")), np.arange(2), 0, EvaluationConfig("training")
     )
     hyper = {"choice": np.zeros(2, np.float32)}
     shard.begin(hyper)
@@ -464,8 +464,8 @@ def test_nobody_is_judged_by_its_predecessor(limit, child, keeper):
     shard.apply(Decision(np.array([1, 1]), hyper), {})
     shard.train(1, 1, 1)
     shard.evaluate(1)
-    np.testing.assert_array_equal(shard.cards().episodes, [B * child, B * keeper])
-    np.testing.assert_array_equal(shard.cards().fitness, [limit if child else np.nan, limit])
+    np.testing.assert_array_equal(shard.stats().episodes, [B * child, B * keeper])
+    np.testing.assert_array_equal(shard.stats().fitness, [limit if child else np.nan, limit])
 
 
 @pytest.mark.parametrize("fresh", [True, False])
@@ -479,7 +479,7 @@ def test_every_episode_begins_anew(fresh):
         return (), jnp.zeros(1), jnp.float32(0), jnp.bool(True), jnp.bool(False)
 
     world = DeviceEnvironment(Spec((1,), "float32", SPACES["discrete"]), reset, step, fresh)
-    shard = living(world, independent(recorder("discrete")), np.arange(2), 0, EvaluationConfig("training"))
+    shard = living(world, independent(callback("discrete")), np.arange(2), 0, EvaluationConfig("training"))
     shard.begin({"choice": np.zeros(2, np.float32)})
     seen = []
     for generation in range(2):

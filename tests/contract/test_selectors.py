@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.strategies import INF, NAN, SEEDS, populations
 
-from shoal.core.evolution import Cards, Selection
+from shoal.core.evolution import PopulationStats, Selection
 from shoal.methods.select import SELECTORS, KeepWeights, Threshold, Truncation
 
 VARIANTS = {
@@ -24,8 +24,8 @@ def selector(request):
     return request.param
 
 
-def make(fitness, uid=None, spread=0.1) -> Cards:
-    """Cards whose episodes scatter a little around the fitness; whoever diverged has none."""
+def make(fitness, uid=None, spread=0.1) -> PopulationStats:
+    """PopulationStats whose episodes scatter a little around the fitness; whoever diverged has none."""
     fitness = np.array(fitness, np.float64)
     n = len(fitness)
     uid = np.arange(10, 10 + n) if uid is None else np.array(uid)
@@ -33,55 +33,55 @@ def make(fitness, uid=None, spread=0.1) -> Cards:
     deviation, episodes = np.where(finite, spread * (1 + uid % 3), NAN), np.where(finite, 3 + uid % 5, 0)
     steps = np.full(n, 1000)
     hyper = {"x": np.arange(n, dtype=np.float32)}
-    return Cards(uid, steps // 1000, steps, fitness, deviation, episodes, hyper)
+    return PopulationStats(uid, steps // 1000, steps, fitness, deviation, episodes, hyper)
 
 
-def everyone(selector, cards: Cards, generation: int = 0) -> Selection:
-    return selector((3, generation), cards, np.arange(len(cards.uid)))
+def everyone(selector, stats: PopulationStats, generation: int = 0) -> Selection:
+    return selector((3, generation), stats, np.arange(len(stats.uid)))
 
 
-def by_uid(selection: Selection, cards: Cards) -> dict[int, tuple[int, bool]]:
-    parents = cards.uid[selection.parents].tolist()
-    return dict(zip(cards.uid.tolist(), zip(parents, selection.explore.tolist(), strict=True), strict=True))
+def by_uid(selection: Selection, stats: PopulationStats) -> dict[int, tuple[int, bool]]:
+    parents = stats.uid[selection.parents].tolist()
+    return dict(zip(stats.uid.tolist(), zip(parents, selection.explore.tolist(), strict=True), strict=True))
 
 
-def rows_of(cards: Cards) -> st.SearchStrategy:
+def rows_of(stats: PopulationStats) -> st.SearchStrategy:
     """Some of the members, in any order."""
-    rows = st.lists(st.integers(0, len(cards.uid) - 1), unique=True)
+    rows = st.lists(st.integers(0, len(stats.uid) - 1), unique=True)
     return rows.map(lambda chosen: np.array(chosen, np.int64))
 
 
 @given(populations(), SEEDS)
-def test_the_order_of_the_cards_does_not_matter(selector, cards, generation):
-    order = np.argsort(cards.fitness)
-    shuffled = cards.take(order)
-    expected = by_uid(everyone(selector, cards, generation), cards)
+def test_the_order_of_the_cards_does_not_matter(selector, stats, generation):
+    order = np.argsort(stats.fitness)
+    shuffled = stats.take(order)
+    expected = by_uid(everyone(selector, stats, generation), stats)
     assert by_uid(everyone(selector, shuffled, generation), shuffled) == expected
 
 
 @given(st.data(), populations(), SEEDS)
-def test_deciding_for_some_equals_deciding_for_all(selector, data, cards, generation):
-    """One parent and one flag for each; cards and rows are left as they were."""
-    mine = data.draw(rows_of(cards))
-    given, before = mine.copy(), cards.take(np.arange(len(cards.uid)))
-    everybody = everyone(selector, cards, generation)
-    some = selector((3, generation), cards, mine)
+def test_deciding_for_some_equals_deciding_for_all(selector, data, stats, generation):
+    """One parent and one flag for each; stats and rows are left as they were."""
+    mine = data.draw(rows_of(stats))
+    given, before = mine.copy(), stats.take(np.arange(len(stats.uid)))
+    everybody = everyone(selector, stats, generation)
+    some = selector((3, generation), stats, mine)
     assert some.parents.dtype == np.int64 and some.explore.dtype == bool
     assert some.parents.tolist() == everybody.parents[mine].tolist()
     assert some.explore.tolist() == everybody.explore[mine].tolist()
     some.parents[:] = everybody.parents[:] = 0  # what is returned is not a view of what was given
     assert mine.tolist() == given.tolist()
-    for one, other in zip(before, cards, strict=True):
+    for one, other in zip(before, stats, strict=True):
         np.testing.assert_equal(other, one)
 
 
 @given(populations(least=2), SEEDS)
-def test_who_copies_whom(selector, cards, generation):
+def test_who_copies_whom(selector, stats, generation):
     """Nobody copies a worse one, or one that diverged. Whoever did is replaced at once, wherever anybody did not; the best
     is never overwritten. Whatever the evidence, nothing warns."""
-    fitness, finite = cards.fitness, np.isfinite(cards.fitness)
+    fitness, finite = stats.fitness, np.isfinite(stats.fitness)
     assume(finite.any())
-    parents, explore = everyone(selector, cards, generation)
+    parents, explore = everyone(selector, stats, generation)
     assert np.all((parents == np.arange(len(fitness))) | finite[parents])
     assert not np.any(fitness[parents[finite]] < fitness[finite])
     assert selector.needs == 1 or (finite[parents] & explore)[~finite].all()
@@ -89,26 +89,26 @@ def test_who_copies_whom(selector, cards, generation):
     assert np.all(np.isin(parents[best], best)) and (len(best) > 1 or parents[best] == best)
 
 
-@given(populations(fitness=st.sampled_from([NAN, INF, -INF])) | populations().map(lambda cards: cards.take(np.r_[:1])))
-def test_where_nobody_is_finite_and_alone_everybody_keeps(selector, cards):
-    n = len(cards.uid)
-    selection = everyone(selector, cards)
+@given(populations(fitness=st.sampled_from([NAN, INF, -INF])) | populations().map(lambda stats: stats.take(np.r_[:1])))
+def test_where_nobody_is_finite_and_alone_everybody_keeps(selector, stats):
+    n = len(stats.uid)
+    selection = everyone(selector, stats)
     assert selection.parents.tolist() == list(range(n))
     assert selection.explore.tolist() == [selector == KeepWeights(explore=True)] * n
 
 
 @given(populations(), SEEDS)
-def test_parents_keep_theirs(selector, cards, generation):
+def test_parents_keep_theirs(selector, stats, generation):
     """Whoever donates is not replaced in the same generation, except where opponents are drawn member by member."""
     if not isinstance(selector, SELECTORS["tournament"] | SELECTORS["t_test"]):
-        parents = everyone(selector, cards, generation).parents
+        parents = everyone(selector, stats, generation).parents
         assert parents[parents].tolist() == parents.tolist()
 
 
 def test_equal_fitness_is_decided_by_lot(selector):
     n, generations = 6, 120
-    cards = make(np.zeros(n), spread=0.0)
-    parents = np.stack([everyone(selector, cards, generation).parents for generation in range(generations)])
+    stats = make(np.zeros(n), spread=0.0)
+    parents = np.stack([everyone(selector, stats, generation).parents for generation in range(generations)])
     copied = (parents != np.arange(n)).mean(0)
     assert np.all(copied < 1)
     if copied.any():  # then it must hit everybody, and everybody must donate
@@ -117,11 +117,11 @@ def test_equal_fitness_is_decided_by_lot(selector):
 
 
 def test_the_key_and_the_uid_decide(selector):
-    cards = make(MIXED)
-    first, again = (by_uid(everyone(selector, cards), cards) for _ in range(2))
+    stats = make(MIXED)
+    first, again = (by_uid(everyone(selector, stats), stats) for _ in range(2))
     assert first == again
     if selector in (Truncation(0.5, 0.5), SELECTORS["tournament"]()):  # these draw among many
-        others = [by_uid(everyone(selector, cards, generation), cards) for generation in range(1, 6)]
+        others = [by_uid(everyone(selector, stats, generation), stats) for generation in range(1, 6)]
         assert any(other != first for other in others)
         renamed = make(MIXED, uid=np.arange(900, 911))
-        assert everyone(selector, renamed).parents.tolist() != everyone(selector, cards).parents.tolist()
+        assert everyone(selector, renamed).parents.tolist() != everyone(selector, stats).parents.tolist()

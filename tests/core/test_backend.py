@@ -13,7 +13,7 @@ import pytest
 from support.messages import Said
 from support.runs import flags, same_run, shoal, start, tiny
 
-from shoal import Generation, Recorder, load_champion, resume, train
+from shoal import Callback, Generation, load_champion, resume, train
 from shoal.core.backend import on_jax
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.gymnax import gymnax_environment
@@ -67,7 +67,7 @@ AGENTS: dict[str, dict[str, Any]] = {
 def test_a_run_computes_inside(tmp_path: Path, given_back: None) -> None:
     seen: list[set[str]] = []
 
-    class Look(Recorder):
+    class Look(Callback):
         def generation(self, event: Generation) -> None:
             seen.append(dtypes())
 

@@ -440,7 +440,7 @@ class Shore(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.path = Path(self.folder.name)
         self.workers = {name: Witness(self.path, name) for name in "ab"}
-        self.cards: dict[Path, bytes] = {}  # as they were published
+        self.stats: dict[Path, bytes] = {}  # as they were published
         for name in self.workers:
             self.publish(name, 1)
             self.look(name, 10**6)
@@ -455,11 +455,11 @@ class Shore(RuleBasedStateMachine):
 
     @rule(name=WHO, step=st.integers(1, 3))
     def publish(self, name: str, step: int) -> None:
-        generation = max((int(path.stem) for path in self.cards if path.parent.name == name), default=-1) + step
+        generation = max((int(path.stem) for path in self.stats if path.parent.name == name), default=-1) + step
         self.workers[name].publish(generation)
         newest, *_ = self.there(name)
         assert int(newest.stem) == generation
-        self.cards[newest] = newest.read_bytes()
+        self.stats[newest] = newest.read_bytes()
 
     @rule(name=WHO, which=st.integers(0, 1), how=WRONGS)
     def spoil_a_card(self, name: str, which: int, how: str) -> None:
@@ -485,7 +485,7 @@ class Shore(RuleBasedStateMachine):
                     continue
                 known = worker.known.get(other)
                 if (known and known.generation == here[1]) or (
-                    path.is_file() and path.read_bytes() == self.cards[path]
+                    path.is_file() and path.read_bytes() == self.stats[path]
                 ):
                     found[other] = here[1]
                     break

@@ -33,7 +33,7 @@ CHANGES: dict[str, dict[str, Any]] = {  # by what is said to be wrong
     "space.learning_rate.high": {"space": {"learning_rate": [1e-5, 1e-1, "log"]}},
     "levels": {"levels": {"train": [0, 5]}},
     "wandb": {"wandb": {"project": "x"}},
-    "start": {"start": "elsewhere"},
+    "init_from": {"init_from": "elsewhere"},
 }
 FREE: list[dict[str, Any]] = [
     {"budget": 10_000},
@@ -62,11 +62,11 @@ def test_no_other_run_comes_of_it(run: Path, path: str) -> None:
     assert (run / "experiment.yaml").read_bytes() == before
 
 
-@pytest.mark.parametrize("field", ["interval", "seed", "population", "fitness.play_off"])
+@pytest.mark.parametrize("field", ["interval", "seed", "population", "fitness.final_candidates"])
 def test_the_command_and_python_say_the_same(run: Path, field: str) -> None:
     outcome = shoal("resume", run, "--set", f"{field}=17")
     with pytest.raises(BadInput) as error:
-        resume(run, **({"fitness": {"play_off": 17}} if "." in field else {field: 17}))
+        resume(run, **({"fitness": {"final_candidates": 17}} if "." in field else {field: 17}))
     assert (outcome.code, outcome.err) == (2, f"shoal: {error.value}\n")
 
 
@@ -94,7 +94,7 @@ def walk() -> None:
     [
         ({"env": lambda: None}, {"env": walk}),
         ({"config": CONFIG | {"network": lambda spec: None}}, {"config": {"network": walk}}),
-        ({"method": {"name": "pbt", "select": lambda key, cards, mine: None}}, {"method": {"select": walk}}),
+        ({"method": {"name": "pbt", "select": lambda key, stats, mine: None}}, {"method": {"select": walk}}),
         ({"fitness": {"objective": lambda info: 0.0, "episodes": 5}}, {"fitness": {"objective": walk}}),
         ({"env": "object:in_parts"}, {"env": in_parts}),
         ({"env": "elsewhere:walk"}, {"env": "object:walk"}),  # of a script, whose module was imported the last time
@@ -112,7 +112,9 @@ def test_objects_are_given_again(tmp_path: Path, begun: dict[str, Any], again: d
 
 
 def test_code_beside_what_is_given_needs_trust(tmp_path: Path) -> None:
-    (tmp_path / "experiment.yaml").write_text(dump(tiny(config=CONFIG | {"network": "a:b", "penalty": "object:c"})))
+    (tmp_path / "experiment.yaml").write_text(
+        dump(tiny(config=CONFIG | {"network": "a:b", "auxiliary_loss": "object:c"}))
+    )
     with pytest.raises(BadInput, match=r"config\.network = a:b: the run names code"):
-        going_on(tmp_path, False, {"config": {"penalty": walk}})
-    going_on(tmp_path, False, {"config": {"penalty": walk, "network": "a:b"}})
+        going_on(tmp_path, False, {"config": {"auxiliary_loss": walk}})
+    going_on(tmp_path, False, {"config": {"auxiliary_loss": walk, "network": "a:b"}})

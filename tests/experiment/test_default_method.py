@@ -10,7 +10,7 @@ from support.messages import Said, shown
 from support.runs import CONFIG, tiny
 
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Cards
+from shoal.core.evolution import PopulationStats
 from shoal.experiment.plan import make_plan
 from shoal.experiment.rules import check
 
@@ -67,8 +67,8 @@ def test_pbt_makes_the_same_kind_of_decisions_everywhere(population: int, change
             np.random.default_rng(generation).permutation(population) * 1.0,
             np.full(population, generation),
         )
-        cards = Cards(uid, whole, whole * 64, fitness, whole + 1.0, whole + 8, hyper, 0.5)
-        _, decision = plan.evolver.decide((0, generation), state, cards, uid)
+        stats = PopulationStats(uid, whole, whole * 64, fitness, whole + 1.0, whole + 8, hyper, 0.5)
+        _, decision = plan.evolver.decide((0, generation), state, stats, uid)
         quarter, order = population // 4, np.argsort(fitness)
         assert sorted(np.flatnonzero(decision.parents != uid)) == sorted(order[:quarter])
         assert {*decision.parents[order[:quarter]]} <= {*order[-quarter:]} and not decision.ends

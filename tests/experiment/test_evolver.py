@@ -10,7 +10,7 @@ from support.messages import shown
 from support.runs import rows
 
 from shoal import BadInput, Evolver, Experiment, Range, train
-from shoal.core.evolution import Cards, SearchSpace
+from shoal.core.evolution import PopulationStats, SearchSpace
 from shoal.core.keys import derive
 from shoal.members.rollouts.episodes import summarise
 from shoal.methods.explore import EXPLORERS
@@ -47,8 +47,8 @@ def test_it_decides_as_a_run_does(select, explore):
         copies += sum(m["copy_from"] is not None for m in asked)
         returns, steps = returns_of(generation), np.full(6, 100 * (generation + 1))
         measured = summarise(returns)
-        cards = Cards(uid, np.full(6, generation), steps, *measured, hyper)
-        _, (parents, hyper, *_) = reference.decide(derive((seed,), generation, "decide"), (), cards, uid)
+        stats = PopulationStats(uid, np.full(6, generation), steps, *measured, hyper)
+        _, (parents, hyper, *_) = reference.decide(derive((seed,), generation, "decide"), (), stats, uid)
         evolver.tell({u: list(returns[u]) for u in (3, 5, 0, 1, 2, 4)}, {u: int(steps[u]) for u in range(6)})
     assert (copies > 0) == (select != "keep")
 

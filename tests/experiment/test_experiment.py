@@ -18,7 +18,7 @@ from support.runs import build_run, tiny
 from support.strategies import RANGES
 
 from shoal.core.errors import BadField, BadInput
-from shoal.core.evolution import Cards, Range, Selection
+from shoal.core.evolution import PopulationStats, Range, Selection
 from shoal.core.yaml_text import plain, read_yaml
 from shoal.experiment import registry
 from shoal.experiment.experiment import Checkpoint, ExchangeSettings, Experiment, Fitness, WeightsAndBiases
@@ -47,7 +47,7 @@ EVERYTHING = Experiment(
     exchange={"name": "mpi", "transfer": "collective"},  # type: ignore[arg-type]
     seed=7,
     run_dir="runs/x y",
-    start="runs/before/champion",
+    init_from="runs/before/champion",
     wandb=WeightsAndBiases("robots", "member", "first", "offline"),
     fitness=Fitness("training", 3, "sampled", "episode.r", "minimise", 50),
     checkpoint=Checkpoint(2, 5),
@@ -77,11 +77,11 @@ class Mine(Selector):
 
     count: int = 1
 
-    def __call__(self, key: Any, cards: Cards, mine: np.ndarray) -> Selection:
+    def __call__(self, key: Any, stats: PopulationStats, mine: np.ndarray) -> Selection:
         return Selection(mine, np.zeros(len(mine), bool))
 
 
-def my_selection(key: Any, cards: Cards, mine: np.ndarray) -> Selection:
+def my_selection(key: Any, stats: PopulationStats, mine: np.ndarray) -> Selection:
     return Selection(mine, np.zeros(len(mine), bool))
 
 

@@ -32,7 +32,7 @@ from shoal.methods.select import Truncation
         {"explore": {"name": "mine:Explore"}},
         {"config": {"network": "mine:network"}},
         {"config": {"network": {"name": "mine:network", "width": 3}}},
-        {"config": {"penalty": "mine:penalty"}},
+        {"config": {"auxiliary_loss": "mine:auxiliary_loss"}},
         {"config": {"imports": ["mine"]}},
         {"config": {"imports": {"mine": 1}}},  # whose keys would be imported
         {"config": {"policy_kwargs": {"net_arch": [8], "activation_fn": "mine:Function"}}},

@@ -66,4 +66,4 @@ def test_catching_what_is_seen():
     shard.begin({name: np.full(N, value, np.float32) for name, value in values.items()})
     shard.train(0, 60, 60)
     shard.evaluate(0)
-    assert (shard.cards().fitness > 0.9).all(), shard.cards().fitness
+    assert (shard.stats().fitness > 0.9).all(), shard.stats().fitness

@@ -10,15 +10,15 @@ import pytest
 import shoal
 from shoal.experiment.experiment import Fitness
 from shoal.experiment.files import load
+from shoal.records.callback import Callback
 from shoal.records.generation import Generation
-from shoal.records.recorder import Recorder
 
 pytestmark = pytest.mark.slow
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 RATES = dict.fromkeys(("policy_learning_rate", "critic_learning_rate", "temperature_learning_rate"), 1e-3)
 
 
-class Enough(Recorder):
+class Enough(Callback):
     """Ends a run once its champion has this fitness."""
 
     def __init__(self, fitness: float):

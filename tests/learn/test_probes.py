@@ -92,7 +92,7 @@ def test_actions_that_match_the_observation(actions, least):
     """A policy that does not look earns 0.5, 0.25 and 0."""
     shard = trained(probes.match(actions), 60, fitness="evaluation")
     shard.evaluate(0)
-    assert (shard.cards().fitness >= least).all(), shard.cards().fitness
+    assert (shard.stats().fitness >= least).all(), shard.stats().fitness
 
 
 @pytest.mark.parametrize(("recurrent", "best"), others_slow([(0, 0.5), (4, 1)], (4, 1)))
@@ -103,7 +103,7 @@ def test_only_a_memory_recalls(recurrent, best):
     shard = living(environment, independent(agent), np.arange(16), 0, EvaluationConfig(episodes=64))
     shard.begin({})
     shard.evaluate(0)
-    near(shard.cards().fitness.max(), best, 0.1)
+    near(shard.stats().fitness.max(), best, 0.1)
 
 
 WITH_PPO = {"layers": (), "environments": 16, "rollout": 8, "minibatches": 2}
@@ -130,7 +130,7 @@ def test_learning_to_recall(name, memory, expected):
     for generation in range(2):
         shard.train(generation, 40, 40)
         shard.evaluate(generation)
-    near(shard.cards().fitness, expected, 0.1)
+    near(shard.stats().fitness, expected, 0.1)
 
 
 @pytest.mark.parametrize(("action", "rewards"), [(1, [0.25] * 3), (-1, [-0.25, 0.25, 0.25, 0.25, 0.25])])

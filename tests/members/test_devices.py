@@ -159,7 +159,7 @@ class Run:
         for generation in range(2):
             metrics.append(self.shard.train(generation, 3, chunk))
             self.shard.evaluate(generation)
-            metrics.append(self.shard.cards().fitness)
+            metrics.append(self.shard.stats().fitness)
             self.shard.apply(Decision(np.array([3, 1, 2, 0]), self.hyper), {})
         return leaves((self.shard.population, self.shard.rollouts.state(), metrics))
 

@@ -22,7 +22,7 @@ OTHERS = {
     "environments": 4,
     "minibatches": 1,
 }
-OTHERS |= {"recurrent": 3, "shared": True, "frame_stack": 2, "penalty": lambda batch, distribution: batch.value}
+OTHERS |= {"recurrent": 3, "shared": True, "frame_stack": 2, "auxiliary_loss": lambda batch, distribution: batch.value}
 NO_PROGRAM = ("network", "actor", "critic")  # of one's own; of observations that are dictionaries
 SAME: list[dict[str, Any]] = [
     {"seed": 5},

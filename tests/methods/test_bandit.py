@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Cards, PureEvolver, SearchSpace
+from shoal.core.evolution import PopulationStats, PureEvolver, SearchSpace
 from shoal.methods.dvd import Dvd, thompson
 
 N = 4
@@ -20,10 +20,10 @@ def bandit(start: dict[str, float], arms: tuple[float, ...] = (0.0, 0.5)) -> Pur
     return Dvd(arms).evolver(SearchSpace({}, {}, start), 8)
 
 
-def cards(fitness: list[float], hyper: dict[str, np.ndarray]) -> Cards:
+def cards(fitness: list[float], hyper: dict[str, np.ndarray]) -> PopulationStats:
     n = len(fitness)
     zeros = np.zeros(n, np.int64)
-    return Cards(np.arange(n), zeros, zeros, np.array(fitness), np.zeros(n), zeros, hyper)
+    return PopulationStats(np.arange(n), zeros, zeros, np.array(fitness), np.zeros(n), zeros, hyper)
 
 
 def live(evolver: Any, bests: list[float], seed: int = 0) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from support.tiny import close, same
 from shoal.agents.ppo import ppo
 from shoal.agents.td3 import td3
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Cards, SearchSpace
+from shoal.core.evolution import PopulationStats, SearchSpace
 from shoal.core.spec import Continuous, Spec
 from shoal.core.types import Population, SearchLearner
 from shoal.methods.cem_rl import CemRl, log_ranks
@@ -65,8 +65,8 @@ def test_decisions(members, elites, count):
     state, hyper = evolver.init((0,), uid)
     fitness = np.random.default_rng(0).normal(size=members)
     zeros = np.zeros(members, np.int64)
-    cards = Cards(uid, zeros, zeros, fitness, np.zeros(members), zeros, hyper)
-    state, decision = evolver.decide((0, 1), state, cards, uid[::2])
+    stats = PopulationStats(uid, zeros, zeros, fitness, np.zeros(members), zeros, hyper)
+    state, decision = evolver.decide((0, 1), state, stats, uid[::2])
     np.testing.assert_array_equal(decision.hyper["discount"], np.full(len(uid[::2]), 0.9, np.float32))
     assert decision.weights.shape == (members,) and decision.weights.dtype == np.float32
     np.testing.assert_allclose(decision.weights.sum(), 1, rtol=1e-6)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from shoal.agents.policy import policy
-from shoal.core.evolution import Cards, SearchSpace
+from shoal.core.evolution import PopulationStats, SearchSpace
 from shoal.core.spec import Discrete, Spec
 from shoal.core.types import Agent, Member, Population, Rollout, SearchLearner
 from shoal.members import drawn
@@ -207,10 +207,10 @@ def test_no_weights_no_step() -> None:
 # ------------------------------------------------------------------------------------------- the evolver
 
 
-def cards(fitness: list[float], steps: int, hyper: dict[str, Any], episodes: int = 2) -> Cards:
+def stats(fitness: list[float], steps: int, hyper: dict[str, Any], episodes: int = 2) -> PopulationStats:
     n = len(fitness)
     zeros, x = np.zeros(n, np.int64), np.array(fitness, np.float64)
-    return Cards(np.arange(n), zeros, np.full(n, steps), x, zeros + np.nan, np.full(n, episodes), hyper)
+    return PopulationStats(np.arange(n), zeros, np.full(n, steps), x, zeros + np.nan, np.full(n, episodes), hyper)
 
 
 def test_decays_end_where_they_are_told() -> None:
@@ -218,7 +218,7 @@ def test_decays_end_where_they_are_told() -> None:
     state, hyper = evolver.init((0,), np.arange(2))
     seen = []
     for _ in range(4):
-        state, decision = evolver.decide((0,), state, cards([1, 2], 10, hyper), np.arange(2))
+        state, decision = evolver.decide((0,), state, stats([1, 2], 10, hyper), np.arange(2))
         hyper = decision.hyper
         seen.append(hyper["sigma"].tolist())
         assert hyper["learning_rate"].tolist() == [np.float32(0.1)] * 2
@@ -231,21 +231,21 @@ def test_the_cap_follows_the_length_of_episodes() -> None:
     start = EsHyper(episode_cap=1000.0)._asdict()
     evolver = Es(adaptive_cap=True).evolver(SearchSpace({}, {}, start), 8)
     state, hyper = evolver.init((0,), np.arange(3))
-    state, decision = evolver.decide((0,), state, cards([1, 2, 3], 20, hyper), np.arange(3))
+    state, decision = evolver.decide((0,), state, stats([1, 2, 3], 20, hyper), np.arange(3))
     assert decision.hyper["episode_cap"].tolist() == [20] * 3  # 60 steps in 6 episodes
-    state, decision = evolver.decide((0,), state, cards([1, 2, 3], 51, hyper), np.arange(3))
+    state, decision = evolver.decide((0,), state, stats([1, 2, 3], 51, hyper), np.arange(3))
     assert decision.hyper["episode_cap"].tolist() == [31] * 3  # 93 in 6: 15.5
 
 
 def test_what_is_told_of_members_and_mean() -> None:
     hyper = {"sigma": np.full(4, 0.1, np.float32)}
-    members = cards([3, 9, np.nan, 6], 25, hyper)
+    members = stats([3, 9, np.nan, 6], 25, hyper)
     mean, metrics = drawn.mean_of(members, {"loss": np.array([1, np.nan, 3, np.nan])}, OfMean(5.0, 0.5, 2, 5.0))
     told = {name: float(x[0]) for name, x in metrics.items()}
     expected = {"loss": 2, "returns/mean": 6, "returns/variance": 6, "returns/max": 9, "returns/min": 3, "mean/rank": 3}
     assert told == expected
     assert (mean.uid.tolist(), mean.steps.tolist(), mean.fitness.tolist()) == ([0], [100], [5])
-    assert (mean.deviation.tolist(), mean.episodes.tolist(), mean.hyper["sigma"].tolist()) == (
+    assert (mean.std.tolist(), mean.episodes.tolist(), mean.hyper["sigma"].tolist()) == (
         [0.5],
         [2],
         [np.float32(0.1)],

@@ -1,4 +1,4 @@
-"""Every method without a run: its decisions about invented cards, and that each of its options reaches something."""
+"""Every method without a run: its decisions about invented stats, and that each of its options reaches something."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.tiny import same
 
 from shoal.agents.policy import policy
 from shoal.agents.td3 import td3
-from shoal.core.evolution import Cards, Decision, Range, Recombination, SearchSpace
+from shoal.core.evolution import Decision, PopulationStats, Range, Recombination, SearchSpace
 from shoal.core.types import SearchLearner
 from shoal.experiment.plan import make_plan
 from shoal.experiment.registry import method
@@ -56,15 +56,15 @@ def made(name: str, **options: Any) -> Method:
 
 
 class Asked(NamedTuple):
-    """What is decided about some of the cards."""
+    """What is decided about some of the stats."""
 
-    seen: Cards
+    seen: PopulationStats
     mine: np.ndarray
     state: Any
     decision: Decision | Recombination
 
     def by_uid(self) -> Any:
-        """The same in whatever order the cards were seen: the uids of parents, hyperparameters, who begins anew."""
+        """The same in whatever order the stats were seen: the uids of parents, hyperparameters, who begins anew."""
         order = np.argsort(self.seen.uid[self.mine])
         hyper = {name: x[order] for name, x in self.decision.hyper.items()}
         if isinstance(self.decision, Recombination):
@@ -76,7 +76,7 @@ class Asked(NamedTuple):
 def asked(kind: Method, order: np.ndarray, who: np.ndarray) -> Iterator[Asked]:
     """Generation by generation, what is decided of the members `who` where all are seen in this order.
 
-    The cards are the same whatever is decided: fitness and what is tuned are drawn anew each time.
+    The stats are the same whatever is decided: fitness and what is tuned are drawn anew each time.
     """
     evolver, rng = kind.evolver(SearchSpace(TUNED if kind.tunes else {}, {}, FIXED), 8), np.random.default_rng(1)
     state, hyper = evolver.init((0,), who)
@@ -87,10 +87,10 @@ def asked(kind: Method, order: np.ndarray, who: np.ndarray) -> Iterator[Asked]:
         tuned = {name: drawn(r, rng) for name, r in TUNED.items()} if kind.tunes else {}
         whole = np.full(MEMBERS, generation)
         steps, episodes = 100 * (whole + 1) + uid, 2 + uid % 3
-        cards = Cards(
+        stats = PopulationStats(
             uid, whole, steps, fitness, np.abs(fitness), episodes, fixed | tuned, (generation + 1) / (2 * GENERATIONS)
         )
-        state, decision = evolver.decide((0, generation), state, seen := cards.take(order), mine)
+        state, decision = evolver.decide((0, generation), state, seen := stats.take(order), mine)
         yield Asked(seen, mine, state, decision)
 
 

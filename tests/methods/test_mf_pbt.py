@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from shoal.core.evolution import Cards, Range, SearchSpace
+from shoal.core.evolution import PopulationStats, Range, SearchSpace
 from shoal.methods.explore import Perturb
 from shoal.methods.mf_pbt import MfPbt
 
@@ -15,19 +15,19 @@ SPACE = {"rate": Range(1e-6, 1e6, "log")}
 TIMES = Perturb(factors=(2.0,), resample_probability=0.0)
 
 
-def cards(fitness: list[float], generation: int) -> Cards:
+def stats(fitness: list[float], generation: int) -> PopulationStats:
     """Member i has uid i and the rate i + 1."""
     n = len(fitness)
     whole, nothing = np.arange(n), np.full(n, math.nan)
     hyper = {"rate": np.arange(1, n + 1, dtype=np.float32)}
-    return Cards(whole, np.full(n, generation), whole, np.array(fitness), nothing, whole, hyper)
+    return PopulationStats(whole, np.full(n, generation), whole, np.array(fitness), nothing, whole, hyper)
 
 
 def decide(fitness: list[float], generation: int, periods: tuple[int, ...], order: np.ndarray | None = None) -> dict:
     """Of every uid: its parent's uid, and its next rate."""
     evolver, before = (
         MfPbt(explore=TIMES, periods=periods).evolver(SearchSpace(SPACE, {}, {}), 8),
-        cards(fitness, generation),
+        stats(fitness, generation),
     )
     order = np.arange(len(fitness)) if order is None else order
     shown = before.take(order)
@@ -60,7 +60,7 @@ def test_equal_fitness_is_decided_by_lot() -> None:
     """Over many keys everybody gives, and everybody takes."""
     evolver, equal, everybody = (
         MfPbt(explore=TIMES, periods=(1, 1)).evolver(SearchSpace(SPACE, {}, {}), 8),
-        cards([1.0] * 16, 0),
+        stats([1.0] * 16, 0),
         np.arange(16),
     )
     givers, takers = set(), set()
@@ -74,7 +74,7 @@ def test_equal_fitness_is_decided_by_lot() -> None:
 def test_what_it_tells_of_its_rounds() -> None:
     evolver = MfPbt(explore=TIMES, periods=(1, 5)).evolver(SearchSpace(SPACE, {}, {}), 8)
     for generation, told in ((0, (1, 2)), (4, (2, 4))):
-        _, decision = evolver.decide((0, generation), (), cards(FITNESS, generation), np.arange(16))
+        _, decision = evolver.decide((0, generation), (), stats(FITNESS, generation), np.arange(16))
         assert decision.metrics == dict(zip(("mf_pbt/evolving", "mf_pbt/migrants"), told, strict=True))
 
 

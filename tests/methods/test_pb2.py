@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from shoal.core.evolution import Cards, PureEvolver, Range, SearchSpace
+from shoal.core.evolution import PopulationStats, PureEvolver, Range, SearchSpace
 from shoal.methods.explore import Perturb
 from shoal.methods.gaussian_process import FORGETTING, LENGTHS, NOISES, Process, fitted, highest_bound
 from shoal.methods.pb2 import Pb2, around, gains, resized
@@ -130,12 +130,14 @@ def test_what_no_longer_holds_is_forgotten() -> None:
 # ------------------------------------------------------------------------------------------ the evolver
 
 
-def cards(fitness: list[float], generation: int, hyper: dict[str, Any], uid: np.ndarray | None = None) -> Cards:
+def stats(
+    fitness: list[float], generation: int, hyper: dict[str, Any], uid: np.ndarray | None = None
+) -> PopulationStats:
     n = len(fitness)
     steps = np.full(n, 100 * (generation + 1))
     values = {name: np.array(np.broadcast_to(x, n), np.float32) for name, x in hyper.items()}
     whole, uid = np.zeros(n, np.int64), np.arange(n) if uid is None else uid
-    return Cards(uid, whole + generation, steps, np.array(fitness, float), np.full(n, NAN), whole + 1, values)
+    return PopulationStats(uid, whole + generation, steps, np.array(fitness, float), np.full(n, NAN), whole + 1, values)
 
 
 def pb2(space: dict[str, Range], rows: int) -> PureEvolver:
@@ -151,23 +153,23 @@ def test_what_is_observed() -> None:
     bandit = evolver(5)
     state, hyper = bandit.init((0,), np.arange(4))
     mine = np.arange(4)
-    state, decision = bandit.decide((0, 0), state, cards([1, 2, 3, 4], 0, hyper), mine)
+    state, decision = bandit.decide((0, 0), state, stats([1, 2, 3, 4], 0, hyper), mine)
     assert decision.parents.tolist() == [3, 1, 2, 3] and np.isnan(state["rows"]).all()
     assert state["before"].tolist() == [4, 2, 3, 4]
     after = {"rate": [1e-4, 1e-2, 1.0, 0.1], "kind": [1, 4, 2, 1], "width": [1, 9, 5, 3]}
-    state, _ = bandit.decide((0, 1), state, cards([6, 2, NAN, 3], 1, after), mine)
+    state, _ = bandit.decide((0, 1), state, stats([6, 2, NAN, 3], 1, after), mine)
     diverged = [1, 3, -math.inf, 1, 0.5, 0.5]
     expected = [[1, 4, 0.02, 0, 0, 0], [1, 2, 0, 0.5, 1, 1], diverged, [1, 4, -0.01, 0.75, 0, 0.25]]
     np.testing.assert_allclose(state["rows"], [[NAN] * 6, *expected], atol=1e-6)
     assert state["since"].tolist() == [200] * 4
     again = {name: [x[0]] * 4 for name, x in after.items()}
-    state, _ = bandit.decide((0, 2), state, cards([6, 3, 1, 5], 2, again), mine)  # five fit
+    state, _ = bandit.decide((0, 2), state, stats([6, 3, 1, 5], 2, again), mine)  # five fit
     assert len(state["rows"]) == 5 and state["rows"][:2, 0].tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("n", [3, 6])
 def test_any_order_any_fitness(n: int) -> None:
-    """The same decision in any order of the cards, with valid values, whatever is NaN or equal."""
+    """The same decision in any order of the stats, with valid values, whatever is NaN or equal."""
     generator = np.random.default_rng(n)
     bandit = evolver()
     state, hyper = bandit.init((0,), np.arange(n))
@@ -175,7 +177,7 @@ def test_any_order_any_fitness(n: int) -> None:
     for generation in range(4):
         fitness = generator.integers(0, 4, n).astype(float)
         fitness[generator.random(n) < 0.2] = NAN
-        seen = cards(fitness.tolist(), generation, hyper)
+        seen = stats(fitness.tolist(), generation, hyper)
         order = generator.permutation(n)
         state, decision = bandit.decide((0, generation), state, seen, everybody)
         other, shuffled = bandit.decide((0, generation), other, seen.take(order), everybody)
@@ -195,7 +197,7 @@ def test_children_of_one_parent_differ() -> None:
     state, hyper = bandit.init((0,), np.arange(8))
     for generation in range(5):
         gain = [float(generation * i) for i in range(8)]
-        state, decision = bandit.decide((0, generation), state, cards(gain, generation, hyper), np.arange(8))
+        state, decision = bandit.decide((0, generation), state, stats(gain, generation, hyper), np.arange(8))
         hyper = decision.hyper
         assert set(decision.metrics) == set(Pb2.metric_descriptions)
         assert all(np.isnan(x) == (generation == 0) for name, x in decision.metrics.items() if name != "pb2/side")
@@ -215,7 +217,7 @@ def test_what_one_child_will_find_out_leaves_another_elsewhere_to_go() -> None:
         fitness = np.zeros(8)
         for generation in range(4):
             fitness = fitness + 1 - np.abs(hyper["rate"] - 0.4)
-            seen = cards(fitness.tolist(), generation, hyper)
+            seen = stats(fitness.tolist(), generation, hyper)
             state, decision = bandit.decide((seed, generation), state, seen, everybody)
             hyper, fitness = decision.hyper, fitness[decision.parents]
         one, other = np.flatnonzero(decision.parents != everybody)
@@ -237,7 +239,7 @@ def test_it_follows_an_optimum_that_moves() -> None:
             distances.append(float(np.median(away)))
             fitness = fitness + 1 - away
             state, decision = bandit.decide(
-                (0, generation), state, cards(fitness.tolist(), generation, hyper), everybody
+                (0, generation), state, stats(fitness.tolist(), generation, hyper), everybody
             )
             hyper, fitness = decision.hyper, fitness[decision.parents]
         assert distances[29] < 0.4 and distances[30] > 1 and distances[59] < 0.4, distances
@@ -255,7 +257,7 @@ def lived(
     fitness, chance = np.zeros(8), np.random.default_rng(seed)
     for generation in range(generations):
         fitness = fitness + gain(hyper["rate"].astype(float), chance)
-        seen = cards((fitness + 20 * chance.normal()).tolist(), generation, hyper)
+        seen = stats((fitness + 20 * chance.normal()).tolist(), generation, hyper)
         state, decision = bandit.decide((seed, generation), state, seen, everybody)
         hyper, fitness = decision.hyper, fitness[decision.parents]
     return hyper["rate"]

@@ -5,7 +5,7 @@ import pytest
 from support.messages import shown
 
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Cards, Explore, PureEvolver, Range, SearchSpace, Select, Selection
+from shoal.core.evolution import Explore, PopulationStats, PureEvolver, Range, SearchSpace, Select, Selection
 from shoal.methods import explore, select
 from shoal.methods.independent import Independent
 from shoal.methods.pbt import Pbt
@@ -28,19 +28,19 @@ def pbt(
     return Pbt(select=select, explore=explore, burn_in=burn_in).evolver(SearchSpace(space, {}, start), 8)
 
 
-def population(fitness=range(8), steps=1000) -> Cards:
+def population(fitness=range(8), steps=1000) -> PopulationStats:
     fitness = np.array(fitness, np.float64)
     n = len(fitness)
     uid = np.arange(n) + 20
     hyper = keep(SPACE, START).init((0, 0), uid)[1]
     steps = np.broadcast_to(steps, n).astype(np.int64)
     deviation, episodes = np.full(n, 0.1), np.full(n, 5)
-    return Cards(uid, steps // 1000, steps, fitness, deviation, episodes, hyper)
+    return PopulationStats(uid, steps // 1000, steps, fitness, deviation, episodes, hyper)
 
 
-def decide(evolver, cards, generation=1, mine=None):
-    mine = np.arange(len(cards.uid)) if mine is None else mine
-    return evolver.decide((0, generation), (), cards, mine)[1]
+def decide(evolver, stats, generation=1, mine=None):
+    mine = np.arange(len(stats.uid)) if mine is None else mine
+    return evolver.decide((0, generation), (), stats, mine)[1]
 
 
 def test_first_hyperparameters():
@@ -69,89 +69,89 @@ def test_first_hyperparameters_depend_on_the_uid_alone():
 
 
 def test_children_explore_what_their_parents_have():
-    cards = population()
-    cards.hyper["learning_rate"].clip(2e-5, 5e-3, out=cards.hyper["learning_rate"])  # away from the reflecting bounds
-    decision = decide(pbt(select.Truncation(), explore.Perturb(resample_probability=0.0), SPACE, START), cards)
+    stats = population()
+    stats.hyper["learning_rate"].clip(2e-5, 5e-3, out=stats.hyper["learning_rate"])  # away from the reflecting bounds
+    decision = decide(pbt(select.Truncation(), explore.Perturb(resample_probability=0.0), SPACE, START), stats)
     assert decision.parents[2:].tolist() == [2, 3, 4, 5, 6, 7] and set(decision.parents[:2]) <= {6, 7}
-    rate, parent = decision.hyper["learning_rate"], cards.hyper["learning_rate"][decision.parents]
+    rate, parent = decision.hyper["learning_rate"], stats.hyper["learning_rate"][decision.parents]
     assert np.all(np.isclose(rate[:2] / parent[:2], 0.8) | np.isclose(rate[:2] / parent[:2], 1.2))
-    assert rate[2:].tobytes() == cards.hyper["learning_rate"][2:].tobytes()
-    assert decision.hyper["clip"].tolist() == cards.hyper["clip"].tolist()
+    assert rate[2:].tobytes() == stats.hyper["learning_rate"][2:].tobytes()
+    assert decision.hyper["clip"].tolist() == stats.hyper["clip"].tolist()
     assert all(x.dtype == np.float32 for x in decision.hyper.values())
 
 
 def test_without_exploration_children_have_exactly_the_parents_values():
-    cards = population()
-    decision = decide(pbt(select.WinnerTakesAll(), explore.KeepValues(), SPACE, START), cards)
+    stats = population()
+    decision = decide(pbt(select.WinnerTakesAll(), explore.KeepValues(), SPACE, START), stats)
     for name, x in decision.hyper.items():
-        assert x.tobytes() == np.full(8, cards.hyper[name][7]).tobytes()
+        assert x.tobytes() == np.full(8, stats.hyper[name][7]).tobytes()
 
 
 def test_copies_are_of_what_the_cards_show():
     """A -> B -> C in one generation: C inherits B's old values, not A's."""
 
-    def chain(key, cards, mine):
+    def chain(key, stats, mine):
         return Selection(np.array([0, 0, 1])[mine], np.array([False, True, True])[mine])
 
-    cards = population(range(3))
-    decision = decide(pbt(chain, explore.KeepValues(), SPACE, START), cards)
-    assert decision.hyper["discount"].tolist() == cards.hyper["discount"][[0, 0, 1]].tolist()
+    stats = population(range(3))
+    decision = decide(pbt(chain, explore.KeepValues(), SPACE, START), stats)
+    assert decision.hyper["discount"].tolist() == stats.hyper["discount"][[0, 0, 1]].tolist()
 
 
 @pytest.mark.parametrize("explorer", [explore.Perturb(), explore.Resample(), explore.Gaussian(), explore.Mutate(1.0)])
 def test_where_nobody_copies_nothing_changes_by_a_bit(explorer):
-    cards = population(fitness=[np.nan] * 8)
-    cards.hyper["discount"][:2] = np.nan, 0.5  # not even what lies outside the range
-    decision = decide(pbt(select.Truncation(), explorer, SPACE, START), cards)
+    stats = population(fitness=[np.nan] * 8)
+    stats.hyper["discount"][:2] = np.nan, 0.5  # not even what lies outside the range
+    decision = decide(pbt(select.Truncation(), explorer, SPACE, START), stats)
     assert decision.parents.tolist() == list(range(8))
-    assert all(x.tobytes() == cards.hyper[name].tobytes() for name, x in decision.hyper.items())
+    assert all(x.tobytes() == stats.hyper[name].tobytes() for name, x in decision.hyper.items())
 
 
 def test_twins_part():
-    cards = population(fitness=[1, 1, 9, 1])
-    decision = decide(pbt(select.WinnerTakesAll(), explore.Gaussian(), SPACE, START), cards)
+    stats = population(fitness=[1, 1, 9, 1])
+    decision = decide(pbt(select.WinnerTakesAll(), explore.Gaussian(), SPACE, START), stats)
     assert decision.parents.tolist() == [2, 2, 2, 2]
     children = {tuple(decision.hyper[name][i] for name in SPACE) for i in (0, 1, 3)}
     assert len(children) == 3
 
 
 def test_every_process_decides_the_same():
-    cards, evolver = population(), pbt(select.Tournament(), explore.Perturb(), SPACE, START)
-    everybody = decide(evolver, cards)
+    stats, evolver = population(), pbt(select.Tournament(), explore.Perturb(), SPACE, START)
+    everybody = decide(evolver, stats)
     for mine in (np.array([0, 1, 2]), np.array([7, 4]), np.array([3])):
-        some = decide(evolver, cards, mine=mine)
+        some = decide(evolver, stats, mine=mine)
         assert some.parents.tolist() == everybody.parents[mine].tolist()
         assert all(x.tolist() == everybody.hyper[name][mine].tolist() for name, x in some.hyper.items())
 
 
 def test_generations_differ_and_repeat():
-    cards, evolver = population(), pbt(select.Tournament(), explore.Perturb(), SPACE, START)
-    runs = [[decide(evolver, cards, generation).parents.tolist() for generation in range(6)] for _ in range(2)]
+    stats, evolver = population(), pbt(select.Tournament(), explore.Perturb(), SPACE, START)
+    runs = [[decide(evolver, stats, generation).parents.tolist() for generation in range(6)] for _ in range(2)]
     assert runs[0] == runs[1] and len({tuple(parents) for parents in runs[0]}) > 1
 
 
 def test_burn_in_counts_the_steps_of_each_member():
-    cards = population(fitness=[0, 1, 2, 9], steps=[4999, 5000, 6000, 0])
-    decision = decide(pbt(select.WinnerTakesAll(), explore.Perturb(), SPACE, START, burn_in=5000), cards)
+    stats = population(fitness=[0, 1, 2, 9], steps=[4999, 5000, 6000, 0])
+    decision = decide(pbt(select.WinnerTakesAll(), explore.Perturb(), SPACE, START, burn_in=5000), stats)
     assert decision.parents.tolist() == [0, 3, 3, 3]
-    assert decision.hyper["discount"][0] == cards.hyper["discount"][0]
+    assert decision.hyper["discount"][0] == stats.hyper["discount"][0]
     everybody = pbt(select.KeepWeights(explore=True), explore.Resample(), SPACE, START, burn_in=5000)
-    changed = decide(everybody, cards).hyper["discount"] != cards.hyper["discount"]
+    changed = decide(everybody, stats).hyper["discount"] != stats.hyper["discount"]
     assert changed.tolist() == [False, True, True, False]
 
 
 def test_who_diverges_copies_before_it_may_otherwise():
-    cards = population(fitness=[np.nan, 1, 2, 9], steps=[400, 400, 400, 400])
-    decision = decide(pbt(select.WinnerTakesAll(), explore.Perturb(), SPACE, START, burn_in=5000), cards)
+    stats = population(fitness=[np.nan, 1, 2, 9], steps=[400, 400, 400, 400])
+    decision = decide(pbt(select.WinnerTakesAll(), explore.Perturb(), SPACE, START, burn_in=5000), stats)
     assert decision.parents.tolist() == [3, 1, 2, 3]
-    assert decision.hyper["discount"][0] != cards.hyper["discount"][3]
+    assert decision.hyper["discount"][0] != stats.hyper["discount"][3]
 
 
 def test_keep_is_the_control():
-    cards = population(fitness=[np.nan, 1, 2, 3])
-    decision = decide(keep(SPACE, START), cards)
+    stats = population(fitness=[np.nan, 1, 2, 3])
+    decision = decide(keep(SPACE, START), stats)
     assert decision.parents.tolist() == [0, 1, 2, 3]
-    assert all(x.tobytes() == cards.hyper[name].tobytes() for name, x in decision.hyper.items())
+    assert all(x.tobytes() == stats.hyper[name].tobytes() for name, x in decision.hyper.items())
 
 
 def test_errors_come_at_construction(said):
@@ -178,7 +178,7 @@ def test_errors_come_at_construction(said):
     ids=shown,
 )
 def test_a_selector_that_gives_no_choice(chosen, said):
-    evolver = pbt(lambda key, cards, mine: chosen, explore.KeepValues(), SPACE, START)
+    evolver = pbt(lambda key, stats, mine: chosen, explore.KeepValues(), SPACE, START)
     with pytest.raises(BadInput) as error:
         decide(evolver, population(range(4)))
     said(error.value)

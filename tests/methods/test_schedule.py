@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shoal.core.evolution import Cards, SearchSpace
+from shoal.core.evolution import PopulationStats, SearchSpace
 from shoal.methods.schedule import Schedule
 
 
@@ -15,8 +15,8 @@ def test_the_last_row_holds_behind_the_end() -> None:
     state, hyper = evolver.init((0,), uid)
     trained = [hyper]
     for generation in range(3):
-        cards = Cards(uid, np.full(3, generation), zeros, np.arange(3.0), zeros, zeros, hyper)
-        state, decision = evolver.decide((0, generation), state, cards, np.arange(3))
+        stats = PopulationStats(uid, np.full(3, generation), zeros, np.arange(3.0), zeros, zeros, hyper)
+        state, decision = evolver.decide((0, generation), state, stats, np.arange(3))
         assert decision.parents.tolist() == [0, 1, 2], "nobody copies"
         trained.append(hyper := decision.hyper)
     assert [row["rate"].tolist() for row in trained] == [[0.5] * 3, [0.25] * 3, [0.25] * 3, [0.25] * 3]

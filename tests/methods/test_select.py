@@ -11,21 +11,21 @@ from support.messages import shown
 from support.strategies import SEEDS
 
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Cards
+from shoal.core.evolution import PopulationStats
 from shoal.methods.select import KeepWeights, Threshold, Tournament, Truncation, TTest, WinnerTakesAll
 
 NAN, INF = float("nan"), float("inf")
 
 
-def make(fitness, deviation=NAN, episodes=1) -> Cards:
+def make(fitness, std=NAN, episodes=1) -> PopulationStats:
     fitness = np.array(fitness, np.float64)
     n = len(fitness)
     zeros = np.zeros(n, np.int64)
-    deviation = np.broadcast_to(np.float64(deviation), n)
-    return Cards(np.arange(100, 100 + n), zeros, zeros, fitness, deviation, np.broadcast_to(episodes, n), {})
+    std = np.broadcast_to(np.float64(std), n)
+    return PopulationStats(np.arange(100, 100 + n), zeros, zeros, fitness, std, np.broadcast_to(episodes, n), {})
 
 
-def measured(returns) -> Cards:
+def measured(returns) -> PopulationStats:
     """The cards of members with these episodes."""
     known = [[r for r in episodes if r == r] for episodes in returns]
     return make(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.messages import Said, shown
 
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Cards, Range, SearchSpace
+from shoal.core.evolution import PopulationStats, Range, SearchSpace
 from shoal.core.keys import derive
 from shoal.experiment.registry import method
 from shoal.methods.explore import KeepValues
@@ -24,12 +24,12 @@ SEARCH = SearchSpace({"x": Range(0.0, 100.0)}, {"x": 50.0}, {})
 NO_AGENT: Any = None
 
 
-def at(fitness: list[float], progress: float = 0.3, std: float = 1.0, uid: list[int] | None = None) -> Cards:
-    """Cards of the first generation, of eight episodes each."""
+def at(fitness: list[float], progress: float = 0.3, std: float = 1.0, uid: list[int] | None = None) -> PopulationStats:
+    """PopulationStats of the first generation, of eight episodes each."""
     n = len(fitness)
     uids, zeros = np.arange(n) if uid is None else np.array(uid), np.zeros(n, np.int64)
     x = np.arange(n, dtype=np.float32)
-    return Cards(uids, zeros, zeros, np.array(fitness), zeros + std, zeros + 8, {"x": x}, progress)
+    return PopulationStats(uids, zeros, zeros, np.array(fitness), zeros + std, zeros + 8, {"x": x}, progress)
 
 
 def halving(**options: Any) -> SuccessiveHalving:
@@ -43,9 +43,9 @@ def alive(generations: int, population: int = 8, **options: Any) -> list[int]:
     found = []
     for generation in range(generations):
         found.append(len(uid))
-        cards = at(uid.astype(float).tolist(), (generation + 1) / generations, uid=uid.tolist())
-        cards = cards._replace(generation=np.full(len(uid), generation))
-        state, decision = evolver.decide((0, generation), state, cards, np.arange(len(uid)))
+        stats = at(uid.astype(float).tolist(), (generation + 1) / generations, uid=uid.tolist())
+        stats = stats._replace(generation=np.full(len(uid), generation))
+        state, decision = evolver.decide((0, generation), state, stats, np.arange(len(uid)))
         uid = np.delete(uid, decision.ends)
     return found
 
@@ -84,7 +84,7 @@ def test_decisions_are_those_that_were_recorded_of_the_default_before_it_had_thi
     for row in json.loads(Path(__file__).with_name("halving_decisions.json").read_text()):
         seed, generation, n = row["seed"], row["generation"], len(row["fitness"])
         state = {"rungs": np.array({8: 0, 4: 1, 2: 2, 1: 3}[n])}
-        cards = Cards(
+        stats = PopulationStats(
             np.arange(n),
             np.full(n, generation),
             np.array(row["steps"]),
@@ -94,7 +94,7 @@ def test_decisions_are_those_that_were_recorded_of_the_default_before_it_had_thi
             {name: np.array(values, np.float32) for name, values in row["hyper"].items()},
             (generation + 1) / 16,
         )
-        _, decision = evolver.decide(derive((seed,), generation, "decide"), state, cards, np.arange(n))
+        _, decision = evolver.decide(derive((seed,), generation, "decide"), state, stats, np.arange(n))
         if "keeps" in row:
             rungs += 1
             assert sorted({*range(n)} - {*decision.ends}) == row["keeps"]
@@ -116,10 +116,10 @@ def test_members_with_defaults_and_tuned_ones_end_separately() -> None:
 
 
 def test_between_rungs_tuned_members_copy_one_another_or_nobody() -> None:
-    cards = at([5, 9, 6, 7, 1, 4, 2, 3], progress=0.01)
+    stats = at([5, 9, 6, 7, 1, 4, 2, 3], progress=0.01)
     for between, parents in (("pbt", [0, 1, 2, 3, 5, 5, 5, 5]), ("none", [*range(8)])):
         evolver = halving(between=between).evolver(SEARCH, 8)
-        decision = evolver.decide((0, 0), {"rungs": np.array(0)}, cards, np.arange(8))[1]
+        decision = evolver.decide((0, 0), {"rungs": np.array(0)}, stats, np.arange(8))[1]
         assert decision.parents.tolist() == parents and not decision.ends
 
 
@@ -159,11 +159,11 @@ def test_as_many_go_on_as_there_are_to_be(population, eta, least, share, fitness
     kind = halving(eta=eta, min_members=least, default_members=share, last_choice="fitness")
     uid = np.arange(population)
     for _, members in kind.sizes(population)[1:]:
-        cards = at([fitness[u] for u in uid], uid=uid.tolist())
-        kept = kind.kept(cards, members, population)
+        stats = at([fitness[u] for u in uid], uid=uid.tolist())
+        kept = kind.kept(stats, members, population)
         assert kept.sum() == members
-        if np.isfinite(cards.fitness).any():
-            assert kept[np.nanargmax(cards.fitness)]
+        if np.isfinite(stats.fitness).any():
+            assert kept[np.nanargmax(stats.fitness)]
         uid = uid[kept]
     assert len(uid) == min(population, kind.min_members)
 

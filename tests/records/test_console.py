@@ -13,8 +13,8 @@ from support.runs import ended, tiny
 
 from shoal.experiment.plan import make_plan
 from shoal.records import console as module
+from shoal.records.callback import Start
 from shoal.records.console import Display
-from shoal.records.recorder import Start
 from shoal.records.screen import Screen
 
 

@@ -13,8 +13,8 @@ import pytest
 from support.runs import Signals, curves, flags, shoal, tiny
 
 from shoal.records import tensorboard
+from shoal.records.callback import Callback, Start
 from shoal.records.generation import Generation
-from shoal.records.recorder import Recorder, Start
 from shoal.records.tensorboard import TensorBoard
 from shoal.run.loop import resume, train
 
@@ -35,7 +35,7 @@ def test_what_keeps_it_from_writing_is_told_once(tmp_path: Path, monkeypatch: py
     assert "play:         shoal play" in outcome.out and "tensorboard --logdir" not in outcome.out
 
 
-class Harm(Recorder):
+class Harm(Callback):
     """Does something to the folder of curves: before there are any, or after the first generation, once they are there."""
 
     def __init__(self, run: Path, harm: Callable[[Path], object], before: bool):
@@ -88,7 +88,7 @@ def test_after_an_error_there_are_no_gaps(tmp_path: Path, monkeypatch: pytest.Mo
     train(tiny(run, generations=3), [heard, TensorBoard()])
     assert len(calls) == 2 and heard.notes[0].startswith("no more curves are written: ValueError: only once")
     monkeypatch.setattr(tensorboard, "scalars", points)
-    resume(run, generations=4, recorders=[TensorBoard()])
+    resume(run, generations=4, callbacks=[TensorBoard()])
     assert [step for step, _ in curves(run)["fitness/member0"]] == [64, 128, 192, 256]
 
 
@@ -115,7 +115,7 @@ def test_resumed_curves_are_those_of_the_lines(tmp_path: Path, damage: Callable[
     train(tiny(whole, generations=4), [TensorBoard()])
     before = curves(run)
     damage(run)
-    resume(run, generations=4, recorders=[TensorBoard()])
+    resume(run, generations=4, callbacks=[TensorBoard()])
     after, expected = curves(run), curves(whole)
     assert len(list((run / "tensorboard").iterdir())) == 1 and after.keys() == expected.keys()
     for tag, points in after.items():

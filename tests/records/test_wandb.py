@@ -109,7 +109,7 @@ def test_each_member_has_a_run_that_goes_on_when_resumed(tmp_path: Path, opened:
 def test_ids_that_cannot_be_read_begin_new_runs(tmp_path: Path, opened: list[Run], damaged: str) -> None:
     train(tiny(tmp_path / "run", generations=1, wandb=WeightsAndBiases()))
     (tmp_path / "run/wandb.json").write_text(damaged)
-    resume(tmp_path / "run", generations=2, recorders=[heard := Signals(9, "never")])
+    resume(tmp_path / "run", generations=2, callbacks=[heard := Signals(9, "never")])
     assert any("wandb.json is damaged" in note for note in heard.notes)
     before, after = (run.options["id"] for run in opened)
     assert before != after

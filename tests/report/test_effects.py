@@ -15,7 +15,7 @@ from support.synthetic_run import write_independent, write_run
 from test_report import SECTIONS, report
 from test_report_methods import SEEDS
 
-from shoal.core.evolution import Cards, Range, SearchSpace
+from shoal.core.evolution import PopulationStats, Range, SearchSpace
 from shoal.methods.explore import KeepValues, Perturb
 from shoal.methods.independent import Independent
 from shoal.methods.method import Method
@@ -100,9 +100,11 @@ def luck(name: str, members: int, seed: int, noise: float = 1.0, walk: float = 1
         size = len(uid)
         weights = weights + walk * draw.normal(size=size)
         fitness, steps = weights + noise * draw.normal(size=size), np.full(size, generation + 1)
-        cards = Cards(uid, np.full(size, generation), steps, fitness, np.full(size, 2.0), np.full(size, 8), hyper)
-        cards = cards._replace(progress=(generation + 1) / generations)
-        state, decision = evolver.decide((seed, generation), state, cards, uid)
+        stats = PopulationStats(
+            uid, np.full(size, generation), steps, fitness, np.full(size, 2.0), np.full(size, 8), hyper
+        )
+        stats = stats._replace(progress=(generation + 1) / generations)
+        state, decision = evolver.decide((seed, generation), state, stats, uid)
         entries += [
             {"generation": generation, "uid": u, "parent": int(uid[decision.parents[i]]), "fitness": float(fitness[i])}
             | {"hyper": {x: float(values[i]) for x, values in hyper.items()}}

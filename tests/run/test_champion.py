@@ -15,7 +15,7 @@ from support.messages import Said, shown
 from support.runs import CONFIG, at_work, build_run, shoal, tiny
 
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Cards, ChampionSoFar
+from shoal.core.evolution import ChampionSoFar, PopulationStats
 from shoal.core.spec import Continuous, Discrete, MultiDiscrete, Spec
 from shoal.environments.spaces import to_bounds
 from shoal.experiment.files import dump
@@ -29,16 +29,16 @@ from shoal.run.champion import load_champion, save
 NAN, INF = math.nan, math.inf
 
 
-def cards(fitness: list[float], generation: int = 0) -> Cards:
+def stats(fitness: list[float], generation: int = 0) -> PopulationStats:
     n = len(fitness)
     whole, nothing = np.arange(n) + 10, np.full(n, NAN)
     hyper = {"learning_rate": np.arange(n, dtype=np.float32) / 8}
-    return Cards(whole, np.full(n, generation), whole, np.array(fitness), nothing, whole, hyper)
+    return PopulationStats(whole, np.full(n, generation), whole, np.array(fitness), nothing, whole, hyper)
 
 
 def after(best: ChampionSoFar, fitness: list[float], generation: int = 0) -> ChampionSoFar:
     """The best, after a generation of members with such fitness."""
-    found = cards(fitness, generation)
+    found = stats(fitness, generation)
     row = best.beaten_by(found)
     return best if row is None else ChampionSoFar.crowned(found, row, {"from": (generation, row)})
 

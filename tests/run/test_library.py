@@ -1,4 +1,4 @@
-"""What Python has and the command has not: a display on demand, and recorders that end a run."""
+"""What Python has and the command has not: a display on demand, and callbacks that end a run."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from support.parts import in_parts
 from support.runs import CONFIG, mpiexec, rows, same_run, tiny
 
 import shoal
-from shoal import BadInput, Generation, Recorder, Spec, evaluate, load_run, resume, train
+from shoal import BadInput, Callback, Generation, Spec, evaluate, load_run, resume, train
 from shoal.core.atomic import seal, unseal
-from shoal.core.evolution import Cards, ChampionSoFar
+from shoal.core.evolution import ChampionSoFar, PopulationStats
 from shoal.experiment.plan import make_plan
 from shoal.run.result import summarise
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
 
-class Until(Recorder):
+class Until(Callback):
     """Ends the run after a generation; a second one hears of that too."""
 
     def __init__(self, generation: int):
@@ -91,8 +91,8 @@ def test_a_recorder_ends_the_run_and_it_goes_on(tmp_path: Path) -> None:
 def test_a_result_names_parts_as_files_do() -> None:
     """Not by where they lie in memory, which differs from run to run."""
     nothing = np.zeros(2)
-    cards = Cards(np.arange(2), nothing, nothing, nothing, nothing, nothing, {})
-    summary = summarise(make_plan(tiny(env=in_parts)), cards, ChampionSoFar(), 1, {}, 0, 0, 0.0, 0.0)
+    stats = PopulationStats(np.arange(2), nothing, nothing, nothing, nothing, nothing, {})
+    summary = summarise(make_plan(tiny(env=in_parts)), stats, ChampionSoFar(), 1, {}, 0, 0, 0.0, 0.0)
     assert (summary["env"], summary["agent"]) == ("support.parts:in_parts", "ppo")
 
 

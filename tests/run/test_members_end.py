@@ -49,7 +49,7 @@ def test_fewer_members_make_the_same_steps(tmp_path: Path, changes: dict[str, An
 @pytest.mark.parametrize("stop", others_slow([1, 2, 3], 2))
 def test_a_run_that_is_stopped_at_a_rung_goes_on_bit_for_bit(tmp_path: Path, stop: int):
     with pytest.raises(Interrupted):
-        train(halving(tmp_path / "parts"), recorders=[Signals(stop, "train")])
+        train(halving(tmp_path / "parts"), callbacks=[Signals(stop, "train")])
     resume(tmp_path / "parts")
     made_equal_steps(tmp_path / "whole", train(halving(tmp_path / "whole")).summary)
     same_run(tmp_path / "whole", tmp_path / "parts")
@@ -94,7 +94,7 @@ def test_a_run_that_ended_before_a_rung_can_get_more_generations(tmp_path: Path)
 
 def test_a_stopped_run_may_end_soon_and_go_on_later(tmp_path: Path):
     with pytest.raises(Interrupted):
-        train(halving(tmp_path / "run"), recorders=[Signals(1, "train")])
+        train(halving(tmp_path / "run"), callbacks=[Signals(1, "train")])
     resume(tmp_path / "run", generations=3)
     ended_soon = alive(tmp_path / "run")
     resume(tmp_path / "run", generations=8)
@@ -103,11 +103,11 @@ def test_a_stopped_run_may_end_soon_and_go_on_later(tmp_path: Path):
 
 def test_members_that_are_left_start_another_run(tmp_path: Path):
     train(halving(tmp_path / "run"))
-    train(tiny(tmp_path / "next", population=1, method="independent", start=str(tmp_path / "run")))
+    train(tiny(tmp_path / "next", population=1, method="independent", init_from=str(tmp_path / "run")))
     (left,) = {row["uid"] for row in rows(tmp_path / "run/lineage.jsonl") if row["generation"] == 4}
-    assert (tmp_path / "next/start.json").read_text().count(f'"parent": {left}') == 1
+    assert (tmp_path / "next/init_from.json").read_text().count(f'"parent": {left}') == 1
     with pytest.raises(BadInput, match="has 1 members, and this population is of 4"):
-        train(tiny(tmp_path / "more", start=str(tmp_path / "run")))
+        train(tiny(tmp_path / "more", init_from=str(tmp_path / "run")))
 
 
 def test_the_page_says_what_a_generation_is(tmp_path: Path):

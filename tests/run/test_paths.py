@@ -52,7 +52,7 @@ def test_an_environment_that_goes_elsewhere_takes_nothing_along(
     os.chdir(here)
     assert resume("run", trust_code=True).run_dir == here / "run"
     os.chdir(here)
-    assert train(tiny(**world, start="run")).run_dir == here / "runs/Wanderer-ppo-0"
+    assert train(tiny(**world, init_from="run")).run_dir == here / "runs/Wanderer-ppo-0"
     os.chdir(here)
     assert evaluate("run", episodes=2, trust_code=True)["episodes"] == 2
     assert list(there.iterdir()) == [] and {p.name for p in here.iterdir()} == {"run", "runs"}
@@ -63,15 +63,15 @@ PARTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=
 NAMES = st.one_of(st.none(), st.just("~/x"), st.just("runs/../x"), PARTS)
 
 
-@given(run_dir=NAMES, start=NAMES, python=NAMES, workspace=NAMES)
-def test_what_is_located_stays_there(run_dir: Any, start: Any, python: Any, workspace: Any) -> None:
+@given(run_dir=NAMES, init_from=NAMES, python=NAMES, workspace=NAMES)
+def test_what_is_located_stays_there(run_dir: Any, init_from: Any, python: Any, workspace: Any) -> None:
     """Every path is absolute, from anywhere the same place, and the same when it is located again."""
     exchange = {"name": "directory", "workspace": workspace}
-    experiment = Experiment(run_dir=run_dir, start=start, python=python, exchange=exchange)
+    experiment = Experiment(run_dir=run_dir, init_from=init_from, python=python, exchange=exchange)
     made = located(experiment)
     for before, after in (
         (run_dir, made.run_dir),
-        (start, made.start),
+        (init_from, made.init_from),
         (workspace, made.exchange.workspace),
         (python, made.python),
     ):
@@ -80,16 +80,18 @@ def test_what_is_located_stays_there(run_dir: Any, start: Any, python: Any, work
         else:
             assert os.path.isabs(after) and Path(after) == Path(os.path.expanduser(before)).absolute()
     assert located(made) == made
-    assert replace(made, run_dir=run_dir, start=start, python=python, exchange=experiment.exchange) == experiment
+    assert (
+        replace(made, run_dir=run_dir, init_from=init_from, python=python, exchange=experiment.exchange) == experiment
+    )
 
 
 def test_home_in_a_file_and_in_that_of_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     assert absolute("~/x") == tmp_path / "home/x" and absolute("~nobody-here/x") == tmp_path / "~nobody-here/x"
-    study = Study(base={"start": "~/a", "python": "~/bin/python"}, arms={"pbt": {}})
+    study = Study(base={"init_from": "~/a", "python": "~/bin/python"}, arms={"pbt": {}})
     arm = experiment_of(study, "", "pbt")
-    assert (arm.start, arm.python) == (str(tmp_path / "home/a"), str(tmp_path / "home/bin/python"))
+    assert (arm.init_from, arm.python) == (str(tmp_path / "home/a"), str(tmp_path / "home/bin/python"))
 
 
 @pytest.mark.usefixtures("shared_programs")

@@ -68,7 +68,7 @@ def test_a_play_off_finds_the_champion(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(LivingShard, "test", played)
     summary = train(
-        tiny(tmp_path / "run", generations=4, fitness=Fitness(episodes=2, step_limit=60, play_off=3))
+        tiny(tmp_path / "run", generations=4, fitness=Fitness(episodes=2, step_limit=60, final_candidates=3))
     ).summary
     lines = [row["champion"]["fitness"] for row in rows(tmp_path / "run" / "metrics.jsonl")]
     lineage = rows(tmp_path / "run" / "lineage.jsonl")
@@ -77,7 +77,7 @@ def test_a_play_off_finds_the_champion(tmp_path: Path, monkeypatch: pytest.Monke
     order = sorted(range(4), key=lambda g: (-best[g], -g))
     champion = summary["champion"]
     assert (champion["generation"], champion["selection_fitness"]) == (order[2], best[order[2]])
-    assert champion["play_off"] == {"contenders": 3, "mean": 9.0, "standard_error": 0.0, "episodes": 2}
+    assert champion["final_candidates"] == {"contenders": 3, "mean": 9.0, "standard_error": 0.0, "episodes": 2}
     assert champion["evaluation"]["mean"] == 2.0
     assert told[3][0] is told[2][0]
     assert load_champion(tmp_path / "run").generation == order[2]

@@ -16,7 +16,7 @@ from support.clocked import clocked
 from support.runs import record, rows, tiny
 
 from shoal.core.evolution import Range
-from shoal.records.recorder import Recorder
+from shoal.records.callback import Callback
 from shoal.run.loop import resume, train
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
@@ -24,7 +24,7 @@ OWN = {"agent": clocked, "config": {}, "interval": 8, "method": "independent", "
 DECAY = {"rate": 2.0, "rate_end_factor": 0.0}
 
 
-class Stop(Recorder):
+class Stop(Callback):
     """Ends a run after a generation."""
 
     def __init__(self, after: int):
@@ -108,7 +108,7 @@ def test_pbt_tunes_the_initial_value_and_the_schedule_keeps_its_phase(tmp_path: 
     space = {"rate": Range(1.0, 4.0), "rate_end_factor": Range(0.1, 0.9)}
     path = run(tmp_path / "a", hyper={}, space=space, method=explore, stop=1)
     now = {name: state(path, f"hyper/{name}") for name in ("rate", "rate_end_factor")}
-    resume(path, recorders=[Stop(2)], trust_code=True)
+    resume(path, callbacks=[Stop(2)], trust_code=True)
     share = np.array([[3, 4]]) / 6
     expected = now["rate"][:, None] * (1 - share * (1 - now["rate_end_factor"][:, None]))
     assert len(set(now["rate"])) == 4

@@ -70,7 +70,7 @@ def first(place: Path, tmp_path: Path) -> Path:
 
 def after(first: Path, **changes: Any) -> Experiment:
     """A run that begins where the first one has ended, on other seeds."""
-    return tiny(first.parent / "second", **{"start": str(first), "seed": 5} | changes)
+    return tiny(first.parent / "second", **{"init_from": str(first), "seed": 5} | changes)
 
 
 def same(a: Arrays, b: Arrays) -> None:
@@ -86,7 +86,7 @@ def test_a_population_goes_on_where_another_has_ended(first: Path, shards: int) 
     assert any(np.ptp(x, 0).any() for x in learned(end).values())  # members that differ
     tuned = [name for name in end if name.startswith(HYPER)]
     same({name: begun[name] for name in tuned}, {name: end[name] for name in tuned})
-    told = json.loads((first.parent / "second" / "start.json").read_text())
+    told = json.loads((first.parent / "second" / "init_from.json").read_text())
     assert (told["run"], told["generation"]) == (str(first), 1)
     assert told["members"] == [{"uid": i, "parent": i} for i in range(4)]
 
@@ -94,11 +94,11 @@ def test_a_population_goes_on_where_another_has_ended(first: Path, shards: int) 
 @pytest.mark.usefixtures("shared_programs")
 def test_one_that_was_stopped_at_once_still_tells_where_it_began(first: Path) -> None:
     second = train(after(first)).run_dir
-    told, _ = (second / "start.json").read_text(), (second / "result.json").unlink()
+    told, _ = (second / "init_from.json").read_text(), (second / "result.json").unlink()
     shutil.rmtree(second / "checkpoints")
-    (second / "start.json").unlink()
+    (second / "init_from.json").unlink()
     resume(second)
-    assert (second / "start.json").read_text() == told
+    assert (second / "init_from.json").read_text() == told
 
 
 def test_hyperparameters_that_only_one_of_them_tunes_are_those_of_the_file(first: Path) -> None:
@@ -111,10 +111,10 @@ def test_hyperparameters_that_only_one_of_them_tunes_are_those_of_the_file(first
 
 def test_all_members_begin_as_a_champion(first: Path) -> None:
     champion = load_file(first / "champion" / "state.safetensors")
-    begun = at_the_start(after(first, start=str(first / "champion")))
+    begun = at_the_start(after(first, init_from=str(first / "champion")))
     same(learned(begun), {f"{LEARNED}{name}": np.stack([x] * 4) for name, x in champion.items()})
     assert np.ptp(begun[f"{HYPER}learning_rate"]) > 0  # they differ by what they try
-    told = json.loads((first.parent / "second" / "start.json").read_text())
+    told = json.loads((first.parent / "second" / "init_from.json").read_text())
     uid = json.loads((first / "champion" / "manifest.json").read_text())["uid"]
     assert told["members"] == [{"uid": i, "parent": uid} for i in range(4)]
 
@@ -128,7 +128,7 @@ def test_of_a_larger_population_the_fittest_go_on(first: Path) -> None:
     (folder / "manifest.json").write_bytes(seal({k: v for k, v in manifest.items() if k != "manifest_crc32"}))
     begun = at_the_start(after(first, population=2))
     same(learned(begun), {name: x[[0, 3]] for name, x in learned(end).items()})
-    told = json.loads((first.parent / "second" / "start.json").read_text())
+    told = json.loads((first.parent / "second" / "init_from.json").read_text())
     assert told["members"] == [{"uid": 0, "parent": 0}, {"uid": 1, "parent": 3}]
 
 
@@ -144,12 +144,12 @@ def test_a_mean_begins_as_a_champion(tmp_path: Path, method: str) -> None:
     settings |= CRITICS if method == "cem_rl" else {}
     train(tiny(tmp_path / "first", **settings))
     champion = load_file(tmp_path / "first" / "champion" / "state.safetensors")
-    begun = at_the_start(tiny(tmp_path / "second", **settings, start=str(tmp_path / "first" / "champion"), seed=5))
+    begun = at_the_start(tiny(tmp_path / "second", **settings, init_from=str(tmp_path / "first" / "champion"), seed=5))
     place, policy = f"rest/population/shared/{MEAN[method][0]}", MEAN[method][1]
     mean = {name.removeprefix(place): x for name, x in begun.items() if name.startswith(place)}
     told = {name.removeprefix(policy): np.atleast_1d(x) for name, x in champion.items() if name.startswith(policy)}
     same(mean, told)
-    assert json.loads((tmp_path / "second" / "start.json").read_text())["members"][3]["uid"] == 3
+    assert json.loads((tmp_path / "second" / "init_from.json").read_text())["members"][3]["uid"] == 3
 
 
 def test_it_is_a_run_of_its_own_that_needs_the_first_no_more(first: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,9 +164,9 @@ def test_it_is_a_run_of_its_own_that_needs_the_first_no_more(first: Path, monkey
     assert [row["steps"] for row in lines] == [64] * 4 + [128] * 4
     assert [row["uid"] for row in lines] == [0, 1, 2, 3] * 2
     replayed: list[Experiment] = []
-    monkeypatch.setattr(retrain, "train", lambda experiment, recorders: replayed.append(experiment))
+    monkeypatch.setattr(retrain, "train", lambda experiment, callbacks: replayed.append(experiment))
     retrain.replay(second)
-    assert [(e.start, e.population) for e in replayed] == [(None, 1)]
+    assert [(e.init_from, e.population) for e in replayed] == [(None, 1)]
 
 
 @pytest.mark.parametrize(
@@ -174,8 +174,8 @@ def test_it_is_a_run_of_its_own_that_needs_the_first_no_more(first: Path, monkey
     [
         {"population": 8},
         {"config": CONFIG | {"layers": [4]}},
-        {"start": "first/champion"} | SAC,
-        {"start": "nowhere"},
+        {"init_from": "first/champion"} | SAC,
+        {"init_from": "nowhere"},
         {"method": "es", "agent": "policy", "config": {}},
         {"method": "dvd", "env": "Pendulum-v1", "config": {}},
     ],
@@ -210,7 +210,7 @@ def test_nobody_is_measured_on_levels_that_it_has_learned(
     with (first / "experiment.yaml").open("a") as file:
         file.write(f"{LEVELS}\n")
     levels = Levels(**{"train": (0, 5), "validation": (10, 15), "test": (20, 30)} | changes)
-    plan = make_plan(after(first, start=str(first / part), levels=levels))
+    plan = make_plan(after(first, init_from=str(first / part), levels=levels))
     if good:
         assert read_origin(plan) is not None
         assert [x.topic for x in warm_start(plan)] == ["warm start"]
@@ -224,7 +224,7 @@ def test_nobody_is_measured_on_levels_that_it_has_learned(
 def test_nor_on_those_of_a_run_before(first: Path, tmp_path: Path, between: str, said: Said) -> None:
     second = tmp_path / "second"
     shutil.copytree(first, second)
-    for run, added in ((first, LEVELS), (second, f"{between}\nstart: {first}")):
+    for run, added in ((first, LEVELS), (second, f"{between}\ninit_from: {first}")):
         with (run / "experiment.yaml").open("a") as file:
             file.write(f"{added}\n")
     levels = Levels(train=(0, 5), validation=(60, 65), test=(5, 15))
@@ -237,20 +237,20 @@ def test_nor_on_those_of_a_run_before(first: Path, tmp_path: Path, between: str,
 
 def test_the_doctor_doubts_levels_that_were_all_trained_on(first: Path) -> None:
     for part in ("", "champion"):
-        _, found = warm_start(make_plan(after(first, start=str(first / part), levels=Levels())))
+        _, found = warm_start(make_plan(after(first, init_from=str(first / part), levels=Levels())))
         assert (found.mark, found.topic) == ("!", "levels") and "had no levels" in found.text
 
 
 def test_the_doctor_says_with_what_a_run_begins(first: Path) -> None:
     (found,) = warm_start(make_plan(after(first)))
     assert (found.mark, found.text) == ("✓", f"members start from the weights of {first} after generation 1")
-    (found,) = warm_start(make_plan(after(first, start="nowhere")))
+    (found,) = warm_start(make_plan(after(first, init_from="nowhere")))
     assert found.mark == "✗" and "there is no run" in found.text
     assert list(warm_start(make_plan(tiny()))) == []
 
 
 def test_the_flag(first: Path) -> None:
-    done = shoal(*flags(first.parent / "second", "--start", str(first / "lineage.jsonl")))
+    done = shoal(*flags(first.parent / "second", "--init-from", str(first / "lineage.jsonl")))
     assert done.code == 2 and "no run, and no champion" in done.err and len(done.err.splitlines()) == 1
     assert not (first.parent / "second").exists()
 

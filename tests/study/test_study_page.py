@@ -139,7 +139,7 @@ def looks(path: Path, arms: list[str], **fields: object) -> None:
     """A study of ten seeds, of which there are looks after five and all."""
     page(path, arms)
     study = yaml.safe_load((path / "study.yaml").read_text())
-    (path / "study.yaml").write_text(yaml.safe_dump(study | {"looks": [5, 10]} | fields, sort_keys=False))
+    (path / "study.yaml").write_text(yaml.safe_dump(study | {"interim_analyses": [5, 10]} | fields, sort_keys=False))
 
 
 def undo(path: Path, arm: str, seeds: range) -> None:

@@ -22,14 +22,14 @@ def main(transfer: str, folder: Path) -> None:
     reported = "other" if last and exchange.rank else "loss"  # a trainer may report what the first one does not know
     shared = crew.share({reported: np.float32(uid) / 9}, stop=last)
     evolved = crew.evolve(shared, decide, champion=POPULATION - 1)
-    cards = shared.cards
+    stats = shared.stats
     (folder / f"{exchange.rank}.json").write_text(
         json.dumps(
             {
                 "rank": exchange.rank,
-                "uid": cards.uid.tolist(),
-                "fitness": [repr(x) for x in cards.fitness.tolist()],
-                "rate": cards.hyper["rate"].tolist(),
+                "uid": stats.uid.tolist(),
+                "fitness": [repr(x) for x in stats.fitness.tolist()],
+                "rate": stats.hyper["rate"].tolist(),
                 "metrics": {name: x.tolist() for name, x in shared.metrics.items()},
                 "evaluation_steps": shared.evaluation_steps,
                 "stop": shared.stop,

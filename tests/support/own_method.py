@@ -60,9 +60,9 @@ class Nearby(Method):
         def init(key: Any, uid: np.ndarray) -> Any:
             return (), {name: np.full(len(uid), x, np.float32) for name, x in search.fixed.items()}
 
-        def decide(key: Any, state: Any, cards: Any, mine: np.ndarray) -> Any:
-            best = np.argmax(np.nan_to_num(cards.fitness, nan=-np.inf))
-            return state, Recombination((np.arange(len(cards.uid)) == best).astype(np.float32), dict(cards.hyper))
+        def decide(key: Any, state: Any, stats: Any, mine: np.ndarray) -> Any:
+            best = np.argmax(np.nan_to_num(stats.fitness, nan=-np.inf))
+            return state, Recombination((np.arange(len(stats.uid)) == best).astype(np.float32), dict(stats.hyper))
 
         return PureEvolver(init, decide)
 
@@ -75,7 +75,7 @@ class DrawnButCopying(Nearby):
 
     def evolver(self, *arguments: Any) -> PureEvolver:
         init, _ = super().evolver(*arguments)
-        return PureEvolver(init, lambda key, state, cards, mine: (state, Decision(mine, dict(cards.hyper))))
+        return PureEvolver(init, lambda key, state, stats, mine: (state, Decision(mine, dict(stats.hyper))))
 
 
 class LivingButWeighing(Independent):
@@ -85,5 +85,5 @@ class LivingButWeighing(Independent):
         init, _ = super().evolver(*arguments)
         even = np.float32(0.25)
         return PureEvolver(
-            init, lambda key, state, cards, mine: (state, Recombination(even + 0 * mine, dict(cards.hyper)))
+            init, lambda key, state, stats, mine: (state, Recombination(even + 0 * mine, dict(stats.hyper)))
         )

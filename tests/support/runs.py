@@ -19,12 +19,12 @@ from safetensors.numpy import load_file
 
 from shoal.cli import main
 from shoal.core.atomic import Staging
-from shoal.core.evolution import Cards, ChampionSoFar
+from shoal.core.evolution import ChampionSoFar, PopulationStats
 from shoal.distributed.processes import Processes
 from shoal.experiment.experiment import Checkpoint, Experiment, Fitness
 from shoal.experiment.plan import make_plan
+from shoal.records.callback import Callback
 from shoal.records.generation import Generation
-from shoal.records.recorder import Recorder
 
 COMMAND = (sys.executable, "-m", "shoal")  # in a process of its own
 OF_PBT = ("select", "explore", "burn_in", "replay")
@@ -103,7 +103,7 @@ def start(*arguments: object, cwd: Path | None = None, **environment: object) ->
     return subprocess.Popen(command, **pipes, start_new_session=True, cwd=cwd, env=own)
 
 
-class Signals(Recorder):
+class Signals(Callback):
     """Sends Ctrl-C `count` times when a phase of a generation begins, or is under way."""
 
     def __init__(self, generation: int, phase: str, count: int = 1, sign: int = signal.SIGINT, under_way: bool = False):
@@ -142,16 +142,18 @@ def ended(
     hyper: Any = None,
     compiling: float = 0.0,
 ) -> Generation:
-    """What recorders hear of a generation of members, none of whom copies another."""
+    """What callbacks hear of a generation of members, none of whom copies another."""
     n, same = len(fitness), np.ones(len(fitness))
-    cards = Cards(np.arange(n), np.full(n, generation), np.full(n, 64), fitness, same, np.full(n, 2), hyper or {})
+    stats = PopulationStats(
+        np.arange(n), np.full(n, generation), np.full(n, 64), fitness, same, np.full(n, 2), hyper or {}
+    )
     numbers: Any = {
         "steps": 64 * n,
         "evaluation_steps": 0,
         "champion": ChampionSoFar(),
         "timing": {"steps_per_second": 10.0, "compile": compiling},
     }
-    return Generation(generation, cards, cards, cards.hyper, np.zeros(n, bool), metrics or {}, **numbers)
+    return Generation(generation, stats, stats, stats.hyper, np.zeros(n, bool), metrics or {}, **numbers)
 
 
 def curves(run: Path) -> dict[str, list[tuple[int, float]]]:

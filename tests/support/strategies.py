@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Cards, Range
+from shoal.core.evolution import PopulationStats, Range
 from shoal.methods.ranges import validate
 
 NAN, INF = float("nan"), float("inf")
@@ -19,8 +19,8 @@ SEEDS = st.integers(0, 2**31 - 1)
 @st.composite
 def populations(
     draw: Callable, least: int = 1, fitness: st.SearchStrategy = FITNESS, deviation: st.SearchStrategy | None = None
-) -> Cards:
-    """The cards of a population in no order, whatever stands in them; x tells the members apart."""
+) -> PopulationStats:
+    """The stats of a population in no order, whatever stands in them; x tells the members apart."""
     n = draw(st.integers(least, 12))
     deviation = deviation or st.sampled_from([0.1, 0.0, NAN]) | st.floats(0)
 
@@ -29,7 +29,7 @@ def populations(
 
     uid, counts = column(st.integers(0, 2**40), unique=True), np.full(n, 1)
     fields = column(fitness), column(deviation), column(st.integers(0, 9) | st.just(1000))
-    return Cards(uid, counts, 1000 * counts, *fields, {"x": np.arange(n, dtype=np.float32)})
+    return PopulationStats(uid, counts, 1000 * counts, *fields, {"x": np.arange(n, dtype=np.float32)})
 
 
 NUMBERS = st.sampled_from([-3.0, 0.0, 0.1, 0.9, 1.0, 7.0]) | st.floats(-1e30, 1e30)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.core.evolution import Cards, Decision, Recombination
+from shoal.core.evolution import Decision, PopulationStats, Recombination
 
 POPULATION = 12
 
@@ -37,14 +37,16 @@ class StubShard:
         self.hyper = hyper_of(uid)
         self.evaluation_steps = 100 + int(uid[0])
 
-    def cards(self) -> Cards:
+    def stats(self) -> PopulationStats:
         n = len(self.uid)
         fitness = np.where(self.uid % 5 == 4, np.nan, self.uid / 3)
         whole = np.full(n, self.generation)
-        return Cards(self.uid, whole, 10 + self.uid, fitness, fitness / 7, whole + 8, self.hyper)
+        return PopulationStats(self.uid, whole, 10 + self.uid, fitness, fitness / 7, whole + 8, self.hyper)
 
-    def individuals(self, cards: Cards, metrics: dict[str, np.ndarray]) -> tuple[Cards, dict[str, np.ndarray]]:
-        return cards, metrics
+    def individuals(
+        self, stats: PopulationStats, metrics: dict[str, np.ndarray]
+    ) -> tuple[PopulationStats, dict[str, np.ndarray]]:
+        return stats, metrics
 
     def snapshot(self, row: int) -> Any:
         return self.states[row]
@@ -63,13 +65,13 @@ class StubShard:
 KIND: Any = SimpleNamespace(snapshot=state_of(0))
 
 
-def decide(cards: Cards, mine: np.ndarray) -> tuple[str, Decision]:
+def decide(stats: PopulationStats, mine: np.ndarray) -> tuple[str, Decision]:
     """Every third member copies the one 4 uids further on, in a circle among those to be seen; the one after it, with an odd
     number, begins anew."""
-    m = len(cards.uid)
-    parents = np.where(cards.uid[mine] % 3 == 0, (mine + 4) % m, mine)
-    hyper = {name: values[parents] for name, values in cards.hyper.items()}
-    return "state", Decision(parents, hyper, renewed=renewed(cards.uid[mine]))
+    m = len(stats.uid)
+    parents = np.where(stats.uid[mine] % 3 == 0, (mine + 4) % m, mine)
+    hyper = {name: values[parents] for name, values in stats.hyper.items()}
+    return "state", Decision(parents, hyper, renewed=renewed(stats.uid[mine]))
 
 
 def renewed(uid: np.ndarray) -> dict[int, tuple[float, float]]:

@@ -36,10 +36,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_members_begin_with_a_file(model: Path, tmp_path: Path) -> None:
     """All of it but its hyperparameters, which differ as those of new members do."""
     run = tmp_path / "run"
-    train(Experiment(**USUAL, start=str(model), run_dir=str(run)))
+    train(Experiment(**USUAL, init_from=str(model), run_dir=str(run)))
     assert rows(run / "metrics.jsonl")[0]["members"]["updates"] == [110] * 3
     assert len({row["hyper"]["rate"] for row in rows(run / "lineage.jsonl")}) == 3
-    told = json.loads((run / "start.json").read_text())
+    told = json.loads((run / "init_from.json").read_text())
     members = [{"uid": uid, "parent": None} for uid in range(3)]
     assert told == {"run": str(model), "generation": None, "members": members}
     resume(run, generations=2, trust_code=True)
@@ -48,7 +48,7 @@ def test_members_begin_with_a_file(model: Path, tmp_path: Path) -> None:
 
 
 def test_what_a_member_begins_with_is_the_file_alone(model: Path) -> None:
-    plan = planned(Experiment(**USUAL, start=str(model)))
+    plan = planned(Experiment(**USUAL, init_from=str(model)))
     origin = read_origin(plan)
     assert origin is not None and len(origin.learned) == 3
     np.testing.assert_array_equal(origin.learned[2]["w"], np.arange(6.0).reshape(2, 3))
@@ -58,7 +58,7 @@ def test_what_a_member_begins_with_is_the_file_alone(model: Path) -> None:
 
 def test_a_file_that_a_run_names_is_not_loaded_unasked(model: Path, said: Said) -> None:
     """Libraries pickle; a run may come from anybody."""
-    plan = planned(Experiment(**USUAL, start=str(model)))
+    plan = planned(Experiment(**USUAL, init_from=str(model)))
     with pytest.raises(BadInput) as error:
         read_origin(plan, trusted=False)
     said(error.value)
@@ -66,11 +66,14 @@ def test_a_file_that_a_run_names_is_not_loaded_unasked(model: Path, said: Said) 
 
 @pytest.mark.parametrize(
     "change",
-    [{"config": {"arms": 4}}, {"agent": "support.trainers:Sound"}, {"start": "nowhere.npz"}],
+    [{"config": {"arms": 4}}, {"agent": "support.trainers:Sound"}, {"init_from": "nowhere.npz"}],
     ids=["does not fit", "no load", "nowhere"],
 )
-def test_what_cannot_be_begun_with_is_refused_in_one_line(model: Path, said: Said, change: dict[str, Any]) -> None:
-    plan = planned(Experiment(**USUAL | {"start": str(model)} | change))
+def test_what_cannot_be_begun_with_is_refused_in_one_line(
+    model: Path, said: Said, change: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(model.parent)
+    plan = planned(Experiment(**USUAL | {"init_from": str(model)} | change))
     with pytest.raises(BadInput) as error:
         read_origin(plan)
     said(error.value)
@@ -78,5 +81,5 @@ def test_what_cannot_be_begun_with_is_refused_in_one_line(model: Path, said: Sai
 
 def test_an_agent_of_shoal_begins_with_runs_alone(model: Path, said: Said) -> None:
     with pytest.raises(BadInput) as error:
-        read_origin(planned(tiny(start=str(model))))
+        read_origin(planned(tiny(init_from=str(model))))
     said(error.value)

@@ -37,8 +37,8 @@ from shoal.core.interrupts import Failed, Interrupted
 from shoal.experiment.experiment import Experiment, Fitness
 from shoal.experiment.plan import make_plan
 from shoal.members.foreign import ForeignShard
+from shoal.records.callback import Callback
 from shoal.records.generation import Generation
-from shoal.records.recorder import Recorder
 from shoal.run.champion import load_champion
 from shoal.run.checkpoint import read_manifest
 from shoal.run.loop import resume, train
@@ -107,8 +107,8 @@ def test_members_begin_with_what_others_have_learned(whole: Path, tmp_path: Path
         (whole / "champion", 2, [champion] * 2),
     ):
         run = tmp_path / f"{start.name}{population}"
-        train(bandit(run, start=str(start), population=population, generations=1, seed=7))
-        begun = [member["parent"] for member in json.loads((run / "start.json").read_text())["members"]]
+        train(bandit(run, init_from=str(start), population=population, generations=1, seed=7))
+        begun = [member["parent"] for member in json.loads((run / "init_from.json").read_text())["members"]]
         assert begun == expected
         updates = [x["updates"] for x in ended.learned]
         best = load_file(whole / "champion" / "state.safetensors")["updates"]
@@ -116,7 +116,7 @@ def test_members_begin_with_what_others_have_learned(whole: Path, tmp_path: Path
         assert rows(run / "metrics.jsonl")[0]["members"]["updates"] == expected, "they go on, and count on"
         assert {row["steps"] for row in rows(run / "lineage.jsonl")} == {40}
     with pytest.raises(BadInput) as error:
-        train(bandit(tmp_path / "other", start=str(whole), agent="support.trainers:Rough"))
+        train(bandit(tmp_path / "other", init_from=str(whole), agent="support.trainers:Rough"))
     said(error.value)
 
 
@@ -153,7 +153,7 @@ def test_members_get_better(tmp_path: Path) -> None:
     assert result.summary["champion"]["evaluation"]["mean"] > 0.5
 
 
-class Stop(Recorder):
+class Stop(Callback):
     """Ends a run after a generation, as Ctrl-C does."""
 
     def __init__(self, after: int):
@@ -266,7 +266,7 @@ def test_a_run_that_is_refused_leaves_no_process_and_no_log(tmp_path: Path, monk
     assert servers() == [] and list((tmp_path / "logs").iterdir()) == []
 
 
-class Killer(Recorder):
+class Killer(Callback):
     """Kills a random process of a trainer with every so many signs of progress, until a run has noticed `times` of them.
 
     Not by the clock: a quick machine would be done before the first of them.
@@ -339,7 +339,7 @@ def test_a_process_that_always_dies_ends_the_run_with_its_last_words(tmp_path: P
 
 
 def test_a_long_interval_is_abandoned_at_once(tmp_path: Path) -> None:
-    class Signal(Recorder):
+    class Signal(Callback):
         def progress(self, generation: int, phase: str, done: float) -> None:
             if (generation, phase, done) == (1, "train", 0):
                 threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()

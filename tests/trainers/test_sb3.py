@@ -405,7 +405,7 @@ def test_a_model_of_sb3_goes_on(start, saved, algorithm, env, config, name, step
 def test_a_model_that_does_not_fit_gets_one_line(start, saved, algorithm, config, name, message):
     with pytest.raises(BadField) as caught:
         member(start(algorithm, **config)).load(saved / f"{name}.zip")
-    assert caught.value.field == "start" and message in str(caught.value) and "\n" not in str(caught.value)
+    assert caught.value.field == "init_from" and message in str(caught.value) and "\n" not in str(caught.value)
 
 
 LOADED = """
@@ -436,6 +436,6 @@ def test_a_champion_goes_back_to_sb3(tmp_path):
     assert json.loads(done.stdout) == expected and len(set(expected)) == 2
     second = tmp_path / "second"  # and from there into a population
     begun = Experiment(**settings | {"generations": 1}, interval=64, config=config, final_episodes=2)
-    train(replace(begun, start=str(tmp_path / "model.zip"), run_dir=str(second)))
+    train(replace(begun, init_from=str(tmp_path / "model.zip"), run_dir=str(second)))
     steps = int(load_file(run / "champion" / "state.safetensors")["num_timesteps"])
     assert [x["num_timesteps"] for x in read_members(second).learned] == [steps + 64] * 2

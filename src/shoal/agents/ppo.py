@@ -35,11 +35,11 @@ from shoal.core.schema import build
 from shoal.core.types import Agent, Member, Rollout
 from shoal.rl.actor_critic import ActorCritic, NetworkConfig
 from shoal.rl.advantages import generalised_advantages
+from shoal.rl.auxiliary_loss import make_auxiliary_loss
 from shoal.rl.batching import in_parts, per_member
 from shoal.rl.frames import of_rollout, stack, stacked, stacking
 from shoal.rl.normalize import Statistics, empty, running_returns, update_statistics
 from shoal.rl.observations import no_statistics, take_in_all
-from shoal.rl.penalty import make_penalty
 from shoal.rl.steps import bounded, usable, without
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Config(NetworkConfig):
     """zero mean and unit variance of the advantages of each minibatch"""
     clip_values: bool = False
     """keep the critic's new values within the clip range of the old ones"""
-    penalty: Any = None
+    auxiliary_loss: Any = None
     """module:function of a batch and the distribution of its actions: a number for each step, whose mean is added to
     the loss"""
 
@@ -131,7 +131,10 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
     """
     config = build(Config, settings, "config.")
     check_least(1, config, "environments", "rollout", "minibatches", within="config.")
-    networks, penalty = ActorCritic(stacked(spec, config.frame_stack), config), make_penalty(config.penalty)
+    networks, auxiliary_loss = (
+        ActorCritic(stacked(spec, config.frame_stack), config),
+        make_auxiliary_loss(config.auxiliary_loss),
+    )
     steps = config.rollout * config.environments
     rows = config.environments if config.recurrent else steps  # which minibatches divide among them
     if rows % config.minibatches:
@@ -208,9 +211,9 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
             "policy/clipped": mean((jnp.abs(ratio - 1) > hyper.clip_range).astype(jnp.float32)),
         }
         total = policy_loss + hyper.value_coefficient * value_loss - hyper.entropy_coefficient * entropy
-        if penalty is not None:
-            metrics["loss/penalty"] = mean(penalty(batch, distribution, value))
-            total += metrics["loss/penalty"]
+        if auxiliary_loss is not None:
+            metrics["loss/auxiliary"] = mean(auxiliary_loss(batch, distribution, value))
+            total += metrics["loss/auxiliary"]
         return total, metrics
 
     @per_member

@@ -25,9 +25,9 @@ from shoal.core.evolution import Number, Range, end_factor
 from shoal.core.schema import build
 from shoal.core.types import Agent, Member
 from shoal.rl import off_policy
+from shoal.rl.auxiliary_loss import make_auxiliary_loss
 from shoal.rl.networks import SquashedNormal, held_within
 from shoal.rl.off_policy import ADAM, TwinConfig, TwinCritics, adam_step, polyak_update
-from shoal.rl.penalty import make_penalty
 
 if TYPE_CHECKING:
     from shoal.core.spec import Spec
@@ -41,7 +41,7 @@ class Config(TwinConfig):
 
     initial_temperature: float = 1.0
     """the temperature (alpha) before the first update"""
-    penalty: Any = None
+    auxiliary_loss: Any = None
     """module:function of a batch and the distribution of the policy's actions in it, before their tanh: a number for each
     step, whose mean is added to the policy's loss"""
 
@@ -83,7 +83,7 @@ def sac(spec: Spec, **settings: Any) -> Agent:
     net = TwinCritics(spec, config, "sac", outputs=2)
     if not config.initial_temperature > 0:
         raise BadField("config.initial_temperature", "must be above 0", value=config.initial_temperature)
-    values, size, penalty = net.values, spec.action.shape[0], make_penalty(config.penalty)
+    values, size, auxiliary_loss = net.values, spec.action.shape[0], make_auxiliary_loss(config.auxiliary_loss)
 
     def policy(params: Any, obs: PyTree) -> SquashedNormal:
         mean, log_std = jnp.split(net.outputs(params, obs), 2, -1)
@@ -131,7 +131,7 @@ def sac(spec: Spec, **settings: Any) -> Agent:
             distribution = policy(params, batch.obs)
             action, log_prob = distribution.sample_with_log_prob(now_key)
             value = values(learned.critics, batch.obs, action).min(0)
-            added = jnp.zeros(()) if penalty is None else penalty(batch, distribution, value).mean()
+            added = jnp.zeros(()) if auxiliary_loss is None else auxiliary_loss(batch, distribution, value).mean()
             return (temperature * log_prob - value).mean() + added, (-log_prob.mean(), added)
 
         def temperature_loss(log_temperature: jax.Array) -> jax.Array:  # equation 18
@@ -166,6 +166,6 @@ def sac(spec: Spec, **settings: Any) -> Agent:
             "policy/entropy": entropy,
             "policy/temperature": temperature,
         }
-        return learned, metrics if penalty is None else metrics | {"loss/penalty": added}
+        return learned, metrics if auxiliary_loss is None else metrics | {"loss/auxiliary": added}
 
     return off_policy.agent(config, Hyper(), init, act, greedy, improve, sees=net.sees)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import TextIO
 
-    from shoal.records.recorder import Recorder
+    from shoal.records.callback import Callback
     from shoal.run.loop import Result
 
 WIDE = 1000  # characters in a line of a file or a pipe
@@ -87,7 +87,7 @@ def console() -> Screen:
     return _Output(width=None if sys.stdout.isatty() else WIDE)
 
 
-def show(run: Callable[[Sequence[Recorder]], Result], quiet: bool) -> int:
+def show(run: Callable[[Sequence[Callback]], Result], quiet: bool) -> int:
     """Run with a display and TensorBoard, and say how it ended."""
     from shoal.records.console import Display, Late
     from shoal.records.tensorboard import TensorBoard

@@ -12,7 +12,7 @@ from shoal.core.spec import describe
 from shoal.environments import registry
 from shoal.environments.device import DeviceEnvironment, lenient
 from shoal.environments.host import HostEnvironment
-from shoal.environments.randomised import SPREAD
+from shoal.environments.randomised import RANDOMISE
 from shoal.records.screen import Screen, styled
 
 
@@ -58,5 +58,5 @@ def described(full: str, environment: DeviceEnvironment | HostEnvironment) -> li
         return [*lines, f"{full} has no numbers that can be tuned"]
     lines.append(f"{full} can be tuned by these, under space or hyper:")
     lines += [f"  {PREFIX}{name}: {value:g}" for name, value in env_parameters.items()]
-    each = f"  and for each of them {PREFIX}NAME{SPREAD}: how far from it every episode draws it anew"
+    each = f"  and for each of them {PREFIX}NAME{RANDOMISE}: how far from it every episode draws it anew"
     return [*lines, each] if on_device else lines

@@ -111,7 +111,7 @@ class Flags:
     explore: Annotated[str | None, _of("explore", "NAME")] = None
     seed: Annotated[Whole, _of("seed", "N")] = None
     run_dir: Annotated[str | None, _of("run_dir", "PATH")] = None
-    start: Annotated[str | None, _of("start", "RUN")] = None
+    init_from: Annotated[str | None, _of("init_from", "RUN")] = None
     shards: Annotated[Whole, _of("shards", "N")] = None
     exchange: Annotated[str | None, _of("exchange", "NAME")] = None
     workspace: Annotated[str | None, _of("workspace", "DIR")] = None

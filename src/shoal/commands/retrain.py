@@ -19,20 +19,20 @@ from shoal.experiment.trust import open_run
 from shoal.members.devices import prepare
 from shoal.methods import METHODS
 from shoal.methods.schedule import Schedule
-from shoal.records.recorder import Recorder
+from shoal.records.callback import Callback
 from shoal.report.run import read_run, schedule
 from shoal.run.loop import Result, train
 from shoal.trainers.live import LIVE, translate
 
 
-def replay(run: Path, *, recorders: Sequence[Recorder] = (), **how: Any) -> Result:
+def replay(run: Path, *, callbacks: Sequence[Callback] = (), **how: Any) -> Result:
     """Train agents that follow the schedule of a run's champion; how: see `follower`. Raises BadInput."""
 
     def note(message: str) -> None:
-        for recorder in recorders:
-            recorder.note(message)
+        for callback in callbacks:
+            callback.note(message)
 
-    return train(follower(run, note=note, **how), recorders)
+    return train(follower(run, note=note, **how), callbacks)
 
 
 @on_jax()
@@ -76,9 +76,9 @@ def follower(
     each = zip(found, _intervals(run, found, experiment.population), strict=True)
     rows = [{name: row[name] for name in tuned} for row, times in each for _ in range(times)]
     if file is None:
-        trained = replace(experiment, start=None)
-        if experiment.start:
-            note(f"{run} began with what {experiment.start} had learned; this agent begins with nothing")
+        trained = replace(experiment, init_from=None)
+        if experiment.init_from:
+            note(f"{run} began with what {experiment.init_from} had learned; this agent begins with nothing")
     else:
         trained = located(load(file))
         with blame(file, always=False):

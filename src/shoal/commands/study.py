@@ -24,8 +24,8 @@ from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import blame
 from shoal.members.devices import prepare
 from shoal.members.shared_programs import shared_programs
+from shoal.records.callback import Callback, Start
 from shoal.records.generation import Generation
-from shoal.records.recorder import Recorder, Start
 from shoal.records.screen import Screen, plain_table, styled
 from shoal.records.tensorboard import TensorBoard
 from shoal.report.page import write_report
@@ -71,9 +71,11 @@ def _agree(study: Study, path: Path, file: Path) -> None:
         if now != then and any((path / key.place).exists() for key in before.runs(task, arm)):
             what = f"it has runs of arm {arm}{task and f' on task {task}'} that the file does not describe"
             raise BadInput(f"{path} holds another study than {file}: {what}; name a free place with --workspace")
-    plans = [(s.looks, s.pairs, s.looks and s.seeds) for s in (study, before)]
+    plans = [(s.interim_analyses, s.pairs, s.interim_analyses and s.seeds) for s in (study, before)]
     if plans[0] != plans[1] and any(path.glob("runs/*")):
-        raise BadInput(f"{path} has runs, and {file} has other looks or pairs: these are fixed before the first run")
+        raise BadInput(
+            f"{path} has runs, and {file} has other interim_analyses or pairs: these are fixed before the first run"
+        )
     try:
         path.mkdir(parents=True, exist_ok=True)
         for name in ("leases", "failures"):
@@ -124,12 +126,12 @@ def _failure(trial: Trial, path: Path, board: _Board) -> str | None:
     runs = []
     try:
         for run, experiment in board.parts(trial):
-            experiment, recorders = replace(experiment, run_dir=str(run)), [board, TensorBoard()]
+            experiment, callbacks = replace(experiment, run_dir=str(run)), [board, TensorBoard()]
             if not begun(run, experiment):
-                train(experiment, recorders)
+                train(experiment, callbacks)
             elif not (run / "result.json").exists():
                 free = {name: getattr(experiment, name) for name in ("checkpoint", "processes")}
-                resume(run, recorders=recorders, trust_code=True, **free)
+                resume(run, callbacks=callbacks, trust_code=True, **free)
             if not (run / "report.html").exists():
                 write_report(run)
             runs.append(run)
@@ -146,7 +148,7 @@ def _failure(trial: Trial, path: Path, board: _Board) -> str | None:
     return None
 
 
-class _Board(Recorder):
+class _Board(Callback):
     """What stands where: a line for each arm, live in a terminal, and one for each run that ends."""
 
     def __init__(self, study: Study, path: Path, planned: list[Trial], console: Screen, quiet: bool):
@@ -217,7 +219,7 @@ class _Board(Recorder):
     def due(self, key: RunKey, patient: bool = True) -> bool:
         """Whether no look before a run has ended the study. patient: also while others are at runs before such a look."""
         over = {*self._done, *self.failed, *stranded(self._study, self.failed)}
-        for n in self._study.looks:
+        for n in self._study.interim_analyses:
             if n > key.seed:
                 break
             if any(other not in over for other in self._trials if other.seed < n):
@@ -260,7 +262,7 @@ class _Board(Recorder):
             usual = [known[key] for key in keys if key in known] or [*known.values()] or [0.0]
             seconds += sum(usual) / len(usual) * sum(key not in over and self.due(key) for key in keys)
         left = time.strftime("%H:%M:%S", time.gmtime(seconds)) if seconds < 86_400 else f"{seconds / 3600:.0f} hours"
-        most = "at most " if self._study.looks else ""
+        most = "at most " if self._study.interim_analyses else ""
         return f"{len(self._done)} of {most}{len(self._trials)} runs, {most}{left} left"
 
     def _table(self) -> Table:

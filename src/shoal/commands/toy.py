@@ -16,7 +16,7 @@ import numpy as np
 
 from shoal.core.atomic import write_file
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Cards, Decision, Range, SearchSpace
+from shoal.core.evolution import Decision, PopulationStats, Range, SearchSpace
 from shoal.core.keys import derive
 from shoal.methods import explore, select
 from shoal.methods.method import Method
@@ -87,8 +87,8 @@ def run(arm: str, seed: int) -> Trajectories:
         theta, copied = theta - RATE * 2 * hyper * theta, np.zeros(n, bool)
         if step % INTERVAL == 0:
             steps, h = np.full(n, step), {name: hyper[:, i].astype(np.float32) for i, name in enumerate(SPACE)}
-            cards = Cards(everybody, steps // INTERVAL - 1, steps, quality(theta), unknown, once, h)
-            state, decision = evolver.decide(derive((seed,), step), state, cards, everybody)
+            stats = PopulationStats(everybody, steps // INTERVAL - 1, steps, quality(theta), unknown, once, h)
+            state, decision = evolver.decide(derive((seed,), step), state, stats, everybody)
             assert isinstance(decision, Decision)
             theta, copied = theta[decision.parents], decision.parents != everybody
             if inherit:

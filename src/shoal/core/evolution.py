@@ -80,25 +80,25 @@ def declared(hyper: type) -> dict[str, Number]:
     return {name: numbers[0] for name, numbers in said.items() if numbers}
 
 
-class Cards(NamedTuple):
+class PopulationStats(NamedTuple):
     """The data of M members that selection uses. About a hundred bytes each; NumPy, so that any trainer can make them."""
 
     uid: np.ndarray  # int64 [M], the number of a member, which never changes
     generation: np.ndarray  # int64 [M]
     steps: np.ndarray  # int64 [M], environment steps trained
     fitness: np.ndarray  # float64 [M], always maximised; NaN: diverged, or not measured
-    deviation: np.ndarray  # float64 [M], sample standard deviation of the episodes behind the fitness, NaN below two
+    std: np.ndarray  # float64 [M], sample standard deviation of the episodes behind the fitness, NaN below two
     episodes: np.ndarray  # int64 [M], the number of these episodes
     hyper: dict[str, np.ndarray]  # float32 [M] each
     progress: float = np.float64(0.0)  # share of the run that is done, evaluation included; 1: all of it
 
-    def take(self, rows: np.ndarray) -> Cards:
-        """The cards of some members."""
+    def take(self, rows: np.ndarray) -> PopulationStats:
+        """The stats of some members."""
         arrays = {name: getattr(self, name)[rows] for name in ARRAYS}
         return self._replace(**arrays, hyper={name: values[rows] for name, values in self.hyper.items()})
 
 
-ARRAYS = tuple(name for name in Cards._fields if name not in ("hyper", "progress"))  # of cards, [M] each
+ARRAYS = tuple(name for name in PopulationStats._fields if name not in ("hyper", "progress"))  # of stats, [M] each
 
 
 @dataclass(frozen=True)
@@ -111,17 +111,17 @@ class ChampionSoFar:
     fitness: float = -np.inf
     hyper: dict[str, float] = field(default_factory=dict)
 
-    def beaten_by(self, cards: Cards) -> int | None:
+    def beaten_by(self, stats: PopulationStats) -> int | None:
         """The row of the best of these members if it is at least as good, else None."""
-        fitness = np.where(np.isfinite(cards.fitness), cards.fitness, -np.inf)
+        fitness = np.where(np.isfinite(stats.fitness), stats.fitness, -np.inf)
         row = int(np.argmax(fitness))
         return row if np.isfinite(fitness[row]) and fitness[row] >= self.fitness else None
 
     @classmethod
-    def crowned(cls, cards: Cards, row: int, learned: Any) -> ChampionSoFar:
-        """The individual at a row of the cards, with what it has learned."""
-        hyper = {name: float(x[row]) for name, x in cards.hyper.items()}
-        return cls(learned, int(cards.uid[row]), int(cards.generation[row]), float(cards.fitness[row]), hyper)
+    def crowned(cls, stats: PopulationStats, row: int, learned: Any) -> ChampionSoFar:
+        """The individual at a row of the stats, with what it has learned."""
+        hyper = {name: float(x[row]) for name, x in stats.hyper.items()}
+        return cls(learned, int(stats.uid[row]), int(stats.generation[row]), float(stats.fitness[row]), hyper)
 
     def about(self) -> dict[str, Any]:
         """What a manifest says of it."""
@@ -143,9 +143,9 @@ class Contenders:
         """The fittest so far."""
         return self.best[0] if self.best else NOBODY
 
-    def joined_by(self, cards: Cards) -> int | None:
+    def joined_by(self, stats: PopulationStats) -> int | None:
         """The row of the best of these members if it is one of them from now on, else None."""
-        return (self.best[-1] if len(self.best) == self.most else NOBODY).beaten_by(cards)
+        return (self.best[-1] if len(self.best) == self.most else NOBODY).beaten_by(stats)
 
     def joined(self, new: ChampionSoFar) -> Contenders:
         """With a new one; of equal ones the latest is the first."""
@@ -156,7 +156,7 @@ class Contenders:
 class Selection(NamedTuple):
     """What a selector decides for N members.
 
-    parents: int64 [N], a row of the cards for each member; its own row: it keeps its weights
+    parents: int64 [N], a row of the stats for each member; its own row: it keeps its weights
     explore: bool [N], the members whose hyperparameters are perturbed
     """
 
@@ -167,7 +167,7 @@ class Selection(NamedTuple):
 class Decision(NamedTuple):
     """What an evolver decides for N members that live on: whom they copy."""
 
-    parents: np.ndarray  # int64 [N], rows of the cards; its own row: a member keeps its weights
+    parents: np.ndarray  # int64 [N], rows of the stats; its own row: a member keeps its weights
     hyper: dict[str, np.ndarray]  # float32 [N] each
     metrics: Mapping[str, float] = MappingProxyType({})  # to be recorded
     ends: tuple[int, ...] = ()  # rows of the N members that train no more
@@ -185,7 +185,7 @@ class Decision(NamedTuple):
 class Recombination(NamedTuple):
     """What an evolver decides where members are drawn around a mean: what each of all M weighs in the next mean."""
 
-    weights: np.ndarray  # float32 [M], in the order of the cards; the uids count from 0
+    weights: np.ndarray  # float32 [M], in the order of the stats; the uids count from 0
     hyper: dict[str, np.ndarray]  # float32 [N] each
     metrics: Mapping[str, float] = MappingProxyType({})  # to be recorded
 
@@ -216,9 +216,9 @@ Seed = tuple[int, ...]  # (seed, generation, purpose, ...): all random numbers o
 
 
 class Select(Protocol):
-    """`cards` of the M visible members; `mine` int64 [N], the rows of the members to decide for."""
+    """`stats` of the M visible members; `mine` int64 [N], the rows of the members to decide for."""
 
-    def __call__(self, key: Seed, cards: Cards, mine: np.ndarray) -> Selection: ...
+    def __call__(self, key: Seed, stats: PopulationStats, mine: np.ndarray) -> Selection: ...
 
 
 class Explore(Protocol):
@@ -231,12 +231,12 @@ class Explore(Protocol):
 
 # (key, uid [N]) -> (state, hyper): the first hyperparameters, float32 [N] each; state: arrays to be saved
 Init = Callable[[Seed, np.ndarray], tuple[Any, dict[str, np.ndarray]]]
-# (key, state, cards [M], mine [N]) -> (state, Decision), or Recombination with a SearchLearner
-Decide = Callable[[Seed, Any, Cards, np.ndarray], tuple[Any, Decision | Recombination]]
+# (key, state, stats [M], mine [N]) -> (state, Decision), or Recombination with a SearchLearner
+Decide = Callable[[Seed, Any, PopulationStats, np.ndarray], tuple[Any, Decision | Recombination]]
 
 
 class PureEvolver(NamedTuple):
-    """The decisions between generations, as pure functions. They depend on cards, never on agents."""
+    """The decisions between generations, as pure functions. They depend on stats, never on agents."""
 
     init: Init
     decide: Decide

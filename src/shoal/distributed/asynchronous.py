@@ -10,7 +10,7 @@ import numpy as np
 from shoal.core.arrays import pack, unpack
 from shoal.core.atomic import Damaged
 from shoal.core.errors import BadField
-from shoal.core.evolution import Cards, Decision
+from shoal.core.evolution import Decision, PopulationStats
 from shoal.core.types import PyTree
 from shoal.distributed.directory import Lost, Published, Workspace
 from shoal.distributed.rows import columns, from_rows, sound, to_rows
@@ -27,24 +27,24 @@ class Worker:
 
     def share(self, metrics: dict[str, np.ndarray], stop: bool) -> KnownMembers:
         """What was measured of this worker's members."""
-        cards = self._shard.cards()
-        return KnownMembers(cards, *self._shard.individuals(cards, metrics), self._shard.evaluation_steps, stop)
+        stats = self._shard.stats()
+        return KnownMembers(stats, *self._shard.individuals(stats, metrics), self._shard.evaluation_steps, stop)
 
     def evolve(self, shared: KnownMembers, decide: Decide, champion: int | None) -> Evolved:
         """Decide for these members among all that are no further than they are.
 
         Where the state of a chosen parent is gone, or is not what its card says, the decision is taken again without it.
         """
-        cards = shared.members
-        states = [self._shard.snapshot(row) for row in range(len(cards.uid))]
+        stats = shared.members
+        states = [self._shard.snapshot(row) for row in range(len(stats.uid))]
         packed = [pack(state) for state in states]
-        generation, names, rows = int(cards.generation[0]), columns(cards), to_rows(cards, {}, [])
+        generation, names, rows = int(stats.generation[0]), columns(stats), to_rows(stats, {}, [])
         own: list[tuple[Published | None, int]] = [(None, row) for row in range(len(rows))]
         while True:
-            others = self._others(cards, generation, names)
+            others = self._others(stats, generation, names)
             table = np.concatenate([rows, *(card.rows for card in others)])
             order = np.argsort(table[:, 0], kind="stable")  # by uid, so that the order is the same for every worker
-            visible, _, _ = from_rows(table[order], cards, {})
+            visible, _, _ = from_rows(table[order], stats, {})
             sources = own + [(card, row) for card in others for row in range(len(card.rows))]
             mine = np.argsort(order)[: len(rows)]
             evolution, decision = decide(visible, mine)
@@ -70,10 +70,10 @@ class Worker:
             self._workspace.reject(card, f"{error}")
             raise Lost(card.worker) from error
 
-    def _others(self, cards: Cards, generation: int, names: list[str]) -> list[Published]:
+    def _others(self, stats: PopulationStats, generation: int, names: list[str]) -> list[Published]:
         """What others show who have done half as many generations or more: members of a worker that has ended, or has just
         begun, would be the worst for ever. A member that is there twice, in a copied folder perhaps, is seen once."""
-        seen, others = set(cards.uid.tolist()), list[Published]()
+        seen, others = set(stats.uid.tolist()), list[Published]()
         for card in self._workspace.visible(generation, names):
             if not sound(card.rows, names, card.generation):
                 self._workspace.reject(card, "its numbers are no card's")

@@ -181,18 +181,18 @@ class Workspace:
     def visible(self, generation: int, columns: list[str]) -> list[Published]:
         """The newest readable card of every other worker up to `generation`, by name.
 
-        Only cards with these columns are believed. Raises OSError where somebody else has this
+        Only stats with these columns are believed. Raises OSError where somebody else has this
         worker's name: it decides nothing any more.
         """
         assert self._lease is not None
         self._lease.check()
         names = {p.name for p in (self.path / "published").iterdir() if p.is_dir() and NAME.fullmatch(p.name)}
         workers = sorted(names - {self.name})
-        cards = [card for name in workers if (card := self._newest(name, generation))]
-        foreign = [card for card in cards if card.columns != columns]
+        stats = [card for name in workers if (card := self._newest(name, generation))]
+        foreign = [card for card in stats if card.columns != columns]
         for card in foreign:
             self.reject(card, "it is of another experiment")
-        return [card for card in cards if card not in foreign]
+        return [card for card in stats if card not in foreign]
 
     def reject(self, card: Published, why: str) -> None:
         """Ignore a card from now on."""

@@ -9,7 +9,7 @@ import numpy as np
 
 
 class Route(NamedTuple):
-    """The state of the member at `row` of the cards goes from one process to another."""
+    """The state of the member at `row` of the stats goes from one process to another."""
 
     row: int
     source: int

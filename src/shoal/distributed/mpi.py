@@ -116,7 +116,7 @@ class Mpi:
         return Watch(self._roll, max(self._timeout, OF_LONGEST * self._longest), self._say, self.fail)
 
     def _say(self, message: str) -> None:
-        """Tell the user; ranks but the first have no recorders that would."""
+        """Tell the user; ranks but the first have no callbacks that would."""
         if self.rank:
             print(f"rank {self.rank} of {self.size}: {message}", file=sys.stderr, flush=True)
         else:

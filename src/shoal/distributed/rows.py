@@ -1,36 +1,38 @@
-"""Cards and metrics as rows of numbers, the form in which processes exchange them: about 200 bytes per member."""
+"""PopulationStats and metrics as rows of numbers, the form in which processes exchange them: about 200 bytes per member."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from shoal.core.evolution import Cards
+from shoal.core.evolution import PopulationStats
 from shoal.distributed.exchange import Route
 
-FIELDS = ("uid", "generation", "steps", "fitness", "deviation", "episodes")  # whole numbers below 2**53
+FIELDS = ("uid", "generation", "steps", "fitness", "std", "episodes")  # whole numbers below 2**53
 
 
-def columns(cards: Cards) -> list[str]:
-    """The names of the columns that `to_rows` makes of cards alone."""
-    return [*FIELDS, *(f"hyper.{name}" for name in sorted(cards.hyper))]
+def columns(stats: PopulationStats) -> list[str]:
+    """The names of the columns that `to_rows` makes of stats alone."""
+    return [*FIELDS, *(f"hyper.{name}" for name in sorted(stats.hyper))]
 
 
-def to_rows(cards: Cards, metrics: dict[str, np.ndarray], extra: list[float]) -> np.ndarray:
-    """float64 [N, C]: the cards' fields, hyperparameters and metrics by name, and `extra` numbers of this process."""
-    columns = [getattr(cards, name) for name in FIELDS]
-    columns += [cards.hyper[name] for name in sorted(cards.hyper)] + [metrics[name] for name in sorted(metrics)]
-    columns += [np.full(len(cards.uid), x) for x in extra]
+def to_rows(stats: PopulationStats, metrics: dict[str, np.ndarray], extra: list[float]) -> np.ndarray:
+    """float64 [N, C]: the stats' fields, hyperparameters and metrics by name, and `extra` numbers of this process."""
+    columns = [getattr(stats, name) for name in FIELDS]
+    columns += [stats.hyper[name] for name in sorted(stats.hyper)] + [metrics[name] for name in sorted(metrics)]
+    columns += [np.full(len(stats.uid), x) for x in extra]
     return np.stack([np.asarray(c, np.float64) for c in columns], 1)
 
 
-def from_rows(rows: np.ndarray, like: Cards, metrics: dict[str, np.ndarray]) -> tuple[Cards, dict, np.ndarray]:
-    """The cards, metrics and `extra` [M, E] in rows of `to_rows`; names and dtypes as in `like` and `metrics`."""
+def from_rows(
+    rows: np.ndarray, like: PopulationStats, metrics: dict[str, np.ndarray]
+) -> tuple[PopulationStats, dict, np.ndarray]:
+    """The stats, metrics and `extra` [M, E] in rows of `to_rows`; names and dtypes as in `like` and `metrics`."""
     columns = iter(rows.T)
     fields = {name: next(columns).astype(getattr(like, name).dtype) for name in FIELDS}
     hyper = {name: next(columns).astype(np.float32) for name in sorted(like.hyper)}
     seen = {name: next(columns).astype(metrics[name].dtype) for name in sorted(metrics)}
-    cards = like._replace(**fields, hyper={name: hyper[name] for name in like.hyper})
-    return cards, {name: seen[name] for name in metrics}, np.array(list(columns)).T
+    stats = like._replace(**fields, hyper={name: hyper[name] for name in like.hyper})
+    return stats, {name: seen[name] for name in metrics}, np.array(list(columns)).T
 
 
 def to_json(rows: np.ndarray) -> list[list[float | str]]:
@@ -39,8 +41,8 @@ def to_json(rows: np.ndarray) -> list[list[float | str]]:
 
 
 def sound(rows: np.ndarray, names: list[str], generation: int) -> bool:
-    """Whether rows that another worker wrote, with these `columns`, can be the cards of a generation."""
-    whole = rows[:, [i for i, name in enumerate(names) if name in FIELDS and name not in ("fitness", "deviation")]]
+    """Whether rows that another worker wrote, with these `columns`, can be the stats of a generation."""
+    whole = rows[:, [i for i, name in enumerate(names) if name in FIELDS and name not in ("fitness", "std")]]
     hyper = rows[:, [i for i, name in enumerate(names) if name not in FIELDS]]
     counted = (whole >= 0) & (whole < 2**53) & (whole == np.floor(whole))  # false for NaN
     return bool(counted.all() and np.isfinite(hyper).all() and (rows[:, names.index("generation")] == generation).all())

@@ -9,22 +9,22 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.core.arrays import pack, unpack
-from shoal.core.evolution import Cards, Decision, Recombination
+from shoal.core.evolution import Decision, PopulationStats, Recombination
 from shoal.core.types import PyTree
 from shoal.distributed.exchange import Exchange
 from shoal.distributed.rows import from_rows, routes, to_rows
 from shoal.members.kind import Kind
 from shoal.members.shard import Shard
 
-# (visible cards, rows to decide for) -> (state of the evolver, decision)
-Decide = Callable[[Cards, np.ndarray], tuple[PyTree, Decision | Recombination]]
+# (visible stats, rows to decide for) -> (state of the evolver, decision)
+Decide = Callable[[PopulationStats, np.ndarray], tuple[PyTree, Decision | Recombination]]
 
 
 class KnownMembers(NamedTuple):
     """What is known of the members that are decided for; rows in the order of the processes."""
 
-    members: Cards
-    cards: Cards  # of the individuals, which live on: the members, or the mean that they are drawn around
+    members: PopulationStats
+    stats: PopulationStats  # of the individuals, which live on: the members, or the mean that they are drawn around
     metrics: dict[str, np.ndarray]  # of these
     evaluation_steps: int
     stop: bool  # a process has received a signal to stop
@@ -32,7 +32,7 @@ class KnownMembers(NamedTuple):
     def at(self, progress: float) -> KnownMembers:
         """The same after such a share of the run."""
         return self._replace(
-            members=self.members._replace(progress=progress), cards=self.cards._replace(progress=progress)
+            members=self.members._replace(progress=progress), stats=self.stats._replace(progress=progress)
         )
 
 
@@ -40,7 +40,7 @@ class Evolved(NamedTuple):
     """What came of a decision."""
 
     evolution: PyTree  # state of the evolver
-    parents: Cards  # whose weights the individuals go on with
+    parents: PopulationStats  # whose weights the individuals go on with
     hyper: dict[str, np.ndarray]  # and with which hyperparameters
     champion: PyTree  # what a new one has learned, where that is asked for
     metrics: dict[str, float]  # of the decision, and of a step of the mean
@@ -59,12 +59,12 @@ class Synchronous:
         self._starts = np.cumsum(counts) - counts
 
     def share(self, metrics: dict[str, np.ndarray], stop: bool) -> KnownMembers:
-        """Cards and metrics of all members."""
-        cards = self._shard.cards()
-        unknown = np.full(len(cards.uid), np.nan, np.float32)
+        """PopulationStats and metrics of all members."""
+        stats = self._shard.stats()
+        unknown = np.full(len(stats.uid), np.nan, np.float32)
         metrics = {name: metrics.get(name, unknown) for name in self._names_of_all(metrics)}
-        rows = self._exchange.gather(to_rows(cards, metrics, [float(self._shard.evaluation_steps), float(stop)]))
-        members, metrics, extra = from_rows(rows, cards, metrics)
+        rows = self._exchange.gather(to_rows(stats, metrics, [float(self._shard.evaluation_steps), float(stop)]))
+        members, metrics, extra = from_rows(rows, stats, metrics)
         steps, stop = int(extra[self._starts, 0].sum()), bool(extra[:, 1].any())
         return KnownMembers(members, *self._shard.individuals(members, metrics), steps, stop)
 
@@ -79,12 +79,12 @@ class Synchronous:
 
         champion: the row of a new one. Process 0 gets what it has learned, all others None.
         """
-        cards = shared.members
-        evolution, decision = decide(cards, np.arange(len(cards.uid)))
+        stats = shared.members
+        evolution, decision = decide(stats, np.arange(len(stats.uid)))
         learned, metrics = self._apply(decision, champion)
-        n = len(shared.cards.uid)  # of a mean, there is one
+        n = len(shared.stats.uid)  # of a mean, there is one
         hyper = {name: x[:n] for name, x in decision.hyper.items()}
-        parents = shared.cards.take(decision.parents[:n])
+        parents = shared.stats.take(decision.parents[:n])
         ends = decision.ends if isinstance(decision, Decision) else ()
         return Evolved(evolution, parents, hyper, learned, dict(decision.metrics) | metrics, ends=ends)
 

@@ -13,21 +13,24 @@ from shoal.core.types import PyTree
 from shoal.environments.device import DeviceEnvironment, with_values
 from shoal.environments.levels import Span, at_levels
 
-SPREAD = ".spread"
+RANDOMISE = ".randomise"
 
 
-def with_spreads(environment: DeviceEnvironment) -> DeviceEnvironment:
-    """Add to each environment parameter NAME of an environment another one, NAME.spread, which is 0 by default.
+def with_domain_randomisation(environment: DeviceEnvironment) -> DeviceEnvironment:
+    """Add to each environment parameter NAME of an environment another one, NAME.randomise, which is 0 by default.
 
     Where that is set, every reset draws NAME, uniformly within `spread` of its value, by its key; so the state of an episode
     holds the values that it has drawn. Without `fresh_resets` the episodes that an environment begins within a rollout have
     one reset, and so the same values.
     """
-    env_parameters = {**environment.env_parameters, **{f"{name}{SPREAD}": 0.0 for name in environment.env_parameters}}
+    env_parameters = {
+        **environment.env_parameters,
+        **{f"{name}{RANDOMISE}": 0.0 for name in environment.env_parameters},
+    }
 
     def with_env_parameters(values: Mapping[str, Any]) -> DeviceEnvironment:
-        spreads = {name.removesuffix(SPREAD): x for name, x in values.items() if name.endswith(SPREAD)}
-        centres = {name: x for name, x in values.items() if not name.endswith(SPREAD)}
+        spreads = {name.removesuffix(RANDOMISE): x for name, x in values.items() if name.endswith(RANDOMISE)}
+        centres = {name: x for name, x in values.items() if not name.endswith(RANDOMISE)}
         return _drawing(environment, centres, spreads) if spreads else with_values(environment, centres)
 
     if not environment.env_parameters:

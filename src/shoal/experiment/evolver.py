@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core.errors import BadField, BadInput
-from shoal.core.evolution import Cards, Decision, Range, SearchSpace
+from shoal.core.evolution import Decision, PopulationStats, Range, SearchSpace
 from shoal.core.keys import derive
 from shoal.core.schema import convert
 from shoal.experiment.registry import component
@@ -80,7 +80,7 @@ class Evolver:
             raise BadField("burn_in", "needs the steps of all members in tell", value=self._burn_in)
         returns = [np.atleast_1d(np.asarray(x, np.float64)) for x in self._of_all("fitness", fitness)]
         n = len(self._uid)
-        cards = Cards(
+        stats = PopulationStats(
             self._uid,
             np.full(n, self._generation),
             np.array(self._of_all("steps", steps or dict.fromkeys(self._uid.tolist(), 0)), np.int64),
@@ -89,7 +89,7 @@ class Evolver:
             np.array([x.size for x in returns]),
             self._hyper,
         )
-        _, decision = self._evolver.decide(derive((self._seed,), self._generation, "decide"), (), cards, self._uid)
+        _, decision = self._evolver.decide(derive((self._seed,), self._generation, "decide"), (), stats, self._uid)
         assert isinstance(decision, Decision), "its members live on"
         self._parents, self._hyper, self._generation = decision.parents, decision.hyper, self._generation + 1
 

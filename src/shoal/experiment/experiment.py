@@ -41,7 +41,7 @@ class Fitness:
     """steps after which an evaluation stops, for environments that never end"""
     levels: Literal["validation", "train"] = "validation"
     """where there are levels: those that measure the fitness, validation or train"""
-    play_off: int = 4
+    final_candidates: int = 4
     """so many of the fittest, of different generations, share final_episodes new ones when the run ends, the same for each
     (the means of a search play all of them), and the best of them is its champion; 1: the fittest is, as it was measured"""
 
@@ -142,7 +142,7 @@ class Experiment:
     """where the run is written; by default runs/ENVIRONMENT-AGENT-SEED, with a number behind it when that is taken"""
     python: str | None = None
     """the interpreter that has a trainer's packages; by default this one"""
-    start: str | None = None
+    init_from: str | None = None
     """a run whose members this one begins with, each with what its namesake had learned, or the fittest of more;
     RUN/champion: all of them with what the champion had learned; FILE: with what the library of their trainer has saved"""
     processes: TrainerProcesses = field(default_factory=TrainerProcesses)
@@ -196,7 +196,9 @@ class Experiment:
 def located(experiment: Experiment) -> Experiment:
     """The same with its paths as they are from here: code that it names may go elsewhere, once that is called."""
     e, exchange = experiment, experiment.exchange
-    paths: dict[str, Any] = {name: str(absolute(path)) for name in ("run_dir", "start") if (path := getattr(e, name))}
+    paths: dict[str, Any] = {
+        name: str(absolute(path)) for name in ("run_dir", "init_from") if (path := getattr(e, name))
+    }
     if e.python and "/" in e.python:  # else it is looked for where commands are
         paths["python"] = str(absolute(e.python))
     if exchange.workspace:

@@ -25,7 +25,7 @@ from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.host import HostEnvironment
 from shoal.environments.levels import Levels, check_levels
 from shoal.environments.objective import Objective, in_info
-from shoal.environments.randomised import with_spreads
+from shoal.environments.randomised import with_domain_randomisation
 from shoal.environments.registry import Environment
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.registry import OBJECT, import_object, name_of, objective
@@ -97,7 +97,7 @@ def make_environment(experiment: Experiment) -> tuple[Experiment, Environment]:
     if wanted is not None and isinstance(environment, DeviceEnvironment):
         _check_objective(wanted, experiment.fitness.source, environment, name)
     if isinstance(environment, DeviceEnvironment):
-        environment = with_spreads(environment)
+        environment = with_domain_randomisation(environment)
     if experiment.levels is not None:
         spans = experiment.levels.spans()
         check_levels(environment, name, spans, twin(name))

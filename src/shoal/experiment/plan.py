@@ -24,7 +24,7 @@ from shoal.methods.method import Method
 from shoal.methods.ranges import nearest
 
 NO_PROGRAM = (  # fields of an experiment: hyperparameters and counts are arguments, the others are about files and processes
-    *("seed", "generations", "interval", "hyper", "space", "start", "run_dir", "checkpoint", "exchange", "wandb"),
+    *("seed", "generations", "interval", "hyper", "space", "init_from", "run_dir", "checkpoint", "exchange", "wandb"),
     *("budget", "python", "processes"),
 )
 LONG = 2.0  # times as long, of which it is said

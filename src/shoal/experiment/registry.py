@@ -17,7 +17,7 @@ from shoal.methods.select import SELECTORS
 
 OBJECT = "object"  # stands in a file for what was given in Python and has no name to import it by
 # What a selector and an explorer are called with.
-CALLED = {"select": "key, cards, mine", "explore": "key, hyper, space, uid"}
+CALLED = {"select": "key, stats, mine", "explore": "key, hyper, space, uid"}
 REGISTRIES: dict[str, dict[str, type]] = {"method": METHODS, "select": SELECTORS, "explore": EXPLORERS}
 
 

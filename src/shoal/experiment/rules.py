@@ -28,11 +28,11 @@ LIMITS = {
     "final_episodes": (1, INT32),
     "fitness.episodes": (1, INT32),
     "fitness.step_limit": (1, INT32),
-    "fitness.play_off": (1, 100),
+    "fitness.final_candidates": (1, 100),
     "checkpoint.every": (1, INT32),
     "checkpoint.keep": (1, INT32),
 }
-PATHS = ("run_dir", "exchange.workspace", "start")
+PATHS = ("run_dir", "exchange.workspace", "init_from")
 
 
 class Rule(NamedTuple):
@@ -158,8 +158,8 @@ OF_KIND = (
         "with method {e.method_name} members train in their evaluations alone",
     ),
     Rule(
-        "start",
-        lambda e, m, kind: e.start is not None and kind.together and not kind.drawn,
+        "init_from",
+        lambda e, m, kind: e.init_from is not None and kind.together and not kind.drawn,
         "with method {e.method_name} members share a critic, which would begin anew and lead them astray",
     ),
     Rule(

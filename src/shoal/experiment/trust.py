@@ -16,7 +16,14 @@ from shoal.trainers.recipe import ADAPTERS, OF_FILES
 
 PLACES = (
     *("env", "agent", "method", "method.select", "method.explore"),
-    *("config.network", "config.penalty", "config.imports", "config.policy_kwargs", "fitness.objective", "python"),
+    *(
+        "config.network",
+        "config.auxiliary_loss",
+        "config.imports",
+        "config.policy_kwargs",
+        "fitness.objective",
+        "python",
+    ),
 )
 
 COMPONENTS = ("agent", "method", "method.select", "method.explore")  # mappings whose `name` says what they are

@@ -15,7 +15,7 @@ import numpy as np
 
 from shoal.core import tree
 from shoal.core.env_parameters import joined, split
-from shoal.core.evolution import Cards, Seed
+from shoal.core.evolution import PopulationStats, Seed
 from shoal.core.keys import derive, jax_key
 from shoal.core.types import Agent, Array, Hyper, Learner, Member, Population, PyTree, SearchLearner
 from shoal.environments.device import DeviceEnvironment
@@ -140,7 +140,7 @@ class CompiledShard(ABC):
         self._known_hyper: tuple[Hyper, dict[str, np.ndarray]] = (None, {})
         self._generation, self._is_on_host = 0, False
         self._steps, self._counted = np.zeros((2, n), np.int64)
-        self._fitness, self._deviation = np.full((2, n), np.nan)
+        self._fitness, self._std = np.full((2, n), np.nan)
         self.evaluation_steps = 0
 
     def sibling(self, uid: np.ndarray, setup: Setup) -> Self:
@@ -150,13 +150,13 @@ class CompiledShard(ABC):
         other.pause, other._seed, other._made = setup.pause, setup.seed, time.perf_counter()
         return other
 
-    def cards(self) -> Cards:
-        return Cards(
+    def stats(self) -> PopulationStats:
+        return PopulationStats(
             self.uid.astype(np.int64),
             np.full(len(self.uid), self._generation),
             self._steps,
             self._fitness.astype(np.float64),
-            self._deviation.astype(np.float64),
+            self._std.astype(np.float64),
             self._counted.astype(np.int64),
             dict(self.hyper),
         )

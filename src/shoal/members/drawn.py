@@ -12,7 +12,7 @@ import numpy as np
 
 from shoal.core import tree
 from shoal.core.errors import BadField
-from shoal.core.evolution import Cards, Decision, Recombination, Seed
+from shoal.core.evolution import Decision, PopulationStats, Recombination, Seed
 from shoal.core.keys import jax_key, of_words, words
 from shoal.core.types import START, Array, Population, PyTree, RunProgress, SearchLearner
 from shoal.environments.registry import Environment
@@ -33,7 +33,7 @@ class OfMean(NamedTuple):
     """What was measured of the mean."""
 
     fitness: float = np.nan
-    deviation: float = np.nan
+    std: float = np.nan
     episodes: int = 0
     beside_members: float = np.nan  # its return in the episodes of the members
     metrics: Mapping[str, np.ndarray] = MappingProxyType({})  # [1] each: on the levels of each purpose
@@ -152,7 +152,7 @@ class DrawnShard(CompiledShard):
         self.evaluation_steps += int(lengths[-1].sum())
         fitness, deviation, counted = summarise(returns)
         fitness = np.where(np.isfinite(fitness), fitness, np.nan)
-        self._fitness, self._deviation, self._counted = fitness[:-1], deviation[:-1], counted[:-1]
+        self._fitness, self._std, self._counted = fitness[:-1], deviation[:-1], counted[:-1]
         if self._learner.stored:  # else they are finite where their mean is
             self._fitness = np.where(self._finite(self.population.members), self._fitness, np.nan)
         sound = bool(self._sound(self.population))
@@ -173,26 +173,28 @@ class DrawnShard(CompiledShard):
         metrics = of_levels(np.array([trained.fitness]), np.array([mean if sound else np.nan]))
         if self._evaluation.measured_on == "validation":
             fitness = mean if sound and np.isfinite(mean) else np.nan
-            trained = trained._replace(fitness=fitness, deviation=deviation, episodes=counted)
+            trained = trained._replace(fitness=fitness, std=deviation, episodes=counted)
         self._of_mean = trained._replace(metrics=metrics)
 
     def measured(self) -> np.ndarray:
         """The results of the last `evaluate`, float64 [N, MEASURED]: steps, fitness, deviation, episodes."""
-        return np.stack([self._new_steps, self._fitness, self._deviation, self._counted], 1).astype(np.float64)
+        return np.stack([self._new_steps, self._fitness, self._std, self._counted], 1).astype(np.float64)
 
     def accept(self, generation: int, rows: np.ndarray, other: DrawnShard) -> None:
         """Take the results `rows` of another process where this shard has not measured; those of the mean from `other`."""
         if self._measured_in != generation:
             self._measured_in, self._generation = generation, generation
             self._new_steps, self._counted = rows[:, 0].astype(np.int64), rows[:, 3].astype(np.int64)
-            self._fitness, self._deviation = rows[:, 1], rows[:, 2]
+            self._fitness, self._std = rows[:, 1], rows[:, 2]
             self._steps = self._steps + self._new_steps
         self._of_mean = other._of_mean
         self.take_shared(other)
 
-    def individuals(self, cards: Cards, metrics: dict[str, np.ndarray]) -> tuple[Cards, dict[str, np.ndarray]]:
+    def individuals(
+        self, stats: PopulationStats, metrics: dict[str, np.ndarray]
+    ) -> tuple[PopulationStats, dict[str, np.ndarray]]:
         """The mean."""
-        return mean_of(cards, metrics, self._of_mean)
+        return mean_of(stats, metrics, self._of_mean)
 
     def snapshot(self, row: int) -> PyTree:
         """What the mean has learned; it has no memory. Nobody waits for it here."""
@@ -279,7 +281,9 @@ class SharedEvaluation(InTurn[DrawnShard]):
         return {}
 
 
-def mean_of(members: Cards, metrics: dict[str, np.ndarray], of_mean: OfMean) -> tuple[Cards, dict[str, np.ndarray]]:
+def mean_of(
+    members: PopulationStats, metrics: dict[str, np.ndarray], of_mean: OfMean
+) -> tuple[PopulationStats, dict[str, np.ndarray]]:
     """Card and metrics of the mean, as if it were the only member; from those of M members, and what was measured of it.
 
     Its steps are those of all members. mean/rank is 1 where no member is better, and NaN where it has no fitness.
@@ -288,7 +292,7 @@ def mean_of(members: Cards, metrics: dict[str, np.ndarray], of_mean: OfMean) -> 
         uid=np.zeros(1, np.int64),
         steps=members.steps.sum(keepdims=True),
         fitness=np.array([of_mean.fitness], np.float64),
-        deviation=np.array([of_mean.deviation], np.float64),
+        std=np.array([of_mean.std], np.float64),
         episodes=np.array([of_mean.episodes], np.int64),
     )
     known = members.fitness[np.isfinite(members.fitness)]

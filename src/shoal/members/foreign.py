@@ -13,7 +13,7 @@ import numpy as np
 
 from shoal.core.arrays import Named
 from shoal.core.errors import BadField, BadInput
-from shoal.core.evolution import Cards, Decision, Recombination, Seed
+from shoal.core.evolution import Decision, PopulationStats, Recombination, Seed
 from shoal.core.keys import derive, words
 from shoal.core.types import START, PyTree, RunProgress
 from shoal.members.acting import by_trainer
@@ -97,7 +97,7 @@ class ForeignShard:
         self._processes: list[TrainerProcess] = []
         self._members: list[TrainedMember] = []
         self._generation = 0
-        self._fitness, self._deviation = np.full((2, len(self.uid)), np.nan)
+        self._fitness, self._std = np.full((2, len(self.uid)), np.nan)
         self._counted = np.zeros(len(self.uid), np.int64)
 
     @property
@@ -152,27 +152,29 @@ class ForeignShard:
         for row, (member, x) in enumerate(zip(self._members, returns, strict=True)):
             mean, deviation, count = summarise(x[None]) if len(x) else ([np.nan], [np.nan], [0])
             sound = member.finite and np.isfinite(mean[0])
-            self._fitness[row], self._deviation[row] = mean[0] if sound else np.nan, deviation[0]
+            self._fitness[row], self._std[row] = mean[0] if sound else np.nan, deviation[0]
             self._counted[row] = count[0]
         return {}
 
-    def cards(self) -> Cards:
-        """The cards of the members."""
+    def stats(self) -> PopulationStats:
+        """The stats of the members."""
         n = len(self.uid)
         hyper = [member.trainer.hyper for member in self._members]
-        return Cards(
+        return PopulationStats(
             self.uid.astype(np.int64),
             np.full(n, self._generation, np.int64),
             np.array([member.steps for member in self._members], np.int64),
             self._fitness.copy(),
-            self._deviation.copy(),
+            self._std.copy(),
             self._counted.copy(),
             {name: np.array([x[name] for x in hyper], np.float32) for name in self._trainers.hyper._fields},
         )
 
-    def individuals(self, cards: Cards, metrics: dict[str, np.ndarray]) -> tuple[Cards, dict[str, np.ndarray]]:
+    def individuals(
+        self, stats: PopulationStats, metrics: dict[str, np.ndarray]
+    ) -> tuple[PopulationStats, dict[str, np.ndarray]]:
         """The members themselves."""
-        return cards, metrics
+        return stats, metrics
 
     def snapshot(self, row: int) -> PyTree:
         """What a child copies of this member: arrays by name, learned ones and those of a memory that is copied too."""

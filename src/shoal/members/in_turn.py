@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import jax
 import numpy as np
 
-from shoal.core.evolution import ARRAYS, Cards, Decision, Recombination, Seed
+from shoal.core.evolution import ARRAYS, Decision, PopulationStats, Recombination, Seed
 from shoal.core.types import START, PyTree, RunProgress
 from shoal.members.shard import Pause, Setup, Shard
 
@@ -72,13 +72,15 @@ class InTurn(Generic[S]):
     def evaluate(self, generation: int) -> dict[str, np.ndarray]:
         return _joined(self._each(lambda shard, rows: shard.evaluate(generation)))
 
-    def cards(self) -> Cards:
-        parts = [shard.cards() for shard in self._shards]
+    def stats(self) -> PopulationStats:
+        parts = [shard.stats() for shard in self._shards]
         rest: dict[str, Any] = {name: np.concatenate([getattr(p, name) for p in parts]) for name in ARRAYS}
-        return Cards(**rest, hyper=_joined([part.hyper for part in parts]))
+        return PopulationStats(**rest, hyper=_joined([part.hyper for part in parts]))
 
-    def individuals(self, cards: Cards, metrics: dict[str, np.ndarray]) -> tuple[Cards, dict[str, np.ndarray]]:
-        return self._shards[0].individuals(cards, metrics)
+    def individuals(
+        self, stats: PopulationStats, metrics: dict[str, np.ndarray]
+    ) -> tuple[PopulationStats, dict[str, np.ndarray]]:
+        return self._shards[0].individuals(stats, metrics)
 
     def snapshot(self, row: int) -> PyTree:
         return self._shards[row // self._size].snapshot(row % self._size)

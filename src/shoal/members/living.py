@@ -11,7 +11,7 @@ import numpy as np
 
 from shoal.core import tree
 from shoal.core.errors import BadField
-from shoal.core.evolution import Cards, Decision, Recombination, Seed
+from shoal.core.evolution import Decision, PopulationStats, Recombination, Seed
 from shoal.core.keys import jax_key
 from shoal.core.types import START, Learner, Member, Population, PyTree, RunProgress
 from shoal.environments.registry import Environment
@@ -122,7 +122,7 @@ class LivingShard(CompiledShard):
             measured = on[self._evaluation.measured_on]
         else:
             measured = self._measured(generation, "evaluate", "")
-        self._fitness, self._deviation, self._counted = measured
+        self._fitness, self._std, self._counted = measured
         self._fitness = np.where(sound & np.isfinite(self._fitness), self._fitness, np.nan)
         return metrics
 
@@ -134,9 +134,11 @@ class LivingShard(CompiledShard):
         self.evaluation_steps += int(lengths.sum())
         return summarise(returns)
 
-    def individuals(self, cards: Cards, metrics: dict[str, np.ndarray]) -> tuple[Cards, dict[str, np.ndarray]]:
+    def individuals(
+        self, stats: PopulationStats, metrics: dict[str, np.ndarray]
+    ) -> tuple[PopulationStats, dict[str, np.ndarray]]:
         """The members themselves."""
-        return cards, metrics
+        return stats, metrics
 
     def snapshot(self, row: int) -> PyTree:
         """What a child copies of this member: `learned`, and the memory where that is copied. Nobody waits for it here."""

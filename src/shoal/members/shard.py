@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from shoal.core.evolution import Cards, Decision, Recombination, Seed
+from shoal.core.evolution import Decision, PopulationStats, Recombination, Seed
 from shoal.core.types import START, PyTree, RunProgress
 from shoal.environments.evaluation import EvaluationConfig
 
@@ -66,7 +66,7 @@ class Tester(Protocol):
 class Shard(Tester, Protocol):
     """N members in one process. Individuals are what lives on: the members, or the one mean that they are drawn around.
 
-    In every generation the run calls `train`, `evaluate`, `cards`, `individuals`, then `apply`.
+    In every generation the run calls `train`, `evaluate`, `stats`, `individuals`, then `apply`.
 
     uid: whole numbers [N], which name the members; they never change
     evaluation_steps: environment steps so far that only measured
@@ -102,11 +102,13 @@ class Shard(Tester, Protocol):
         Returns metrics [N].
         """
 
-    def cards(self) -> Cards:
-        """The cards of the members [N], with the fitness that was measured last."""
+    def stats(self) -> PopulationStats:
+        """The stats of the members [N], with the fitness that was measured last."""
 
-    def individuals(self, cards: Cards, metrics: dict[str, np.ndarray]) -> tuple[Cards, dict[str, np.ndarray]]:
-        """Cards and metrics of what lives on, from those of the M members of all shards."""
+    def individuals(
+        self, stats: PopulationStats, metrics: dict[str, np.ndarray]
+    ) -> tuple[PopulationStats, dict[str, np.ndarray]]:
+        """PopulationStats and metrics of what lives on, from those of the M members of all shards."""
 
     def snapshot(self, row: int) -> PyTree:
         """What a child copies of an individual: (what it has learned, its memory where that is copied).

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from shoal.core.errors import BadField
-from shoal.core.evolution import Cards, Number, PureEvolver, Recombination, SearchSpace, Seed
+from shoal.core.evolution import Number, PopulationStats, PureEvolver, Recombination, SearchSpace, Seed
 from shoal.core.keys import member_keys
 from shoal.core.types import Agent, Member, Population, Rollout, SearchLearner
 from shoal.methods.method import AGENTS, Method, same_for_all
@@ -227,11 +227,13 @@ class CemRl(Method):
         def init(key: Seed, uid: np.ndarray) -> tuple[tuple[()], dict[str, np.ndarray]]:
             return (), same_for_all(search.fixed, len(uid))
 
-        def decide(key: Seed, state: tuple[()], cards: Cards, mine: np.ndarray) -> tuple[tuple[()], Recombination]:
-            elites = max(len(cards.fitness) // 2, 1) if self.elites is None else self.elites
-            hyper = {name: values[mine] for name, values in cards.hyper.items()}
-            weights = log_ranks(cards.fitness, elites)
-            returns = np.where(weights > 0, cards.fitness, 0.0)
+        def decide(
+            key: Seed, state: tuple[()], stats: PopulationStats, mine: np.ndarray
+        ) -> tuple[tuple[()], Recombination]:
+            elites = max(len(stats.fitness) // 2, 1) if self.elites is None else self.elites
+            hyper = {name: values[mine] for name, values in stats.hyper.items()}
+            weights = log_ranks(stats.fitness, elites)
+            returns = np.where(weights > 0, stats.fitness, 0.0)
             metrics = {"elites/return": float((weights * returns).sum()) if weights.any() else np.nan}
             return state, Recombination(weights, hyper, metrics)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from shoal.core.errors import BadField, check_least
-from shoal.core.evolution import Cards, Decision, Number, PureEvolver, SearchSpace, Seed
+from shoal.core.evolution import Decision, Number, PopulationStats, PureEvolver, SearchSpace, Seed
 from shoal.core.keys import derive, draws, member_keys
 from shoal.core.types import Agent, Learner, Member, Population, Rollout
 from shoal.methods.method import AGENTS, Method, same_for_all
@@ -174,8 +174,8 @@ class Dvd(Method):
             state = pull(key, {"wins": none, "losses": none, "best": np.array(np.nan)})
             return state, hyper(state, same_for_all(search.fixed, len(uid)), len(uid))
 
-        def decide(key: Seed, state: State, cards: Cards, mine: np.ndarray) -> tuple[State, Decision]:
-            own = cards.fitness[mine]
+        def decide(key: Seed, state: State, stats: PopulationStats, mine: np.ndarray) -> tuple[State, Decision]:
+            own = stats.fitness[mine]
             finite = own[np.isfinite(own)]
             if not np.isnan(state["best"]):  # in the first generation there is no fitness to compare with
                 won = bool(len(finite)) and bool(finite.max() > state["best"])
@@ -184,7 +184,7 @@ class Dvd(Method):
             if len(finite):
                 state = state | {"best": np.array(finite.max(), np.float64)}
             state = pull(key, state)
-            values = {name: x[mine] for name, x in cards.hyper.items()}
+            values = {name: x[mine] for name, x in stats.hyper.items()}
             return state, Decision(mine, hyper(state, values, len(mine)))
 
         return PureEvolver(init, decide)

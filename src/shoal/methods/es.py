@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from shoal.core.errors import BadField, check_least
-from shoal.core.evolution import Cards, Number, PureEvolver, Recombination, SearchSpace, Seed, declared
+from shoal.core.evolution import Number, PopulationStats, PureEvolver, Recombination, SearchSpace, Seed, declared
 from shoal.core.types import Agent, Hyper, Member, Population, PyTree, Rollout, SearchLearner
 from shoal.methods.method import Method, same_for_all
 
@@ -185,16 +185,18 @@ class Es(Method):
         def init(key: Seed, uid: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
             return np.array(0), same_for_all(search.fixed, len(uid))
 
-        def decide(key: Seed, state: np.ndarray, cards: Cards, mine: np.ndarray) -> tuple[np.ndarray, Recombination]:
-            hyper = {name: values[mine] for name, values in cards.hyper.items()}
+        def decide(
+            key: Seed, state: np.ndarray, stats: PopulationStats, mine: np.ndarray
+        ) -> tuple[np.ndarray, Recombination]:
+            hyper = {name: values[mine] for name, values in stats.hyper.items()}
             for name in ("sigma", "learning_rate"):
                 factor, end = getattr(self, f"{name}_decay"), max(getattr(self, f"{name}_end"), limits[name].least)
                 x = hyper[name]
                 hyper[name] = np.where(x > end, np.maximum(np.float32(factor) * x, np.float32(end)), x)
-            steps = cards.steps.sum()
-            if self.adaptive_cap and (episodes := cards.episodes.sum()):
+            steps = stats.steps.sum()
+            if self.adaptive_cap and (episodes := stats.episodes.sum()):
                 hyper["episode_cap"] = np.full(len(mine), np.ceil(STRETCH * (steps - state) / episodes), np.float32)
-            return np.array(steps), Recombination(centred_ranks(cards.fitness), hyper)
+            return np.array(steps), Recombination(centred_ranks(stats.fitness), hyper)
 
         return PureEvolver(init, decide)
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from shoal.core.evolution import Cards, Decision, Init, PureEvolver, SearchSpace, Seed
+from shoal.core.evolution import Decision, Init, PopulationStats, PureEvolver, SearchSpace, Seed
 from shoal.core.keys import derive, draws
 from shoal.methods.method import Method, same_for_all
 from shoal.methods.ranges import nearest, sample, validate
@@ -47,8 +47,8 @@ class Independent(Tuning):
     title: ClassVar[str] = "independent members"
 
     def evolver(self, search: SearchSpace, population: int) -> PureEvolver:
-        def decide(key: Seed, state: Any, cards: Cards, mine: np.ndarray) -> tuple[Any, Decision]:
-            return state, Decision(mine, {name: x[mine] for name, x in cards.hyper.items()})
+        def decide(key: Seed, state: Any, stats: PopulationStats, mine: np.ndarray) -> tuple[Any, Decision]:
+            return state, Decision(mine, {name: x[mine] for name, x in stats.hyper.items()})
 
         return PureEvolver(self.initial_values(search), decide)
 

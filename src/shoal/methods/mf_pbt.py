@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from shoal.core.errors import BadField
-from shoal.core.evolution import Cards, Decision, PureEvolver, SearchSpace, Seed
+from shoal.core.evolution import Decision, PopulationStats, PureEvolver, SearchSpace, Seed
 from shoal.core.keys import derive, draws
 from shoal.methods.explore import Perturb
 from shoal.methods.pbt import Copying, inherit
@@ -57,29 +57,29 @@ class MfPbt(Copying):
     def evolver(self, search: SearchSpace, population: int) -> PureEvolver:
         """A member with fitness that is not finite copies in every generation: the best of its sub-population, or of all."""
 
-        def decide(key: Seed, state: Any, cards: Cards, mine: np.ndarray) -> tuple[Any, Decision]:
-            done = int(cards.generation[mine[0]]) + 1
-            parents, donors, explores = self._decided(derive(key, "select"), cards, done)
-            hyper = inherit(self.explore, key, cards, mine, donors[mine], explores[mine], search.ranges)
-            homes = cards.uid % len(self.periods)
+        def decide(key: Seed, state: Any, stats: PopulationStats, mine: np.ndarray) -> tuple[Any, Decision]:
+            done = int(stats.generation[mine[0]]) + 1
+            parents, donors, explores = self._decided(derive(key, "select"), stats, done)
+            hyper = inherit(self.explore, key, stats, mine, donors[mine], explores[mine], search.ranges)
+            homes = stats.uid % len(self.periods)
             migrants = int((homes[parents] != homes)[mine].sum())
             evolving = sum(done % period == 0 for period in self.periods)
             return state, Decision(parents[mine], hyper, {"mf_pbt/evolving": evolving, "mf_pbt/migrants": migrants})
 
         return PureEvolver(self.initial_values(search), decide)
 
-    def _decided(self, key: Seed, cards: Cards, done: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _decided(self, key: Seed, stats: PopulationStats, done: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """After so many rounds, for all M members: whose weights and whose hyperparameters each goes on with, int64 [M], and
         whether it explores, bool [M]."""
-        parents, donors = np.arange(len(cards.uid)), np.arange(len(cards.uid))
-        explores = np.zeros(len(cards.uid), bool)
-        finite = np.isfinite(cards.fitness)
+        parents, donors = np.arange(len(stats.uid)), np.arange(len(stats.uid))
+        explores = np.zeros(len(stats.uid), bool)
+        finite = np.isfinite(stats.fitness)
         order = np.lexsort(
-            (draws(key, cards.uid, 1)[:, 0], -np.where(finite, cards.fitness, -np.inf))
+            (draws(key, stats.uid, 1)[:, 0], -np.where(finite, stats.fitness, -np.inf))
         )  # the best first
-        period = np.array(self.periods)[cards.uid % len(self.periods)]
+        period = np.array(self.periods)[stats.uid % len(self.periods)]
         for sub, pace in enumerate(self.periods):
-            here = cards.uid[order] % len(self.periods) == sub
+            here = stats.uid[order] % len(self.periods) == sub
             rows, outsiders = order[here], order[~here & finite[order]]
             for row in rows[~finite[rows]]:
                 better = [*rows[finite[rows]], *outsiders][:1]
@@ -93,7 +93,7 @@ class MfPbt(Copying):
             parents[bottom] = donors[bottom] = rows[:quarter][::-1]
             explores[bottom] = True
             for row in third:
-                if len(outsiders) and cards.fitness[outsiders[0]] > cards.fitness[row]:
+                if len(outsiders) and stats.fitness[outsiders[0]] > stats.fitness[row]:
                     parents[row], outsiders = outsiders[0], outsiders[1:]
                     donors[row] = parents[row] if period[parents[row]] > pace else rows[0]
         return parents, donors, explores

@@ -27,7 +27,7 @@ from typing import ClassVar
 import numpy as np
 
 from shoal.core.errors import BadField, check_least
-from shoal.core.evolution import Cards, Decision, Explore, Init, PureEvolver, Range, SearchSpace, Seed
+from shoal.core.evolution import Decision, Explore, Init, PopulationStats, PureEvolver, Range, SearchSpace, Seed
 from shoal.core.keys import derive, draws
 from shoal.methods.gaussian_process import fitted, highest_bound
 from shoal.methods.pbt import Selecting, inherit
@@ -90,15 +90,15 @@ class Pb2(Selecting):
     def evolver(self, search: SearchSpace, population: int) -> PureEvolver:
         space = search.ranges
 
-        def decide(key: Seed, state: State, cards: Cards, mine: np.ndarray) -> tuple[State, Decision]:
-            state = observed(state, space, cards, mine)
-            parents, explores = self.selected(key, cards, mine)
+        def decide(key: Seed, state: State, stats: PopulationStats, mine: np.ndarray) -> tuple[State, Decision]:
+            state = observed(state, space, stats, mine)
+            parents, explores = self.selected(key, stats, mine)
             side = float(state["side"])
-            wise, metrics = explorer(self.explore, state["rows"], space, cards, mine, parents, explores, side)
-            hyper = inherit(wise, key, cards, mine, parents, explores, space)
-            order, tried = np.argsort(cards.uid[mine]), explores & (wise is not self.explore)
+            wise, metrics = explorer(self.explore, state["rows"], space, stats, mine, parents, explores, side)
+            hyper = inherit(wise, key, stats, mine, parents, explores, space)
+            order, tried = np.argsort(stats.uid[mine]), explores & (wise is not self.explore)
             # A child goes on from the fitness of its parent.
-            after = {"before": cards.fitness[parents[order]], "since": cards.steps[mine[order]], "tried": tried[order]}
+            after = {"before": stats.fitness[parents[order]], "since": stats.steps[mine[order]], "tried": tried[order]}
             return state | after, Decision(parents, hyper, {**metrics, "pb2/side": side})
 
         return PureEvolver(self.initial_values(search), decide)
@@ -110,10 +110,10 @@ class Pb2(Selecting):
         )
 
 
-def observed(state: State, space: dict[str, Range], cards: Cards, mine: np.ndarray) -> State:
+def observed(state: State, space: dict[str, Range], stats: PopulationStats, mine: np.ndarray) -> State:
     """The state with what the members `mine` have made of the steps since they were last decided for, and the box after
     that."""
-    own = cards.take(mine[np.argsort(cards.uid[mine])])
+    own = stats.take(mine[np.argsort(stats.uid[mine])])
     steps = np.maximum(own.steps - state["since"], 1)
     before = np.where(np.isfinite(state["before"]), state["before"], np.nan)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -167,7 +167,7 @@ def explorer(
     explore: Explore,
     rows: np.ndarray,
     space: dict[str, Range],
-    cards: Cards,
+    stats: PopulationStats,
     mine: np.ndarray,
     parents: np.ndarray,
     explores: np.ndarray,
@@ -179,11 +179,11 @@ def explorer(
     y = _standardised(gains(rows))
     if not space or len(rows) <= len(space) or y is None:
         return explore, UNKNOWN
-    fitness = cards.fitness[parents]
+    fitness = stats.fitness[parents]
     known = np.append(rows[:, BEFORE], fitness)
     known = known[np.isfinite(known)]
     low, high = (known.min(), known.max()) if len(known) else (0.0, 0.0)
-    now = float(cards.generation[mine].max()) + 1
+    now = float(stats.generation[mine].max()) + 1
 
     def features(before: np.ndarray, at: np.ndarray) -> np.ndarray:
         """Inputs of the process, [n, F]: fitness within [0, 1], then the hyperparameters, `at` in the unit scale."""
@@ -192,14 +192,14 @@ def explorer(
 
     process = fitted(features(rows[:, BEFORE], rows[:, PLACES:]), rows[:, TIME], y)
     staying = np.flatnonzero(~explores & np.isfinite(fitness))
-    staying = staying[np.argsort(cards.uid[mine[staying]])]
-    at = located(space, {name: x[mine[staying]] for name, x in cards.hyper.items()}, len(staying))
+    staying = staying[np.argsort(stats.uid[mine[staying]])]
+    at = located(space, {name: x[mine[staying]] for name, x in stats.hyper.items()}, len(staying))
     for point in features(fitness[staying], at):
         process = process.expecting(point, now)
     columns = _columns(space)
     single = np.array([len(own) == 1 for own in columns])
     numbers, choices = [int(own[0]) for own in columns if len(own) == 1], [own for own in columns if len(own) > 1]
-    fitness_of = dict(zip(cards.uid[mine].tolist(), fitness.tolist(), strict=True))
+    fitness_of = dict(zip(stats.uid[mine].tolist(), fitness.tolist(), strict=True))
 
     def bandit(
         key: Seed, hyper: dict[str, np.ndarray], space: dict[str, Range], uid: np.ndarray

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from shoal.core.errors import BadField, check_least
-from shoal.core.evolution import Cards, Decision, Explore, Init, PureEvolver, Range, SearchSpace, Seed, Select
+from shoal.core.evolution import Decision, Explore, Init, PopulationStats, PureEvolver, Range, SearchSpace, Seed, Select
 from shoal.core.keys import derive
 from shoal.core.user_code import call_own
 from shoal.methods.independent import Tuning
@@ -57,23 +57,23 @@ class Selecting(Copying):
                 value=population,
             )
 
-    def selected(self, key: Seed, cards: Cards, mine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def selected(self, key: Seed, stats: PopulationStats, mine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Parents int64 [N], and which members explore, bool [N]; during the burn-in neither, except that a member without a
         finite fitness copies one that has it.
 
         Raises BadInput where the selector fails, or gives anything else.
         """
-        selection = call_own("method.select", _name(self.select), self.select, derive(key, "select"), cards, mine)
+        selection = call_own("method.select", _name(self.select), self.select, derive(key, "select"), stats, mine)
         if not isinstance(selection, tuple) or len(selection) != 2:
             raise BadField("method.select", f"it gave a {type(selection).__name__}", "it must give a Selection")
-        shape, visible = mine.shape, len(cards.uid)
+        shape, visible = mine.shape, len(stats.uid)
         parents, explores = (np.asarray(x) for x in selection)
         whole = parents.dtype.kind in "iu" and explores.dtype.kind == "b" and parents.shape == explores.shape == shape
         if not whole or not ((parents >= 0) & (parents < visible)).all():
-            problem = f"of {len(mine)} members each needs a parent among the {visible} rows of the cards"
+            problem = f"of {len(mine)} members each needs a parent among the {visible} rows of the stats"
             raise BadField("method.select", problem)
-        finite = np.isfinite(cards.fitness)
-        ready = (cards.steps[mine] >= self.burn_in) | (~finite[mine] & finite[parents])
+        finite = np.isfinite(stats.fitness)
+        ready = (stats.steps[mine] >= self.burn_in) | (~finite[mine] & finite[parents])
         return np.where(ready, parents, mine), explores & ready
 
 
@@ -91,17 +91,6 @@ class Pbt(Selecting):
         super().__post_init__()
         if not 0 <= self.default_members < 1:
             raise BadField("default_members", "must lie within [0, 1)", value=self.default_members)
-
-    def validate(self, agent: Tunable, population: int) -> None:
-        tuned = population - self.defaults_among(population)
-        if tuned < (needs := needed(self.select)) <= population:
-            problem = f"leaves {tuned} of {population} members to copy one another, and "
-            raise BadField(
-                "method.default_members",
-                f"{problem}{type(self.select).__name__} needs at least {needs}",
-                value=self.default_members,
-            )
-        super().validate(agent, population)
 
     def defaults_among(self, members: int) -> int:
         """Number of members with default hyperparameters: the share, rounded down, but at least one."""
@@ -121,14 +110,14 @@ class Pbt(Selecting):
                 hyper[name] = np.where(default, np.float32(value), hyper[name])
             return state, hyper
 
-        def decide(key: Seed, state: Any, cards: Cards, mine: np.ndarray) -> tuple[Any, Decision]:
-            tuned = np.flatnonzero(~self.holds_defaults(cards.uid, population))
+        def decide(key: Seed, state: Any, stats: PopulationStats, mine: np.ndarray) -> tuple[Any, Decision]:
+            tuned = np.flatnonzero(~self.holds_defaults(stats.uid, population))
             parents, explores = mine.copy(), np.zeros(len(mine), bool)
             here = np.isin(mine, tuned)
             if here.any() and len(tuned) >= needed(self.select):
-                found, explores[here] = self.selected(key, cards.take(tuned), np.searchsorted(tuned, mine[here]))
+                found, explores[here] = self.selected(key, stats.take(tuned), np.searchsorted(tuned, mine[here]))
                 parents[here] = tuned[found]
-            return state, Decision(parents, inherit(self.explore, key, cards, mine, parents, explores, search.ranges))
+            return state, Decision(parents, inherit(self.explore, key, stats, mine, parents, explores, search.ranges))
 
         return PureEvolver(init, decide)
 
@@ -150,7 +139,7 @@ def needed(select: Any) -> int:
 def inherit(
     explore: Explore,
     key: Seed,
-    cards: Cards,
+    stats: PopulationStats,
     mine: np.ndarray,
     donors: np.ndarray,
     explores: np.ndarray,
@@ -161,10 +150,10 @@ def inherit(
     mine: int64 [N], the rows of the members. explores: bool [N]. Raises BadInput where the explorer fails, or gives
     anything else.
     """
-    hyper = {name: values[donors] for name, values in cards.hyper.items()}
+    hyper = {name: values[donors] for name, values in stats.hyper.items()}
     if len(rows := np.flatnonzero(explores)):
         taken = {name: values[rows] for name, values in hyper.items()}
-        changed = _explored(explore, derive(key, "explore"), taken, space, cards.uid[mine[rows]])
+        changed = _explored(explore, derive(key, "explore"), taken, space, stats.uid[mine[rows]])
         for name, values in changed.items():
             hyper[name][rows] = values
     return hyper

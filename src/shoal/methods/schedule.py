@@ -9,7 +9,7 @@ import numpy as np
 
 from shoal.core.env_parameters import split
 from shoal.core.errors import BadField, unknown
-from shoal.core.evolution import Cards, Decision, PureEvolver, SearchSpace, Seed
+from shoal.core.evolution import Decision, PopulationStats, PureEvolver, SearchSpace, Seed
 from shoal.methods.method import Method, check_limits, same_for_all
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ class Schedule(Method):
         def values(generation: int, members: int) -> dict[str, np.ndarray]:
             return same_for_all(search.fixed | self.rows[min(generation, len(self.rows) - 1)], members)
 
-        def decide(key: Seed, state: Any, cards: Cards, mine: np.ndarray) -> tuple[Any, Decision]:
-            return state, Decision(mine, values(int(cards.generation.max()) + 1, len(mine)))
+        def decide(key: Seed, state: Any, stats: PopulationStats, mine: np.ndarray) -> tuple[Any, Decision]:
+            return state, Decision(mine, values(int(stats.generation.max()) + 1, len(mine)))
 
         return PureEvolver(lambda key, uid: ((), values(0, len(uid))), decide)
 

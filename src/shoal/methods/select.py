@@ -1,4 +1,4 @@
-"""Selectors: who copies whom. Each is a frozen dataclass, called as `(key, cards [M], mine [N]) -> Selection`.
+"""Selectors: who copies whom. Each is a frozen dataclass, called as `(key, stats [M], mine [N]) -> Selection`.
 
 What holds for all of them:
 
@@ -7,7 +7,7 @@ What holds for all of them:
   donates nobody copies.)
 - Members of equal fitness are ranked at random, so that they sometimes copy. The best is never overwritten.
 - A member's random numbers depend only on the key and its uid: every process decides the same, in any order of the
-  cards.
+  stats.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 
 from shoal.core.errors import BadField
-from shoal.core.evolution import Cards, Seed, Selection
+from shoal.core.evolution import PopulationStats, Seed, Selection
 from shoal.core.keys import draws
 
 
@@ -26,7 +26,7 @@ class Rivals(NamedTuple):
     """All members, ordered by uid. At least one of them has finite fitness.
 
     fitness:   float64 [n], -inf where it is not finite
-    deviation: float64 [n], sample standard deviation of the episodes behind the fitness
+    std:       float64 [n], sample standard deviation of the episodes behind the fitness
     episodes:  int64 [n], the number of these episodes
     finite:    bool [n]
     rank:      int64 [n], 0 is the best; equal fitness in random order, non-finite last
@@ -34,7 +34,7 @@ class Rivals(NamedTuple):
     """
 
     fitness: np.ndarray
-    deviation: np.ndarray
+    std: np.ndarray
     episodes: np.ndarray
     finite: np.ndarray
     rank: np.ndarray
@@ -43,7 +43,7 @@ class Rivals(NamedTuple):
 
 @dataclass(frozen=True)
 class Selector:
-    """Orders and ranks the members of the cards, and lets `choose` decide about them."""
+    """Orders and ranks the members of the stats, and lets `choose` decide about them."""
 
     needs: ClassVar[int] = 2  # the smallest population that the selector makes sense for
 
@@ -51,11 +51,11 @@ class Selector:
         """Returns parents int64 [n] (indices into the rivals) and explore bool [n]."""
         raise NotImplementedError
 
-    def __call__(self, key: Seed, cards: Cards, mine: np.ndarray) -> Selection:
-        parents, explore = np.arange(len(cards.uid)), np.zeros(len(cards.uid), bool)
-        if np.isfinite(cards.fitness).any():
-            rows = np.argsort(cards.uid)
-            chosen, explore[rows] = self.choose(_rivals(key, cards.take(rows)))
+    def __call__(self, key: Seed, stats: PopulationStats, mine: np.ndarray) -> Selection:
+        parents, explore = np.arange(len(stats.uid)), np.zeros(len(stats.uid), bool)
+        if np.isfinite(stats.fitness).any():
+            rows = np.argsort(stats.uid)
+            chosen, explore[rows] = self.choose(_rivals(key, stats.take(rows)))
             parents[rows] = rows[chosen]
         return Selection(parents[mine], explore[mine])
 
@@ -176,14 +176,16 @@ class TTest(Selector):
         return _copying(np.where(better, opponents, itself))
 
 
-def significantly_better(found: Cards | Rivals, rows: np.ndarray, others: np.ndarray, p: float = 0.05) -> np.ndarray:
+def significantly_better(
+    found: PopulationStats | Rivals, rows: np.ndarray, others: np.ndarray, p: float = 0.05
+) -> np.ndarray:
     """bool [N]: whether the fitness of the members in rows, int64 [N], is higher than that of the others, int64 [N], by
     Welch's t-test of their episodes (two-sided significance level p). It is not where either has fewer than two."""
     from scipy.stats import ttest_ind_from_stats
 
     enough = np.isfinite(found.fitness) & (found.episodes >= 2)
     tested, values = enough[rows] & enough[others], np.ones(len(rows))
-    a, b = ([x[i[tested]] for x in (found.fitness, found.deviation, found.episodes)] for i in (rows, others))
+    a, b = ([x[i[tested]] for x in (found.fitness, found.std, found.episodes)] for i in (rows, others))
     with np.errstate(all="ignore"):  # no variance: p is 0, or NaN where the means are equal too; overflow: 1 or NaN
         values[tested] = ttest_ind_from_stats(*a, *b, equal_var=False).pvalue
     return (found.fitness[rows] > found.fitness[others]) & (values < p)
@@ -198,7 +200,7 @@ class KeepWeights(Selector):
     explore: bool = False
     """every member explores in place"""
 
-    def __call__(self, key: Seed, cards: Cards, mine: np.ndarray) -> Selection:
+    def __call__(self, key: Seed, stats: PopulationStats, mine: np.ndarray) -> Selection:
         return Selection(mine.copy(), np.full(len(mine), self.explore))
 
 
@@ -212,13 +214,13 @@ SELECTORS: dict[str, type[Selector]] = {
 }
 
 
-def _rivals(key: Seed, cards: Cards) -> Rivals:
-    finite = np.isfinite(cards.fitness)
-    fitness = np.where(finite, cards.fitness, -np.inf)
-    luck, tie_break = draws(key, cards.uid, 2).T
+def _rivals(key: Seed, stats: PopulationStats) -> Rivals:
+    finite = np.isfinite(stats.fitness)
+    fitness = np.where(finite, stats.fitness, -np.inf)
+    luck, tie_break = draws(key, stats.uid, 2).T
     rank = np.empty(len(fitness), np.int64)
     rank[np.lexsort((tie_break, -fitness))] = np.arange(len(fitness))
-    return Rivals(fitness, cards.deviation, cards.episodes, finite, rank, luck)
+    return Rivals(fitness, stats.std, stats.episodes, finite, rank, luck)
 
 
 def _share(fraction: float, n: int) -> int:

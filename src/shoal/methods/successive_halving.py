@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from shoal.core.errors import BadField, check_least
-from shoal.core.evolution import Cards, Decision, PureEvolver, SearchSpace, Seed
+from shoal.core.evolution import Decision, PopulationStats, PureEvolver, SearchSpace, Seed
 from shoal.methods.pbt import Pbt
 from shoal.methods.select import significantly_better
 
@@ -79,33 +79,33 @@ class SuccessiveHalving(Pbt):
         def init(key: Seed, uid: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
             return {"rungs": np.array(0)}, pbt.init(key, uid)[1]
 
-        def decide(key: Seed, state: Any, cards: Cards, mine: np.ndarray) -> tuple[Any, Decision]:
+        def decide(key: Seed, state: Any, stats: PopulationStats, mine: np.ndarray) -> tuple[Any, Decision]:
             rung = int(state["rungs"]) + 1
-            if rung < len(sizes) and is_due(sizes[rung][0], cards.progress, int(cards.generation.max()) + 1):
-                kept = self.kept(cards, sizes[rung][1], population)
+            if rung < len(sizes) and is_due(sizes[rung][0], stats.progress, int(stats.generation.max()) + 1):
+                kept = self.kept(stats, sizes[rung][1], population)
                 ends = tuple(np.flatnonzero(~kept[mine]).tolist())
                 return {"rungs": np.array(rung)}, Decision(
-                    mine, {n: x[mine] for n, x in cards.hyper.items()}, ends=ends
+                    mine, {n: x[mine] for n, x in stats.hyper.items()}, ends=ends
                 )
             if self.between == "none":
-                return state, Decision(mine, {n: x[mine] for n, x in cards.hyper.items()})
-            return state, pbt.decide(key, (), cards, mine)[1]  # type: ignore[return-value]
+                return state, Decision(mine, {n: x[mine] for n, x in stats.hyper.items()})
+            return state, pbt.decide(key, (), stats, mine)[1]  # type: ignore[return-value]
 
         return PureEvolver(init, decide)
 
-    def kept(self, cards: Cards, members: int, population: int) -> np.ndarray:
+    def kept(self, stats: PopulationStats, members: int, population: int) -> np.ndarray:
         """bool [M]: the so many members that go on. Of equal fitness the lower uid goes on; without a fitness nobody does
         while others have one."""
-        default = self.holds_defaults(cards.uid, population)
-        fitness = np.where(np.isfinite(cards.fitness), cards.fitness, -np.inf)
+        default = self.holds_defaults(stats.uid, population)
+        fitness = np.where(np.isfinite(stats.fitness), stats.fitness, -np.inf)
         held = self.defaults_among(members)
         if not (default.any() and (~default).any()):
-            return _fittest(fitness, cards.uid, np.ones(len(default), bool), members)
+            return _fittest(fitness, stats.uid, np.ones(len(default), bool), members)
         if held < members:
-            return _fittest(fitness, cards.uid, default, held) | _fittest(fitness, cards.uid, ~default, members - held)
+            return _fittest(fitness, stats.uid, default, held) | _fittest(fitness, stats.uid, ~default, members - held)
         if self.last_choice == "t_test":
-            fitness = np.where(default | _significantly_better(cards, fitness, default), fitness, -np.inf)
-        return _fittest(fitness, cards.uid, np.ones(len(default), bool), members)
+            fitness = np.where(default | _significantly_better(stats, fitness, default), fitness, -np.inf)
+        return _fittest(fitness, stats.uid, np.ones(len(default), bool), members)
 
     def explanation(self, population: int) -> str:
         left = "one was left, which made" if self.min_members == 1 else f"{self.min_members} were left, which made"
@@ -130,9 +130,9 @@ def _fittest(fitness: np.ndarray, uid: np.ndarray, group: np.ndarray, members: i
     return kept
 
 
-def _significantly_better(cards: Cards, fitness: np.ndarray, default: np.ndarray) -> np.ndarray:
+def _significantly_better(stats: PopulationStats, fitness: np.ndarray, default: np.ndarray) -> np.ndarray:
     """bool [M]: the members whose fitness is higher by a t-test than that of the fittest default one, as before anything is
     learned what looks better is luck. All of them, where nothing says how sure their fitness is."""
     rows, best = np.arange(len(default)), np.where(default, fitness, -np.inf).argmax()
-    sure = np.isfinite(fitness) & np.isfinite(cards.deviation) & (cards.episodes >= 2)
-    return ~sure | ~sure[best] | significantly_better(cards, rows, np.full(len(rows), best))
+    sure = np.isfinite(fitness) & np.isfinite(stats.std) & (stats.episodes >= 2)
+    return ~sure | ~sure[best] | significantly_better(stats, rows, np.full(len(rows), best))

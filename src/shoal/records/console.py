@@ -17,20 +17,20 @@ from rich.table import Table
 from rich.text import Text
 
 from shoal.core.interrupts import SIGNALS
+from shoal.records.callback import Callback
 from shoal.records.notebook import Cell
-from shoal.records.recorder import Recorder
 from shoal.records.screen import Screen, plain_table, styled
 
 if TYPE_CHECKING:
+    from shoal.records.callback import Start
     from shoal.records.generation import Generation, Rows
-    from shoal.records.recorder import Start
 
 Column = Callable[["Rows"], str]
 ROWS = 12  # generations in view
 PHASES = {"train": "training", "evaluate": "evaluating", "evolve": "evolving"}
 
 
-class Display(Recorder):
+class Display(Callback):
     """Generation, fitness of best, median and worst, who copied whom, steps per second; below, what is done and time left.
 
     Of members that are drawn around a mean: its return and rank, and returns of worst, average and best member.
@@ -175,7 +175,7 @@ class Display(Recorder):
             self._console.print(text, style=style, soft_wrap=True)
 
 
-class Late(Recorder):
+class Late(Callback):
     """Hears signals before a run begins, which end the command as before, and once it is over: so does the command then, in
     a moment. In between it is the run that hears them."""
 
@@ -194,12 +194,12 @@ class Late(Recorder):
 
 def _troubles(event: Generation) -> dict[str, np.ndarray]:
     """Problems, and the uids of the members that have them."""
-    cards = event.cards
-    broken = event.metrics.get("steps/broken", np.zeros(len(cards.uid)))
+    stats = event.stats
+    broken = event.metrics.get("steps/broken", np.zeros(len(stats.uid)))
     return {
         "rewards or observations of the environment were not finite, or too large for float32; such a step ends its "
-        "episode, which then has no return, and is not learned from": cards.uid[broken > 0],
-        "no fitness, as weights or returns are not finite": cards.uid[np.isnan(cards.fitness) & (cards.episodes > 0)],
+        "episode, which then has no return, and is not learned from": stats.uid[broken > 0],
+        "no fitness, as weights or returns are not finite": stats.uid[np.isnan(stats.fitness) & (stats.episodes > 0)],
     }
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from shoal.core.evolution import Cards
+from shoal.core.evolution import PopulationStats
 from shoal.records.jsonl import each_line
 
 if TYPE_CHECKING:
@@ -35,41 +35,41 @@ class Generation:
     """The events of one generation."""
 
     generation: int
-    cards: Cards  # of the members, or of the mean that they are drawn around; after the interval, before the decision
-    parents: Cards  # [N], of the members whose weights each member continues with
+    stats: PopulationStats  # of the individuals, after the interval and before the decision
+    parents: PopulationStats  # [N], of the members whose weights each member continues with
     hyper: dict[str, np.ndarray]  # float32 [N] each, of the next interval
     explored: np.ndarray  # bool [N]
     metrics: dict[str, np.ndarray]  # [N] each
     steps: int  # environment steps of all members so far
     evaluation_steps: int
     champion: ChampionSoFar
-    timing: dict[str, float]  # of its phases; of `record` once all recorders have heard of it
+    timing: dict[str, float]  # of its phases; of `record` once all callbacks have heard of it
 
     @cached_property
     def rows(self) -> Rows:
         """What the files of the run are to hold of it."""
-        cards, parents, champion = self.cards, self.parents, self.champion
+        stats, parents, champion = self.stats, self.parents, self.champion
         columns = _plain(
             {
-                "uid": cards.uid,
+                "uid": stats.uid,
                 "parent": parents.uid,
                 "parent_generation": parents.generation,
                 "parent_fitness": parents.fitness,
                 "explored": self.explored,
-                "fitness": cards.fitness,
-                "returns_std": cards.deviation,
-                "episodes": cards.episodes,
-                "steps": cards.steps,
+                "fitness": stats.fitness,
+                "returns_std": stats.std,
+                "episodes": stats.episodes,
+                "steps": stats.steps,
             }
         )
-        groups = {"hyper": _plain(cards.hyper)} | ({"levels": _plain(self.levels)} if self.levels else {})
+        groups = {"hyper": _plain(stats.hyper)} | ({"levels": _plain(self.levels)} if self.levels else {})
         lineage = [
             {"generation": self.generation}
             | {name: x[i] for name, x in columns.items()}
             | {group: {name: x[i] for name, x in some.items()} for group, some in groups.items()}
-            for i in range(len(cards.uid))
+            for i in range(len(stats.uid))
         ]
-        fitness = cards.fitness[np.isfinite(cards.fitness)]
+        fitness = stats.fitness[np.isfinite(stats.fitness)]
         kinds: dict[str, Any] = {"best": np.max, "median": np.median, "worst": np.min, "mean": np.mean}
         metrics = {
             "generation": self.generation,
@@ -96,7 +96,7 @@ class Generation:
     @property
     def copied(self) -> np.ndarray:
         """bool [N]: the members that copied another."""
-        return self.parents.uid != self.cards.uid
+        return self.parents.uid != self.stats.uid
 
 
 def read_rows(run_dir: Path, before: int) -> Iterator[Rows]:

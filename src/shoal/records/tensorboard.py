@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Any
 from shoal.core.atomic import open_descriptor, remove
 from shoal.core.interrupts import described
 from shoal.core.user_code import one_line
+from shoal.records.callback import Callback
 from shoal.records.generation import Rows, read_rows
-from shoal.records.recorder import Recorder
 from shoal.records.scalars import scalars
 
 if TYPE_CHECKING:
+    from shoal.records.callback import Start
     from shoal.records.generation import Generation
-    from shoal.records.recorder import Start
 
 LATER = 0.1  # seconds after a generation that its curves are written, with those of the generations in between
 
 
-class TensorBoard(Recorder):
+class TensorBoard(Callback):
     """Writes RUN/tensorboard. The horizontal axis is environment steps per member.
 
     It is written behind the run, step after step, so that a kill may lose the newest points: all are written again when the

@@ -14,18 +14,18 @@ from shoal.core.user_code import one_line
 from shoal.core.yaml_text import plain
 from shoal.experiment.experiment import WeightsAndBiases
 from shoal.experiment.files import to_dict
-from shoal.records.recorder import Recorder
+from shoal.records.callback import Callback
 from shoal.records.scalars import scalars
 
 if TYPE_CHECKING:
+    from shoal.records.callback import Start
     from shoal.records.generation import Generation
-    from shoal.records.recorder import Start
 
 STEPS = "steps"  # the axis of all curves: environment steps per member
 POPULATION = "population"  # the run that is of no member
 
 
-class WandbRuns(Recorder):
+class WandbRuns(Callback):
     """Sends what TensorBoard shows. The horizontal axis is the environment steps of a member, as there.
 
     RUN/wandb.json keeps the ids of the runs, so that a run that is resumed goes on there. Raises BadInput where the package

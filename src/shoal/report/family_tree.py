@@ -112,7 +112,7 @@ def _founders(run_data: RunData) -> Markup:
 
 def _spread(run_data: RunData) -> Markup:
     ranges = {name: r for name, r in run_data.run.space.items() if not r.choices or r.ordered}
-    lines = {name: _deviation(run_data.table.hyper[name], r) for name, r in ranges.items()}
+    lines = {name: _std(run_data.table.hyper[name], r) for name, r in ranges.items()}
     lines = {name: values for name, values in lines.items() if np.isfinite(values).any()}
     if not lines:
         return Markup()
@@ -135,7 +135,7 @@ def _spread(run_data: RunData) -> Markup:
     return run_data.figure("Spread of hyperparameters", finding, reading, lines, (axis, layers), keys=keys)
 
 
-def _deviation(values: np.ndarray, bounds: Range) -> np.ndarray:
+def _std(values: np.ndarray, bounds: Range) -> np.ndarray:
     """[G] Standard deviation over members as a share of the range, or of all values seen where there is none."""
     counted = scaled(values, bounds.scale, bounds.choices or ())
     result, some = np.full(len(values), np.nan), np.isfinite(counted).any(axis=1)

@@ -79,7 +79,7 @@ def _rank(run_data: RunData) -> Markup:
 
 def steps(run_data: RunData) -> Markup:
     """How the mean, and what is drawn around it, moved: as much of that as was recorded."""
-    drawn = _elites(run_data) + _deviation(run_data)
+    drawn = _elites(run_data) + _std(run_data)
     for heading, (name, what) in LENGTHS.items():
         values = run_data.common(name)
         several = np.isfinite(values).sum() > 1
@@ -120,7 +120,7 @@ def _elites(run_data: RunData) -> Markup:
     return _course(run_data, heading, finding, reading, {heading: values}, Axis(0, 1, named=PERCENT))
 
 
-def _deviation(run_data: RunData) -> Markup:
+def _std(run_data: RunData) -> Markup:
     deviation, noise = run_data.common("distribution/deviation"), np.sqrt(run_data.common("distribution/noise"))
     reading = (
         "The standard deviation with which a parameter of the next members is drawn, as the root of the mean square "

@@ -1,4 +1,4 @@
-"""Signals to a running process, and its progress for recorders."""
+"""Signals to a running process, and its progress for callbacks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import jax
 
 from shoal.core.interrupts import BY_SIGNAL, Interrupted
 from shoal.core.types import PyTree
-from shoal.records.recorder import Recorder
+from shoal.records.callback import Callback
 
 PATIENCE = 10.0  # seconds that a stopped run may take to end its generation instead of abandoning it
 SHORT = 0.05  # seconds of a generation within which a signal can wait
@@ -29,15 +29,15 @@ class NotBegun(Interrupted):
 
 
 class Control:
-    """Passes progress to the recorders of a run, and signals to its parts.
+    """Passes progress to the callbacks of a run, and signals to its parts.
 
     stop: a signal has asked for an end. iterations: of an interval. leading: this process writes the records.
     last_seconds: of training, in the last generation. last_generation: seconds of the whole of it.
     run_dir: where the run lies, once it has a place.
     """
 
-    def __init__(self, recorders: Sequence[Recorder]):
-        self.recorders = list(recorders)
+    def __init__(self, callbacks: Sequence[Callback]):
+        self.callbacks = list(callbacks)
         self.stop = self.abandon = self._told = False
         self.last_seconds, self.last_generation, self.iterations = 0.0, 0.0, 1
         self.leading, self._number = True, 0
@@ -49,10 +49,10 @@ class Control:
         return self.run_dir or Path()
 
     def lead(self, leading: bool) -> None:
-        """Whether this process writes the records: a recorder receives the events of the whole run, or none."""
+        """Whether this process writes the records: a callback receives the events of the whole run, or none."""
         self.leading = leading
         if not leading:
-            self.recorders = []
+            self.callbacks = []
 
     def interrupt(self, number: int) -> None:
         """Called by a signal, in the middle of anything: it only leaves word for `attend`."""
@@ -83,16 +83,16 @@ class Control:
                 time.sleep(0.0005)
         self.attend()
         if done:
-            for recorder in self.recorders:
-                recorder.progress(self._generation, self._phase, done / self.iterations)
+            for callback in self.callbacks:
+                callback.progress(self._generation, self._phase, done / self.iterations)
 
     def enter(self, generation: int, phase: str) -> None:
         """A phase of a generation begins: train, evaluate, evolve, champion."""
         self._generation, self._phase = generation, phase
         if phase == "train":
             self._began = time.perf_counter()
-        for recorder in self.recorders:
-            recorder.progress(generation, phase, 0.0)
+        for callback in self.callbacks:
+            callback.progress(generation, phase, 0.0)
 
     @property
     def chunk(self) -> int:
@@ -103,5 +103,5 @@ class Control:
 
     def note(self, message: str) -> None:
         """Something the user should know."""
-        for recorder in self.recorders:
-            recorder.note(message)
+        for callback in self.callbacks:
+            callback.note(message)

@@ -24,7 +24,7 @@ def last_test(c: Context, state: State) -> dict[str, Any]:
         tested = played | _tested(c, champion)
         c.files.save(state.done - 1, {}, None, 0, champion, c.plan.kind.spec)
     totals = state.steps, shared.evaluation_steps, c.elapsed(state), c.compile_seconds
-    return summarise(c.plan, shared.cards, champion, state.done, tested, *totals)
+    return summarise(c.plan, shared.stats, champion, state.done, tested, *totals)
 
 
 def _play_off(c: Context, contenders: Contenders) -> tuple[ChampionSoFar, dict[str, Any]]:
@@ -41,7 +41,7 @@ def _play_off(c: Context, contenders: Contenders) -> tuple[ChampionSoFar, dict[s
     played = [statistics(c.shard.test(x.learned, x.hyper, key, episodes, levels)) for x in best]
     means = [-np.inf if told["mean"] is None else told["mean"] for told in played]
     first = int(np.argmax(means))
-    return best[first], {"play_off": {"contenders": len(best), **played[first]}}
+    return best[first], {"final_candidates": {"contenders": len(best), **played[first]}}
 
 
 def _tested(c: Context, champion: ChampionSoFar) -> dict[str, Any]:

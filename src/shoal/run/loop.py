@@ -28,9 +28,9 @@ from shoal.experiment.changes import going_on
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import blame, load
 from shoal.experiment.rules import check
+from shoal.records.callback import Callback, Start
 from shoal.records.generation import Generation
 from shoal.records.jsonl import last_line
-from shoal.records.recorder import Recorder, Start
 from shoal.run.control import Control
 from shoal.run.last_test import last_test
 from shoal.run.provenance import FILE
@@ -42,12 +42,12 @@ REST = 0.25  # seconds between two times that files are written, at least: short
 
 
 def train(
-    experiment: Experiment | str | PathLike[str], recorders: Sequence[Recorder] = (), progress: bool = False
+    experiment: Experiment | str | PathLike[str], callbacks: Sequence[Callback] = (), progress: bool = False
 ) -> Result:
     """Run an experiment from its start. A worker of a shared directory that was here before goes on, as with `resume`.
 
     experiment: the object, or the path of its file
-    recorders: receive every generation, and may end the run after one; it can be resumed then.
+    callbacks: receive every generation, and may end the run after one; it can be resumed then.
     progress: show the table that the command shows.
 
     Raises BadInput, Interrupted after a signal, Failed when the disk is full.
@@ -59,20 +59,20 @@ def train(
         return _go_on(context, True) if known else _to_the_end(context, begin(context))
 
     made = experiment if isinstance(experiment, Experiment) else load(Path(experiment))
-    return _run(made, recorders, progress, go)
+    return _run(made, callbacks, progress, go)
 
 
 def resume(
     run_dir: str | Path,
     generations: int | None = None,
-    recorders: Sequence[Recorder] = (),
+    callbacks: Sequence[Callback] = (),
     trust_code: bool = False,
     progress: bool = False,
     **given: Any,
 ) -> Result:
     """Continue a run from its newest whole checkpoint, up to `generations` if that is given.
 
-    trust_code: import what the run names, where it is not Shoal's. recorders, progress: as those of `train`.
+    trust_code: import what the run names, where it is not Shoal's. callbacks, progress: as those of `train`.
     given: what `shoal resume --set` may change, and objects that no name leads to, with which the run was started.
 
     With device environments the result equals that of a run that was never stopped, bit for bit; with host environments
@@ -89,14 +89,14 @@ def resume(
         there = replace(experiment.exchange, workspace=str(workspace_of(experiment, file.parent)))
         experiment = replace(experiment, exchange=there, run_dir=None)
     with blame(file, ["generations", "run_dir", "exchange.workspace", "exchange.worker", *given], always=False):
-        return _run(experiment, recorders, progress, partial(_go_on, trusted=trust_code))
+        return _run(experiment, callbacks, progress, partial(_go_on, trusted=trust_code))
 
 
 def _run(
-    experiment: Experiment, recorders: Sequence[Recorder], progress: bool, go: Callable[[Context], Result]
+    experiment: Experiment, callbacks: Sequence[Callback], progress: bool, go: Callable[[Context], Result]
 ) -> Result:
     """One run in one process, open to signals; in the end everything is given back."""
-    control = Control([*recorders, *_display(progress), *_asked(experiment)])
+    control = Control([*callbacks, *_display(progress), *_asked(experiment)])
     check(experiment)  # before MPI is there, which an error ends for good
     with (
         on_signal(control.interrupt, control.attend),
@@ -107,7 +107,7 @@ def _run(
         return go(enter(experiment, control, processes, held))
 
 
-def _display(progress: bool) -> list[Recorder]:
+def _display(progress: bool) -> list[Callback]:
     if not progress:
         return []
     from shoal.records.console import Display
@@ -116,8 +116,8 @@ def _display(progress: bool) -> list[Recorder]:
     return [Display(Screen())]
 
 
-def _asked(experiment: Experiment) -> list[Recorder]:
-    """The recorders that an experiment asks for. Raises BadInput."""
+def _asked(experiment: Experiment) -> list[Callback]:
+    """The callbacks that an experiment asks for. Raises BadInput."""
     if experiment.wandb is None:
         return []
     from shoal.records.wandb_runs import WandbRuns
@@ -142,8 +142,8 @@ def _to_the_end(c: Context, state: State) -> Result:
             with callbacks_attributed(env), ThreadPoolExecutor(1, "saver") as saver:
                 summary = _generations(c, state, saver)
         finally:
-            for recorder in c.control.recorders:
-                recorder.finish(summary)
+            for callback in c.control.callbacks:
+                callback.finish(summary)
     except OSError as error:
         raise Failed(c.files.path, c.files.reason(error)) from error
     except Interrupted:
@@ -151,7 +151,7 @@ def _to_the_end(c: Context, state: State) -> Result:
     except Exception as error:
         if isinstance(error, BadInput) and c.files.checkpoints.generations():
             raise Failed(c.files.path, error) from error
-        c.files.discard_unborn()  # with what the recorders wrote
+        c.files.discard_unborn()  # with what the callbacks wrote
         raise
     return Result(c.files.path, summary, c.leading)
 
@@ -161,8 +161,8 @@ def _generations(c: Context, state: State, saver: ThreadPoolExecutor) -> dict[st
     saving: Future | None = None
     made_by = last_line(c.files.path / FILE)
     held, written = list[Generation](), -math.inf  # those that are not written yet; when the last ones were
-    for recorder in c.control.recorders:
-        recorder.start(Start(c.plan, c.devices, c.files.path, state.done, c.control.note, made_by))
+    for callback in c.control.callbacks:
+        callback.start(Start(c.plan, c.devices, c.files.path, state.done, c.control.note, made_by))
     try:
         while not state.over(c.plan):
             state, shared, evolved, event = _live(c, state, state.done)
@@ -203,16 +203,16 @@ def _live(c: Context, state: State, generation: int) -> tuple[State, KnownMember
     times.append(c.clock)
     c.control.enter(generation, "evolve")
     shared = c.members.share(metrics, c.control.stop)
-    steps = c.ended + int(shared.cards.steps.sum())
+    steps = c.ended + int(shared.stats.steps.sum())
     shared = shared.at(c.plan.progress(generation + 1, steps + shared.evaluation_steps))
-    new = state.contenders.joined_by(shared.cards)
+    new = state.contenders.joined_by(shared.stats)
     decide = partial(c.plan.evolver.decide, c.key(generation, "decide"), state.evolution)
     evolved = c.members.evolve(shared, decide, new)
     times.append(c.clock)
     c.control.last_seconds, c.control.last_generation = times[1][0] - times[0][0], times[-1][0] - times[0][0]
     contenders = state.contenders
     if new is not None:
-        contenders = contenders.joined(ChampionSoFar.crowned(shared.cards, new, evolved.champion))
+        contenders = contenders.joined(ChampionSoFar.crowned(shared.stats, new, evolved.champion))
     after = state._replace(
         done=generation + 1,
         evolution=evolved.evolution,
@@ -233,13 +233,13 @@ def _event(
     steps: those that were made in it."""
     whole, compiling = np.diff(times, axis=0).T
     phases = dict(zip(("train", "evaluate", "evolve"), (whole - compiling).tolist(), strict=True))
-    explored = np.zeros(len(shared.cards.uid), bool)
+    explored = np.zeros(len(shared.stats.uid), bool)
     for name, values in evolved.hyper.items():
         explored |= values != evolved.parents.hyper[name]
-    common = {name: np.full(len(shared.cards.uid), x, np.float32) for name, x in evolved.metrics.items()}
+    common = {name: np.full(len(shared.stats.uid), x, np.float32) for name, x in evolved.metrics.items()}
     return Generation(
         generation=state.done - 1,
-        cards=shared.cards,
+        stats=shared.stats,
         parents=evolved.parents,
         hyper=evolved.hyper,
         explored=explored,
@@ -257,11 +257,11 @@ def _event(
 
 
 def _record(c: Context, state: State, event: Generation, stop: bool, rested: bool) -> tuple[bool, bool]:
-    """Tell the recorders. Whether one of them wants no more, and whether a checkpoint is due; for all processes alike."""
+    """Tell the callbacks. Whether one of them wants no more, and whether a checkpoint is due; for all processes alike."""
     told: set[str] = set()
     if c.leading:
         began, every = time.perf_counter(), c.experiment.checkpoint.every
-        answers = [recorder.generation(event) for recorder in c.control.recorders]
+        answers = [callback.generation(event) for callback in c.control.callbacks]
         told |= {"enough"} if any(answers) else set()
         event.timing["record"] = time.perf_counter() - began
         if told or stop or state.over(c.plan) or (rested if every is None else state.done % every == 0):

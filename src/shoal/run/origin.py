@@ -33,7 +33,7 @@ class Origin(NamedTuple):
     uid: list[int | None]
 
     def about(self, first: int) -> dict[str, Any]:
-        """What start.json says; `first`: the uid of the first member."""
+        """What init_from.json says; `first`: the uid of the first member."""
         members = [{"uid": first + i, "parent": parent} for i, parent in enumerate(self.uid)]
         return {"run": self.run, "generation": self.generation, "members": members}
 
@@ -44,9 +44,9 @@ def read_origin(plan: Plan, trusted: bool = True) -> Origin | None:
     trusted: the experiment is the user's own, so that a file which it names may be loaded, whatever that runs
     """
     e = plan.experiment
-    if e.start is None:
+    if e.init_from is None:
         return None
-    path = Path(e.start)
+    path = Path(e.init_from)
     try:
         for place, begin in (("experiment.yaml", _population), (checkpoint.MANIFEST, _champion)):
             if (path / place).is_file():
@@ -54,12 +54,12 @@ def read_origin(plan: Plan, trusted: bool = True) -> Origin | None:
                 return begin(plan, path)
         if path.is_file() and (load := plan.kind.acting.load) is not None:
             if not trusted:
-                raise untrusted("start", e.start, "a file, which may hold code")
+                raise untrusted("init_from", e.init_from, "a file, which may hold code")
             return Origin([load(path)] * e.population, {}, str(path), None, [None] * e.population)
     except BadInput as error:
-        raise error if isinstance(error, BadField) else BadField("start", str(error), value=e.start) from error
+        raise error if isinstance(error, BadField) else BadField("init_from", str(error), value=e.init_from) from error
     advice = "write RUN or RUN/champion, or with a trainer a file of its library"
-    raise BadField("start", "there is no run, and no champion of one", advice, value=e.start)
+    raise BadField("init_from", "there is no run, and no champion of one", advice, value=e.init_from)
 
 
 def experiment_behind(start: str) -> Experiment:
@@ -71,12 +71,12 @@ def experiment_behind(start: str) -> Experiment:
 def _check_levels(e: Experiment) -> None:
     """Raise BadInput where members have trained on levels that are to measure them here, or where they were chosen by
     levels that are to test the champion: in the run that they come from, or in those before it that are still there."""
-    start, here = e.start, {} if e.levels is None else e.levels.spans()
+    start, here = e.init_from, {} if e.levels is None else e.levels.spans()
     while here and start is not None:
         try:
             before = experiment_behind(start)
         except BadInput:
-            if start == e.start:
+            if start == e.init_from:
                 raise
             return
         there = {} if before.levels is None else before.levels.spans()
@@ -88,7 +88,7 @@ def _check_levels(e: Experiment) -> None:
             if there and here[name].meets(there[its]):
                 problem = f"has levels that {start} {what}, {list(there[its])}"
                 raise BadField(f"levels.{name}", problem, "choose others", value=list(here[name]))
-        start = before.start
+        start = before.init_from
 
 
 def _population(plan: Plan, run: Path) -> Origin:
@@ -96,11 +96,11 @@ def _population(plan: Plan, run: Path) -> Origin:
     e, earlier = plan.experiment, of_run(run)
     if plan.kind.drawn:
         problem = f"method {e.method_name} draws its members around a mean, which begins as one policy"
-        raise BadField("start", problem, f"write {run / 'champion'}", value=e.start)
+        raise BadField("init_from", problem, f"write {run / 'champion'}", value=e.init_from)
     saved = read_members(run)
     if len(saved.uid) < e.population:
         problem = f"{run} has {len(saved.uid)} members, and this population is of {e.population}"
-        raise BadField("start", problem, f"take at most as many, or write {run / 'champion'}, which fits all")
+        raise BadField("init_from", problem, f"take at most as many, or write {run / 'champion'}, which fits all")
     fitness = np.where(np.isfinite(saved.fitness), saved.fitness, -np.inf)
     rows = np.sort(np.argsort(-fitness, kind="stable")[: e.population])
     hyper = plan.nearest({name: x[rows] for name, x in saved.hyper.items() if name in (earlier.space or {})})
@@ -123,5 +123,5 @@ def _fitting(plan: Plan, run: Path, learned: list[Arrays]) -> list[PyTree]:
     BadInput where trainers differ; what a trainer's arrays must be, it knows itself."""
     e, like = plan.experiment, plan.kind.acting.learned
     if isinstance(like, Named) and (there := of_run(run).agent_name) != e.agent_name:
-        raise BadField("start", f"{there} has learned there, and {e.agent_name} learns here", value=e.start)
+        raise BadField("init_from", f"{there} has learned there, and {e.agent_name} learns here", value=e.init_from)
     return [as_tree(arrays, like) for arrays in learned]

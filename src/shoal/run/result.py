@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal.core.evolution import Cards, ChampionSoFar
+from shoal.core.evolution import ChampionSoFar, PopulationStats
 from shoal.experiment.plan import Plan
+from shoal.records.callback import about_method
 from shoal.records.generation import finite_or_none
-from shoal.records.recorder import about_method
 from shoal.run.champion import Champion, load_champion
 
 
@@ -19,7 +19,7 @@ class Result:
 
     run_dir: Path
     summary: dict[str, Any]
-    """its `status` is done, or stopped where a recorder has ended the run before its last generation"""
+    """its `status` is done, or stopped where a callback has ended the run before its last generation"""
     leading: bool = True
     """whether this is the process that writes the records"""
     already: bool = False
@@ -43,7 +43,7 @@ class Result:
 
 def summarise(
     plan: Plan,
-    cards: Cards,
+    stats: PopulationStats,
     champion: ChampionSoFar,
     done: int,
     tested: dict[str, Any],
@@ -73,7 +73,7 @@ def summarise(
         "population": experiment.population,
         "generations": done,
         "seed": experiment.seed,
-        "fitness": {str(u): finite_or_none(f) for u, f in zip(cards.uid, cards.fitness, strict=True)},
+        "fitness": {str(u): finite_or_none(f) for u, f in zip(stats.uid, stats.fitness, strict=True)},
         "champion": told if tested else None,
         "environment_steps": steps,
         "evaluation_steps": evaluation_steps,

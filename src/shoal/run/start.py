@@ -27,8 +27,8 @@ from shoal.experiment.files import differences, of_run
 from shoal.experiment.plan import Plan, make_plan
 from shoal.members.devices import prepare
 from shoal.members.shard import Shard
+from shoal.records.callback import about_method
 from shoal.records.jsonl import last_line
-from shoal.records.recorder import about_method
 from shoal.run.champion import champion_told
 from shoal.run.checkpoint import to_host
 from shoal.run.control import Control
@@ -92,11 +92,11 @@ class Context:
 
     def keep(self, generation: int, ends: Sequence[int]) -> None:
         """Go on after a generation without the members at some rows; the others are as they were."""
-        before, steps = self.shard, int(self.shard.cards().steps.sum())
+        before, steps = self.shard, int(self.shard.stats().steps.sum())
         self.compiled += before.compile_seconds
         self.take(np.delete(before.uid, ends))
         self.shard.restore(before.state(), generation)
-        self.ended += steps - int(self.shard.cards().steps.sum())
+        self.ended += steps - int(self.shard.stats().steps.sum())
 
     def take(self, uid: np.ndarray) -> None:
         """Make the members uid [N], all of those of this process that there are."""
@@ -245,7 +245,7 @@ def _tell(c: Context, origin: Origin | None, made_by: dict[str, Any]) -> None:
     c.files.provenance.write([made_by])
     c.files.provenance.sync()
     if origin is not None:
-        c.files.write("start.json", json.dumps(origin.about(c.processes.first_uid), indent=1))
+        c.files.write("init_from.json", json.dumps(origin.about(c.processes.first_uid), indent=1))
 
 
 def _first(c: Context, origin: Origin | None) -> State:
@@ -257,7 +257,7 @@ def _first(c: Context, origin: Origin | None) -> State:
     rows = c.shard.uid - first
     learned = None if origin is None else [origin.learned[row] for row in rows]
     c.shard.begin({name: x[rows] for name, x in hyper.items()}, learned)
-    return State(0, evolution, Contenders(c.experiment.fitness.play_off))
+    return State(0, evolution, Contenders(c.experiment.fitness.final_candidates))
 
 
 def _load(c: Context, generation: int, first: State) -> State:
@@ -276,7 +276,7 @@ def _load(c: Context, generation: int, first: State) -> State:
             more = f"a larger budget than {totals.steps + tested:,} with --set budget=N"
         raise BadInput(f"{run_dir} has done {done} generations; give it {more}")
     if c.plan.method.ends_members:
-        c.ended = totals.steps - int(c.shard.cards().steps.sum())
+        c.ended = totals.steps - int(c.shard.stats().steps.sum())
     if not c.plan.kind.resumes_exactly:
         c.control.note("host environments cannot be saved: the run goes on with fresh episodes")
     contenders = replace(first.contenders, best=tuple(best))

@@ -69,20 +69,20 @@ def looked(results: Results) -> list[int]:
     A study that names none has one look, at all that is done.
     """
     study = results.study
-    if not study.looks:
+    if not study.interim_analyses:
         return [study.seeds]
     over = {*results.outcomes, *results.failures}
     missing = [
         key.seed for task in study.all_tasks for arm in study.arms for key in study.runs(task, arm) if key not in over
     ]
-    return [n for n in study.looks if n <= min(missing, default=n)]
+    return [n for n in study.interim_analyses if n <= min(missing, default=n)]
 
 
 def compared(results: Results, looks: list[int]) -> list[Pair]:
     """The pairs of arms that are asked about, as far as they have two seeds at the first of these looks."""
     tables = [_scores(results, n) for n in looks]
     pairs = [pair for pair in asked(results.study) if tables and all(arm in tables[0] for arm in pair)]
-    shares = statistics.shares(results.study.looks or looks)[: len(looks)]
+    shares = statistics.shares(results.study.interim_analyses or looks)[: len(looks)]
     raw = [statistics.p_of_looks([(table[a], table[b]) for table in tables], shares) for a, b in pairs]
     found = []
     for (a, b), p in zip(pairs, statistics.holm(np.array(raw)).tolist(), strict=True):
@@ -101,7 +101,7 @@ def asked(study: Study) -> list[tuple[str, str]]:
 
 def stopped(results: Results) -> int | None:
     """The look at which all pairs that are asked about were told apart, where the study ends; None where it goes on."""
-    looks = looked(results) if results.study.looks else []
+    looks = looked(results) if results.study.interim_analyses else []
     for k, n in enumerate(looks):
         found = compared(results, looks[: k + 1])
         if len(found) == len(asked(results.study)) and all(pair.p < LEVEL for pair in found):
@@ -118,7 +118,11 @@ def _scores(results: Results, seeds: int) -> dict[str, np.ndarray]:
 def seeds_told(results: Results) -> str:
     """How many seeds it takes to tell apart what differs by a small part of the scale, from the spread so far."""
     study = results.study
-    pairs, tasks, share = len(asked(study)), len(study.all_tasks), statistics.shares(study.looks or [study.seeds])[-1]
+    pairs, tasks, share = (
+        len(asked(study)),
+        len(study.all_tasks),
+        statistics.shares(study.interim_analyses or [study.seeds])[-1],
+    )
     if not pairs:
         return ""
     level, tables = LEVEL / pairs * share, list(_scores(results, study.seeds).values())

@@ -51,7 +51,7 @@ def _header(c: Comparison, name: str) -> Markup:
         ("Arms", str(len(study.arms)), ", ".join(study.arms)),
         ("Runs", f"{done:,}", f"{made}, {failed:,} failed" if failed else made),
         ("Tasks", str(len(tasks)), ", ".join(filter(None, tasks)) or str(study.base.get("env", ""))),
-        ("Seeds", str(seeds), f"of at most {study.seeds}" if study.looks else "of each arm"),
+        ("Seeds", str(seeds), f"of at most {study.seeds}" if study.interim_analyses else "of each arm"),
     )
     told = " ".join(pair.told for pair in c.pairs if pair.p < LEVEL)
     if not told:
@@ -178,7 +178,7 @@ def _pairs(c: Comparison) -> Markup:
 
 def _looked(c: Comparison) -> str:
     """When arms are compared, where that is not always."""
-    if not (looks := c.results.study.looks):
+    if not (looks := c.results.study.interim_analyses):
         return ""
     after = ", ".join(map(str, looks))
     last = f"the last time after {many(c.looks[-1], 'seed')}" if c.looks else "which is to come"

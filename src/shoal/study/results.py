@@ -117,9 +117,9 @@ def begun(run: Path, wanted: Experiment) -> bool:
             raise NotOurs(f"{run} holds a result and no experiment, which no run of the study leaves; {ADVICE}")
         return False
     found = of_run(run)
-    known = _resolved(dump(replace(wanted, seed=0, start=None, run_dir=None)))
-    wanted = replace(known, seed=wanted.seed, start=_end(wanted.start))
-    differing = differences(wanted, replace(found, start=_end(found.start)))
+    known = _resolved(dump(replace(wanted, seed=0, init_from=None, run_dir=None)))
+    wanted = replace(known, seed=wanted.seed, init_from=_end(wanted.init_from))
+    differing = differences(wanted, replace(found, init_from=_end(found.init_from)))
     if names := [name for name in differing if name.partition(".")[0] not in FREE]:
         problem = f"{run} is another run than the study would make there, as it differs in {', '.join(names)}"
         raise NotOurs(f"{problem}; {ADVICE}")

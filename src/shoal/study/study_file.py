@@ -61,7 +61,7 @@ class Study:
     count as 0 and 1"""
     seeds: int = 5
     """runs of each arm: seeds 0, 1, 2, ..."""
-    looks: list[int] = field(default_factory=list)
+    interim_analyses: list[int] = field(default_factory=list)
     """numbers of seeds, `seeds` the last, after which arms are compared; the study ends at the first at which all pairs are
     told apart"""
     pairs: list[tuple[str, str]] = field(default_factory=list)
@@ -135,11 +135,18 @@ def _check(study: Study) -> None:
         )
     if not 1 <= study.seeds <= MOST:
         raise BadField("seeds", f"must be 1 to {MOST:,}", value=study.seeds)
-    if study.looks and (
-        [*study.looks] != sorted({*study.looks}) or study.looks[0] < 2 or study.looks[-1] != study.seeds
+    if study.interim_analyses and (
+        [*study.interim_analyses] != sorted({*study.interim_analyses})
+        or study.interim_analyses[0] < 2
+        or study.interim_analyses[-1] != study.seeds
     ):
         problem = f"must rise from at least 2 to seeds = {study.seeds}"
-        raise BadField("looks", problem, "such as looks: [5, 10, 20] beside seeds: 20", value=study.looks)
+        raise BadField(
+            "interim_analyses",
+            problem,
+            "such as interim_analyses: [5, 10, 20] beside seeds: 20",
+            value=study.interim_analyses,
+        )
     for k, pair in enumerate(study.pairs):
         for arm in pair:
             if arm not in study.arms:

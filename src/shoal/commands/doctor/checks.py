@@ -66,7 +66,7 @@ def warm_start(plan: Plan) -> Iterator[Diagnostic]:
             when = "" if origin.generation is None else f" after generation {origin.generation}"
             yield ok("warm start", f"members start from the weights of {origin.run}{when}")
             e = plan.experiment
-            if e.levels is not None and experiment_behind(str(e.start)).levels is None:
+            if e.levels is not None and experiment_behind(str(e.init_from)).levels is None:
                 text = "that run had no levels and trained on all of them: validation and test levels are not held out"
                 yield warning("levels", text)
     except BadInput as error:
@@ -125,7 +125,7 @@ def storage(plan: Plan) -> Iterator[Diagnostic]:
     own = f", their replay buffers ({readable(replay)})" if replay else ""
     text = f"about {readable(need)} for members{own} and rollouts ({readable(rollout)} per member)"
     yield fits("memory", text, need, free_memory())
-    checkpoint = state + e.fitness.play_off * tree.size_in_bytes(kind.snapshot)
+    checkpoint = state + e.fitness.final_candidates * tree.size_in_bytes(kind.snapshot)
     need = (e.checkpoint.keep + 1) * checkpoint + e.generations * (
         1 if plan.kind.drawn else n
     ) * 1000  # bytes of a line of the records

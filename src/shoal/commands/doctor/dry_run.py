@@ -15,7 +15,7 @@ import numpy as np
 
 from shoal.commands.doctor.checks import Diagnostic, failure, ok, warning
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Cards, Decision
+from shoal.core.evolution import Decision, PopulationStats
 from shoal.core.interrupts import Failed, Interrupted
 from shoal.experiment.experiment import alone
 from shoal.experiment.make import recipe_of
@@ -23,9 +23,9 @@ from shoal.experiment.plan import Plan
 from shoal.methods import select as selectors
 from shoal.methods.schedule import Schedule
 from shoal.methods.successive_halving import is_due
+from shoal.records.callback import Callback
 from shoal.records.generation import Generation
 from shoal.records.jsonl import read_lines
-from shoal.records.recorder import Recorder
 from shoal.report.words import duration, many
 from shoal.run.loop import train
 from shoal.testing.checks import QUICK
@@ -56,7 +56,7 @@ def trainer(plan: Plan, names: Collection[str]) -> Iterator[Diagnostic]:
     yield ok("trainer", f"{text}; not tested, as they stay fixed: {', '.join(others)}" if others else text)
 
 
-class _Watch(Recorder):
+class _Watch(Callback):
     """Keep two generations, then end the run."""
 
     def __init__(self) -> None:
@@ -122,8 +122,8 @@ def _speed(plan: Plan, rollouts: int, timings: list[dict[str, float]]) -> Diagno
 
 def _noise(plan: Plan, rollouts: int, rollout: int, event: Generation) -> Iterator[Diagnostic]:
     """Members without fitness, and the standard error of fitness beside its spread."""
-    e, cards = plan.experiment, event.cards
-    fitness = cards.fitness[np.isfinite(cards.fitness)]
+    e, stats = plan.experiment, event.stats
+    fitness = stats.fitness[np.isfinite(stats.fitness)]
     n, whole = len(fitness), plan.iterations * rollout
     lengths = event.metrics["episode/length"]
     length = float(np.nanmax(lengths)) if np.isfinite(lengths).any() else math.inf
@@ -141,7 +141,7 @@ def _noise(plan: Plan, rollouts: int, rollout: int, event: Generation) -> Iterat
         yield (warning if n else failure)(
             "fitness", f"{e.population - n} of {e.population} members diverged in the dry run"
         )
-    known = np.isfinite(cards.deviation)
+    known = np.isfinite(stats.std)
     if n < 2:
         return
     if np.ptp(fitness) == 0:
@@ -149,9 +149,9 @@ def _noise(plan: Plan, rollouts: int, rollout: int, event: Generation) -> Iterat
     elif not known.any():
         yield warning("fitness", "one episode gives no standard error of fitness: raise fitness.episodes")
     else:
-        error = float((cards.deviation[known] / np.sqrt(cards.episodes[known])).mean())
+        error = float((stats.std[known] / np.sqrt(stats.episodes[known])).mean())
         bias = NormalDist().inv_cdf((n - 0.375) / (n + 0.25)) * error  # the highest of n equal members, after Blom
-        spread, episodes = fitness.std(), cards.episodes.max()
+        spread, episodes = fitness.std(), stats.episodes.max()
         text = (
             f"std over members {_figure(spread)} after {2 * rollouts} rollouts; "
             f"standard error over {episodes} episodes {_figure(error)}; selection bias of the best of {n} {_figure(bias)}"
@@ -253,8 +253,8 @@ def _simulate(plan: Plan, n: int, episodes: int) -> tuple[list[int], bool]:
     state, hyper = evolver.init((0,), rows)
     for i in range(TRIALS):
         fitness = np.random.default_rng(i).permutation(n).astype(np.float64)
-        cards = Cards(rows, np.full(n, i), steps, fitness, deviation, played, hyper)
-        state, decision = evolver.decide((i,), state, cards, rows)
+        stats = PopulationStats(rows, np.full(n, i), steps, fitness, deviation, played, hyper)
+        state, decision = evolver.decide((i,), state, stats, rows)
         assert isinstance(decision, Decision)  # of members that copy
         counts.append(int((decision.parents != rows).sum()))
         safe &= bool(decision.parents[fitness.argmax()] == fitness.argmax())

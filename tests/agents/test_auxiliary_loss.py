@@ -28,14 +28,14 @@ def certain(batch: Any, distribution: Any) -> Any:
 
 def test_ppo_learns_by_it_as_by_the_entropy_that_it_is():
     updated = []
-    for settings, coefficient in (({}, 0.5), ({"penalty": certain}, 0.0)):
+    for settings, coefficient in (({}, 0.5), ({"auxiliary_loss": certain}, 0.0)):
         agent = linear("discrete", minibatches=4, **settings)
         rollout = Reference(agent, "discrete", False, True, minibatches=4).rollout
         values = hyper(agent, entropy_coefficient=coefficient)
         member, metrics = agent.update(begin(agent), values, rollout, jax.random.key(0))
         updated.append(flat(member.learned.params))
     np.testing.assert_allclose(*updated, rtol=1e-5, atol=1e-7)
-    np.testing.assert_allclose(metrics["loss/penalty"], -0.5 * metrics["policy/entropy"], rtol=1e-6)
+    np.testing.assert_allclose(metrics["loss/auxiliary"], -0.5 * metrics["policy/entropy"], rtol=1e-6)
 
 
 def still(batch: Any, distribution: Any) -> jax.Array:
@@ -47,7 +47,7 @@ def still(batch: Any, distribution: Any) -> jax.Array:
 def test_sac_learns_by_it():
     """The means of the policy come nearer to zero by it. The critics do not see it in the first update."""
     sizes, critics = [], []
-    for settings in ({}, {"penalty": still}):
+    for settings in ({}, {"auxiliary_loss": still}):
         agent = sac(CONTINUOUS, **reference.SETTINGS | settings)
         update, rollout = jax.jit(agent.update), reference.rollout(CONTINUOUS.action, 0)
         member = agent.init(jax.random.key(0), agent.hyper)
@@ -59,14 +59,14 @@ def test_sac_learns_by_it():
             critics.append(flat(member.learned.critics))
         sizes.append(np.abs(agent.greedy(member.learned, rollout.obs, ())[0]).mean())
     np.testing.assert_array_equal(critics[0], critics[2])
-    assert metrics["loss/penalty"] > 0 and sizes[1] < 0.8 * sizes[0]
+    assert metrics["loss/auxiliary"] > 0 and sizes[1] < 0.8 * sizes[0]
 
 
-@pytest.mark.parametrize("given", [3, "penalty", "math:pi"])
+@pytest.mark.parametrize("given", [3, "auxiliary_loss", "math:pi"])
 @pytest.mark.parametrize("agent", [ppo, sac])
 def test_what_cannot_be_one(agent: Any, given: Any, said: Said) -> None:
     with pytest.raises(BadInput) as refused:
-        agent(CONTINUOUS, penalty=given)
+        agent(CONTINUOUS, auxiliary_loss=given)
     said(refused.value)
 
 
@@ -75,10 +75,10 @@ def fails(batch: Any, distribution: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "penalty", [fails, lambda batch, distribution: 0.0, lambda batch: 0.0], ids=["fails", "mean", "one"]
+    "auxiliary_loss", [fails, lambda batch, distribution: 0.0, lambda batch: 0.0], ids=["fails", "mean", "one"]
 )
-def test_what_is_wrong_with_one_is_said(penalty: Any, said: Said) -> None:
-    agent = linear("discrete", penalty=penalty)
+def test_what_is_wrong_with_one_is_said(auxiliary_loss: Any, said: Said) -> None:
+    agent = linear("discrete", auxiliary_loss=auxiliary_loss)
     rollout = Reference(agent, "discrete", False, True).rollout
     with pytest.raises(BadInput) as refused:
         jax.eval_shape(agent.update, begin(agent), hyper(agent), rollout, jax.random.key(0))

@@ -1,4 +1,4 @@
-"""Recorders: what they hear of a run."""
+"""Callbacks: what they hear of a run."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Start(NamedTuple):
     devices: int  # on which the members of this process are
     run_dir: Path
     generation: int  # the first one to come
-    note: Callable[[str], None] = lambda message: None  # tells the user something, by way of all recorders
+    note: Callable[[str], None] = lambda message: None  # tells the user something, by way of all callbacks
     provenance: Mapping[str, Any] = MappingProxyType({})  # by what it is made, as a line of provenance.jsonl
 
 
-class Recorder:
+class Callback:
     """Receives the events of a run. Every method here does nothing; a subclass overrides those that it needs."""
 
     def start(self, event: Start) -> None:
