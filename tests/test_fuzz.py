@@ -49,7 +49,7 @@ method:
   memory: own
   burn_in: 10
 shards: 2
-exchange: {name: local, transfer: point_to_point}
+exchange: {name: local, worker: null}
 seed: 3
 run_dir: runs/x
 fitness: {source: evaluation, episodes: 2, actions: greedy, step_limit: 60}

@@ -121,7 +121,7 @@ SETTABLE: dict[str, tuple[str, Any]] = {  # what is given, and what the field th
     "interval": ("4_096", 4096),
     "budget": ("1e6", 1_000_000),
     "shards": ("2", 2),
-    "exchange": ("{name: mpi, transfer: collective}", ExchangeSettings("mpi", "collective")),
+    "exchange": ("{name: mpi, timeout: 60}", ExchangeSettings("mpi", 60.0)),
     "seed": ("7", 7),
     "run_dir": ("'1e5'", "1e5"),
     "python": ("/usr/bin/python3", "/usr/bin/python3"),

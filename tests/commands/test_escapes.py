@@ -33,7 +33,7 @@ FORGED: dict[str, Any] = {
     "agent": EVIL, "agent with a colon": {"agent": f"os:{EVIL}"}, "trainer": {"agent": f"sb3:{EVIL}"},
     "method": EVIL, "method with a colon": {"method": f"os:{EVIL}"}, "method.name": {"method": {"name": EVIL}},
     "select": {"method": {"name": "pbt", "select": EVIL}}, "explore": {"method": {"name": "pbt", "explore": EVIL}},
-    "exchange": EVIL, "transfer": {"exchange": {"name": "mpi", "transfer": EVIL}},
+    "exchange": EVIL,
     "workspace": {"exchange": {"workspace": EVIL}}, "worker": {"exchange": {"worker": EVIL}}, "python": EVIL, "start": EVIL,
     "population": EVIL, "generations": EVIL, "hyper": {"hyper": {EVIL: 1.0}}, "config": {"config": {EVIL: 1}},
     "network": {"config": {"network": f"os:{EVIL}"}}, "activation": {"config": {"activation": EVIL}},

@@ -35,19 +35,16 @@ RENEWED = renewed(EVERYBODY)  # rows are uids
 STATES = {u: key_of(state_of(u)) for u in range(POPULATION)}
 
 
-def ranks(count: int, transfer: str, folder: Path) -> list[dict[str, Any]]:
-    command = mpiexec(
-        count, sys.executable, Path(__file__).parents[1] / "support" / "exchange_rank.py", transfer, folder
-    )
+def ranks(count: int, folder: Path) -> list[dict[str, Any]]:
+    command = mpiexec(count, sys.executable, Path(__file__).parents[1] / "support" / "exchange_rank.py", folder)
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
 
 
-@pytest.mark.parametrize("transfer", others_slow(["point_to_point", "collective"], "point_to_point"))
 @pytest.mark.parametrize("count", others_slow([1, 2, 3, 4], 3))
-def test_mpi(tmp_path: Path, count: int, transfer: str) -> None:
-    told = ranks(count, transfer, tmp_path)
+def test_mpi(tmp_path: Path, count: int) -> None:
+    told = ranks(count, tmp_path)
     assert [rank["rank"] for rank in told] == list(range(count))
     stats = StubShard(EVERYBODY).stats()
     last = np.array_split(EVERYBODY, count)[-1] if count > 1 else []  # whose trainers report something else
@@ -265,7 +262,7 @@ def test_only_what_must_travels(parents: list[int], owner: list[int], champion: 
 def test_a_failing_rank_ends_all(tmp_path: Path) -> None:
     script = tmp_path / "rank.py"
     script.write_text(
-        "import time\nfrom shoal.distributed.mpi import Mpi\nexchange = Mpi('collective', 60.0, lambda: None, print)\n"
+        "import time\nfrom shoal.distributed.mpi import Mpi\nexchange = Mpi(60.0, lambda: None, print)\n"
         "if exchange.rank == 2:\n    exchange.fail('the simulator is gone', 1)\n"
         "exchange.broadcast('never heard')\ntime.sleep(60)\n"
     )
@@ -285,7 +282,7 @@ def test_who_is_waited_for_is_said(tmp_path: Path, hung: str, late: float, ends:
     script = tmp_path / "rank.py"
     script.write_text(
         "import time\nfrom shoal.distributed import mpi\nmpi.FIRST, mpi.ANSWER = 0.3, 0.1\nmpi.LOOK = 0.05\n"
-        "exchange = mpi.Mpi('point_to_point', 2.0, lambda: None, lambda text: print('noted:', text, flush=True))\n"
+        "exchange = mpi.Mpi(2.0, lambda: None, lambda text: print('noted:', text, flush=True))\n"
         f"exchange.broadcast('here')\nif str(exchange.rank) in '{hung}':\n    time.sleep({late})\n"
         "exchange.broadcast('heard')\nexchange.gather(mpi.np.ones((1, 1)))\nexchange.broadcast('done')\n"
     )

@@ -44,7 +44,7 @@ EVERYTHING = Experiment(
     interval=100,
     budget=1_000_000,
     shards=3,
-    exchange={"name": "mpi", "transfer": "collective"},  # type: ignore[arg-type]
+    exchange={"name": "mpi", "timeout": 60.0},  # type: ignore[arg-type]
     seed=7,
     run_dir="runs/x y",
     init_from="runs/before/champion",
@@ -364,7 +364,7 @@ BAD: list[tuple[str, int]] = [
     ("checkpoint:\n  keep: 0", 2),
     ("checkpoint:\n  every: 0", 2),
     ("seed: 1\nworkspace: x", 2),
-    ("exchange: mpi\ntransfer: collective", 2),
+    ("exchange: mpi\ntimeout: 60", 2),
     ("exchange: lokal", 1),
     ("exchange:\n  name: mpi\n  worker: a", 3),
     ("seed: 1\nexchange: directory", 2),

@@ -1,4 +1,4 @@
-"""One rank of the exchange's contract: `mpiexec -n R python exchange_rank.py TRANSFER DIR`; each writes what it has."""
+"""One rank of the exchange's contract: `mpiexec -n R python exchange_rank.py DIR`; each writes what it has."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from shoal.distributed.mpi import Mpi
 from shoal.distributed.synchronous import Synchronous
 
 
-def main(transfer: str, folder: Path) -> None:
-    exchange = Mpi(transfer, 60.0, lambda: None, print)
+def main(folder: Path) -> None:
+    exchange = Mpi(60.0, lambda: None, print)
     uid = np.array_split(np.arange(POPULATION), exchange.size)[exchange.rank]
     shard = StubShard(uid)
     crew = Synchronous(exchange, KIND, shard)
@@ -44,4 +44,4 @@ def main(transfer: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(Path(sys.argv[1]))

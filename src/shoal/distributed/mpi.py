@@ -41,14 +41,13 @@ def _mpi() -> Any:
 class Mpi:
     """The ranks of MPI.COMM_WORLD. `pause` is called while waiting, and may raise; `note` with what the user should know.
 
-    transfer: point_to_point (each parent's state straight to the ranks of its children) or collective (all of them in
-    one Alltoallv). timeout: see `Watch`.
+    timeout: see `Watch`.
     """
 
-    def __init__(self, transfer: str, timeout: float, pause: Callable[[], None], note: Callable[[str], None]):
+    def __init__(self, timeout: float, pause: Callable[[], None], note: Callable[[str], None]):
         self._mpi = _mpi()
         self._comm = self._mpi.COMM_WORLD
-        self._collective, self._pause, self._note = transfer == "collective", pause, note
+        self._pause, self._note = pause, note
         self.rank, self.size = self._comm.Get_rank(), self._comm.Get_size()
         local = self._comm.Split_type(self._mpi.COMM_TYPE_SHARED)
         self.neighbour = (local.Get_rank(), local.Get_size())
@@ -76,8 +75,6 @@ class Mpi:
         return data.tobytes().decode()
 
     def move(self, routes: Sequence[Route], leaving: Mapping[int, bytes]) -> dict[int, bytes]:
-        if self._collective:
-            return self._all_at_once(routes, leaving)
         byte = self._mpi.BYTE
         # The same order on both sides, so that one pair's messages need no tags.
         sent = [self._comm.Isend([leaving[r.row], byte], r.destination) for r in routes if r.source == self.rank]
@@ -93,23 +90,6 @@ class Mpi:
         data = bytearray(status.Get_count(byte))
         self._wait(message.Irecv([data, byte]))
         return bytes(data)
-
-    def _all_at_once(self, routes: Sequence[Route], leaving: Mapping[int, bytes]) -> dict[int, bytes]:
-        told = np.array([[row, len(data)] for row, data in leaving.items()], np.float64).reshape(-1, 2)
-        size = {int(row): int(length) for row, length in self.gather(told)}
-        out = sorted((r for r in routes if r.source == self.rank), key=lambda r: r.destination)
-        into = sorted((r for r in routes if r.destination == self.rank), key=lambda r: r.source)
-
-        def parts(places: list[int], rows: list[int]) -> tuple[list[int], list[int]]:
-            counts = np.bincount(np.array(places, int), [size[row] for row in rows], self.size).astype(int)
-            return counts.tolist(), np.concatenate([[0], np.cumsum(counts)[:-1]]).tolist()
-
-        rows, byte = [r.row for r in into], self._mpi.BYTE
-        received = bytearray(sum(size[row] for row in rows))
-        sent = [b"".join(leaving[r.row] for r in out), *parts([r.destination for r in out], [r.row for r in out]), byte]
-        self._wait(self._comm.Ialltoallv(sent, [received, *parts([r.source for r in into], rows), byte]))
-        ends = np.cumsum([size[row] for row in rows]).tolist()
-        return {row: bytes(received[end - size[row] : end]) for row, end in zip(rows, ends, strict=True)}
 
     def watch(self) -> Watch:
         self._longest = max(self._longest, time.monotonic() - self._worked_since)

@@ -57,7 +57,7 @@ class Processes:
             from shoal.distributed.mpi import Mpi
 
             how = experiment.exchange
-            self.exchange = Mpi(how.transfer, how.timeout, attend, note)
+            self.exchange = Mpi(how.timeout, attend, note)
 
     def __enter__(self) -> Processes:
         return self

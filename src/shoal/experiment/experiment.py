@@ -14,7 +14,7 @@ from shoal.experiment.registry import in_full, in_short, name_of
 from shoal.trainers.trainers import TrainerProcesses
 
 CHANGEABLE = (  # in a run
-    *("generations", "budget", "final_episodes", "checkpoint.every", "checkpoint.keep", "exchange.transfer"),
+    *("generations", "budget", "final_episodes", "checkpoint.every", "checkpoint.keep"),
     *("exchange.timeout", "python"),
     *(f"processes.{option.name}" for option in fields(TrainerProcesses)),
 )
@@ -63,9 +63,6 @@ class ExchangeSettings:
 
     name: Literal["local", "mpi", "directory"] = "local"
     """local, mpi or directory"""
-    transfer: Literal["point_to_point", "collective"] = "point_to_point"
-    """with mpi, how states travel between ranks: point_to_point, from a parent to its children; collective, all of them at
-    once"""
     timeout: float = 14_400.0
     """with mpi, seconds for which a rank waits for others before it ends the run; but never less than three times its own
     longest work between two exchanges"""
@@ -86,7 +83,7 @@ class ExchangeSettings:
 
 
 # By option, the name that has it.
-OF_EXCHANGE = {"transfer": "mpi", "timeout": "mpi", "workspace": "directory", "worker": "directory"}
+OF_EXCHANGE = {"timeout": "mpi", "workspace": "directory", "worker": "directory"}
 
 
 @dataclass(frozen=True)
