@@ -112,13 +112,13 @@ def test_any_bytes_are_a_frame_or_refused(monkeypatch):
     for index in ("[]", '["x"]', '["x", [], [1]]', '["x", "<f4", [-1]]', '["x", "<f4", ["a"]]', '["x", "<f4", [1e9]]'):
         headers += [f'{{"data": {{}}, "arrays": [{index}]}}'.encode()]
     headers += [b'{"data": {}, "arrays": [["x", "<f8", [4611686018427387904]]]}']
-    tried = [wire.LENGTH.pack(len(header)) + header for header in headers]
+    probed = [wire.LENGTH.pack(len(header)) + header for header in headers]
     for _ in range(300):
         changed = whole.copy()
         for place in random.integers(len(whole), size=random.integers(1, 4)):
             changed[place] = random.integers(256)
-        tried.append(bytes(changed))
-    for content in tried:
+        probed.append(bytes(changed))
+    for content in probed:
         ours, theirs = socket.socketpair()
         with theirs:
             with ours:

@@ -118,9 +118,9 @@ def changed_in(value: Any) -> Any:
         return {name: changed_in(of) for name, of in value.items()}
     if not is_dataclass(value) or isinstance(value, type):
         return value
-    usual = {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields(value)}
-    told = {name: getattr(value, name) for name in usual}
-    return {name: changed_in(of) for name, of in told.items() if of != usual[name]}
+    defaults = {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields(value)}
+    given = {name: getattr(value, name) for name in defaults}
+    return {name: changed_in(of) for name, of in given.items() if of != defaults[name]}
 
 
 def descriptions(kind: type) -> dict[str, str]:

@@ -34,9 +34,9 @@ class DeviceEnvironment(NamedTuple):
     at_levels: (first, end) -> the same environment, every episode of which draws its level from first <= level < end,
         uniformly, by its reset key; the numbers may be traced. None: the number of a level, folded into a fixed key, gives
         the reset key (`levels.at_levels`)
-    env_parameters: numbers of it that members may have their own of while they train, by name, with their usual values
+    env_parameters: numbers of it that members may have their own of while they train, by name, with their defaults
     with_env_parameters: (values of some of them, float32 and traced) -> the same environment with these, at its levels too
-    info: (state) -> numbers that it tells beside the reward, by name or nested; `fitness.objective` is one of them after
+    info: (state) -> numbers that it gives beside the reward, by name or nested; `fitness.objective` is one of them after
         an episode's last step
 
     An observation is an array, or a dictionary of arrays. Continuous actions arrive within the bounds that the spec names.

@@ -1,4 +1,4 @@
-"""Environments are code of other people: for what it raises, and for wrong shapes, they raise BadInput with their name."""
+"""The error boundary around environments: their exceptions and wrong shapes become BadInput with their name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from shoal.environments.registry import Environment
 
 
 def with_error_boundary(environment: Environment, env: str) -> Environment:
-    """The same environment, which raises BadInput where its code fails. On the device this happens at compilation only."""
+    """Wrap an environment, so that it raises BadInput where its code fails; on the device, at compilation only."""
     spec = environment.spec
     _check(spec, env)
     at_levels: Any = environment.at_levels

@@ -39,7 +39,7 @@ class HostEnvironment(NamedTuple):
     at_levels: (first, end) -> the same environment, every episode of which draws its level from first <= level < end,
         uniformly, by the seed of its copy; None: it has no levels
     measured: what evaluations are played in, where that is another one: the same task without what only helps to learn it
-    env_parameters: numbers of it that members may have their own of while they train, by name, with their usual values
+    env_parameters: numbers of it that members may have their own of while they train, by name, with their defaults
     normalising: what each copy scales by what it has seen so far, and by which wrapper, in words
     drawn: makes one of gymnasium that draws itself, where the environment is the user's and has no id by which to ask
     """

@@ -17,7 +17,7 @@ from shoal.environments.device import DeviceEnvironment, accepted, quiet
 from shoal.environments.envpool import folders_of
 
 STEPS = ("ctrl_dt", "sim_dt")  # of the configuration: how many steps of the simulator an action lasts is fixed
-# What can be said of every body: environment parameters that multiply these numbers of its model. Their usual value is 1.
+# Environment parameters of every body, which multiply these numbers of its model. Their default is 1.
 FACTORS = {
     "mass": ("body_mass", "body_inertia"),
     "friction": ("geom_friction",),
@@ -53,9 +53,9 @@ def robot(name: str, options: dict[str, Any]) -> Any:
     check_names("env_options", given, known)
     if name not in registry.dm_control_suite.ALL_ENVS:
         _find_bodies(name, mjx_env)
-    usual = {"impl": "jax"} if "impl" in known else {}
+    defaults = {"impl": "jax"} if "impl" in known else {}
     with accepted(f"playground:{name}", given):
-        return registry.load(name, config_overrides=usual | given)
+        return registry.load(name, config_overrides=defaults | given)
 
 
 def _flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:

@@ -45,9 +45,9 @@ def probe(make: Callable[[], Any], what: str) -> tuple[Any, Any, dict[str, str]]
                 raise BadField("env", f"{what} needs a package that is missing: {error}") from error
         with trying("failed at reset"), contextlib.closing(env):
             attributes, inner = numbers_of(env.unwrapped), env.unwrapped
-            usual = {x: float(getattr(inner, x)) for x in attributes.values()}
-            tried = {x: math.nextafter(value, math.inf) for x, value in usual.items()}
-            _set(inner, tried)
+            before = {x: float(getattr(inner, x)) for x in attributes.values()}
+            probed = {x: math.nextafter(value, math.inf) for x, value in before.items()}
+            _set(inner, probed)
             first = _begin(env) if is_arrays(env.observation_space) else None
             sound = first is not None and _shape(first) == each(lambda box: box.shape, env.observation_space)
             if sound and attributes:
@@ -55,15 +55,15 @@ def probe(make: Callable[[], Any], what: str) -> tuple[Any, Any, dict[str, str]]
                     _play(env, PROBE_STEPS)
                 env.reset()
             elif sound:
-                with _told_by_the_run():
+                with _left_to_the_run():
                     _play(env, 1)
-            kept = {name: x for name, x in attributes.items() if getattr(inner, x, None) == tried[x]}
-            _set(inner, {x: usual[x] for x in kept.values()})
+            kept = {name: x for name, x in attributes.items() if getattr(inner, x, None) == probed[x]}
+            _set(inner, {x: before[x] for x in kept.values()})
     return env, first, kept
 
 
 @contextlib.contextmanager
-def _told_by_the_run() -> Iterator[None]:
+def _left_to_the_run() -> Iterator[None]:
     """Errors of a step are left to the run, which says how to go on, as far as it came; what a step gives is not."""
     try:
         yield
@@ -121,17 +121,17 @@ def _check_step(kind: type, space: Any, made: Any) -> None:
     if not isinstance(made, (tuple, list)) or len(made) != 5:
         raise _older(kind, "step", f"gives {len(made) if isinstance(made, (tuple, list)) else 'no five'} values", FIVE)
     obs, reward, terminated, truncated, info = made
-    said = each(lambda box: box.shape, space)
-    if (given := _shape(obs)) != said:
-        asked = f"an observation of its observation_space, of shape {said}"
+    expected = each(lambda box: box.shape, space)
+    if (given := _shape(obs)) != expected:
+        asked = f"an observation of its observation_space, of shape {expected}"
         raise _older(kind, "step", f"gives an observation of shape {given}", asked)
     if np.ndim(reward) or np.asarray(reward).dtype.kind not in "biuf":
-        raise _older(kind, "step", f"gives {_told(reward)} as the reward", "one number")
+        raise _older(kind, "step", f"gives {_describe(reward)} as the reward", "one number")
     for name, flag in (("terminated", terminated), ("truncated", truncated)):
         if np.size(flag) != 1 or np.asarray(flag).dtype.kind not in "biuf":
-            raise _older(kind, "step", f"gives {_told(flag)} as {name}", "True or False")
+            raise _older(kind, "step", f"gives {_describe(flag)} as {name}", "True or False")
     if not isinstance(info, Mapping):
-        raise _older(kind, "step", f"gives {_told(info)} as the info", "a dictionary")
+        raise _older(kind, "step", f"gives {_describe(info)} as the info", "a dictionary")
 
 
 def _shape(obs: Any) -> Any:
@@ -139,7 +139,7 @@ def _shape(obs: Any) -> Any:
     return each(np.shape, obs)
 
 
-def _told(given: Any) -> str:
+def _describe(given: Any) -> str:
     """Something that should be something else, in a few words."""
     return f"an array of shape {np.shape(given)}" if np.ndim(given) else f"{given!r}"
 

@@ -46,8 +46,8 @@ def _drawing(environment: DeviceEnvironment, centres: dict[str, Any], spreads: d
 
     def reset(key: jax.Array) -> tuple[PyTree, jax.Array]:
         chances = jax.random.uniform(stream(key, "knobs"), (len(spreads),), jnp.float32, -1, 1)
-        usual = {name: jnp.float32(environment.env_parameters[name]) for name in spreads} | centres
-        drawn = {name: usual[name] + chances[i] * spreads[name] for i, name in enumerate(sorted(spreads))}
+        centre = {name: jnp.float32(environment.env_parameters[name]) for name in spreads} | centres
+        drawn = {name: centre[name] + chances[i] * spreads[name] for i, name in enumerate(sorted(spreads))}
         state, obs = valued(drawn).reset(key)
         return (state, drawn), obs
 

@@ -182,8 +182,8 @@ def made_by(factory: Callable, made: Any, env: str, options: dict[str, Any]) -> 
     if not isinstance(made, DeviceEnvironment) or made.with_env_parameters is not None:
         return made
     with suppress(ValueError):  # a function without a signature, such as some of Python's own
-        usual = {name: argument.default for name, argument in inspect.signature(factory).parameters.items()}
-        given = {name: options.get(name, x) for name, x in usual.items() if isinstance(x, float)}
+        defaults = {name: argument.default for name, argument in inspect.signature(factory).parameters.items()}
+        given = {name: options.get(name, x) for name, x in defaults.items() if isinstance(x, float)}
         numbers = {name: float(x) for name, x in given.items() if isinstance(x, (int, float))}
         other = lambda values: factory(**{**options, **values})  # noqa: E731
         made = made._replace(env_parameters=numbers, with_env_parameters=other)

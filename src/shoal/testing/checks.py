@@ -33,41 +33,41 @@ def check_description(t: Trainee) -> None:
     except BadInput as error:
         raise AssertionError(str(error)) from error
     for name, (low, high) in limits.items():
-        assert low <= t.hyper[name] <= high, f"the usual {name} = {t.hyper[name]:g} is not within its limits"
+        assert low <= t.hyper[name] <= high, f"the default {name} = {t.hyper[name]:g} is not within its limits"
 
 
 def check_seeds(t: Trainee) -> None:
     """The same seeds give the same training, other seeds another one."""
     wrong = "the same seeds gave different training: begin must seed every generator"
-    t.expect_equal(t.train(t.member(), 1), t.usual[0], wrong)
-    assert t.differences(t.train(t.member(), 9), t.usual[0]), "the seed of begin has no effect"
-    assert t.differences(t.train(t.member(seed=9), 1), t.usual[0]), "the seed of make has no effect"
+    t.expect_equal(t.train(t.member(), 1), t.expected[0], wrong)
+    assert t.differences(t.train(t.member(), 9), t.expected[0]), "the seed of begin has no effect"
+    assert t.differences(t.train(t.member(seed=9), 1), t.expected[0]), "the seed of make has no effect"
 
 
-def check_told_live_equals_built(t: Trainee) -> None:
+def check_live_equals_built(t: Trainee) -> None:
     """A value that is set on a live model does what it does in a model that was built with it."""
-    _each(t, lambda t, name, hyper: _told_live_equals_built(t, f"{name} = {hyper[name]:g}", hyper))
+    _each(t, lambda t, name, hyper: _live_equals_built(t, f"{name} = {hyper[name]:g}", hyper))
 
 
 def told_at_once(t: Trainee) -> None:
     """The same of all values together, which takes less time; one after another where that shows something wrong."""
     try:
-        _told_live_equals_built(t, "another value of everything", t.others)
+        _live_equals_built(t, "another value of everything", t.others)
     except (AssertionError, Raised) as error:
-        check_told_live_equals_built(t)
+        check_live_equals_built(t)
         raise AssertionError(f"{error}; each value alone does") from error
 
 
-def _told_live_equals_built(t: Trainee, what: str, hyper: dict[str, float]) -> None:
+def _live_equals_built(t: Trainee, what: str, hyper: dict[str, float]) -> None:
     wrong = f"{what}, set on a live model, does not do what it does in a model that was built with it"
-    told = t.member()
-    told.evaluate(SEEDS[:1])  # builds it, with the usual values
-    told.hyper = hyper
-    t.expect_equal(t.train(told, 1), t.train(t.member(hyper=hyper), 1), wrong)
-    told = t.member()
-    t.train(told, 1)
-    told.hyper = hyper
-    t.expect_equal(t.train(told, 2), t.train(t.member(t.usual[0], hyper), 2), f"{wrong}, once it has trained")
+    live = t.member()
+    live.evaluate(SEEDS[:1])  # builds it, with the defaults
+    live.hyper = hyper
+    t.expect_equal(t.train(live, 1), t.train(t.member(hyper=hyper), 1), wrong)
+    live = t.member()
+    t.train(live, 1)
+    live.hyper = hyper
+    t.expect_equal(t.train(live, 2), t.train(t.member(t.expected[0], hyper), 2), f"{wrong}, once it has trained")
 
 
 def check_every_hyperparameter_has_an_effect(t: Trainee) -> None:
@@ -76,18 +76,18 @@ def check_every_hyperparameter_has_an_effect(t: Trainee) -> None:
 
 
 def _has_an_effect(t: Trainee, name: str, hyper: dict[str, float]) -> None:
-    member = t.member(t.usual[0], hyper)
+    member = t.member(t.expected[0], hyper)
     t.train(member, 2)
-    # Another interval with the usual values: what then differs is what was learned, not the value itself.
+    # Another interval with the defaults: what then differs is what was learned, not the value itself.
     member.hyper = t.hyper
     wrong = f"{name} has no effect: {hyper[name]:g} instead of {t.hyper[name]:g} changes nothing that is learned"
-    assert t.differences(t.train(member, 3), t.usual[2]), wrong
+    assert t.differences(t.train(member, 3), t.expected[2]), wrong
 
 
 def check_state_is_complete(t: Trainee) -> None:
     """`get_state`, set in another instance, goes on as if nothing had happened."""
     wrong = "a member that goes on from its state in another instance trains differently: the state lacks something"
-    t.expect_equal(t.train(t.member(t.usual[0], seed=9), 2), t.usual[1], wrong)
+    t.expect_equal(t.train(t.member(t.expected[0], seed=9), 2), t.expected[1], wrong)
 
 
 def check_file(t: Trainee) -> None:
@@ -96,10 +96,10 @@ def check_file(t: Trainee) -> None:
     if not (able["export"] and able["load"]):
         return
     with TemporaryDirectory() as folder:
-        first, *_ = t.member(t.usual[0]).export(Path(folder) / "model")
+        first, *_ = t.member(t.expected[0]).export(Path(folder) / "model")
         loaded = t.member(seed=9).load(Path(first))
     wrong = "a model that export has written is another one once load has read it"
-    t.expect_equal(loaded._replace(memory={}), t.usual[0]._replace(memory={}), wrong)
+    t.expect_equal(loaded._replace(memory={}), t.expected[0]._replace(memory={}), wrong)
 
 
 def check_own_hyperparameters_win(t: Trainee) -> None:
@@ -123,14 +123,14 @@ def check_housemates(t: Trainee) -> None:
         t.train(other, 9)
         other.evaluate(SEEDS)
         wrong = "a member trains differently beside another one in its process: they share something"
-        t.expect_equal(t.train(member, 2), t.usual[1], wrong)
+        t.expect_equal(t.train(member, 2), t.expected[1], wrong)
 
 
 def check_new_process(t: Trainee) -> None:
     """A member goes on in a new process as if nothing had happened."""
     with t.new_process() as process:
         wrong = "a member that goes on from its state in a new process trains differently"
-        t.expect_equal(t.train(t.member(t.usual[0], process=process), 2), t.usual[1], wrong)
+        t.expect_equal(t.train(t.member(t.expected[0], process=process), 2), t.expected[1], wrong)
 
 
 def check_evaluation(t: Trainee) -> None:
@@ -141,17 +141,17 @@ def check_evaluation(t: Trainee) -> None:
     assert np.isfinite(returns).all(), f"evaluate gave {returns.tolist()} for weights that are finite"
     wrong = "two evaluations with the same seeds differ: it must be greedy, and seed episodes"
     assert np.array_equal(member.evaluate(SEEDS), returns), wrong
-    other = t.member(TrainerState(t.usual[0].learned, {}, {}), seed=9).evaluate(SEEDS)
+    other = t.member(TrainerState(t.expected[0].learned, {}, {}), seed=9).evaluate(SEEDS)
     assert np.array_equal(other, returns), "an evaluation depends on something that is not in `learned`"
     wrong = "a member trains differently after an evaluation: it changed something"
-    t.expect_equal(t.train(member, 2), t.usual[1], wrong)
+    t.expect_equal(t.train(member, 2), t.expected[1], wrong)
 
 
 def check_episodes(t: Trainee) -> None:
     """Each seed has an episode of its own, whichever others are played beside it; where that is possible."""
     if not t.seeded:
         return
-    member = t.member(t.usual[0])
+    member = t.member(t.expected[0])
     returns, turned = member.evaluate(SEEDS), member.evaluate(SEEDS[::-1])
     assert np.allclose(turned[::-1], returns, rtol=CLOSE), (
         f"evaluate gave {returns.tolist()} for the seeds {list(SEEDS)}, and {turned.tolist()} for the same backwards: "
@@ -161,7 +161,7 @@ def check_episodes(t: Trainee) -> None:
 
 def check_evaluation_beside_others(t: Trainee) -> None:
     """An evaluation of a member does not depend on the others of its process."""
-    member, other = t.member(t.usual[0]), t.member(hyper=t.others, seed=9)
+    member, other = t.member(t.expected[0]), t.member(hyper=t.others, seed=9)
     alone = member.evaluate(SEEDS)
     t.train(other, 8)
     beside = member.evaluate(SEEDS)
@@ -176,8 +176,8 @@ def check_evaluation_of_a_set_state(t: Trainee) -> None:
     member = t.member(seed=9)
     t.train(member, 8)
     member.evaluate(SEEDS)
-    member.state = t.usual[0]
-    live, new = member.evaluate(SEEDS), t.member(t.usual[0]).evaluate(SEEDS)
+    member.state = t.expected[0]
+    live, new = member.evaluate(SEEDS), t.member(t.expected[0]).evaluate(SEEDS)
     assert np.array_equal(live, new), (
         f"a member that had trained gave {live.tolist()} after set_state, and a new one {new.tolist()}: evaluate and act "
         "must go by the state that was set last"
@@ -192,7 +192,7 @@ def check_act(t: Trainee) -> None:
     spec = t.process.description["spec"]
     if spec is None or not t.process.description["act"]:
         return
-    member, seen, action = t.member(t.usual[0]), tuple(spec["obs_shape"]), spec["action"]
+    member, seen, action = t.member(t.expected[0]), tuple(spec["obs_shape"]), spec["action"]
     shape = (len(action["low"]),) if action["kind"] == "continuous" else ()
     for batch in (1, 3):
         try:
@@ -224,7 +224,7 @@ def check_returns(t: Trainee) -> None:
     for interval in t.life:
         count, steps = len(interval.report.returns), interval.report.steps
         assert count <= steps, f"train gave {count} returns for {steps} steps: {wrong}"
-    again = t.member(t.usual[0], seed=9).train(2, t.steps).report.returns
+    again = t.member(t.expected[0], seed=9).train(2, t.steps).report.returns
     lived, close = t.life[1].report.returns, 0.0 if t.exact else CLOSE
     assert len(again) == len(lived) and np.allclose(again, lived, close, close), (
         f"train gave {len(lived)} returns, and {len(again)} or others in an instance that began with this interval: {wrong}"
@@ -235,7 +235,7 @@ def check_steps(t: Trainee) -> None:
     """Steps that are reported are steps that were made."""
     made = []
     for asked in (1, 2, t.steps):
-        interval = t.member(t.usual[0]).train(2, asked)
+        interval = t.member(t.expected[0]).train(2, asked)
         steps = interval.report.steps
         assert steps >= asked, f"train({asked}) made only {steps} steps"
         made.append((steps, interval.state))
@@ -248,7 +248,7 @@ def check_steps(t: Trainee) -> None:
 
 def check_what_diverged(t: Trainee) -> None:
     """Weights that are no numbers are seen to be so."""
-    state = t.usual[0]
+    state = t.expected[0]
     broken = {k: np.full_like(x, np.nan) if x.dtype.kind == "f" else x for k, x in state.learned.items()}
     member = t.member(state._replace(learned=broken))
     returns = member.evaluate(SEEDS)
@@ -283,7 +283,7 @@ QUICK = (check_description, check_seeds, told_at_once, check_every_hyperparamete
 def _each(t: Trainee, check: Callable[[Trainee, str, dict[str, float]], None]) -> None:
     """A check of every hyperparameter that is to be tried; all that is wrong in one message."""
     wrong = []
-    for name in t.tried:
+    for name in t.probed:
         other = t.others[name]
         try:
             check(t, name, t.hyper | {name: other})

@@ -24,11 +24,11 @@ class Trainee:
 
     python: the interpreter that has the trainer's packages
     steps:  environment steps of an interval; enough for some updates, and for each hyperparameter to matter
-    values: another value for some of the hyperparameters; for the others it is half of the usual one, or twice as much
+    values: another value for some of the hyperparameters; for the others it is half of the default, or twice as much
     only:   the hyperparameters to try; all of them by default
-    seeded: whether each episode of an evaluation has its own seed; if not, all have the first, as where environments can be
+    seeded: each episode of an evaluation has its own seed; otherwise all have the first, as where environments can be
         seeded only together
-    exact:  whether equal training gives equal bits; if not, a relative difference of 1e-4 counts as equal
+    exact:  equal training gives equal bits; otherwise a relative difference of 1e-4 counts as equal
     """
 
     recipe: Recipe
@@ -62,18 +62,18 @@ class Trainee:
 
     @property
     def hyper(self) -> dict[str, float]:
-        """The usual value of each hyperparameter."""
+        """Default of each hyperparameter."""
         return self.process.description["hyper"]
 
     @property
-    def tried(self) -> list[str]:
+    def probed(self) -> list[str]:
         """The hyperparameters to try."""
         return [name for name in self.hyper if self.only is None or name in self.only]
 
     @cached_property
     def others(self) -> dict[str, float]:
-        """Another value of each hyperparameter to try, and the usual ones of the rest."""
-        chosen = {name: self._other(name, self.hyper[name]) for name in self.tried if name not in self.values}
+        """Another value of each hyperparameter to try, and the defaults of the rest."""
+        chosen = {name: self._other(name, self.hyper[name]) for name in self.probed if name not in self.values}
         return {name: {**self.hyper, **self.values, **chosen}[name] for name in self.hyper}
 
     def member(
@@ -83,7 +83,7 @@ class Trainee:
         seed: int = 1,
         process: TrainerProcess | None = None,
     ) -> RemoteTrainer:
-        """A new member: made with this seed and these hyperparameters, the usual ones by default; then in this state."""
+        """Make a member with this seed and these hyperparameters, by default the defaults, and set its state."""
         made = RemoteTrainer(process or self.process, next(self._uids), hyper or self.hyper, seed)
         made.state = state
         return made
@@ -99,8 +99,8 @@ class Trainee:
         return [member.train(seed, self.steps) for seed in (1, 2, 3)]
 
     @property
-    def usual(self) -> list[TrainerState]:
-        """The states of this member after each of them."""
+    def expected(self) -> list[TrainerState]:
+        """States of this member after each interval."""
         return [interval.state for interval in self.life]
 
     def differences(self, a: TrainerState, b: TrainerState) -> list[str]:

@@ -19,7 +19,7 @@ class Adapter:
     at_once: int
 
     def _tell(self, adapter: str, hyper: Mapping[str, float]) -> None:
-        """Say what is known of these hyperparameters, whose usual values are given."""
+        """Describe these hyperparameters, whose defaults are given."""
         live = self._live = {name: LIVE[adapter][name] for name in hyper}
         self.hyper = hyper
         self.limits = {name: x[:2] for name, x in live.items()}

@@ -13,7 +13,7 @@ class Live(NamedTuple):
     """A hyperparameter that can change on a live model.
 
     low, high: its possible values
-    range:     what is tuned by default, where the usual value lies in it: lowest, highest, and the scale if it is not linear
+    range:     what is tuned by default, where the default lies in it: lowest, highest, and the scale if it is not linear
     standard:  what means the same in Shoal's own agents, where that has another name there
     factor:    what makes the value there of the one here
     integer:   whether it is a whole number

@@ -40,12 +40,12 @@ class TrainerFailed(BadInput):
 class Died(TrainerFailed):
     """The process has ended, or was silent for too long and was ended. The next call starts another one.
 
-    how: it ended. said: the last lines of its log
+    how: it ended. log: its last lines
     """
 
-    def __init__(self, how: str, said: Sequence[str]):
-        super().__init__(f"{how}; its log ends with: {' / '.join(said)}" if said else how)
-        self.how, self.said = how, said
+    def __init__(self, how: str, log: Sequence[str]):
+        super().__init__(f"{how}; its log ends with: {' / '.join(log)}" if log else how)
+        self.how, self.log = how, log
 
 
 class Raised(TrainerFailed):
@@ -193,7 +193,7 @@ class TrainerProcess:
         except Died as error:
             if self._described is not None or process.returncode < 0:
                 raise
-            text = f"does not start as an interpreter with NumPy: {[error.how, *error.said][-1]}"
+            text = f"does not start as an interpreter with NumPy: {[error.how, *error.log][-1]}"
             raise BadField("python", text, value=self._python) from error
         self._described, _ = self._ask("describe", asdict(self.recipe))
 
@@ -252,8 +252,8 @@ class TrainerProcess:
             how = f"ended with exit code {code}"
         self._log.seek(self._log_start)
         lines = self._log.read().decode(errors="replace").split("\n")
-        said = [line for line in lines if line.strip()][-LINES:]
-        return Died(f"the process of {self.recipe.trainer} {how}", said)
+        log = [line for line in lines if line.strip()][-LINES:]
+        return Died(f"the process of {self.recipe.trainer} {how}", log)
 
 
 def _opened(log: Path | None) -> FileIO:

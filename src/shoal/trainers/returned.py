@@ -39,7 +39,7 @@ def description(trainer: Any) -> dict[str, Any]:
 
 
 def _hyper(value: Any) -> dict[str, float]:
-    """The usual values of hyperparameters, whose names the host makes fields of a tuple."""
+    """Defaults of hyperparameters, whose names the host makes fields of a tuple."""
     values = _by_name("its hyper is", value, "numbers")
     for name in values:
         if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):

@@ -233,8 +233,8 @@ def _check(unfit: rl_games_file.Unfit | None) -> None:
 def _metrics(result: Sequence[Any]) -> dict[str, float]:
     """Metrics of an epoch, by rl_games' own names in TensorBoard."""
     *_, entropies, kls, _, _ = result
-    told = {"losses/a_loss": result[4], "losses/c_loss": result[5], "losses/entropy": entropies, "info/kl": kls}
-    return {name: float(torch.stack([x.detach().mean() for x in values]).mean()) for name, values in told.items()}
+    tensors = {"losses/a_loss": result[4], "losses/c_loss": result[5], "losses/entropy": entropies, "info/kl": kls}
+    return {name: float(torch.stack([x.detach().mean() for x in values]).mean()) for name, values in tensors.items()}
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class Trainer(Protocol):
     the `config` of the experiment. It raises ValueError for what it cannot use; an attribute `field` of that error names
     the field of the experiment that is wrong, which is `config` by default.
 
-    hyper:  every hyperparameter that can change on a live member, with its usual value. All values are floats, whole
+    hyper:  every hyperparameter that can change on a live member, with its default. All values are floats, whole
         numbers too. Known before `make`, as are the following.
     space:  the ranges that are tuned by default, for some or all of `hyper`: {low, high, scale, integer}, {choices}
         or [low, high, scale]

@@ -54,8 +54,8 @@ class TrainerProcesses:
 class Trainers:
     """The agent of an experiment whose members are trained in processes of their own.
 
-    hyper:  usual values of its hyperparameters. space: the ranges that are tuned by default. limits: of possible values
-    spec:   of the environment; None where the trainer does not say it
+    hyper:  defaults of its hyperparameters. space: the ranges that are tuned by default. limits: of possible values
+    spec:   of the environment; None where the trainer gives none
     """
 
     together = False
@@ -157,21 +157,17 @@ def described(
     description: Mapping[str, Any],
 ) -> tuple[Hyper, dict[str, Range], dict[str, tuple[float, float]], Spec | None]:
     """Read a process's description of its trainers: hyperparameters, default ranges, limits and spec. Raises BadField."""
-    usual = {name: float(x) for name, x in description["hyper"].items()}
-    hyper: Hyper = namedtuple("Hyper", list(usual))(**usual)
+    defaults = {name: float(x) for name, x in description["hyper"].items()}
+    hyper: Hyper = namedtuple("Hyper", list(defaults))(**defaults)
     for name in description["space"]:
-        if name not in usual:
-            raise unknown("agent.space", name, usual)
+        if name not in defaults:
+            raise unknown("agent.space", name, defaults)
     try:
         space = {name: build(Range, r, f"space.{name}.") for name, r in description["space"].items()}
     except BadField as error:
         raise error.within("agent") from error
-    return (
-        hyper,
-        space,
-        {name: (low, high) for name, (low, high) in description["limits"].items()},
-        _spec(description["spec"]),
-    )
+    limits = {name: (low, high) for name, (low, high) in description["limits"].items()}
+    return hyper, space, limits, _spec(description["spec"])
 
 
 def _spec(description: Any) -> Spec | None:

@@ -51,7 +51,7 @@ def trainer(plan: Plan, names: Collection[str]) -> Iterator[Diagnostic]:
             except (AssertionError, TrainerFailed) as error:  # the first line is the summary
                 yield failure("trainer", str(error).splitlines()[0])
                 return
-        tested, others = trainee.tried, [name for name in trainee.hyper if name not in names]
+        tested, others = trainee.probed, [name for name in trainee.hyper if name not in names]
     text = f"takes effect on a live member: {', '.join(tested)}" if tested else "same seeds give the same training"
     yield ok("trainer", f"{text}; not tested, as they stay fixed: {', '.join(others)}" if others else text)
 
