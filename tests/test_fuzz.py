@@ -29,7 +29,7 @@ from shoal.experiment.files import load
 from shoal.experiment.plan import planned
 from shoal.experiment.trust import open_run
 from shoal.report.page import write_report
-from shoal.report.run import print_schedule
+from shoal.report.schedule import print_schedule
 from shoal.run.champion import champion_told, load_champion
 from shoal.run.rundir import RunDirectory, read_totals
 from shoal.study.study_file import budgets, read, trials

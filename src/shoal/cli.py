@@ -192,7 +192,7 @@ def compare(
 
 def schedule(run: Run, format: Annotated[Literal["csv", "yaml", "json"], flag(None, "how to print it")] = "csv") -> int:
     """Print the hyperparameters that led to the champion, generation by generation."""
-    from shoal.report.run import print_schedule
+    from shoal.report.schedule import print_schedule
 
     print_schedule(run, format, sys.stdout)
     return DONE

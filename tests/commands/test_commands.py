@@ -29,7 +29,7 @@ from shoal.experiment.experiment import Checkpoint, ExchangeSettings, Experiment
 from shoal.experiment.files import load
 from shoal.members import devices, kept_programs
 from shoal.methods.pbt import Pbt
-from shoal.report.run import schedule
+from shoal.report.schedule import schedule
 from shoal.run.champion import load_champion
 from shoal.run.loop import train
 from shoal.trainers.trainers import TrainerProcesses

@@ -14,7 +14,7 @@ from shoal.agents import dqn, ppo, sac, td3
 from shoal.commands import retrain
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import dump
-from shoal.report.run import schedule
+from shoal.report.schedule import schedule
 from shoal.run.loop import train
 from shoal.trainers.live import LIVE, translate
 

@@ -29,7 +29,7 @@ from shoal.environments.levels import Levels, Span, at_levels, level_key
 from shoal.environments.randomised import with_domain_randomisation
 from shoal.experiment.experiment import Experiment
 from shoal.members.rollouts.device import DeviceRollouts
-from shoal.report.run import schedule
+from shoal.report.schedule import schedule
 from shoal.run.loop import resume, train
 
 OTHERS = np.array([0, 2, 3])  # all but member 1, the one that tests touch

@@ -15,7 +15,8 @@ from shoal.records.jsonl import read_lines
 from shoal.report.lineage import Lineage, tabulate
 from shoal.report.load_run import load_run
 from shoal.report.page import write_report
-from shoal.report.run import read_run, schedule
+from shoal.report.run import read_run
+from shoal.report.schedule import schedule
 
 
 def lines(*generations: dict[int, int], start: int = 0) -> list[dict[str, Any]]:

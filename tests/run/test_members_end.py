@@ -13,7 +13,7 @@ from shoal.commands.retrain import follower
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Interrupted
 from shoal.report.page import write_report
-from shoal.report.run import schedule
+from shoal.report.schedule import schedule
 from shoal.run.loop import resume, train
 
 pytestmark = pytest.mark.usefixtures("shared_programs")

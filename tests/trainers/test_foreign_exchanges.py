@@ -14,7 +14,7 @@ from support.runs import COMMAND, mpiexec, rows, shoal, tiny
 
 from shoal.experiment.experiment import Experiment, Fitness
 from shoal.experiment.files import dump
-from shoal.report.run import schedule
+from shoal.report.schedule import schedule
 from shoal.run.loop import train
 from shoal.trainers.trainers import TrainerProcesses
 

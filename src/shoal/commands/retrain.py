@@ -20,7 +20,8 @@ from shoal.members.devices import prepare
 from shoal.methods import METHODS
 from shoal.methods.schedule import Schedule
 from shoal.records.callback import Callback
-from shoal.report.run import read_run, schedule
+from shoal.report.run import read_run
+from shoal.report.schedule import schedule
 from shoal.run.loop import Result, train
 from shoal.trainers.live import LIVE, translate
 
@@ -64,7 +65,7 @@ def follower(
         made = method(experiment.method)
         assert isinstance(made, Schedule)
         tuned = sorted({name for row in made.rows for name in row})
-    elif not read_run(run).about.tunes:
+    elif not read_run(run).method.tunes:
         raise BadInput(f"{run} has no schedule to follow: method {name} tunes nothing")
     if not tuned:
         raise BadInput(f"{run} has no schedule to follow: its space is empty, so that nothing was tuned")

@@ -5,20 +5,19 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from shoal.core.atomic import Irregular, parse_json
 from shoal.core.errors import BadInput
 from shoal.core.escape import escape
-from shoal.core.yaml_text import read_yaml
 from shoal.distributed.lease import alive
 from shoal.records.jsonl import last_line, read_text
 from shoal.records.screen import Screen, plain_table
 from shoal.report.lineage import inner, number
+from shoal.report.run import RunFiles
 from shoal.report.words import text
 from shoal.run.lock import NAME as LOCK
 from shoal.run.provenance import FILE as PROVENANCE
@@ -68,24 +67,11 @@ def _runs(folder: Path) -> Iterator[Path]:
 
 def _read(run: Path, below: Path) -> Line:
     """What a run says of itself, as far as its files can be read."""
-    odd: list[str] = []
-
-    def read(reader: Callable[[Path], Any], name: str) -> Any:
-        """What a file says; nothing where it is odd, which is noted."""
-        try:
-            return reader(run / name)
-        except Irregular as error:
-            odd.append(f"{name} {error.short}")
-        except OSError as error:
-            odd.append(f"{name}: {error.strerror}")
-        except (ValueError, BadInput):
-            odd.append(f"{name} is damaged")
-        return {}
-
-    experiment, result = read(_experiment, FILE), read(_result, "result.json")
-    latest, made_by, holder = read(last_line, "metrics.jsonl"), read(last_line, PROVENANCE), read(_holder, LOCK)
+    files = RunFiles(run, lenient=True)
+    experiment, result, latest = files.experiment, files.result, files.latest
+    made_by, holder = files.read(PROVENANCE, last_line), files.read(LOCK, _holder)
     if "env" not in experiment:
-        odd.append(f"{FILE} names no env")
+        files.problems.append(f"{FILE} names no env")
     told = inner(result, "champion", "evaluation") or ({} if result else inner(latest, "champion"))
     mean, error = number(told.get("mean", told.get("fitness"))), number(told.get("standard_error"))
     steps = number(result.get("environment_steps", latest.get("steps", 0)))
@@ -97,17 +83,9 @@ def _read(run: Path, below: Path) -> Line:
         f"{name}, {agent}" if experiment else "",
         f"{text(mean)} ± {text(error)}" if error == error else text(mean),
         f"{steps:,.0f}" if steps == steps else "",
-        odd[0] if odd else str(result.get("status") or holder),
+        files.problems[0] if files.problems else str(result.get("status") or holder),
         str(made_by.get("date") or _date(_begun(run)))[:16].replace("T", " "),
     )
-
-
-def _experiment(file: Path) -> dict[str, Any]:
-    return inner(read_yaml(read_text(file)))
-
-
-def _result(file: Path) -> dict[str, Any]:
-    return inner(parse_json(read_text(file) or "{}"))
 
 
 def _holder(lock: Path) -> str:

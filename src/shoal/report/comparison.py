@@ -109,7 +109,7 @@ def _champions(runs: dict[str, Run]) -> list[list[str]]:
         ends = f"{text(mean - 1.96 * error)} to {text(mean + 1.96 * error)}"
         steps = number(run.result.get("environment_steps", run.latest.get("steps")))
         seconds = number(run.result.get("seconds", inner(run.latest, "timing").get("seconds")))
-        who = f"{run.about.name}, {run.experiment.get('agent', '')}"
+        who = f"{run.method.name}, {run.experiment.get('agent', '')}"
         told = [text(mean), text(error), ends if error == error else "–"]
         steps_told = f"{steps:,.0f}" if steps == steps else "–"
         status = str(run.result.get("status", "no result yet"))

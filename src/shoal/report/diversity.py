@@ -8,9 +8,10 @@ from itertools import pairwise
 import numpy as np
 
 from shoal.report.charts import PERCENT, Axis
-from shoal.report.data import RunData, nothing, quantile
 from shoal.report.figures import bars
+from shoal.report.layout import Layout, quantile
 from shoal.report.lineage import inner
+from shoal.report.over_time import curve, figure, nothing, staircase
 from shoal.report.palette import SERIES
 from shoal.report.rendering import Markup, parts
 from shoal.report.words import many, text, went
@@ -22,17 +23,17 @@ TINY = 1e-37  # below that float32, in which determinants are recorded, knows no
 PARTS = 50  # stretches whose shares are drawn otherwise
 
 
-def behaviour(run_data: RunData) -> Markup:
+def behaviour(layout: Layout) -> Markup:
     """As much of it as was recorded."""
-    drawn = _determinant(run_data), _choices(run_data), _distances(run_data)
+    drawn = _determinant(layout), _choices(layout), _distances(layout)
     if not any(drawn):
         return nothing("No diversity", "This run recorded nothing of it.")
     return parts.pair(*drawn[:2]) + drawn[2]
 
 
-def _determinant(run_data: RunData) -> Markup:
+def _determinant(layout: Layout) -> Markup:
     """The volume that the members' behaviours span."""
-    values, logarithm = (run_data.common(f"diversity/{name}") for name in ("determinant", "log_determinant"))
+    values, logarithm = (layout.run.common(f"diversity/{name}") for name in ("determinant", "log_determinant"))
     values = np.where(values < TINY, np.exp(logarithm), values)
     if not np.isfinite(values).any():
         return Markup()
@@ -45,13 +46,13 @@ def _determinant(run_data: RunData) -> Markup:
         "Logarithmic axis."
     )
     axes = [Axis.over(np.r_[values, least, 1], pad=0.04, scale=scale) for scale, least in (("log", 1), ("linear", 0))]
-    views = [(axis, [run_data.curve(values, axis, "median")]) for axis in axes]
-    return run_data.figure("Diversity of the population", finding, reading, {"determinant": values}, *views)
+    views = [(axis, [curve(layout, values, axis, "median")]) for axis in axes]
+    return figure(layout, "Diversity of the population", finding, reading, {"determinant": values}, *views)
 
 
-def _choices(run_data: RunData) -> Markup:
+def _choices(layout: Layout) -> Markup:
     """What the bandit chose."""
-    values = quantile(run_data.table.hyper.get("diversity", np.full(run_data.table.present.shape, np.nan)), 0.5)
+    values = quantile(layout.table.hyper.get("diversity", np.full(layout.table.present.shape, np.nan)), 0.5)
     arms, counts = np.unique(values[np.isfinite(values)], return_counts=True)
     if not len(arms):
         return Markup()
@@ -59,7 +60,7 @@ def _choices(run_data: RunData) -> Markup:
     if len(arms) > 1:
         counted = [f"{text(arm)} in {count:,}" for arm, count in zip(arms, counts, strict=True)]
         finding = f"{', '.join(counted)} of {many(int(counts.sum()), 'generation')}."
-    options = inner(run_data.run.experiment, "method").get("arms")
+    options = inner(layout.run.experiment, "method").get("arms")
     reading = "This much behaving differently counted, and return the rest, for all members alike. " + (
         "There was nothing to choose from." if isinstance(options, list) and len(options) == 1 else
         "A bandit chooses before each generation; a choice wins where the best fitness rises, and what has won more "
@@ -69,7 +70,7 @@ def _choices(run_data: RunData) -> Markup:
     stairs = len(values) <= TREADS
     if stairs:
         axis = Axis.over(np.r_[arms, 0, arms.max() or 1], pad=0.08)
-        layers = [run_data.staircase(values, axis, "champion")]
+        layers = [staircase(layout, values, axis, "champion")]
         axis = replace(axis, named=[(float(axis.place(arm)), text(arm)) for arm in arms])
     else:
         reading += " The height of a colour is how often a value was chosen, in stretches of the run."
@@ -77,21 +78,28 @@ def _choices(run_data: RunData) -> Markup:
         share = [[np.mean(values[a:b] == arm) for a, b in pairwise(cuts)] for arm in arms]
         keys = [(f"area c{at % SERIES}", text(arm)) for at, arm in enumerate(arms)]
         stack = np.cumsum([np.zeros(PARTS), *share], axis=0)
-        layers = bars(run_data.borders[cuts], stack, [kind for kind, _ in keys])
-    return run_data.figure(
-        "What diversity counted", finding, reading, {"diversity": values}, (axis, layers), keys=keys, stairs=stairs
+        layers = bars(layout.borders[cuts], stack, [kind for kind, _ in keys])
+    return figure(
+        layout,
+        "What diversity counted",
+        finding,
+        reading,
+        {"diversity": values},
+        (axis, layers),
+        keys=keys,
+        stairs=stairs,
     )
 
 
-def _distances(run_data: RunData) -> Markup:
+def _distances(layout: Layout) -> Markup:
     """Which members behave alike, in the last generation of which that is known."""
-    table = run_data.table
-    known = np.flatnonzero(np.isfinite(run_data.measured("diversity/to 0")).any(axis=1))
+    table = layout.table
+    known = np.flatnonzero(np.isfinite(layout.run.metric("diversity/to 0")).any(axis=1))
     if not len(known):
         return Markup()
     row = int(known[-1])
     columns = np.flatnonzero(table.present[row])
-    matrix = np.array([run_data.measured_in(row, f"diversity/to {at}")[columns] for at in range(len(columns))])
+    matrix = np.array([layout.run.metric_in(row, f"diversity/to {at}")[columns] for at in range(len(columns))])
     rest = len(columns) - MAPPED
     columns, matrix = columns[:MAPPED], matrix[:MAPPED, :MAPPED]
     uids = table.uids[columns].tolist()

@@ -11,8 +11,9 @@ from scipy.stats import rankdata
 from shoal.core.evolution import Range
 from shoal.report import charts
 from shoal.report.charts import Axis, Stroke, scaled
-from shoal.report.data import RunData, ends, nothing, spaced
+from shoal.report.layout import Layout, ends, spaced
 from shoal.report.lineage import Lineage
+from shoal.report.over_time import nothing
 from shoal.report.rendering import Markup, parts
 from shoal.report.words import text
 
@@ -37,11 +38,11 @@ class Effect:
     p: float  # the share of such exchanges in which the means differ by as much; see `_dealt`
 
 
-def effects(run_data: RunData) -> Markup:
+def effects(layout: Layout) -> Markup:
     """A figure for each hyperparameter that was tuned, and a sentence on all."""
-    table = run_data.table
+    table = layout.table
     gained = gains(table)
-    found = {name: effect for name, r in run_data.run.space.items() if (effect := measure(table, gained, name, r))}
+    found = {name: effect for name, r in layout.run.space.items() if (effect := measure(table, gained, name, r))}
     if not found:
         return nothing(
             "Too little to go by", f"This needs {LEAST} members with different values, and a few generations."
@@ -59,7 +60,7 @@ def effects(run_data: RunData) -> Markup:
         f"20, as {SHUFFLES} exchanges between members show: of the values that they begin with, and of the changes on the "
         "way. It says what went together in this run: a member that was lucky in one test falls back in the next."
     )
-    if run_data.run.about.copies:
+    if layout.run.method.copies:
         reading += (
             " Members that copy exchange among themselves, and so do the others. Children have their parents’ values, and "
             "those that were copied together cannot be told apart."
@@ -67,7 +68,7 @@ def effects(run_data: RunData) -> Markup:
     keys = parts.legend(
         [("champion", "mean gain"), ("band", "what chance gives"), ("dot m", "a member in a generation")]
     )
-    drawn = (_plot(run_data, name, effect, clear[name]) for name, effect in found.items())
+    drawn = (_plot(layout, name, effect, clear[name]) for name, effect in found.items())
     heads = ["hyperparameter", "around", "mean gain", "by chance, from", "to"]
     rows = [
         [name, *map(float, row)]
@@ -166,8 +167,8 @@ def _fifths(held: np.ndarray, risen: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return cuts, means, np.nansum(sizes * (means - risen.mean()) ** 2, axis=1) / size
 
 
-def _plot(run_data: RunData, name: str, effect: Effect, clear: bool) -> Markup:
-    bounds = run_data.run.space[name]
+def _plot(layout: Layout, name: str, effect: Effect, clear: bool) -> Markup:
+    bounds = layout.run.space[name]
     x = Axis.over(effect.values, "", 0.04, scale=bounds.scale, choices=bounds.choices or ())
     y, at = Axis(0, 1, named=PLACES), x.place(effect.centres)
     some = spaced(len(effect.values), DRAWN)
@@ -181,5 +182,5 @@ def _plot(run_data: RunData, name: str, effect: Effect, clear: bool) -> Markup:
         for part in (np.nanargmax(effect.means), np.nanargmin(effect.means))
     )
     said = f"Most around {most}, least around {least}: {'more' if clear else 'no more'} than chance gives."
-    drawn = charts.plot(layers, x, y, name, said, height=150, style=run_data.style)
+    drawn = charts.plot(layers, x, y, name, said, height=150, style=layout.style)
     return parts.effect(name, said, drawn)

@@ -7,8 +7,10 @@ import numpy as np
 from shoal.core.evolution import Range
 from shoal.report import charts
 from shoal.report.charts import PERCENT, Axis, Stroke, line, scaled
-from shoal.report.data import RunData, ends
+from shoal.report.layout import Layout, ends
+from shoal.report.over_time import curve, figure, lines_figure
 from shoal.report.rendering import Markup, parts
+from shoal.report.run import Run
 from shoal.report.words import many
 
 COLOURS = 7  # founders with a colour of their own; the rest are grey
@@ -16,17 +18,17 @@ EDGES = 900  # with more copies than that the tree shows survivors only
 Kind = tuple[bool, int]  # of a line: does it lead to the last generation, and its colour
 
 
-def tree(run_data: RunData) -> Markup:
+def tree(layout: Layout) -> Markup:
     """Who descends from whom: every member's line through the generations, and every copy from one line to another."""
-    table, (rows, columns) = run_data.table, run_data.run.trace
+    table, (rows, columns) = layout.table, layout.run.trace
     if len(table.generations) == 1:
         return parts.figure(
             "One generation", "Nobody has had the chance to copy yet.", "The tree starts with the second one."
         )
     crowded = bool(table.copied.sum() > EDGES)
-    rank, families = _ranking(run_data), run_data.families
-    x, y = run_data.count.place(table.counted), _by_kinship(run_data) if crowded else _by_member(run_data)
-    layers = _branches(run_data, x, y, rank)
+    rank, families = _ranking(layout), _families(layout.run)
+    x, y = layout.count.place(table.counted), _by_kinship(layout) if crowded else _by_member(layout)
+    layers = _branches(layout, x, y, rank)
     if len(rows) > 1:
         layers += [Stroke(_route(x[rows], y[rows, columns]), "lead-line")]
         layers += charts.rings(x[rows[-1:]], y[rows[-1:], columns[-1]], "lead")
@@ -58,24 +60,24 @@ def tree(run_data: RunData) -> Markup:
     labels = [(1 - (at + 0.5) / count, str(table.uids[at])) for at in range(0, count, step)]
     axis = Axis(0, 1, named=()) if crowded else Axis(0, 1, "member", named=labels)
     height = int(np.clip((8 if crowded else 26) * count, 140, 560))
-    return run_data.figure(
-        "Family tree", finding, reading,
-        {} if len(run_data.shown) == count else None,  # pointing needs every member's data in the page
-        (axis, layers), keys=keys, height=height, by_generation=True, below=_table(run_data),
-        heights=y[run_data.rows].round(4),
+    return figure(
+        layout, "Family tree", finding, reading,
+        {} if len(layout.shown) == count else None,  # pointing needs every member's data in the page
+        (axis, layers), keys=keys, height=height, by_generation=True, below=_table(layout),
+        heights=y[layout.rows].round(4),
     )  # fmt: skip
 
 
-def _shares(run_data: RunData) -> Markup:
+def _shares(layout: Layout) -> Markup:
     """The share of the population that descends from each founder."""
-    table, rank, families = run_data.table, _ranking(run_data), run_data.families
+    table, rank, families = layout.table, _ranking(layout), _families(layout.run)
     if len(table.generations) == 1 or table.copied.sum() == 0:
         return Markup()
     colour = np.where(table.founders < 0, -1, rank[table.founders])
     counts = np.array([(colour == kind).sum(axis=1) for kind in range(COLOURS + 1)]) / table.present.sum(axis=1)
     stack = np.cumsum([np.zeros(counts.shape[1]), *counts], axis=0)
     kinds = [f"area c{kind}" for kind in range(COLOURS + 1)]
-    layers = charts.areas(run_data.count.place(table.counted), stack, kinds)
+    layers = charts.areas(layout.count.place(table.counted), stack, kinds)
     first = next(iter(families))
     share = 100 * families[first] / max(1, sum(families.values()))
     finding = f"At the end {share:.0f}% of the members descend from member {table.uids[first]}."
@@ -84,18 +86,16 @@ def _shares(run_data: RunData) -> Markup:
     names |= {"others": COLOURS} if len(families) > COLOURS else {}
     lines, keys = {name: counts[at] for name, at in names.items()}, [(kinds[at], name) for name, at in names.items()]
     view = Axis(0, 1, named=PERCENT), layers
-    return run_data.figure(
-        "Whose family grew", finding, reading, lines, view, keys=keys, height=220, by_generation=True
-    )
+    return figure(layout, "Whose family grew", finding, reading, lines, view, keys=keys, height=220, by_generation=True)
 
 
-def diversity(run_data: RunData) -> Markup:
+def diversity(layout: Layout) -> Markup:
     """Whose family grew, how many founders live on, and how far the members' hyperparameters lie apart."""
-    return parts.pair(_shares(run_data), _founders(run_data), _spread(run_data))
+    return parts.pair(_shares(layout), _founders(layout), _spread(layout))
 
 
-def _founders(run_data: RunData) -> Markup:
-    table = run_data.table
+def _founders(layout: Layout) -> Markup:
+    table = layout.table
     living = np.array([len(set(row[row >= 0].tolist())) for row in table.founders], float)
     axis = Axis.over(np.r_[0, living], "founders", 0.04, whole=True)
     alone = np.flatnonzero(living == 1)
@@ -107,19 +107,19 @@ def _founders(run_data: RunData) -> Markup:
         "time; a level line means that the members hardly copied one another."
     )
     lines = {"founders": ("median", living)}
-    return run_data.lines("Founders that live on", finding, reading, lines, axis, stairs=True)
+    return lines_figure(layout, "Founders that live on", finding, reading, lines, axis, stairs=True)
 
 
-def _spread(run_data: RunData) -> Markup:
-    ranges = {name: r for name, r in run_data.run.space.items() if not r.choices or r.ordered}
-    lines = {name: _std(run_data.table.hyper[name], r) for name, r in ranges.items()}
+def _spread(layout: Layout) -> Markup:
+    ranges = {name: r for name, r in layout.run.space.items() if not r.choices or r.ordered}
+    lines = {name: _std(layout.table.hyper[name], r) for name, r in ranges.items()}
     lines = {name: values for name, values in lines.items() if np.isfinite(values).any()}
     if not lines:
         return Markup()
     axis = Axis.over(np.r_[0, 0.3, np.concatenate(list(lines.values()))], "spread", 0.04)
     keys = [(f"curve c{at % COLOURS} d{at // COLOURS % 3}", name) for at, name in enumerate(lines)]
     layers = [Stroke(charts.across([float(axis.place(12**-0.5))]), "bound")]  # of values that are spread evenly
-    layers += [run_data.curve(lines[name], axis, kind) for kind, name in keys]
+    layers += [curve(layout, lines[name], axis, kind) for kind, name in keys]
     last = {name: float(values[-1]) for name, values in lines.items() if np.isfinite(values[-1])}
     finding = "The last generation has no values."
     if last:
@@ -132,7 +132,7 @@ def _spread(run_data: RunData) -> Markup:
         "Each line is the standard deviation of one hyperparameter over the members, counted in its own scale as a "
         "share of its range. Values spread evenly over the range give 0.29, the dotted line; 0: all are equal."
     )
-    return run_data.figure("Spread of hyperparameters", finding, reading, lines, (axis, layers), keys=keys)
+    return figure(layout, "Spread of hyperparameters", finding, reading, lines, (axis, layers), keys=keys)
 
 
 def _std(values: np.ndarray, bounds: Range) -> np.ndarray:
@@ -147,16 +147,16 @@ def _std(values: np.ndarray, bounds: Range) -> np.ndarray:
     return result
 
 
-def _by_member(run_data: RunData) -> np.ndarray:
+def _by_member(layout: Layout) -> np.ndarray:
     """[G, N] One row for each member, the first on top."""
-    rows = 1 - (np.arange(len(run_data.table.uids)) + 0.5) / len(run_data.table.uids)
-    return np.where(run_data.table.present, rows, np.nan)
+    rows = 1 - (np.arange(len(layout.table.uids)) + 0.5) / len(layout.table.uids)
+    return np.where(layout.table.present, rows, np.nan)
 
 
-def _by_kinship(run_data: RunData) -> np.ndarray:
+def _by_kinship(layout: Layout) -> np.ndarray:
     """[G, N] The members of the last generation, and the champion where its line has died out, so that kin are neighbours;
     their ancestors in the middle of them."""
-    table, (rows, columns) = run_data.table, run_data.run.trace
+    table, (rows, columns) = layout.table, layout.run.trace
     ancestors = table.descent(len(table.generations) - 1)[:, table.present[-1]]
     if len(rows) and columns[-1] not in ancestors[rows[-1]]:
         champion = np.full(len(ancestors), -1)
@@ -174,9 +174,9 @@ def _by_kinship(run_data: RunData) -> np.ndarray:
     return heights
 
 
-def _branches(run_data: RunData, x: np.ndarray, y: np.ndarray, rank: np.ndarray) -> list[Stroke]:
+def _branches(layout: Layout, x: np.ndarray, y: np.ndarray, rank: np.ndarray) -> list[Stroke]:
     """The lines from parents to children, level ones joined: one path for each kind, the survivors' on top."""
-    table, strokes = run_data.table, dict[Kind, list[str]]()
+    table, strokes = layout.table, dict[Kind, list[str]]()
     survive = [
         set(columns.tolist()) for columns in table.descent(len(x) - 1)
     ]  # whose descendants are in the last generation
@@ -216,19 +216,30 @@ def _route(x: np.ndarray, y: np.ndarray) -> str:
     return "".join(charts.curve(*places) for places in zip(x[:-1], y[:-1], x[1:], y[1:], strict=True))
 
 
-def _ranking(run_data: RunData) -> np.ndarray:
+def _ranking(layout: Layout) -> np.ndarray:
     """int64 [N] The colour of every founder's column."""
-    rank, first = np.full(len(run_data.table.uids), COLOURS), list(run_data.families)[:COLOURS]
+    rank, first = np.full(len(layout.table.uids), COLOURS), list(_families(layout.run))[:COLOURS]
     rank[first] = np.arange(len(first))
     return rank
 
 
-def _table(run_data: RunData) -> Markup:
+def _table(layout: Layout) -> Markup:
     """Founders and their descendants, in words."""
     rows = []
-    for column, size in list(run_data.families.items())[:60]:
-        lived = run_data.table.counted[(run_data.table.founders == column).any(axis=1)]
-        rows.append([int(run_data.table.uids[column]), size, int(lived[-1])])
+    for column, size in list(_families(layout.run).items())[:60]:
+        lived = layout.table.counted[(layout.table.founders == column).any(axis=1)]
+        rows.append([int(layout.table.uids[column]), size, int(lived[-1])])
     return parts.folded(
         parts.table(["founder", "descendants at the end", "last generation with any"], rows, "Founders")
     )
+
+
+def _families(run: Run) -> dict[int, int]:
+    """Founders (columns) and their descendants in the last generation: the champion's, then the largest first."""
+    found, (rows, columns) = run.lineage.founders, run.trace
+    champion = int(found[rows[-1], columns[-1]]) if len(rows) else -1
+    founders = np.unique(found[found >= 0]).tolist()
+    size = {column: int((found[-1] == column).sum()) for column in founders}
+    life = {column: int((found == column).any(axis=1).sum()) for column in founders}
+    order = sorted(founders, key=lambda column: (column != champion, -size[column], -life[column], column))
+    return {column: size[column] for column in order}

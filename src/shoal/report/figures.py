@@ -8,7 +8,8 @@ import numpy as np
 
 from shoal.report import charts
 from shoal.report.charts import Axis, Stroke, rings
-from shoal.report.data import PHASES, RunData, nothing, numbers, quantile
+from shoal.report.layout import PHASES, Layout, quantile
+from shoal.report.over_time import curve, figure, handovers, lines_figure, member_lines, nothing, numbers, staircase
 from shoal.report.rendering import Markup, joined, parts
 from shoal.report.run import Run
 from shoal.report.words import many, short, text, went
@@ -16,22 +17,22 @@ from shoal.report.words import many, short, text, went
 TOLD = 6  # changes that a sentence tells one by one
 
 
-def fitness(run_data: RunData) -> Markup:
+def fitness(layout: Layout) -> Markup:
     """The whole population over time."""
-    if run_data.run.champion is None:
+    if layout.run.champion is None:
         return nothing("No fitness yet", "No member has a fitness that is a number.")
-    values, uid = run_data.table.fitness, run_data.run.champion[0]
+    values, uid = layout.table.fitness, layout.run.champion[0]
     best, median, worst = (quantile(values, q) for q in (1, 0.5, 0))
-    slot = values[:, np.flatnonzero(run_data.table.uids == uid)[0]]
+    slot = values[:, np.flatnonzero(layout.table.uids == uid)[0]]
     axis, outside = fitness_axis(values, np.r_[median, slot])
-    rows, columns = np.nonzero(run_data.table.copied)
-    marks = [] if run_data.crowded or not len(rows) else rings(run_data.ends[rows], axis.place(values[rows, columns]))
+    rows, columns = np.nonzero(layout.table.copied)
+    marks = [] if layout.crowded or not len(rows) else rings(layout.ends[rows], axis.place(values[rows, columns]))
     layers = [
-        Stroke(charts.band(run_data.ends, axis.place(worst), axis.place(best)), "band"),
-        *run_data.members(values, axis),
+        Stroke(charts.band(layout.ends, axis.place(worst), axis.place(best)), "band"),
+        *member_lines(layout, values, axis),
         *marks,
-        run_data.curve(median, axis, "median"),
-        run_data.curve(slot, axis, "champion"),
+        curve(layout, median, axis, "median"),
+        curve(layout, slot, axis, "champion"),
     ]
     finding = f"The best member {went(best)}, the middle of the population {went(median).removeprefix('went ')}."
     if np.isfinite(best).sum() == 1:
@@ -49,25 +50,25 @@ def fitness(run_data: RunData) -> Markup:
     lines = {"best": best, "middle": median, "worst": worst, f"member {uid}, the champion": slot}
     keys = [("champion", f"member {uid}, the champion"), ("median", "middle of the population")]
     keys += [("m", "each member"), ("band", "worst to best")] + ([("ring", "copied another")] if marks else [])
-    return run_data.figure(
-        "Fitness of every member", finding, reading + outside, lines, (axis, layers), keys=keys, height=300,
+    return figure(
+        layout, "Fitness of every member", finding, reading + outside, lines, (axis, layers), keys=keys, height=300,
         members="fitness",
     )  # fmt: skip
 
 
-def lineage(run_data: RunData) -> Markup:
+def lineage(layout: Layout) -> Markup:
     """The learning curve of the champion’s weights, through all members that had them."""
-    if run_data.run.champion is None:
+    if layout.run.champion is None:
         return parts.figure("No champion yet", "No member has a fitness that is a number.", "So no one leads.")
-    values, moves = run_data.table.fitness, run_data.moves
-    uid, (rows, columns) = run_data.run.champion[0], run_data.run.trace
-    along, slot = run_data.along(values), values[:, columns[-1]]
+    values, moves = layout.table.fitness, layout.run.moves
+    uid, (rows, columns) = layout.run.champion[0], layout.run.trace
+    along, slot = layout.run.along(values), values[:, columns[-1]]
     axis, _ = fitness_axis(values, np.r_[along, slot])
     layers = [
-        *run_data.members(values, axis),
-        run_data.curve(slot, axis, "slot"),
-        run_data.curve(along, axis, "champion"),
-        *run_data.handovers(axis.place(along)),
+        *member_lines(layout, values, axis),
+        curve(layout, slot, axis, "slot"),
+        curve(layout, along, axis, "champion"),
+        *handovers(layout, axis.place(along)),
     ]
     finding = f"Member {uid} kept its own weights all along: it never copied another."
     if len(moves):
@@ -85,21 +86,21 @@ def lineage(run_data: RunData) -> Markup:
     keys = [("champion", "the champion’s lineage"), ("slot", f"member {uid} itself"), ("m", "each member")]
     keys += [("ring lead", "handover")] if len(moves) else []
     carried = np.full(len(values), np.nan)
-    carried[rows] = run_data.table.uids[columns]
-    below = joined(_ribbon(run_data), numbers(run_data, lines | {"carried by member": carried}, title))
-    return run_data.figure(
-        title, finding, reading, lines, (axis, layers), keys=keys, height=300, below=below, members="fitness"
+    carried[rows] = layout.table.uids[columns]
+    below = joined(_ribbon(layout), numbers(layout, lines | {"carried by member": carried}, title))
+    return figure(
+        layout, title, finding, reading, lines, (axis, layers), keys=keys, height=300, below=below, members="fitness"
     )
 
 
-def hyperparameter(run_data: RunData, name: str) -> Markup:
+def hyperparameter(layout: Layout, name: str) -> Markup:
     """One tuned hyperparameter over time, in its own scale and, where that is curved, in plain numbers too."""
-    bounds, values = run_data.run.space[name], run_data.table.hyper[name]
-    along = run_data.along(values)
+    bounds, values = layout.run.space[name], layout.table.hyper[name]
+    along = layout.run.along(values)
     lowest, median, highest = (quantile(values, q) for q in (0, 0.5, 1))
     known = along[np.isfinite(along)]
     finding = "There is no champion yet."
-    who = "champion’s lineage" if run_data.run.about.copies else "champion"
+    who = "champion’s lineage" if layout.run.method.copies else "champion"
     if len(known):
         back = f"came back to {text(known[0])}, where it started" if known[0] == known[-1] else went(known)
         finding = f"The {who} {f'kept {text(known[0])}' if np.ptp(known) == 0 else back}."
@@ -122,31 +123,31 @@ def hyperparameter(run_data: RunData, name: str) -> Markup:
         perturbed = np.append(np.diff(along) != 0, False)
         layers = [
             Stroke(charts.across(limits), "bound"),
-            *run_data.members(values, axis, stairs=True),
-            *([] if run_data.crowded else _changes(run_data, values, axis)),
-            run_data.staircase(along, axis, "champion"),
-            *run_data.handovers(later),
-            Stroke(charts.dots(run_data.ends[perturbed], later[perturbed]), "dot lead"),
+            *member_lines(layout, values, axis, stairs=True),
+            *([] if layout.crowded else _changes(layout, values, axis)),
+            staircase(layout, along, axis, "champion"),
+            *handovers(layout, later),
+            Stroke(charts.dots(layout.ends[perturbed], later[perturbed]), "dot lead"),
         ]
         views.append((replace(axis, named=ticks), layers))
     lines = {who: along, "highest": highest, "middle": median, "lowest": lowest}
-    return run_data.figure(name, finding, reading, lines, *views, members=name, stairs=True, height=190)
+    return figure(layout, name, finding, reading, lines, *views, members=name, stairs=True, height=190)
 
 
 def told(run: Run) -> dict[str, str]:
     """Of what was recorded, what the method has words for: by the name of the metric."""
-    return {name: said for name, said in run.about.metric_descriptions.items() if name in run.measured}
+    return {name: said for name, said in run.method.metric_descriptions.items() if name in run.metric_names}
 
 
-def decisions(run_data: RunData) -> Markup:
+def decisions(layout: Layout) -> Markup:
     """How each decision that a method recorded went, over the generations."""
     drawn = []
-    for name, said in told(run_data.run).items():
-        heading, values = said[0].upper() + said[1:], run_data.common(name)
-        finding = _each_change(values, run_data.table.counted)
+    for name, said in told(layout.run).items():
+        heading, values = said[0].upper() + said[1:], layout.run.common(name)
+        finding = _each_change(values, layout.table.counted)
         reading, axis = f"Decided after each generation; recorded as {name}.", Axis.over(np.r_[0, values], pad=0.06)
         lines = {said: ("champion", values)}
-        course = run_data.lines(heading, finding, reading, lines, axis, stairs=True, height=220)
+        course = lines_figure(layout, heading, finding, reading, lines, axis, stairs=True, height=220)
         drawn.append(course or parts.figure(heading, finding, reading))
     return parts.pair(*drawn)
 
@@ -167,41 +168,41 @@ def _each_change(values: np.ndarray, generations: np.ndarray) -> str:
     return f"It changed {many(len(changed), 'time')}, between {low} and {high}; the median is {middle}."
 
 
-def throughput(run_data: RunData) -> Markup:
+def throughput(layout: Layout) -> Markup:
     """How fast the run was and where its time went."""
-    return parts.pair(_speed(run_data) + _phases(run_data) or nothing("No timing", "This run recorded no times."))
+    return parts.pair(_speed(layout) + _phases(layout) or nothing("No timing", "This run recorded no times."))
 
 
-def _speed(run_data: RunData) -> Markup:
-    speed = run_data.timing("steps_per_second")
+def _speed(layout: Layout) -> Markup:
+    speed = layout.run.timing("steps_per_second")
     if not np.isfinite(speed).any():
         return Markup()
     axis = Axis.over(np.r_[0, speed], "steps per second", 0.04, short=True)
     finding = f"Usually {short(float(np.nanmedian(speed)))} environment steps per second, all members together."
     reading = "One value per generation. The first may be lower: programs are compiled when they are first used."
-    return run_data.lines("Speed", finding, reading, {"steps per second": ("median", speed)}, axis, height=220)
+    return lines_figure(layout, "Speed", finding, reading, {"steps per second": ("median", speed)}, axis, height=220)
 
 
-def _phases(run_data: RunData) -> Markup:
-    seconds = {name: run_data.timing(name) for name in PHASES}
+def _phases(layout: Layout) -> Markup:
+    seconds = {name: layout.run.timing(name) for name in PHASES}
     filled = np.nan_to_num(list(seconds.values()))
     if filled.sum() <= 0:
         return Markup()
     shares = 100 * filled.sum(axis=1) / filled.sum()
     finding = f"{shares.max():.0f}% of the time went into “{PHASES[shares.argmax()]}”."
     phases = "training, testing every member, what happens between generations"
-    if run_data.run.about.drawn:
+    if layout.run.method.drawn:
         phases = "what members learn before they are measured, episodes of members and mean, the step of the mean"
-    elif run_data.run.about.copies:
+    elif layout.run.method.copies:
         phases = "training, testing every member, deciding who copies whom and moving the weights"
     reading = f"Layers on top of one another give the seconds of each generation: compiling, {phases}, writing files."
     stack = np.cumsum([np.zeros(filled.shape[1]), *filled], axis=0)
     axis = Axis.over(np.r_[0, stack[-1]], "seconds", 0.04)
     kinds = [f"area c{at}" for at in (5, 1, 4, 0, 3)]
-    layers = bars(run_data.borders, axis.place(stack), kinds)
+    layers = bars(layout.borders, axis.place(stack), kinds)
     keys = [(kind, f"{name} {share:.0f}%") for kind, name, share in zip(kinds, PHASES, shares, strict=True)]
-    return run_data.figure(
-        "Where the time went", finding, reading, seconds, (axis, layers), keys=keys, height=220, stairs=True
+    return figure(
+        layout, "Where the time went", finding, reading, seconds, (axis, layers), keys=keys, height=220, stairs=True
     )
 
 
@@ -221,24 +222,24 @@ def fitness_axis(values: np.ndarray, keep: np.ndarray) -> tuple[Axis, str]:
     return axis, f" {many(outside, 'value')} far above or below the rest lie outside the figure." if outside else ""
 
 
-def _changes(run_data: RunData, values: np.ndarray, axis: Axis) -> list[Stroke]:
+def _changes(layout: Layout, values: np.ndarray, axis: Axis) -> list[Stroke]:
     """A ring where a member took over the value of another, a dot where a value was perturbed."""
-    table = run_data.table
+    table = layout.table
     rows, columns = np.nonzero(table.origin[1:] >= 0)
     source = table.origin[1:][rows, columns]
     copied, perturbed = source != columns, table.explored[rows, columns]
     perturbed &= values[rows + 1, columns] != values[rows, source]
-    x, y = run_data.ends[rows], axis.place(values[rows + 1, columns])
+    x, y = layout.ends[rows], axis.place(values[rows + 1, columns])
     return [*rings(x[copied], y[copied]), Stroke(charts.dots(x[perturbed], y[perturbed]), "dot")]
 
 
-def _ribbon(run_data: RunData) -> Markup:
+def _ribbon(layout: Layout) -> Markup:
     """Who carried the champion’s weights when: one box per stretch."""
-    rows, columns = run_data.run.trace
-    edges, starts = run_data.edges(rows), np.flatnonzero(np.r_[True, columns[1:] != columns[:-1]])
+    rows, columns = layout.run.trace
+    edges, starts = layout.edges(rows), np.flatnonzero(np.r_[True, columns[1:] != columns[:-1]])
     boxes = []
     for start, end in zip(starts, [*starts[1:], len(rows)], strict=True):
-        left, width, uid = edges[start], edges[end] - edges[start], str(run_data.table.uids[columns[start]])
+        left, width, uid = edges[start], edges[end] - edges[start], str(layout.table.uids[columns[start]])
         word = uid if width > 0.012 * (len(uid) + 1) else ""
         boxes.append((100 * left, 100 * width, uid, word))
     return parts.ribbon(boxes)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from shoal.report.charts import Axis
-from shoal.report.data import Line, RunData, nothing, quantile
+from shoal.report.layout import Layout, quantile
 from shoal.report.lineage import inner, number
+from shoal.report.over_time import Line, lines_figure, nothing
 from shoal.report.rendering import Markup
 from shoal.report.run import Run
 from shoal.report.words import text, went
@@ -14,33 +15,33 @@ from shoal.report.words import text, went
 PURPOSES = {"train": "levels to train on", "validation": "validation levels", "test": "test levels"}
 
 
-def generalisation(run_data: RunData) -> Markup:
+def generalisation(layout: Layout) -> Markup:
     """Returns on levels that were trained on, on others, and the gap between them; of population and champion."""
-    lines = _lines(run_data, "train", "c0", ": train") | _lines(run_data, "validation", "c1", ": validation")
-    on = on_levels(run_data.run)
+    lines = _lines(layout, "train", "c0", ": train") | _lines(layout, "validation", "c1", ": validation")
+    on = on_levels(layout.run)
     finding = f"The champion returned {', '.join(on)}." if on else "The champion has not been tested yet."
     reading = (
         "Both are measured after each generation, in as many episodes. Nobody trains on validation levels, and new "
         "ones are drawn each time; so what is learned by heart shows in the upper lines alone."
     )
     axis = Axis.over([values for _, values in lines.values()], "return", 0.04)
-    drawn = run_data.lines("Returns on known and on new levels", finding, reading, lines, axis, height=320)
-    lines = _lines(run_data, "gap", "c4")
+    drawn = lines_figure(layout, "Returns on known and on new levels", finding, reading, lines, axis, height=320)
+    lines = _lines(layout, "gap", "c4")
     who, (_, values) = next(iter(lines.items()))
     reading = "What members return on the levels that they train on, less what they return on others: 0 is no gap."
     axis = Axis.over(np.r_[0, *(values for _, values in lines.values())], "train − validation", 0.04)
-    gap = run_data.lines("The gap", f"It {went(values)} ({who}).", reading, lines, axis, height=220)
+    gap = lines_figure(layout, "The gap", f"It {went(values)} ({who}).", reading, lines, axis, height=220)
     return (drawn or nothing("No levels yet", "Nothing was measured on levels.")) + gap
 
 
-def _lines(run_data: RunData, name: str, colour: str, of: str = "") -> dict[str, Line]:
+def _lines(layout: Layout, name: str, colour: str, of: str = "") -> dict[str, Line]:
     """The middle of the population, and along the champion's lineage; or the mean that members surround."""
-    values = run_data.measured(f"levels/{name}")
-    if run_data.run.about.drawn:
+    values = layout.run.metric(f"levels/{name}")
+    if layout.run.method.drawn:
         return {f"the mean{of}": (f"{colour} champion-line", values[:, 0])}
     return {
         f"middle of the population{of}": (f"{colour} d1", quantile(values, 0.5)),
-        f"the champion’s lineage{of}": (f"{colour} champion-line", run_data.along(values)),
+        f"the champion’s lineage{of}": (f"{colour} champion-line", layout.run.along(values)),
     }
 
 

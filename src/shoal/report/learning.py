@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from shoal.report.data import RunData, quantile
 from shoal.report.figures import fitness_axis
+from shoal.report.layout import Layout, quantile
+from shoal.report.over_time import curve, figure, member_lines
 from shoal.report.rendering import Markup, parts
 from shoal.report.run import Run
 from shoal.report.words import went
@@ -34,29 +35,29 @@ SHOWN = 3  # figures that stand there at once, a row of them
 
 def told(run: Run) -> list[str]:
     """The metrics that a figure is drawn of."""
-    return [name for name in WORDS if name in run.measured]
+    return [name for name in WORDS if name in run.metric_names]
 
 
-def learning(run_data: RunData) -> Markup:
+def learning(layout: Layout) -> Markup:
     """A figure of each metric: the members, and the champion's lineage."""
-    whose = "the champion’s lineage" if run_data.run.about.copies else "the champion"
+    whose = "the champion’s lineage" if layout.run.method.copies else "the champion"
     keys = parts.legend([("champion", whose), ("m", "each member")])
-    drawn = [(WORDS[name][0], figure) for name in told(run_data.run) if (figure := _metric(run_data, name, whose))]
+    drawn = [(WORDS[name][0], figure) for name in told(layout.run) if (figure := _metric(layout, name, whose))]
     first, others = drawn[:SHOWN], drawn[SHOWN:]
     also = f"Also: {', '.join(heading for heading, _ in others).lower()}"
     more = parts.folded(parts.pair(*(figure for _, figure in others)), also) if others else Markup()
     return keys + parts.pair(*(figure for _, figure in first)) + more
 
 
-def _metric(run_data: RunData, name: str, whose: str) -> Markup:
-    values = run_data.measured(name)
+def _metric(layout: Layout, name: str, whose: str) -> Markup:
+    values = layout.run.metric(name)
     if not np.isfinite(values).any():
         return Markup()
-    along, middle = run_data.along(values), quantile(values, 0.5)
+    along, middle = layout.run.along(values), quantile(values, 0.5)
     heading, words = WORDS[name]
     axis, outside = fitness_axis(values, np.r_[middle, along])
     of, course = (whose, along) if np.isfinite(along).any() else ("the middle of the population", middle)
-    layers = [*run_data.members(values, axis), run_data.curve(along, axis, "champion")]
+    layers = [*member_lines(layout, values, axis), curve(layout, along, axis, "champion")]
     lines = {whose: along, "middle of the population": middle}
     view = replace(axis, label=""), layers
-    return run_data.figure(heading, f"Of {of} it {went(course)}.", f"{words}{outside}", lines, view, height=150)
+    return figure(layout, heading, f"Of {of} it {went(course)}.", f"{words}{outside}", lines, view, height=150)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from shoal.report.data import RunData
 from shoal.report.lineage import MEASURED, count, number
 from shoal.report.palette import BLUE
 from shoal.report.run import Run, read_run
@@ -47,7 +46,7 @@ class LoadedRun:
 
     def __repr__(self) -> str:
         generations = len(self._run.lineage.generations)
-        return f"<run {self.run_dir}: {self._run.about.name}, {generations} generations>"
+        return f"<run {self.run_dir}: {self._run.method.name}, {generations} generations>"
 
     @cached_property
     def lineage(self) -> Table:
@@ -57,9 +56,9 @@ class LoadedRun:
         returns_std, episodes, steps, then every hyperparameter, and every metric of the members, such as loss/policy.
         NaN where nothing was recorded.
         """
-        lineage, data = self._run.lineage, RunData(self._run)
+        lineage = self._run.lineage
         shape = lineage.present.shape
-        columns = lineage.hyper | {name: data.measured(name) for name in self._run.measured}  # [G, N] each
+        columns = lineage.hyper | {name: self._run.metric(name) for name in self._run.metric_names}  # [G, N] each
         first = {
             "generation": np.broadcast_to(lineage.generations[:, None], shape),
             "uid": np.broadcast_to(lineage.uids, shape),

@@ -27,7 +27,7 @@ def title(run: Run) -> str:
 
 def overview(run: Run) -> Markup:
     """The key facts, and the explanation in a few sentences for those who do not know the method."""
-    table, result, latest, drawn = run.lineage, run.result, run.latest, run.about.drawn
+    table, result, latest, drawn = run.lineage, run.result, run.latest, run.method.drawn
     status = STATUS.get(str(result.get("status")), "in progress")
     done, planned = len(table.generations), number(run.experiment.get("generations"))
     steps = count(result.get("environment_steps", latest.get("steps")))
@@ -54,22 +54,22 @@ def overview(run: Run) -> Markup:
         ("Time", duration(seconds), ", ".join(took)),
     )
     return rendered(
-        "run_header.html", method=run.about.name, status=status, env=_env(run), learner=_learner(run),
+        "run_header.html", method=run.method.name, status=status, env=_env(run), learner=_learner(run),
         notice=NOTICES.get(status), abstract=_abstract(run), champion=_champion(run), facts=facts,
     )  # fmt: skip
 
 
 def _came_about(run: Run) -> str:
     """What the generations amount to."""
-    if run.about.drawn and run.population > 0:
+    if run.method.drawn and run.population > 0:
         return f"{run.population * len(run.lineage.generations):,.0f} members drawn in all"
-    return f"{many(int(run.lineage.copied.sum()), 'copy')} in all" if run.about.copies else "all that were planned"
+    return f"{many(int(run.lineage.copied.sum()), 'copy')} in all" if run.method.copies else "all that were planned"
 
 
 def _abstract(run: Run) -> str:
     if not run.lineage.present.any():
         return "The population is set up, but nothing has been learned yet."
-    if run.about.drawn:
+    if run.method.drawn:
         return _of_drawn(run)
     population = int(run.population)
     interval, copies = number(run.experiment.get("interval")), int(run.lineage.copied.sum())
@@ -81,11 +81,11 @@ def _abstract(run: Run) -> str:
         f"{many(population, 'agent')} learned {'alone' if population == 1 else 'side by side'}, in generations{each}. "
     )
     told += "After each generation every member was tested; the score is its fitness. "
-    if not run.about.copies:
-        return told + run.about.explanation
+    if not run.method.copies:
+        return told + run.method.explanation
     if not copies:
         return told + "No member has copied another: each kept its own weights and hyperparameters."
-    told += f"{run.about.explanation} Members copied others {many(copies, 'time')}."
+    told += f"{run.method.explanation} Members copied others {many(copies, 'time')}."
     if "capacity" in inner(run.experiment, "config"):  # the agent learns from memory
         copied = inner(run.experiment, "method").get("memory") == "copy"
         told += f" With the weights went {'the replay buffer' if copied else 'no replay buffer: each kept its own'}."
@@ -99,7 +99,7 @@ def _of_drawn(run: Run) -> str:
     told = f"One policy learned: the mean. In each of {many(generations, 'generation')} {members} were drawn around it"
     if run.population > 0 and generations > 1:
         told += f", {run.population * generations:,.0f} in all"
-    told += f", and played whole episodes. {run.about.explanation} "
+    told += f", and played whole episodes. {run.method.explanation} "
     return told + "No member lives on: what is kept and tested is the mean alone."
 
 
@@ -112,7 +112,7 @@ def _champion(run: Run) -> dict[str, Any]:
     selected = float(run.lineage.fitness[run.trace][-1]) if np.isnan(selected) else selected
     mean, error, episodes = (number(run.tested.get(name)) for name in ("mean", "standard_error", "episodes"))
     worker = run.worker_of(uid)
-    who = f"{'the mean' if run.about.drawn else f'member {uid}'}{f' of worker {worker}' if worker else ''}"
+    who = f"{'the mean' if run.method.drawn else f'member {uid}'}{f' of worker {worker}' if worker else ''}"
     card = {"who": f"Champion: {who} after generation {generation + 1}", "selected": text(selected), "untested": ""}
     if np.isnan(mean):
         broken = "none of its fresh episodes has a return, for its environment broke them"
@@ -145,7 +145,7 @@ def _env(run: Run) -> str:
 def _learner(run: Run) -> str:
     """The agent; where its members are not tuned one by one, the method says more."""
     agent = _name(run, "agent", "an agent")
-    return agent if run.about.tunes else run.about.title or agent
+    return agent if run.method.tunes else run.method.title or agent
 
 
 def _name(run: Run, field: str, otherwise: str) -> str:

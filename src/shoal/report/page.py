@@ -11,7 +11,8 @@ import numpy as np
 
 from shoal.core.atomic import write_file
 from shoal.report import diversity, effects, family_tree, figures, generalisation, learning, search, tables
-from shoal.report.data import RunData, nothing
+from shoal.report.layout import Layout
+from shoal.report.over_time import nothing
 from shoal.report.overview import overview, title
 from shoal.report.rendering import Markup, joined, parts, rendered
 from shoal.report.run import Run, read_run
@@ -53,12 +54,12 @@ def write_report(run_dir: Path) -> Path:
 
 def render(run: Run) -> str:
     """The page as text."""
-    run_data = RunData(run)
-    data = run_data.data if len(run.lineage.generations) else {}
+    layout = Layout(run)
+    data = layout.data if len(run.lineage.generations) else {}
     footer = (
         f"Run “{run.name}”. Point at a figure for its values; with the keyboard, focus a figure and use the arrow keys."
     )
-    return document(title(run), overview(run), _sections(run_data), footer, data)
+    return document(title(run), overview(run), _sections(layout), footer, data)
 
 
 def document(title: str, header: Markup, sections: Iterable[Section], footer: str, data: dict[str, Any]) -> str:
@@ -66,13 +67,13 @@ def document(title: str, header: Markup, sections: Iterable[Section], footer: st
     return rendered("page.html", title=title, header=header, sections=[*sections], footer=footer, data=data)
 
 
-def _sections(run_data: RunData) -> Iterator[Section]:
+def _sections(layout: Layout) -> Iterator[Section]:
     """What the page shows: members are drawn around a mean, copy one another, or keep their own weights."""
-    run, about, measured = run_data.run, run_data.run.about, run_data.run.measured
+    run, about, measured = layout.run, layout.run.method, layout.run.metric_names
     copies, keep = about.copies and not about.drawn, not (about.copies or about.drawn)
     differ = any(name.startswith("diversity/") for name in measured)
     # fmt: off
-    sections: list[tuple[object, str, str, str, Callable[[RunData], Markup]]] = [  # the first says whether it is shown
+    sections: list[tuple[object, str, str, str, Callable[[Layout], Markup]]] = [  # the first says whether it is shown
         (not about.drawn, "fitness", "Fitness", "Did the population learn, and how far apart are its members?",
          figures.fitness),
         (about.drawn, "fitness", "Returns", "Did the mean learn, and how do the members that are drawn around it compare?",
@@ -107,16 +108,17 @@ def _sections(run_data: RunData) -> Iterator[Section]:
          family_tree.diversity),
         (True, "throughput", "Speed", "How fast the run was, and where its time went.", figures.throughput),
         (not about.drawn, "members", "Members", "The last generation, the fittest first.", tables.members),
-        (run.workers, "workers", "Workers", "Who did what of those that share the directory.", tables.workers),
+        (run.workers, "workers", "Workers", "Who did what of those that share the directory.",
+         lambda _: tables.workers(run)),
     ]
     # fmt: on
     waiting = parts.empty("No generation has been recorded yet: there is nothing to draw.")
     for shown, name, heading, intro, draw in sections:
         if shown:
-            yield Section(name, heading, intro, draw(run_data) if len(run.lineage.generations) else waiting)
+            yield Section(name, heading, intro, draw(layout) if len(run.lineage.generations) else waiting)
     if any(worker.provenance for worker in run.workers or (run,)):
         intro = "Versions, machine and command. With the same ones, and the settings below, a run repeats bit for bit."
-        yield Section("provenance", "Provenance", intro, tables.provenance(run_data))
+        yield Section("provenance", "Provenance", intro, tables.provenance(run))
     intro = "All settings of this run, every default filled in."
     if run.workers:
         intro = f"The settings of worker {run.workers[0].name}; each has its own in its run directory."
@@ -124,19 +126,19 @@ def _sections(run_data: RunData) -> Iterator[Section]:
     yield Section("experiment", "Experiment", intro, file)
 
 
-def _effects(run_data: RunData) -> Markup:
+def _effects(layout: Layout) -> Markup:
     """What the values did, and whether they had room to."""
-    return effects.effects(run_data) + tables.bounds(run_data)
+    return effects.effects(layout) + tables.bounds(layout.run)
 
 
-def _hyperparameters(run_data: RunData) -> Markup:
+def _hyperparameters(layout: Layout) -> Markup:
     """Those that were tuned or changed, in pictures; the others in a sentence."""
-    run, copies, crowded = run_data.run, run_data.run.about.copies, run_data.crowded
+    run, copies, crowded = layout.run, layout.run.method.copies, layout.crowded
     known = {name: values[np.isfinite(values)] for name, values in run.lineage.hyper.items() if name not in run.space}
     known = {name: values for name, values in known.items() if len(values)}
     told = "; ".join(f"{n} {text(float(values[-1]))}" for n, values in known.items() if copies or np.ptp(values) == 0)
     note = parts.reading(f"Not tuned: {told}.") if told else Markup()
-    if run.about.drawn and (moved := search.hyperparameters(run_data)):
+    if run.method.drawn and (moved := search.hyperparameters(layout)):
         return parts.pair(moved) + note
     if not run.space:
         chosen = ", ".join(name for name, values in known.items() if np.ptp(values) > 0)
@@ -150,5 +152,5 @@ def _hyperparameters(run_data: RunData) -> Markup:
         "ring": "copied from another member" * (copies and not crowded),
         "dot lead" if crowded else "dot": "perturbed: changed a little" * copies,
     }
-    drawn = [figures.hyperparameter(run_data, name) for name in run.space]
+    drawn = [figures.hyperparameter(layout, name) for name in run.space]
     return joined(parts.legend([key for key in kinds.items() if key[1]]), parts.pair(*drawn), note)

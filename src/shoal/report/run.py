@@ -1,28 +1,26 @@
-"""What a run left on disk, and the schedule by which its champion came to be."""
+"""The files of a run, read: for its page, and for all that lists or compares runs."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
-import yaml
 
-from shoal.core.atomic import parse_json
+from shoal.core.atomic import Irregular, parse_json
 from shoal.core.errors import BadInput, no_run
-from shoal.core.escape import escape, write_csv
+from shoal.core.escape import escape
 from shoal.core.evolution import Range
 from shoal.core.yaml_text import read_yaml
-from shoal.records.jsonl import read_lines, read_text
+from shoal.records.jsonl import last_line, read_lines, read_text
 from shoal.report.lineage import Lineage, inner, number, tabulate
 
 
 @dataclass(frozen=True)
-class About:
+class MethodTraits:
     """What a run says of its method (method.json), the traits as `Method` explains them. What is not said is as here."""
 
     name: str = ""  # pbt, seeds, es, ..., or module:name
@@ -35,7 +33,7 @@ class About:
     metric_descriptions: Mapping[str, str] = field(default_factory=dict)  # by the name of a metric its words
 
     @classmethod
-    def read(cls, told: dict[str, Any]) -> About:
+    def read(cls, told: dict[str, Any]) -> MethodTraits:
         """What is said in the right kind of words."""
         told = told | inner(told, "traits")
         known = {f.name: told[f.name] for f in fields(cls) if type(told.get(f.name)) is type(f.default)}
@@ -54,7 +52,7 @@ class Run:
     name: str
     text: str  # experiment.yaml as it stands
     experiment: dict[str, Any]
-    about: About
+    method: MethodTraits
     result: dict[str, Any]
     metrics: list[dict[str, Any]]
     lineage: Lineage
@@ -64,12 +62,12 @@ class Run:
     @property
     def population(self) -> float:
         """Members of a generation; NaN where that is unknown."""
-        if len(self.lineage.uids) and not self.about.drawn:
+        if len(self.lineage.uids) and not self.method.drawn:
             return float(len(self.lineage.uids))
         return number(self.result.get("population", self.experiment.get("population")))
 
     @cached_property
-    def measured(self) -> list[str]:
+    def metric_names(self) -> list[str]:
         """The names of the metrics of members, in any generation."""
         return list(dict.fromkeys(name for row in self.metrics for name in inner(row, "members")))
 
@@ -92,6 +90,45 @@ class Run:
     def trace(self) -> tuple[np.ndarray, np.ndarray]:
         """Rows and columns of the champion's lineage, oldest first; empty where there is no champion."""
         return self.lineage.trace(*self.champion) if self.champion else (np.empty(0, int), np.empty(0, int))
+
+    @cached_property
+    def moves(self) -> np.ndarray:
+        """Rows after which the champion's weights went over to another member."""
+        rows, columns = self.trace
+        return rows[:-1][columns[1:] != columns[:-1]]
+
+    def along(self, values: np.ndarray) -> np.ndarray:
+        """[G] Values along the champion's lineage, NaN outside it."""
+        along = np.full(len(values), np.nan)
+        along[self.trace[0]] = values[self.trace]
+        return along
+
+    @cached_property
+    def entries(self) -> dict[int, dict[str, Any]]:
+        """The metrics of each generation, by its row of the lineage."""
+        row = {generation: at for at, generation in enumerate(self.lineage.generations.tolist())}
+        return {row[g]: e for e in self.metrics if isinstance(g := e.get("generation"), int) and g in row}
+
+    def timing(self, name: str) -> np.ndarray:
+        """[G] A timing of each generation."""
+        rows = range(len(self.lineage.generations))
+        return np.array([number(inner(self.entries.get(row), "timing").get(name)) for row in rows])
+
+    def metric(self, name: str) -> np.ndarray:
+        """[G, N] A metric of the members; NaN where it was not recorded."""
+        return np.array([self.metric_in(row, name) for row in range(len(self.lineage.generations))])
+
+    def metric_in(self, row: int, name: str) -> np.ndarray:
+        """[N] A metric in one generation."""
+        values = inner(self.entries.get(row), "members").get(name)
+        columns, result = np.flatnonzero(self.lineage.present[row]), np.full(len(self.lineage.uids), np.nan)
+        if isinstance(values, list) and len(values) == len(columns):
+            result[columns] = [number(value) for value in values]
+        return result
+
+    def common(self, name: str) -> np.ndarray:
+        """[G] A metric that is equal for all members, or that of the mean."""
+        return np.fmax.reduce(self.metric(name), axis=1)
 
     @property
     def tested(self) -> dict[str, Any]:
@@ -116,61 +153,70 @@ class Run:
         }
 
 
+class RunFiles:
+    """The files of a run, each read when it is first asked for. A missing or a damaged one is empty.
+
+    problems: what is wrong with files, in a few words each. lenient: files that are none, or that the system does not
+    let one read, are noted there too; otherwise they raise.
+    """
+
+    def __init__(self, path: Path, lenient: bool = False):
+        self.path, self.problems, self._lenient = path, list[str](), lenient
+
+    def read(self, name: str, reader: Callable[[Path], Any]) -> Any:
+        """Return what a reader makes of a file."""
+        try:
+            return reader(self.path / name)
+        except (Irregular, OSError) as error:
+            if not self._lenient:
+                raise
+            self.problems.append(
+                f"{name} {error.short}" if isinstance(error, Irregular) else f"{name}: {error.strerror}"
+            )
+        except (ValueError, BadInput):
+            self.problems.append(f"{name} is damaged")
+        return {}
+
+    @cached_property
+    def experiment(self) -> dict[str, Any]:
+        return self.read("experiment.yaml", lambda file: inner(read_yaml(read_text(file))))
+
+    @cached_property
+    def method(self) -> MethodTraits:
+        return MethodTraits.read(self._json("method.json"))
+
+    @cached_property
+    def result(self) -> dict[str, Any]:
+        return self._json("result.json")
+
+    @cached_property
+    def latest(self) -> dict[str, Any]:
+        """The newest metrics."""
+        return self.read("metrics.jsonl", last_line)
+
+    @cached_property
+    def metrics(self) -> list[dict[str, Any]]:
+        return read_lines(self.path / "metrics.jsonl")
+
+    def _json(self, name: str) -> dict[str, Any]:
+        return self.read(name, lambda file: inner(parse_json(read_text(file) or "{}")))
+
+
 def read_run(path: Path) -> Run:
-    """Everything a run has written so far."""
+    """Return everything a run has written so far. Raises BadInput where there is none."""
     if not ((path / "experiment.yaml").is_file() or (path / "lineage.jsonl").is_file()):
         raise no_run(path)
-    text = read_text(path / "experiment.yaml")
+    files = RunFiles(path)
     return Run(
         name=escape(path.resolve().name),
-        text=text,
-        experiment=mapping(read_yaml, text),
-        about=About.read(mapping(parse_json, read_text(path / "method.json"))),
-        result=mapping(parse_json, read_text(path / "result.json")),
-        metrics=read_lines(path / "metrics.jsonl"),
+        text=read_text(path / "experiment.yaml"),
+        experiment=files.experiment,
+        method=files.method,
+        result=files.result,
+        metrics=files.metrics,
         lineage=tabulate(read_lines(path / "lineage.jsonl")),
         provenance=read_lines(path / "provenance.jsonl"),
     )
-
-
-def schedule(path: Path) -> list[dict[str, Any]]:
-    """The champion's lineage, one row per generation: what its weights were trained with and how fit they were.
-
-    Columns: generation, uid (whose hands the weights were in), steps, fitness (None where nothing was measured),
-    copied (the weights came over from another member for this generation), then every hyperparameter.
-    """
-    run = read_run(path)
-    table, rows = run.lineage, []
-    for row, column in zip(*run.trace, strict=True):
-        steps = table.steps[row, column]
-        entry: dict[str, Any] = {
-            "generation": int(table.generations[row]),
-            "uid": int(table.uids[column]),
-            "steps": None if np.isnan(steps) else int(steps),
-            "fitness": _plain(table.fitness[row, column]),
-            "copied": bool(table.origin[row, column] not in (-1, column)),
-        }
-        rows.append(entry | {name: _plain(values[row, column]) for name, values in table.hyper.items()} | entry)
-    return rows
-
-
-def mapping(parse: Callable[[str], object], text: str) -> dict[str, Any]:
-    """What a file says; nothing where it is damaged."""
-    try:
-        return inner(parse(text))
-    except (ValueError, BadInput):
-        return {}
-
-
-def _plain(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
-
-
-def _shortest(value: float | None) -> float | None:
-    """A number of float32 in the fewest digits that tell it from its neighbours: 0.3, not 0.30000001192092896."""
-    if value is None or np.float32(value) != value:
-        return value
-    return float(str(np.float32(value)))
 
 
 def _range(entry: object) -> Range:
@@ -188,18 +234,3 @@ def _range(entry: object) -> Range:
         choices=choices or None,
         ordered=entry.get("ordered") is True,
     )
-
-
-def print_schedule(path: Path, format: str, out: TextIO) -> None:
-    """Write the champion's schedule as csv, yaml or json, hyperparameters in as few digits as float32 needs."""
-    told = ("generation", "uid", "steps", "fitness", "copied")
-    rows = [{name: x if name in told else _shortest(x) for name, x in row.items()} for row in schedule(path)]
-    if not rows:
-        raise BadInput(f"{path} has no lineage yet: its first generation has not ended")
-    if format == "csv":
-        write_csv(rows, rows[0], out)
-    elif format == "yaml":
-        yaml.safe_dump(rows, out, sort_keys=False)
-    else:
-        json.dump(rows, out, indent=1)
-        out.write("\n")

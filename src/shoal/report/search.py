@@ -6,8 +6,9 @@ import numpy as np
 
 from shoal.report import charts
 from shoal.report.charts import PERCENT, Axis, Stroke, rings
-from shoal.report.data import RunData, nothing
 from shoal.report.figures import fitness_axis
+from shoal.report.layout import Layout
+from shoal.report.over_time import curve, figure, lines_figure, nothing
 from shoal.report.rendering import Markup, parts
 from shoal.report.words import many, text, went
 
@@ -18,28 +19,28 @@ LENGTHS = {
 }
 
 
-def returns(run_data: RunData) -> Markup:
+def returns(layout: Layout) -> Markup:
     """What the members and the mean earned, and where it stands among them."""
-    return _returns(run_data) + _rank(run_data)
+    return _returns(layout) + _rank(layout)
 
 
-def _returns(run_data: RunData) -> Markup:
-    mean = run_data.table.fitness[:, 0]
-    members, low, high, variance = (run_data.common(f"returns/{name}") for name in ("mean", "min", "max", "variance"))
+def _returns(layout: Layout) -> Markup:
+    mean = layout.table.fitness[:, 0]
+    members, low, high, variance = (layout.run.common(f"returns/{name}") for name in ("mean", "min", "max", "variance"))
     everything = np.r_[low, high, members, mean]
     if not np.isfinite(everything).any():
         return nothing("No returns yet", "Neither the mean nor any member has a return.")
     axis, outside = fitness_axis(everything, np.r_[members, mean])
-    x, deviation = run_data.ends, np.sqrt(np.maximum(variance, 0))
+    x, deviation = layout.ends, np.sqrt(np.maximum(variance, 0))
     below, above = np.maximum(members - deviation, low), np.minimum(members + deviation, high)
     layers = [
         Stroke(charts.band(x, axis.place(low), axis.place(high)), "band"),
         Stroke(charts.band(x, axis.place(below), axis.place(above)), "inner"),
-        *_trend(run_data, members, axis, "median"),
-        *_trend(run_data, mean, axis, "champion", "pale"),
+        *_trend(layout, members, axis, "median"),
+        *_trend(layout, mean, axis, "champion", "pale"),
     ]
-    if run_data.run.champion is not None:
-        row = np.flatnonzero(run_data.table.generations == run_data.run.champion[1])
+    if layout.run.champion is not None:
+        row = np.flatnonzero(layout.table.generations == layout.run.champion[1])
         layers += rings(x[row], axis.place(mean[row]), "lead")
     finding = f"The mean’s own return {went(mean)}; what its members earned on average {went(members)}."
     reading = (
@@ -50,19 +51,19 @@ def _returns(run_data: RunData) -> Markup:
     lines = {"the mean": mean, "members: best": high, "average": members, "deviation": deviation, "worst": low}
     keys = [("champion", "the mean"), ("median", "average of the members"), ("inner", "one standard deviation")]
     keys += [("band", "worst to best"), ("ring lead", "the champion")]
-    return run_data.figure(
-        "Returns of the mean and of the members", finding, reading + _smoothing(run_data) + outside, lines,
+    return figure(
+        layout, "Returns of the mean and of the members", finding, reading + _smoothing(layout) + outside, lines,
         (axis, layers), keys=keys, height=380,
     )  # fmt: skip
 
 
-def _rank(run_data: RunData) -> Markup:
+def _rank(layout: Layout) -> Markup:
     """Where the mean stands among the members."""
-    ranks = run_data.common("mean/rank")
+    ranks = layout.run.common("mean/rank")
     known = ranks[np.isfinite(ranks)]
     if not len(known):
         return Markup()
-    last = int(np.fmax(run_data.run.population, known.max() - 1)) + 1
+    last = int(np.fmax(layout.run.population, known.max() - 1)) + 1
     finding = (
         f"The mean ranked first in {int((known == 1).sum()):,} of {many(len(known), 'generation')}; "
         f"its median rank is {text(float(np.median(known)))} of {last:,}."
@@ -74,36 +75,36 @@ def _rank(run_data: RunData) -> Markup:
     )
     ticks = [(1 - place, word) for place, word in Axis(1, last, whole=True).ticks() if 0.07 < place <= 1]
     axis = Axis(last, 1, "rank", named=[(1.0, "1"), *ticks])  # the first on top
-    return _course(run_data, "Rank of the mean", finding, reading, {"rank": ranks}, axis)
+    return _course(layout, "Rank of the mean", finding, reading, {"rank": ranks}, axis)
 
 
-def steps(run_data: RunData) -> Markup:
+def steps(layout: Layout) -> Markup:
     """How the mean, and what is drawn around it, moved: as much of that as was recorded."""
-    drawn = _elites(run_data) + _std(run_data)
+    drawn = _elites(layout) + _std(layout)
     for heading, (name, what) in LENGTHS.items():
-        values = run_data.common(name)
+        values = layout.run.common(name)
         several = np.isfinite(values).sum() > 1
         finding = f"It {went(values)}{f'; the median is {text(float(np.nanmedian(values)))}' if several else ''}."
-        drawn += _course(run_data, heading, finding, f"{what}, as one vector of all parameters.", {heading: values})
+        drawn += _course(layout, heading, finding, f"{what}, as one vector of all parameters.", {heading: values})
     return parts.pair(drawn or nothing("No steps", "This run recorded nothing of them."))
 
 
-def hyperparameters(run_data: RunData) -> Markup:
+def hyperparameters(layout: Layout) -> Markup:
     """Those that changed in the course of the run, equal for all members."""
     drawn = Markup()
-    for name, values in run_data.table.hyper.items():
+    for name, values in layout.table.hyper.items():
         value = values[:, 0]
         known = value[np.isfinite(value)]
         if len(known) and np.ptp(known) > 0:
             axis, reading = Axis.over(value, pad=0.06), "The same for all members of a generation."
             lines = {name: ("champion", value)}
-            drawn += run_data.lines(name, f"It {went(value)}.", reading, lines, axis, stairs=True, height=220)
+            drawn += lines_figure(layout, name, f"It {went(value)}.", reading, lines, axis, stairs=True, height=220)
     return drawn
 
 
-def _elites(run_data: RunData) -> Markup:
-    learned = np.isfinite(run_data.common("loss/critic"))  # nowhere, where nobody ever made a gradient step
-    values = np.where(learned, run_data.common("elites/trained"), np.nan)
+def _elites(layout: Layout) -> Markup:
+    learned = np.isfinite(layout.run.common("loss/critic"))  # nowhere, where nobody ever made a gradient step
+    values = np.where(learned, layout.run.common("elites/trained"), np.nan)
     known = values[np.isfinite(values)]
     if not len(known):
         return Markup()
@@ -117,21 +118,21 @@ def _elites(run_data: RunData) -> Markup:
         "begins where the memory was full enough to learn from."
     )
     heading = "Elites that gradient steps produced"
-    return _course(run_data, heading, finding, reading, {heading: values}, Axis(0, 1, named=PERCENT))
+    return _course(layout, heading, finding, reading, {heading: values}, Axis(0, 1, named=PERCENT))
 
 
-def _std(run_data: RunData) -> Markup:
-    deviation, noise = run_data.common("distribution/deviation"), np.sqrt(run_data.common("distribution/noise"))
+def _std(layout: Layout) -> Markup:
+    deviation, noise = layout.run.common("distribution/deviation"), np.sqrt(layout.run.common("distribution/noise"))
     reading = (
         "The standard deviation with which a parameter of the next members is drawn, as the root of the mean square "
         "over all parameters. The dotted line is what the noise that is added to the variance makes of it, whoever is best."
     )
     lines = {"deviation": deviation, "of the added noise": noise}
-    return _course(run_data, "Deviation of the distribution", f"It {went(deviation)}.", reading, lines)
+    return _course(layout, "Deviation of the distribution", f"It {went(deviation)}.", reading, lines)
 
 
 def _course(
-    run_data: RunData,
+    layout: Layout,
     heading: str,
     finding: str,
     reading: str,
@@ -143,16 +144,16 @@ def _course(
     if not np.isfinite(values).any():
         return Markup()
     axis = axis or Axis.over(np.r_[0, values, *dotted], pad=0.04)
-    layers = [run_data.curve(other, axis, "bound") for other in dotted] + _trend(run_data, values, axis, "median", "m")
+    layers = [curve(layout, other, axis, "bound") for other in dotted] + _trend(layout, values, axis, "median", "m")
     keys = list(zip(("median", "bound"), lines, strict=False)) if dotted else []
-    return run_data.figure(heading, finding, reading + _smoothing(run_data), lines, (axis, layers), keys=keys)
+    return figure(layout, heading, finding, reading + _smoothing(layout), lines, (axis, layers), keys=keys)
 
 
-def _trend(run_data: RunData, values: np.ndarray, axis: Axis, kind: str, thin: str = "") -> list[Stroke]:
+def _trend(layout: Layout, values: np.ndarray, axis: Axis, kind: str, thin: str = "") -> list[Stroke]:
     """A line; through many values one of their running means, over a thin one of the values themselves if need be."""
-    window = _window(run_data)
-    single = [run_data.curve(values, axis, thin)] if thin and window > 1 else []
-    return [*single, run_data.curve(smoothed(values, window), axis, kind)]
+    window = _window(layout)
+    single = [curve(layout, values, axis, thin)] if thin and window > 1 else []
+    return [*single, curve(layout, smoothed(values, window), axis, kind)]
 
 
 def smoothed(values: np.ndarray, window: int) -> np.ndarray:
@@ -163,12 +164,12 @@ def smoothed(values: np.ndarray, window: int) -> np.ndarray:
     return np.where(some, sums / np.maximum(counts, 1), np.nan)
 
 
-def _window(run_data: RunData) -> int:
+def _window(layout: Layout) -> int:
     """Over how many generations lines are smoothed; 1: they are not."""
-    count = len(run_data.table.generations)
+    count = len(layout.table.generations)
     return 2 * (count // 100) + 1 if count > SMOOTH else 1
 
 
-def _smoothing(run_data: RunData) -> str:
-    window = _window(run_data)
+def _smoothing(layout: Layout) -> str:
+    window = _window(layout)
     return f" Bold lines are means over {window} generations, thin ones single values." if window > 1 else ""

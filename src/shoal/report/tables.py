@@ -7,9 +7,10 @@ import numpy as np
 from shoal.core.errors import shortened
 from shoal.core.evolution import Range
 from shoal.report.charts import scaled
-from shoal.report.data import RunData, ends
+from shoal.report.layout import Layout, ends
 from shoal.report.lineage import count, inner, number
 from shoal.report.rendering import Markup, joined, parts
+from shoal.report.run import Run
 from shoal.report.words import duration, short, text
 
 NEAR = 0.01  # of the range, in its own scale: that close to a bound counts as sitting on it
@@ -18,9 +19,9 @@ LISTED = 200  # members in the last table
 COLUMNS = 10  # processes that made a run, of which is told
 
 
-def bounds(run_data: RunData) -> Markup:
+def bounds(run: Run) -> Markup:
     """Which hyperparameters press against the ends of their ranges, and what to do about it."""
-    run, rows, wanted = run_data.run, [], []
+    rows, wanted = [], []
     last = slice(-max(1, len(run.lineage.generations) // 4), None)
     for name, bounds in run.space.items():
         if not (shares := _at_bounds(run.lineage.hyper[name][last], bounds)):
@@ -47,13 +48,13 @@ def bounds(run_data: RunData) -> Markup:
     return parts.figure("Where values press against their range", finding, reading, listed)
 
 
-def workers(run_data: RunData) -> Markup:
+def workers(run: Run) -> Markup:
     """What each worker of a directory did, and the champion that it found."""
-    run, rows = run_data.run, []
+    rows = []
     for worker in run.workers:
         table, result = worker.lineage, worker.result
         last = table.fitness[-1:][np.isfinite(table.fitness[-1:])]
-        copies = [table.copied, table.foreign] if run.about.copies else []
+        copies = [table.copied, table.foreign] if run.method.copies else []
         selected = number(inner(result, "champion").get("selection_fitness"))
         mean, error = (text(number(worker.tested.get(name))) for name in ("mean", "standard_error"))
         rows.append(
@@ -66,12 +67,12 @@ def workers(run_data: RunData) -> Markup:
             ]
         )  # fmt: skip
     heads = ["worker", "champion afresh", "as selected", "last best", "generations"]
-    heads += [*(["copies", "foreign"] if run.about.copies else []), "steps", "time", "compiling", "state"]
+    heads += [*(["copies", "foreign"] if run.method.copies else []), "steps", "time", "compiling", "state"]
     name = run.champion and run.worker_of(run.champion[0])
     found = f"The champion is of worker {name}." if name else "All workers have one champion."
     reading = (
         "First what each worker’s champion returned on fresh episodes and when it was selected, then the best fitness of "
-        f"the last generation.{' Foreign copies are those of members of other workers.' * run.about.copies} The time that "
+        f"the last generation.{' Foreign copies are those of members of other workers.' * run.method.copies} The time that "
         "the page begins with is that of the worker that took longest; the seconds of a generation are those of the "
         "worker that took longest for it."
     )
@@ -79,9 +80,9 @@ def workers(run_data: RunData) -> Markup:
     return parts.figure("What each worker did", finding, reading, parts.table(heads, rows, "Workers"))
 
 
-def provenance(run_data: RunData) -> Markup:
+def provenance(run: Run) -> Markup:
     """By what the run was made: a column for each process that has trained it, one after another."""
-    run, heads, told = run_data.run, [""], []
+    heads, told = [""], []
     for worker in run.workers or (run,):
         for line in worker.provenance[-COLUMNS:]:
             of, first = f"{worker.name}, " * bool(run.workers), text(number(line.get("generation")) + 1)
@@ -103,18 +104,18 @@ def _at_bounds(values: np.ndarray, bounds: Range) -> tuple[float, float] | None:
     return float((counted <= low + near).mean()), float((counted >= high - near).mean())
 
 
-def members(run_data: RunData) -> Markup:
+def members(layout: Layout) -> Markup:
     """The last generation as a table that sorts."""
-    table, tuned, champion = run_data.table, list(run_data.run.space), run_data.run.champion
+    table, tuned, champion = layout.table, list(layout.run.space), layout.run.champion
     columns = np.flatnonzero(table.present[-1])
     columns = columns[np.argsort(-np.nan_to_num(table.fitness[-1, columns], nan=-np.inf), kind="stable")]
     descent: dict[str, np.ndarray] = {}
-    if run_data.run.about.copies:
+    if layout.run.method.copies:
         source = table.origin[1:]
         given = np.bincount(source[(source >= 0) & (source != np.arange(len(table.uids)))], minlength=len(table.uids))
         founders = table.uids[table.founders[-1]]
         descent = {"founder": founders, "took over": table.copied.sum(axis=0), "was copied": given}
-    place = {int(column): at for at, column in enumerate(run_data.shown)}
+    place = {int(column): at for at, column in enumerate(layout.shown)}
     rows, marks = [], {}
     for column in columns[:LISTED].tolist():
         measured = (table.fitness, table.returns_std, *(table.hyper[name] for name in tuned))

@@ -130,7 +130,7 @@ def _together(runs: list[Run]) -> list[dict[str, Any]]:
 
 def _over(runs: list[Run]) -> Callable[[list[float]], float]:
     """Of what workers tell of members and steps, that of all: the sum, or where each tells of the whole, the most."""
-    return max if runs[0].about.shares_evaluation else sum
+    return max if runs[0].method.shares_evaluation else sum
 
 
 def _counts(runs: list[Run], told: list[dict[str, Any]], steps: str) -> dict[str, float]:

@@ -12,17 +12,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.core.atomic import parse_json, read_file, write_file
+from shoal.core.atomic import read_file, write_file
 from shoal.core.errors import BadInput
 from shoal.core.escape import write_csv
 from shoal.core.yaml_text import read_yaml
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import differences, dump, from_dict, of_run
 from shoal.experiment.plan import planned
-from shoal.records.jsonl import read_lines, read_text
+from shoal.records.jsonl import read_text
 from shoal.report.generalisation import PURPOSES
 from shoal.report.lineage import count, inner, number
-from shoal.report.run import mapping
+from shoal.report.run import RunFiles
 from shoal.study.sequences import STEPS
 from shoal.study.study_file import RunKey, Study, read
 
@@ -170,9 +170,8 @@ def stranded(study: Study, failed: Iterable[RunKey]) -> dict[RunKey, str]:
 
 def read_outcome(path: Path, key: RunKey) -> RunOutcome | None:
     """How a run has ended; None where it has not."""
-    run = path / key.place
-    result = mapping(parse_json, read_text(run / "result.json"))
-    if not result:
+    files = RunFiles(path / key.place)
+    if not (result := files.result):
         return None
     champion = inner(result, "champion")
     tested, fitness = inner(champion, "evaluation"), [number(x) for x in inner(result, "fitness").values()]
@@ -194,7 +193,7 @@ def read_outcome(path: Path, key: RunKey) -> RunOutcome | None:
         "versions": ", ".join(f"{name} {version}" for name, version in inner(result, "provenance", "versions").items()),
     }
     on_levels = {name: number(inner(champion, "levels", name).get("mean")) for name in PURPOSES}
-    lines = [line for line in read_lines(run / "metrics.jsonl") if count(line.get("steps")) >= 0]
+    lines = [line for line in files.metrics if count(line.get("steps")) >= 0]
     points = [(number(line.get("steps")), number(inner(line, "fitness").get("best"))) for line in lines]
     curve, none = np.array(points, float).reshape(-1, 2), np.empty((0, 3))
     if not np.isfinite(list(on_levels.values())).any():

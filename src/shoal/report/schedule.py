@@ -1,0 +1,61 @@
+"""The schedule by which a run's champion came to be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+import yaml
+
+from shoal.core.errors import BadInput
+from shoal.core.escape import write_csv
+from shoal.report.run import read_run
+
+
+def schedule(path: Path) -> list[dict[str, Any]]:
+    """The champion's lineage, one row per generation: what its weights were trained with and how fit they were.
+
+    Columns: generation, uid (whose hands the weights were in), steps, fitness (None where nothing was measured),
+    copied (the weights came over from another member for this generation), then every hyperparameter.
+    """
+    run = read_run(path)
+    table, rows = run.lineage, []
+    for row, column in zip(*run.trace, strict=True):
+        steps = table.steps[row, column]
+        entry: dict[str, Any] = {
+            "generation": int(table.generations[row]),
+            "uid": int(table.uids[column]),
+            "steps": None if np.isnan(steps) else int(steps),
+            "fitness": _plain(table.fitness[row, column]),
+            "copied": bool(table.origin[row, column] not in (-1, column)),
+        }
+        rows.append(entry | {name: _plain(values[row, column]) for name, values in table.hyper.items()} | entry)
+    return rows
+
+
+def print_schedule(path: Path, format: str, out: TextIO) -> None:
+    """Write the champion's schedule as csv, yaml or json, hyperparameters in as few digits as float32 needs."""
+    told = ("generation", "uid", "steps", "fitness", "copied")
+    rows = [{name: x if name in told else _shortest(x) for name, x in row.items()} for row in schedule(path)]
+    if not rows:
+        raise BadInput(f"{path} has no lineage yet: its first generation has not ended")
+    if format == "csv":
+        write_csv(rows, rows[0], out)
+    elif format == "yaml":
+        yaml.safe_dump(rows, out, sort_keys=False)
+    else:
+        json.dump(rows, out, indent=1)
+        out.write("\n")
+
+
+def _plain(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def _shortest(value: float | None) -> float | None:
+    """A number of float32 in the fewest digits that tell it from its neighbours: 0.3, not 0.30000001192092896."""
+    if value is None or np.float32(value) != value:
+        return value
+    return float(str(np.float32(value)))
