@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from shoal import Agent, Discrete, Experiment, Member, Number, Range, Spec, train
+from shoal import Agent, Discrete, Experiment, HyperparameterSpec, Member, Range, Spec, train
 
 GENERATIONS, INTERVAL = 8, 8192
 
@@ -14,8 +14,8 @@ GENERATIONS, INTERVAL = 8, 8192
 class Hyper(NamedTuple):
     """Numbers that may differ per member: they arrive as arguments, so that evolution can change them at any time."""
 
-    learning_rate: Annotated[Any, Number("of Adam", Range(1e-4, 1.0, "log"))] = 0.01
-    discount: Annotated[Any, Number("weight of the future", Range(0.5, 0.999, "one_minus_log"))] = 0.99
+    learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(1e-4, 1.0, "log"))] = 0.01
+    discount: Annotated[Any, HyperparameterSpec("weight of the future", Range(0.5, 0.999, "one_minus_log"))] = 0.99
 
 
 def reinforce(spec: Spec, environments: int = 8, rollout: int = 128) -> Agent:

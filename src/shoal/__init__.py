@@ -7,7 +7,7 @@ TYPE_CHECKING = False  # that of typing, whose import the command need not wait 
 if TYPE_CHECKING:
     from shoal.commands.evaluate import evaluate
     from shoal.core.errors import BadInput
-    from shoal.core.evolution import Number, PopulationStats, Range, Selection, end_factor
+    from shoal.core.evolution import HyperparameterSpec, PopulationStats, Range, Selection, end_factor
     from shoal.core.spec import Continuous, Discrete, MultiDiscrete, Spec
     from shoal.core.types import Agent, Member
     from shoal.environments.device import DeviceEnvironment
@@ -32,10 +32,10 @@ __all__ = [
     "Experiment",
     "Fitness",
     "Generation",
+    "HyperparameterSpec",
     "LoadedRun",
     "Member",
     "MultiDiscrete",
-    "Number",
     "PopulationStats",
     "Range",
     "Result",
@@ -61,10 +61,10 @@ _HOMES = {
     "Experiment": "shoal.experiment.experiment",
     "Fitness": "shoal.experiment.experiment",
     "Generation": "shoal.records.generation",
+    "HyperparameterSpec": "shoal.core.evolution",
     "LoadedRun": "shoal.report.load_run",
     "Member": "shoal.core.types",
     "MultiDiscrete": "shoal.core.spec",
-    "Number": "shoal.core.evolution",
     "Range": "shoal.core.evolution",
     "Callback": "shoal.records.callback",
     "Result": "shoal.run.loop",

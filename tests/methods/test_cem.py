@@ -125,7 +125,7 @@ def test_mean_and_variance(weights):
     np.testing.assert_allclose(metrics["step/norm"], np.linalg.norm((w * x).sum(0) - old), rtol=1e-3)
     np.testing.assert_allclose(metrics["elites/trained"], weights[:2].sum(), atol=1e-6)
     deviation = np.sqrt(((w * (x - old) ** 2).sum(0) + 1e-3).mean())
-    np.testing.assert_allclose(metrics["distribution/deviation"], deviation, rtol=1e-3)
+    np.testing.assert_allclose(metrics["distribution/std"], deviation, rtol=1e-3)
     assert same(end.members, start.members) and same(end.shared.critic, start.shared.critic)
 
 

@@ -76,7 +76,7 @@ def test_drawn_numbers_are_those_of_the_files(tmp_path: Path, method: str, diver
     if method == "es":
         same(chart(page, "Gradient")["Gradient"], metric(run, "gradient/norm"))
         return
-    same(chart(page, "Deviation of the distribution")["deviation"], metric(run, "distribution/deviation"))
+    same(chart(page, "Deviation of the distribution")["deviation"], metric(run, "distribution/std"))
     noise = np.sqrt([x or np.nan for x in metric(run, "distribution/noise")])
     same(chart(page, "Deviation of the distribution")["of the added noise"], list(noise))
     title = "Elites that gradient steps produced"  # of generations in which there were any

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.core.evolution import Number, end_factor
+from shoal.core.evolution import HyperparameterSpec, end_factor
 from shoal.core.types import START, RunProgress
 from shoal.rl.schedules import scheduled, share_done
 
@@ -17,9 +17,9 @@ SHARES = st.sampled_from([0.0, 1.0, 0.5]) | st.floats(0, 1, width=32)
 
 
 class Hyper(NamedTuple):
-    a: Annotated[Any, Number("one")]
-    b: Annotated[Any, Number("another")]
-    c: Annotated[Any, Number("one that stays")]
+    a: Annotated[Any, HyperparameterSpec("one")]
+    b: Annotated[Any, HyperparameterSpec("another")]
+    c: Annotated[Any, HyperparameterSpec("one that stays")]
     end: Annotated[Any, end_factor("a", "b")]
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, NamedTuple
 
 import jax.numpy as jnp
 
-from shoal.core.evolution import Number, Range, end_factor
+from shoal.core.evolution import HyperparameterSpec, Range, end_factor
 from shoal.core.spec import Spec
 from shoal.core.types import Agent, Member
 
@@ -14,7 +14,7 @@ UPDATES = 64  # at most
 
 
 class Hyper(NamedTuple):
-    rate: Annotated[Any, Number("that is remembered", Range(1.0, 4.0))] = 2.0
+    rate: Annotated[Any, HyperparameterSpec("that is remembered", Range(1.0, 4.0))] = 2.0
     rate_end_factor: Annotated[Any, end_factor("rate")] = 1.0
 
 

@@ -220,7 +220,7 @@ def write_drawn(
         else:
             told["loss/critic"] = np.nan if generation < 2 else draw.uniform(0.1, 2)
             told["elites/trained"] = draw.uniform(0, 1)
-            told["distribution/deviation"] = 0.02 + 0.05 * np.exp(-generation / generations)
+            told["distribution/std"] = 0.02 + 0.05 * np.exp(-generation / generations)
             told["distribution/noise"] = 1e-3 * 0.95**generation + 1e-5
         if fitness > best["fitness"]:
             best = {"uid": 0, "generation": generation, "fitness": round(float(fitness), 4)}

@@ -24,7 +24,7 @@ import optax
 
 from shoal.core import tree
 from shoal.core.errors import BadField
-from shoal.core.evolution import Number, Range, end_factor
+from shoal.core.evolution import HyperparameterSpec, Range, end_factor
 from shoal.core.schema import build
 from shoal.core.spec import Discrete
 from shoal.core.types import Agent, Member
@@ -60,20 +60,31 @@ class Config(OffPolicy):
 class Hyper(NamedTuple):
     """The numbers of DQN; each of them may differ per member and change between generations."""
 
-    learning_rate: Annotated[Any, Number("of Adam", Range(1e-5, 1e-2, "log"), least=0)] = 3e-4
+    learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(1e-5, 1e-2, "log"), least=0)] = 3e-4
     learning_rate_end_factor: Annotated[Any, end_factor("learning_rate")] = 1.0
-    discount: Annotated[Any, Number("weight of the future, gamma", Range(0.9, 0.999, "one_minus_log"), 0, 1)] = 0.99
+    discount: Annotated[
+        Any, HyperparameterSpec("weight of the future, gamma", Range(0.9, 0.999, "one_minus_log"), 0, 1)
+    ] = 0.99
     tau: Annotated[
         Any,
-        Number("step of the target network towards the online one, as a share of their difference", least=0, most=1),
+        HyperparameterSpec(
+            "step of the target network towards the online one, as a share of their difference", least=0, most=1
+        ),
     ] = 1.0
     target_period: Annotated[
-        Any, Number("updates between two steps of the target network", Range(10, 2_000, "log", integer=True), 1, 1e9)
+        Any,
+        HyperparameterSpec(
+            "updates between two steps of the target network", Range(10, 2_000, "log", integer=True), 1, 1e9
+        ),
     ] = 200.0
-    epsilon: Annotated[Any, Number("probability of a random action, at the end", Range(0.005, 0.5, "log"), 0, 1)] = 0.05
-    epsilon_updates: Annotated[Any, Number("updates during which this probability falls from 1", least=0)] = 5_000.0
-    max_gradient_norm: Annotated[Any, Number("longer gradients are scaled down to it", least=0)] = 10.0
-    update_ratio: Annotated[Any, Number("updates per environment step", least=0)] = 1.0
+    epsilon: Annotated[
+        Any, HyperparameterSpec("probability of a random action, at the end", Range(0.005, 0.5, "log"), 0, 1)
+    ] = 0.05
+    epsilon_updates: Annotated[
+        Any, HyperparameterSpec("updates during which this probability falls from 1", least=0)
+    ] = 5_000.0
+    max_gradient_norm: Annotated[Any, HyperparameterSpec("longer gradients are scaled down to it", least=0)] = 10.0
+    update_ratio: Annotated[Any, HyperparameterSpec("updates per environment step", least=0)] = 1.0
 
 
 class Learned(NamedTuple):

@@ -47,7 +47,7 @@ class Config:
     recurrent: int = 0
     """units of an LSTM between the hidden layers and the output, whose state lasts for an episode; 0: none"""
     normalise_observations: bool = False
-    """subtract the running mean of the observations, and divide by their running deviation"""
+    """subtract the running mean of the observations, and divide by their running standard deviation"""
     actor: tuple[str, ...] = ()
     """keys of what it sees, where observations are dictionaries; by default what the environment says, or all"""
 

@@ -29,7 +29,7 @@ import optax
 
 from shoal.core import tree
 from shoal.core.errors import BadField, check_least
-from shoal.core.evolution import Number, Range, end_factor
+from shoal.core.evolution import HyperparameterSpec, Range, end_factor
 from shoal.core.keys import order
 from shoal.core.schema import build
 from shoal.core.types import Agent, Member, Rollout
@@ -61,8 +61,8 @@ class Config(NetworkConfig):
     """parts that the rollout's T x B steps are split into at each epoch; of more than one step each, where advantages are
     normalised; of whole environments, where policy and critic are recurrent"""
     normalise_rewards: bool = True
-    """divide rewards by the running deviation of the discounted return; large ones would crowd the policy out of what is
-    learned"""
+    """divide rewards by the running standard deviation of the discounted return; large ones would crowd the policy out of
+    what is learned"""
     normalise_advantages: bool = True
     """zero mean and unit variance of the advantages of each minibatch"""
     clip_values: bool = False
@@ -75,20 +75,24 @@ class Config(NetworkConfig):
 class Hyper(NamedTuple):
     """The numbers of PPO; each of them may differ per member and change between generations."""
 
-    learning_rate: Annotated[Any, Number("of Adam", Range(1e-5, 1e-2, "log"), least=0)] = 3e-4
+    learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(1e-5, 1e-2, "log"), least=0)] = 3e-4
     learning_rate_end_factor: Annotated[Any, end_factor("learning_rate")] = 1.0
-    discount: Annotated[Any, Number("weight of the future, gamma", Range(0.9, 0.999, "one_minus_log"), 0, 1)] = 0.99
+    discount: Annotated[
+        Any, HyperparameterSpec("weight of the future, gamma", Range(0.9, 0.999, "one_minus_log"), 0, 1)
+    ] = 0.99
     gae_lambda: Annotated[
-        Any, Number("lambda of generalised advantage estimation", Range(0.8, 0.99, "one_minus_log"), 0, 1)
+        Any, HyperparameterSpec("lambda of generalised advantage estimation", Range(0.8, 0.99, "one_minus_log"), 0, 1)
     ] = 0.95
     clip_range: Annotated[
-        Any, Number("of the probability ratio, and of the values", Range(0.05, 0.4, "log"), least=0)
+        Any, HyperparameterSpec("of the probability ratio, and of the values", Range(0.05, 0.4, "log"), least=0)
     ] = 0.2
     clip_range_end_factor: Annotated[Any, end_factor("clip_range")] = 1.0
-    entropy_coefficient: Annotated[Any, Number("weight of the policy's entropy", Range(1e-4, 0.1, "log"))] = 0.01
-    value_coefficient: Annotated[Any, Number("weight of the critic's loss", least=0)] = 0.5
-    max_gradient_norm: Annotated[Any, Number("longer gradients are scaled down to it", least=0)] = 0.5
-    epochs: Annotated[Any, Number("passes over each rollout, rounded", least=1, most=1e6)] = 4.0
+    entropy_coefficient: Annotated[
+        Any, HyperparameterSpec("weight of the policy's entropy", Range(1e-4, 0.1, "log"))
+    ] = 0.01
+    value_coefficient: Annotated[Any, HyperparameterSpec("weight of the critic's loss", least=0)] = 0.5
+    max_gradient_norm: Annotated[Any, HyperparameterSpec("longer gradients are scaled down to it", least=0)] = 0.5
+    epochs: Annotated[Any, HyperparameterSpec("passes over each rollout, rounded", least=1, most=1e6)] = 4.0
 
 
 IMAGES_AT_ONCE = 16  # of a minibatch, on a CPU

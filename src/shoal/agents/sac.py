@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from shoal.core.errors import BadField
-from shoal.core.evolution import Number, Range, end_factor
+from shoal.core.evolution import HyperparameterSpec, Range, end_factor
 from shoal.core.schema import build
 from shoal.core.types import Agent, Member
 from shoal.rl import off_policy
@@ -49,19 +49,26 @@ class Config(TwinConfig):
 class Hyper(NamedTuple):
     """The numbers of SAC; each of them may differ per member and change between generations."""
 
-    policy_learning_rate: Annotated[Any, Number("of Adam", Range(3e-5, 3e-3, "log"), least=0)] = 3e-4
-    critic_learning_rate: Annotated[Any, Number("of Adam", Range(3e-5, 3e-3, "log"), least=0)] = 3e-4
-    temperature_learning_rate: Annotated[Any, Number("of Adam", Range(3e-5, 3e-3, "log"), least=0)] = 3e-4
+    policy_learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(3e-5, 3e-3, "log"), least=0)] = 3e-4
+    critic_learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(3e-5, 3e-3, "log"), least=0)] = 3e-4
+    temperature_learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(3e-5, 3e-3, "log"), least=0)] = 3e-4
     learning_rate_end_factor: Annotated[
         Any, end_factor("policy_learning_rate", "critic_learning_rate", "temperature_learning_rate")
     ] = 1.0
-    discount: Annotated[Any, Number("weight of the future, gamma", Range(0.9, 0.999, "one_minus_log"), 0, 1)] = 0.99
-    tau: Annotated[Any, Number("share by which the target critics follow at each update", least=0, most=1)] = 0.005
+    discount: Annotated[
+        Any, HyperparameterSpec("weight of the future, gamma", Range(0.9, 0.999, "one_minus_log"), 0, 1)
+    ] = 0.99
+    tau: Annotated[
+        Any, HyperparameterSpec("share by which the target critics follow at each update", least=0, most=1)
+    ] = 0.005
     target_entropy_scale: Annotated[
-        Any, Number("the target is minus this times the number of action components", Range(0.2, 2.0, "log"))
+        Any,
+        HyperparameterSpec("the target is minus this times the number of action components", Range(0.2, 2.0, "log")),
     ] = 1.0
-    reward_scale: Annotated[Any, Number("factor of rewards, against entropy", Range(0.1, 10.0, "log"))] = 1.0
-    update_ratio: Annotated[Any, Number("updates per environment step", least=0)] = 1.0
+    reward_scale: Annotated[Any, HyperparameterSpec("factor of rewards, against entropy", Range(0.1, 10.0, "log"))] = (
+        1.0
+    )
+    update_ratio: Annotated[Any, HyperparameterSpec("updates per environment step", least=0)] = 1.0
 
 
 class Learned(NamedTuple):

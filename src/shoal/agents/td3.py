@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from shoal.core.evolution import Number, Range, end_factor
+from shoal.core.evolution import HyperparameterSpec, Range, end_factor
 from shoal.core.schema import build
 from shoal.core.types import Agent, Member
 from shoal.rl import off_policy
@@ -40,22 +40,27 @@ class Config(TwinConfig):
 class Hyper(NamedTuple):
     """The numbers of TD3; each of them may differ per member and change between generations."""
 
-    policy_learning_rate: Annotated[Any, Number("of Adam", Range(3e-5, 3e-3, "log"), least=0)] = 1e-3
-    critic_learning_rate: Annotated[Any, Number("of Adam", Range(3e-5, 3e-3, "log"), least=0)] = 1e-3
+    policy_learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(3e-5, 3e-3, "log"), least=0)] = 1e-3
+    critic_learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(3e-5, 3e-3, "log"), least=0)] = 1e-3
     learning_rate_end_factor: Annotated[Any, end_factor("policy_learning_rate", "critic_learning_rate")] = 1.0
-    discount: Annotated[Any, Number("weight of the future, gamma", Range(0.9, 0.999, "one_minus_log"), 0, 1)] = 0.99
-    tau: Annotated[Any, Number("share by which targets follow at each update of the policy", least=0, most=1)] = 0.005
-    exploration_noise: Annotated[Any, Number("deviation, where actions lie in [-1, 1]", Range(0.01, 1.0), least=0)] = (
-        0.1
-    )
+    discount: Annotated[
+        Any, HyperparameterSpec("weight of the future, gamma", Range(0.9, 0.999, "one_minus_log"), 0, 1)
+    ] = 0.99
+    tau: Annotated[
+        Any, HyperparameterSpec("share by which targets follow at each update of the policy", least=0, most=1)
+    ] = 0.005
+    exploration_noise: Annotated[
+        Any, HyperparameterSpec("standard deviation, where actions lie in [-1, 1]", Range(0.01, 1.0), least=0)
+    ] = 0.1
     target_noise: Annotated[
-        Any, Number("deviation of the noise that smooths the target policy", Range(0.0, 1.0), least=0)
+        Any,
+        HyperparameterSpec("standard deviation of the noise that smooths the target policy", Range(0.0, 1.0), least=0),
     ] = 0.2
-    noise_clip: Annotated[Any, Number("its largest size", Range(0.0, 1.0), least=0)] = 0.5
+    noise_clip: Annotated[Any, HyperparameterSpec("its largest size", Range(0.0, 1.0), least=0)] = 0.5
     policy_delay: Annotated[
-        Any, Number("updates of the critics for each of the policy", Range(1, 5, integer=True), 1, 1e6)
+        Any, HyperparameterSpec("updates of the critics for each of the policy", Range(1, 5, integer=True), 1, 1e6)
     ] = 2.0
-    update_ratio: Annotated[Any, Number("updates per environment step", least=0)] = 1.0
+    update_ratio: Annotated[Any, HyperparameterSpec("updates per environment step", least=0)] = 1.0
 
 
 class Learned(NamedTuple):

@@ -1,4 +1,4 @@
-"""What evolution sees of members, and what it decides: no agent, no environment, and no JAX.
+"""Evolution: the statistics of members, and decisions about them. No agent, no environment, and no JAX.
 
 Axes in every docstring: N members of a shard, M visible members.
 """
@@ -46,11 +46,11 @@ class Range:
         return value
 
 
-class Number(NamedTuple):
-    """What is known of a hyperparameter, said where it is declared:
+class HyperparameterSpec(NamedTuple):
+    """Facts about a hyperparameter, given where it is declared:
 
     class Hyper(NamedTuple):
-        learning_rate: Annotated[Any, Number("of Adam", Range(1e-5, 1e-2, "log"), least=0)] = 3e-4
+        learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(1e-5, 1e-2, "log"), least=0)] = 3e-4
 
     meaning: what it is, in a few words
     tuned: the range that PBT tunes by default; without one it stays as it is, unless an experiment's `space` names it
@@ -65,19 +65,20 @@ class Number(NamedTuple):
     schedules: tuple[str, ...] = ()
 
 
-def end_factor(*of: str) -> Number:
+def end_factor(*of: str) -> HyperparameterSpec:
     """A hyperparameter that is a linear schedule of others: the share to which they fall."""
     meaning = f"linear decay of {' and '.join(of)} to this share by the end of the run; 1: none"
-    return Number(meaning, least=0, most=1, schedules=of)
+    return HyperparameterSpec(meaning, least=0, most=1, schedules=of)
 
 
-def declared(hyper: type) -> dict[str, Number]:
-    """What a class of hyperparameters says of each of them; those of which it says nothing are left out."""
+def declared(hyper: type) -> dict[str, HyperparameterSpec]:
+    """Return the declared specs of a class of hyperparameters, by name; those without one are left out."""
     hints = get_type_hints(hyper, include_extras=True)
-    said = {
-        name: [x for x in getattr(hint, "__metadata__", ()) if isinstance(x, Number)] for name, hint in hints.items()
+    specs = {
+        name: [x for x in getattr(hint, "__metadata__", ()) if isinstance(x, HyperparameterSpec)]
+        for name, hint in hints.items()
     }
-    return {name: numbers[0] for name, numbers in said.items() if numbers}
+    return {name: found[0] for name, found in specs.items() if found}
 
 
 class PopulationStats(NamedTuple):
@@ -124,7 +125,7 @@ class ChampionSoFar:
         return cls(learned, int(stats.uid[row]), int(stats.generation[row]), float(stats.fitness[row]), hyper)
 
     def about(self) -> dict[str, Any]:
-        """What a manifest says of it."""
+        """Fields of the manifest."""
         return {"uid": self.uid, "generation": self.generation, "fitness": self.fitness, "hyper": self.hyper}
 
 
@@ -154,7 +155,7 @@ class Contenders:
 
 
 class Selection(NamedTuple):
-    """What a selector decides for N members.
+    """Decision of a selector for N members.
 
     parents: int64 [N], a row of the stats for each member; its own row: it keeps its weights
     explore: bool [N], the members whose hyperparameters are perturbed
@@ -165,7 +166,7 @@ class Selection(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What an evolver decides for N members that live on: whom they copy."""
+    """Decision of an evolver for N members that are trained by gradients: whom they copy."""
 
     parents: np.ndarray  # int64 [N], rows of the stats; its own row: a member keeps its weights
     hyper: dict[str, np.ndarray]  # float32 [N] each
@@ -173,7 +174,7 @@ class Decision(NamedTuple):
     ends: tuple[int, ...] = ()  # rows of the N members that train no more
 
     def part(self, rows: np.ndarray, parents: np.ndarray) -> Decision:
-        """What it decides for some of the members, `rows` int64 [K] of them in the order that is wanted.
+        """Return the decision for some of the members, `rows` int64 [K], in that order.
 
         parents: int64 [K], their rows among those that will do it
         """
@@ -183,7 +184,7 @@ class Decision(NamedTuple):
 
 
 class Recombination(NamedTuple):
-    """What an evolver decides where members are drawn around a mean: what each of all M weighs in the next mean."""
+    """Decision of an evolver whose members are sampled around a mean: the weight of each of all M in the next mean."""
 
     weights: np.ndarray  # float32 [M], in the order of the stats; the uids count from 0
     hyper: dict[str, np.ndarray]  # float32 [N] each

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from shoal.core.errors import BadField
-from shoal.core.evolution import Number, PopulationStats, PureEvolver, Recombination, SearchSpace, Seed
+from shoal.core.evolution import HyperparameterSpec, PopulationStats, PureEvolver, Recombination, SearchSpace, Seed
 from shoal.core.keys import member_keys
 from shoal.core.types import Agent, Member, Population, Rollout, SearchLearner
 from shoal.methods.method import AGENTS, Method, same_for_all
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from shoal.rl import replay_buffer as ring
 
 CHUNK = 64  # largest number of rows that are measured at a time
-RATIO = Number("joint updates per environment step of the generation before", None, 0, 1e6)
+RATIO = HyperparameterSpec("joint updates per environment step of the generation before", None, 0, 1e6)
 
 
 class Distribution(NamedTuple):
@@ -186,11 +186,11 @@ class CemRl(Method):
             )
             any_fitness = (weights > 0).any()  # else the distribution does not change
             new = jax.tree.map(lambda a, b: jnp.where(any_fitness, a, b), new, distribution)
-            deviation, ones = jax.tree.map(jnp.sqrt, new.variance), jax.tree.map(jnp.ones_like, mean)
+            std, ones = jax.tree.map(jnp.sqrt, new.variance), jax.tree.map(jnp.ones_like, mean)
             metrics = {
                 "elites/trained": jnp.where(population.members.learned.updates > 0, weights, 0.0).sum(),
                 "step/norm": optax.tree.norm(jax.tree.map(jnp.subtract, new.mean, mean)),
-                "distribution/deviation": optax.tree.norm(deviation) / optax.tree.norm(ones),
+                "distribution/std": optax.tree.norm(std) / optax.tree.norm(ones),
                 "distribution/noise": new.noise,
             }
             return population._replace(shared=population.shared._replace(distribution=new)), metrics

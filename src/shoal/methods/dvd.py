@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from shoal.core.errors import BadField, check_least
-from shoal.core.evolution import Decision, Number, PopulationStats, PureEvolver, SearchSpace, Seed
+from shoal.core.evolution import Decision, HyperparameterSpec, PopulationStats, PureEvolver, SearchSpace, Seed
 from shoal.core.keys import derive, draws, member_keys
 from shoal.core.types import Agent, Learner, Member, Population, Rollout
 from shoal.methods.method import AGENTS, Method, same_for_all
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from shoal.methods import shared_critic
     from shoal.rl import replay_buffer as ring
 
-RATIO = Number("joint updates per step of a member: each of them takes a batch of every actor", least=0)
-DIVERSITY = Number("lambda; the weight of the values is 1 - lambda", least=0, most=1)
+RATIO = HyperparameterSpec("joint updates per step of a member: each of them takes a batch of every actor", least=0)
+DIVERSITY = HyperparameterSpec("lambda; the weight of the values is 1 - lambda", least=0, most=1)
 
 # wins and losses int64 [arms]; arm: the one of this generation; best: the best fitness of the one before, or NaN
 State = dict[str, np.ndarray]

@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from shoal.core.errors import BadField, check_least
-from shoal.core.evolution import Number, PopulationStats, PureEvolver, Recombination, SearchSpace, Seed, declared
+from shoal.core.evolution import (
+    HyperparameterSpec,
+    PopulationStats,
+    PureEvolver,
+    Recombination,
+    SearchSpace,
+    Seed,
+    declared,
+)
 from shoal.core.types import Agent, Hyper, Member, Population, PyTree, Rollout, SearchLearner
 from shoal.methods.method import Method, same_for_all
 
@@ -33,13 +41,13 @@ STRETCH = 2.0  # of the mean length, where the cap of episodes adapts (section 2
 class EsHyper(NamedTuple):
     """The numbers of evolution strategies, equal for all members of a generation."""
 
-    sigma: Annotated[Any, Number("deviation of the perturbations", least=1e-9, most=1e9)] = 0.05
-    learning_rate: Annotated[Any, Number("of the optimiser", least=0, most=1e9)] = 0.02
-    momentum: Annotated[Any, Number("of SGD, or of Adam's first moment", least=0, most=0.9999)] = 0.9
-    weight_decay: Annotated[Any, Number("share of the parameters that the gradient takes away", least=0, most=1e9)] = (
-        0.005
-    )
-    episode_cap: Annotated[Any, Number("steps after which an episode is ended", least=1, most=1e9)] = 1e6
+    sigma: Annotated[Any, HyperparameterSpec("standard deviation of the perturbations", least=1e-9, most=1e9)] = 0.05
+    learning_rate: Annotated[Any, HyperparameterSpec("of the optimiser", least=0, most=1e9)] = 0.02
+    momentum: Annotated[Any, HyperparameterSpec("of SGD, or of Adam's first moment", least=0, most=0.9999)] = 0.9
+    weight_decay: Annotated[
+        Any, HyperparameterSpec("share of the parameters that the gradient takes away", least=0, most=1e9)
+    ] = 0.005
+    episode_cap: Annotated[Any, HyperparameterSpec("steps after which an episode is ended", least=1, most=1e9)] = 1e6
 
 
 class EsShared(NamedTuple):

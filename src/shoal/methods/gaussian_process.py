@@ -32,7 +32,7 @@ STEPS = 60  # of the climb, after which hyperparameters move by less than matter
 
 @dataclass(frozen=True)
 class Process:
-    """n observations y at points x and times t: float64 [n, D], [n], [n]; y has mean 0 and deviation 1."""
+    """n observations y at points x and times t: float64 [n, D], [n], [n]; y is standardised."""
 
     x: np.ndarray
     t: np.ndarray
@@ -57,10 +57,10 @@ class Process:
         """Mean plus kappa standard deviations [K] at points [K, D], and its gradients [K, D]."""
         k = correlation(x, np.full(len(x), t), self.x, self.t, self.length, self.forgetting)
         solved = np.einsum("kj,ij->ki", k, self._inverse)
-        deviation = np.sqrt(self.variance * np.maximum(1 - (k * solved).sum(1), 1e-12))
-        pull = k * (self._weights - (kappa * self.variance / deviation)[:, None] * solved)
+        std = np.sqrt(self.variance * np.maximum(1 - (k * solved).sum(1), 1e-12))
+        pull = k * (self._weights - (kappa * self.variance / std)[:, None] * solved)
         gradient = (np.einsum("ki,ij->kj", pull, self.x) - pull.sum(1)[:, None] * x) / self.length**2
-        return (k * self._weights).sum(1) + kappa * deviation, gradient
+        return (k * self._weights).sum(1) + kappa * std, gradient
 
     @cached_property
     def _inverse(self) -> np.ndarray:
@@ -96,7 +96,7 @@ def inverted(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def fitted(x: np.ndarray, t: np.ndarray, y: np.ndarray) -> Process:
-    """The process of the highest likelihood. y has mean 0 and deviation 1, or somewhat less."""
+    """The process of the highest likelihood. y is standardised, or somewhat narrower."""
     found, highest = None, -np.inf
     noises = np.array(NOISES)[:, None, None] * np.eye(len(y))
     for length in np.array(LENGTHS) * np.sqrt(x.shape[1]):

@@ -3,7 +3,7 @@
 Every interval of a member is an observation: at that time, from that fitness, with these hyperparameters, fitness changed by
 so much per step. What all members of a generation share, because it was measured on other episodes than the one before,
 says nothing of hyperparameters: changes are seen against the median of their generation. They are standardised, and cut at
-two deviations as in the published code; a member that diverged has the lowest of all.
+two standard deviations as in the published code; a member that diverged has the lowest of all.
 
 A Gaussian process is fitted to the last of them (process.py), and a member that explores gets the hyperparameters with the
 highest upper confidence bound at its parent's fitness, within a box around those of its parent; those chosen
@@ -220,14 +220,14 @@ def explorer(
 
 
 def _standardised(gains: np.ndarray) -> np.ndarray | None:
-    """With mean 0 and deviation 1, cut at two deviations; what diverged is the lowest. None where all are alike."""
+    """Standardise, cut at two standard deviations; diverged values are the lowest. None where all are alike."""
     finite = gains[np.isfinite(gains)]
     if not len(finite):
         return None
     y = np.maximum(gains, finite.min())
     with np.errstate(over="ignore", invalid="ignore"):
-        deviation = y.std()
-    return np.clip((y - y.mean()) / deviation, -2, 2) if 0 < deviation < np.inf else None
+        std = y.std()
+    return np.clip((y - y.mean()) / std, -2, 2) if 0 < std < np.inf else None
 
 
 def _columns(space: dict[str, Range]) -> list[np.ndarray]:

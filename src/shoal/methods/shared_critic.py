@@ -18,7 +18,7 @@ from shoal.agents import td3
 from shoal.agents.td3 import Networks, critic_step, is_due, targets
 from shoal.core import tree
 from shoal.core.errors import BadField
-from shoal.core.evolution import Number
+from shoal.core.evolution import HyperparameterSpec
 from shoal.core.types import Agent, Member
 from shoal.rl import replay_buffer as ring
 from shoal.rl.off_policy import ADAM, adam_step, polyak_update
@@ -57,7 +57,7 @@ def networks_of(agent: Agent, method: str) -> Networks:
 
 
 @cache
-def td3_hyper(name: str, left_out: str = "", **own: tuple[float, Number]) -> Any:
+def td3_hyper(name: str, left_out: str = "", **own: tuple[float, HyperparameterSpec]) -> Any:
     """The hyperparameters of TD3 but for one of them, and `own`, each with its default. One class for the same arguments."""
     kinds = get_type_hints(td3.Hyper, include_extras=True)
     kinds |= {x: Annotated[Any, number] for x, (_, number) in own.items()}

@@ -38,12 +38,12 @@ class NetworkConfig(Views):
     activation: str = "tanh"
     """tanh, relu, elu, swish or gelu"""
     log_std_init: float = 0.0
-    """the logarithm of the deviation of continuous actions before the first update, where actions lie in [-1, 1]"""
+    """the logarithm of the standard deviation of continuous actions before the first update, where actions lie in [-1, 1]"""
     precision: Precision = "float32"
     """what layers compute in, up to the last one: float32, or bfloat16, which is faster on accelerators; weights, optimiser,
     losses and an LSTM stay in float32"""
     normalise_observations: bool = False
-    """subtract the running mean of the observations, and divide by their running deviation"""
+    """subtract the running mean of the observations, and divide by their running standard deviation"""
 
 
 class ActorCritic:

@@ -166,8 +166,8 @@ class MultiCategorical(NamedTuple):
         return sum((part.entropy() for part in self.parts), start=jnp.float32(0))
 
 
-# Bounds of a log-deviation, where actions lie in [-1, 1]. Above, nine of ten actions are clipped to a bound and the mean
-# hardly matters; below, the deviation comes near to how float32 rounds an action, and probabilities become noise.
+# Bounds of the log standard deviation, where actions lie in [-1, 1]. Above, nine of ten actions are clipped to a bound
+# and the mean hardly matters; below, it comes near to how float32 rounds an action, and probabilities become noise.
 LOG_STD = (-10.0, 2.0)
 
 

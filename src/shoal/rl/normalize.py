@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-CLIP = 10.0  # deviations from the mean
+CLIP = 10.0  # standard deviations from the mean
 
 
 class Statistics(NamedTuple):
