@@ -122,7 +122,7 @@ def _elites(layout: Layout) -> Markup:
 
 
 def _std(layout: Layout) -> Markup:
-    deviation, noise = layout.run.common("distribution/deviation"), np.sqrt(layout.run.common("distribution/noise"))
+    deviation, noise = layout.run.common("distribution/std"), np.sqrt(layout.run.common("distribution/noise"))
     reading = (
         "The standard deviation with which a parameter of the next members is drawn, as the root of the mean square "
         "over all parameters. The dotted line is what the noise that is added to the variance makes of it, whoever is best."
